@@ -1,0 +1,75 @@
+"""The `Engine` protocol: what a node needs of a SQL engine.
+
+The same face serves an executor (files loaded, fragments run over some of them) and the merge at a scheduler
+(streams of legs as relations, a bind of the statement against empty tables).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Protocol
+
+import pyarrow as pa
+from attrs import frozen
+
+
+@frozen(kw_only=True)
+class LocalFile:
+    """An immutable data file on this machine. `file_id` is unique in the process for the life of the engine."""
+
+    file_id: int
+    path: str
+    format: str = "parquet"
+
+
+class RunningQuery(Protocol):
+    """A query under way. `batches` yields its rows lazily; `cancel` may be called from any thread, more than once."""
+
+    schema: pa.Schema
+
+    def batches(self) -> Iterable[pa.RecordBatch]: ...
+    def cancel(self) -> None: ...
+
+
+class Engine(Protocol):
+    """SQL over loaded files and registered streams. Safe to share between threads.
+
+    Errors: `SqlError` for a statement that does not bind or fails on its data, in one line; `MergeTooLarge` when
+    the engine ran out of memory and of spill space.
+    """
+
+    dialect: str  # sqlglot's name of the SQL it speaks
+
+    def create_table(self, table: str, schema: pa.Schema) -> None:
+        """Make an empty table; a table of that name and schema may exist already."""
+        ...
+
+    def drop_table(self, table: str) -> None:
+        """Forget a table and all its files; a missing table is fine."""
+        ...
+
+    def load(self, table: str, files: Sequence[LocalFile]) -> int:
+        """Make the rows of `files` readable, all or none; a file already loaded is skipped. Returns rows loaded."""
+        ...
+
+    def unload(self, table: str, file_ids: Iterable[int]) -> None:
+        """Forget files; queries that already run over them finish undisturbed."""
+        ...
+
+    def query(
+        self,
+        sql: str,
+        scans: Mapping[str, Iterable[int]] | None = None,
+        streams: Mapping[str, pa.RecordBatchReader | pa.Table] | None = None,
+    ) -> RunningQuery:
+        """Run `sql`. Each table named in `scans` shows exactly the rows of those file ids; each name in
+        `streams` is a relation over that stream, which is read once and lazily."""
+        ...
+
+    def describe(self, sql: str, schemas: Mapping[str, pa.Schema]) -> pa.Schema:
+        """The result schema of `sql` over empty tables of these schemas: names and types as one node gives them."""
+        ...
+
+    def close(self) -> None:
+        """Release everything; running queries are cancelled."""
+        ...

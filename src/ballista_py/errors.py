@@ -1,0 +1,299 @@
+"""Every error that ballista_py raises, in one tree, grouped by what the caller does next.
+
+    BallistaError
+    ├── StoreError              the object store answered, or did not
+    │   ├── ObjectMissing           nothing is stored under the key
+    │   ├── ObjectExists            create found an object under the key
+    │   ├── VersionConflict         replace found another version: read again and retry
+    │   ├── OutcomeUnknown          the request was sent, the reply was lost: read back before anything else
+    │   ├── StoreUnavailable        surely nothing was written: try again later
+    │   └── UnsafeStore             the store breaks a promise that coordination needs: use another store
+    ├── DocumentError           a shared document cannot be changed as asked
+    │   ├── RetriesExhausted        too many conflicts in a row: try again later
+    │   ├── SchemaVersionUnsupported  written by another release: upgrade or downgrade this one
+    │   ├── DocumentUnreadable      the object is not such a document: this location holds something else
+    │   └── InvariantViolated       the change would break the document's invariant: nothing was written
+    ├── OwnershipError          this process may not act in that role
+    │   ├── AlreadyRegistered       another live process holds the id
+    │   ├── Fenced                  a newer owner has been activated: stop acting
+    │   ├── LeaseExpired            the lease ran out: wait for a renewal
+    │   └── NotOwner                the partition has another owner: read the map again and re-plan
+    ├── PlanningError           the statement cannot be planned
+    │   ├── SqlError                the text is not SQL that this cluster can run
+    │   ├── UnsupportedExpression   a partition key or a type outside the grammar
+    │   ├── PartitionKeysMissing    the table declares no `partition_by`
+    │   ├── PartitionsUnassigned    a needed partition has no owner now: wait or add executors
+    │   └── MergeTooLarge           the merge would hold too much: filter more or run it on Spark
+    ├── WriteError              a write was not applied
+    │   ├── SchemaMismatch          the rows do not fit the table
+    │   └── WriteIncomplete         some partitions did not apply: send it again with the same token
+    ├── TransportError          the conversation with a node failed
+    │   ├── SchedulerLost           the scheduler is gone: connect to another
+    │   ├── Unauthenticated         no valid credentials
+    │   └── TryLater                the node is busy or not ready
+    └── ConfigError             the configuration or the environment is wrong
+        └── MissingExtra            an optional dependency is not installed
+
+A message says what happened to which object and what to do about it, in one line. Every class has a stable
+`code`; `to_wire` and `from_wire` carry an error between nodes without tracebacks.
+"""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+
+class BallistaError(Exception):
+    """The root of the tree. `details` holds values that a program may want; they survive the wire."""
+
+    code: ClassVar[str] = "error"
+
+    def __init__(self, message: str, **details: Any) -> None:
+        super().__init__(message)
+        self.message = message
+        self.details: dict[str, Any] = details
+
+    def __str__(self) -> str:
+        return self.message
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return (_rebuild, (type(self), self.message, self.details))
+
+
+class StoreError(BallistaError):
+    """The object store answered with a refusal, or did not answer."""
+
+    code = "store"
+
+
+class ObjectMissing(StoreError):
+    """Nothing is stored under the key."""
+
+    code = "store.missing"
+
+
+class ObjectExists(StoreError):
+    """`create` found an object under the key; nothing was written."""
+
+    code = "store.exists"
+
+
+class VersionConflict(StoreError):
+    """`replace` found another version, or no object; nothing was written by this request."""
+
+    code = "store.conflict"
+
+
+class OutcomeUnknown(StoreError):
+    """The request was sent and no reply came: it may or may not have landed."""
+
+    code = "store.outcome_unknown"
+
+
+class StoreUnavailable(StoreError):
+    """The store refused or could not be reached; surely nothing was written."""
+
+    code = "store.unavailable"
+
+
+class UnsafeStore(StoreError):
+    """The store breaks a promise that coordination needs, such as conditional writes."""
+
+    code = "store.unsafe"
+
+
+class DocumentError(BallistaError):
+    """A shared document cannot be read or changed as asked."""
+
+    code = "document"
+
+
+class RetriesExhausted(DocumentError):
+    """Every attempt to commit met a conflict or an unavailable store; the change was not applied."""
+
+    code = "document.retries_exhausted"
+
+
+class SchemaVersionUnsupported(DocumentError):
+    """The document was written by a release with another schema version."""
+
+    code = "document.schema_version"
+
+
+class DocumentUnreadable(DocumentError):
+    """The object under the key is not a document of the expected kind."""
+
+    code = "document.unreadable"
+
+
+class InvariantViolated(DocumentError):
+    """A change would break the document's invariant; nothing was written."""
+
+    code = "document.invariant"
+
+
+class OwnershipError(BallistaError):
+    """This process may not act in the role it claims."""
+
+    code = "ownership"
+
+
+class AlreadyRegistered(OwnershipError):
+    """Another live process holds the id."""
+
+    code = "ownership.already_registered"
+
+
+class Fenced(OwnershipError):
+    """A newer owner or instance has been activated; this one must stop acting at once."""
+
+    code = "ownership.fenced"
+
+
+class LeaseExpired(OwnershipError):
+    """The lease of this process ran out; nothing may be served until it is renewed."""
+
+    code = "ownership.lease_expired"
+
+
+class NotOwner(OwnershipError):
+    """The node is not the active owner of every partition that was asked for."""
+
+    code = "ownership.not_owner"
+
+
+class PlanningError(BallistaError):
+    """The statement or the table definition cannot be planned."""
+
+    code = "planning"
+
+
+class SqlError(PlanningError):
+    """The text does not parse, or names what does not exist. `details` may hold `line` and `column`."""
+
+    code = "planning.sql"
+
+
+class UnsupportedExpression(PlanningError):
+    """An expression or a type that partition keys do not admit."""
+
+    code = "planning.unsupported_expression"
+
+
+class PartitionKeysMissing(PlanningError):
+    """The table declares no partition keys."""
+
+    code = "planning.partition_keys_missing"
+
+
+class PartitionsUnassigned(PlanningError):
+    """A partition that the query needs has no executor now."""
+
+    code = "planning.partitions_unassigned"
+
+
+class MergeTooLarge(PlanningError):
+    """The merge would hold more than `max_merge_bytes`."""
+
+    code = "planning.merge_too_large"
+
+
+class WriteError(BallistaError):
+    """A write was not applied."""
+
+    code = "write"
+
+
+class SchemaMismatch(WriteError):
+    """The rows do not fit the table's schema; nothing was applied."""
+
+    code = "write.schema_mismatch"
+
+
+class WriteIncomplete(WriteError):
+    """Some partitions did not apply the statement; sending it again with the same token completes it."""
+
+    code = "write.incomplete"
+
+
+class TransportError(BallistaError):
+    """The conversation with a node failed."""
+
+    code = "transport"
+
+
+class SchedulerLost(TransportError):
+    """The scheduler went away while it worked on the request."""
+
+    code = "transport.scheduler_lost"
+
+
+class Unauthenticated(TransportError):
+    """The peer showed no valid credentials."""
+
+    code = "transport.unauthenticated"
+
+
+class TryLater(TransportError):
+    """The node is busy or not ready; the same request may succeed later."""
+
+    code = "transport.try_later"
+
+
+class ConfigError(BallistaError):
+    """The configuration or the environment is wrong; the message names the field or the file."""
+
+    code = "config"
+
+
+class MissingExtra(ConfigError):
+    """An optional dependency is not installed; the message names the `pip install` line."""
+
+    code = "config.missing_extra"
+
+    @classmethod
+    def of(cls, package: str, extra: str) -> MissingExtra:
+        """The error for `package`, which comes with `extra`."""
+        return cls(
+            f"{package} is not installed. Run: pip install 'ballista_py[{extra}]'", package=package, extra=extra
+        )
+
+
+def to_wire(error: BaseException) -> dict[str, Any]:
+    """The error as JSON-ready values: `code`, `message`, `details`.
+
+    An error outside the tree becomes a bare `error` that carries its class name only, because its text may hold
+    paths or secrets of the node.
+    """
+    if isinstance(error, BallistaError):
+        return {"code": error.code, "message": error.message, "details": error.details}
+    return {"code": BallistaError.code, "message": f"internal error ({type(error).__name__})", "details": {}}
+
+
+def from_wire(wire: dict[str, Any]) -> BallistaError:
+    """The error that `to_wire` described. A code from a newer release becomes its nearest known ancestor.
+
+    >>> from_wire({"code": "planning.sql", "message": "no such table: t", "details": {}})
+    SqlError('no such table: t')
+    """
+    code = str(wire.get("code", ""))
+    by_code = _classes_by_code()
+    while code and code not in by_code:
+        code = code.rpartition(".")[0]
+    return _rebuild(by_code.get(code, BallistaError), str(wire.get("message", "")), dict(wire.get("details") or {}))
+
+
+def _rebuild(kind: type[BallistaError], message: str, details: dict[str, Any]) -> BallistaError:
+    error = kind(message)
+    error.details = details
+    return error
+
+
+def _classes_by_code() -> dict[str, type[BallistaError]]:
+    found: dict[str, type[BallistaError]] = {}
+    pending: list[type[BallistaError]] = [BallistaError]
+    while pending:
+        kind = pending.pop()
+        found[kind.code] = kind
+        pending.extend(kind.__subclasses__())
+    return found

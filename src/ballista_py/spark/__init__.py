@@ -1,0 +1,1 @@
+"""PySpark: the data pipeline that turns sources into partitions, and `bucket` inside Spark."""

@@ -1,0 +1,89 @@
+"""What an executor and a scheduler say to each other over the control stream, as plain values.
+
+The transport carries these values and decides nothing; the simulation hands them over directly.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Literal
+
+from attrs import Factory, frozen
+
+from ballista_py.planning.table import TableSpec
+
+Role = Literal["owner", "target", "replica"]
+RefusalReason = Literal["lost", "already_registered", "not_admitted", "scheduler_lapsed"]
+
+
+@frozen(kw_only=True)
+class ExecutorInfo:
+    """Who an executor is. `instance_id` is fresh at each process start and whenever it was declared lost."""
+
+    executor_id: str
+    instance_id: str
+    data_address: str
+    capacity: float = 1.0
+    labels: Mapping[str, str] = Factory(dict)
+
+
+@frozen(kw_only=True)
+class HeldPartitions:
+    """What an executor holds of one table, at the newest map revision it was told.
+
+    `active` are the partitions that it serves, `epochs` theirs, index by index; `loaded` those hydrated but not
+    served (targets of a move); `failed` says for the others why they could not be loaded.
+    """
+
+    table: str
+    revision: int
+    active: tuple[int, ...] = ()
+    epochs: tuple[int, ...] = ()
+    loaded: tuple[int, ...] = ()
+    failed: Mapping[int, str] = Factory(dict)
+
+
+@frozen(kw_only=True)
+class Heartbeat:
+    """Sent to every scheduler. `sequence` counts the heartbeats of this instance; `lapsed` says its lease ran out."""
+
+    executor: ExecutorInfo
+    sequence: int
+    lapsed: bool
+    held: tuple[HeldPartitions, ...] = ()
+
+
+@frozen(kw_only=True)
+class Grant:
+    """A lease of `lease_ms`, counted from the moment heartbeat `sequence` was sent."""
+
+    sequence: int
+    lease_ms: float
+
+
+@frozen(kw_only=True)
+class Refusal:
+    """No lease for heartbeat `sequence`. On `lost` the executor drops everything and joins as a new instance."""
+
+    sequence: int
+    reason: RefusalReason
+    message: str
+
+
+@frozen(kw_only=True)
+class PartitionAssignment:
+    """One partition that an executor is to hold. `path` is its stable text form below `snapshots/{table}/`."""
+
+    partition: int
+    path: str
+    epoch: int
+    role: Role
+
+
+@frozen(kw_only=True)
+class UpdatePartitions:
+    """All that one executor is to hold of one table at a committed map revision; what is not named is unloaded."""
+
+    table: TableSpec
+    revision: int
+    partitions: tuple[PartitionAssignment, ...]

@@ -1,0 +1,1 @@
+"""The kit that attacks clusters: simulation, faulty stores, history checkers, strategies. Public."""
