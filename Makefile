@@ -1,0 +1,41 @@
+# Every target makes what it needs itself; the only things needed before are Python >= 3.11, git and make.
+PYTHON ?= python3
+SCALE ?= 0.1
+BIN := .venv/bin
+.DEFAULT_GOAL := help
+.PHONY: help demo test lint types bench docs proto clean
+
+help: ## list the targets
+	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 10
+
+.venv/.ready-%: pyproject.toml scripts/bootstrap.py
+	@$(PYTHON) scripts/bootstrap.py $*
+	@touch $@
+
+demo: .venv/.ready-demo ## answer TPC-H queries on a real local cluster, kill nodes, answer again (SCALE=0.1)
+	@$(BIN)/ballista-py demo --scale $(SCALE)
+
+test: .venv/.ready-dev ## run the fast tests with coverage
+	@rm -f .coverage .coverage.*
+	@$(BIN)/python -m pytest --cov --cov-report=term:skip-covered
+
+lint: .venv/.ready-dev ## check style and the floors of the house
+	@$(BIN)/ruff check .
+	@$(BIN)/ruff format --check .
+	@$(BIN)/lint-imports
+
+types: .venv/.ready-dev ## check the types of src
+	@$(BIN)/mypy
+
+bench: .venv/.ready-dev ## run the benchmarks behind docs/performance.md
+	@set -e; for bench in benches/[a-z]*.py; do echo "== $$bench"; $(BIN)/python $$bench; done
+
+docs: .venv/.ready-docs ## build the documentation into docs/_build
+	@$(BIN)/sphinx-build -q -W -b html docs docs/_build
+
+proto: .venv/.ready-proto ## regenerate the protobuf modules after a change of control.proto
+	@cd src && ../$(BIN)/python -m grpc_tools.protoc -I. --python_out=. --grpc_python_out=. --mypy_out=. \
+		ballista_py/transport/proto/control.proto
+
+clean: ## remove .venv and everything that was built
+	@rm -rf .venv build dist docs/_build .coverage .coverage.* .mypy_cache .ruff_cache .pytest_cache .hypothesis

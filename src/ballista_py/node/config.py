@@ -1,0 +1,120 @@
+"""What a node is told at its start: one YAML file, then the command line, checked field by field."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Literal
+
+import cattrs
+import yaml
+from attrs import Factory, evolve, field, fields, frozen
+
+from ballista_py.errors import ConfigError
+
+NodeRole = Literal["scheduler", "executor"]
+LOOPBACK = ("127.0.0.1", "::1", "localhost")
+
+
+def _positive(_instance: object, attribute: Any, value: float) -> None:
+    if not (math.isfinite(value) and value > 0):
+        raise ConfigError(f"{attribute.name}: {value!r} is not a positive number")
+
+
+def _port(_instance: object, attribute: Any, value: int) -> None:
+    if not 0 <= value <= 65535:
+        raise ConfigError(f"{attribute.name}: {value!r} is no port; take 1 to 65535, or 0 for any free one")
+
+
+@frozen(kw_only=True)
+class NodeConfig:
+    """One node. Times are milliseconds, sizes bytes; port 0 means any free port.
+
+    `skew_ms` is how much longer than a lease a node waits before it calls another dead.
+    """
+
+    role: NodeRole
+    node_id: str
+    state_location: str
+    node_bind_address: str = "127.0.0.1"
+    node_advertise_address: str = "127.0.0.1"
+    flight_port: int = field(default=50051, validator=_port)
+    control_port: int = field(default=50052, validator=_port)
+    data_port: int = field(default=50053, validator=_port)
+    scheduler_address: tuple[str, ...] = ()
+    allow_insecure_connections: bool = False
+    ttl_ms: float = field(default=30_000, validator=_positive)
+    skew_ms: float = field(default=5_000, validator=_positive)
+    partition_assignment_interval: float = field(default=30_000, validator=_positive)
+    max_partition_assignments_per_interval: int = field(default=100, validator=_positive)
+    max_partitions_per_executor: int = field(default=1_000, validator=_positive)
+    max_merge_bytes: int = field(default=4 << 30, validator=_positive)
+    capacity: float = field(default=1.0, validator=_positive)
+    labels: Mapping[str, str] = Factory(dict)
+    threads: int | None = None
+    memory_limit: str | None = None
+    data_dir: str | None = None
+    log_level: str = "INFO"
+
+    def __attrs_post_init__(self) -> None:
+        if not self.node_id or len(self.node_id) > 128 or not self.node_id.replace("-", "").replace("_", "").isalnum():
+            raise ConfigError(f"node_id: '{self.node_id}' is not usable; take letters, digits, '-' and '_'")
+        if self.role == "executor" and not self.scheduler_address:
+            raise ConfigError("scheduler_address: an executor needs the control address of at least one scheduler")
+        if self.node_bind_address not in LOOPBACK and not self.allow_insecure_connections:
+            raise ConfigError(
+                f"node_bind_address: {self.node_bind_address} is reachable from other machines and this release "
+                "speaks plain TCP; bind to 127.0.0.1 or pass --allow-insecure-connections"
+            )
+
+
+def load_config(path: str | None, overrides: Mapping[str, Any]) -> NodeConfig:
+    """The configuration in the YAML file at `path` (if any), with every override that is not None put over it.
+
+    Raises `ConfigError` naming the file or the field.
+    """
+    values = {**_read_yaml(path), **{name: value for name, value in overrides.items() if value is not None}}
+    known = {attribute.name for attribute in fields(NodeConfig)}
+    for name in values:
+        if name not in known:
+            raise ConfigError(f"{path or 'configuration'}: unknown field '{name}'; known are {', '.join(sorted(known))}")
+    for name in ("role", "node_id", "state_location"):
+        if not values.get(name):
+            raise ConfigError(f"{name}: missing; give --{name.replace('_', '-')} or set it in the YAML file")
+    try:
+        return cattrs.structure(values, NodeConfig)
+    except cattrs.BaseValidationError as error:
+        raise ConfigError(_first_problem(error)) from None
+
+
+def with_ports(config: NodeConfig, **ports: int) -> NodeConfig:
+    """The configuration with ports as they were really bound."""
+    return evolve(config, **ports)
+
+
+def _read_yaml(path: str | None) -> dict[str, Any]:
+    if path is None:
+        return {}
+    try:
+        values = yaml.safe_load(Path(path).read_text())
+    except OSError as error:
+        raise ConfigError(f"{path}: cannot be read: {error.strerror}") from None
+    except yaml.YAMLError as error:
+        raise ConfigError(f"{path}: not YAML: {' '.join(str(error).split())}") from None
+    if values is None:
+        return {}
+    if not isinstance(values, dict):
+        raise ConfigError(f"{path}: holds a {type(values).__name__}; a mapping of field to value is needed")
+    return {str(name).replace("-", "_"): value for name, value in values.items()}
+
+
+def _first_problem(error: cattrs.BaseValidationError) -> str:
+    for problem in error.exceptions:
+        if isinstance(problem, ConfigError):
+            return problem.message
+        notes = [note for note in getattr(problem, "__notes__", ()) if isinstance(note, cattrs.AttributeValidationNote)]
+        if notes:
+            return f"{notes[0].name}: {problem}"
+        return str(problem)
+    return str(error)
