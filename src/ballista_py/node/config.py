@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 import cattrs
 import yaml
-from attrs import Factory, evolve, field, fields, frozen
+from attrs import Factory, field, fields, frozen
 
 from ballista_py.errors import ConfigError
 
@@ -86,11 +86,6 @@ def load_config(path: str | None, overrides: Mapping[str, Any]) -> NodeConfig:
         return cattrs.structure(values, NodeConfig)
     except cattrs.BaseValidationError as error:
         raise ConfigError(_first_problem(error)) from None
-
-
-def with_ports(config: NodeConfig, **ports: int) -> NodeConfig:
-    """The configuration with ports as they were really bound."""
-    return evolve(config, **ports)
 
 
 def _read_yaml(path: str | None) -> dict[str, Any]:

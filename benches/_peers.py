@@ -1,0 +1,85 @@
+"""Peers of a benchmark: each is a process of its own that answers one command a line, measured from outside.
+
+A peer's script reads JSON lines from standard input and answers each with one JSON line; `Peer.ask` times nothing
+itself, it trusts the seconds that the script measured around the call, and samples the resident memory of the
+peer's whole process tree while it waits.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import threading
+import time
+from typing import Any
+
+import psutil
+
+SAMPLE_EVERY_S = 0.02
+
+
+class Peer:
+    """One peer process. `peak_bytes` is the peak since the last `reset_peak`, over the whole tree."""
+
+    def __init__(self, name: str, script: str, *arguments: str) -> None:
+        self.name = name
+        self.peak_bytes = 0
+        self._process = subprocess.Popen(
+            [sys.executable, script, *arguments], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, bufsize=1
+        )
+        self._done = threading.Event()
+        threading.Thread(target=self._sample, daemon=True).start()
+        self.ready = self._read()
+
+    def ask(self, **command: Any) -> dict[str, Any]:
+        """Send one command and wait for its answer."""
+        assert self._process.stdin is not None
+        self._process.stdin.write(json.dumps(command) + "\n")
+        self._process.stdin.flush()
+        return self._read()
+
+    def reset_peak(self) -> None:
+        self.peak_bytes = 0
+
+    def close(self) -> None:
+        """End the peer and whatever it started."""
+        self._done.set()
+        assert self._process.stdin is not None
+        self._process.stdin.close()
+        try:
+            self._process.wait(60)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+
+    def _read(self) -> dict[str, Any]:
+        assert self._process.stdout is not None
+        while line := self._process.stdout.readline():
+            if line.startswith("{"):
+                return json.loads(line)
+        raise SystemExit(f"{self.name} ended with code {self._process.wait()}")
+
+    def _sample(self) -> None:
+        root = psutil.Process(self._process.pid)
+        while not self._done.wait(SAMPLE_EVERY_S):
+            total = 0
+            try:
+                members = [root, *root.children(recursive=True)]
+            except psutil.Error:
+                return
+            for process in members:
+                try:
+                    total += process.memory_info().rss
+                except psutil.Error:
+                    continue
+            self.peak_bytes = max(self.peak_bytes, total)
+
+
+def serve(answer: Any) -> None:
+    """The loop of a peer's script: print `{"ready": true}`, then answer each line with `answer(command)`."""
+    print(json.dumps({"ready": True}), flush=True)
+    for line in sys.stdin:
+        started = time.perf_counter()
+        result = answer(json.loads(line)) or {}
+        result.setdefault("seconds", time.perf_counter() - started)
+        print(json.dumps(result), flush=True)
