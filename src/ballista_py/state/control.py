@@ -45,11 +45,16 @@ class HeldPartitions:
 
 @frozen(kw_only=True)
 class Heartbeat:
-    """Sent to every scheduler. `sequence` counts the heartbeats of this instance; `lapsed` says its lease ran out."""
+    """Sent to every scheduler. `sequence` counts the heartbeats of this process.
+
+    `lapsed` says that it has no valid lease now; `admitted` that this instance had one before, so that a
+    cluster which does not know it must have declared it lost.
+    """
 
     executor: ExecutorInfo
     sequence: int
     lapsed: bool
+    admitted: bool = False
     held: tuple[HeldPartitions, ...] = ()
 
 

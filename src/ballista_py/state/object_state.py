@@ -1,0 +1,302 @@
+"""One typed document under optimistic concurrency: read, change, replace if unchanged, and never guess.
+
+`ObjectState` promises that no update is lost, that a change is applied at most once whatever replies are lost, and
+that callers of one process who change the same document share commits. It leaves to the caller what a change
+means, to `landing.py` how a doubtful write is judged and to `group.py` how changes share a commit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Generic, TypeVar, cast
+
+from attrs import frozen
+
+from ballista_py.errors import (
+    BallistaError,
+    InvariantViolated,
+    ObjectExists,
+    ObjectMissing,
+    OutcomeUnknown,
+    RetriesExhausted,
+    StoreUnavailable,
+    VersionConflict,
+)
+from ballista_py.runtime import Runtime, SystemRuntime
+from ballista_py.state.codec import RECENT_COMMITS, Decoded, DocumentCodec, Header
+from ballista_py.state.group import Tally, Ticket, tally
+from ballista_py.state.landing import Attempt, Landing, Read, judge
+from ballista_py.state.store import ConditionalStore
+
+MAX_GROUP = 256
+
+T = TypeVar("T")
+
+
+@frozen(kw_only=True)
+class Retry:
+    """How often a write is tried, and the waits between: Fibonacci numbers times `unit_ms`, with full jitter."""
+
+    attempts: int = 8
+    unit_ms: float = 25.0
+
+    def delay_ms(self, tries: int, chance: float) -> float:
+        """The wait after `tries` failed ones; `chance` is a random number in [0, 1).
+
+        >>> [Retry(unit_ms=10).delay_ms(tries, 0.5) for tries in range(1, 6)]
+        [5.0, 5.0, 10.0, 15.0, 25.0]
+        """
+        smaller, larger = 1, 1
+        for _ in range(tries - 1):
+            smaller, larger = larger, smaller + larger
+        return smaller * self.unit_ms * chance
+
+
+@frozen(kw_only=True)
+class Versioned(Generic[T]):
+    """A document as some commit left it. `version` is the store's, or empty where others followed already."""
+
+    document: T
+    header: Header
+    version: str
+
+
+class ObjectState(Generic[T]):
+    """The document of type `document_type` under `key`. Safe to share between threads.
+
+    `committed_by` goes into every header. `invariant(old, new)` is asked before every commit and returns what is
+    wrong, or None. The type is an attrs class (see `DocumentCodec`).
+
+    >>> from attrs import evolve, frozen
+    >>> from ballista_py.state.memory import MemoryStore
+    >>> @frozen
+    ... class Counter:
+    ...     value: int = 0
+    >>> state = ObjectState(MemoryStore(), "counter.json", Counter)
+    >>> state.create(Counter()).header.revision
+    1
+    >>> state.update(lambda counter: evolve(counter, value=counter.value + 1)).document
+    Counter(value=1)
+    """
+
+    def __init__(
+        self,
+        store: ConditionalStore,
+        key: str,
+        document_type: type[T],
+        *,
+        runtime: Runtime | None = None,
+        retry: Retry | None = None,
+        committed_by: str = "",
+        invariant: Callable[[T, T], str | None] | None = None,
+    ) -> None:
+        self.key = key
+        self._store = store
+        self._codec = DocumentCodec(document_type)
+        self._runtime = runtime or SystemRuntime()
+        self._retry = retry or Retry()
+        self._committed_by = committed_by
+        self._invariant = invariant
+        self._turn = self._runtime.condition()
+        self._waiting: list[Ticket[T]] = []
+        self._leading = False
+
+    def read(self) -> Versioned[T]:
+        """The newest document.
+
+        Raises `ObjectMissing`, `DocumentUnreadable`, `SchemaVersionUnsupported`, `StoreUnavailable`.
+        """
+        return _versioned(self._read())
+
+    def create(self, document: T) -> Versioned[T]:
+        """Write the first document. Raises `ObjectExists`, and what `update` raises for a store in trouble."""
+
+        def prepare(current: Read[T] | None) -> Attempt[T]:
+            if current is not None:
+                raise ObjectExists(f"document '{self.key}' exists already", key=self.key)
+            return self._attempt(document, None)
+
+        landed = self._land(prepare, read_first=False)
+        assert landed is not None
+        return landed
+
+    def update(self, change: Callable[[T], T]) -> Versioned[T]:
+        """Apply `change` to the newest document and commit it; returns the document as that commit left it.
+
+        `change` must be pure: after a conflict it is called again on the fresh document. Returning an equal one
+        writes nothing. What it raises passes through, and nothing of it is written. Calls that wait at the same
+        time are committed together, each change on top of the ones before it. Do not call `update` inside it.
+
+        Raises `ObjectMissing`; `RetriesExhausted` (surely not applied); `OutcomeUnknown` (nobody can tell whether
+        it was applied); `InvariantViolated`, `DocumentUnreadable`, `SchemaVersionUnsupported` (not applied).
+        """
+        ticket = Ticket(change)
+        with self._turn:
+            self._waiting.append(ticket)
+            while self._leading and not ticket.settled:
+                self._turn.wait()
+            if not ticket.settled:
+                self._leading = True
+                lead = True
+            else:
+                lead = False
+        if lead:
+            self._lead(ticket)
+        if ticket.error is not None:
+            raise ticket.error
+        return cast(Versioned[T], ticket.outcome)
+
+    def _lead(self, ticket: Ticket[T]) -> None:
+        """Commit group after group until `ticket` is settled, then let another waiting caller lead."""
+        try:
+            while not ticket.settled:
+                with self._turn:
+                    group, self._waiting = self._waiting[:MAX_GROUP], self._waiting[MAX_GROUP:]
+                deferred = self._commit(group)
+                with self._turn:
+                    self._waiting = deferred + self._waiting
+                    self._turn.notify_all()
+        finally:
+            with self._turn:
+                self._leading = False
+                self._turn.notify_all()
+
+    def _commit(self, group: list[Ticket[T]]) -> list[Ticket[T]]:
+        """Settle the group in one commit, but for the tickets returned, which must be tried by themselves."""
+        last: list[Tally[T]] = []
+
+        def prepare(current: Read[T] | None) -> Attempt[T] | None:
+            if current is None:
+                raise ObjectMissing(f"document '{self.key}' does not exist", key=self.key)
+            waiting = [ticket for ticket in group if not ticket.settled]
+            result = tally(current.decoded.document, waiting, self._objection)
+            last[:] = [result]
+            _settle(result.done, _versioned(current))
+            return self._attempt(result.document, current) if result.changed else None
+
+        try:
+            landed = self._land(prepare, read_first=True)
+        except BaseException as error:
+            known = error if isinstance(error, Exception) else self._unknown("its writer was interrupted")
+            for ticket in group:
+                if not ticket.settled:
+                    ticket.fail(known)
+            if not isinstance(error, Exception):
+                raise
+            return []
+        result = last[0]
+        if landed is not None:
+            _settle(((ticket, None) for ticket in result.changed), landed)
+            _settle(result.failed, landed)
+        return result.deferred
+
+    def _land(
+        self, prepare: Callable[[Read[T] | None], Attempt[T] | None], *, read_first: bool
+    ) -> Versioned[T] | None:
+        """Send what `prepare` makes of the newest document until one attempt surely landed.
+
+        None if `prepare` wants nothing written. An attempt whose fate is open is never made anew: while it may
+        still land it is sent again as it is, so that it lands at most once.
+        """
+        doubtful: Attempt[T] | None = None
+        trouble: BallistaError | None = None
+        for tries in range(self._retry.attempts + 1):  # the last turn only reads back
+            if tries == self._retry.attempts and doubtful is None:
+                break
+            if tries:
+                self._runtime.sleep_ms(self._retry.delay_ms(tries, self._runtime.random()))
+            try:
+                current = self._peek() if tries or read_first else None
+            except (StoreUnavailable, OutcomeUnknown) as error:
+                trouble = error
+                continue
+            except BallistaError as error:
+                raise self._unknown("it can no longer be read") if doubtful else error from error
+            if doubtful is not None:
+                landing = judge(doubtful, current)
+                if landing is Landing.LANDED:
+                    return _landed(doubtful, current)
+                if landing is Landing.UNKNOWN:
+                    raise self._unknown(f"more than {RECENT_COMMITS} commits followed") from trouble
+                if landing is Landing.LOST:
+                    doubtful = None
+            if tries == self._retry.attempts:
+                break
+            attempt = doubtful or prepare(current)
+            if attempt is None:
+                return None
+            try:
+                return Versioned(document=attempt.document, header=attempt.header, version=self._send(attempt))
+            except (VersionConflict, ObjectExists, OutcomeUnknown) as error:
+                doubtful, trouble = attempt, error
+            except StoreUnavailable as error:
+                trouble = error
+        if doubtful is not None:
+            raise self._unknown("the store did not say") from trouble
+        raise RetriesExhausted(
+            f"document '{self.key}' was not changed: {self._retry.attempts} attempts met other writers or a store "
+            "in trouble; try again later",
+            key=self.key,
+            attempts=self._retry.attempts,
+        ) from trouble
+
+    def _send(self, attempt: Attempt[T]) -> str:
+        if attempt.base_version is None:
+            return self._store.create(self.key, attempt.data)
+        return self._store.replace(self.key, attempt.data, attempt.base_version)
+
+    def _attempt(self, document: T, before: Read[T] | None) -> Attempt[T]:
+        commit_id = self._runtime.new_id()
+        recent = before.decoded.header.recent_commits if before is not None else ()
+        header = Header(
+            kind=self._codec.kind,
+            schema_version=self._codec.schema_version,
+            revision=before.decoded.header.revision + 1 if before is not None else 1,
+            commit_id=commit_id,
+            committed_by=self._committed_by,
+            updated_at_ms=self._runtime.wall_ms(),
+            recent_commits=(*recent, commit_id)[-RECENT_COMMITS:],
+        )
+        data = self._codec.encode(self.key, header, document, before.decoded if before is not None else None)
+        base_version = before.version if before is not None else None
+        return Attempt(document=document, header=header, data=data, base_version=base_version)
+
+    def _read(self) -> Read[T]:
+        stored = self._store.get(self.key)
+        return Read(decoded=self._codec.decode(self.key, stored.data), version=stored.version)
+
+    def _peek(self) -> Read[T] | None:
+        try:
+            return self._read()
+        except ObjectMissing:
+            return None
+
+    def _objection(self, old: T, new: T) -> Exception | None:
+        reason = self._invariant(old, new) if self._invariant is not None else None
+        if reason is None:
+            return None
+        return InvariantViolated(f"document '{self.key}' was not changed: {reason}", key=self.key)
+
+    def _unknown(self, reason: str) -> OutcomeUnknown:
+        return OutcomeUnknown(
+            f"document '{self.key}' may have been changed: {reason}; read it before acting on it", key=self.key
+        )
+
+
+def _settle(outcomes: Iterable[tuple[Ticket[T], Exception | None]], versioned: Versioned[T]) -> None:
+    for ticket, error in outcomes:
+        if error is None:
+            ticket.settle(versioned)
+        else:
+            ticket.fail(error)
+
+
+def _versioned(read: Read[T]) -> Versioned[T]:
+    decoded: Decoded[T] = read.decoded
+    return Versioned(document=decoded.document, header=decoded.header, version=read.version)
+
+
+def _landed(attempt: Attempt[T], current: Read[T] | None) -> Versioned[T]:
+    newest = current is not None and current.decoded.header.commit_id == attempt.header.commit_id
+    version = current.version if current is not None and newest else ""
+    return Versioned(document=attempt.document, header=attempt.header, version=version)
