@@ -1,0 +1,141 @@
+"""How a partition map becomes the next one: a plan applied, targets promoted, a discovery taken in."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+import attrs
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from ballista_py.errors import PlanningError
+from ballista_py.planning.partition_map import MISSING, NOBODY, REMOVED, Owner, PartitionMap, value_columns
+
+if TYPE_CHECKING:
+    from ballista_py.planning.assigner import AssignmentPlan
+    from ballista_py.planning.diff import PartitionDiff
+
+Places = npt.NDArray[np.int32]
+
+
+def apply_plan(pmap: PartitionMap, plan: AssignmentPlan) -> PartitionMap:
+    """See `PartitionMap.apply`."""
+    if plan.base.table != pmap.table:
+        raise PlanningError(f"a plan for table '{plan.base.table}' was applied to table '{pmap.table}'")
+    if not len(plan.partitions):
+        return pmap
+    executors, places = _places(pmap.executors, [(e.executor_id, e.instance_id) for e in plan.executors])
+    rank = max(pmap.owner_index.shape[1], int(plan.slots.max()) + 1)
+    owners = np.full((len(pmap), rank), NOBODY, np.int32)
+    owners[:, : pmap.owner_index.shape[1]] = pmap.owner_index
+    targets, epochs = pmap.target_index.copy(), pmap.epochs.copy()
+    fresh = _still_fresh(pmap, plan)
+    ids, slots, to = plan.partitions[fresh], plan.slots[fresh], places[plan.to[fresh]]
+    moved = plan.moved[fresh]
+
+    targets[ids[moved]] = to[moved]
+    ids, slots, to = ids[~moved], slots[~moved], to[~moved]
+    rows = owners[ids]
+    rows[rows == to[:, None]] = NOBODY
+    owners[ids] = rows
+    owners[ids, slots] = to
+    first = ids[slots == 0]
+    epochs[first] += 1
+    targets[first] = NOBODY
+    return attrs.evolve(pmap, executors=executors, owner_index=owners, target_index=targets, epochs=epochs)
+
+
+def promote(pmap: PartitionMap, partitions: Iterable[int]) -> PartitionMap:
+    """See `PartitionMap.promote`."""
+    ids = np.unique(np.fromiter(partitions, np.int32))
+    ids = ids[pmap.target_index[ids] != NOBODY]
+    if not len(ids):
+        return pmap
+    owners, targets, epochs = pmap.owner_index.copy(), pmap.target_index.copy(), pmap.epochs.copy()
+    rows = owners[ids]
+    rows[rows == targets[ids][:, None]] = NOBODY
+    rows[:, 0] = targets[ids]
+    owners[ids] = rows
+    targets[ids] = NOBODY
+    epochs[ids] += 1
+    return attrs.evolve(pmap, owner_index=owners, target_index=targets, epochs=epochs)
+
+
+def apply_diff(pmap: PartitionMap, diff: PartitionDiff, allow_empty: bool) -> PartitionMap:
+    """See `PartitionMap.apply_diff`."""
+    if diff.table != pmap.table:
+        raise PlanningError(f"a discovery of table '{diff.table}' was applied to table '{pmap.table}'")
+    flags = pmap.flags.copy()
+    owners, targets, epochs = pmap.owner_index.copy(), pmap.target_index.copy(), pmap.epochs.copy()
+    flags[diff.returned] &= ~np.uint8(MISSING)
+    if not diff.empty or allow_empty:
+        live = (flags & REMOVED) == 0
+        # Removed only if the mark of the earlier discovery still stands: another scheduler may have cleared it.
+        gone = diff.vanished[((flags[diff.vanished] & MISSING) != 0) & live[diff.vanished]]
+        flags[diff.missing[live[diff.missing]]] |= MISSING
+        flags[gone] |= REMOVED
+        owners[gone], targets[gone] = NOBODY, NOBODY
+        epochs[gone] += 1
+    changed = attrs.evolve(pmap, flags=flags, owner_index=owners, target_index=targets, epochs=epochs)
+    return _append(changed, diff)
+
+
+def _append(pmap: PartitionMap, diff: PartitionDiff) -> PartitionMap:
+    values = value_columns(pmap.spec, diff.added)
+    known = pmap.lookup(values, len(diff.added))
+    new = np.flatnonzero(known == NOBODY)
+    if not len(new):
+        return pmap
+    take = pa.array(new)
+    added = [column.take(take) for column in values]
+    count = len(new)
+    width = pmap.owner_index.shape[1]
+    return attrs.evolve(
+        pmap,
+        columns=tuple(pa.concat_arrays([old, more]) for old, more in zip(pmap.columns, added, strict=True)),
+        owner_index=np.concatenate([pmap.owner_index, np.full((count, width), NOBODY, np.int32)]),
+        target_index=np.concatenate([pmap.target_index, np.full(count, NOBODY, np.int32)]),
+        epochs=np.concatenate([pmap.epochs, _first_epochs(pmap, [diff.added[place] for place in new])]),
+        weights=np.concatenate([pmap.weights, np.array(diff.added_weights, np.float64)[new]]),
+        flags=np.concatenate([pmap.flags, np.zeros(count, np.uint8)]),
+    )
+
+
+def _first_epochs(pmap: PartitionMap, values: list[tuple[object, ...]]) -> npt.NDArray[np.int64]:
+    """A value that comes back after its removal goes on from its old epoch, because its manifest remembers it."""
+    last: dict[tuple[object, ...], int] = {}
+    for partition in np.flatnonzero(pmap.flags & REMOVED).tolist():
+        value = pmap.value(partition)
+        last[value] = max(last.get(value, 0), pmap.epoch(partition))
+    return np.array([last.get(value, 0) for value in values], np.int64)
+
+
+def _still_fresh(pmap: PartitionMap, plan: AssignmentPlan) -> npt.NDArray[np.bool_]:
+    """Which moves still find what they were planned from: the epoch, the holder of the slot, the target."""
+    ids, slots = plan.partitions, plan.slots
+    fresh: npt.NDArray[np.bool_] = ids < len(pmap)
+    ids = np.where(fresh, ids, 0)
+    fresh &= pmap.epochs[ids] == plan.epochs
+    fresh &= (pmap.flags[ids] & REMOVED) == 0
+    if pmap is plan.base:
+        return fresh
+    _, places = _places(pmap.executors, plan.base.executors)
+    places = np.append(places, np.int32(NOBODY))
+    then, now = plan.base, pmap
+    fresh &= _slot(now.owner_index, ids, slots) == places[_slot(then.owner_index, plan.partitions, slots)]
+    fresh &= ~plan.moved | (now.target_index[ids] == places[then.target_index[plan.partitions]])
+    return fresh
+
+
+def _slot(owners: Places, ids: Places, slots: npt.NDArray[np.int8]) -> Places:
+    width = owners.shape[1]
+    return np.where(slots < width, owners[ids, np.minimum(slots, width - 1)], np.int32(NOBODY))
+
+
+def _places(known: tuple[Owner, ...], wanted: Iterable[Owner]) -> tuple[tuple[Owner, ...], Places]:
+    """`known` with what it lacks of `wanted` behind it, and the place of each wanted one in it."""
+    places = {owner: place for place, owner in enumerate(known)}
+    found = [places.setdefault(owner, len(places)) for owner in wanted]
+    return tuple(places), np.array(found, np.int32)

@@ -1,0 +1,89 @@
+"""The partition map as named columns, small enough to be a document: constant columns shrink to one number.
+
+Names: `spec` (JSON form), `length`, `values` (one list per key; None if they are the spec's static ones),
+`executors` (pairs of executor and instance id), `owners` (one column per replica), `targets` (pairs of partition
+and place in `executors`), `epochs`, `weights`, `flags`. A numeric column is one number if all its rows are equal.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from ballista_py.planning.partition_map import NOBODY, PartitionMap
+from ballista_py.planning.partition_spec import PartitionSpec
+from ballista_py.planning.partition_values import from_json_values, to_json_values
+
+
+def to_columns(pmap: PartitionMap) -> dict[str, Any]:
+    """See `PartitionMap.to_columns`. Executors that hold nothing any more are left out; the rest is in order."""
+    places = np.unique(np.concatenate([pmap.owner_index.ravel(), pmap.target_index]))
+    used = sorted((pmap.executors[place], int(place)) for place in places if place != NOBODY)
+    renamed = np.full(len(pmap.executors) + 1, NOBODY, np.int32)
+    renamed[[place for _, place in used]] = np.arange(len(used))
+    aimed = np.flatnonzero(pmap.target_index != NOBODY)
+    return {
+        "spec": pmap.spec.to_json(),
+        "length": len(pmap),
+        "values": None if _is_static(pmap) else [to_json_values(column) for column in pmap.columns],
+        "executors": [list(owner) for owner, _ in used],
+        "owners": [_packed(renamed[column]) for column in pmap.owner_index.T],
+        "targets": [[int(p), int(renamed[pmap.target_index[p]])] for p in aimed],
+        "epochs": _packed(pmap.epochs),
+        "weights": _packed(_whole_numbers(pmap.weights)),
+        "flags": _packed(pmap.flags),
+    }
+
+
+def from_columns(table: str, revision: int, columns: Mapping[str, Any]) -> PartitionMap:
+    """See `PartitionMap.from_columns`."""
+    spec = PartitionSpec.from_json(columns["spec"])
+    length = int(columns["length"])
+    if columns["values"] is None:
+        values = spec.static_columns() or ()
+    else:
+        values = tuple(
+            from_json_values(column, key.type) for key, column in zip(spec.keys, columns["values"], strict=True)
+        )
+    targets = np.full(length, NOBODY, np.int32)
+    for partition, place in columns["targets"]:
+        targets[partition] = place
+    return PartitionMap(
+        table=table,
+        spec=spec,
+        revision=revision,
+        columns=values,
+        executors=tuple((str(owner[0]), str(owner[1])) for owner in columns["executors"]),
+        owner_index=np.stack([_unpacked(column, length, np.int32) for column in columns["owners"]], axis=1),
+        target_index=targets,
+        epochs=_unpacked(columns["epochs"], length, np.int64),
+        weights=_unpacked(columns["weights"], length, np.float64),
+        flags=_unpacked(columns["flags"], length, np.uint8),
+    )
+
+
+def _is_static(pmap: PartitionMap) -> bool:
+    if not pmap.spec.is_static:
+        return False
+    static = pmap.spec.static_columns() or ()
+    return len(static) == len(pmap.columns) and all(a.equals(b) for a, b in zip(static, pmap.columns, strict=True))
+
+
+def _packed(column: npt.NDArray[Any]) -> Any:
+    if len(column) and (column == column[0]).all():
+        return column[0].item()
+    return np.ascontiguousarray(column)
+
+
+def _unpacked(column: Any, length: int, dtype: npt.DTypeLike) -> npt.NDArray[Any]:
+    if isinstance(column, int | float):
+        return np.full(length, column, dtype)
+    return np.array(column, dtype)
+
+
+def _whole_numbers(weights: npt.NDArray[np.float64]) -> npt.NDArray[Any]:
+    whole = weights.astype(np.int64) if (np.abs(weights) < 2**53).all() else weights
+    return whole if (whole == weights).all() else weights
