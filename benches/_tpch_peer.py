@@ -1,0 +1,82 @@
+"""One peer of benches/tpch.py: `load`, `cluster`, `duckdb` or `spark`, over the same Parquet files."""
+
+from __future__ import annotations
+
+import hashlib
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+from _peers import serve
+
+from ballista_py.node.tpch_data import TABLES, create_tpch_tables
+
+
+def main() -> None:
+    """Prepare the peer named on the command line and serve its queries."""
+    kind, data, *rest = sys.argv[1:]
+    {"load": load, "cluster": cluster, "duckdb": duckdb_alone, "spark": spark_alone}[kind](Path(data), *rest)
+
+
+def load(data: Path, state: str, executors: str) -> None:
+    """Partition the tables once, so that the JVM of the pipeline is not counted with the cluster."""
+    from ballista_py import LocalCluster
+
+    if not (Path(state) / "cluster.json").exists():
+        with LocalCluster(schedulers=1, executors=int(executors), state_location=Path(state).as_uri()) as local:
+            create_tpch_tables(local, data)
+    serve(lambda command: {})
+
+
+def cluster(_data: Path, state: str, executors: str) -> None:
+    """The cluster over the state that `load` left."""
+    from ballista_py import LocalCluster
+
+    with LocalCluster(schedulers=1, executors=int(executors), state_location=Path(state).as_uri()) as local:
+        local.wait_until_loaded()
+        client = local.client()
+        serve(lambda command: timed(lambda: client.sql(command["sql"])))
+
+
+def duckdb_alone(data: Path) -> None:
+    """DuckDB with two threads over views of the files."""
+    import duckdb
+
+    connection = duckdb.connect(config={"threads": 2})
+    for table in TABLES:
+        connection.execute(f"create view {table} as select * from '{data / table}.parquet'")
+    serve(lambda command: timed(lambda: connection.execute(command["sql"]).to_arrow_table()))
+
+
+def spark_alone(data: Path) -> None:
+    """Spark with two threads over temporary views of the files."""
+    from ballista_py.spark.session import embedded_session
+
+    spark = embedded_session(master="local[2]")
+    for table in TABLES:
+        spark.read.parquet(str(data / f"{table}.parquet")).createOrReplaceTempView(table)
+    serve(lambda command: timed(lambda: spark.sql(command["sql"]).toArrow()))
+
+
+def timed(run: Any) -> dict[str, Any]:
+    """Run the query; its seconds and a digest of its answer that does not depend on types, names or float order."""
+    started = time.perf_counter()
+    table: pa.Table = run()
+    seconds = time.perf_counter() - started
+    rows = sorted("|".join(_text(row[name]) for name in table.column_names) for row in table.to_pylist())
+    return {"seconds": seconds, "digest": hashlib.sha256("\n".join(rows).encode()).hexdigest(), "rows": len(rows)}
+
+
+def _text(value: Any) -> str:
+    if value is None or isinstance(value, str):
+        return str(value)
+    try:
+        return f"{float(value):.6g}"
+    except (TypeError, ValueError):
+        return str(value)
+
+
+if __name__ == "__main__":
+    main()

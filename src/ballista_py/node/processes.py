@@ -1,0 +1,87 @@
+"""Node processes on this machine: started, watched and killed by the local cluster."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from attrs import define, field
+
+from ballista_py.errors import ConfigError
+
+LOG_TAIL_LINES = 5
+
+
+@define
+class NodeProcess:
+    """One node as a child process. Its log goes to a file of its own; a restart keeps ports and log."""
+
+    node_id: str
+    arguments: Sequence[str]
+    log_path: Path
+    detached: bool = False
+    _process: subprocess.Popen[bytes] | None = field(default=None, init=False)
+
+    def start(self) -> None:
+        """Start the process; it must not be running."""
+        assert not self.running, f"{self.node_id} is running"
+        command = [sys.executable, "-m", "ballista_py.node", *self.arguments]
+        if not self.detached:
+            command += ["--parent-pid", str(os.getpid())]
+        with self.log_path.open("ab") as log:
+            self._process = subprocess.Popen(
+                command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True
+            )
+
+    @property
+    def running(self) -> bool:
+        """Whether the process is alive."""
+        return self._process is not None and self._process.poll() is None
+
+    @property
+    def pid(self) -> int:
+        """The process id; the process must have been started."""
+        assert self._process is not None, f"{self.node_id} was never started"
+        return self._process.pid
+
+    def check(self) -> None:
+        """Raise `ConfigError` with the end of its log if the process ended by itself."""
+        if self._process is not None and self._process.poll() is not None:
+            lines = self.log_path.read_text(errors="replace").splitlines()[-LOG_TAIL_LINES:]
+            said = lines[-1] if lines else "it said nothing"
+            raise ConfigError(f"node {self.node_id} ended with code {self._process.returncode}: {said}")
+
+    def kill(self) -> None:
+        """`kill -9`, and wait until the process is gone."""
+        if self._process is not None:
+            self._process.kill()
+            self._process.wait()
+
+    def terminate(self) -> None:
+        """Ask the process to end; `join` waits for it."""
+        if self.running:
+            os.kill(self.pid, signal.SIGTERM)
+
+    def join(self, timeout_s: float) -> None:
+        """Wait until the process has ended; after `timeout_s` it is killed."""
+        if self._process is None:
+            return
+        try:
+            self._process.wait(timeout_s)
+        except subprocess.TimeoutExpired:
+            self.kill()
+
+
+def free_ports(count: int) -> list[int]:
+    """Ports of the loopback interface that nobody listens on now."""
+    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
+    try:
+        return [s.getsockname()[1] for s in sockets]
+    finally:
+        for s in sockets:
+            s.close()

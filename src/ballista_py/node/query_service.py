@@ -1,0 +1,200 @@
+"""Statements at a scheduler: bind, plan, open the legs, merge, stream; plan again when an owner turned out to be none.
+
+A statement covers every partition that it needs exactly once, at the epochs of one catalog, or raises. It is
+planned again (at most `MAX_REPLANS` times) only while nothing of its answer was given out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, Protocol
+
+import pyarrow as pa
+from attrs import define, frozen
+
+from ballista_py.engines.engine import Engine
+from ballista_py.errors import LeaseExpired, NotOwner, PartitionsUnassigned, SqlError, TransportError, TryLater
+from ballista_py.planning.explain import explain_text, plan_as_dict
+from ballista_py.planning.legs import legs_of
+from ballista_py.planning.query_plan import Catalog, Leg, QueryPlan
+from ballista_py.planning.sql import plan_query
+from ballista_py.runtime import Runtime
+
+MAX_REPLANS = 3
+REPLAN_WAIT_MS = 150
+_WORTH_A_NEW_PLAN = (NotOwner, LeaseExpired, TransportError)
+
+
+@frozen(kw_only=True)
+class ClusterView:
+    """The catalog, the members (executor id, instance id) and the data address of each executor, as last read."""
+
+    catalog: Catalog
+    members: frozenset[tuple[str, str]]
+    addresses: Mapping[str, str]
+
+
+class Views(Protocol):
+    """Where the service takes its view from; `refresh` reads the store."""
+
+    def current(self) -> ClusterView: ...
+    def refresh(self) -> ClusterView: ...
+
+
+class LegStreams(Protocol):
+    """The open legs of one fragment: every one of their executors has accepted its leg."""
+
+    schema: pa.Schema
+
+    def batches(self) -> Iterator[pa.RecordBatch]: ...
+    def shipped_bytes(self) -> int: ...
+    def cancel(self) -> None: ...
+
+
+OpenLegs = Callable[[Sequence[Leg], Mapping[str, str]], LegStreams]
+
+
+@define
+class Statement:
+    """One statement under way. Read `batches` once; `stats` is complete after the last one."""
+
+    schema: pa.Schema
+    _batches: Iterator[pa.RecordBatch]
+    _plan: QueryPlan
+    _legs: tuple[Leg, ...]
+    _streams: Sequence[LegStreams]
+    _started_ms: float
+    _runtime: Runtime
+    _cancel_merge: Callable[[], None]
+    replans: int
+
+    def batches(self) -> Iterator[pa.RecordBatch]:
+        """The rows, lazily; every error of a leg or of the merge comes out here."""
+        return self._batches
+
+    def cancel(self) -> None:
+        """Stop the legs and the merge. Safe from any thread, also after the end."""
+        for stream in self._streams:
+            stream.cancel()
+        self._cancel_merge()
+
+    def stats(self) -> dict[str, Any]:
+        """What the statement touched: partitions, executors, legs, bytes shipped by the legs, milliseconds."""
+        split = [t for fragment in self._plan.fragments for t in fragment.tables if not t.whole]
+        return {
+            "partitions": len({(t.table, p) for t in split for p in t.partitions}),
+            "partitions_total": sum({t.table: t.total for t in split}.values()),
+            "executors": sorted({leg.executor_id for leg in self._legs}),
+            "legs": len(self._legs),
+            "shipped_bytes": sum(stream.shipped_bytes() for stream in self._streams),
+            "took_ms": self._runtime.monotonic_ms() - self._started_ms,
+            "replans": self.replans,
+        }
+
+
+@define
+class QueryService:
+    """Plans and runs statements. Thread-safe. `engine` binds statements and merges streams."""
+
+    views: Views
+    engine: Engine
+    open_legs: OpenLegs
+    runtime: Runtime
+
+    def explain(self, statement: str) -> dict[str, Any]:
+        """The plan as a dict, with the same in words under `text`. Raises what `run` raises while it plans."""
+        plan, legs = self._plan(self._view_for(statement), statement)
+        return {**plan_as_dict(plan, legs), "text": explain_text(plan, legs)}
+
+    def run(self, statement: str, cancelled: Callable[[], bool] = lambda: False) -> Statement:
+        """Plan the statement (in the engine's dialect) and open its legs; the rows come from the result's `batches`.
+
+        Raises `SqlError` and the other planning errors, and after `MAX_REPLANS` new plans whatever the executors
+        answered last. `cancelled` is asked before each new plan.
+        """
+        started_ms = self.runtime.monotonic_ms()
+        view = self._view_for(statement)
+        for attempt in range(MAX_REPLANS + 1):
+            try:
+                plan, legs = self._plan(view, statement)
+                return self._open(view, plan, legs, started_ms, attempt)
+            except (*_WORTH_A_NEW_PLAN, PartitionsUnassigned) as error:
+                if attempt == MAX_REPLANS or isinstance(error, TryLater) or cancelled():
+                    raise
+            self.runtime.sleep_ms(REPLAN_WAIT_MS * (attempt + 1))
+            view = self.views.refresh()
+        raise AssertionError("the loop returns or raises")
+
+    def _view_for(self, statement: str) -> ClusterView:
+        """The current view, or a fresh one if the statement does not bind: a table may be new."""
+        view = self.views.current()
+        try:
+            self._bind(view, statement)
+        except SqlError:
+            view = self.views.refresh()
+        return view
+
+    def _bind(self, view: ClusterView, statement: str) -> pa.Schema:
+        schemas = {name: table.schema for name, table in view.catalog.tables.items()}
+        return self.engine.describe(statement, schemas)
+
+    def _plan(self, view: ClusterView, statement: str) -> tuple[QueryPlan, tuple[Leg, ...]]:
+        plan = plan_query(statement, view.catalog, self._bind(view, statement))
+        return plan, legs_of(plan, view.catalog, view.members)
+
+    def _open(
+        self, view: ClusterView, plan: QueryPlan, legs: tuple[Leg, ...], started_ms: float, replans: int
+    ) -> Statement:
+        streams: dict[str, LegStreams] = {}
+        try:
+            for fragment in plan.fragments:
+                own = [leg for leg in legs if leg.fragment == fragment.name]
+                if own:
+                    streams[fragment.name] = self.open_legs(own, view.addresses)
+            batches, cancel = self._merge(view, plan, streams)
+        except BaseException:
+            for stream in streams.values():
+                stream.cancel()
+            raise
+        return Statement(
+            schema=plan.output,
+            batches=batches,
+            plan=plan,
+            legs=legs,
+            streams=tuple(streams.values()),
+            started_ms=started_ms,
+            runtime=self.runtime,
+            cancel_merge=cancel,
+            replans=replans,
+        )
+
+    def _merge(
+        self, view: ClusterView, plan: QueryPlan, streams: Mapping[str, LegStreams]
+    ) -> tuple[Iterator[pa.RecordBatch], Callable[[], None]]:
+        """The rows of the answer, cast to the plan's output, and how to stop making them."""
+        if plan.merge_sql is None:
+            return _conformed((b for s in streams.values() for b in s.batches()), plan.output), _nothing
+        schemas = {name: table.schema for name, table in view.catalog.tables.items()}
+        relations: dict[str, pa.RecordBatchReader | pa.Table] = {}
+        for fragment in plan.fragments:
+            stream = streams.get(fragment.name)
+            if stream is None:  # pruned to nothing: an empty relation of the fragment's form
+                relations[fragment.name] = self.engine.describe(fragment.sql, schemas).empty_table()
+            else:
+                relations[fragment.name] = pa.RecordBatchReader.from_batches(stream.schema, stream.batches())
+        running = self.engine.query(plan.merge_sql, streams=relations)
+        return _conformed(iter(running.batches()), plan.output), running.cancel
+
+
+def _conformed(batches: Iterator[pa.RecordBatch], schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+    """The same rows under exactly the names and types of `schema`."""
+    for batch in batches:
+        if batch.schema.types == schema.types:
+            yield pa.RecordBatch.from_arrays(batch.columns, schema=schema)
+        else:
+            columns = [column.cast(kind) for column, kind in zip(batch.columns, schema.types, strict=True)]
+            yield pa.RecordBatch.from_arrays(columns, schema=schema)
+
+
+def _nothing() -> None:
+    """There is no merge to stop."""

@@ -1,0 +1,72 @@
+"""A query plan in words for people and as a dict for programs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from ballista_py.planning.query_plan import Fragment, FragmentTable, Leg, QueryPlan
+
+
+def plan_as_dict(plan: QueryPlan, legs: Sequence[Leg]) -> dict[str, Any]:
+    """JSON-ready values: `fragments` with their tables and legs, `merge_sql`, `output`, `notes`."""
+    return {
+        "sql": plan.sql,
+        "output": [{"name": column.name, "type": str(column.type)} for column in plan.output],
+        "fragments": [_fragment(fragment, legs) for fragment in plan.fragments],
+        "merge_sql": plan.merge_sql,
+        "notes": list(plan.notes),
+    }
+
+
+def explain_text(plan: QueryPlan, legs: Sequence[Leg]) -> str:
+    """The plan as indented text: what is read where, under which SQL, what the merge does and what was not pushed."""
+    lines: list[str] = []
+    for fragment in plan.fragments:
+        lines.append(f"fragment {fragment.name}")
+        lines += [f"  {_table_line(table)}" for table in fragment.tables]
+        lines.append(f"  sql: {fragment.sql}")
+        own = [leg for leg in legs if leg.fragment == fragment.name]
+        lines.append(f"  {len(own)} leg{'' if len(own) == 1 else 's'}")
+        for leg in own:
+            parts = ", ".join(f"{t.table} {_ranges(t.partitions)}" for t in leg.tables)
+            lines.append(f"    {leg.executor_id}: {parts}")
+    lines.append(f"merge: {plan.merge_sql}" if plan.merge_sql else "merge: none, the legs' rows are the answer")
+    lines += [f"note: {note}" for note in plan.notes]
+    return "\n".join(lines)
+
+
+def _fragment(fragment: Fragment, legs: Sequence[Leg]) -> dict[str, Any]:
+    return {
+        "name": fragment.name,
+        "sql": fragment.sql,
+        "tables": [
+            {
+                "table": t.table,
+                "partitions": list(t.partitions),
+                "total": t.total,
+                "replicated": t.whole,
+                "pruned_by": t.pruned_by,
+            }
+            for t in fragment.tables
+        ],
+        "legs": [leg.to_json() for leg in legs if leg.fragment == fragment.name],
+    }
+
+
+def _table_line(table: FragmentTable) -> str:
+    if table.whole:
+        return f"{table.table}: replicated, read whole by each leg"
+    by = f", pruned by {table.pruned_by}" if table.pruned_by else ""
+    return f"{table.table}: {len(table.partitions)} of {table.total} partitions{by}"
+
+
+def _ranges(partitions: Sequence[int]) -> str:
+    """`[1-3, 7]` for 1, 2, 3, 7."""
+    runs: list[list[int]] = []
+    for partition in sorted(partitions):
+        if runs and partition == runs[-1][1] + 1:
+            runs[-1][1] = partition
+        else:
+            runs.append([partition, partition])
+    return "[" + ", ".join(f"{a}" if a == b else f"{a}-{b}" for a, b in runs) + "]"
