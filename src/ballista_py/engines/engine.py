@@ -10,20 +10,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Protocol
 
 import pyarrow as pa
-from attrs import frozen
 
-
-@frozen(kw_only=True)
-class LocalFile:
-    """An immutable data file on this machine. `file_id` is unique in the process for the life of the engine."""
-
-    file_id: int
-    path: str
-    format: str = "parquet"
+from ballista_py.storage.local_file import LocalFile
 
 
 class RunningQuery(Protocol):
-    """A query under way. `batches` yields its rows lazily; `cancel` may be called from any thread, more than once."""
+    """A query under way. `batches` yields its rows lazily; `cancel` may come from any thread, more than once."""
 
     schema: pa.Schema
 
@@ -49,7 +41,7 @@ class Engine(Protocol):
         ...
 
     def load(self, table: str, files: Sequence[LocalFile]) -> int:
-        """Make the rows of `files` readable, all or none; a file already loaded is skipped. Returns rows loaded."""
+        """Make the rows of `files` readable, all or none; a loaded file is skipped. Returns the rows loaded."""
         ...
 
     def unload(self, table: str, file_ids: Iterable[int]) -> None:
@@ -67,9 +59,12 @@ class Engine(Protocol):
         ...
 
     def describe(self, sql: str, schemas: Mapping[str, pa.Schema]) -> pa.Schema:
-        """The result schema of `sql` over empty tables of these schemas: names and types as one node gives them."""
+        """The result schema of `sql` over empty tables of these schemas: names and types as of a single node."""
         ...
 
     def close(self) -> None:
         """Release everything; running queries are cancelled."""
         ...
+
+
+__all__ = ["Engine", "LocalFile", "RunningQuery"]

@@ -1,0 +1,81 @@
+"""DuckDB's errors as errors of the tree: one line, with line and column where they are known, no internals."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+
+import duckdb
+
+from ballista_py.errors import BallistaError, MergeTooLarge, SqlError, TransportError
+
+MAX_MESSAGE_CHARACTERS = 400
+_LOCATION = re.compile(r"\n\s*LINE (\d+): (.*)\n(\s*)\^+\s*$", re.DOTALL)
+_KIND = re.compile(r"^(?:\w+ ){1,4}(?:Error|Exception): |^INTERRUPT Error: ")
+_INTERNAL_NAMES = re.compile(r"\b(?:temp|memory|\w+)\.(?:main|held)\.")
+_PYTHON_DETAIL = re.compile(r"\. Detail: Python exception:.*", re.DOTALL)
+EXPLAIN = "explain\n"  # asked for with an error that came without its position
+
+
+def one_line(text: str) -> str:
+    """The text on one line, cut to a readable length."""
+    line = " ".join(text.split())
+    if len(line) > MAX_MESSAGE_CHARACTERS:
+        line = line[: MAX_MESSAGE_CHARACTERS - 1] + "…"
+    return line
+
+
+def error_at(sql: str, offset: int | None, message: str) -> SqlError:
+    """The error with the line and column (from 1, in characters) that lie `offset` bytes into `sql`."""
+    if offset is None:
+        return SqlError(message)
+    before = sql.encode()[:offset].decode(errors="ignore")
+    line, column = before.count("\n") + 1, len(before) - (before.rfind("\n") + 1) + 1
+    return SqlError(f"{message} (line {line}, column {column})", line=line, column=column)
+
+
+def translate(error: BaseException, sql: str, explain_error: Callable[[], str] | None = None) -> BallistaError:
+    """The error of the tree for what DuckDB raised while it bound or ran `sql`.
+
+    `explain_error`, if given, returns DuckDB's error for `EXPLAIN + sql`: that text names the position of errors
+    of which the short one does not.
+    """
+    if isinstance(error, BallistaError):
+        return error
+    text = str(error)
+    if isinstance(error, duckdb.InterruptException) or text.startswith("INTERRUPT Error"):
+        return TransportError("The query was cancelled")
+    if isinstance(error, duckdb.OutOfMemoryException) or text.startswith("Out of Memory Error"):
+        return MergeTooLarge(
+            "The query needs more memory than this node may use: filter more or raise memory_limit"
+        )
+    if isinstance(error, duckdb.InternalException | duckdb.FatalException) or text.startswith("INTERNAL Error"):
+        return BallistaError("The engine failed on this statement: report it with the statement")
+    offset = _offset(sql, text)
+    if offset is None and explain_error is not None:
+        longer = _offset(EXPLAIN + sql, explain_error())
+        offset = None if longer is None else longer - len(EXPLAIN)
+    message = _PYTHON_DETAIL.sub("", _KIND.sub("", _LOCATION.sub("", text)))
+    message = one_line(_INTERNAL_NAMES.sub("", _without_hint(message)))
+    return error_at(sql, offset, message)
+
+
+def _without_hint(message: str) -> str:
+    """Without suggestions drawn from the system catalog and without lists of every overload."""
+    return re.split(r"\nDid you mean|\n\tCandidate functions", message)[0]
+
+
+def _offset(sql: str, error_text: str) -> int | None:
+    """Bytes into `sql` of the caret. DuckDB shows an excerpt of the line, between dots when it is long."""
+    location = _LOCATION.search(error_text)
+    lines = sql.split("\n")
+    if location is None or int(location[1]) > len(lines):
+        return None
+    above, line = lines[: int(location[1]) - 1], lines[int(location[1]) - 1]
+    excerpt, caret = location[2], len(location[3]) - len(f"LINE {location[1]}: ")
+    if excerpt.startswith("..."):
+        excerpt, caret = excerpt[3:], caret - 3
+    start = line.find(excerpt.removesuffix("..."))
+    if start < 0 or not 0 <= caret <= len(line) - start:
+        return None
+    return len("\n".join([*above, line[: start + caret]]).encode())

@@ -1,0 +1,110 @@
+"""One query under way: its snapshot, its streams, its batches, its end."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+
+import duckdb
+import pyarrow as pa
+
+from ballista_py.engines.duckdb_errors import translate
+from ballista_py.errors import ConfigError, TransportError
+
+BATCH_ROWS = 65_536
+
+
+class StreamSource:
+    """A stream under its name, remembering how it failed: DuckDB keeps only the text of an error in a stream."""
+
+    def __init__(self, name: str, stream: pa.RecordBatchReader | pa.Table) -> None:
+        self.name = name
+        self.error: BaseException | None = None
+        self.stopped = False
+        self._stream = stream
+
+    @property
+    def is_table(self) -> bool:
+        """Whether it can be scanned again and again."""
+        return isinstance(self._stream, pa.Table)
+
+    def readable(self) -> pa.RecordBatchReader | pa.Table:
+        """What DuckDB reads."""
+        if isinstance(self._stream, pa.Table):
+            return self._stream
+        return pa.RecordBatchReader.from_batches(self._stream.schema, self._batches(self._stream))
+
+    def _batches(self, stream: pa.RecordBatchReader) -> Iterator[pa.RecordBatch]:
+        try:
+            for batch in stream:
+                if self.stopped:
+                    raise TransportError("The query was cancelled")
+                yield batch
+        except BaseException as error:
+            self.error = error
+            raise
+
+
+class DuckDBQuery:
+    """A `RunningQuery` on a connection of its own. It runs while its batches are read, and can be read once.
+
+    Its snapshot is released when the batches end, the reader of the batches is closed, or it is cancelled.
+    """
+
+    def __init__(
+        self,
+        sql: str,
+        cursor: duckdb.DuckDBPyConnection,
+        relation: duckdb.DuckDBPyRelation,
+        schema: pa.Schema,
+        sources: Sequence[StreamSource],
+    ) -> None:
+        self.schema = schema
+        self._sql = sql
+        self._cursor = cursor
+        self._relation: duckdb.DuckDBPyRelation | None = relation
+        self._sources = sources
+        self._cancelled = False
+
+    def batches(self) -> Iterator[pa.RecordBatch]:
+        """The rows, in batches of at most 65,536, none of them empty.
+
+        Raises `SqlError` for a statement that fails on its data, `MergeTooLarge` when memory and spill space are
+        full, `TransportError` after `cancel`, and whatever a stream of the query raised.
+        """
+        relation, self._relation = self._relation, None
+        if relation is None and not self._cancelled:
+            raise ConfigError("the batches of a query can be read once")
+        return self._run(relation)
+
+    def cancel(self) -> None:
+        """Make the query end soon with `TransportError`. From any thread, more than once; fine after its end."""
+        self._cancelled = True
+        for source in self._sources:
+            source.stopped = True
+        with suppress(duckdb.Error):
+            self._cursor.interrupt()
+
+    def _run(self, relation: duckdb.DuckDBPyRelation | None) -> Iterator[pa.RecordBatch]:
+        try:
+            self._check_not_cancelled()
+            assert relation is not None
+            with relation.to_arrow_reader(BATCH_ROWS) as reader:
+                assert reader.schema.equals(self.schema), f"bound as {self.schema}, ran as {reader.schema}"
+                for batch in reader:
+                    self._check_not_cancelled()
+                    if batch.num_rows:
+                        yield batch
+                # An interrupt may come between the last batch and the end; then everything was delivered.
+        except (duckdb.Error, OSError, pa.ArrowException) as error:
+            failed = next((source.error for source in self._sources if source.error is not None), None)
+            if failed is not None and not self._cancelled:
+                raise failed from None
+            raise translate(error, self._sql) from None
+        finally:
+            del relation
+            self._cursor.close()
+
+    def _check_not_cancelled(self) -> None:
+        if self._cancelled:
+            raise TransportError("The query was cancelled")

@@ -1,0 +1,224 @@
+"""The native tables behind the loaded files: one a cluster table, each row tagged with the file it came from.
+
+A file's rows appear and vanish in one transaction, and that transaction and the list of loaded files change under
+one lock; a query takes its snapshot under the same lock. So the list and the snapshot always agree, and a query
+over all loaded files needs no filter.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+import duckdb
+import pyarrow as pa
+
+from ballista_py.engines.duckdb_errors import translate
+from ballista_py.engines.file_ranges import ranges
+from ballista_py.errors import BallistaError, ConfigError, NotOwner, SchemaMismatch
+from ballista_py.runtime import Runtime
+from ballista_py.storage import parquet
+from ballista_py.storage.local_file import LocalFile
+
+FILE_ID = "__file_id"
+MAX_RANGES = 32
+_SCHEMA = "held"
+_READERS = {"parquet": parquet.read_batches}
+
+
+class HeldTable:
+    """One native table. `name` is its quoted, qualified name; `rows` counts the rows of each loaded file."""
+
+    def __init__(self, name: str, schema: pa.Schema) -> None:
+        self.name = name
+        self.schema = schema
+        self.columns = ", ".join(quoted(column) for column in schema.names)
+        self.rows: dict[int, int] = {}
+
+    @classmethod
+    def create(
+        cls, connection: duckdb.DuckDBPyConnection, name: str, schema: pa.Schema, table: str, extra: str = ""
+    ) -> HeldTable:
+        """Make the native table, with the `extra` column definitions in front. Raises `SchemaMismatch`."""
+        connection.register("__empty", schema.empty_table())
+        try:
+            connection.execute(f"create table {name} as select {extra} * from __empty")  # noqa: S608
+        except duckdb.Error as error:
+            reason = translate(error, "").message
+            raise SchemaMismatch(f"table '{table}' cannot be held by this engine: {reason}", table=table) from None
+        finally:
+            connection.unregister("__empty")
+        return cls(name, schema)
+
+    def filter(self, file_ids: set[int]) -> str:
+        """The condition that lets exactly these files through, or "" when they are all."""
+        if file_ids == self.rows.keys():
+            return ""
+        wanted = ranges(file_ids)
+        if not wanted:
+            return "where false"
+        unwanted = ranges(self.rows.keys() - file_ids)
+        if len(unwanted) < len(wanted) and len(unwanted) <= MAX_RANGES:
+            return f"where not ({_any_of(unwanted)})"
+        if len(wanted) <= MAX_RANGES:
+            return f"where {_any_of(wanted)}"
+        listed = ", ".join(map(str, sorted(file_ids)))
+        return f"where {FILE_ID} in (select unnest([{listed}]::integer[]))"
+
+
+class HeldTables:
+    """Every table of an engine. Safe to share between threads; one load runs at a time, on all cores."""
+
+    def __init__(self, root: duckdb.DuckDBPyConnection, runtime: Runtime) -> None:
+        root.execute(f"create schema {_SCHEMA}")
+        self._root = root
+        self._tables: dict[str, HeldTable] = {}
+        self._made = 0
+        self._lock = runtime.lock()  # the list of tables and files, and the instant of a commit
+        self._loading = runtime.lock()  # outer of the two
+        self._loader = root.cursor()
+        self._loader.execute("set session preserve_insertion_order = false")  # twice as fast
+
+    def create(self, table: str, schema: pa.Schema) -> None:
+        """See `DuckDBEngine.create_table`."""
+        with self._loading, self._lock:
+            found = self._tables.get(table)
+            if found is None:
+                self._made += 1
+                name = f"{_SCHEMA}.t{self._made}"
+                self._tables[table] = HeldTable.create(
+                    self._loader, name, schema, table, f"0::integer as {FILE_ID},"
+                )
+            elif not found.schema.equals(schema):
+                raise SchemaMismatch(f"table '{table}' is held with other columns: drop it first", table=table)
+
+    def drop(self, table: str) -> None:
+        """See `DuckDBEngine.drop_table`."""
+        with self._loading, self._lock:
+            found = self._tables.pop(table, None)
+            if found is not None:
+                self._loader.execute(f"drop table {found.name}")
+
+    def load(self, table: str, files: Sequence[LocalFile]) -> int:
+        """See `DuckDBEngine.load`."""
+        with self._loading:
+            with self._lock:
+                held = self._find(table)
+                wanted = {file.file_id: file for file in files if file.file_id not in held.rows}
+            counts = dict.fromkeys(wanted, 0)
+            stream = _Tagged(held.schema, list(wanted.values()), counts)
+            self._loader.execute("begin")
+            try:
+                if wanted:
+                    self._insert(held, stream)
+                with self._lock:
+                    self._loader.execute("commit")
+                    held.rows.update(counts)
+            except BaseException as error:
+                self._loader.execute("rollback")
+                if stream.error is not None:
+                    raise stream.error from None
+                raise _load_error(error, table) from None
+        return sum(counts.values())
+
+    def _insert(self, held: HeldTable, stream: _Tagged) -> None:
+        self._loader.register("__rows", stream.reader())
+        try:
+            done = self._loader.execute(f"insert into {held.name} select * from __rows").fetchone()  # noqa: S608
+        finally:
+            self._loader.unregister("__rows")
+        assert done is not None
+        assert done[0] == stream.rows, f"{done[0]} rows arrived of {stream.rows}"
+
+    def unload(self, table: str, file_ids: Iterable[int]) -> None:
+        """See `DuckDBEngine.unload`."""
+        with self._loading, self._lock:
+            held = self._tables.get(table)
+            gone = set(file_ids) & held.rows.keys() if held is not None else set()
+            if held is None or not gone:
+                return
+            if gone == held.rows.keys():
+                self._loader.execute(f"delete from {held.name}")  # noqa: S608
+            else:
+                self._loader.execute(f"delete from {held.name} where {_any_of(ranges(gone))}")  # noqa: S608
+            for file_id in gone:
+                del held.rows[file_id]
+
+    def show(self, cursor: duckdb.DuckDBPyConnection, scans: Mapping[str, Iterable[int]]) -> None:
+        """Open a transaction on `cursor` in which each table's name is a view of exactly those files.
+
+        Raises `NotOwner` when one of them is not loaded (any more).
+        """
+        if not scans:
+            return
+        cursor.execute("begin")
+        with self._lock:
+            for table, file_ids in scans.items():
+                held, wanted = self._tables.get(table), set(file_ids)
+                missing = wanted - held.rows.keys() if held is not None else wanted
+                if held is None or missing:
+                    raise NotOwner(
+                        f"{len(missing)} file(s) of table '{table}' are not loaded here: plan the query again",
+                        table=table,
+                    )
+                # The view names the columns, not the tag; making it fixes the snapshot of the transaction.
+                where = held.filter(wanted)
+                cursor.execute(
+                    f"create temp view {quoted(table)} as select {held.columns} from {held.name} {where}"  # noqa: S608
+                )
+
+    def _find(self, table: str) -> HeldTable:
+        found = self._tables.get(table)
+        if found is None:
+            raise ConfigError(f"table '{table}' was not created in this engine")
+        return found
+
+
+class _Tagged:
+    """The rows of files as one stream, each with its file id in front. Keeps the error that a file raised."""
+
+    def __init__(self, schema: pa.Schema, files: Sequence[LocalFile], counts: dict[int, int]) -> None:
+        self.error: BaseException | None = None
+        self._schema = schema
+        self._files = files
+        self._counts = counts
+
+    @property
+    def rows(self) -> int:
+        return sum(self._counts.values())
+
+    def reader(self) -> pa.RecordBatchReader:
+        fields = [(FILE_ID, pa.int32()), *zip(self._schema.names, self._schema.types, strict=True)]
+        return pa.RecordBatchReader.from_batches(pa.schema(fields), self._batches(pa.schema(fields)))
+
+    def _batches(self, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+        try:
+            for file in self._files:
+                if file.format not in _READERS:
+                    raise ConfigError(f"data file '{file.name}' has format '{file.format}', which is not known")
+                for batch in _READERS[file.format](file.path, self._schema, file.name):
+                    tag = pa.repeat(pa.scalar(file.file_id, pa.int32()), batch.num_rows)
+                    self._counts[file.file_id] += batch.num_rows
+                    yield pa.RecordBatch.from_arrays([tag, *batch.columns], schema=schema)
+        except BaseException as error:
+            self.error = error
+            raise
+
+
+def quoted(name: str) -> str:
+    """The name as a SQL identifier."""
+    return '"' + name.replace('"', '""') + '"'
+
+
+def _any_of(file_ranges: Sequence[tuple[int, int]]) -> str:
+    return " or ".join(
+        f"{FILE_ID} = {low}" if low == high else f"{FILE_ID} between {low} and {high}" for low, high in file_ranges
+    )
+
+
+def _load_error(error: BaseException, table: str) -> BaseException:
+    if isinstance(error, BallistaError) or not isinstance(error, Exception):
+        return error
+    translated = translate(error, "")
+    if type(translated).code == "planning.sql":  # a value that the native table refuses
+        return SchemaMismatch(f"rows do not fit table '{table}': {translated.message}", table=table)
+    return translated
