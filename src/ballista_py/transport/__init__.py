@@ -1,1 +1,1 @@
-"""How nodes and clients talk: the Flight data plane and the gRPC control stream."""
+"""How nodes talk: Arrow Flight carries data, a gRPC stream control. It carries values and decides nothing."""

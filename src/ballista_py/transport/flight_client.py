@@ -1,0 +1,195 @@
+"""Questions to other nodes, and streams from them, over one kept connection per address.
+
+Errors of the node arrive as the errors of our tree that it raised; a link that fails is a `TransportError` whose
+`details["peer"]` is the address. A stream that ends without the trailer of a complete answer is such a failure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.flight as flight
+
+from ballista_py.errors import TransportError
+from ballista_py.runtime import Runtime
+from ballista_py.transport.endpoints import open_flight
+from ballista_py.transport.flight_errors import FLIGHT_FAILURES, from_flight, is_link_failure
+from ballista_py.transport.wire import from_json, to_json
+
+CALL_TIMEOUT_MS = 30_000
+
+
+class FlightPool:
+    """Connections to data ports, made at first use and shared by all threads; `close` gives them up.
+
+    >>> from ballista_py.runtime import SystemRuntime
+    >>> with FlightPool(SystemRuntime()) as pool:
+    ...     pool.call("127.0.0.1:1", "ping", {})
+    Traceback (most recent call last):
+    ballista_py.errors.TransportError: node 127.0.0.1:1 cannot be reached, or the connection to it broke
+    """
+
+    def __init__(self, runtime: Runtime, *, call_timeout_ms: float = CALL_TIMEOUT_MS) -> None:
+        self._call_timeout_ms = call_timeout_ms
+        self._lock = runtime.lock()
+        self._clients: dict[str, flight.FlightClient] = {}
+
+    def call(
+        self, address: str, action: str, body: Mapping[str, Any], timeout_ms: float | None = None
+    ) -> dict[str, Any]:
+        """The node's answer to a question, within `timeout_ms`.
+
+        Raises what the node raised, or `TransportError` when the link failed or the time was over; then the node
+        may or may not have acted on the question.
+        """
+        timeout_s = (self._call_timeout_ms if timeout_ms is None else timeout_ms) / 1e3
+        try:
+            options = flight.FlightCallOptions(timeout=timeout_s)
+            answers = list(self._client(address).do_action(flight.Action(action, to_json(body)), options))
+        except FLIGHT_FAILURES as error:
+            raise self._failed(error, address) from None
+        if len(answers) != 1:
+            raise TransportError(
+                f"node {address} gave {len(answers)} answers to '{action}', not one", peer=address
+            )
+        return from_json(answers[0].body.to_pybytes())
+
+    def open_stream(
+        self, address: str, command: Mapping[str, Any], timeout_ms: float | None = None
+    ) -> FlightStream:
+        """Send `command` and return at once; whatever the node says to it is said by the stream.
+
+        `timeout_ms` limits the whole stream (default: no limit). Raises `TransportError` when the link failed.
+        """
+        options = flight.FlightCallOptions(timeout=None if timeout_ms is None else timeout_ms / 1e3)
+        client = self._client(address)
+        try:
+            descriptor = flight.FlightDescriptor.for_command(to_json(command))
+            writer, reader = client.do_exchange(descriptor, options)
+        except FLIGHT_FAILURES as error:
+            raise self._failed(error, address) from None
+        return FlightStream(self, client, writer, reader, address)
+
+    def drop(self, address: str) -> None:
+        """Forget the connection to `address`; the next call makes a new one. Open streams go on."""
+        with self._lock:
+            self._clients.pop(address, None)
+
+    def close(self) -> None:
+        """Forget all connections. Open streams go on."""
+        with self._lock:
+            self._clients.clear()
+
+    def __enter__(self) -> FlightPool:
+        return self
+
+    def __exit__(self, *_exc: object) -> None:
+        self.close()
+
+    def _client(self, address: str) -> flight.FlightClient:
+        with self._lock:
+            client = self._clients.get(address)
+            if client is None:
+                client = self._clients[address] = open_flight(address)
+            return client
+
+    def _failed(self, error: Exception, address: str) -> Exception:
+        failure = from_flight(error, address)
+        if is_link_failure(failure, address):
+            self.drop(address)
+        return failure
+
+
+class FlightStream:
+    """The answer to one command: its schema, its batches in order, then its trailer.
+
+    It is read by one thread; `cancel` may come from any. A stream that is given up before its end must be
+    cancelled; one that is dropped cancels itself.
+    """
+
+    def __init__(self, pool: FlightPool, client: Any, writer: Any, reader: Any, address: str) -> None:
+        self.address = address
+        self._pool = pool
+        self._client = client  # kept while its stream is read
+        self._writer = writer
+        self._reader = reader
+        self._schema: pa.Schema | None = None
+        self._trailer: dict[str, Any] | None = None
+        self._rows = 0
+
+    @property
+    def schema(self) -> pa.Schema:
+        """The schema of all batches. Waits until the node accepted the command; raises what it raised instead."""
+        if self._schema is None:
+            try:
+                self._schema = self._reader.schema
+            except FLIGHT_FAILURES as error:
+                self._end()
+                raise self._failed(error) from None
+        return self._schema
+
+    @property
+    def trailer(self) -> dict[str, Any]:
+        """What the node said at the end. Raises `TransportError` before the batches were read to the end."""
+        if self._trailer is None:
+            raise TransportError(f"the stream from node {self.address} has not been read to its end")
+        return self._trailer
+
+    def batches(self) -> Iterator[pa.RecordBatch]:
+        """The batches, lazily, once. Raises what the node raised, or `TransportError` when the link failed.
+
+        When the iteration ends without an error the answer was complete.
+        """
+        _ = self.schema
+        try:
+            while (chunk := self._next()) is not None:
+                if chunk.data is None:
+                    self._finish(from_json(chunk.app_metadata.to_pybytes()))
+                    continue
+                self._rows += chunk.data.num_rows
+                yield chunk.data
+            if self._trailer is None:
+                raise TransportError(
+                    f"the stream from node {self.address} broke off after {self._rows} rows", peer=self.address
+                )
+        finally:
+            self._end()
+
+    def __iter__(self) -> Iterator[pa.RecordBatch]:
+        return self.batches()
+
+    def cancel(self) -> None:
+        """Give up the rest: a waiting reader gets a `TransportError`, the node stops its work. Harmless later."""
+        self._reader.cancel()
+
+    def __del__(self) -> None:
+        self._end()
+
+    def _end(self) -> None:
+        # A stream that is dropped without this makes gRPC wait for its end, and Arrow complain on stderr.
+        self._reader.cancel()
+        with suppress(*FLIGHT_FAILURES):
+            self._writer.close()
+
+    def _next(self) -> Any | None:
+        try:
+            return self._reader.read_chunk()
+        except StopIteration:
+            return None
+        except FLIGHT_FAILURES as error:
+            raise self._failed(error) from None
+
+    def _finish(self, message: Mapping[str, Any]) -> None:
+        if message.get("rows") != self._rows:
+            raise TransportError(
+                f"the stream from node {self.address} lost rows: {message.get('rows')} were sent, "
+                f"{self._rows} came",
+                peer=self.address,
+            )
+        self._trailer = dict(message.get("trailer") or {})
+
+    def _failed(self, error: Exception) -> Exception:
+        return self._pool._failed(error, self.address)

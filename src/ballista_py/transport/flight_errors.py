@@ -1,0 +1,70 @@
+"""Errors of our tree inside Flight errors, and back.
+
+What travels is the `to_wire` form, as JSON in the extra info of the Flight error: a stable code, one line, small
+details. A traceback, a path or the text of an error outside the tree never travels.
+"""
+
+from __future__ import annotations
+
+import pyarrow.flight as flight
+from pyarrow import ArrowException
+
+from ballista_py.errors import BallistaError, TransportError, TryLater, Unauthenticated, from_wire, to_wire
+from ballista_py.transport.wire import from_json, to_json
+
+FLIGHT_FAILURES = (flight.FlightError, ArrowException)
+
+# gRPC may drop a call whose trailing metadata exceeds 8 KiB, and carries the message three times over.
+MAX_MESSAGE_CHARS = 1_000
+MAX_WIRE_BYTES = 3_000
+
+
+def to_flight(error: BaseException) -> flight.FlightError:
+    """The Flight error that carries `error`; raise it `from None`."""
+    wire = to_wire(error)
+    wire["message"] = _shortened(" ".join(str(wire["message"]).split()), MAX_MESSAGE_CHARS)
+    extra = to_json(wire)
+    if len(extra) > MAX_WIRE_BYTES:
+        extra = to_json({**wire, "details": {}})
+    if len(extra) > MAX_WIRE_BYTES:
+        extra = to_json({**wire, "message": _shortened(wire["message"], MAX_MESSAGE_CHARS // 4), "details": {}})
+    text = _shortened(wire["message"], MAX_MESSAGE_CHARS // 4)
+    if isinstance(error, TryLater):
+        return flight.FlightUnavailableError(text, extra)
+    if isinstance(error, Unauthenticated):
+        return flight.FlightUnauthenticatedError(text, extra)
+    return flight.FlightServerError(text, extra)
+
+
+def from_flight(error: Exception, address: str) -> BallistaError:
+    """The error that the node at `address` raised, or the `TransportError` that says how the link to it failed."""
+    if isinstance(error, BallistaError):
+        return error
+    extra = getattr(error, "extra_info", None)
+    if extra:
+        try:
+            return from_wire(from_json(extra))
+        except TransportError:
+            return TransportError(
+                f"node {address} answered with an error that is not of ballista_py", peer=address
+            )
+    if isinstance(error, flight.FlightTimedOutError):
+        return TransportError(f"node {address} did not answer in time", peer=address)
+    if isinstance(error, flight.FlightCancelledError):
+        return TransportError(f"the call to node {address} was cancelled", peer=address)
+    if isinstance(error, flight.FlightUnavailableError):
+        return TransportError(f"node {address} cannot be reached, or the connection to it broke", peer=address)
+    return TransportError(
+        f"the conversation with node {address} failed ({type(error).__name__}); is it a data port of ballista_py, "
+        "of a like release?",
+        peer=address,
+    )
+
+
+def is_link_failure(error: BaseException, address: str) -> bool:
+    """Whether the link to the node at `address` failed, as opposed to an answer of that node being an error."""
+    return type(error) is TransportError and error.details.get("peer") == address
+
+
+def _shortened(text: str, chars: int) -> str:
+    return text if len(text) <= chars else text[: chars - 1] + "…"

@@ -1,0 +1,174 @@
+"""The data port of a node: streams of record batches and small questions, over Arrow Flight.
+
+A stream is one `do_exchange`: the client sends a JSON command, the server the schema, the batches and, as a last
+message without rows, a JSON trailer with the row count. A stream without its trailer is not an answer; that is how
+a reader tells a short one. A question is one `do_action`, JSON to JSON. Every error leaves as one of our tree.
+
+The handler decides what a command means. gRPC owns the threads that answer; nothing is started here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Protocol
+
+import pyarrow as pa
+import pyarrow.flight as flight
+from attrs import frozen
+
+from ballista_py.errors import TransportError
+from ballista_py.runtime import Runtime
+from ballista_py.transport.endpoints import Address, listen_flight
+from ballista_py.transport.flight_errors import to_flight
+from ballista_py.transport.open_calls import CallContext, OpenCall, OpenCalls
+from ballista_py.transport.sockets import sever
+from ballista_py.transport.spawn import Spawn
+from ballista_py.transport.wire import from_json, to_json
+
+MAX_CALLS = 512
+IDLE_MS = 120_000
+SHUTDOWN_MS = 10_000
+SHUTDOWN_POLL_MS = 20
+
+
+@frozen(kw_only=True)
+class StreamResult:
+    """An answer under way.
+
+    `batches` have exactly `schema`. `trailer` is called after the last batch and gives JSON-ready values. `cancel`
+    stops the work behind the answer: it may come from any thread, more than once, and also after the end.
+    """
+
+    schema: pa.Schema
+    batches: Iterable[pa.RecordBatch]
+    trailer: Callable[[], Mapping[str, Any]] = dict
+    cancel: Callable[[], None] = lambda: None
+
+
+class DataHandler(Protocol):
+    """What a node answers. Called from many threads at once; errors of our tree reach the client as they are."""
+
+    def stream(self, command: Mapping[str, Any], context: CallContext) -> StreamResult:
+        """Start the answer to `command`. Long work before the first batch should look at `context.cancelled()`."""
+        ...
+
+    def action(self, name: str, body: Mapping[str, Any], context: CallContext) -> Mapping[str, Any]:
+        """Answer a small question."""
+        ...
+
+
+class FlightServer:
+    """A listening data port, from construction until `shutdown`.
+
+    `address` is the bind address as `host:port`; port 0 takes a free one and `port` says which. At most
+    `max_calls` streams and questions are answered at once; the next one gets `TryLater`. Call `tick` several times
+    a second: it stops the work for clients that went away, and for those that have not read for `idle_ms`.
+
+    Raises `ConfigError` naming the address when it cannot be had.
+    """
+
+    def __init__(
+        self,
+        address: str,
+        handler: DataHandler,
+        runtime: Runtime,
+        *,
+        max_calls: int = MAX_CALLS,
+        idle_ms: float = IDLE_MS,
+    ) -> None:
+        self._runtime = runtime
+        self._calls = OpenCalls(max_calls, idle_ms, runtime)
+        bind = Address.parse(address)
+        self._service = listen_flight(lambda location: _Service(location, handler, self._calls), bind)
+        self.port: int = self._service.port
+
+    def tick(self) -> None:
+        """Stop the work behind answers that nobody reads."""
+        self._calls.tick()
+
+    def open_calls(self) -> int:
+        """How many streams and questions are being answered now."""
+        return len(self._calls)
+
+    def shutdown(self, spawn: Spawn, timeout_ms: float = SHUTDOWN_MS) -> bool:
+        """Refuse new calls, end the open ones, release the port. True when all that was done in `timeout_ms`.
+
+        Open streams end with `TryLater`. After half of the time the connections of clients that do not even read
+        that are cut. `spawn` runs a function on another thread, because gRPC's own shutdown waits without a limit;
+        False means that a handler did not heed its `cancel` and still runs there.
+        """
+        self._calls.close()
+        finished: list[bool] = []
+
+        def stop() -> None:
+            self._service.shutdown()
+            finished.append(True)
+
+        spawn(stop)
+        started_ms = self._runtime.monotonic_ms()
+        severed = False
+        while not finished:
+            waited_ms = self._runtime.monotonic_ms() - started_ms
+            if waited_ms >= timeout_ms:
+                return False
+            if waited_ms >= timeout_ms / 2 and not severed:
+                severed = True
+                sever(self._calls.peers())
+            self._runtime.sleep_ms(SHUTDOWN_POLL_MS)
+        return True
+
+
+class _Service(flight.FlightServerBase):  # type: ignore[misc]  # pyarrow.flight has no types
+    """The Flight methods. It accepts calls as soon as it is made."""
+
+    def __init__(self, location: flight.Location, handler: DataHandler, calls: OpenCalls) -> None:
+        self._handler = handler
+        self._calls = calls
+        super().__init__(location, middleware={"gate": _Gate()})
+
+    def do_exchange(self, context: Any, descriptor: Any, _reader: Any, writer: Any) -> None:
+        try:
+            with self._calls.enter(context) as call:
+                command = from_json(descriptor.command or b"")
+                _send(self._handler.stream(command, call.context), call, writer)
+        except BaseException as error:
+            raise to_flight(error) from None
+
+    def do_action(self, context: Any, action: Any) -> list[bytes]:
+        try:
+            with self._calls.enter(context) as call:
+                body = from_json(action.body.to_pybytes())
+                return [to_json(self._handler.action(action.type, body, call.context))]
+        except BaseException as error:
+            raise to_flight(error) from None
+
+
+class _Gate(flight.ServerMiddlewareFactory):  # type: ignore[misc]  # pyarrow.flight has no types
+    """Refuses every method that the port does not speak, before pyarrow can answer it with a traceback."""
+
+    def start_call(self, info: Any, _headers: Any) -> None:
+        if info.method not in _SPOKEN:
+            raise to_flight(TransportError("this port answers only the commands of ballista_py's own clients"))
+
+
+_SPOKEN = (flight.FlightMethod.DO_EXCHANGE, flight.FlightMethod.DO_ACTION)
+
+
+def _send(result: StreamResult, call: OpenCall, writer: Any) -> None:
+    call.attach(result.cancel)
+    rows = 0
+    try:
+        with call.sending():
+            writer.begin(result.schema)
+        for batch in result.batches:
+            with call.sending():
+                writer.write_batch(batch)
+            rows += batch.num_rows
+        if call.reason is not None:
+            raise call.reason
+        writer.write_metadata(to_json({"rows": rows, "trailer": result.trailer()}))
+    except BaseException:
+        result.cancel()
+        if call.reason is not None:
+            raise call.reason from None
+        raise

@@ -1,0 +1,167 @@
+"""Many streams of one fragment as one: read ahead on a thread each, bounded, all or nothing."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
+from typing import Any, Protocol
+
+import pyarrow as pa
+
+from ballista_py.errors import TransportError
+from ballista_py.runtime import Runtime
+from ballista_py.transport.spawn import Spawn
+
+AHEAD_BATCHES = 4
+AHEAD_BYTES = 64 << 20
+
+
+class LegStream(Protocol):
+    """One leg under way: `flight_client.FlightStream`, or anything that promises the same."""
+
+    @property
+    def schema(self) -> pa.Schema: ...
+    @property
+    def trailer(self) -> Mapping[str, Any]: ...
+    def batches(self) -> Iterator[pa.RecordBatch]: ...
+    def cancel(self) -> None: ...
+
+
+class LegStreams:
+    """The batches of all `streams`, in the order in which they come; complete, or an error.
+
+    Reading ahead starts at once: `spawn` runs one function per stream on a thread of its own, so that slow streams
+    are slow together and not one after the other. Of each stream at most `ahead_batches` and about `ahead_bytes`
+    wait to be read; a stream that is further ahead waits, and its node with it. The first error of any stream
+    cancels all and is raised to the reader before anything that is still waiting.
+
+    `schema` is what all batches must have. Read by one thread; `cancel` may come from any.
+    """
+
+    def __init__(
+        self,
+        streams: Sequence[LegStream],
+        schema: pa.Schema,
+        runtime: Runtime,
+        spawn: Spawn,
+        *,
+        ahead_batches: int = AHEAD_BATCHES,
+        ahead_bytes: int = AHEAD_BYTES,
+    ) -> None:
+        self.schema = schema
+        self._streams = tuple(streams)
+        self._ahead_batches = ahead_batches
+        self._ahead_bytes = ahead_bytes
+        self._changed = runtime.condition()
+        self._waiting: deque[tuple[int, pa.RecordBatch]] = deque()
+        self._ahead = [[0, 0] for _ in self._streams]  # batches and bytes that wait, by stream
+        self._unfinished = len(self._streams)
+        self._error: BaseException | None = None
+        self._rows = 0
+        self._bytes = 0
+        for number in range(len(self._streams)):
+            spawn(partial(self._read_ahead, number))
+
+    @property
+    def error(self) -> BaseException | None:
+        """The first error of any stream, or that they were cancelled before their end.
+
+        Look here when an engine that reads the batches fails: it may have wrapped the error beyond recognition.
+        """
+        return self._error
+
+    @property
+    def rows_received(self) -> int:
+        """Rows that have arrived so far."""
+        return self._rows
+
+    @property
+    def bytes_received(self) -> int:
+        """Bytes of Arrow data that have arrived so far."""
+        return self._bytes
+
+    def trailers(self) -> tuple[Mapping[str, Any], ...]:
+        """What each stream said at its end, in the order of `streams`. Raises `TransportError` before the end."""
+        return tuple(stream.trailer for stream in self._streams)
+
+    def batches(self) -> Iterator[pa.RecordBatch]:
+        """The batches, lazily, once. Raises the first error of any stream. Closing the iterator cancels all."""
+        try:
+            while (batch := self._take()) is not None:
+                yield batch
+        finally:
+            self.cancel()
+
+    def __iter__(self) -> Iterator[pa.RecordBatch]:
+        return self.batches()
+
+    def reader(self) -> pa.RecordBatchReader:
+        """The batches as an Arrow reader."""
+        return pa.RecordBatchReader.from_batches(self.schema, self.batches())
+
+    def cancel(self) -> None:
+        """Give up what was not read: a waiting reader gets a `TransportError`. Harmless after the end."""
+        self._fail(TransportError("the legs were cancelled"))
+
+    def _take(self) -> pa.RecordBatch | None:
+        with self._changed:
+            while not self._waiting and self._unfinished and self._error is None:
+                self._changed.wait()
+            if self._error is not None:
+                raise self._error
+            if not self._waiting:
+                return None
+            number, batch = self._waiting.popleft()
+            self._ahead[number][0] -= 1
+            self._ahead[number][1] -= batch.nbytes
+            self._changed.notify_all()
+            return batch
+
+    def _read_ahead(self, number: int) -> None:
+        stream = self._streams[number]
+        try:
+            if not _like(stream.schema, self.schema):
+                raise TransportError(f"leg {number} answered with other columns than were asked for")
+            for batch in stream.batches():
+                if not self._put(number, batch):
+                    return
+        except BaseException as error:
+            self._fail(error)
+        else:
+            with self._changed:
+                self._unfinished -= 1
+                self._changed.notify_all()
+
+    def _put(self, number: int, batch: pa.RecordBatch) -> bool:
+        size = batch.nbytes
+        ahead = self._ahead[number]
+        with self._changed:
+            while ahead[0] and (ahead[0] >= self._ahead_batches or ahead[1] + size > self._ahead_bytes):
+                if self._error is not None:
+                    return False
+                self._changed.wait()
+            if self._error is not None:
+                return False
+            ahead[0] += 1
+            ahead[1] += size
+            self._rows += batch.num_rows
+            self._bytes += size
+            self._waiting.append((number, batch))
+            self._changed.notify_all()
+            return True
+
+    def _fail(self, error: BaseException) -> None:
+        with self._changed:
+            if self._error is not None or (not self._unfinished and not self._waiting):
+                return
+            self._error = error
+            self._waiting.clear()
+            self._changed.notify_all()
+        for stream in self._streams:
+            stream.cancel()
+
+
+def _like(schema: pa.Schema, wanted: pa.Schema) -> bool:
+    """Equal in names and types; nullability and metadata are the engine's business."""
+    return bool(schema.names == wanted.names and schema.types == wanted.types)

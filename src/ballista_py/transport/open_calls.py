@@ -1,0 +1,136 @@
+"""The calls that a Flight server is answering now: how many may be open, who gave up, which ones stand still."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from ballista_py.errors import BallistaError, TransportError, TryLater
+from ballista_py.runtime import Runtime
+
+
+class CallContext:
+    """What a handler may know of the call that it answers. Safe to use from any thread, also after the call."""
+
+    def __init__(self, raw: Any, runtime: Runtime) -> None:
+        self.peer: str = raw.peer()
+        self._raw: Any | None = raw
+        self._lock = runtime.lock()
+
+    def cancelled(self) -> bool:
+        """Whether the answer has no reader any more: the client cancelled, went away, or the call is over."""
+        with self._lock:
+            return self._raw is None or bool(self._raw.is_cancelled())
+
+    def close(self) -> None:
+        """Forget the call. gRPC frees the context when the call is over, so it must not be asked afterwards."""
+        with self._lock:
+            self._raw = None
+
+
+class OpenCall:
+    """One call under way. It is ended by its own thread; any other thread may ask it to end."""
+
+    def __init__(self, context: CallContext, runtime: Runtime) -> None:
+        self.context = context
+        self._runtime = runtime
+        self._lock = runtime.lock()
+        self._cancel: Callable[[], None] | None = None
+        self._reason: BallistaError | None = None
+        self._sending_since_ms: float | None = None
+
+    def attach(self, cancel: Callable[[], None]) -> None:
+        """Say how to stop the work behind the answer; if the call was asked to end already, it is stopped now."""
+        with self._lock:
+            self._cancel = cancel
+            asked = self._reason is not None
+        if asked:
+            cancel()
+
+    def ask_to_end(self, reason: BallistaError) -> None:
+        """Stop the work behind the answer; the reader is told the first `reason`."""
+        with self._lock:
+            if self._reason is not None:
+                return
+            self._reason = reason
+            cancel = self._cancel
+        if cancel is not None:
+            cancel()
+
+    @property
+    def reason(self) -> BallistaError | None:
+        """Why the call was asked to end, if it was."""
+        return self._reason
+
+    @contextmanager
+    def sending(self) -> Iterator[None]:
+        """Around a write to the client; a write that takes long has a client that does not read."""
+        self._sending_since_ms = self._runtime.monotonic_ms()
+        yield
+        self._sending_since_ms = None
+        if self._reason is not None:
+            raise self._reason
+
+    def stands_still_for_ms(self, now_ms: float) -> float:
+        """How long the write under way has waited for the client; 0 when there is none."""
+        since_ms = self._sending_since_ms
+        return 0.0 if since_ms is None else now_ms - since_ms
+
+
+class OpenCalls:
+    """At most `limit` calls at once. `tick` stops the work of those that nobody reads any more."""
+
+    def __init__(self, limit: int, idle_ms: float, runtime: Runtime) -> None:
+        self._limit = limit
+        self._idle_ms = idle_ms
+        self._runtime = runtime
+        self._lock = runtime.lock()
+        self._open: set[OpenCall] = set()
+        self._closing = False
+
+    def __len__(self) -> int:
+        return len(self._open)
+
+    @contextmanager
+    def enter(self, raw_context: Any) -> Iterator[OpenCall]:
+        """Around the answer to one call. Raises `TryLater` when too many are open, or after `close`."""
+        call = OpenCall(CallContext(raw_context, self._runtime), self._runtime)
+        with self._lock:
+            if self._closing:
+                raise TryLater("the node is shutting down: ask another one")
+            if len(self._open) >= self._limit:
+                raise TryLater(f"the node answers {self._limit} calls already: try again later", limit=self._limit)
+            self._open.add(call)
+        try:
+            yield call
+        finally:
+            call.context.close()
+            with self._lock:
+                self._open.discard(call)
+
+    def tick(self) -> None:
+        """Stop the work for clients that went away or have not read for `idle_ms`."""
+        now_ms = self._runtime.monotonic_ms()
+        for call in self._snapshot():
+            if call.context.cancelled():
+                call.ask_to_end(TransportError("the client went away"))
+            elif call.stands_still_for_ms(now_ms) > self._idle_ms:
+                call.ask_to_end(
+                    TransportError(f"the stream was ended: nothing of it was read for {self._idle_ms / 1e3:g} s")
+                )
+
+    def close(self) -> None:
+        """Admit no call any more and ask all open ones to end."""
+        with self._lock:
+            self._closing = True
+        for call in self._snapshot():
+            call.ask_to_end(TryLater("the node is shutting down: ask another one"))
+
+    def peers(self) -> tuple[str, ...]:
+        """Who waits for an answer, as gRPC names them."""
+        return tuple(call.context.peer for call in self._snapshot())
+
+    def _snapshot(self) -> tuple[OpenCall, ...]:
+        with self._lock:
+            return tuple(self._open)

@@ -1,0 +1,178 @@
+"""Real servers on real sockets, with the threads that a node would give them."""
+
+from __future__ import annotations
+
+import socket
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from attrs import define, field
+
+from ballista_py.errors import NotOwner, SqlError
+from ballista_py.runtime import SystemRuntime
+from ballista_py.transport.flight_client import FlightPool
+from ballista_py.transport.flight_server import FlightServer, StreamResult
+
+NUMBERS = pa.schema([("n", pa.int64()), ("x", pa.float64())])
+
+
+def spawn(function: Callable[[], None]) -> None:
+    threading.Thread(target=function, daemon=True).start()
+
+
+def wait_until(condition: Callable[[], Any], within_s: float = 5.0) -> Any:
+    """What `condition` gave once it was true; fails when it stayed false."""
+    deadline = time.monotonic() + within_s
+    while not (found := condition()):
+        assert time.monotonic() < deadline, "it did not happen in time"
+        time.sleep(0.01)
+    return found
+
+
+def numbers(first: int, rows: int) -> pa.RecordBatch:
+    n = np.arange(first, first + rows)
+    return pa.record_batch([pa.array(n), pa.array(n * 0.5)], schema=NUMBERS)
+
+
+@define
+class Numbers:
+    """A handler that answers with numbers, and misbehaves when told to."""
+
+    cancelled: threading.Event = field(factory=threading.Event)
+    sent: int = 0
+    commands: list[dict[str, Any]] = field(factory=list)
+
+    def stream(self, command: Any, context: Any) -> StreamResult:
+        self.commands.append(dict(command))
+        if command.get("refuse"):
+            raise NotOwner("executor e1 does not own partition 3 of table 't'", partitions=[3])
+        if command.get("crash"):
+            raise ValueError("secret in /root/key")
+        while command.get("think") and not context.cancelled():
+            time.sleep(0.01)
+        if command.get("think"):
+            self.cancelled.set()
+        return StreamResult(
+            schema=NUMBERS,
+            batches=self._batches(command),
+            trailer=lambda: {"touched": command.get("batches", 0)},
+            cancel=self.cancelled.set,
+        )
+
+    def _batches(self, command: Any) -> Iterator[pa.RecordBatch]:
+        rows = command.get("rows", 10)
+        for number in range(command.get("batches", 0)):
+            if command.get("pause_s") and self.cancelled.wait(command["pause_s"]):
+                return
+            if number == command.get("fail_at"):
+                raise SqlError("division by zero in 'x / 0'", line=1, column=8)
+            if number == command.get("crash_at"):
+                raise RuntimeError("Traceback: secret in /root/key")
+            if number == command.get("odd_at"):
+                yield pa.record_batch({"other": [1]})
+            self.sent += 1
+            yield numbers(number * rows, rows)
+
+    def action(self, name: str, body: Any, context: Any) -> dict[str, Any]:
+        if name == "refuse":
+            raise NotOwner("no", body=body)
+        if name == "crash":
+            raise ValueError("secret in /root/key")
+        if name == "wait":
+            self.cancelled.wait(body["s"])
+        return {"name": name, "body": body}
+
+
+@define
+class Served:
+    server: FlightServer
+    handler: Any
+    stopped: bool = False
+
+    @property
+    def address(self) -> str:
+        return f"127.0.0.1:{self.server.port}"
+
+    def tick_for_ever(self) -> None:
+        while not self.stopped:
+            self.server.tick()
+            time.sleep(0.05)
+
+    def stop(self) -> None:
+        self.stopped = True
+        assert self.server.shutdown(spawn, 4_000)
+
+
+class Wiretap:
+    """A TCP proxy that keeps every byte that the server sends."""
+
+    def __init__(self, target: str) -> None:
+        host, _, port = target.rpartition(":")
+        self._target = (host, int(port))
+        self.seen = bytearray()
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self.address = f"127.0.0.1:{self._listener.getsockname()[1]}"
+
+    def __enter__(self):
+        spawn(self._accept)
+        return self
+
+    def __exit__(self, *exc):
+        self._listener.close()
+
+    def _accept(self):
+        while True:
+            try:
+                near, _ = self._listener.accept()
+            except OSError:
+                return
+            far = socket.create_connection(self._target)
+            spawn(lambda near=near, far=far: self._pump(near, far, False))
+            spawn(lambda near=near, far=far: self._pump(far, near, True))
+
+    def _pump(self, source, sink, keep):
+        try:
+            while data := source.recv(65536):
+                if keep:
+                    self.seen += data
+                sink.sendall(data)
+        except OSError:
+            pass
+        finally:
+            sink.close()
+
+
+@pytest.fixture
+def kit() -> Any:
+    """The helpers of this file, for tests that need them by name."""
+    return sys.modules[__name__]
+
+
+@pytest.fixture
+def serve() -> Iterator[Callable[..., Served]]:
+    """Start a data port; all are shut down at the end."""
+    started: list[Served] = []
+
+    def start(handler: Any = None, address: str = "127.0.0.1:0", **options: Any) -> Served:
+        handler = Numbers() if handler is None else handler
+        served = Served(FlightServer(address, handler, SystemRuntime(), **options), handler)
+        spawn(served.tick_for_ever)
+        started.append(served)
+        return served
+
+    yield start
+    for served in started:
+        if not served.stopped:
+            served.stop()
+
+
+@pytest.fixture
+def pool() -> Iterator[FlightPool]:
+    with FlightPool(SystemRuntime()) as made:
+        yield made
