@@ -192,8 +192,7 @@ def test_a_killed_client_stops_the_work_it_asked_for(kit, serve, pause_s):
     served = serve()
     script = (
         "import sys; from ballista_py.runtime import SystemRuntime\n"
-        "from ballista_py.transport import endpoints
-from ballista_py.transport.flight_client import FlightPool\n"
+        "from ballista_py.transport.flight_client import FlightPool\n"
         f"stream = FlightPool(SystemRuntime()).open_stream('{served.address}', "
         f"{{'batches': 10**6, 'rows': 60000, 'pause_s': {pause_s}}})\n"
         "stream.schema; print('open', flush=True); sys.stdin.read()"
