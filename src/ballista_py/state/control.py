@@ -87,8 +87,13 @@ class PartitionAssignment:
 
 @frozen(kw_only=True)
 class UpdatePartitions:
-    """All that one executor is to hold of one table at a committed map revision; what is not named is unloaded."""
+    """All that one executor is to hold of one table at a committed map revision; what is not named is unloaded.
 
+    It is meant for the instance `instance_id` alone: coming late, to a newer instance of the same executor, it
+    names what that one does not own.
+    """
+
+    instance_id: str
     table: TableSpec
     revision: int
     partitions: tuple[PartitionAssignment, ...]
