@@ -1,7 +1,8 @@
 """`bucket(N, value)`: the hash that decides which partition a row belongs to, for every type and every engine.
 
 It promises that the bucket of a value never changes: not between releases, machines, engines or the Arrow layouts
-of one value. It equals Spark's `pmod(xxhash64(canonical), N)`. The arithmetic lives in `bucket_hash`.
+of one value. It equals Spark's `pmod(xxhash64(canonical), N)`. The forms of the types live in `bucket_arrays`,
+the arithmetic in `bucket_hash`.
 """
 
 from __future__ import annotations
@@ -9,13 +10,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
 from attrs import field, frozen
 
 from ballista_py.errors import SchemaMismatch, UnsupportedExpression
-from ballista_py.planning.bucket_hash import Buckets, bucket_bytes, bucket_ints, bucket_longs
+from ballista_py.planning.bucket_arrays import bucket_array, check_bucket_type, is_bytes
+from ballista_py.planning.partition_values import key_type
 
 if TYPE_CHECKING:
     import polars as pl
@@ -31,16 +31,6 @@ def check_num_buckets(num_buckets: object) -> int:
     if not 1 <= num_buckets <= MAX_BUCKETS:
         raise UnsupportedExpression(f"bucket takes 1 to {MAX_BUCKETS:,} buckets, not {num_buckets:,}")
     return int(num_buckets)
-
-
-def check_bucket_type(arrow_type: pa.DataType) -> None:
-    """Raises `UnsupportedExpression`, naming the type, if values of `arrow_type` have no bucket."""
-    if pa.types.is_dictionary(arrow_type) or pa.types.is_run_end_encoded(arrow_type):
-        arrow_type = arrow_type.value_type
-    if not (_is_bytes(arrow_type) or _is_number(arrow_type) or pa.types.is_null(arrow_type)):
-        raise UnsupportedExpression(
-            f"bucket does not take values of type {arrow_type}: partition by a column of a scalar type"
-        )
 
 
 def bucket(num_buckets: int, values: pa.Array | pa.ChunkedArray | pl.Series) -> pa.Int32Array:
@@ -60,9 +50,9 @@ def bucket(num_buckets: int, values: pa.Array | pa.ChunkedArray | pl.Series) -> 
         values = values.to_arrow()
     check_bucket_type(values.type)
     if isinstance(values, pa.ChunkedArray):
-        chunks = [_bucket_array(num_buckets, chunk) for chunk in values.chunks]
+        chunks = [bucket_array(num_buckets, chunk) for chunk in values.chunks]
         return pa.concat_arrays(chunks) if chunks else pa.array([], pa.int32())
-    return _bucket_array(num_buckets, values)
+    return bucket_array(num_buckets, values)
 
 
 def bucket_scalar(num_buckets: int, value: Any, arrow_type: pa.DataType) -> int | None:
@@ -105,129 +95,43 @@ class BucketUDF:
             argument = f"cast({column} as bigint)"
         elif pa.types.is_floating(arrow_type):
             argument = f"cast({column} as double)"
-        elif _is_bytes(arrow_type):
+        elif is_bytes(arrow_type):
             argument = f"cast({column} as binary)"
         return f"cast(pmod(if({column} is null, null, xxhash64({argument})), {self.num_buckets}) as int)"
 
+    def polars(self, expression: pl.Expr, dtype: Any) -> pl.Expr:
+        """The bucket of `expression`, a polars expression of type `dtype`, as Int32; it works lazily."""
+        import polars as pl
 
-def _bucket_array(num_buckets: int, values: pa.Array) -> pa.Int32Array:
-    if pa.types.is_run_end_encoded(values.type):
-        values = pc.run_end_decode(values)
-    if pa.types.is_dictionary(values.type):
-        if len(values.dictionary) > len(values):
-            return _bucket_array(num_buckets, values.cast(values.type.value_type))
-        return _bucket_array(num_buckets, values.dictionary).take(values.indices)
-    if pa.types.is_null(values.type) or len(values) == values.null_count:
-        return pa.nulls(len(values), pa.int32())
-    out = np.empty(len(values), np.int32)
-    _bucket_into(num_buckets, values, out)
-    return pa.Array.from_buffers(pa.int32(), len(values), [_validity(values), pa.py_buffer(out)])
+        check_bucket_type(pl.Series([], dtype=dtype).to_arrow().type)
 
+        def buckets(values: pl.Series) -> pl.Series:
+            return pl.Series(values.name, pl.from_arrow(bucket(self.num_buckets, values)))
 
-def _bucket_into(num_buckets: int, values: pa.Array, out: Buckets) -> None:
-    kind = values.type
-    if _is_bytes(kind):
-        bucket_bytes(num_buckets, values.cast(pa.binary()) if pa.types.is_fixed_size_binary(kind) else values, out)
-    elif pa.types.is_boolean(kind):
-        bucket_ints(num_buckets, _numbers(values.cast(pa.int32()), np.int32), out)
-    elif pa.types.is_date32(kind):
-        bucket_ints(num_buckets, _numbers(values, np.int32), out)
-    elif pa.types.is_date64(kind):
-        days = np.floor_divide(_numbers(values, np.int64), 86_400_000)
-        bucket_ints(num_buckets, days.astype(np.int32), out)
-    elif pa.types.is_decimal(kind):
-        _bucket_decimals(num_buckets, values, out)
-    elif pa.types.is_timestamp(kind):
-        bucket_longs(num_buckets, _microseconds(values), out)
-    elif pa.types.is_time(kind):
-        nanoseconds = {"s": 1_000_000_000, "ms": 1_000_000, "us": 1_000, "ns": 1}[kind.unit]
-        width = np.dtype(np.int32 if pa.types.is_time32(kind) else np.int64)
-        bucket_longs(num_buckets, _numbers(values, width).astype(np.int64) * nanoseconds, out)
-    else:
-        numbers = _numbers(values, np.dtype(kind.to_pandas_dtype()))
-        if pa.types.is_uint64(kind) and (pc.max(values).as_py() or 0) >= 1 << 63:
-            raise SchemaMismatch("bucket takes unsigned integers below 2^63 only: a value is 2^63 or more")
-        bucket_longs(num_buckets, numbers, out)
+        return expression.map_batches(buckets, return_dtype=pl.Int32(), is_elementwise=True)
+
+    def duckdb(self, connection: Any, name: str, arrow_type: pa.DataType) -> None:
+        """Register the SQL function `name(value)` for values of `arrow_type` on a DuckDB `connection`."""
+        check_bucket_type(arrow_type)
+
+        def buckets(values: Any) -> pa.Array | pa.ChunkedArray:
+            return self(values)
+
+        connection.create_function(
+            name, buckets, [_duckdb_type(arrow_type)], "INTEGER", type="arrow", null_handling="special"
+        )
 
 
-def _bucket_decimals(num_buckets: int, values: pa.Array, out: Buckets) -> None:
-    width = values.type.bit_width // 8
-    if values.type.precision <= 18:
-        words = _numbers(values, np.dtype(np.int32 if width == 4 else np.int64), max(1, width // 8))
-        bucket_longs(num_buckets, words, out)
-    else:
-        bucket_bytes(num_buckets, _minimal_big_endian(values, width), out)
-
-
-def _minimal_big_endian(values: pa.Array, width: int) -> pa.Array:
-    """The unscaled values as Java's `BigInteger.toByteArray` writes them: the shortest two's complement."""
-    start = values.offset * width
-    raw = np.frombuffer(values.buffers()[1], np.uint8)[start : start + len(values) * width]
-    big = raw.reshape(-1, width)[:, ::-1]
-    sign = np.where(big[:, :1] >= 0x80, 0xFF, 0).astype(np.uint8)
-    first = np.argmax(big != sign, axis=1)
-    first[(big == sign).all(axis=1)] = width - 1
-    # One sign byte more where the first byte that differs would read as the other sign.
-    lead = np.take_along_axis(big, first[:, None], axis=1)[:, 0]
-    first -= ((lead ^ sign[:, 0]) >= 0x80) & (first > 0)
-    keep = np.arange(width) >= first[:, None]
-    offsets = np.zeros(len(values) + 1, np.int64)
-    np.cumsum(width - first, out=offsets[1:])
-    buffers = [None, pa.py_buffer(offsets), pa.py_buffer(np.ascontiguousarray(big[keep]))]
-    return pa.Array.from_buffers(pa.large_binary(), len(values), buffers)
-
-
-def _microseconds(values: pa.Array) -> npt.NDArray[np.int64]:
-    raw = _numbers(values, np.int64)
-    unit = values.type.unit
-    if unit == "us":
-        return raw
-    if unit == "ns":
-        return np.asarray(np.floor_divide(raw, 1_000))
-    try:
-        scaled = values.cast(pa.timestamp("us", values.type.tz))
-    except pa.ArrowInvalid as error:
-        raise SchemaMismatch("a timestamp lies outside of what microseconds can hold") from error
-    return _numbers(scaled, np.int64)
-
-
-def _numbers(values: pa.Array, dtype: npt.DTypeLike, stride: int = 1) -> npt.NDArray[Any]:
-    """The raw numbers under the array, nulls included, without a copy."""
-    raw = np.frombuffer(values.buffers()[1], dtype)
-    return raw[values.offset * stride : (values.offset + len(values)) * stride : stride]
-
-
-def _validity(values: pa.Array) -> pa.Buffer | None:
-    if values.null_count == 0:
-        return None
-    bitmap = values.buffers()[0]
-    if values.offset == 0:
-        return bitmap
-    return values.is_valid().buffers()[1]
-
-
-def _is_bytes(kind: pa.DataType) -> bool:
-    of = pa.types
-    return bool(
-        of.is_string(kind)
-        or of.is_large_string(kind)
-        or of.is_string_view(kind)
-        or of.is_binary(kind)
-        or of.is_large_binary(kind)
-        or of.is_binary_view(kind)
-        or of.is_fixed_size_binary(kind)
-    )
-
-
-def _is_number(kind: pa.DataType) -> bool:
-    of = pa.types
-    return bool(
-        of.is_integer(kind)
-        or of.is_float32(kind)
-        or of.is_float64(kind)
-        or of.is_boolean(kind)
-        or of.is_date(kind)
-        or of.is_timestamp(kind)
-        or of.is_time(kind)
-        or of.is_decimal(kind)
-    )
+def _duckdb_type(arrow_type: pa.DataType) -> str:
+    of, kind = pa.types, key_type(arrow_type)
+    if of.is_decimal(kind):
+        return f"DECIMAL({kind.precision}, {kind.scale})"
+    if of.is_timestamp(kind):
+        return "TIMESTAMP" if kind.tz is None else "TIMESTAMPTZ"
+    named = {"bool": "BOOLEAN", "date32[day]": "DATE", "string": "VARCHAR", "binary": "BLOB"}
+    named |= {"float": "FLOAT", "double": "DOUBLE", "time64[us]": "TIME", "time64[ns]": "TIME_NS"}
+    named |= {
+        f"int{bits}": name for bits, name in ((8, "TINYINT"), (16, "SMALLINT"), (32, "INTEGER"), (64, "BIGINT"))
+    }
+    named |= {f"uint{bits}": f"U{named[f'int{bits}']}" for bits in (8, 16, 32, 64)}
+    return named[str(kind)]

@@ -76,7 +76,8 @@ def fold(num_buckets: int, words: Words, out: Buckets) -> None:
 
 
 def _normalise_floats(block: npt.NDArray[Any], out: npt.NDArray[np.float64]) -> None:
-    np.add(block, 0.0, out=out)
+    with np.errstate(invalid="ignore"):
+        np.add(block, 0.0, out=out)
     np.copyto(out, np.nan, where=np.isnan(out))
 
 

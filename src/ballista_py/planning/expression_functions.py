@@ -8,7 +8,8 @@ from typing import Any, Protocol, TypeAlias
 import pyarrow as pa
 
 from ballista_py.errors import UnsupportedExpression
-from ballista_py.planning.bucket import BucketUDF, bucket, check_bucket_type, check_num_buckets
+from ballista_py.planning.bucket import BucketUDF, bucket, check_num_buckets
+from ballista_py.planning.bucket_arrays import check_bucket_type
 from ballista_py.planning.expression import CallNode, ColumnNode, Dialect, LiteralNode, Node, join_text
 
 # An array, or the literal itself.

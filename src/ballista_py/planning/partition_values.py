@@ -17,6 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ballista_py.errors import UnsupportedExpression
+from ballista_py.planning.bucket_arrays import decoded
 
 WHOLE_PATH = "whole"
 MAX_SEGMENT_BYTES = 160
@@ -102,7 +103,7 @@ def as_key(values: pa.Array, arrow_type: pa.DataType) -> pa.Array:
     if pa.types.is_run_end_encoded(values.type):
         values = pc.run_end_decode(values)
     if pa.types.is_dictionary(values.type):
-        values = values.cast(values.type.value_type)
+        values = decoded(values)
     if pa.types.is_timestamp(values.type) and values.type.unit == "ns" and arrow_type.unit == "us":
         # Floor, as `bucket` does; a cast would cut towards zero.
         values = pc.floor_temporal(values, unit="microsecond")

@@ -1,0 +1,39 @@
+"""What the tests of planning share."""
+
+from __future__ import annotations
+
+import importlib.util
+from collections.abc import Callable
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from ballista_py.planning.partition_map import PartitionMap
+from ballista_py.planning.partition_spec import PartitionSpec
+
+
+@pytest.fixture(scope="session")
+def golden_bucket() -> ModuleType:
+    """The module that makes and reads the golden hashes."""
+    path = Path(__file__).with_name("golden_bucket.py")
+    spec = importlib.util.spec_from_file_location("golden_bucket", path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.fixture(scope="session")
+def make_map() -> Callable[..., PartitionMap]:
+    """Builds the map of a table split into so many buckets, without owners."""
+
+    def make(buckets: int, table: str = "events", weights: Any = None) -> PartitionMap:
+        schema = pa.schema([pa.field("id", pa.int64(), nullable=False)])
+        spec = PartitionSpec.parse([f"bucket({buckets}, id)"], schema)
+        return PartitionMap.of_columns(table, spec, spec.static_columns() or (), buckets, weights)
+
+    return make
