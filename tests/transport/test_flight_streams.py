@@ -182,7 +182,9 @@ def test_cancelling_works_while_the_node_still_thinks_and_a_reader_waits(serve, 
 
 def test_dropping_a_stream_unread_stops_the_work_behind_it(kit, serve, pool):
     served = serve()
-    pool.open_stream(served.address, {"batches": 10**6, "pause_s": 60})
+    stream = pool.open_stream(served.address, {"batches": 10**6, "pause_s": 60})
+    kit.wait_until(lambda: served.server.open_calls() == 1)
+    del stream
     assert served.handler.cancelled.wait(2)
     kit.wait_until(lambda: served.server.open_calls() == 0)
 

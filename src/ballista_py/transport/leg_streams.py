@@ -29,27 +29,27 @@ class LegStream(Protocol):
 
 
 class LegStreams:
-    """The batches of all `streams`, in the order in which they come; complete, or an error.
+    """The batches of all `streams` (one at least), in the order in which they come; complete, or an error.
 
-    Reading ahead starts at once: `spawn` runs one function per stream on a thread of its own, so that slow streams
-    are slow together and not one after the other. Of each stream at most `ahead_batches` and about `ahead_bytes`
-    wait to be read; a stream that is further ahead waits, and its node with it. The first error of any stream
-    cancels all and is raised to the reader before anything that is still waiting.
+    It exists once every stream is accepted: until then the constructor waits, and it raises what the first node
+    that refused has raised, after cancelling all. Reading ahead starts at once: `spawn` runs one function per
+    stream on a thread of its own, so that slow streams are slow together and not one after the other. Of each
+    stream at most `ahead_batches` and about `ahead_bytes` wait to be read; a stream that is further ahead waits,
+    and its node with it. The first error of any stream cancels all and is raised before anything that still waits.
 
-    `schema` is what all batches must have. Read by one thread; `cancel` may come from any.
+    `schema` is that of all batches. Read by one thread; `cancel` may come from any.
     """
 
     def __init__(
         self,
         streams: Sequence[LegStream],
-        schema: pa.Schema,
         runtime: Runtime,
         spawn: Spawn,
         *,
         ahead_batches: int = AHEAD_BATCHES,
         ahead_bytes: int = AHEAD_BYTES,
     ) -> None:
-        self.schema = schema
+        self.schema = _accepted(streams)
         self._streams = tuple(streams)
         self._ahead_batches = ahead_batches
         self._ahead_bytes = ahead_bytes
@@ -121,8 +121,6 @@ class LegStreams:
     def _read_ahead(self, number: int) -> None:
         stream = self._streams[number]
         try:
-            if not _like(stream.schema, self.schema):
-                raise TransportError(f"leg {number} answered with other columns than were asked for")
             for batch in stream.batches():
                 if not self._put(number, batch):
                     return
@@ -162,6 +160,16 @@ class LegStreams:
             stream.cancel()
 
 
-def _like(schema: pa.Schema, wanted: pa.Schema) -> bool:
-    """Equal in names and types; nullability and metadata are the engine's business."""
-    return bool(schema.names == wanted.names and schema.types == wanted.types)
+def _accepted(streams: Sequence[LegStream]) -> pa.Schema:
+    """The schema that all streams have, once all are accepted. Cancels them all if one is not."""
+    try:
+        schemas = [stream.schema for stream in streams]
+        for schema in schemas:
+            # Nullability and metadata are the engine's business.
+            if schema.names != schemas[0].names or schema.types != schemas[0].types:
+                raise TransportError("two legs of one fragment answered with different columns")
+        return schemas[0]
+    except BaseException:
+        for stream in streams:
+            stream.cancel()
+        raise

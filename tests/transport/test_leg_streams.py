@@ -1,0 +1,122 @@
+"""Fan-in: all legs or an error, read ahead together and within bounds."""
+
+from __future__ import annotations
+
+import gc
+import time
+
+import pyarrow as pa
+import pytest
+
+from ballista_py.errors import BallistaError, NotOwner, SqlError, TransportError
+from ballista_py.runtime import SystemRuntime
+from ballista_py.transport.leg_streams import LegStreams
+
+
+@pytest.fixture
+def open_legs(serve, pool, kit):
+    """Open one leg per command, each at a node of its own."""
+
+    def open_them(*commands, **options):
+        nodes = [serve() for _ in commands]
+        streams = [pool.open_stream(node.address, command) for node, command in zip(nodes, commands, strict=True)]
+        return nodes, LegStreams(streams, SystemRuntime(), kit.spawn, **options)
+
+    return open_them
+
+
+def test_the_rows_of_all_legs_arrive_once_and_are_counted(open_legs, kit):
+    _, legs = open_legs({"batches": 3, "rows": 100}, {"batches": 0}, {"batches": 50, "rows": 10})
+    table = pa.Table.from_batches(legs.batches(), legs.schema)
+    assert sorted(table["n"].to_pylist()) == sorted([*range(300), *range(500)])
+    assert legs.rows_received == 800
+    assert legs.bytes_received == table.nbytes
+    assert legs.trailers() == ({"touched": 3}, {"touched": 0}, {"touched": 50})
+    assert legs.error is None
+
+
+def test_slow_legs_are_slow_together(open_legs):
+    started = time.monotonic()
+    _, legs = open_legs(*[{"batches": 3, "pause_s": 0.1}] * 6)
+    assert legs.reader().read_all().num_rows == 180
+    assert time.monotonic() - started < 1.2
+
+
+def test_a_leg_that_is_refused_raises_before_anything_is_read_and_stops_the_others(serve, pool, kit):
+    nodes = [serve(), serve()]
+    streams = [
+        pool.open_stream(nodes[0].address, {"batches": 10**6, "pause_s": 60}),
+        pool.open_stream(nodes[1].address, {"refuse": True}),
+    ]
+    with pytest.raises(NotOwner):
+        LegStreams(streams, SystemRuntime(), kit.spawn)
+    assert nodes[0].handler.cancelled.wait(2)
+
+
+def test_the_first_error_of_a_leg_is_raised_and_stops_the_others(open_legs):
+    nodes, legs = open_legs({"batches": 10**6, "pause_s": 0.02}, {"batches": 9, "fail_at": 3})
+    with pytest.raises(SqlError, match="division by zero"):
+        list(legs)
+    assert nodes[0].handler.cancelled.wait(2)
+    assert isinstance(legs.error, SqlError)
+    with pytest.raises(TransportError):
+        legs.trailers()
+
+
+def test_an_executor_that_vanishes_fails_the_answer_instead_of_shortening_it(open_legs):
+    nodes, legs = open_legs({"batches": 2}, {"batches": 10**6, "pause_s": 0.02})
+    batches = legs.batches()
+    next(batches)
+    nodes[1].stop()
+    with pytest.raises(BallistaError):
+        list(batches)
+
+
+def test_legs_read_ahead_no_further_than_their_bounds(open_legs):
+    nodes, legs = open_legs(*[{"batches": 1000, "rows": 60_000}] * 2, ahead_batches=3)
+    time.sleep(0.5)
+    waiting = legs.rows_received / 60_000
+    assert waiting == 6
+    _, by_bytes = open_legs({"batches": 1000, "rows": 60_000}, ahead_batches=1000, ahead_bytes=5_000_000)
+    time.sleep(0.5)
+    assert by_bytes.bytes_received <= 5_000_000
+    legs.cancel()
+    by_bytes.cancel()
+    assert nodes[0].handler.cancelled.wait(2)
+
+
+def test_one_batch_above_the_bound_still_passes(open_legs):
+    _, legs = open_legs({"batches": 5, "rows": 1000}, ahead_bytes=1)
+    assert sum(batch.num_rows for batch in legs) == 5000
+
+
+def test_closing_the_iterator_or_dropping_the_reader_stops_all_legs(open_legs):
+    nodes, legs = open_legs({"batches": 10**6, "pause_s": 0.01})
+    batches = legs.batches()
+    next(batches)
+    batches.close()
+    assert nodes[0].handler.cancelled.wait(2)
+    nodes, legs = open_legs({"batches": 10**6, "pause_s": 0.01})
+    reader = legs.reader()
+    reader.read_next_batch()
+    del reader
+    gc.collect()
+    assert nodes[0].handler.cancelled.wait(2)
+
+
+def test_cancelling_wakes_a_reader_that_waits(open_legs, kit):
+    _, legs = open_legs({"batches": 5, "pause_s": 60})
+    kit.spawn(lambda: (time.sleep(0.2), legs.cancel()))
+    with pytest.raises(TransportError, match="cancelled"):
+        list(legs)
+    legs.cancel()
+
+
+def test_legs_of_different_columns_are_refused(serve, pool, kit):
+    class Other(kit.Numbers):
+        def stream(self, command, context):
+            return kit.StreamResult(schema=pa.schema([("n", pa.int32()), ("x", pa.float64())]), batches=())
+
+    streams = [pool.open_stream(serve(handler).address, {}) for handler in (None, Other())]
+    with pytest.raises(TransportError, match="different columns"):
+        LegStreams(streams, SystemRuntime(), kit.spawn)
