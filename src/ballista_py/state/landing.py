@@ -27,12 +27,16 @@ class Landing(Enum):
 
 @frozen(kw_only=True)
 class Attempt(Generic[T]):
-    """One write: `data` over `base_version`, or where nothing is if that is None."""
+    """One write: `data` over `base_version`, or where nothing is if that is None.
+
+    It is `blind` once a reply to it never came; else the store at least said that it did not write.
+    """
 
     document: T
     header: Header
     data: bytes
     base_version: str | None
+    blind: bool = False
 
 
 @frozen(kw_only=True)
@@ -46,7 +50,9 @@ class Read(Generic[T]):
 def judge(attempt: Attempt[T], current: Read[T] | None) -> Landing:
     """What `current`, read after the attempt was sent, says of the attempt. None: nothing is stored."""
     if current is None:
-        return Landing.PENDING if attempt.base_version is None else Landing.UNKNOWN
+        if attempt.base_version is None:
+            return Landing.PENDING
+        return Landing.UNKNOWN if attempt.blind else Landing.LOST
     header = current.decoded.header
     if attempt.header.commit_id in header.recent_commits:
         return Landing.LANDED

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Generic, TypeVar, cast
 
-from attrs import frozen
+from attrs import evolve, frozen
 
 from ballista_py.errors import (
     BallistaError,
@@ -211,15 +211,14 @@ class ObjectState(Generic[T]):
                 trouble = error
                 continue
             except BallistaError as error:
-                raise self._unknown("it can no longer be read") if doubtful else error from error
+                if doubtful is not None and doubtful.blind:
+                    raise self._unknown("it can no longer be read") from error
+                raise
             if doubtful is not None:
-                landing = judge(doubtful, current)
-                if landing is Landing.LANDED:
-                    return _landed(doubtful, current)
-                if landing is Landing.UNKNOWN:
-                    raise self._unknown(f"more than {RECENT_COMMITS} commits followed") from trouble
-                if landing is Landing.LOST:
-                    doubtful = None
+                fate = self._fate(doubtful, current)
+                if isinstance(fate, Versioned):
+                    return fate
+                doubtful = fate
             if tries == self._retry.attempts:
                 break
             attempt = doubtful or prepare(current)
@@ -228,7 +227,8 @@ class ObjectState(Generic[T]):
             try:
                 return Versioned(document=attempt.document, header=attempt.header, version=self._send(attempt))
             except (VersionConflict, ObjectExists, OutcomeUnknown) as error:
-                doubtful, trouble = attempt, error
+                doubtful = evolve(attempt, blind=attempt.blind or isinstance(error, OutcomeUnknown))
+                trouble = error
             except StoreUnavailable as error:
                 trouble = error
         if doubtful is not None:
@@ -239,6 +239,18 @@ class ObjectState(Generic[T]):
             key=self.key,
             attempts=self._retry.attempts,
         ) from trouble
+
+    def _fate(self, doubtful: Attempt[T], current: Read[T] | None) -> Versioned[T] | Attempt[T] | None:
+        """The landed document, the attempt if it is still open, or None if it is lost for good."""
+        match judge(doubtful, current):
+            case Landing.LANDED:
+                return _landed(doubtful, current)
+            case Landing.PENDING:
+                return doubtful
+            case Landing.LOST:
+                return None
+            case Landing.UNKNOWN:
+                raise self._unknown(f"more than {RECENT_COMMITS} commits followed, or it was removed")
 
     def _send(self, attempt: Attempt[T]) -> str:
         if attempt.base_version is None:

@@ -1,0 +1,204 @@
+"""The committed partition maps: read, create, and change by plans, promotions and discoveries.
+
+A commit decides on the map as it is at that very commit, and asks `cluster.json` only after it has read that
+map. So "its owner is no member" is certain: an owner is a member before a map names it, and an instance that
+was removed never becomes one again. Whatever was planned from an older state of a partition is dropped and
+reported.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping
+
+import numpy as np
+import numpy.typing as npt
+from attrs import evolve, field, frozen
+
+from ballista_py.errors import ObjectExists
+from ballista_py.planning.assigner import AssignmentPlan
+from ballista_py.planning.diff import PartitionDiff
+from ballista_py.planning.partition_index import Ids
+from ballista_py.planning.partition_map import NOBODY, Owner, PartitionMap
+from ballista_py.runtime import Runtime, SystemRuntime
+from ballista_py.state.documents import (
+    CLUSTER_KEY,
+    ClusterDocument,
+    PartitionMapDocument,
+    partition_map_key,
+)
+from ballista_py.state.object_state import ObjectState, Retry, Versioned
+from ballista_py.state.store import ConditionalStore
+
+_NONE: Ids = np.empty(0, np.int32)
+
+
+def _ids() -> Ids:
+    return _NONE
+
+
+@frozen(kw_only=True)
+class Commit:
+    """What one commit did to one table's map, by partition id; `map` is the map that it left.
+
+    `assigned` have a new owner, `targeted` a new target, `promoted` got their target as owner. `dropped` were
+    planned, and left out because the partition or the membership had changed since.
+    """
+
+    map: PartitionMap
+    assigned: Ids = field(factory=_ids, eq=False)
+    targeted: Ids = field(factory=_ids, eq=False)
+    promoted: Ids = field(factory=_ids, eq=False)
+    dropped: Ids = field(factory=_ids, eq=False)
+
+
+class PartitionStore:
+    """The partition maps of one cluster. Safe to share between threads.
+
+    `guard` is called in every change and raises when this process may not act (`Membership.require`). `members`
+    tells the live (executor id, instance id); without it `cluster.json` does.
+    """
+
+    def __init__(
+        self,
+        store: ConditionalStore,
+        *,
+        guard: Callable[[], None] | None = None,
+        members: Callable[[], Collection[Owner]] | None = None,
+        runtime: Runtime | None = None,
+        retry: Retry | None = None,
+        committed_by: str = "",
+    ) -> None:
+        self._store = store
+        self._guard = guard or (lambda: None)
+        self._runtime = runtime or SystemRuntime()
+        self._retry = retry
+        self._committed_by = committed_by
+        cluster = ObjectState(store, CLUSTER_KEY, ClusterDocument, runtime=self._runtime, retry=retry)
+        self._members = members or (lambda: cluster.read().document.members())
+        self._lock = self._runtime.lock()
+        self._states: dict[str, ObjectState[PartitionMapDocument]] = {}
+
+    def read(self, table: str) -> PartitionMap:
+        """The committed map at its revision. Raises `ObjectMissing`."""
+        return _map_of(self._state(table).read())
+
+    def create(self, pmap: PartitionMap) -> PartitionMap:
+        """Commit the first map of a table. Raises `ObjectExists`."""
+        return _map_of(self._state(pmap.table).create(PartitionMapDocument(map=pmap.with_revision(0))))
+
+    def ensure(self, pmap: PartitionMap) -> PartitionMap:
+        """The committed map of the table; `pmap` becomes it if there is none yet."""
+        try:
+            return self.create(pmap)
+        except ObjectExists:
+            return self.read(pmap.table)
+
+    def commit(
+        self,
+        plan: AssignmentPlan,
+        *,
+        diff: PartitionDiff | None = None,
+        loaded: Mapping[int, Owner] | None = None,
+    ) -> Commit:
+        """Apply a discovery, promotions and a whole plan to the table of `plan` in one conditional write.
+
+        First `diff`; then each partition in `loaded` is promoted if the executor named there still is its
+        target; then the moves, but for those whose partition no longer has the epoch, owner and target that it
+        was planned from, whose new owner is no member, or that would take a partition from a member that is not
+        told to give it up. Raises what `ObjectState.update` and `guard` raise.
+        """
+        table = plan.base.table
+        done: list[Commit] = []
+
+        def change(document: PartitionMapDocument) -> PartitionMapDocument:
+            self._guard()
+            fresh = document.map if diff is None else document.map.apply_diff(diff)
+            done[:] = [_decide(fresh, plan, loaded or {}, frozenset(self._members()))]
+            return PartitionMapDocument(map=done[0].map)
+
+        landed = self._state(table).update(change)
+        return evolve(done[0], map=_map_of(landed))
+
+    def _state(self, table: str) -> ObjectState[PartitionMapDocument]:
+        with self._lock:
+            found = self._states.get(table)
+            if found is None:
+                found = self._states[table] = ObjectState(
+                    self._store,
+                    partition_map_key(table),
+                    PartitionMapDocument,
+                    runtime=self._runtime,
+                    retry=self._retry,
+                    committed_by=self._committed_by,
+                    invariant=lambda old, new: epochs_objection(old.map, new.map),
+                )
+            return found
+
+
+def epochs_objection(old: PartitionMap, new: PartitionMap) -> str | None:
+    """What is wrong with a map following another, or None: epochs only grow, and with each change of owner."""
+    count = len(old)
+    if len(new) < count or new.spec != old.spec:
+        return f"the map of table '{old.table}' would lose partitions or change its keys"
+    if (new.epochs[:count] < old.epochs).any():
+        return f"an epoch of table '{old.table}' would fall"
+    places = {owner: place for place, owner in enumerate(old.executors)}
+    known = np.array([*(places.get(owner, NOBODY - 1) for owner in new.executors), NOBODY], np.int32)
+    changed = known[new.owner_index[:count, 0]] != old.owner_index[:, 0]
+    if (changed & (new.epochs[:count] == old.epochs)).any():
+        return f"a partition of table '{old.table}' would change its owner without a new epoch"
+    return None
+
+
+def _decide(
+    pmap: PartitionMap, plan: AssignmentPlan, loaded: Mapping[int, Owner], members: frozenset[Owner]
+) -> Commit:
+    ready = [
+        partition
+        for partition, owner in sorted(loaded.items())
+        if partition < len(pmap) and pmap.target(partition) == owner and owner in members
+    ]
+    promoted = pmap.promote(ready) if ready else pmap
+    allowed = _allowed(promoted, plan, members)
+    after = promoted.apply(allowed) if allowed else promoted
+    assigned, targeted = _done(after, allowed)
+    ids = allowed.partitions
+    return Commit(
+        map=after if assigned.any() or targeted.any() else promoted,
+        assigned=ids[assigned],
+        targeted=ids[targeted],
+        promoted=np.array(ready, np.int32),
+        dropped=np.setdiff1d(plan.partitions, ids[assigned | targeted]).astype(np.int32),
+    )
+
+
+def _done(after: PartitionMap, plan: AssignmentPlan) -> tuple[npt.NDArray[np.bool_], npt.NDArray[np.bool_]]:
+    """Which moves of the plan the map shows as done: new holders, and new targets."""
+    places = {owner: place for place, owner in enumerate(after.executors)}
+    wanted = np.array([*(places.get(e.owner, NOBODY - 1) for e in plan.executors), NOBODY - 1], np.int32)[plan.to]
+    holder = after.owner_index[plan.partitions, np.minimum(plan.slots, after.owner_index.shape[1] - 1)]
+    stepped = (plan.slots > 0) | (after.epochs[plan.partitions] == plan.epochs + 1)
+    return ~plan.moved & stepped & (holder == wanted), plan.moved & (after.target_index[plan.partitions] == wanted)
+
+
+def _allowed(pmap: PartitionMap, plan: AssignmentPlan, members: frozenset[Owner]) -> AssignmentPlan:
+    """The plan without moves to strangers and without taking a partition from a living owner at once."""
+    if not plan:
+        return plan
+    welcome = np.array([executor.owner in members for executor in plan.executors], np.bool_)
+    lives = np.array([*(owner in members for owner in pmap.executors), False], np.bool_)
+    inside = plan.partitions < len(pmap)
+    owner = pmap.owner_index[np.where(inside, plan.partitions, 0), 0]
+    keep = inside & welcome[plan.to] & (plan.moved | (plan.slots > 0) | ~lives[owner])
+    return evolve(
+        plan,
+        partitions=plan.partitions[keep],
+        slots=plan.slots[keep],
+        to=plan.to[keep],
+        epochs=plan.epochs[keep],
+        moved=plan.moved[keep],
+    )
+
+
+def _map_of(versioned: Versioned[PartitionMapDocument]) -> PartitionMap:
+    return versioned.document.map.with_revision(versioned.header.revision)

@@ -1,0 +1,208 @@
+"""The loop that brings every table to where it should be: discover, diff, assign, commit, promote.
+
+One tick makes at most one commit per table. It decides nothing itself: planning decides who gets what, the
+partition store decides at the commit what of it still holds. Several schedulers may tick at once; what one of
+them commits first, the others drop.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from attrs import Factory, field, frozen
+
+from ballista_py.errors import BallistaError, ConfigError, DocumentError, ObjectMissing, PlanningError, StoreError
+from ballista_py.planning.assigner import AssignmentPlan, Executor, PartitionAssigner
+from ballista_py.planning.diff import PartitionDiff, diff_partitions
+from ballista_py.planning.partition_map import Owner, PartitionMap
+from ballista_py.planning.table import TableSpec
+from ballista_py.state.control import HeldPartitions
+from ballista_py.state.documents import ClusterDocument
+from ballista_py.state.membership import Membership
+from ballista_py.state.partition_store import Commit, PartitionStore
+
+ASSIGNMENT_INTERVAL_MS = 30_000.0
+MAX_ASSIGNMENTS_PER_INTERVAL = 100
+
+
+@frozen(kw_only=True)
+class Discovery:
+    """The partition values that a source shows now, and optionally a weight for each."""
+
+    values: Sequence[tuple[Any, ...]]
+    weights: Sequence[float] | None = None
+
+
+Discoverer = Callable[[TableSpec], Discovery | None]
+Reports = Callable[[], Mapping[Owner, Sequence[HeldPartitions]]]
+
+
+@frozen(kw_only=True)
+class ReconcileReport:
+    """What one tick did, by table: `commits` that wrote something, and the `errors` of tables left as they were.
+
+    `unplaced` counts the partitions for which no executor has room, `deferred` those left for a later tick by the
+    limit. `maps` are the committed maps as this tick knows them.
+    """
+
+    commits: Mapping[str, Commit] = Factory(dict)
+    errors: Mapping[str, BallistaError] = Factory(dict)
+    unplaced: Mapping[str, int] = Factory(dict)
+    deferred: Mapping[str, int] = Factory(dict)
+    maps: Mapping[str, PartitionMap] = field(factory=dict, repr=False)
+
+    @property
+    def settled(self) -> bool:
+        """Whether nothing was left to do."""
+        return not (self.commits or self.errors or self.unplaced or self.deferred)
+
+
+@frozen
+class _Table:
+    """One table within a tick: the committed map, and the map that the plan starts from."""
+
+    spec: TableSpec
+    committed: PartitionMap
+    planned: PartitionMap
+    diff: PartitionDiff | None
+    loaded: Mapping[int, Owner]
+
+
+class Reconciler:
+    """Assigns the partitions of all tables to the executors of the cluster. Not for several threads.
+
+    `reports` tells what each executor holds (`ExecutorRegistry.held`); `discover` what the source of a table shows
+    now, or None if there is nothing new to tell. Tables whose keys are static need no discovery.
+    """
+
+    def __init__(
+        self,
+        partitions: PartitionStore,
+        membership: Membership,
+        *,
+        reports: Reports,
+        discover: Discoverer | None = None,
+        assigner: PartitionAssigner | None = None,
+        limit: int | None = MAX_ASSIGNMENTS_PER_INTERVAL,
+    ) -> None:
+        self._partitions = partitions
+        self._membership = membership
+        self._reports = reports
+        self._discover = discover or (lambda table: None)
+        self._assigner = assigner or PartitionAssigner()
+        self._limit = limit
+
+    def tick(self, limit: int | None = -1) -> ReconcileReport:
+        """Go once over all tables. `limit` bounds the moves of this tick (None: no bound; default: as made).
+
+        Trouble with one table does not keep the others waiting. Raises `Fenced` or `LeaseExpired` when this
+        scheduler may not act, and errors of the store if `cluster.json` cannot be read.
+        """
+        self._membership.require()
+        left = self._limit if limit == -1 else limit
+        cluster = self._membership.cluster.read().document
+        tick = _Tick()
+        tables = {
+            name: found for name in sorted(cluster.tables) if (found := self._load(cluster.tables[name], tick))
+        }
+        # Members are read after the maps: so an owner in a map that is no member is one no more, not one to be.
+        executors = _executors(self._membership.cluster.read().document)
+        for group in _groups(tables):
+            try:
+                plans = self._assigner.assign_group([table.planned for table in group], executors, left)
+            except PlanningError as error:
+                tick.errors.update((table.spec.name, error) for table in group)
+                continue
+            for table, plan in zip(group, plans, strict=True):
+                moves = self._commit(table, plan, tick)
+                left = None if left is None else max(0, left - moves)
+        return tick.report(tables)
+
+    def _load(self, spec: TableSpec, tick: _Tick) -> _Table | None:
+        try:
+            committed = self._committed(spec)
+            found = self._discover(spec)
+            diff = diff_partitions(committed, found.values, found.weights) if found is not None else None
+            planned = committed.apply_diff(diff) if diff else committed
+        except (StoreError, DocumentError, PlanningError, ConfigError) as error:
+            tick.errors[spec.name] = error
+            return None
+        loaded = _loaded(spec.name, planned, self._reports())
+        planned = planned.promote(loaded) if loaded else planned
+        return _Table(spec, committed, planned, diff, loaded)
+
+    def _committed(self, spec: TableSpec) -> PartitionMap:
+        """The table's map; a static table without one gets it now, because its creator stopped half-way."""
+        try:
+            return self._partitions.read(spec.name)
+        except ObjectMissing:
+            values = spec.spec.static_values()
+            if values is None:
+                raise
+            return self._partitions.ensure(PartitionMap.build(spec.name, spec.spec, values))
+
+    def _commit(self, table: _Table, plan: AssignmentPlan, tick: _Tick) -> int:
+        """Commit what there is to commit for one table; returns how many moves that were."""
+        name = table.spec.name
+        tick.count(name, plan)
+        if not (plan or table.diff or table.loaded):
+            return 0
+        try:
+            commit = self._partitions.commit(plan, diff=table.diff, loaded=table.loaded)
+        except (StoreError, DocumentError) as error:
+            tick.errors[name] = error
+            return 0
+        tick.maps[name] = commit.map
+        if commit.map.revision != table.committed.revision:
+            tick.commits[name] = commit
+        return len(commit.assigned) + len(commit.targeted)
+
+
+class _Tick:
+    """What a tick has done so far."""
+
+    def __init__(self) -> None:
+        self.commits: dict[str, Commit] = {}
+        self.errors: dict[str, BallistaError] = {}
+        self.unplaced: dict[str, int] = {}
+        self.deferred: dict[str, int] = {}
+        self.maps: dict[str, PartitionMap] = {}
+
+    def count(self, name: str, plan: AssignmentPlan) -> None:
+        if len(plan.unplaced):
+            self.unplaced[name] = len(plan.unplaced)
+        if plan.deferred:
+            self.deferred[name] = plan.deferred
+
+    def report(self, tables: Mapping[str, _Table]) -> ReconcileReport:
+        maps = {name: self.maps.get(name, table.committed) for name, table in tables.items()}
+        return ReconcileReport(
+            commits=self.commits, errors=self.errors, unplaced=self.unplaced, deferred=self.deferred, maps=maps
+        )
+
+
+def _executors(cluster: ClusterDocument) -> list[Executor]:
+    return [
+        Executor(id_, found.info.instance_id, found.info.capacity, found.info.labels)
+        for id_, found in sorted(cluster.executors.items())
+    ]
+
+
+def _groups(tables: Mapping[str, _Table]) -> list[list[_Table]]:
+    """Tables that share owners, each group in order of names; a table without a group is one of its own."""
+    groups: dict[tuple[str, str], list[_Table]] = {}
+    for name, table in sorted(tables.items()):
+        key = ("group", table.spec.group) if table.spec.group is not None else ("table", name)
+        groups.setdefault(key, []).append(table)
+    return list(groups.values())
+
+
+def _loaded(table: str, pmap: PartitionMap, reports: Mapping[Owner, Sequence[HeldPartitions]]) -> dict[int, Owner]:
+    """The partitions that their targets report to have loaded, so that they can take over."""
+    found: dict[int, Owner] = {}
+    for owner, held in sorted(reports.items()):
+        ready = {partition for report in held if report.table == table for partition in report.loaded}
+        if ready:
+            found.update((p, owner) for p in pmap.targeted_at(*owner).tolist() if p in ready)
+    return found
