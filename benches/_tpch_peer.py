@@ -11,7 +11,7 @@ from typing import Any
 import pyarrow as pa
 from _peers import serve
 
-from ballista_py.node.tpch_data import TABLES, create_tpch_tables
+from ballista_py.node.tpch_data import TABLES
 
 
 def main() -> None:
@@ -23,6 +23,7 @@ def main() -> None:
 def load(data: Path, state: str, executors: str) -> None:
     """Partition the tables once, so that the JVM of the pipeline is not counted with the cluster."""
     from ballista_py import LocalCluster
+    from ballista_py.node.tpch_tables import create_tpch_tables
 
     if not (Path(state) / "cluster.json").exists():
         with LocalCluster(schedulers=1, executors=int(executors), state_location=Path(state).as_uri()) as local:

@@ -6,7 +6,7 @@ import logging
 from collections.abc import Callable
 from threading import Thread
 
-from ballista_py.errors import BallistaError, Fenced
+from ballista_py.errors import BallistaError
 from ballista_py.node.logs import log_event
 from ballista_py.runtime import Runtime
 
@@ -18,8 +18,8 @@ STOP_TIMEOUT_S = 5.0
 class Loop:
     """Calls `tick` every `interval_ms` (±20 %, drawn anew each time) and at once after `poke()`.
 
-    A tick that raises is logged and the loop goes on; `Fenced` ends the loop after `on_fenced` was called, because
-    a fenced actor must not act again. `stop()` returns within five seconds, even if a tick hangs.
+    A tick that raises is logged and the loop goes on, because the next one may find the trouble over. `stop()`
+    returns within five seconds, even if a tick hangs.
     """
 
     def __init__(
@@ -29,13 +29,11 @@ class Loop:
         *,
         interval_ms: float,
         runtime: Runtime,
-        on_fenced: Callable[[Fenced], None] | None = None,
     ) -> None:
         self._name = name
         self._tick = tick
         self._interval_ms = interval_ms
         self._runtime = runtime
-        self._on_fenced = on_fenced
         self._changed = runtime.condition()
         self._poked = False
         self._stopped = False
@@ -64,11 +62,6 @@ class Loop:
         while not self._stopped:
             try:
                 self._tick()
-            except Fenced as fenced:
-                log_event(_log, "fenced", logging.ERROR, loop=self._name, reason=fenced)
-                if self._on_fenced is not None:
-                    self._on_fenced(fenced)
-                    return
             except BallistaError as error:
                 log_event(_log, "tick_failed", logging.WARNING, loop=self._name, code=error.code, reason=error)
             except Exception:

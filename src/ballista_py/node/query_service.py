@@ -6,14 +6,14 @@ planned again (at most `MAX_REPLANS` times) only while nothing of its answer was
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Protocol
 
 import pyarrow as pa
 from attrs import define, frozen
 
 from ballista_py.engines.engine import Engine
-from ballista_py.errors import LeaseExpired, NotOwner, PartitionsUnassigned, SqlError, TransportError, TryLater
+from ballista_py.errors import BallistaError, LeaseExpired, NotOwner, PartitionsUnassigned, SqlError, TransportError, TryLater
 from ballista_py.planning.explain import explain_text, plan_as_dict
 from ballista_py.planning.legs import legs_of
 from ballista_py.planning.query_plan import Catalog, Leg, QueryPlan
@@ -42,12 +42,15 @@ class Views(Protocol):
 
 
 class LegStreams(Protocol):
-    """The open legs of one fragment: every one of their executors has accepted its leg."""
+    """The open legs of one fragment as one stream: every one of their executors has accepted its leg."""
 
     schema: pa.Schema
 
+    @property
+    def error(self) -> BaseException | None: ...
+    @property
+    def bytes_received(self) -> int: ...
     def batches(self) -> Iterator[pa.RecordBatch]: ...
-    def shipped_bytes(self) -> int: ...
     def cancel(self) -> None: ...
 
 
@@ -86,7 +89,7 @@ class Statement:
             "partitions_total": sum({t.table: t.total for t in split}.values()),
             "executors": sorted({leg.executor_id for leg in self._legs}),
             "legs": len(self._legs),
-            "shipped_bytes": sum(stream.shipped_bytes() for stream in self._streams),
+            "shipped_bytes": sum(stream.bytes_received for stream in self._streams),
             "took_ms": self._runtime.monotonic_ms() - self._started_ms,
             "replans": self.replans,
         }
@@ -183,7 +186,8 @@ class QueryService:
             else:
                 relations[fragment.name] = pa.RecordBatchReader.from_batches(stream.schema, stream.batches())
         running = self.engine.query(plan.merge_sql, streams=relations)
-        return _conformed(iter(running.batches()), plan.output), running.cancel
+        rows = _with_own_errors(running.batches(), tuple(streams.values()))
+        return _conformed(rows, plan.output), running.cancel
 
 
 def _conformed(batches: Iterator[pa.RecordBatch], schema: pa.Schema) -> Iterator[pa.RecordBatch]:
@@ -194,6 +198,17 @@ def _conformed(batches: Iterator[pa.RecordBatch], schema: pa.Schema) -> Iterator
         else:
             columns = [column.cast(kind) for column, kind in zip(batch.columns, schema.types, strict=True)]
             yield pa.RecordBatch.from_arrays(columns, schema=schema)
+
+
+def _with_own_errors(batches: Iterable[pa.RecordBatch], streams: Sequence[LegStreams]) -> Iterator[pa.RecordBatch]:
+    """The same batches; where the merge fails because a leg failed, the leg's error is raised."""
+    try:
+        yield from batches
+    except Exception as error:
+        for stream in streams:
+            if isinstance(stream.error, BallistaError):
+                raise stream.error from None
+        raise error
 
 
 def _nothing() -> None:

@@ -9,7 +9,7 @@ import pyarrow as pa
 from attrs import field, frozen
 
 from ballista_py.errors import ConfigError, PartitionKeysMissing
-from ballista_py.planning.partition_spec import PartitionSpec
+from ballista_py.planning.partition_spec import PartitionKey, PartitionSpec
 
 Distribution = Literal["partitioned", "replicated"]
 
@@ -50,3 +50,34 @@ class TableSpec:
                 f"table name '{name}' is not usable: take lower-case ASCII letters, digits and '_', "
                 "a letter first, at most 128 characters"
             )
+
+
+def may_colocate(left: PartitionSpec, right: PartitionSpec) -> bool:
+    """Whether equal key values of two tables mean equal partitions, so that the tables can share a group.
+
+    True when the keys agree in number, kind, buckets and time zone and each pair reads columns of one type;
+    all integer types count as one, because `bucket` gives equal integers of any width one bucket.
+    """
+    return (
+        len(left.keys) == len(right.keys) > 0
+        and left.time_zone == right.time_zone
+        and all(_alike(a, b) for a, b in zip(left.keys, right.keys, strict=True))
+    )
+
+
+def _alike(left: PartitionKey, right: PartitionKey) -> bool:
+    if left.kind == "function" or right.kind == "function" or left.kind != right.kind:
+        return False
+    if left.kind == "bucket":
+        return left.buckets == right.buckets and _canonical(left.column_type) == _canonical(right.column_type)
+    return bool(left.type == right.type)
+
+
+def _canonical(kind: pa.DataType | None) -> pa.DataType | None:
+    if kind is None:
+        return None
+    if pa.types.is_integer(kind):
+        return pa.int64()
+    if pa.types.is_large_string(kind) or pa.types.is_string_view(kind):
+        return pa.string()
+    return kind

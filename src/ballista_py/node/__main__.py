@@ -1,0 +1,5 @@
+"""`python -m ballista_py.node` is `ballista-py`."""
+
+from ballista_py.node.cli import main
+
+main()

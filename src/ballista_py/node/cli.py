@@ -1,0 +1,185 @@
+"""The command line: `ballista-py demo | sql | explain | members | node`.
+
+Results go to standard output, everything else to standard error. An error is one line and exit code 1; wrong usage
+is exit code 2; no traceback is shown.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from ballista_py.errors import BallistaError, ConfigError
+from ballista_py.node.config import load_config
+
+app = typer.Typer(
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    help="Distributed SQL on a cluster whose only shared service is an object store.",
+)
+Connect = Annotated[
+    str, typer.Option(help="host:port of any scheduler", envvar="BALLISTA_CONNECT", show_default=True)
+]
+Json = Annotated[bool, typer.Option("--json", help="print JSON for programs")]
+DEFAULT_CONNECT = "127.0.0.1:50051"
+MAX_SHOWN_ROWS = 100
+
+
+def main() -> None:
+    """Run the command line; the only place that turns errors into exit codes."""
+    try:
+        app()
+    except BallistaError as error:
+        _fail(str(error))
+    except BrokenPipeError:
+        sys.stderr.close()
+        sys.exit(1)
+    except KeyboardInterrupt:
+        sys.exit(130)
+
+
+@app.command()
+def demo(
+    scale: Annotated[float, typer.Option(help="TPC-H scale factor", min=0.001)] = 0.1,
+    keep: Annotated[bool, typer.Option("--keep", help="leave the cluster up and say how to query it")] = False,
+    folder: Annotated[Path | None, typer.Option(help="where to keep data and state; default: a temporary one")] = None,
+) -> None:
+    """Answer TPC-H on 2 schedulers and 3 executors, kill one of each, answer again; exit 0 if all was right."""
+    from ballista_py.node.demo import Demo
+
+    if not Demo(scale=scale, console=Console(), folder=folder, keep=keep).run():
+        raise typer.Exit(1)
+
+
+@app.command()
+def sql(
+    query: Annotated[str, typer.Argument(help="the statement; '-' reads it from standard input")],
+    connect: Connect = DEFAULT_CONNECT,
+    dialect: Annotated[str | None, typer.Option(help="the dialect of the statement; default: DuckDB's")] = None,
+    as_json: Json = False,
+    timing: Annotated[bool, typer.Option("--stats", help="also print what the statement touched")] = False,
+) -> None:
+    """Run a statement and print its rows."""
+    with _client(connect) as client:
+        result = client.query(_text(query), dialect=dialect)
+    if as_json:
+        _print_json({"columns": result.table.column_names, "rows": result.table.to_pylist(), "stats": result.stats})
+        return
+    _print_rows(result.table)
+    if timing:
+        Console(stderr=True).print(result.stats)
+
+
+@app.command()
+def explain(
+    query: Annotated[str, typer.Argument(help="the statement; '-' reads it from standard input")],
+    connect: Connect = DEFAULT_CONNECT,
+    dialect: Annotated[str | None, typer.Option(help="the dialect of the statement; default: DuckDB's")] = None,
+    as_json: Json = False,
+) -> None:
+    """Show how a statement would run: partitions, legs, fragments, merge."""
+    with _client(connect) as client:
+        plan = client.explain(_text(query), dialect=dialect)
+    if as_json:
+        _print_json(plan)
+    else:
+        print(plan["text"])
+
+
+@app.command()
+def members(connect: Connect = DEFAULT_CONNECT, as_json: Json = False) -> None:
+    """List the schedulers and executors of the cluster."""
+    with _client(connect) as client:
+        rows = client.members()
+    if as_json:
+        _print_json(rows)
+        return
+    table = Table("node", "role", "address", "instance", "partitions")
+    for row in rows:
+        table.add_row(row["node_id"], row["role"], row["address"], row["instance_id"][:8], str(row["partitions"]))
+    Console().print(table)
+
+
+@app.command()
+def node(
+    role: Annotated[str | None, typer.Option(help="scheduler or executor")] = None,
+    node_id: Annotated[str | None, typer.Option(help="unique in the cluster; kept over restarts")] = None,
+    state_location: Annotated[str | None, typer.Option(help="URL of the cluster's documents")] = None,
+    config: Annotated[str | None, typer.Option(help="a YAML file with any of these fields")] = None,
+    node_bind_address: Annotated[str | None, typer.Option(help="interface to listen on")] = None,
+    node_advertise_address: Annotated[str | None, typer.Option(help="host that the others connect to")] = None,
+    flight_port: Annotated[int | None, typer.Option(help="scheduler: port for clients")] = None,
+    control_port: Annotated[int | None, typer.Option(help="scheduler: port for executors")] = None,
+    data_port: Annotated[int | None, typer.Option(help="executor: port for legs")] = None,
+    scheduler_address: Annotated[
+        list[str] | None, typer.Option(help="executor: control address of a scheduler; may be repeated")
+    ] = None,
+    ttl_ms: Annotated[float | None, typer.Option(help="length of a lease")] = None,
+    skew_ms: Annotated[float | None, typer.Option(help="waited beyond a lease before a node counts as dead")] = None,
+    partition_assignment_interval: Annotated[float | None, typer.Option(help="ms between assignment cycles")] = None,
+    max_partition_assignments_per_interval: Annotated[int | None, typer.Option(help="moves a cycle")] = None,
+    max_partitions_per_executor: Annotated[int | None, typer.Option(help="cap of each executor")] = None,
+    max_merge_bytes: Annotated[int | None, typer.Option(help="memory of merges at a scheduler")] = None,
+    capacity: Annotated[float | None, typer.Option(help="executor: its share of the load, relative")] = None,
+    threads: Annotated[int | None, typer.Option(help="threads of the SQL engine")] = None,
+    memory_limit: Annotated[str | None, typer.Option(help="memory of the SQL engine, as '4GB'")] = None,
+    data_dir: Annotated[str | None, typer.Option(help="folder for caches and spilling")] = None,
+    log_level: Annotated[str | None, typer.Option(help="DEBUG, INFO, WARNING or ERROR")] = None,
+    allow_insecure_connections: Annotated[
+        bool | None, typer.Option("--allow-insecure-connections", help="accept plain TCP from other machines")
+    ] = None,
+    parent_pid: Annotated[int | None, typer.Option(hidden=True)] = None,
+) -> None:
+    """Run one node until it is told to stop (SIGTERM or Ctrl-C)."""
+    overrides = {name: value for name, value in locals().items() if name not in ("config", "parent_pid")}
+    overrides["scheduler_address"] = scheduler_address or None
+    from ballista_py.node.process import run_node
+
+    run_node(load_config(config, overrides), parent_pid=parent_pid)
+
+
+def _client(connect: str) -> Any:
+    from ballista_py.transport.client import connect as connect_client
+
+    return connect_client(connect)
+
+
+def _text(query: str) -> str:
+    text = sys.stdin.read() if query == "-" else query
+    if not text.strip():
+        raise ConfigError("the statement is empty")
+    return text
+
+
+def _print_json(value: Any) -> None:
+    import orjson
+
+    sys.stdout.buffer.write(orjson.dumps(value, default=str, option=orjson.OPT_INDENT_2 | orjson.OPT_NON_STR_KEYS))
+    sys.stdout.buffer.write(b"\n")
+
+
+def _print_rows(table: Any) -> None:
+    shown = Table(*(_escape(name) for name in table.column_names))
+    for row in zip(*(column.to_pylist() for column in table.slice(0, MAX_SHOWN_ROWS).columns), strict=True):
+        shown.add_row(*("NULL" if value is None else _escape(str(value)) for value in row))
+    Console().print(shown)
+    hidden = table.num_rows - MAX_SHOWN_ROWS
+    more = f" ({hidden} more not shown)" if hidden > 0 else ""
+    print(f"{table.num_rows} row{'' if table.num_rows == 1 else 's'}{more}")
+
+
+def _escape(text: str) -> str:
+    from rich.markup import escape
+
+    return escape(text)
+
+
+def _fail(message: str) -> None:
+    Console(stderr=True, soft_wrap=True, highlight=False).print("[red]error:[/red] " + _escape(message))
+    sys.exit(1)

@@ -1,0 +1,273 @@
+"""`LocalCluster`: schedulers and executors as real processes on this machine."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+from collections.abc import Mapping
+from html import escape
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Any
+from weakref import finalize
+
+import pyarrow as pa
+
+from ballista_py.errors import BallistaError, ConfigError, TransportError, TryLater
+from ballista_py.node.processes import NodeProcess, free_ports
+from ballista_py.node.tables import Source, TableMaker
+from ballista_py.planning.partition_spec import PartitionBy
+from ballista_py.planning.table import Distribution
+from ballista_py.runtime import Runtime, SystemRuntime
+from ballista_py.state.store import open_store
+from ballista_py.transport.client import Client, connect
+
+if TYPE_CHECKING:
+    from ballista_py.spark.pipeline import Progress
+
+TTL_MS = 3_000
+SKEW_SHARE = 1 / 6
+START_TIMEOUT_MS = 60_000
+LOAD_TIMEOUT_MS = 600_000
+STOP_TIMEOUT_S = 12.0
+POLL_MS = 50
+
+
+class LocalCluster:
+    """A cluster of real processes on this machine, for development, tests and small installations.
+
+    Used as a context manager it is up inside the block and gone after it. `state_location` is a `file://` URL; None
+    takes a temporary folder that is removed at the end. A cluster started on the state of an earlier one serves
+    its tables. Nodes are named `scheduler-1`, …, `executor-1`, …. Leases last `ttl_ms`; a dead node's partitions have
+    new owners a little more than `ttl_ms` + `skew_ms` after its death. `detached` nodes outlive this process.
+
+    Raises `ConfigError` when the state location cannot be used or a node does not come up.
+    """
+
+    def __init__(
+        self,
+        schedulers: int = 2,
+        executors: int = 3,
+        state_location: str | None = None,
+        *,
+        ttl_ms: float = TTL_MS,
+        skew_ms: float | None = None,
+        threads: int | None = None,
+        detached: bool = False,
+        node_options: Mapping[str, str] | None = None,
+        runtime: Runtime | None = None,
+    ) -> None:
+        if schedulers < 1 or executors < 0:
+            raise ConfigError("a cluster has at least one scheduler and no negative number of executors")
+        self._runtime = runtime or SystemRuntime()
+        self._folder = Path(tempfile.mkdtemp(prefix="ballista-"))
+        self._remove_folder = finalize(self, shutil.rmtree, self._folder, ignore_errors=True)
+        if detached:
+            self._remove_folder.atexit = False
+        self.state_location = state_location or (self._folder / "state").as_uri()
+        self._store = open_store(self.state_location)
+        self._ports = free_ports(2 * schedulers + executors)
+        self._nodes: dict[str, NodeProcess] = {}
+        self._flight: list[str] = []
+        common = [
+            "node",
+            *("--state-location", self.state_location),
+            *("--ttl-ms", str(ttl_ms), "--skew-ms", str(ttl_ms * SKEW_SHARE if skew_ms is None else skew_ms)),
+            *("--partition-assignment-interval", str(ttl_ms)),
+            *(word for name, value in (node_options or {}).items() for word in (f"--{name}", value)),
+        ]
+        control: list[str] = []
+        for number in range(schedulers):
+            flight_port, control_port = self._ports[2 * number : 2 * number + 2]
+            self._flight.append(f"127.0.0.1:{flight_port}")
+            control.append(f"127.0.0.1:{control_port}")
+            ports = ["--flight-port", str(flight_port), "--control-port", str(control_port)]
+            self._add(f"scheduler-{number + 1}", [*common, "--role", "scheduler", *ports], detached)
+        share = threads or max(1, (os.cpu_count() or 1) // max(1, executors))
+        for number in range(executors):
+            words = ["--data-port", str(self._ports[2 * schedulers + number]), "--threads", str(share)]
+            words += [word for address in control for word in ("--scheduler-address", address)]
+            self._add(f"executor-{number + 1}", [*common, "--role", "executor", *words], detached)
+        self._tables = TableMaker(self._store, self._runtime)
+
+    def __enter__(self) -> LocalCluster:
+        return self.start()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stop()
+
+    def start(self, node_id: str | None = None) -> LocalCluster:
+        """Start one stopped node, or all of them, and return when they are members of the cluster."""
+        names = list(self._nodes) if node_id is None else [node_id]
+        before = self._instances()
+        for name in names:
+            self._node(name).start()
+        try:
+            self._wait_until_member(names, before)
+        except BaseException:
+            if node_id is None:
+                self.stop()
+            raise
+        return self
+
+    def stop(self) -> None:
+        """End every node and remove the temporary folder. Stopping twice is fine."""
+        for process in self._nodes.values():
+            process.terminate()
+        for process in self._nodes.values():
+            process.join(STOP_TIMEOUT_S)
+        self._tables.close()
+        self._remove_folder()
+
+    def kill(self, node_id: str) -> None:
+        """`kill -9` one node."""
+        self._node(node_id).kill()
+
+    def pid(self, node_id: str) -> int:
+        """The process id of a node that was started."""
+        return self._node(node_id).pid
+
+    def log(self, node_id: str) -> str:
+        """All that a node has logged since it was first started."""
+        return self._node(node_id).log_path.read_text(errors="replace")
+
+    @property
+    def node_ids(self) -> tuple[str, ...]:
+        """All nodes, running or not."""
+        return tuple(self._nodes)
+
+    def flight_sql_url(self) -> str:
+        """The address of the first running scheduler."""
+        return f"grpc://{self.addresses()[0]}"
+
+    def addresses(self) -> list[str]:
+        """`host:port` of every running scheduler, for clients."""
+        running = [node.running for name, node in self._nodes.items() if name.startswith("scheduler-")]
+        found = [address for address, up in zip(self._flight, running, strict=True) if up]
+        if not found:
+            raise TransportError("no scheduler of this cluster is running; start one with cluster.start('scheduler-1')")
+        return found
+
+    def client(self) -> Client:
+        """A client that knows every running scheduler; close it, or use it as a context manager."""
+        return connect(*self.addresses())
+
+    def sql(self, query: str, dialect: str | None = None) -> pa.Table:
+        """Run a query and return all of its rows."""
+        with self.client() as client:
+            return client.sql(query, dialect=dialect)
+
+    def explain(self, query: str, dialect: str | None = None) -> str:
+        """How a query would run, in words."""
+        with self.client() as client:
+            return str(client.explain(query, dialect=dialect)["text"])
+
+    def members(self) -> list[dict[str, Any]]:
+        """The nodes that belong to the cluster now, as its schedulers see it."""
+        with self.client() as client:
+            return client.members()
+
+    def create_table(
+        self,
+        name: str,
+        source: Source | None = None,
+        partition_by: PartitionBy = (),
+        *,
+        schema: pa.Schema | None = None,
+        distribution: Distribution = "partitioned",
+        colocate_with: str | None = None,
+        progress: Progress | None = None,
+        wait: bool = True,
+    ) -> None:
+        """Partition `source` on Spark and return when every partition is assigned and loaded.
+
+        `source` is a path, a glob or a dict of Spark reader options; None with a `schema` makes an empty managed
+        table. A replicated table takes no `partition_by`. `progress(done, total)` is called as the work goes on.
+
+        Raises `PartitionKeysMissing`, `UnsupportedExpression`, and `ConfigError` for a name that is taken or a source
+        that cannot be read; nothing is left behind then.
+        """
+        self._tables.create(
+            name,
+            source,
+            partition_by,
+            schema=schema,
+            distribution=distribution,
+            colocate_with=colocate_with,
+            progress=progress,
+        )
+        if wait:
+            self.wait_until_loaded(name)
+
+    def wait_until_loaded(self, *tables: str, timeout_ms: float = LOAD_TIMEOUT_MS) -> None:
+        """Return when every partition of these tables (default: all) is assigned, loaded and served.
+
+        Raises `TryLater` after `timeout_ms`, naming what is missing and why.
+        """
+        until_ms = self._runtime.monotonic_ms() + timeout_ms
+        while True:
+            waiting = self._not_loaded(tables)
+            if not waiting:
+                return
+            if self._runtime.monotonic_ms() > until_ms:
+                raise TryLater(f"not loaded after {timeout_ms / 1e3:.0f} s: {'; '.join(waiting)}")
+            self._runtime.sleep_ms(POLL_MS)
+
+    def _not_loaded(self, tables: tuple[str, ...]) -> list[str]:
+        """What is missing, in words. Every running scheduler must agree that nothing is."""
+        missing: list[str] = []
+        for address in self.addresses():
+            try:
+                with connect(address) as client:
+                    rows = {row["table"]: row for row in client.tables()}
+            except TransportError as error:
+                return [str(error)]
+            for name in tables or rows:
+                row = rows.get(name)
+                if row is None:
+                    missing.append(f"{name} is not known to {address} yet")
+                elif not row["ready"]:
+                    reasons = "".join(f" ({where}: {why})" for where, why in list(row["failed"].items())[:3])
+                    missing.append(f"{name} serves {row['serving']} of {row['partitions']} partitions{reasons}")
+        return missing
+
+    def _add(self, node_id: str, arguments: list[str], detached: bool) -> None:
+        words = [*arguments, "--node-id", node_id, "--data-dir", str(self._folder / node_id)]
+        self._nodes[node_id] = NodeProcess(node_id, words, self._folder / f"{node_id}.log", detached)
+
+    def _node(self, node_id: str) -> NodeProcess:
+        if node_id not in self._nodes:
+            raise ConfigError(f"this cluster has no node '{node_id}'; it has {', '.join(self._nodes)}")
+        return self._nodes[node_id]
+
+    def _instances(self) -> dict[str, str]:
+        """The instance under which each node is a member now."""
+        return self._tables.instances()
+
+    def _wait_until_member(self, names: list[str], before: Mapping[str, str]) -> None:
+        until_ms = self._runtime.monotonic_ms() + START_TIMEOUT_MS
+        while True:
+            for name in names:
+                self._nodes[name].check()
+            now = self._instances()
+            missing = [name for name in names if now.get(name) in (None, before.get(name))]
+            if not missing:
+                return
+            if self._runtime.monotonic_ms() > until_ms:
+                raise ConfigError(f"not a member after {START_TIMEOUT_MS / 1e3:.0f} s: {', '.join(missing)}")
+            self._runtime.sleep_ms(POLL_MS)
+
+    def _repr_html_(self) -> str:
+        try:
+            rows = self.members()
+        except BallistaError as error:
+            return f"<p>LocalCluster: {escape(str(error))}</p>"
+        cells = "".join(
+            f"<tr><td>{escape(row['node_id'])}</td><td>{row['role']}</td><td>{escape(row['address'])}</td>"
+            f"<td>{row['partitions']}</td></tr>"
+            for row in rows
+        )
+        return f"<table><tr><th>node</th><th>role</th><th>address</th><th>partitions</th></tr>{cells}</table>"
