@@ -1,0 +1,364 @@
+"""What an executor holds: it takes in assignments, hydrates partitions and says which files a leg reads.
+
+Promises: a partition that is owned is served only after its fence was raised to the assignment's epoch and then
+everything its manifest had committed was loaded; a leg gets files only while the lease is valid and this executor
+serves every partition of it at the very epochs that were asked for. It starts no thread: `apply`, `tick` and the
+heartbeat loop are called by the node. What to hold is decided by the schedulers; what to do next, by `holdings`.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Protocol, TypeVar
+
+import pyarrow as pa
+from attrs import evolve, frozen
+
+from ballista_py.errors import BallistaError, LeaseExpired, NotOwner, StoreError
+from ballista_py.planning.query_plan import Leg, LegTable
+from ballista_py.runtime import Runtime, SystemRuntime
+from ballista_py.state.control import HeldPartitions, PartitionAssignment, UpdatePartitions
+from ballista_py.state.executor_lease import ExecutorLease
+from ballista_py.state.store import ConditionalStore
+from ballista_py.storage.cache import FileCache
+from ballista_py.storage.holdings import Held, Holdings
+from ballista_py.storage.local_file import LocalFile
+from ballista_py.storage.manifest import DataFile, ManifestDocument
+from ballista_py.storage.partition_storage import PartitionStorage
+
+_log = logging.getLogger(__name__)
+MAX_BATCH_PARTITIONS = 64
+MAX_BATCH_BYTES = 512 << 20
+MAX_NAMED = 5
+
+In = TypeVar("In")
+Out = TypeVar("Out")
+
+
+class Mapper(Protocol):
+    """`map`, or something like it that runs the calls at the same time; results come in order."""
+
+    def __call__(self, call: Callable[[In], Out], items: Iterable[In], /) -> Iterator[Out]: ...
+
+
+class Loader(Protocol):
+    """Where rows are loaded to. Every `Engine` is one; see there for the promises."""
+
+    def create_table(self, table: str, schema: pa.Schema) -> None: ...
+    def drop_table(self, table: str) -> None: ...
+    def load(self, table: str, files: Sequence[LocalFile]) -> int: ...
+    def unload(self, table: str, file_ids: Iterable[int]) -> None: ...
+
+
+@frozen(kw_only=True)
+class TickReport:
+    """What one tick did. `waiting` counts the partitions that are wanted and not hydrated, the failed ones too."""
+
+    hydrated: int = 0
+    failed: int = 0
+    unloaded_files: int = 0
+    waiting: int = 0
+
+
+@frozen
+class _Work:
+    """One assignment on its way: its manifest, or what went wrong."""
+
+    assignment: PartitionAssignment
+    manifest: ManifestDocument | None = None
+    revision: int = 0
+    reason: str = ""
+
+
+class PartitionHolder:
+    """One executor's partitions. Safe to share between threads; ticks run one at a time.
+
+    `mapper` runs store requests of one tick at the same time (default: one after the other).
+
+    >>> from ballista_py.state.memory import MemoryStore
+    >>> class Nowhere:
+    ...     def create_table(self, table, schema): pass
+    ...     def drop_table(self, table): pass
+    ...     def load(self, table, files): return 0
+    ...     def unload(self, table, file_ids): pass
+    >>> holder = PartitionHolder(ExecutorLease("executor-1", ""), MemoryStore(), Nowhere())
+    >>> holder.tick(), holder.held()
+    (TickReport(hydrated=0, failed=0, unloaded_files=0, waiting=0), ())
+    """
+
+    def __init__(
+        self,
+        lease: ExecutorLease,
+        store: ConditionalStore,
+        loader: Loader,
+        *,
+        cache: FileCache | None = None,
+        runtime: Runtime | None = None,
+        mapper: Mapper = map,
+    ) -> None:
+        self._lease = lease
+        self._store = store
+        self._loader = loader
+        self._runtime = runtime or SystemRuntime()
+        self._cache = cache or FileCache(store, runtime=self._runtime)
+        self._map = mapper
+        self._lock = self._runtime.lock()
+        self._ticking = self._runtime.lock()  # outer of the two
+        self._tables: dict[str, Holdings] = {}
+        # Only ticks touch these: what the loader has, and the last file id given out.
+        self._schemas: dict[str, pa.Schema] = {}
+        self._loaded: dict[str, dict[str, int]] = {}
+        self._last_file_id = 0
+
+    def apply(self, update: UpdatePartitions) -> bool:
+        """Take in what one table's partitions here shall be; False if the update is old or for another instance.
+
+        What is no longer wanted as it was hydrated is not served from this moment on; the next tick does the rest.
+        """
+        with self._lock:
+            if update.instance_id != self._lease.info.instance_id:
+                return False
+            before = self._tables.get(update.table.name) or Holdings(table=update.table)
+            after = before.told(update)
+            if after is before:
+                return False
+            self._tables[update.table.name] = after
+            return True
+
+    def refresh(self, table: str) -> None:
+        """Let the next tick compare the table's partitions with their manifests, because the data was renewed."""
+        with self._lock:
+            if table in self._tables:
+                self._tables[table] = self._tables[table].refreshed()
+
+    def forget(self, table: str) -> None:
+        """Stop holding a table that was dropped; it may be told again from revision 1."""
+        with self._lock:
+            self._tables.pop(table, None)
+
+    def drop_all(self) -> None:
+        """Serve and want nothing, at once; the next tick unloads. To be called before the lease rejoins."""
+        with self._lock:
+            self._tables.clear()
+
+    def held(self) -> tuple[HeldPartitions, ...]:
+        """What heartbeats report."""
+        with self._lock:
+            return tuple(holdings.report() for _, holdings in sorted(self._tables.items()))
+
+    def files_for(self, leg: Leg) -> dict[str, list[int]]:
+        """The file ids that hold exactly the rows of the leg's partitions, by table.
+
+        Raises `LeaseExpired` while there is no valid lease, and `NotOwner` naming table and partitions when this
+        executor does not serve all of them at the epochs asked for.
+        """
+        with self._lock:
+            self._lease.require()
+            return {wanted.table: self._files_of(wanted) for wanted in leg.tables}
+
+    def _files_of(self, wanted: LegTable) -> list[int]:
+        holdings = self._tables.get(wanted.table)
+        missing = list(wanted.partitions) if holdings is None else holdings.not_served(wanted)
+        if holdings is not None and not missing:
+            return holdings.file_ids(wanted.partitions)
+        failures = holdings.failures if holdings is not None else {}
+        reasons = [f"; partition {p} could not be loaded: {failures[p].reason}" for p in missing if p in failures]
+        named = ", ".join(map(str, missing[:MAX_NAMED])) + (", …" if len(missing) > MAX_NAMED else "")
+        raise NotOwner(
+            f"executor '{self._lease.info.executor_id}' does not serve partition(s) {named} of table "
+            f"'{wanted.table}' at the epochs asked for: plan the query again{''.join(reasons[:1])}",
+            table=wanted.table,
+            partitions=missing,
+        )
+
+    def tick(self) -> TickReport:
+        """Carry out what is due: unload what is not wanted, hydrate what is. Failures are kept for the heartbeats
+        and tried again later; they never stop the other partitions."""
+        with self._ticking:
+            unloaded = self._unload()
+            hydrated = failed = 0
+            for table, batch in self._batches():
+                done, failures = self._hydrate(table, batch)
+                hydrated, failed = hydrated + done, failed + failures
+            unloaded += self._unload()
+            return TickReport(hydrated=hydrated, failed=failed, unloaded_files=unloaded, waiting=self._waiting())
+
+    def _batches(self) -> list[tuple[str, list[PartitionAssignment]]]:
+        now_ms, may_own = self._runtime.monotonic_ms(), self._lease.valid()
+        with self._lock:
+            due = {
+                name: [a for a in holdings.to_hydrate(now_ms) if may_own or a.role != "owner"]
+                for name, holdings in sorted(self._tables.items())
+            }
+        return [
+            (name, todo[start : start + MAX_BATCH_PARTITIONS])
+            for name, todo in due.items()
+            for start in range(0, len(todo), MAX_BATCH_PARTITIONS)
+        ]
+
+    def _waiting(self) -> int:
+        with self._lock:
+            return sum(len(h.to_hydrate(float("inf"))) for h in self._tables.values())
+
+    def _hydrate(self, table: str, batch: Sequence[PartitionAssignment]) -> tuple[int, int]:
+        """Hydrate the assignments; returns how many succeeded and how many failed."""
+        with self._lock:
+            holdings = self._tables.get(table)
+        if holdings is None:  # dropped meanwhile
+            return 0, 0
+        try:
+            self._prepare(table, holdings.table.schema)
+        except Exception as error:
+            self._settle(table, [_Work(a, reason=_reason(error)) for a in batch])
+            return 0, len(batch)
+        works = [work for work in self._map(lambda a: self._read_manifest(table, a), batch) if work is not None]
+        done = 0
+        for part in _by_bytes(works):
+            outcome = self._load(table, part)
+            self._settle(table, outcome)
+            done += sum(not work.reason for work in outcome)
+        return done, len(works) - done
+
+    def _prepare(self, table: str, schema: pa.Schema) -> None:
+        before = self._schemas.get(table)
+        if before is not None and not before.equals(schema):
+            self._drop(table)
+        self._loader.create_table(table, schema)
+        self._schemas[table] = schema
+        self._loaded.setdefault(table, {})
+
+    def _read_manifest(self, table: str, assignment: PartitionAssignment) -> _Work | None:
+        storage = PartitionStorage(
+            self._store,
+            table,
+            assignment.path,
+            runtime=self._runtime,
+            committed_by=self._lease.info.instance_id,
+        )
+        try:
+            if assignment.role == "owner":
+                # First the fence, then the list of files: what the former owner commits in between is in the list.
+                self._lease.require()
+                found = storage.activate(assignment.epoch)
+            else:
+                found = storage.read()
+        except LeaseExpired:  # no failure: carried out once the lease is renewed
+            return None
+        except Exception as error:
+            return _Work(assignment, reason=_reason(error))
+        return _Work(assignment, manifest=found.document, revision=found.header.revision)
+
+    def _load(self, table: str, works: Sequence[_Work]) -> list[_Work]:
+        """Load the files of all works together, or of each by itself when that fails, to find the one at fault."""
+        loaded = self._loaded[table]
+        files = [
+            file
+            for work in works
+            if work.manifest is not None
+            for file in work.manifest.files
+            if file.path not in loaded
+        ]
+        try:
+            self._load_files(table, files)
+        except Exception as error:
+            if len(works) > 1:
+                return [done for work in works for done in self._load(table, [work])]
+            return [evolve(work, reason=_reason(error)) for work in works]
+        return list(works)
+
+    def _load_files(self, table: str, files: Sequence[DataFile]) -> None:
+        if not files:
+            return
+        outcomes = list(self._map(self._acquire, files))
+        paths = [path for path in outcomes if isinstance(path, str)]
+        try:
+            for outcome in outcomes:
+                if isinstance(outcome, Exception):
+                    raise outcome
+            ids = {file.path: self._last_file_id + n for n, file in enumerate(files, start=1)}
+            self._last_file_id += len(files)
+            rows = self._loader.load(
+                table,
+                [
+                    LocalFile(file_id=ids[file.path], path=path, format=file.format, name=file.path)
+                    for file, path in zip(files, paths, strict=True)
+                ],
+            )
+        finally:
+            self._cache.release(paths)
+        expected = sum(file.rows for file in files)
+        if rows != expected:
+            self._loader.unload(table, ids.values())
+            raise StoreError(f"the data files of table '{table}' hold {rows} rows where manifests say {expected}")
+        self._loaded[table].update(ids)
+
+    def _acquire(self, file: DataFile) -> str | Exception:
+        try:
+            return self._cache.acquire(file)
+        except Exception as error:
+            return error
+
+    def _settle(self, table: str, works: Sequence[_Work]) -> None:
+        """Publish what became of the works."""
+        now_ms = self._runtime.monotonic_ms()
+        loaded = self._loaded.get(table, {})
+        with self._lock:
+            holdings = self._tables.get(table)
+            if holdings is None or not self._is_current(holdings):
+                return  # dropped, or told other columns: the next tick begins anew
+            for work in works:
+                if work.reason or work.manifest is None:
+                    holdings = holdings.failed(work.assignment, work.reason, now_ms)
+                    continue
+                files = {file.path: loaded[file.path] for file in work.manifest.files}
+                holdings = holdings.hydrated(Held(assignment=work.assignment, revision=work.revision, files=files))
+            self._tables[table] = holdings
+
+    def _is_current(self, holdings: Holdings) -> bool:
+        schema = self._schemas.get(holdings.table.name)
+        return schema is None or schema.equals(holdings.table.schema)
+
+    def _unload(self) -> int:
+        """Unload every file that no hydrated partition names; returns how many."""
+        with self._lock:
+            needed = {
+                name: {path for held in holdings.held.values() for path in held.files}
+                for name, holdings in self._tables.items()
+            }
+        count = 0
+        for table, loaded in list(self._loaded.items()):
+            unneeded = {path: id_ for path, id_ in loaded.items() if path not in needed.get(table, set())}
+            count += len(unneeded)
+            if table not in needed:
+                self._drop(table)
+            elif unneeded:
+                self._loader.unload(table, unneeded.values())
+                self._loaded[table] = {path: id_ for path, id_ in loaded.items() if path not in unneeded}
+        return count
+
+    def _drop(self, table: str) -> None:
+        self._loader.drop_table(table)
+        self._loaded.pop(table, None)
+        self._schemas.pop(table, None)
+
+
+def _by_bytes(works: Sequence[_Work]) -> Iterator[list[_Work]]:
+    """The works in parts whose files together are not much larger than `MAX_BATCH_BYTES`."""
+    part: list[_Work] = []
+    size = 0
+    for work in works:
+        part.append(work)
+        size += work.manifest.bytes if work.manifest is not None else 0
+        if size >= MAX_BATCH_BYTES:
+            yield part
+            part, size = [], 0
+    if part:
+        yield part
+
+
+def _reason(error: Exception) -> str:
+    if isinstance(error, BallistaError):
+        return error.message
+    _log.error("partition_failed", exc_info=error)
+    return f"internal error ({type(error).__name__})"

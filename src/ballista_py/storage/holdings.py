@@ -1,0 +1,151 @@
+"""What an executor was told to hold of one table and what it holds: values, and the decisions over them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from attrs import Factory, evolve, frozen
+
+from ballista_py.planning.query_plan import LegTable
+from ballista_py.planning.table import TableSpec
+from ballista_py.state.control import HeldPartitions, PartitionAssignment, UpdatePartitions
+
+FIRST_RETRY_MS = 1_000.0
+LONGEST_RETRY_MS = 30_000.0
+
+
+@frozen(kw_only=True)
+class Held:
+    """A partition as it was hydrated: for which assignment, from which revision of its manifest, which files."""
+
+    assignment: PartitionAssignment
+    revision: int
+    files: Mapping[str, int]  # path -> file id
+
+
+@frozen(kw_only=True)
+class Failure:
+    """Why an assignment could not be carried out, and when it is tried again."""
+
+    assignment: PartitionAssignment
+    reason: str
+    attempts: int
+    retry_ms: float
+
+
+@frozen(kw_only=True)
+class Holdings:
+    """One table at one executor. A partition is *served* while what it was hydrated for is what is wanted."""
+
+    table: TableSpec
+    revision: int = 0
+    wanted: Mapping[int, PartitionAssignment] = Factory(dict)
+    held: Mapping[int, Held] = Factory(dict)
+    failures: Mapping[int, Failure] = Factory(dict)
+    stale: frozenset[int] = frozenset()
+
+    def told(self, update: UpdatePartitions) -> Holdings:
+        """After an update; an older one than was heard before changes nothing, and no epoch ever falls."""
+        if update.revision < self.revision:
+            return self
+        wanted = {new.partition: self._newer(new) for new in update.partitions}
+        same_columns = update.table.schema.equals(self.table.schema)
+        return evolve(
+            self,
+            table=update.table,
+            revision=update.revision,
+            wanted=wanted,
+            held={p: held for p, held in self.held.items() if same_columns and p in wanted},
+            failures={p: failure for p, failure in self.failures.items() if failure.assignment == wanted.get(p)},
+            stale=self.stale & wanted.keys(),
+        )
+
+    def _newer(self, assignment: PartitionAssignment) -> PartitionAssignment:
+        before = self.wanted.get(assignment.partition)
+        return before if before is not None and before.epoch > assignment.epoch else assignment
+
+    def to_hydrate(self, now_ms: float) -> list[PartitionAssignment]:
+        """The assignments to carry out now, in order of their partitions."""
+        return [
+            wanted
+            for partition, wanted in sorted(self.wanted.items())
+            if (partition in self.stale or not self._is_hydrated(partition)) and self._is_due(partition, now_ms)
+        ]
+
+    def _is_hydrated(self, partition: int) -> bool:
+        held = self.held.get(partition)
+        return held is not None and held.assignment == self.wanted.get(partition)
+
+    def _is_due(self, partition: int, now_ms: float) -> bool:
+        failure = self.failures.get(partition)
+        return failure is None or failure.retry_ms <= now_ms
+
+    def hydrated(self, held: Held) -> Holdings:
+        """With one partition hydrated, if that is still what is wanted."""
+        partition = held.assignment.partition
+        if self.wanted.get(partition) != held.assignment:
+            return self
+        return evolve(
+            self,
+            held={**self.held, partition: held},
+            failures=_without(self.failures, partition),
+            stale=self.stale - {partition},
+        )
+
+    def failed(self, assignment: PartitionAssignment, reason: str, now_ms: float) -> Holdings:
+        """With one failure noted, to be tried again later and later."""
+        partition = assignment.partition
+        if self.wanted.get(partition) != assignment:
+            return self
+        before = self.failures.get(partition)
+        attempts = before.attempts + 1 if before is not None else 1
+        wait_ms = min(LONGEST_RETRY_MS, FIRST_RETRY_MS * 2 ** min(attempts - 1, 16))
+        failure = Failure(assignment=assignment, reason=reason, attempts=attempts, retry_ms=now_ms + wait_ms)
+        return evolve(self, failures={**self.failures, partition: failure})
+
+    def refreshed(self) -> Holdings:
+        """With every partition to be compared with its manifest again; what is held is served meanwhile."""
+        return evolve(self, stale=frozenset(self.wanted))
+
+    def not_served(self, wanted: LegTable) -> list[int]:
+        """The partitions of a leg that this executor may not answer for.
+
+        An owner answers for its very epoch. A replica, which nobody fences, answers for any epoch up to the newest
+        that it was told.
+        """
+        return [
+            partition
+            for partition, epoch in zip(wanted.partitions, wanted.epochs, strict=True)
+            if not self._serves(partition, epoch)
+        ]
+
+    def _serves(self, partition: int, epoch: int) -> bool:
+        if not self._is_hydrated(partition):
+            return False
+        assignment = self.wanted[partition]
+        if assignment.role == "replica":
+            return epoch <= assignment.epoch
+        return assignment.role == "owner" and epoch == assignment.epoch
+
+    def file_ids(self, partitions: tuple[int, ...]) -> list[int]:
+        """The files of hydrated partitions."""
+        return [file_id for partition in partitions for file_id in self.held[partition].files.values()]
+
+    def report(self) -> HeldPartitions:
+        """What heartbeats say of this table."""
+        hydrated = [p for p in sorted(self.wanted) if self._is_hydrated(p)]
+        active = [p for p in hydrated if self.wanted[p].role != "target"]
+        return HeldPartitions(
+            table=self.table.name,
+            revision=self.revision,
+            active=tuple(active),
+            epochs=tuple(self.wanted[p].epoch for p in active),
+            loaded=tuple(p for p in hydrated if self.wanted[p].role == "target"),
+            failed={p: failure.reason for p, failure in sorted(self.failures.items())},
+        )
+
+
+def _without(failures: Mapping[int, Failure], partition: int) -> Mapping[int, Failure]:
+    if partition not in failures:
+        return failures
+    return {p: failure for p, failure in failures.items() if p != partition}

@@ -1,0 +1,166 @@
+"""The manifest of a partition: the files that are its rows, who may change them, what was applied already.
+
+Values and pure decisions; `partition_storage.py` commits them. A manifest changes as a whole, so a reader sees a
+commit of a partition completely or not at all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import ClassVar
+
+from attrs import Factory, evolve, frozen
+
+from ballista_py.errors import Fenced, InvariantViolated
+from ballista_py.storage.statistics import ColumnStatistics
+
+MAX_TOKENS = 1_000
+
+
+@frozen(kw_only=True)
+class DataFile:
+    """One immutable file. `path` is its key on the state location; `checksum` is `crc32:…` or unknown."""
+
+    path: str
+    rows: int
+    bytes: int
+    checksum: str = ""
+    format: str = "parquet"
+    columns: Mapping[str, ColumnStatistics] = Factory(dict)
+
+
+@frozen(kw_only=True)
+class AppliedToken:
+    """A statement that was applied: `added` and `removed` count the rows of its files."""
+
+    token: str
+    added: int
+    removed: int
+
+
+@frozen(kw_only=True)
+class ManifestDocument:
+    """`snapshots/{table}/{partition}/manifest.json`: the rows of one partition.
+
+    `epoch` is the fence: nothing stamped older is accepted. `tokens` are the statements applied last, oldest first,
+    at most 1,000: a statement sent again after that many others is applied again. `source_position` is how far
+    the source had been read when its rows were last taken, in the source's own words.
+    """
+
+    document_kind: ClassVar[str] = "manifest"
+    schema_version: ClassVar[int] = 1
+
+    table: str
+    partition: str
+    epoch: int = 0
+    files: tuple[DataFile, ...] = ()
+    tokens: tuple[AppliedToken, ...] = ()
+    source_position: str | None = None
+
+    @property
+    def rows(self) -> int:
+        return sum(file.rows for file in self.files)
+
+    @property
+    def bytes(self) -> int:
+        return sum(file.bytes for file in self.files)
+
+    def applied(self, token: str) -> AppliedToken | None:
+        """What the statement of that token did here, or None if it is not known to have been applied."""
+        return next((applied for applied in reversed(self.tokens) if applied.token == token), None)
+
+    def activated(self, epoch: int) -> ManifestDocument:
+        """With the fence at `epoch`. Raises `Fenced` when a newer epoch is active."""
+        if epoch < self.epoch:
+            raise self._fenced(epoch)
+        return evolve(self, epoch=epoch)
+
+    def committed(
+        self,
+        add: Iterable[DataFile],
+        remove: Iterable[str],
+        epoch: int,
+        token: str,
+        source_position: str | None = None,
+    ) -> ManifestDocument:
+        """With files added and removed by the owner at `epoch`; itself when the token was applied already.
+
+        Raises `Fenced` for an older epoch, and `InvariantViolated` for an epoch that was never activated, for a
+        file that is here already and for one to remove that is not.
+        """
+        if self.applied(token) is not None:
+            return self
+        if epoch < self.epoch:
+            raise self._fenced(epoch)
+        if epoch > self.epoch:
+            raise InvariantViolated(f"{self._name} was not activated at epoch {epoch}: activate it first")
+        added, removed = tuple(add), frozenset(remove)
+        here = {file.path: file for file in self.files}
+        unknown = sorted(removed - here.keys())
+        doubled = sorted({file.path for file in added} & here.keys() - removed)
+        if unknown or doubled or len({file.path for file in added}) != len(added):
+            name, state = (unknown[0], "is not") if unknown else ((doubled or [added[0].path])[0], "is already")
+            raise InvariantViolated(f"file '{name}' {state} in {self._name}: nothing was changed")
+        kept = tuple(file for file in self.files if file.path not in removed)
+        removed_rows = sum(here[path].rows for path in removed)
+        return self._with((*kept, *added), token, sum(file.rows for file in added), removed_rows, source_position)
+
+    def replaced(
+        self, files: Iterable[DataFile], token: str, source_position: str | None = None
+    ) -> ManifestDocument:
+        """With exactly `files`, taken from the source, under whatever epoch is active; itself if applied already."""
+        if self.applied(token) is not None:
+            return self
+        new = tuple(files)
+        return self._with(new, token, sum(file.rows for file in new), self.rows, source_position)
+
+    def _with(
+        self,
+        files: tuple[DataFile, ...],
+        token: str,
+        added: int,
+        removed: int,
+        source_position: str | None,
+    ) -> ManifestDocument:
+        applied = AppliedToken(token=token, added=added, removed=removed)
+        return evolve(
+            self,
+            files=files,
+            tokens=(*self.tokens, applied)[-MAX_TOKENS:],
+            source_position=self.source_position if source_position is None else source_position,
+        )
+
+    def _fenced(self, epoch: int) -> Fenced:
+        return Fenced(
+            f"epoch {epoch} of {self._name} is over: epoch {self.epoch} has been activated by another owner",
+            table=self.table,
+            partition=self.partition,
+            epoch=self.epoch,
+        )
+
+    @property
+    def _name(self) -> str:
+        return f"partition '{self.partition}' of table '{self.table}'"
+
+
+def manifest_key(table: str, partition: str) -> str:
+    """Where the manifest of a partition lies; `partition` is its text form, `whole` for a replicated table.
+
+    >>> manifest_key("orders", "expr0=5")
+    'snapshots/orders/expr0=5/manifest.json'
+    """
+    return f"snapshots/{table}/{partition}/manifest.json"
+
+
+def data_prefix(table: str) -> str:
+    """Below which all data files of a table lie."""
+    return f"snapshots/{table}/data/"
+
+
+def objection(old: ManifestDocument, new: ManifestDocument) -> str | None:
+    """What is wrong with a change from `old` to `new`, or None: the invariant of every manifest."""
+    if new.epoch < old.epoch:
+        return f"the epoch would fall from {old.epoch} to {new.epoch}"
+    if (new.table, new.partition) != (old.table, old.partition):
+        return "a manifest stays with its partition"
+    return None

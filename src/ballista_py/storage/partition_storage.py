@@ -1,0 +1,110 @@
+"""One partition's rows on the object store: a fenced manifest over immutable files.
+
+Promises: after `activate(e)` returned, nothing stamped with an older epoch is ever committed here (G5); a commit
+is seen whole or not at all; a token is applied once, whatever is resent. Who may be owner is decided elsewhere.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ballista_py.errors import InvariantViolated, ObjectExists
+from ballista_py.runtime import Runtime, SystemRuntime
+from ballista_py.state.object_state import ObjectState, Versioned
+from ballista_py.state.store import ConditionalStore
+from ballista_py.storage.manifest import AppliedToken, DataFile, ManifestDocument, manifest_key, objection
+
+
+class PartitionStorage:
+    """The manifest of the partition whose text form is `path`. Safe to share between threads.
+
+    `committed_by` goes into the header of every commit. All verbs raise `ObjectMissing` while there is no
+    manifest, and what `ObjectState.update` raises for a store in trouble.
+
+    >>> from ballista_py.state.memory import MemoryStore
+    >>> storage = PartitionStorage(MemoryStore(), "events", "expr0=5")
+    >>> _ = storage.create()
+    >>> _ = storage.activate(1)
+    >>> file = DataFile(path="snapshots/events/data/a.parquet", rows=3, bytes=700)
+    >>> storage.commit(add=[file], epoch=1, token="insert-1")
+    AppliedToken(token='insert-1', added=3, removed=0)
+    >>> storage.read().document.rows
+    3
+    """
+
+    def __init__(
+        self,
+        store: ConditionalStore,
+        table: str,
+        path: str,
+        *,
+        runtime: Runtime | None = None,
+        committed_by: str = "",
+    ) -> None:
+        self._empty = ManifestDocument(table=table, partition=path)
+        self._state = ObjectState(
+            store,
+            manifest_key(table, path),
+            ManifestDocument,
+            runtime=runtime or SystemRuntime(),
+            committed_by=committed_by,
+            invariant=objection,
+        )
+
+    def read(self) -> Versioned[ManifestDocument]:
+        """The newest manifest."""
+        found = self._state.read()
+        if (found.document.table, found.document.partition) != (self._empty.table, self._empty.partition):
+            raise InvariantViolated(
+                f"'{self._state.key}' is the manifest of partition '{found.document.partition}' of table "
+                f"'{found.document.table}': the state location was rearranged"
+            )
+        return found
+
+    def create(self) -> Versioned[ManifestDocument]:
+        """Make an empty manifest, or read the one that exists."""
+        try:
+            return self._state.create(self._empty)
+        except ObjectExists:
+            return self.read()
+
+    def activate(self, epoch: int) -> Versioned[ManifestDocument]:
+        """Raise the fence to `epoch`: from the moment this returns, older owners can commit nothing here.
+
+        The manifest that is returned holds every commit of theirs that counts. Raises `Fenced` when a newer epoch
+        is active; activating the same epoch again is fine.
+        """
+        return self._state.update(lambda manifest: manifest.activated(epoch))
+
+    def commit(
+        self,
+        *,
+        add: Sequence[DataFile] = (),
+        remove: Sequence[str] = (),
+        epoch: int,
+        token: str,
+        source_position: str | None = None,
+    ) -> AppliedToken:
+        """Change the list of files as the owner at `epoch`; returns what the token did, now or earlier.
+
+        The files must be on the store already. Raises `Fenced` for an older epoch and `InvariantViolated` for an
+        epoch never activated, a file that is listed already, and a path in `remove` that is not.
+        """
+        landed = self._state.update(lambda m: m.committed(add, remove, epoch, token, source_position))
+        return _applied(landed, token)
+
+    def replace_files(
+        self, files: Sequence[DataFile], *, token: str, source_position: str | None = None
+    ) -> AppliedToken:
+        """Make `files` the whole partition, as the data pipeline does: no owner is asked and no epoch changed.
+
+        Makes the manifest if there is none.
+        """
+        self.create()
+        return _applied(self._state.update(lambda m: m.replaced(files, token, source_position)), token)
+
+
+def _applied(landed: Versioned[ManifestDocument], token: str) -> AppliedToken:
+    found = landed.document.applied(token)
+    assert found is not None
+    return found
