@@ -1,0 +1,45 @@
+"""When two results are the same answer."""
+
+import decimal
+
+import pyarrow as pa
+import pytest
+
+from ballista_py.engines.answers import difference
+
+
+def test_rows_are_a_multiset_unless_order_is_asked_for():
+    left, right = pa.table({"a": [1, 2, 2]}), pa.table({"a": [2, 1, 2]})
+    assert difference(left, right) is None
+    assert difference(left, right, ordered=True) is not None
+
+
+def test_floats_may_differ_by_the_order_of_a_sum_and_no_more():
+    base = pa.table({"k": ["a", "b"], "x": [1.0, float("nan")]})
+    assert difference(pa.table({"k": ["b", "a"], "x": [float("nan"), 1.0 + 1e-12]}), base) is None
+    assert difference(pa.table({"k": ["b", "a"], "x": [float("nan"), 1.0 + 1e-6]}), base) is not None
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        pa.table({"a": [1, 2]}),
+        pa.table({"b": [1, 2, 2]}),
+        pa.table({"a": pa.array([1, 2, 2], pa.int32())}),
+        pa.table({"a": [1, 1, 2]}),
+        pa.table({"a": [1, 2, None]}),
+    ],
+    ids=["rows missing", "other name", "other type", "other multiset", "a null"],
+)
+def test_everything_else_is_a_difference(other):
+    assert difference(other, pa.table({"a": [1, 2, 2]})) is not None
+
+
+def test_decimals_are_compared_exactly():
+    left = pa.table({"a": [decimal.Decimal("1.00")]})
+    assert difference(left, pa.table({"a": [decimal.Decimal("1.00")]})) is None
+    assert difference(left, pa.table({"a": [decimal.Decimal("1.01")]})) is not None
+
+
+def test_a_result_without_columns_is_compared_by_its_rows():
+    assert difference(pa.table({}), pa.table({})) is None
