@@ -40,9 +40,9 @@ def _silent(_done: int, _total: int) -> None:
 def generate_tpch(folder: Path, scale: float, progress: Progress = _silent) -> Path:
     """`folder` with `{table}.parquet` for all of `TABLES` at `scale` (1 is 1 GB of text); made unless it is there.
 
-    The folder is complete or not there at all: it is filled under another name and renamed. `progress(done, total)`
-    counts tables. Raises `MissingExtra` without tpchgen-cli, and `ConfigError` when it fails or `folder` holds
-    something else.
+    The folder is complete or not there at all: it is filled under another name and renamed.
+    `progress(done, total)` counts tables. Raises `MissingExtra` without tpchgen-cli, and `ConfigError` when it
+    fails or `folder` holds something else.
     """
     marker = folder / _SCALE_FILE
     if not (marker.is_file() and marker.read_text() == f"{scale:g}"):

@@ -1,0 +1,153 @@
+"""Spreads rows over partitions and writes them: one shuffle by partition, one task and one file a partition.
+
+Every row gets the number of its partition by a native Spark expression (static keys) or by a broadcast join with
+the values found (other keys). Rows then travel straight to the task of that number, which writes what it gets: no
+sort, no folder per value. Beyond `MAX_DIRECT_TASKS` partitions share tasks and each task sorts.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+from attrs import field, frozen
+
+from ballista_py.errors import UnsupportedExpression
+from ballista_py.planning.expression import quote_text
+from ballista_py.planning.partition_spec import PartitionSpec
+from ballista_py.planning.partition_values import as_key
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+MAX_DIRECT_TASKS = 256
+MAX_DISCOVERED_PARTITIONS = 100_000
+MAX_ROWS_PER_FILE = 50_000_000
+COMPRESSION = "zstd"
+NO_PARTITION = "ballista_py: a row belongs to no partition"
+
+_ID = "__ballista_partition"
+_KEY = "__ballista_key"
+_FILE = re.compile(r"part-(\d+)-.*\.parquet\Z")
+_GROUP = re.compile(rf"{_ID}=(\d+)\Z")
+
+# The job writes into a folder of its own, so neither marker nor checksum files are wanted there.
+_PLAIN_FILES = {
+    "mapreduce.fileoutputcommitter.marksuccessfuljobs": "false",
+    "fs.file.impl": "org.apache.hadoop.fs.RawLocalFileSystem",
+    "fs.file.impl.disable.cache": "true",
+}
+
+
+@frozen
+class Numbering:
+    """The partitions of a table in the order in which rows are numbered by them.
+
+    `keys` holds the values of other than static keys as Spark gave them, row i for partition i.
+    """
+
+    spec: PartitionSpec
+    values: Sequence[tuple[Any, ...]] = field(repr=False)
+    keys: pa.Table | None = field(default=None, repr=False)
+
+    def __len__(self) -> int:
+        return len(self.values)
+
+    def number(self, rows: DataFrame) -> DataFrame:
+        """`rows` with the number of each row's partition as a last column; a row of none fails the job."""
+        from pyspark.sql import functions as sf
+
+        missing = f"raise_error({quote_text(NO_PARTITION, 'spark')})"
+        if self.keys is None:
+            return rows.withColumn(_ID, sf.expr(_static_number(self.spec, missing)))
+        found = rows.sparkSession.createDataFrame(
+            self.keys.append_column(_ID, pa.array(range(len(self)), pa.int32()))
+        )
+        same = None
+        for place, expression in enumerate(self.spec.spark_sql()):
+            one = sf.expr(expression).eqNullSafe(found[f"{_KEY}{place}"])
+            same = one if same is None else same & one
+        joined = rows.join(sf.broadcast(found), same, "left").drop(*self.keys.column_names)
+        return joined.withColumn(_ID, sf.expr(f"coalesce({_ID}, {missing})"))
+
+
+def static_numbering(spec: PartitionSpec) -> Numbering | None:
+    """The numbering of static keys, without a look at any row; None for other keys."""
+    values = spec.static_values()
+    return None if values is None else Numbering(spec, values)
+
+
+def find_numbering(spec: PartitionSpec, rows: DataFrame, max_partitions: int) -> Numbering:
+    """The distinct partition values of `rows`, in the order of their paths: one Spark job.
+
+    Raises `UnsupportedExpression` when there are more than `max_partitions`.
+    """
+    from pyspark.sql import functions as sf
+
+    keys = [sf.expr(sql).alias(f"{_KEY}{place}") for place, sql in enumerate(spec.spark_sql())]
+    found = rows.select(*keys).distinct().limit(max_partitions + 1).toArrow()
+    if len(found) > max_partitions:
+        raise UnsupportedExpression(
+            f"the partition keys have more than {max_partitions:,} distinct values: partition by bucket(N, column)"
+        )
+    columns = [
+        as_key(column.combine_chunks(), key.type).to_pylist() for column, key in zip(found, spec.keys, strict=True)
+    ]
+    values = list(zip(*columns, strict=True))
+    order = sorted(range(len(values)), key=lambda row: spec.path(values[row]))
+    return Numbering(spec, [values[row] for row in order], found.take(pa.array(order, pa.int64())))
+
+
+def tasks_of(count: int, rows: DataFrame) -> int:
+    """How many tasks write `count` partitions."""
+    if count <= MAX_DIRECT_TASKS:
+        return count
+    return min(count, int(rows.sparkSession.conf.get("spark.sql.shuffle.partitions") or MAX_DIRECT_TASKS))
+
+
+def write_partitions(
+    rows: DataFrame, numbering: Numbering, folder: Path, sort_by: Sequence[str], compression: str
+) -> dict[int, list[Path]]:
+    """Write `rows` as Parquet files below `folder`, which must not exist: one Spark job.
+
+    Returns the files of each partition that has rows, usually one.
+    """
+    count = len(numbering)
+    if count == 0:
+        return {}
+    tasks = tasks_of(count, rows)
+    direct = tasks == count
+    numbered = numbering.number(rows)
+    spread = numbered.repartitionById(tasks, numbered[_ID] if direct else numbered[_ID] % tasks)
+    if not direct:
+        spread = spread.sortWithinPartitions(_ID, *sort_by)
+    elif sort_by:
+        spread = spread.sortWithinPartitions(*sort_by)
+    writer = (spread.drop(_ID) if direct else spread).write.options(**_PLAIN_FILES)
+    writer = writer.option("compression", compression).option("maxRecordsPerFile", MAX_ROWS_PER_FILE)
+    (writer if direct else writer.partitionBy(_ID)).parquet(folder.as_uri())
+    return _files_by_partition(folder, direct)
+
+
+def _static_number(spec: PartitionSpec, missing: str) -> str:
+    """SQL for the place of a row's value in `spec.static_values()`, which counts the last key fastest."""
+    number = "0"
+    for key, sql in zip(spec.keys, spec.spark_sql(), strict=True):
+        size = key.buckets or 0
+        digit = f"coalesce({sql}, {size if key.nullable else missing})"
+        number = f"({number} * {size + key.nullable} + {digit})" if number != "0" else digit
+    return f"cast({number} as int)"
+
+
+def _files_by_partition(folder: Path, direct: bool) -> dict[int, list[Path]]:
+    """Spark names a file after the number of its task, which here is the number of the partition."""
+    found: dict[int, list[Path]] = {}
+    for path in sorted(folder.rglob("part-*.parquet")):
+        match = _FILE.match(path.name) if direct else _GROUP.match(path.parent.name)
+        if match is None:
+            raise AssertionError(f"Spark wrote an unexpected file: {path.name}")
+        found.setdefault(int(match[1]), []).append(path)
+    return found

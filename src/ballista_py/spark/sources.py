@@ -1,0 +1,130 @@
+"""Where a table's rows come from: a path, a glob, Spark reader options or a DataFrame, all read by Spark.
+
+Promises that a source that is missing or cannot be read is one `ConfigError` that names it, without its secrets.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, TypeAlias
+from urllib.parse import urlsplit
+
+import fsspec
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from ballista_py.errors import ConfigError
+from ballista_py.spark.reasons import reason_of
+from ballista_py.spark.schema import arrow_schema
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+Source: TypeAlias = "str | os.PathLike[str] | Mapping[str, Any] | DataFrame"
+
+MAX_FOOTERS = 1_000
+_FORMATS = {".csv": "csv", ".tsv": "csv", ".json": "json", ".jsonl": "json", ".ndjson": "json", ".orc": "orc"}
+_TEXT_OPTIONS = {"csv": {"header": "true", "inferSchema": "true"}}
+
+
+def source_options(source: str | os.PathLike[str] | Mapping[str, Any]) -> dict[str, Any]:
+    """The source as a table's declaration keeps it: Spark reader options with `format` and, for files, `path`.
+
+    A path or glob gets its format from its suffix (Parquet where that says nothing) and becomes absolute; a CSV
+    file is read with its header and inferred types. A mapping is taken as it is, Parquet if it names no format.
+
+    >>> source_options("/data/events.csv")
+    {'format': 'csv', 'path': '/data/events.csv', 'header': 'true', 'inferSchema': 'true'}
+    """
+    if isinstance(source, Mapping):
+        options = {"format": "parquet", **source}
+        if isinstance(options.get("path"), str | os.PathLike):
+            options["path"] = _absolute(os.fspath(options["path"]))
+        return options
+    path = _absolute(os.fspath(source))
+    suffix = os.path.splitext(path.rstrip("/*").removesuffix(".gz"))[1].lower()
+    kind = _FORMATS.get(suffix, "parquet")
+    options = {"format": kind, "path": path, **_TEXT_OPTIONS.get(kind, {})}
+    return options | ({"sep": "\t"} if suffix == ".tsv" else {})
+
+
+def read_source(spark: SparkSession, source: Source, owner: str) -> DataFrame:
+    """The rows of `source` as a DataFrame; nothing but schemas is read yet.
+
+    `owner` says in errors whose source it is ("table 'events'"). Raises `ConfigError` in one line.
+    """
+    if not isinstance(source, str | os.PathLike | Mapping):
+        return source
+    options = source_options(source)
+    try:
+        reader = spark.read.format(options.pop("format"))
+        if "schema" in options:
+            reader = reader.schema(options.pop("schema"))
+        path = options.pop("path", None)
+        return reader.options(**options).load(path)
+    except Exception as error:
+        raise source_error(source, owner, error) from error
+
+
+def describe_source(spark: SparkSession, source: Source, owner: str) -> pa.Schema:
+    """The schema of the rows of `source`, as `materialize` keeps them.
+
+    A column of Parquet files is not nullable if every file's own schema says so; of other sources every column is
+    nullable, of a DataFrame those that it calls so. Raises `ConfigError`.
+    """
+    rows = read_source(spark, source, owner)
+    required: frozenset[str] = frozenset()
+    if isinstance(source, str | os.PathLike | Mapping) and source_options(source)["format"] == "parquet":
+        required = _required_columns(rows.inputFiles())
+    try:
+        return arrow_schema(rows.schema, required)
+    except ConfigError as error:
+        raise ConfigError(f"{owner}: {error}") from None
+
+
+def source_error(source: Source, owner: str, error: BaseException) -> ConfigError:
+    """The one-line error for a source that Spark could not read."""
+    return ConfigError(f"{owner}: source {source_name(source)} cannot be read: {reason_of(error)}")
+
+
+def source_name(source: Source) -> str:
+    """What people call the source: its path, or the format and table of other readers; never a credential.
+
+    >>> source_name({"format": "jdbc", "url": "jdbc:postgresql://db/x?password=y", "dbtable": "events"})
+    "'events' (jdbc)"
+    """
+    if not isinstance(source, str | os.PathLike | Mapping):
+        return "DataFrame"
+    options = source_options(source)
+    for name in ("path", "dbtable", "table"):
+        if name in options:
+            shown = _without_user(str(options[name]))
+            return f"'{shown}'" if options["format"] == "parquet" else f"'{shown}' ({options['format']})"
+    return f"of format '{options['format']}'"
+
+
+def _required_columns(files: list[str]) -> frozenset[str]:
+    """The top-level columns in which no file of `files` can hold a null; none if a file cannot be looked into."""
+    if not files or len(files) > MAX_FOOTERS:
+        return frozenset()
+    required: frozenset[str] | None = None
+    for url in files:
+        try:
+            with fsspec.open(url, "rb") as file:
+                schema = pq.read_schema(file)
+        except Exception:  # whatever a filesystem raises: then nothing is promised
+            return frozenset()
+        here = frozenset(field.name for field in schema if not field.nullable)
+        required = here if required is None else required & here
+    return required or frozenset()
+
+
+def _absolute(path: str) -> str:
+    # Spark would take a relative path from the folder in which its JVM was started.
+    return path if "://" in path or path.startswith("file:") else os.path.abspath(path)
+
+
+def _without_user(text: str) -> str:
+    parts = urlsplit(text)
+    return text.replace(f"{parts.netloc}", parts.netloc.rpartition("@")[2]) if "@" in parts.netloc else text

@@ -1,0 +1,84 @@
+"""Where a run of the pipeline puts its files, and how they become objects of the store.
+
+Promises that a published file is durable under its key, and that a discarded run leaves nothing behind. A store
+that is a folder of this machine gets the files where they are to stay; any other gets copies of temporary files.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from ballista_py.errors import StoreUnavailable
+from ballista_py.state.store import ConditionalStore, local_path
+from ballista_py.storage.files import describe_local_file
+from ballista_py.storage.manifest import DataFile, data_prefix
+
+
+class Staging:
+    """The files of one run. `folder` does not exist before Spark makes it."""
+
+    def __init__(self, store: ConditionalStore, folder: Path, prefix: str, in_place: bool) -> None:
+        self.folder = folder
+        self._store = store
+        self._prefix = prefix
+        self._in_place = in_place
+        self._published: list[str] = []
+
+    def publish(self, paths: Iterable[Path]) -> list[DataFile]:
+        """Make the files objects of the store, durably; those without rows are left out."""
+        found = []
+        for path in paths:
+            key = f"{self._prefix}/{path.relative_to(self.folder).as_posix()}"
+            file = describe_local_file(str(path), key)
+            if file.rows == 0:
+                path.unlink()
+                continue
+            if self._in_place:
+                _flush(path)
+            else:
+                self._store.create(key, path.read_bytes())
+                path.unlink()
+            self._published.append(key)
+            found.append(file)
+        return found
+
+    def settle(self) -> None:
+        """Call it when all is published: makes the names of the files as durable as their contents."""
+        if self._in_place and self.folder.exists():
+            for place in (self.folder, *self.folder.parents[: self._prefix.count("/") + 1]):
+                _flush(place)
+
+    def discard(self) -> None:
+        """Remove what the run has written."""
+        if self._in_place:
+            shutil.rmtree(self.folder, ignore_errors=True)
+            return
+        for key in self._published:
+            self._store.delete(key)
+
+
+@contextmanager
+def staging(store: ConditionalStore, table: str, run_id: str) -> Iterator[Staging]:
+    """The place of the run `run_id` of `table`. Temporary files are gone when the block ends."""
+    prefix = f"{data_prefix(table)}{run_id}"
+    in_place = local_path(store, prefix)
+    if in_place is not None:
+        yield Staging(store, Path(in_place), prefix, in_place=True)
+        return
+    with tempfile.TemporaryDirectory(prefix="ballista-run-") as folder:
+        yield Staging(store, Path(folder) / "files", prefix, in_place=False)
+
+
+def _flush(path: Path) -> None:
+    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        os.fsync(fd)
+    except OSError as error:
+        raise StoreUnavailable(f"a data file could not be made durable: {error.strerror}") from error
+    finally:
+        os.close(fd)
