@@ -29,7 +29,7 @@ class FlightPool:
     >>> with FlightPool(SystemRuntime()) as pool:
     ...     pool.call("127.0.0.1:1", "ping", {})
     Traceback (most recent call last):
-    ballista_py.errors.TransportError: node 127.0.0.1:1 cannot be reached, or the connection to it broke
+    ballista_py.errors.TransportError: node 127.0.0.1:1 cannot be reached
     """
 
     def __init__(self, runtime: Runtime, *, call_timeout_ms: float = CALL_TIMEOUT_MS) -> None:

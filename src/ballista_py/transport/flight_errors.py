@@ -17,6 +17,9 @@ FLIGHT_FAILURES = (flight.FlightError, ArrowException)
 # gRPC may drop a call whose trailing metadata exceeds 8 KiB, and carries the message three times over.
 MAX_MESSAGE_CHARS = 1_000
 MAX_WIRE_BYTES = 3_000
+_NEVER_CONNECTED = (
+    "failed to connect to all addresses"  # gRPC tells it from a broken connection by this text alone
+)
 
 
 def to_flight(error: BaseException) -> flight.FlightError:
@@ -53,7 +56,9 @@ def from_flight(error: Exception, address: str) -> BallistaError:
     if isinstance(error, flight.FlightCancelledError):
         return TransportError(f"the call to node {address} was cancelled", peer=address)
     if isinstance(error, flight.FlightUnavailableError):
-        return TransportError(f"node {address} cannot be reached, or the connection to it broke", peer=address)
+        if _NEVER_CONNECTED in str(error):
+            return TransportError(f"node {address} cannot be reached", peer=address, sent=False)
+        return TransportError(f"the connection to node {address} broke", peer=address)
     return TransportError(
         f"the conversation with node {address} failed ({type(error).__name__}); is it a data port of ballista_py, "
         "of a like release?",
@@ -64,6 +69,11 @@ def from_flight(error: Exception, address: str) -> BallistaError:
 def is_link_failure(error: BaseException, address: str) -> bool:
     """Whether the link to the node at `address` failed, as opposed to an answer of that node being an error."""
     return type(error) is TransportError and error.details.get("peer") == address
+
+
+def was_never_sent(error: BallistaError, address: str) -> bool:
+    """Whether the node at `address` surely heard nothing of the call. If in doubt, it may have."""
+    return is_link_failure(error, address) and error.details.get("sent") is False
 
 
 def _shortened(text: str, chars: int) -> str:

@@ -1,0 +1,209 @@
+"""`connect` to a cluster and ask it: any scheduler will do, and the client finds the others by itself."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, TypeVar
+
+import pyarrow as pa
+from attrs import frozen
+
+from ballista_py.errors import BallistaError, SchedulerLost, TransportError, TryLater
+from ballista_py.runtime import Runtime, SystemRuntime
+from ballista_py.transport.commands import EXPLAIN, MEMBERS, TABLES, sql_command
+from ballista_py.transport.endpoints import Address
+from ballista_py.transport.flight_client import FlightPool, FlightStream
+from ballista_py.transport.flight_errors import is_link_failure, was_never_sent
+
+T = TypeVar("T")
+
+
+@frozen(kw_only=True)
+class QueryResult:
+    """The whole answer. `stats` says what it took: partitions, executors, bytes shipped, milliseconds."""
+
+    table: pa.Table
+    stats: Mapping[str, Any]
+
+
+def connect(url: str, *, retry_reads: bool = False, runtime: Runtime | None = None) -> Client:
+    """A client of the cluster that has a scheduler at `url`: `ballista://host:port`, or several, with commas.
+
+    With `retry_reads` a query whose scheduler dies is asked again at another one; otherwise it raises
+    `SchedulerLost`. Statements that may change something are never repeated.
+
+    Raises `ConfigError` for something that is no address and `TransportError` when no scheduler can be reached.
+
+    >>> connect("ballista://127.0.0.1:1")
+    Traceback (most recent call last):
+    ballista_py.errors.TransportError: no scheduler can be reached: node 127.0.0.1:1 cannot be reached
+    """
+    addresses = [str(Address.parse(part)) for part in url.split(",")]
+    client = Client(addresses, retry_reads=retry_reads, runtime=runtime or SystemRuntime())
+    client.members()
+    return client
+
+
+class Client:
+    """Asks schedulers. Use it from any number of threads, and `close` it or use it as a context manager.
+
+    A scheduler that cannot be reached before a statement started is passed over, as is one that says to try later.
+    """
+
+    def __init__(self, addresses: list[str], *, retry_reads: bool, runtime: Runtime) -> None:
+        self._addresses = tuple(addresses)  # the one that answered last comes first
+        self._retry_reads = retry_reads
+        self._pool = FlightPool(runtime)
+
+    def sql(self, query: str, dialect: str | None = None) -> pa.Table:
+        """The answer to `query`. `dialect` is sqlglot's name of the SQL it is written in (default: the engine's).
+
+        Raises the `PlanningError` that says what is wrong with it, or `SchedulerLost` when the scheduler died.
+        """
+        return self.query(query, dialect).table
+
+    def query(self, query: str, dialect: str | None = None) -> QueryResult:
+        """The answer to `query`, as `sql` gives it, and what it took."""
+
+        def read(stream: FlightStream) -> QueryResult:
+            table = pa.Table.from_batches(stream.batches(), schema=stream.schema)
+            return QueryResult(table=table, stats=stream.trailer)
+
+        return self._start(query, dialect, read)
+
+    def stream(self, query: str, dialect: str | None = None) -> QueryStream:
+        """The answer to `query` batch by batch, so that it need not fit into memory."""
+
+        def accepted(stream: FlightStream) -> QueryStream:
+            return QueryStream(stream, stream.schema)
+
+        return self._start(query, dialect, accepted)
+
+    def explain(self, query: str, dialect: str | None = None) -> dict[str, Any]:
+        """How `query` would run, JSON-ready; `["text"]` says it for people."""
+        return self._ask(EXPLAIN, sql_command(query, dialect))
+
+    def tables(self) -> list[dict[str, Any]]:
+        """The tables of the cluster, one JSON-ready row each."""
+        return list(self._ask(TABLES, {})["rows"])
+
+    def members(self) -> list[dict[str, Any]]:
+        """The schedulers and executors of the cluster, one JSON-ready row each."""
+        rows = list(self._ask(MEMBERS, {})["rows"])
+        found = [row["address"] for row in rows if row["role"] == "scheduler" and row["address"]]
+        self._addresses = tuple(dict.fromkeys([*self._addresses[:1], *found, *self._addresses[1:]]))
+        return rows
+
+    def close(self) -> None:
+        """Give up the connections."""
+        self._pool.close()
+
+    def __enter__(self) -> Client:
+        return self
+
+    def __exit__(self, *_exc: object) -> None:
+        self.close()
+
+    def _start(self, query: str, dialect: str | None, read: Callable[[FlightStream], T]) -> T:
+        """What `read` makes of the answer, by the first scheduler that takes the statement."""
+        repeatable = self._retry_reads and _only_reads(query, dialect)
+
+        def run(address: str) -> T:
+            stream = self._pool.open_stream(address, sql_command(query, dialect))
+            try:
+                return read(stream)
+            except BaseException:
+                stream.cancel()
+                raise
+
+        return self._first_of(run, lambda error, address: repeatable or was_never_sent(error, address))
+
+    def _ask(self, action: str, body: Mapping[str, Any]) -> dict[str, Any]:
+        def call(address: str) -> dict[str, Any]:
+            return self._pool.call(address, action, body)
+
+        return self._first_of(call, lambda _error, _address: True)
+
+    def _first_of(self, ask: Callable[[str], T], may_repeat: Callable[[BallistaError, str], bool]) -> T:
+        """The answer of the first scheduler that gives one. Only a failed link or `TryLater` goes to the next."""
+        last: BallistaError | None = None
+        for address in self._addresses:
+            try:
+                answer = ask(address)
+            except TryLater as busy:
+                last = busy
+            except TransportError as error:
+                if not is_link_failure(error, address):
+                    raise
+                if not may_repeat(error, address):
+                    raise _lost(address) from error
+                last = error
+            else:
+                self._prefer(address)
+                return answer
+        if isinstance(last, TryLater):
+            raise last
+        raise TransportError(f"no scheduler can be reached: {last}") from last
+
+    def _prefer(self, address: str) -> None:
+        if self._addresses[0] != address:
+            self._addresses = (address, *(other for other in self._addresses if other != address))
+
+
+class QueryStream:
+    """An answer under way. Read `batches` once, in one thread; `cancel` what is not read to the end."""
+
+    def __init__(self, stream: FlightStream, schema: pa.Schema) -> None:
+        self.schema = schema
+        self._stream = stream
+
+    def batches(self) -> Iterator[pa.RecordBatch]:
+        """The rows, lazily. Raises `SchedulerLost` when the scheduler died; then they were not all."""
+        try:
+            yield from self._stream.batches()
+        except TransportError as error:
+            if is_link_failure(error, self._stream.address):
+                raise _lost(self._stream.address) from error
+            raise
+
+    def __iter__(self) -> Iterator[pa.RecordBatch]:
+        return self.batches()
+
+    def reader(self) -> pa.RecordBatchReader:
+        """The rows as an Arrow reader."""
+        return pa.RecordBatchReader.from_batches(self.schema, self.batches())
+
+    @property
+    def stats(self) -> Mapping[str, Any]:
+        """What the statement took. Raises `TransportError` before the rows were read to the end."""
+        return self._stream.trailer
+
+    def cancel(self) -> None:
+        """Give up the rest; the scheduler and its legs stop. Safe from any thread, also after the end."""
+        self._stream.cancel()
+
+    def __enter__(self) -> QueryStream:
+        return self
+
+    def __exit__(self, *_exc: object) -> None:
+        self.cancel()
+
+
+def _lost(address: str) -> SchedulerLost:
+    return SchedulerLost(
+        f"scheduler {address} went away while it worked on the statement; ask again, or connect with "
+        "retry_reads=True to have queries asked again at another one",
+        peer=address,
+    )
+
+
+def _only_reads(query: str, dialect: str | None) -> bool:
+    """Whether the statement surely changes nothing."""
+    import sqlglot
+    from sqlglot import exp
+
+    try:
+        statements = sqlglot.parse(query, dialect=dialect or "duckdb")
+    except Exception:
+        return False
+    return all(isinstance(s, exp.Query | exp.Values) and s.find(exp.DML) is None for s in statements)

@@ -1,0 +1,131 @@
+"""One conversation of an executor with one scheduler, from the first heartbeat until the link breaks."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Iterator, Sequence
+from concurrent.futures import Executor
+from contextlib import contextmanager, suppress
+from typing import Any, Protocol
+
+from ballista_py.errors import Fenced, TransportError
+from ballista_py.state.control import Grant, Heartbeat, Refusal, UpdatePartitions
+from ballista_py.state.documents import SchedulerInfo
+from ballista_py.transport.control_codec import (
+    from_scheduler_message,
+    heartbeat_to_message,
+    scheduler_from_message,
+)
+from ballista_py.transport.endpoints import open_control
+from ballista_py.transport.grpc_door import aio, rpc
+from ballista_py.transport.grpc_door import messages as pb
+
+CALL_TIMEOUT_S = 5.0
+_log = logging.getLogger(__name__)
+LINK_FAILURES = (aio.AioRpcError, aio.BaseError, asyncio.InvalidStateError)
+
+
+class ControlledExecutor(Protocol):
+    """What an executor says and hears. Called on the workers, from several links at once."""
+
+    def heartbeat(self) -> Heartbeat:
+        """The next heartbeat; it is sent at once. `Fenced` means that there is nothing to say now."""
+        ...
+
+    def received(self, message: Grant | Refusal | UpdatePartitions) -> None:
+        """Take in what a scheduler said. Those of one scheduler come one after the other, in its order."""
+        ...
+
+
+class Link:
+    """A channel to the control port at `address`. Enter it, ask who answers, then `converse` until it breaks."""
+
+    def __init__(
+        self, address: str, executor: ControlledExecutor, workers: Executor, heartbeat_ms: float, silence_ms: float
+    ) -> None:
+        self.address = address
+        self.answered = False
+        self._executor = executor
+        self._workers = workers
+        self._heartbeat_ms = heartbeat_ms
+        self._silence_ms = silence_ms
+        self._poked = asyncio.Event()
+
+    async def __aenter__(self) -> Link:
+        self._channel = open_control(self.address)
+        self._stub: Any = rpc.ControlStub(self._channel)
+        return self
+
+    async def __aexit__(self, *_exc: object) -> None:
+        await self._channel.close()
+
+    async def schedulers(self) -> tuple[str, Sequence[SchedulerInfo]]:
+        """The id of the scheduler that answers here, and all schedulers that it knows."""
+        reply = await self._stub.GetSchedulers(pb.GetSchedulersRequest(), timeout=CALL_TIMEOUT_S)
+        return reply.scheduler_id, [scheduler_from_message(scheduler) for scheduler in reply.schedulers]
+
+    async def leave(self, executor_id: str, instance_id: str) -> None:
+        """Tell the scheduler that this executor serves no longer; returns once that is committed."""
+        request = pb.LeaveRequest(executor_id=executor_id, instance_id=instance_id)
+        await self._stub.Leave(request, timeout=CALL_TIMEOUT_S)
+
+    def poke(self) -> None:
+        """Send a heartbeat now. On the loop of the link only."""
+        self._poked.set()
+
+    async def converse(self) -> None:
+        """Send heartbeats, the first at once, and take in what comes back, until either side ends it.
+
+        Raises `TransportError` when nothing came back for `silence_ms`, or one of `LINK_FAILURES`.
+        """
+        stream = self._stub.ControlStream()
+        both = [asyncio.create_task(work) for work in (self._tell(stream), self._hear(stream))]
+        try:
+            ended, _ = await asyncio.wait(both, return_when=asyncio.FIRST_COMPLETED)
+            for task in ended:
+                task.result()
+        finally:
+            for task in both:
+                task.cancel()
+            await asyncio.gather(*both, return_exceptions=True)
+
+    async def _tell(self, stream: Any) -> None:
+        while True:
+            self._poked.clear()
+            try:
+                heartbeat = await self._work(self._executor.heartbeat)
+            except Fenced:
+                heartbeat = None
+            if heartbeat is not None:
+                with self._within_silence():
+                    async with asyncio.timeout(self._silence_ms / 1e3):
+                        await stream.write(heartbeat_to_message(heartbeat))
+            with suppress(TimeoutError):
+                async with asyncio.timeout(self._heartbeat_ms / 1e3):
+                    await self._poked.wait()
+
+    async def _hear(self, stream: Any) -> None:
+        while True:
+            with self._within_silence():
+                async with asyncio.timeout(self._silence_ms / 1e3):
+                    message = await stream.read()
+            if message is aio.EOF:
+                raise TransportError(f"the scheduler at {self.address} ended the stream", peer=self.address)
+            self.answered = True
+            try:
+                value = from_scheduler_message(message)
+                if value is not None:
+                    await self._work(self._executor.received, value)
+            except Exception:  # one bad message must not cost the lease that the next one may carry
+                _log.exception("a message of the scheduler at %s could not be taken in", self.address)
+
+    @contextmanager
+    def _within_silence(self) -> Iterator[None]:
+        try:
+            yield
+        except TimeoutError:
+            raise TransportError(f"the scheduler at {self.address} is silent", peer=self.address) from None
+
+    async def _work(self, function: Any, *arguments: Any) -> Any:
+        return await asyncio.get_running_loop().run_in_executor(self._workers, function, *arguments)

@@ -1,0 +1,22 @@
+"""The only import of gRPC and of the generated messages, so that a missing extra is said in one sentence."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ballista_py.errors import MissingExtra
+
+try:
+    import grpc
+    import grpc.aio
+
+    from ballista_py.transport.proto import control_pb2 as messages
+    from ballista_py.transport.proto import control_pb2_grpc
+except ImportError as error:
+    raise MissingExtra.of("grpcio", "node") from error
+
+rpc: Any = control_pb2_grpc
+aio: Any = grpc.aio
+StatusCode: Any = grpc.StatusCode
+
+__all__ = ["StatusCode", "aio", "messages", "rpc"]

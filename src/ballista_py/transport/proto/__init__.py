@@ -1,0 +1,1 @@
+"""Generated from `control.proto` by `make proto`; change that file, never these."""
