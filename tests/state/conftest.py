@@ -74,8 +74,8 @@ class _NoCondition:
 class UnreliableStore:
     """Passes everything on, and does to chosen calls what networks do.
 
-    `plan` maps the number of a write (from 1) to a fault: `lost_reply`, `lost_request`, `unavailable`, `delayed` (it
-    lands when `deliver` is called), `conflict_echo` (it lands and reports a conflict).
+    `plan` maps the number of a write (from 1) to a fault: `lost_reply`, `lost_request`, `unavailable`, `delayed`
+    (it lands when `deliver` is called), `conflict_echo` (it lands and reports a conflict).
     """
 
     def __init__(self, store) -> None:

@@ -45,7 +45,8 @@ while True:
     found = store.get("document.json")
     number = json.loads(found.data)["number"] + 1
     try:
-        store.replace("document.json", json.dumps({"number": number, "body": "x" * number}).encode(), found.version)
+        body = json.dumps({"number": number, "body": "x" * number})
+        store.replace("document.json", body.encode(), found.version)
     except VersionConflict:
         continue
     sys.stdout.write(f"{number}\\n")
@@ -106,7 +107,10 @@ def test_the_temporary_file_of_a_living_writer_is_not_swept(tmp_path):
 
 def test_a_stuck_holder_of_a_lock_is_a_named_error_and_not_a_hang(tmp_path, runtime):
     store = LocalStore(str(tmp_path), runtime=runtime)
-    with store._locked("a"), pytest.raises(StoreUnavailable, match="'a' was not written: its lock is held by a stuck process"):
+    with (
+        store._locked("a"),
+        pytest.raises(StoreUnavailable, match="'a' was not written: its lock is held by a stuck process"),
+    ):
         store.create("a", b"1")
     store.create("a", b"1")
 

@@ -341,7 +341,9 @@ def test_a_change_that_offends_only_together_with_another_is_tried_by_itself():
     def add_two(name):
         return lambda counter: evolve(counter, names=(*counter.names, name, name))
 
-    outcomes = _queue_up(state, store, [plus_one, add_two("a"), add_two("b"), lambda c: evolve(c, names=("x",) * 9)])
+    outcomes = _queue_up(
+        state, store, [plus_one, add_two("a"), add_two("b"), lambda c: evolve(c, names=("x",) * 9)]
+    )
     assert isinstance(outcomes[3], InvariantViolated)
     assert state.read().document == Counter(1, ("a", "a", "b", "b"))
     assert store.replaced == 3

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 from typing import Protocol, TypeVar
 
-from attrs import AttrsInstance, evolve
+from attrs import evolve
 
 from ballista_py.errors import Fenced
 from ballista_py.state.object_state import ObjectState, Versioned
 
 
-class HasEpoch(AttrsInstance, Protocol):
+class HasEpoch(Protocol):
     """Any document with a field `epoch`."""
 
     @property
@@ -43,6 +43,6 @@ def activate(state: ObjectState[D], epoch: int) -> Versioned[D]:
         if document.epoch >= epoch:
             require_epoch(document, epoch, state.key)
             return document
-        return evolve(document, epoch=epoch)
+        return evolve(document, epoch=epoch)  # type: ignore[misc]  # ObjectState takes attrs classes only
 
     return state.update(change)

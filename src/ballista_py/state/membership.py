@@ -150,7 +150,7 @@ class Membership:
         standing = self._standing
         if standing.fenced:
             return 0.0
-        return max(0.0, standing.lease_from_ms + self.ttl_ms - self.runtime.monotonic_ms())
+        return max(0.0, self.ttl_ms - (self.runtime.monotonic_ms() - standing.lease_from_ms))
 
     def require(self) -> None:
         """Return if this instance may act now. Raises `Fenced` or `LeaseExpired`."""

@@ -7,7 +7,7 @@ them commits first, the others drop.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 from attrs import Factory, field, frozen
@@ -89,26 +89,31 @@ class Reconciler:
         self._partitions = partitions
         self._membership = membership
         self._reports = reports
-        self._discover = discover or (lambda table: None)
+        self._discover = discover or _nothing_new
         self._assigner = assigner or PartitionAssigner()
         self._limit = limit
 
-    def tick(self, limit: int | None = -1) -> ReconcileReport:
-        """Go once over all tables. `limit` bounds the moves of this tick (None: no bound; default: as made).
+    def tick(self) -> ReconcileReport:
+        """Go once over all tables, with at most `limit` moves.
 
-        Trouble with one table does not keep the others waiting. Raises `Fenced` or `LeaseExpired` when this
-        scheduler may not act, and errors of the store if `cluster.json` cannot be read.
+        Trouble with one table does not keep those outside its co-location group waiting. Raises `Fenced` or
+        `LeaseExpired` when this scheduler may not act, and errors of the store if `cluster.json` cannot be read.
         """
+        return self._run(self._limit)
+
+    def reconcile_all(self) -> ReconcileReport:
+        """As `tick`, without a bound on the moves."""
+        return self._run(None)
+
+    def _run(self, left: int | None) -> ReconcileReport:
         self._membership.require()
-        left = self._limit if limit == -1 else limit
         cluster = self._membership.cluster.read().document
         tick = _Tick()
-        tables = {
-            name: found for name in sorted(cluster.tables) if (found := self._load(cluster.tables[name], tick))
-        }
+        loaded = [self._load(spec, tick) for _, spec in sorted(cluster.tables.items())]
+        tables = {table.spec.name: table for table in loaded if table is not None}
         # Members are read after the maps: so an owner in a map that is no member is one no more, not one to be.
         executors = _executors(self._membership.cluster.read().document)
-        for group in _groups(tables):
+        for group in _groups(tables, {cluster.tables[name].group for name in tick.errors}):
             try:
                 plans = self._assigner.assign_group([table.planned for table in group], executors, left)
             except PlanningError as error:
@@ -182,6 +187,10 @@ class _Tick:
         )
 
 
+def _nothing_new(_: TableSpec) -> None:
+    return None
+
+
 def _executors(cluster: ClusterDocument) -> list[Executor]:
     return [
         Executor(id_, found.info.instance_id, found.info.capacity, found.info.labels)
@@ -189,10 +198,16 @@ def _executors(cluster: ClusterDocument) -> list[Executor]:
     ]
 
 
-def _groups(tables: Mapping[str, _Table]) -> list[list[_Table]]:
-    """Tables that share owners, each group in order of names; a table without a group is one of its own."""
+def _groups(tables: Mapping[str, _Table], incomplete: Collection[str | None]) -> list[list[_Table]]:
+    """Tables that share owners, each group in order of names; a table without a group is one of its own.
+
+    A group of which a map could not be read waits: its other tables would be given owners that the missing one
+    has not.
+    """
     groups: dict[tuple[str, str], list[_Table]] = {}
     for name, table in sorted(tables.items()):
+        if table.spec.group is not None and table.spec.group in incomplete:
+            continue
         key = ("group", table.spec.group) if table.spec.group is not None else ("table", name)
         groups.setdefault(key, []).append(table)
     return list(groups.values())
