@@ -20,10 +20,10 @@ from weakref import WeakSet
 import pyarrow as pa
 
 from ballista_py.engines.duckdb_errors import EXPLAIN, translate
-from ballista_py.engines.duckdb_guard import Guard, Statement
+from ballista_py.engines.duckdb_guard import Guard
 from ballista_py.engines.duckdb_query import DuckDBQuery, StreamSource
-from ballista_py.engines.duckdb_tables import HeldTable, HeldTables, quoted
-from ballista_py.engines.duckdb_types import ArrowTypes
+from ballista_py.engines.duckdb_tables import HeldTable, HeldTables
+from ballista_py.engines.duckdb_types import ArrowTypes, quoted
 from ballista_py.errors import BallistaError, ConfigError, MissingExtra
 from ballista_py.runtime import Runtime, SystemRuntime
 from ballista_py.storage.local_file import LocalFile
@@ -74,11 +74,11 @@ class DuckDBEngine:
         runtime: Runtime | None = None,
     ) -> None:
         self._runtime = runtime or SystemRuntime()
-        self._scratch = None if folder else tempfile.mkdtemp(prefix="ballista-engine-")
-        home = folder or self._scratch or ""
-        database = _fresh_database(folder) if folder else ":memory:"
+        self._folder = folder
+        database = _prepare_folder(folder) if folder else ":memory:"
+        self._home = folder or tempfile.mkdtemp(prefix="ballista-engine-")
         options: dict[str, str | bool | int | float | list[str]] = {
-            "temp_directory": temp_directory or os.path.join(home, _SPILL_FOLDER),
+            "temp_directory": temp_directory or os.path.join(self._home, _SPILL_FOLDER),
             "preserve_insertion_order": keeps_order,
         }
         if threads is not None:
@@ -88,7 +88,7 @@ class DuckDBEngine:
         try:
             self._root = duckdb.connect(database, config=options)
         except duckdb.Error as error:
-            self._remove_scratch()
+            self._clean_up()
             raise ConfigError(f"DuckDB cannot start: {translate(error, '').message}") from None
         self._root.execute(_LOCKDOWN)
         self._tables = HeldTables(self._root, self._runtime)
@@ -105,10 +105,12 @@ class DuckDBEngine:
 
         Raises `SchemaMismatch` when the table exists with another schema or DuckDB cannot hold the schema.
         """
+        self._require_open()
         self._tables.create(table, schema)
 
     def drop_table(self, table: str) -> None:
         """Forget a table and all its files; queries that run over them finish undisturbed."""
+        self._require_open()
         self._tables.drop(table)
 
     def load(self, table: str, files: Sequence[LocalFile]) -> int:
@@ -117,10 +119,12 @@ class DuckDBEngine:
         Raises `ConfigError` for an unknown table or format, `DocumentUnreadable` for a damaged file,
         `SchemaMismatch` for rows that do not fit the table, `MergeTooLarge` when memory and spill space are full.
         """
+        self._require_open()
         return self._tables.load(table, files)
 
     def unload(self, table: str, file_ids: Iterable[int]) -> None:
         """Forget files; queries that already run over them finish undisturbed."""
+        self._require_open()
         self._tables.unload(table, file_ids)
 
     def query(
@@ -133,13 +137,19 @@ class DuckDBEngine:
 
         Raises `SqlError` for what does not parse or bind, and `NotOwner` when a file of `scans` is not loaded.
         """
+        self._require_open()
         scans, streams = scans or {}, streams or {}
         statement = self._guard.check(sql, [*scans, *streams])
-        cursor = self._cursor()
-        sources = [StreamSource(name, stream) for name, stream in streams.items() if name in statement.relations]
+        cursor = self._root.cursor()
+        sources = [
+            StreamSource(name, stream, scanned_once=name in statement.once)
+            for name, stream in streams.items()
+            if name in statement.relations
+        ]
         try:
             self._tables.show(cursor, {name: ids for name, ids in scans.items() if name in statement.relations})
-            _show_streams(cursor, sources, statement)
+            for source in sources:
+                source.show(cursor)
             relation = cursor.sql(sql)
             query = DuckDBQuery(sql, cursor, relation, self._types.schema(relation), sources)
         except BaseException as error:
@@ -156,6 +166,7 @@ class DuckDBEngine:
 
         Raises `SqlError`.
         """
+        self._require_open()
         self._guard.check(sql, schemas)
         cursor = self._catalog(schemas).cursor()
         try:
@@ -175,19 +186,16 @@ class DuckDBEngine:
             query.cancel()
         for connection in (*catalogs, self._root):
             connection.close()
-        self._remove_scratch()
+        self._clean_up()
 
-    def _cursor(self) -> duckdb.DuckDBPyConnection:
+    def _require_open(self) -> None:
         if self._closed:
             raise ConfigError("the engine is closed")
-        return self._root.cursor()
 
     def _catalog(self, schemas: Mapping[str, pa.Schema]) -> duckdb.DuckDBPyConnection:
         """A database of empty tables of these schemas, made once."""
         key = frozenset(schemas.items())
         with self._lock:
-            if self._closed:
-                raise ConfigError("the engine is closed")
             found = self._catalogs.get(key)
             if found is not None:
                 self._catalogs.move_to_end(key)
@@ -198,22 +206,29 @@ class DuckDBEngine:
                 self._catalogs.popitem(last=False)
             return self._catalogs.setdefault(key, made)
 
-    def _remove_scratch(self) -> None:
-        if self._scratch is not None:
-            shutil.rmtree(self._scratch, ignore_errors=True)
+    def _clean_up(self) -> None:
+        if self._folder is None:
+            shutil.rmtree(self._home, ignore_errors=True)
+        else:
+            with suppress(OSError):
+                _remove_leftovers(self._folder)
 
 
-def _fresh_database(folder: str) -> str:
-    """The path of a database file in `folder`, which is made; what an earlier engine left there is removed."""
+def _prepare_folder(folder: str) -> str:
+    """Make the folder, remove what an earlier engine left there, return the path of the database."""
     try:
         os.makedirs(folder, exist_ok=True)
-        for name in (_DATABASE_FILE, _DATABASE_FILE + ".wal"):
-            with suppress(FileNotFoundError):
-                os.unlink(os.path.join(folder, name))
-        shutil.rmtree(os.path.join(folder, _SPILL_FOLDER), ignore_errors=True)
+        _remove_leftovers(folder)
     except OSError as error:
         raise ConfigError(f"engine folder '{folder}' cannot be used: {error.strerror}") from error
     return os.path.join(folder, _DATABASE_FILE)
+
+
+def _remove_leftovers(folder: str) -> None:
+    for name in (_DATABASE_FILE, _DATABASE_FILE + ".wal"):
+        with suppress(FileNotFoundError):
+            os.unlink(os.path.join(folder, name))
+    shutil.rmtree(os.path.join(folder, _SPILL_FOLDER), ignore_errors=True)
 
 
 def _empty_catalog(schemas: Mapping[str, pa.Schema]) -> duckdb.DuckDBPyConnection:
@@ -223,20 +238,6 @@ def _empty_catalog(schemas: Mapping[str, pa.Schema]) -> duckdb.DuckDBPyConnectio
         HeldTable.create(connection, quoted(name), schema, name)
     connection.execute("set global lock_configuration = true")
     return connection
-
-
-def _show_streams(
-    cursor: duckdb.DuckDBPyConnection, sources: Sequence[StreamSource], statement: Statement
-) -> None:
-    """Make the streams readable under their names. One that may be scanned twice is read into a temporary table,
-    because a stream can be read only once."""
-    for source in sources:
-        if source.is_table or source.name in statement.once:
-            cursor.register(source.name, source.readable())
-        else:
-            cursor.register("__stream", source.readable())
-            cursor.execute(f"create temp table {quoted(source.name)} as select * from __stream")  # noqa: S608
-            cursor.unregister("__stream")
 
 
 def _raised(

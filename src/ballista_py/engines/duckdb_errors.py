@@ -5,16 +5,26 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 
-import duckdb
-
 from ballista_py.errors import BallistaError, MergeTooLarge, SqlError, TransportError
 
 MAX_MESSAGE_CHARACTERS = 400
 _LOCATION = re.compile(r"\n\s*LINE (\d+): (.*)\n(\s*)\^+\s*$", re.DOTALL)
 _KIND = re.compile(r"^(?:\w+ ){1,4}(?:Error|Exception): |^INTERRUPT Error: ")
 _INTERNAL_NAMES = re.compile(r"\b(?:temp|memory|\w+)\.(?:main|held)\.")
+_TOO_LARGE = "The query needs more memory and spill space than this node has: filter more or raise memory_limit"
 _PYTHON_DETAIL = re.compile(r"\. Detail: Python exception:.*", re.DOTALL)
 EXPLAIN = "explain\n"  # asked for with an error that came without its position
+# In a stream of results pyarrow turns every error of DuckDB into an OSError: the text alone says what it was.
+# No statement reaches files, so an IO error is one of the spill folder or of the engine's own database.
+_BY_KIND: list[tuple[re.Pattern[str], Callable[[], BallistaError]]] = [
+    (re.compile("INTERRUPT Error"), lambda: TransportError("The query was cancelled")),
+    (re.compile("Out of Memory Error|IO Error"), lambda: MergeTooLarge(_TOO_LARGE)),
+    (
+        re.compile("Permission Error"),
+        lambda: SqlError("The statement asks for something that is not allowed here"),
+    ),
+    (re.compile("INTERNAL Error|FATAL Error"), lambda: BallistaError("The engine failed on this statement")),
+]
 
 
 def one_line(text: str) -> str:
@@ -43,14 +53,9 @@ def translate(error: BaseException, sql: str, explain_error: Callable[[], str] |
     if isinstance(error, BallistaError):
         return error
     text = str(error)
-    if isinstance(error, duckdb.InterruptException) or text.startswith("INTERRUPT Error"):
-        return TransportError("The query was cancelled")
-    if isinstance(error, duckdb.OutOfMemoryException) or text.startswith("Out of Memory Error"):
-        return MergeTooLarge(
-            "The query needs more memory than this node may use: filter more or raise memory_limit"
-        )
-    if isinstance(error, duckdb.InternalException | duckdb.FatalException) or text.startswith("INTERNAL Error"):
-        return BallistaError("The engine failed on this statement: report it with the statement")
+    for pattern, made in _BY_KIND:
+        if pattern.match(text):
+            return made()
     offset = _offset(sql, text)
     if offset is None and explain_error is not None:
         longer = _offset(EXPLAIN + sql, explain_error())

@@ -9,34 +9,50 @@ import duckdb
 import pyarrow as pa
 
 from ballista_py.engines.duckdb_errors import translate
+from ballista_py.engines.duckdb_types import quoted
 from ballista_py.errors import ConfigError, TransportError
 
 BATCH_ROWS = 65_536
 
 
 class StreamSource:
-    """A stream under its name, remembering how it failed: DuckDB keeps only the text of an error in a stream."""
+    """A stream under its name, remembering how it failed: DuckDB keeps only the text of an error in a stream.
 
-    def __init__(self, name: str, stream: pa.RecordBatchReader | pa.Table) -> None:
+    A stream can be read once. One that a statement may scan again is shown as a temporary table, which is filled
+    when the statement starts and may spill.
+    """
+
+    def __init__(self, name: str, stream: pa.RecordBatchReader | pa.Table, *, scanned_once: bool) -> None:
         self.name = name
         self.error: BaseException | None = None
         self.stopped = False
         self._stream = stream
+        self._direct = scanned_once or isinstance(stream, pa.Table)
 
-    @property
-    def is_table(self) -> bool:
-        """Whether it can be scanned again and again."""
-        return isinstance(self._stream, pa.Table)
-
-    def readable(self) -> pa.RecordBatchReader | pa.Table:
-        """What DuckDB reads."""
+    def show(self, cursor: duckdb.DuckDBPyConnection) -> None:
+        """Make the name a relation on `cursor`. Nothing of the stream is read."""
         if isinstance(self._stream, pa.Table):
-            return self._stream
-        return pa.RecordBatchReader.from_batches(self._stream.schema, self._batches(self._stream))
+            cursor.register(self.name, self._stream)
+        elif self._direct:
+            cursor.register(self.name, self._reader())
+        else:
+            cursor.register("__empty", self._stream.schema.empty_table())
+            cursor.execute(f"create temp table {quoted(self.name)} as select * from __empty")  # noqa: S608
+            cursor.unregister("__empty")
 
-    def _batches(self, stream: pa.RecordBatchReader) -> Iterator[pa.RecordBatch]:
+    def fill(self, cursor: duckdb.DuckDBPyConnection) -> None:
+        """Read the stream, if it has to be read before the statement starts."""
+        if not self._direct:
+            cursor.register("__rows", self._reader())
+            cursor.execute(f"insert into {quoted(self.name)} select * from __rows")  # noqa: S608
+            cursor.unregister("__rows")
+
+    def _reader(self) -> pa.RecordBatchReader:
+        return pa.RecordBatchReader.from_batches(self._stream.schema, self._batches())
+
+    def _batches(self) -> Iterator[pa.RecordBatch]:
         try:
-            for batch in stream:
+            for batch in self._stream:
                 if self.stopped:
                     raise TransportError("The query was cancelled")
                 yield batch
@@ -89,13 +105,15 @@ class DuckDBQuery:
         try:
             self._check_not_cancelled()
             assert relation is not None
+            for source in self._sources:
+                source.fill(self._cursor)
+            self._check_not_cancelled()
             with relation.to_arrow_reader(BATCH_ROWS) as reader:
                 assert reader.schema.equals(self.schema), f"bound as {self.schema}, ran as {reader.schema}"
                 for batch in reader:
                     self._check_not_cancelled()
                     if batch.num_rows:
                         yield batch
-                # An interrupt may come between the last batch and the end; then everything was delivered.
         except (duckdb.Error, OSError, pa.ArrowException) as error:
             failed = next((source.error for source in self._sources if source.error is not None), None)
             if failed is not None and not self._cancelled:

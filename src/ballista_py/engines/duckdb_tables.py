@@ -13,6 +13,7 @@ import duckdb
 import pyarrow as pa
 
 from ballista_py.engines.duckdb_errors import translate
+from ballista_py.engines.duckdb_types import quoted
 from ballista_py.engines.file_ranges import ranges
 from ballista_py.errors import BallistaError, ConfigError, NotOwner, SchemaMismatch
 from ballista_py.runtime import Runtime
@@ -47,6 +48,10 @@ class HeldTable:
             raise SchemaMismatch(f"table '{table}' cannot be held by this engine: {reason}", table=table) from None
         finally:
             connection.unregister("__empty")
+        made = [column[0] for column in connection.execute(f"from {name} limit 0").description]
+        if made[len(made) - len(schema) :] != schema.names:  # DuckDB renames one of two that differ in case only
+            connection.execute(f"drop table {name}")
+            raise SchemaMismatch(f"table '{table}' has two columns whose names differ in case only", table=table)
         return cls(name, schema)
 
     def filter(self, file_ids: set[int]) -> str:
@@ -202,11 +207,6 @@ class _Tagged:
         except BaseException as error:
             self.error = error
             raise
-
-
-def quoted(name: str) -> str:
-    """The name as a SQL identifier."""
-    return '"' + name.replace('"', '""') + '"'
 
 
 def _any_of(file_ranges: Sequence[tuple[int, int]]) -> str:

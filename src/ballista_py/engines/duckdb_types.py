@@ -1,4 +1,4 @@
-"""The Arrow schema of a DuckDB relation, found without running it."""
+"""DuckDB's names and types: identifiers quoted, the Arrow schema of a relation found without running it."""
 
 from __future__ import annotations
 
@@ -31,3 +31,12 @@ class ArrowTypes:
             self._known.clear()
         self._known[name] = found
         return found
+
+
+def quoted(name: str) -> str:
+    """The name as a SQL identifier.
+
+    >>> quoted("Mixed Case")
+    '"Mixed Case"'
+    """
+    return '"' + name.replace('"', '""') + '"'
