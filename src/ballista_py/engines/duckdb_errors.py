@@ -10,7 +10,7 @@ from ballista_py.errors import BallistaError, MergeTooLarge, SqlError, Transport
 MAX_MESSAGE_CHARACTERS = 400
 _LOCATION = re.compile(r"\n\s*LINE (\d+): (.*)\n(\s*)\^+\s*$", re.DOTALL)
 _KIND = re.compile(r"^(?:\w+ ){1,4}(?:Error|Exception): |^INTERRUPT Error: ")
-_INTERNAL_NAMES = re.compile(r"\b(?:temp|memory|\w+)\.(?:main|held)\.")
+_INTERNAL_NAMES = re.compile(r'(?:"\w+"|\b\w+)\.(?:main|held)\.')
 _TOO_LARGE = "The query needs more memory and spill space than this node has: filter more or raise memory_limit"
 _PYTHON_DETAIL = re.compile(r"\. Detail: Python exception:.*", re.DOTALL)
 EXPLAIN = "explain\n"  # asked for with an error that came without its position
