@@ -26,7 +26,11 @@ class Peer:
         self.name = name
         self.peak_bytes = 0
         self._process = subprocess.Popen(
-            [sys.executable, script, *arguments], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, bufsize=1
+            [sys.executable, script, *arguments],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            bufsize=1,
         )
         self._done = threading.Event()
         threading.Thread(target=self._sample, daemon=True).start()

@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-from _peers import serve
 
-from ballista_py.node.tpch_data import TABLES
+from _peers import serve
+from ballista_py.node.tpch_data import TABLES, create_tpch_tables
 
 
 def main() -> None:
@@ -23,7 +23,6 @@ def main() -> None:
 def load(data: Path, state: str, executors: str) -> None:
     """Partition the tables once, so that the JVM of the pipeline is not counted with the cluster."""
     from ballista_py import LocalCluster
-    from ballista_py.node.tpch_tables import create_tpch_tables
 
     if not (Path(state) / "cluster.json").exists():
         with LocalCluster(schedulers=1, executors=int(executors), state_location=Path(state).as_uri()) as local:
@@ -62,7 +61,7 @@ def spark_alone(data: Path) -> None:
 
 
 def timed(run: Any) -> dict[str, Any]:
-    """Run the query; its seconds and a digest of its answer that does not depend on types, names or float order."""
+    """Run the query; its seconds and a digest of its answer that depends on no type, name or order."""
     started = time.perf_counter()
     table: pa.Table = run()
     seconds = time.perf_counter() - started

@@ -14,11 +14,11 @@ import statistics
 import tempfile
 from pathlib import Path
 
-from _peers import Peer
+from ballista_py.node.demo_queries import QUERIES
 from rich.console import Console
 from rich.table import Table
 
-from ballista_py.node.demo_queries import QUERIES
+from _peers import Peer
 from ballista_py.node.tpch_data import generate_tpch
 
 SCRIPT = str(Path(__file__).with_name("_tpch_peer.py"))
@@ -36,10 +36,19 @@ def main() -> None:
     with tempfile.TemporaryDirectory(prefix="ballista-bench-") as scratch:
         folder = Path(options.folder or scratch)
         data = generate_tpch(folder / f"tpch-{options.scale:g}", options.scale)
-        load = Peer("load", SCRIPT, "load", str(data), str(folder / f"state-{options.scale:g}"), str(options.executors))
+        load = Peer(
+            "load", SCRIPT, "load", str(data), str(folder / f"state-{options.scale:g}"), str(options.executors)
+        )
         load.close()
         peers = [
-            Peer("ballista_py", SCRIPT, "cluster", str(data), str(folder / f"state-{options.scale:g}"), str(options.executors)),
+            Peer(
+                "ballista_py",
+                SCRIPT,
+                "cluster",
+                str(data),
+                str(folder / f"state-{options.scale:g}"),
+                str(options.executors),
+            ),
             Peer("duckdb", SCRIPT, "duckdb", str(data)),
             Peer("spark local[2]", SCRIPT, "spark", str(data)),
         ]
@@ -85,7 +94,9 @@ def report(
         totals = [total + median for total, median in zip(totals, medians, strict=True)]
         table.add_row(name, *(f"{m:.3f}" for m in medians), *_ratios(medians))
     table.add_row("total", *(f"{t:.3f}" for t in totals), *_ratios(totals), style="bold")
-    table.add_row("peak MB", *(f"{peer.peak_bytes / 1e6:.0f}" for peer in peers), *_ratios([p.peak_bytes for p in peers]))
+    table.add_row(
+        "peak MB", *(f"{peer.peak_bytes / 1e6:.0f}" for peer in peers), *_ratios([p.peak_bytes for p in peers])
+    )
     console.print(table)
 
 

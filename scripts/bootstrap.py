@@ -25,14 +25,20 @@ def main():
     if len(sys.argv) != 2 or sys.argv[1] not in EXTRAS:
         stop("usage: bootstrap.py " + "|".join(EXTRAS))
     if sys.version_info < (3, 11):
-        stop("Python 3.11 or later is needed, this is %s; name another one: make PYTHON=python3.12 …" % sys.version.split()[0])
+        stop(
+            "Python 3.11 or later is needed, this is %s; name another one: make PYTHON=python3.12 …"
+            % sys.version.split()[0]
+        )
     profile = sys.argv[1]
     uv = shutil.which("uv")
     make_venv(uv)
     extras = EXTRAS[profile] + ("" if has_java() or profile in ("docs", "proto") else ",java")
     pip = [uv, "pip", "install", "--python", str(PYTHON)] if uv else [str(PYTHON), "-m", "pip", "install"]
     if not uv:
-        run([*pip, "--quiet", "--upgrade", "pip>=25.1"], "pip could not upgrade itself: is the package index reachable?")
+        run(
+            [*pip, "--quiet", "--upgrade", "pip>=25.1"],
+            "pip could not upgrade itself: is the package index reachable?",
+        )
     groups = [word for group in GROUPS[profile] for word in ("--group", group)]
     print("installing ballista_py[%s] into .venv (some minutes the first time)" % extras, flush=True)
     run([*pip, "--quiet", "-e", ".[%s]" % extras, *groups], "the installation failed; the lines above say why")

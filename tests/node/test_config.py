@@ -10,7 +10,9 @@ NEEDED = {"role": "scheduler", "node_id": "s1", "state_location": "memory://x"}
 
 def test_flags_stand_over_the_file_and_the_file_over_the_defaults(tmp_path):
     path = tmp_path / "node.yaml"
-    path.write_text("role: scheduler\nnode-id: from-file\nstate_location: memory://x\nttl_ms: 5000\nflight-port: 0\n")
+    path.write_text(
+        "role: scheduler\nnode-id: from-file\nstate_location: memory://x\nttl_ms: 5000\nflight-port: 0\n"
+    )
     config = load_config(str(path), {"node_id": "from-flag", "ttl_ms": None})
     assert (config.node_id, config.ttl_ms, config.flight_port, config.skew_ms) == ("from-flag", 5_000, 0, 5_000)
 

@@ -48,7 +48,9 @@ def main() -> None:
 def demo(
     scale: Annotated[float, typer.Option(help="TPC-H scale factor", min=0.001)] = 0.1,
     keep: Annotated[bool, typer.Option("--keep", help="leave the cluster up and say how to query it")] = False,
-    folder: Annotated[Path | None, typer.Option(help="where to keep data and state; default: a temporary one")] = None,
+    folder: Annotated[
+        Path | None, typer.Option(help="where to keep data and state; default: a temporary one")
+    ] = None,
 ) -> None:
     """Answer TPC-H on 2 schedulers and 3 executors, kill one of each, answer again; exit 0 if all was right."""
     from ballista_py.node.demo import Demo
@@ -69,7 +71,9 @@ def sql(
     with _client(connect) as client:
         result = client.query(_text(query), dialect=dialect)
     if as_json:
-        _print_json({"columns": result.table.column_names, "rows": result.table.to_pylist(), "stats": result.stats})
+        _print_json(
+            {"columns": result.table.column_names, "rows": result.table.to_pylist(), "stats": result.stats}
+        )
         return
     _print_rows(result.table)
     if timing:
@@ -121,8 +125,12 @@ def node(
         list[str] | None, typer.Option(help="executor: control address of a scheduler; may be repeated")
     ] = None,
     ttl_ms: Annotated[float | None, typer.Option(help="length of a lease")] = None,
-    skew_ms: Annotated[float | None, typer.Option(help="waited beyond a lease before a node counts as dead")] = None,
-    partition_assignment_interval: Annotated[float | None, typer.Option(help="ms between assignment cycles")] = None,
+    skew_ms: Annotated[
+        float | None, typer.Option(help="waited beyond a lease before a node counts as dead")
+    ] = None,
+    partition_assignment_interval: Annotated[
+        float | None, typer.Option(help="ms between assignment cycles")
+    ] = None,
     max_partition_assignments_per_interval: Annotated[int | None, typer.Option(help="moves a cycle")] = None,
     max_partitions_per_executor: Annotated[int | None, typer.Option(help="cap of each executor")] = None,
     max_merge_bytes: Annotated[int | None, typer.Option(help="memory of merges at a scheduler")] = None,

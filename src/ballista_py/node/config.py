@@ -58,7 +58,11 @@ class NodeConfig:
     log_level: str = "INFO"
 
     def __attrs_post_init__(self) -> None:
-        if not self.node_id or len(self.node_id) > 128 or not self.node_id.replace("-", "").replace("_", "").isalnum():
+        if (
+            not self.node_id
+            or len(self.node_id) > 128
+            or not self.node_id.replace("-", "").replace("_", "").isalnum()
+        ):
             raise ConfigError(f"node_id: '{self.node_id}' is not usable; take letters, digits, '-' and '_'")
         if self.role == "executor" and not self.scheduler_address:
             raise ConfigError("scheduler_address: an executor needs the control address of at least one scheduler")
@@ -78,7 +82,9 @@ def load_config(path: str | None, overrides: Mapping[str, Any]) -> NodeConfig:
     known = {attribute.name for attribute in fields(NodeConfig)}
     for name in values:
         if name not in known:
-            raise ConfigError(f"{path or 'configuration'}: unknown field '{name}'; known are {', '.join(sorted(known))}")
+            raise ConfigError(
+                f"{path or 'configuration'}: unknown field '{name}'; known are {', '.join(sorted(known))}"
+            )
     for name in ("role", "node_id", "state_location"):
         if not values.get(name):
             raise ConfigError(f"{name}: missing; give --{name.replace('_', '-')} or set it in the YAML file")
@@ -108,7 +114,9 @@ def _first_problem(error: cattrs.BaseValidationError) -> str:
     for problem in error.exceptions:
         if isinstance(problem, ConfigError):
             return problem.message
-        notes = [note for note in getattr(problem, "__notes__", ()) if isinstance(note, cattrs.AttributeValidationNote)]
+        notes = [
+            note for note in getattr(problem, "__notes__", ()) if isinstance(note, cattrs.AttributeValidationNote)
+        ]
         if notes:
             return f"{notes[0].name}: {problem}"
         return str(problem)

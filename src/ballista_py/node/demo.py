@@ -21,8 +21,7 @@ from ballista_py.errors import BallistaError
 from ballista_py.node.demo_queries import QUERIES
 from ballista_py.node.local_cluster import LocalCluster
 from ballista_py.node.progress import Steps
-from ballista_py.node.tpch_data import TABLES, generate_tpch
-from ballista_py.node.tpch_tables import create_tpch_tables
+from ballista_py.node.tpch_data import TABLES, create_tpch_tables, generate_tpch
 from ballista_py.runtime import Runtime, SystemRuntime
 
 SCHEDULERS, EXECUTORS = 2, 3
@@ -101,7 +100,9 @@ class Demo:
             took_over: Future[float] = watcher.submit(self._take_over_ms, cluster)
             second = self._ask_all("after kill -9", cluster, expected)
             took_ms = took_over.result()
-        self.console.print(f"take-over: every partition served by the survivors {took_ms / 1e3:.1f} s after the kill")
+        self.console.print(
+            f"take-over: every partition served by the survivors {took_ms / 1e3:.1f} s after the kill"
+        )
         self._summary(first, second, took_ms)
         return all(answer.wrong is None for answer in (*first, *second))
 
@@ -161,7 +162,9 @@ class Demo:
             highlight=False,
         )
         if answer.retries:
-            self.console.print(f"  asked {answer.retries + 1} times, last error: {escape(answer.last_error or '')}")
+            self.console.print(
+                f"  asked {answer.retries + 1} times, last error: {escape(answer.last_error or '')}"
+            )
         if table is not None:
             self.console.print(_head(table))
 

@@ -24,7 +24,7 @@ from ballista_py.state.store import open_store
 from ballista_py.transport.client import Client, connect
 
 if TYPE_CHECKING:
-    from ballista_py.spark.pipeline import Progress
+    from ballista_py.spark.jobs import Progress
 
 TTL_MS = 3_000
 SKEW_SHARE = 1 / 6
@@ -37,10 +37,11 @@ POLL_MS = 50
 class LocalCluster:
     """A cluster of real processes on this machine, for development, tests and small installations.
 
-    Used as a context manager it is up inside the block and gone after it. `state_location` is a `file://` URL; None
-    takes a temporary folder that is removed at the end. A cluster started on the state of an earlier one serves
-    its tables. Nodes are named `scheduler-1`, …, `executor-1`, …. Leases last `ttl_ms`; a dead node's partitions have
-    new owners a little more than `ttl_ms` + `skew_ms` after its death. `detached` nodes outlive this process.
+    Used as a context manager it is up inside the block and gone after it. `state_location` is a `file://` URL;
+    None takes a temporary folder that is removed at the end. A cluster started on the state of an earlier one
+    serves its tables. Nodes are named `scheduler-1`, …, `executor-1`, …. Leases last `ttl_ms`; a dead node's
+    partitions have new owners a little more than `ttl_ms` + `skew_ms` after its death. `detached` nodes outlive
+    this process.
 
     Raises `ConfigError` when the state location cannot be used or a node does not come up.
     """
@@ -148,12 +149,14 @@ class LocalCluster:
         running = [node.running for name, node in self._nodes.items() if name.startswith("scheduler-")]
         found = [address for address, up in zip(self._flight, running, strict=True) if up]
         if not found:
-            raise TransportError("no scheduler of this cluster is running; start one with cluster.start('scheduler-1')")
+            raise TransportError(
+                "no scheduler of this cluster is running; start one with cluster.start('scheduler-1')"
+            )
         return found
 
     def client(self) -> Client:
         """A client that knows every running scheduler; close it, or use it as a context manager."""
-        return connect(*self.addresses())
+        return connect(",".join(self.addresses()))
 
     def sql(self, query: str, dialect: str | None = None) -> pa.Table:
         """Run a query and return all of its rows."""
@@ -187,8 +190,8 @@ class LocalCluster:
         `source` is a path, a glob or a dict of Spark reader options; None with a `schema` makes an empty managed
         table. A replicated table takes no `partition_by`. `progress(done, total)` is called as the work goes on.
 
-        Raises `PartitionKeysMissing`, `UnsupportedExpression`, and `ConfigError` for a name that is taken or a source
-        that cannot be read; nothing is left behind then.
+        Raises `PartitionKeysMissing`, `UnsupportedExpression`, and `ConfigError` for a name that is taken or a
+        source that cannot be read; nothing is left behind then.
         """
         self._tables.create(
             name,
@@ -199,6 +202,8 @@ class LocalCluster:
             colocate_with=colocate_with,
             progress=progress,
         )
+        with self.client() as client:
+            client.reconcile_all()
         if wait:
             self.wait_until_loaded(name)
 

@@ -29,7 +29,7 @@ class Steps:
 
     @contextmanager
     def step(self, name: str) -> Iterator[Advance]:
-        """A step under way. Call what it yields as `advance(done, total)`; a step without totals shows a spinner."""
+        """A step under way. Call what it yields as `advance(done, total)`; without calls it shows a spinner."""
         started_ms = self._runtime.monotonic_ms()
         if self._console.is_terminal:
             with self._bar() as bar:

@@ -1,4 +1,4 @@
-"""Statements at a scheduler: bind, plan, open the legs, merge, stream; plan again when an owner turned out to be none.
+"""Statements at a scheduler: bind, plan, open the legs, merge, stream; plan again when an owner was none.
 
 A statement covers every partition that it needs exactly once, at the epochs of one catalog, or raises. It is
 planned again (at most `MAX_REPLANS` times) only while nothing of its answer was given out.
@@ -13,7 +13,15 @@ import pyarrow as pa
 from attrs import define, frozen
 
 from ballista_py.engines.engine import Engine
-from ballista_py.errors import BallistaError, LeaseExpired, NotOwner, PartitionsUnassigned, SqlError, TransportError, TryLater
+from ballista_py.errors import (
+    BallistaError,
+    LeaseExpired,
+    NotOwner,
+    PartitionsUnassigned,
+    SqlError,
+    TransportError,
+    TryLater,
+)
 from ballista_py.planning.explain import explain_text, plan_as_dict
 from ballista_py.planning.legs import legs_of
 from ballista_py.planning.query_plan import Catalog, Leg, QueryPlan
@@ -110,7 +118,7 @@ class QueryService:
         return {**plan_as_dict(plan, legs), "text": explain_text(plan, legs)}
 
     def run(self, statement: str, cancelled: Callable[[], bool] = lambda: False) -> Statement:
-        """Plan the statement (in the engine's dialect) and open its legs; the rows come from the result's `batches`.
+        """Plan the statement (in the engine's dialect), open its legs; the rows come from the result's `batches`.
 
         Raises `SqlError` and the other planning errors, and after `MAX_REPLANS` new plans whatever the executors
         answered last. `cancelled` is asked before each new plan.
@@ -184,7 +192,8 @@ class QueryService:
             if stream is None:  # pruned to nothing: an empty relation of the fragment's form
                 relations[fragment.name] = self.engine.describe(fragment.sql, schemas).empty_table()
             else:
-                relations[fragment.name] = pa.RecordBatchReader.from_batches(stream.schema, stream.batches())
+                reader = pa.RecordBatchReader.from_batches(stream.schema, stream.batches())
+                relations[fragment.name] = reader.read_all() if fragment.reused else reader
         running = self.engine.query(plan.merge_sql, streams=relations)
         rows = _with_own_errors(running.batches(), tuple(streams.values()))
         return _conformed(rows, plan.output), running.cancel

@@ -9,6 +9,7 @@ import pyarrow as pa
 from attrs import evolve
 
 from ballista_py.errors import ConfigError, ObjectExists, ObjectMissing
+from ballista_py.node.threads import spawn
 from ballista_py.planning.partition_map import PartitionMap
 from ballista_py.planning.partition_spec import PartitionBy, PartitionSpec
 from ballista_py.planning.table import Distribution, TableSpec, may_colocate
@@ -20,7 +21,8 @@ from ballista_py.state.store import ConditionalStore
 from ballista_py.storage.partition_storage import PartitionStorage
 
 if TYPE_CHECKING:
-    from ballista_py.spark.pipeline import Progress, SparkPipeline
+    from ballista_py.spark.jobs import Progress
+    from ballista_py.spark.pipeline import SparkPipeline
 
 Source = str | Mapping[str, Any]
 
@@ -55,7 +57,9 @@ def declare_table(
         return table
     other = cluster.tables.get(colocate_with)
     if other is None or other.group is None:
-        raise ConfigError(f"table '{name}' cannot be co-located with '{colocate_with}', which is no partitioned table")
+        raise ConfigError(
+            f"table '{name}' cannot be co-located with '{colocate_with}', which is no partitioned table"
+        )
     if not may_colocate(spec, other.spec):
         raise ConfigError(
             f"table '{name}' cannot be co-located with '{colocate_with}': their partition keys must have the same "
@@ -65,7 +69,7 @@ def declare_table(
 
 
 class TableMaker:
-    """Makes tables from this process. The embedded Spark session starts with the first source and ends with `close`."""
+    """Makes tables from this process. The embedded Spark starts with the first source and ends with `close`."""
 
     def __init__(self, store: ConditionalStore, runtime: Runtime) -> None:
         self._store = store
@@ -92,14 +96,25 @@ class TableMaker:
         """
         if (source is None) == (schema is None):
             raise ConfigError(f"table '{name}' needs either a source, or a schema if it is a managed table")
-        options = {"distribution": distribution, "colocate_with": colocate_with, "source": source}
-        found = schema if schema is not None else self._spark().describe(name, source)
-        table = declare_table(self.cluster(), name, found, partition_by, **options)
+        found = self._spark().describe(name, source) if source is not None else schema
+
+        def declare(cluster: ClusterDocument) -> TableSpec:
+            return declare_table(
+                cluster,
+                name,
+                found,
+                partition_by,
+                distribution=distribution,
+                colocate_with=colocate_with,
+                source=source,
+            )
+
+        table = declare(self.cluster())
         weights = self._write(table, progress)
         self._publish(table, weights)
 
         def change(cluster: ClusterDocument) -> ClusterDocument:
-            declare_table(cluster, name, found, partition_by, **options)
+            declare(cluster)
             return evolve(cluster, tables={**cluster.tables, name: table})
 
         self._cluster.update(change)
@@ -115,7 +130,9 @@ class TableMaker:
     def instances(self) -> dict[str, str]:
         """The instance id of every member, by node id."""
         cluster = self.cluster()
-        found = {id_: scheduler.instance_id for id_, scheduler in cluster.schedulers.items() if not scheduler.leaving}
+        found = {
+            id_: scheduler.instance_id for id_, scheduler in cluster.schedulers.items() if not scheduler.leaving
+        }
         return found | {id_: executor.info.instance_id for id_, executor in cluster.executors.items()}
 
     def close(self) -> None:
@@ -130,7 +147,7 @@ class TableMaker:
 
             session = embedded_session()
             self._stop_spark = session.stop
-            self._pipeline = SparkPipeline(session, self._store, runtime=self._runtime)
+            self._pipeline = SparkPipeline(session, self._store, runtime=self._runtime, spawn=spawn)
         return self._pipeline
 
     def _write(self, table: TableSpec, progress: Progress | None) -> Mapping[tuple[Any, ...], float]:
@@ -151,10 +168,14 @@ class TableMaker:
     def _publish(self, table: TableSpec, weights: Mapping[tuple[Any, ...], float]) -> None:
         """Write the first map, or over what an attempt that failed before its name was published has left."""
         values = list(weights)
-        first = PartitionMap.build(table.name, table.spec, values, weights=[1.0 + weights[value] for value in values])
+        first = PartitionMap.build(
+            table.name, table.spec, values, weights=[1.0 + weights[value] for value in values]
+        )
         maps = PartitionStore(self._store, runtime=self._runtime)
         try:
             maps.create(first)
         except ObjectExists:
-            state = ObjectState(self._store, partition_map_key(table.name), PartitionMapDocument, runtime=self._runtime)
+            state = ObjectState(
+                self._store, partition_map_key(table.name), PartitionMapDocument, runtime=self._runtime
+            )
             state.update(lambda _document: PartitionMapDocument(map=first))

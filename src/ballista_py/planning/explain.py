@@ -20,7 +20,7 @@ def plan_as_dict(plan: QueryPlan, legs: Sequence[Leg]) -> dict[str, Any]:
 
 
 def explain_text(plan: QueryPlan, legs: Sequence[Leg]) -> str:
-    """The plan as indented text: what is read where, under which SQL, what the merge does and what was not pushed."""
+    """The plan as indented text: what is read where, under which SQL, and what the merge does."""
     lines: list[str] = []
     for fragment in plan.fragments:
         lines.append(f"fragment {fragment.name}")

@@ -153,6 +153,13 @@ class ExecutorRegistry:
                 if known.granted_ms is not None and known.granted_ms >= since_ms and not known.lost
             }
 
+    def newest(self) -> tuple[Heartbeat, ...]:
+        """The newest heartbeat of every executor granted within `ttl_ms`, by instance id."""
+        with self._lock:
+            self._forget_former_instance()
+            now_ms = self._runtime.monotonic_ms()
+            return tuple(known.newest for _, known in sorted(self._known.items()) if self._hears(known, now_ms))
+
     def leave(self, executor_id: str, instance_id: str) -> None:
         """Remove an executor that has stopped serving for good and says so; its partitions are orphans at once.
 

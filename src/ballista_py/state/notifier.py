@@ -30,7 +30,9 @@ class Notifier:
         with self._lock:
             now_ms = self._runtime.monotonic_ms()
             sent = self._sent.setdefault(executor, {})
-            found = [u for u in unsettled(updates, held) if self._is_due(sent.get(u.table.name), u.revision, now_ms)]
+            found = [
+                u for u in unsettled(updates, held) if self._is_due(sent.get(u.table.name), u.revision, now_ms)
+            ]
             sent.update((update.table.name, (update.revision, now_ms)) for update in found)
             return found
 

@@ -10,7 +10,7 @@ from attrs import frozen
 
 from ballista_py.errors import BallistaError, SchedulerLost, TransportError, TryLater
 from ballista_py.runtime import Runtime, SystemRuntime
-from ballista_py.transport.commands import EXPLAIN, MEMBERS, TABLES, sql_command
+from ballista_py.transport.commands import EXPLAIN, MEMBERS, RECONCILE_ALL, TABLES, sql_command
 from ballista_py.transport.endpoints import Address
 from ballista_py.transport.flight_client import FlightPool, FlightStream
 from ballista_py.transport.flight_errors import is_link_failure, was_never_sent
@@ -93,6 +93,10 @@ class Client:
         found = [row["address"] for row in rows if row["role"] == "scheduler" and row["address"]]
         self._addresses = tuple(dict.fromkeys([*self._addresses[:1], *found, *self._addresses[1:]]))
         return rows
+
+    def reconcile_all(self) -> dict[str, int]:
+        """Let a scheduler assign what waits, without the limit of an interval; the moves made, by table."""
+        return dict(self._ask(RECONCILE_ALL, {})["moves"])
 
     def close(self) -> None:
         """Give up the connections."""

@@ -1,6 +1,7 @@
 """What is asked over data ports: the commands of streams and the names of questions.
 
-A scheduler answers the stream `sql` and the questions `explain`, `tables`, `members`; an executor the stream `leg`.
+A scheduler answers the stream `sql` and the questions `explain`, `tables` and `members`; an executor answers the
+stream `leg`.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from ballista_py.planning.query_plan import Leg
 EXPLAIN = "explain"
 TABLES = "tables"
 MEMBERS = "members"
+RECONCILE_ALL = "reconcile_all"
 
 
 def sql_command(query: str, dialect: str | None = None) -> dict[str, Any]:

@@ -1,0 +1,169 @@
+"""The executor of the reference node.
+
+It wires the lease, the holder of partitions and the engine to a Flight port for legs and to a control stream to
+every scheduler, and calls their ticks. It decides nothing itself.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any, TypeVar
+
+from ballista_py.engines.duckdb import DuckDBEngine
+from ballista_py.errors import SqlError
+from ballista_py.node.config import NodeConfig
+from ballista_py.node.logs import log_event
+from ballista_py.node.loops import Loop
+from ballista_py.node.threads import EventLoopThread, spawn
+from ballista_py.planning.query_plan import leg_from_json
+from ballista_py.runtime import Runtime, SystemRuntime
+from ballista_py.state.control import Grant, Heartbeat, Refusal, UpdatePartitions
+from ballista_py.state.executor_lease import ExecutorLease
+from ballista_py.state.store import open_store
+from ballista_py.storage.cache import FileCache
+from ballista_py.storage.holder import PartitionHolder
+from ballista_py.transport.control_client import ControlClient
+from ballista_py.transport.flight_server import FlightServer, StreamResult
+from ballista_py.transport.open_calls import CallContext
+
+_log = logging.getLogger(__name__)
+HEARTBEATS_PER_TTL = 10
+HOLDER_TICK_MS = 500
+FLIGHT_TICK_MS = 200
+STORE_WORKERS = 8
+CONTROL_WORKERS = 4
+
+In = TypeVar("In")
+Out = TypeVar("Out")
+
+
+class Executor:
+    """One executor, from `start` to `stop`."""
+
+    def __init__(self, config: NodeConfig, runtime: Runtime | None = None) -> None:
+        self._config = config
+        self._runtime = runtime or SystemRuntime()
+        self._loops: list[Loop] = []
+
+    def start(self) -> None:
+        """Listen and connect to the schedulers; they admit this executor as soon as they may.
+
+        Raises `ConfigError` for a port, a folder or a state location that cannot be used.
+        """
+        config, runtime = self._config, self._runtime
+        store = open_store(config.state_location, runtime=runtime)
+        folder = Path(config.data_dir) if config.data_dir is not None else None
+        if folder is not None:
+            folder.mkdir(parents=True, exist_ok=True)
+        self._engine = DuckDBEngine(
+            None if folder is None else str(folder / "engine"),
+            threads=config.threads,
+            memory_limit=config.memory_limit,
+            keeps_order=False,
+            runtime=runtime,
+        )
+        self._flight = FlightServer(f"{config.node_bind_address}:{config.data_port}", self, runtime)
+        self._lease = ExecutorLease(
+            config.node_id,
+            f"{config.node_advertise_address}:{self._flight.port}",
+            capacity=config.capacity,
+            labels=config.labels,
+            runtime=runtime,
+        )
+        self._store_workers = ThreadPoolExecutor(STORE_WORKERS, thread_name_prefix="store")
+        self._holder = PartitionHolder(
+            self._lease,
+            store,
+            self._engine,
+            cache=FileCache(store, None if folder is None else str(folder / "files"), runtime=runtime),
+            runtime=runtime,
+            mapper=self._map,
+        )
+        self._workers = ThreadPoolExecutor(CONTROL_WORKERS, thread_name_prefix="control")
+        self._event_loop = EventLoopThread("control")
+        self._control = ControlClient(
+            config.scheduler_address,
+            self,
+            self._workers,
+            runtime,
+            heartbeat_ms=config.ttl_ms / HEARTBEATS_PER_TTL,
+        )
+        self._holding = Loop("hold", self._hold, interval_ms=HOLDER_TICK_MS, runtime=runtime)
+        self._loops = [
+            self._holding.start(),
+            Loop("flight", self._flight.tick, interval_ms=FLIGHT_TICK_MS, runtime=runtime).start(),
+        ]
+        self._event_loop.start(self._control.run())
+        log_event(_log, "started", data=self._lease.info.data_address, instance=self._lease.info.instance_id)
+
+    def stop(self) -> None:
+        """Stop serving, tell a scheduler so that the partitions are given away at once, end every thread."""
+        info = self._lease.info
+        self._lease.leave()
+        for loop in self._loops:
+            loop.stop()
+        if not self._event_loop.call(self._control.leave(info.executor_id, info.instance_id)):
+            log_event(_log, "leave_failed", logging.WARNING, reason="no scheduler could be told")
+        self._event_loop.stop()
+        self._flight.shutdown(spawn)
+        self._workers.shutdown(wait=False, cancel_futures=True)
+        self._store_workers.shutdown(wait=False, cancel_futures=True)
+        self._engine.close()
+
+    def heartbeat(self) -> Heartbeat:
+        """What this executor says to every scheduler."""
+        return self._lease.heartbeat(self._holder.held())
+
+    def received(self, message: Grant | Refusal | UpdatePartitions) -> None:
+        """Take in what a scheduler said."""
+        if isinstance(message, UpdatePartitions):
+            if self._holder.apply(message):
+                self._holding.poke()
+            return
+        if isinstance(message, Refusal):
+            log_event(_log, "refused", logging.WARNING, reason=message.reason, said=message.message)
+        if self._lease.answered(message):
+            self._holder.drop_all()
+            joined = self._lease.rejoin()
+            log_event(_log, "lost", logging.ERROR, instance=joined.instance_id)
+            self._holding.poke()
+
+    def stream(self, command: Mapping[str, Any], context: CallContext) -> StreamResult:
+        """Run a leg (`commands.leg_command`) over exactly the partitions that it names."""
+        if command.get("kind") != "leg":
+            raise SqlError("an executor runs legs; send statements to a scheduler")
+        leg = leg_from_json(command["leg"])
+        running = self._engine.query(leg.sql, scans=self._holder.files_for(leg))
+        return StreamResult(schema=running.schema, batches=running.batches(), cancel=running.cancel)
+
+    def action(self, name: str, body: Mapping[str, Any], context: CallContext) -> Mapping[str, Any]:
+        """Answer `held`: what this executor holds, for people."""
+        if name != "held":
+            raise SqlError(f"an executor has no action '{name}'")
+        return {
+            "held": [
+                {
+                    "table": held.table,
+                    "revision": held.revision,
+                    "active": list(held.active),
+                    "epochs": list(held.epochs),
+                    "loaded": list(held.loaded),
+                    "failed": {str(partition): why for partition, why in held.failed.items()},
+                }
+                for held in self._holder.held()
+            ]
+        }
+
+    def _hold(self) -> None:
+        """Bring what is held closer to what is wanted, and say so at once if it changed."""
+        report = self._holder.tick()
+        if report.hydrated or report.failed:
+            log_event(_log, "hydrated", partitions=report.hydrated, failed=report.failed, waiting=report.waiting)
+        if report.hydrated or report.failed or report.unloaded_files:
+            self._control.poke()
+
+    def _map(self, call: Callable[[In], Out], items: Iterable[In], /) -> Iterator[Out]:
+        return self._store_workers.map(call, items)

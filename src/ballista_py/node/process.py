@@ -1,0 +1,59 @@
+"""One node as a process: started, told to stop by a signal, gone within bounds."""
+
+from __future__ import annotations
+
+import logging
+import os
+import signal
+from threading import Thread
+from typing import TYPE_CHECKING
+
+from ballista_py.node.config import NodeConfig
+from ballista_py.node.logs import configure_logging, log_event
+from ballista_py.runtime import Runtime, SystemRuntime
+
+if TYPE_CHECKING:
+    from ballista_py.node.executor import Executor
+    from ballista_py.node.scheduler import Scheduler
+
+_log = logging.getLogger(__name__)
+POLL_MS = 100
+STOP_LIMIT_MS = 12_000
+
+
+def run_node(config: NodeConfig, parent_pid: int | None = None) -> None:
+    """Run the node until SIGTERM, SIGINT, or the end of the process `parent_pid`."""
+    runtime = SystemRuntime()
+    configure_logging(config.node_id, config.log_level)
+    node = _node(config, runtime)
+    log_event(_log, "starting", role=config.role, state_location=config.state_location, pid=os.getpid())
+    if config.allow_insecure_connections:
+        log_event(_log, "insecure", logging.WARNING, reason="plain TCP is accepted from other machines")
+    node.start()
+    told: list[int] = []
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda received, _frame: told.append(received))
+    while not told and (parent_pid is None or os.getppid() == parent_pid):
+        runtime.sleep_ms(POLL_MS)
+    log_event(_log, "stopping", signal=told[0] if told else 0)
+    Thread(target=_end_anyway, args=(runtime,), daemon=True).start()
+    node.stop()
+    log_event(_log, "stopped")
+    logging.shutdown()
+    os._exit(0)  # gRPC's own threads may not end
+
+
+def _node(config: NodeConfig, runtime: Runtime) -> Scheduler | Executor:
+    if config.role == "scheduler":
+        from ballista_py.node.scheduler import Scheduler
+
+        return Scheduler(config, runtime)
+    from ballista_py.node.executor import Executor
+
+    return Executor(config, runtime)
+
+
+def _end_anyway(runtime: Runtime) -> None:
+    """A stop that hangs must not keep the process."""
+    runtime.sleep_ms(STOP_LIMIT_MS)
+    os._exit(1)

@@ -1,0 +1,172 @@
+"""The scheduler process of the reference node: ports, threads and loops around a `SchedulerCore`."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+from ballista_py.engines.duckdb import DuckDBEngine
+from ballista_py.errors import BallistaError, SqlError, TryLater
+from ballista_py.node.catalogs import Catalogs
+from ballista_py.node.config import NodeConfig
+from ballista_py.node.logs import log_event
+from ballista_py.node.loops import Loop
+from ballista_py.node.query_service import QueryService
+from ballista_py.node.scheduler_core import SchedulerCore
+from ballista_py.node.threads import EventLoopThread, spawn
+from ballista_py.planning.query_plan import Leg
+from ballista_py.planning.sql import engine_sql
+from ballista_py.runtime import Runtime, SystemRuntime
+from ballista_py.state.control import Grant, Heartbeat, Refusal
+from ballista_py.state.documents import SchedulerInfo
+from ballista_py.state.store import open_store
+from ballista_py.transport.commands import EXPLAIN, MEMBERS, RECONCILE_ALL, TABLES, leg_command
+from ballista_py.transport.control_server import ControlServer
+from ballista_py.transport.flight_client import FlightPool, FlightStream
+from ballista_py.transport.flight_server import FlightServer, StreamResult
+from ballista_py.transport.leg_streams import LegStreams
+from ballista_py.transport.open_calls import CallContext
+
+_log = logging.getLogger(__name__)
+LOOKS_PER_TTL = 6
+FLIGHT_TICK_MS = 200
+CONTROL_WORKERS = 8
+
+
+class Scheduler:
+    """One scheduler, from `start` to `stop`."""
+
+    def __init__(self, config: NodeConfig, runtime: Runtime | None = None) -> None:
+        self._config = config
+        self._runtime = runtime or SystemRuntime()
+        self._loops: list[Loop] = []
+        self._core: SchedulerCore | None = None
+        self._queries: QueryService | None = None
+
+    def start(self) -> None:
+        """Listen, join the cluster and act; blocks while the id is held by a member that may be dead.
+
+        Raises `ConfigError` for a port or a state location that cannot be used and `AlreadyRegistered` while the
+        id is held by a live node.
+        """
+        config, runtime = self._config, self._runtime
+        store = open_store(config.state_location, runtime=runtime)
+        catalogs = Catalogs(store, runtime)
+        self._engine = DuckDBEngine(
+            config.data_dir, threads=config.threads, memory_limit=f"{config.max_merge_bytes}B", runtime=runtime
+        )
+        self._pool = FlightPool(runtime)
+        self._flight = FlightServer(f"{config.node_bind_address}:{config.flight_port}", self, runtime)
+        self._workers = ThreadPoolExecutor(CONTROL_WORKERS, thread_name_prefix="control")
+        self._control = ControlServer(
+            f"{config.node_bind_address}:{config.control_port}", config.node_id, self, self._workers
+        )
+        self._event_loop = EventLoopThread("control")
+        control_port = self._event_loop.call(self._control.start()).port
+        self._event_loop.start(self._control.run())
+        info = SchedulerInfo(
+            scheduler_id=config.node_id,
+            instance_id="",
+            flight_address=f"{config.node_advertise_address}:{self._flight.port}",
+            control_address=f"{config.node_advertise_address}:{control_port}",
+        )
+        core = SchedulerCore(config, info, store, catalogs, self._control.push, runtime)
+        core.join()
+        self._start_loops(core)
+        self._queries = QueryService(catalogs, self._engine, self._open_legs, runtime)
+        self._core = core
+
+    def stop(self) -> None:
+        """Leave the cluster, end every call and thread; about ten seconds at most."""
+        for loop in self._loops:
+            loop.stop()
+        if self._core is not None:
+            try:
+                self._core.membership.leave()
+            except BallistaError as error:
+                log_event(_log, "leave_failed", logging.WARNING, code=error.code, reason=error)
+        self._flight.shutdown(spawn)
+        self._event_loop.stop()
+        self._workers.shutdown(wait=False, cancel_futures=True)
+        self._pool.close()
+        self._engine.close()
+
+    def stream(self, command: Mapping[str, Any], context: CallContext) -> StreamResult:
+        """Answer a client's statement (`commands.sql_command`)."""
+        queries = self._queries
+        if queries is None:
+            raise TryLater(f"scheduler '{self._config.node_id}' is starting")
+        statement = queries.run(_statement(command), context.cancelled)
+        return StreamResult(
+            schema=statement.schema,
+            batches=statement.batches(),
+            trailer=statement.stats,
+            cancel=statement.cancel,
+        )
+
+    def action(self, name: str, body: Mapping[str, Any], context: CallContext) -> Mapping[str, Any]:
+        """Answer a client's question: `explain`, `members`, `tables` or `reconcile_all`."""
+        core, queries = self._core, self._queries
+        if core is None or queries is None:
+            raise TryLater(f"scheduler '{self._config.node_id}' is starting")
+        if name == EXPLAIN:
+            return queries.explain(_statement(body))
+        if name == MEMBERS:
+            return {"rows": core.members()}
+        if name == TABLES:
+            return {"rows": core.tables()}
+        if name == RECONCILE_ALL:
+            return {"moves": core.reconcile_all()}
+        raise SqlError(f"a scheduler has no action '{name}'")
+
+    def heard(self, heartbeat: Heartbeat) -> Grant | Refusal | None:
+        """Answer an executor's heartbeat."""
+        if self._core is None:
+            return Refusal(
+                sequence=heartbeat.sequence, reason="scheduler_lapsed", message="the scheduler is starting"
+            )
+        return self._core.heard(heartbeat)
+
+    def schedulers(self) -> Sequence[SchedulerInfo]:
+        """The schedulers of the cluster."""
+        return () if self._core is None else self._core.schedulers()
+
+    def leave(self, executor_id: str, instance_id: str) -> None:
+        """Let an executor go."""
+        if self._core is None:
+            raise TryLater(f"scheduler '{self._config.node_id}' is starting")
+        self._core.leave_executor(executor_id, instance_id)
+
+    def _open_legs(self, legs: Sequence[Leg], addresses: Mapping[str, str]) -> LegStreams:
+        """Start all legs at once and return when every executor has accepted its own."""
+        streams: list[FlightStream] = []
+        try:
+            streams.extend(self._pool.open_stream(addresses[leg.executor_id], leg_command(leg)) for leg in legs)
+        except BaseException:
+            for stream in streams:
+                stream.cancel()
+            raise
+        return LegStreams(streams, self._runtime, spawn)
+
+    def _start_loops(self, core: SchedulerCore) -> None:
+        ttl_ms, interval_ms = self._config.ttl_ms, self._config.partition_assignment_interval
+        self._loop("beat", core.beat, core.membership.beat_every_ms)
+        core.wake_admission = self._loop("admit", core.admit, ttl_ms / LOOKS_PER_TTL).poke
+        core.wake_reconciler = self._loop("reconcile", core.reconcile, interval_ms).poke
+        self._loop("reap", core.reap, ttl_ms / LOOKS_PER_TTL)
+        self._loop("flight", self._flight.tick, FLIGHT_TICK_MS)
+
+    def _loop(self, name: str, tick: Any, interval_ms: float) -> Loop:
+        loop = Loop(name, tick, interval_ms=interval_ms, runtime=self._runtime).start()
+        self._loops.append(loop)
+        return loop
+
+
+def _statement(command: Mapping[str, Any]) -> str:
+    """The statement of `commands.sql_command`, in the engine's dialect."""
+    query, dialect = command.get("query"), command.get("dialect")
+    if not isinstance(query, str) or not query.strip():
+        raise SqlError("the statement is empty")
+    return engine_sql(query, dialect if isinstance(dialect, str) else None)

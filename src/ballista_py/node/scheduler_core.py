@@ -1,0 +1,217 @@
+"""A scheduler without its ports and threads: the parts of the lower floors, wired, and their ticks."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from ballista_py.errors import Fenced
+from ballista_py.node.catalogs import Catalogs
+from ballista_py.node.config import NodeConfig
+from ballista_py.node.logs import log_event
+from ballista_py.planning.assigner import PartitionAssigner
+from ballista_py.planning.partition_map import Owner
+from ballista_py.runtime import Runtime
+from ballista_py.state.control import Grant, Heartbeat, Refusal, UpdatePartitions
+from ballista_py.state.documents import SchedulerInfo
+from ballista_py.state.executor_registry import ExecutorRegistry
+from ballista_py.state.membership import Membership
+from ballista_py.state.notifier import Notifier
+from ballista_py.state.notify import desired
+from ballista_py.state.partition_store import PartitionStore
+from ballista_py.state.reaper import Reaper
+from ballista_py.state.reconciler import Reconciler, ReconcileReport
+from ballista_py.state.store import ConditionalStore
+from ballista_py.state.table_status import table_status
+
+_log = logging.getLogger(__name__)
+RESENDS_PER_TTL = 6
+
+Push = Callable[[str, Grant | Refusal | UpdatePartitions], object]
+
+
+class SchedulerCore:
+    """What a scheduler does once it listens at the addresses in `info`. Thread-safe but for the ticks, of which
+    each is called by one thread.
+
+    `push(instance_id, message)` sends something to an executor; whether it arrives shows in its heartbeats.
+    `wake_admission` and `wake_reconciler` ask for an early tick.
+    """
+
+    def __init__(
+        self,
+        config: NodeConfig,
+        info: SchedulerInfo,
+        store: ConditionalStore,
+        catalogs: Catalogs,
+        push: Push,
+        runtime: Runtime,
+    ) -> None:
+        self._push = push
+        self._catalogs = catalogs
+        self._runtime = runtime
+        self.wake_admission: Callable[[], None] = lambda: None
+        self.wake_reconciler: Callable[[], None] = lambda: None
+        self.membership = Membership(store, info, ttl_ms=config.ttl_ms, skew_ms=config.skew_ms, runtime=runtime)
+        self.registry = ExecutorRegistry(self.membership)
+        self._reaper = Reaper(store, self.membership)
+        self._reconciler = Reconciler(
+            PartitionStore(store, guard=self.membership.require, runtime=runtime),
+            self.membership,
+            reports=self.registry.held,
+            assigner=PartitionAssigner(max_partitions_per_executor=config.max_partitions_per_executor),
+            limit=config.max_partition_assignments_per_interval,
+        )
+        self._notifier = Notifier(runtime, config.ttl_ms / RESENDS_PER_TTL)
+        self._reconciling = runtime.lock()
+
+    def join(self) -> None:
+        """Become a member. Raises `AlreadyRegistered` while a live instance holds the id."""
+        joined = self.membership.join()
+        log_event(_log, "joined", instance=joined.instance_id, flight=joined.flight_address)
+        self._catalogs.refresh()
+
+    def beat(self) -> None:
+        """Prove that this scheduler lives; once it was fenced, join again as a new instance."""
+        try:
+            self.membership.beat(self.registry.silences)
+        except Fenced as fenced:
+            log_event(_log, "fenced", logging.ERROR, reason=fenced)
+            self.join()
+
+    def heard(self, heartbeat: Heartbeat) -> Grant | Refusal | None:
+        """Answer a heartbeat, and tell its executor what it does not yet hold as committed."""
+        answer = self.registry.heard(heartbeat)
+        if answer is None:
+            self.wake_admission()
+        elif isinstance(answer, Grant):
+            self._notify(heartbeat)
+        return answer
+
+    def admit(self) -> None:
+        """Admit whoever waits, and tell them."""
+        report = self.registry.tick()
+        for executor in report.admitted:
+            log_event(_log, "executor_admitted", executor=executor.executor_id, instance=executor.instance_id)
+        for executor in report.refused:
+            log_event(_log, "executor_refused", logging.WARNING, executor=executor.executor_id)
+        for instance, answer in report.answers.items():
+            self._push(instance, answer)
+        if report.admitted:
+            self.wake_reconciler()
+
+    def reap(self) -> None:
+        """Look for the dead once."""
+        report = self._reaper.tick()
+        for scheduler_id in report.evicted:
+            log_event(_log, "scheduler_evicted", logging.WARNING, scheduler=scheduler_id)
+        for executor in report.lost:
+            log_event(_log, "executor_lost", logging.WARNING, executor=executor.executor_id)
+        if report.lost:
+            self.wake_reconciler()
+
+    def reconcile(self) -> None:
+        """Go once over all tables, within the limit of an interval, and tell the executors at once."""
+        with self._reconciling:
+            self._publish(self._reconciler.tick())
+
+    def reconcile_all(self) -> dict[str, int]:
+        """As `reconcile`, without the limit; returns the moves made, by table."""
+        with self._reconciling:
+            report = self._reconciler.reconcile_all()
+            self._publish(report)
+        return {name: len(commit.assigned) + len(commit.targeted) for name, commit in report.commits.items()}
+
+    def _publish(self, report: ReconcileReport) -> None:
+        """Log what was done, read it back, and tell every executor what is now committed."""
+        for name, commit in report.commits.items():
+            log_event(
+                _log,
+                "partitions_assigned",
+                table=name,
+                revision=commit.map.revision,
+                assigned=len(commit.assigned),
+                targeted=len(commit.targeted),
+                promoted=len(commit.promoted),
+                dropped=len(commit.dropped),
+            )
+        for name, error in report.errors.items():
+            log_event(_log, "reconcile_failed", logging.WARNING, table=name, code=error.code, reason=error)
+        for name, count in report.unplaced.items():
+            log_event(_log, "partitions_unplaced", logging.WARNING, table=name, partitions=count)
+        self._catalogs.refresh()
+        for heartbeat in self.registry.newest():
+            self._notify(heartbeat)
+
+    def leave_executor(self, executor_id: str, instance_id: str) -> None:
+        """Remove an executor that serves no more, and give its partitions away now."""
+        self.registry.leave(executor_id, instance_id)
+        log_event(_log, "executor_left", executor=executor_id, instance=instance_id)
+        self.wake_reconciler()
+
+    def forget_stream(self, executor: Owner) -> None:
+        """A stream of that executor ended: whatever was sent may be lost."""
+        self._notifier.forget(executor)
+
+    def schedulers(self) -> Sequence[SchedulerInfo]:
+        """The schedulers of the cluster, this one first."""
+        return (self.membership.info, *self.membership.peers())
+
+    def members(self) -> list[dict[str, Any]]:
+        """Every node of the cluster, for people and clients."""
+        cluster = self.membership.cluster.read().document
+        view = self._catalogs.refresh()
+        owned = {
+            owner: sum(len(pmap.owned_by(*owner)) for pmap in view.catalog.maps.values()) for owner in view.members
+        }
+        schedulers = [
+            _member(s.scheduler_id, "scheduler", s.flight_address, s.instance_id, 0)
+            for _, s in sorted(cluster.schedulers.items())
+        ]
+        executors = [
+            _member(
+                id_, "executor", e.info.data_address, e.info.instance_id, owned.get((id_, e.info.instance_id), 0)
+            )
+            for id_, e in sorted(cluster.executors.items())
+        ]
+        return schedulers + executors
+
+    def tables(self) -> list[dict[str, Any]]:
+        """Every table and how far its partitions are served."""
+        view = self._catalogs.refresh()
+        held = self.registry.held()
+        rows = []
+        for name, table in sorted(view.catalog.tables.items()):
+            status = table_status(table, view.catalog.maps[name], view.members, held)
+            rows.append(
+                {
+                    "table": name,
+                    "distribution": table.distribution,
+                    "partition_by": [key.expression for key in table.spec.keys],
+                    "group": table.group,
+                    "columns": [{"name": c.name, "type": str(c.type)} for c in table.schema],
+                    "partitions": status.partitions,
+                    "serving": status.serving,
+                    "ready": status.ready,
+                    "failed": dict(status.failed),
+                }
+            )
+        return rows
+
+    def _notify(self, heartbeat: Heartbeat) -> None:
+        executor = heartbeat.executor
+        owner = (executor.executor_id, executor.instance_id)
+        catalog = self._catalogs.current().catalog
+        for update in self._notifier.due(owner, desired(catalog.maps, catalog.tables, *owner), heartbeat.held):
+            self._push(executor.instance_id, update)
+
+
+def _member(node_id: str, role: str, address: str, instance_id: str, partitions: int) -> dict[str, Any]:
+    return {
+        "node_id": node_id,
+        "role": role,
+        "address": address,
+        "instance_id": instance_id,
+        "partitions": partitions,
+    }
