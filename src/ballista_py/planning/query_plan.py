@@ -40,20 +40,25 @@ class Fragment:
     """SQL in the engine's dialect that runs over partitions where they are; `name` is its relation at the merge.
 
     Base tables appear in `sql` under their own (unqualified) names. When several partitioned tables appear, they
-    are of one co-location group and `partitions` are equal ids of equal buckets.
+    are of one co-location group, and partitions of equal value belong together (`legs_of` puts them in one leg).
+    `reused` says that the merge reads the relation more than once, so that a stream must be kept first. A fragment
+    may have no legs (everything was pruned): its relation is then empty, with the columns that `sql` has over empty
+    tables.
     """
 
     name: str
     sql: str
     tables: tuple[FragmentTable, ...]
+    reused: bool = False
 
 
 @frozen(kw_only=True)
 class QueryPlan:
     """One query: fragments, then `merge_sql` over their names.
 
-    `merge_sql` is None when the batches of the only fragment, in any order, already are the answer. `output` is
-    the schema that a single node would give. `notes` say in words what was not pushed down, and why.
+    `merge_sql` is None when the batches of the only fragment already are the answer: those of several legs in any
+    order, those of a single leg in theirs. `output` is the schema that a single node would give. `notes` say in
+    words what was not pushed down, and why.
     """
 
     sql: str

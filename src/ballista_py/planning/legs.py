@@ -1,0 +1,147 @@
+"""From the fragments of a plan to legs: which executor runs each fragment over which partitions.
+
+Every partition that a fragment needs is in exactly one of its legs, and partitions of equal value of co-located
+tables are in the same one. The same plan, maps and members give the same legs on every machine.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from ballista_py.planning.partition_map import NOBODY, Owner, PartitionMap
+from ballista_py.planning.query_plan import Catalog, Fragment, FragmentTable, Leg, LegTable, QueryPlan
+from ballista_py.planning.selector import SetCoverSelector, unassigned
+
+Slots = npt.NDArray[np.int64]
+"""One row per partition value, one column per table: the table's partition of that value, or -1."""
+
+
+def legs_of(plan: QueryPlan, catalog: Catalog, live: Collection[Owner]) -> tuple[Leg, ...]:
+    """The legs of all fragments, by fragment and executor id. A fragment whose partitions were all pruned has none.
+
+    `live` are the members as (executor id, instance id); who is not among them owns nothing. A fragment over
+    replicated tables only runs on one executor: the owner of the first of them if it is live.
+
+    Raises `PartitionsUnassigned`, naming some of the partitions, if a needed one has no live owner.
+    """
+    return tuple(leg for fragment in plan.fragments for leg in _legs_of(fragment, catalog, frozenset(live)))
+
+
+def _legs_of(fragment: Fragment, catalog: Catalog, live: frozenset[Owner]) -> list[Leg]:
+    split = [table for table in fragment.tables if not table.whole]
+    if not split:
+        chosen = {_any_executor(fragment.tables, catalog, live): np.empty((1, 0), np.int64)}
+    else:
+        chosen = _cover(split, catalog, live)
+    if chosen and not all(_is_assigned(table, catalog) for table in fragment.tables if table.whole):
+        raise unassigned([partition for table in fragment.tables if table.whole for partition in table.partitions])
+    return [
+        Leg(
+            fragment=fragment.name,
+            executor_id=executor_id,
+            sql=fragment.sql,
+            tables=tuple(_leg_table(table, split, slots, catalog.maps[table.table]) for table in fragment.tables),
+        )
+        for executor_id, slots in sorted(chosen.items())
+    ]
+
+
+def _leg_table(table: FragmentTable, split: Sequence[FragmentTable], slots: Slots, pmap: PartitionMap) -> LegTable:
+    partitions = np.array(table.partitions, np.int64)
+    if not table.whole:
+        partitions = slots[:, split.index(table)]
+        partitions = np.sort(partitions[partitions != NOBODY])
+    return LegTable(
+        table=table.table,
+        revision=pmap.revision,
+        partitions=tuple(partitions.tolist()),
+        epochs=tuple(pmap.epochs[partitions].tolist()),
+    )
+
+
+def _any_executor(tables: Sequence[FragmentTable], catalog: Catalog, live: frozenset[Owner]) -> str:
+    """Who runs a fragment that any executor could run."""
+    owners = [owner for table in tables for owner in catalog.maps[table.table].owners(0) if owner in live]
+    if owners:
+        return owners[0][0]
+    if not live:
+        raise unassigned([partition for table in tables for partition in table.partitions])
+    return min(live)[0]
+
+
+def _is_assigned(table: FragmentTable, catalog: Catalog) -> bool:
+    pmap = catalog.maps[table.table]
+    return all(pmap.owner(partition) is not None for partition in table.partitions)
+
+
+def _cover(tables: Sequence[FragmentTable], catalog: Catalog, live: frozenset[Owner]) -> dict[str, Slots]:
+    """Executor id to the slots that it covers."""
+    maps = [catalog.maps[table.table] for table in tables]
+    slots = _slots(tables, maps)
+    names = sorted({executor_id for pmap in maps for executor_id, _ in pmap.executors})
+    holders = [_holders(pmap, slots[:, place], names, live) for place, pmap in enumerate(maps)]
+    if all(held.shape[1] == 1 for held in holders):
+        return _by_single_owner(slots, holders, names)
+    candidates = {number: _common(holders, number, names) for number in range(len(slots))}
+    lacking = [number for number, executors in candidates.items() if not executors]
+    if lacking:
+        raise unassigned(slots[lacking].max(axis=1).tolist())
+    chosen = SetCoverSelector().select(range(len(slots)), candidates)
+    return {executor_id: slots[numbers] for executor_id, numbers in chosen.items()}
+
+
+def _slots(tables: Sequence[FragmentTable], maps: Sequence[PartitionMap]) -> Slots:
+    """The partitions of all tables, those of equal value side by side."""
+    ids = [np.array(table.partitions, np.int64) for table in tables]
+    values = [[column.take(pa.array(own)) for column in pmap.columns] for own, pmap in zip(ids, maps, strict=True)]
+    if all(len(own) == len(ids[0]) and _equal(columns, values[0]) for own, columns in zip(ids, values, strict=True)):
+        return np.stack(ids, axis=1)
+    rows: dict[tuple[Any, ...], list[int]] = {}
+    for place, (own, columns) in enumerate(zip(ids, values, strict=True)):
+        keys = zip(*(_hashable(column) for column in columns), strict=True)
+        for partition, key in zip(own.tolist(), keys, strict=True):
+            rows.setdefault(key, [NOBODY] * len(tables))[place] = partition
+    return np.array(list(rows.values()), np.int64).reshape(-1, len(tables))
+
+
+def _equal(left: Sequence[pa.Array], right: Sequence[pa.Array]) -> bool:
+    return all(a.equals(b) for a, b in zip(left, right, strict=True))
+
+
+def _hashable(column: pa.Array) -> list[Any]:
+    """The values as Python objects that are equal exactly if the partitions are: NaN is one value here."""
+    return ["NaN" if value != value else value for value in column.to_pylist()]
+
+
+def _holders(
+    pmap: PartitionMap, partitions: npt.NDArray[np.int64], names: Sequence[str], live: frozenset[Owner]
+) -> npt.NDArray[np.int64]:
+    """The live executors of each partition as places in `names`; -1 for nobody, -2 where there is no partition."""
+    numbers = {name: place for place, name in enumerate(names)}
+    places = [numbers[owner[0]] if owner in live else NOBODY for owner in pmap.executors]
+    held = np.array([*places, NOBODY], np.int64)[pmap.owner_index[partitions]]
+    held[partitions == NOBODY] = -2
+    return held
+
+
+def _by_single_owner(
+    slots: Slots, holders: Sequence[npt.NDArray[np.int64]], names: Sequence[str]
+) -> dict[str, Slots]:
+    owners = np.concatenate(holders, axis=1)
+    best = owners.max(axis=1, initial=-2)
+    agreed = ((owners == best[:, None]) | (owners == -2)).all(axis=1) & (best >= 0)
+    if not agreed.all():
+        raise unassigned(slots[~agreed].max(axis=1).tolist())
+    return {names[place]: slots[best == place] for place in np.unique(best).tolist()}
+
+
+def _common(holders: Sequence[npt.NDArray[np.int64]], number: int, names: Sequence[str]) -> list[str]:
+    """The executors that hold the partitions of one slot in every table that has one."""
+    rows: list[Mapping[int, None]] = [dict.fromkeys(held[number].tolist()) for held in holders]
+    common = set.intersection(*(set(row) for row in rows if -2 not in row))
+    return sorted(names[place] for place in common if place >= 0)

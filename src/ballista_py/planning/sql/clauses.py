@@ -1,0 +1,305 @@
+"""Binding the clauses of one SELECT block, after its FROM: select list, WHERE, GROUP BY, HAVING, ORDER BY, LIMIT."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import product
+from typing import Protocol
+
+from attrs import Factory, define
+from sqlglot import exp
+
+from ballista_py.planning.sql.expressions import columns_of, conjuncts, enclosed, is_aggregate, is_portable
+from ballista_py.planning.sql.names import Scope, Visible
+from ballista_py.planning.sql.query import Draft, Expr, Item, OrderTerm, Query, Select, Source, Unplannable, column
+
+_EXPANDING = (exp.Columns, exp.Explode, exp.ExplodeOuter, exp.Posexplode, exp.Unnest, exp.Star)
+_MAX_GROUPING_SETS = 64
+
+
+class QueryBinder(Protocol):
+    """Who binds the queries nested in an expression."""
+
+    draft: Draft
+
+    def query(self, node: Expr, parent: Scope | None) -> Query: ...
+
+
+@define(eq=False)
+class _Names:
+    """What names mean in one clause: sources, then these aliases, then enclosing blocks.
+
+    In a grouped block's HAVING, QUALIFY and ORDER BY a column that is not grouped gives way to an alias of the
+    same name; `grouped` are the columns that do not.
+    """
+
+    binder: QueryBinder
+    scope: Scope
+    aliases: dict[str, Expr] = Factory(dict)
+    grouped: list[Expr] | None = None
+    windows: dict[str, Expr] = Factory(dict)
+
+    def column(self, node: exp.Column, aggregated: bool) -> Expr:
+        if node.args.get("db") is not None or isinstance(node.this, exp.Star):
+            raise Unplannable(f"column {node.sql('duckdb')}")
+        name, table = node.name.lower(), node.table.lower() or None
+        own = self.scope.own(name, table)
+        alias = self.aliases.get(name) if table is None else None
+        yields = self.grouped is not None and not aggregated and own not in self.grouped
+        if own is not None and not (yields and alias is not None):
+            return own
+        if alias is not None:
+            return enclosed(_repeatable(alias))
+        outer = self.scope.outer(name, table)
+        if outer is None:
+            raise Unplannable(f"column '{node.sql('duckdb')}' is not one of a table in scope")
+        return outer
+
+    def bind(self, node: Expr, aggregated: bool = False) -> Expr:
+        if isinstance(node, exp.Column):
+            return self.column(node, aggregated)
+        if isinstance(node, exp.Query) and not isinstance(node, exp.Subquery):
+            return self.binder.draft.nest(self.binder.query(node, self.scope))
+        if isinstance(node, exp.Placeholder | exp.Parameter):
+            raise Unplannable("a parameter")
+        if isinstance(node, _EXPANDING) and not (
+            isinstance(node, exp.Star) and isinstance(node.parent, exp.Count)
+        ):
+            raise Unplannable(f"{node.key.upper()} in an expression")
+        if isinstance(node, exp.Subquery):
+            only(node, "this")
+        if isinstance(node, exp.Window):
+            node = self._window(node)
+        inside = aggregated or (isinstance(node, exp.AggFunc) and is_aggregate(node))
+        for key, value in list(node.args.items()):
+            if isinstance(value, exp.Expr):
+                node.set(key, self.bind(value, inside))
+            elif isinstance(value, list):
+                node.set(key, [self.bind(v, inside) if isinstance(v, exp.Expr) else v for v in value])
+        return node
+
+    def _window(self, node: exp.Window) -> exp.Window:
+        name = node.args.get("alias")
+        if name is None:
+            return node
+        named = self.windows.get(name.name.lower())
+        if named is None or any(node.args.get(key) for key in ("partition_by", "order", "spec", "first")):
+            raise Unplannable("a window that extends a named one")
+        copied = {
+            key: value for key, value in named.copy().args.items() if key in ("partition_by", "order", "spec")
+        }
+        return exp.Window(this=node.this, over=node.args.get("over"), **copied)
+
+
+def bound(binder: QueryBinder, node: Expr, scope: Scope) -> Expr:
+    """An expression of a FROM clause with its names resolved."""
+    return _Names(binder, scope).bind(node)
+
+
+def bind_select(binder: QueryBinder, node: exp.Select, scope: Scope, sources: tuple[Source, ...]) -> Select:
+    """The bound block of `node`, whose sources are in `scope`."""
+    windows = {window.this.name.lower(): window for window in node.args.get("windows") or ()}
+    items, aliases = _bind_items(_Names(binder, scope, windows=windows), node)
+    where = node.args.get("where")
+    bound_where = _Names(binder, scope, aliases).bind(where.this) if where else None
+    group, sets = _bind_group(_Names(binder, scope, aliases), node.args.get("group"), items)
+    tail = _Names(binder, scope, aliases, windows=windows)
+    grouped = node.args.get("group") is not None or node.args.get("having") is not None
+    grouped = grouped or any(is_aggregate(part) for item in items for part in item.expr.walk())
+    tail.grouped = list(group) if grouped else None
+    having, qualify = node.args.get("having"), node.args.get("qualify")
+    distinct = node.args.get("distinct")
+    if distinct is not None and distinct.args.get("on") is not None:
+        raise Unplannable("DISTINCT ON")
+    order = tuple(_bind_order(tail, node.args.get("order"), items))
+    grouped = grouped or any(is_aggregate(part) for term in order for part in term.expr.walk())
+    return Select(
+        sources=sources,
+        items=tuple(items),
+        where=tuple(conjuncts(bound_where)),
+        grouped=grouped,
+        group=group,
+        sets=sets,
+        having=tuple(conjuncts(tail.bind(having.this))) if having else (),
+        qualify=tuple(conjuncts(tail.bind(qualify.this))) if qualify else (),
+        distinct=distinct is not None,
+        order=order,
+        limit=int_literal(node.args.get("limit")),
+        offset=int_literal(node.args.get("offset")) or 0,
+    )
+
+
+def _repeatable(expr: Expr) -> Expr:
+    """A copy of an expression of the select list; it must not matter that it is evaluated twice."""
+    if not is_portable(expr):
+        raise Unplannable("an alias of an expression that must be evaluated once")
+    return expr.copy()
+
+
+def only(node: Expr, *keys: str) -> None:
+    """Raise `Unplannable` if a node has a part beyond those named."""
+    for key, value in node.args.items():
+        if value and key not in keys:
+            raise Unplannable(f"{key.strip('_').upper().replace('_', ' ')} in {node.key.upper()}")
+
+
+def int_literal(node: Expr | None) -> int | None:
+    """The number of a LIMIT, FETCH or OFFSET; None if there is none."""
+    if node is None:
+        return None
+    if isinstance(node, exp.Fetch):
+        options = node.args.get("limit_options")
+        if options is not None and (options.args.get("percent") or options.args.get("with_ties")):
+            raise Unplannable("FETCH of percents or ties")
+        value = node.args.get("count")
+    else:
+        only(node, "expression")
+        value = node.args.get("expression")
+    if not (isinstance(value, exp.Literal) and value.is_int):
+        raise Unplannable(f"{node.key.upper()} that is not a number")
+    return int(value.name)
+
+
+def _bind_items(names: _Names, node: exp.Select) -> tuple[list[Item], dict[str, Expr]]:
+    items: list[Item] = []
+    for part in node.expressions:
+        items.extend(_star(names, part) if part.is_star else [_bind_item(names, part, len(items))])
+    return items, names.aliases
+
+
+def _bind_item(names: _Names, part: Expr, position: int) -> Item:
+    if isinstance(part, exp.Alias):
+        item = Item(part.alias, names.bind(part.this))
+        name = part.alias.lower()
+        if name in names.aliases and names.aliases[name] != item.expr:
+            raise Unplannable(f"two outputs named '{part.alias}'")
+        names.aliases[name] = item.expr
+        return item
+    expr = names.bind(part)
+    return Item(expr.name if isinstance(expr, exp.Column) else f"_column{position}", expr)
+
+
+def _star(names: _Names, part: Expr) -> Iterator[Item]:
+    star = part.this if isinstance(part, exp.Column) else part
+    table = part.table.lower() if isinstance(part, exp.Column) else None
+    if not isinstance(star, exp.Star):
+        raise Unplannable(f"{part.key.upper()} in a select list")
+    only(star, "except_", "replace")
+    skipped = {column.name.lower() for column in star.args.get("except_") or ()}
+    replaced = {alias.alias.lower(): alias.this for alias in star.args.get("replace") or ()}
+    seen = [source for source in names.scope.sources if table in (None, source.name)]
+    if not seen:
+        raise Unplannable(f"table '{table}' is not in scope")
+    for source in seen:
+        for label, real in _shown(source, hide=table is None):
+            if label.lower() in replaced:
+                yield Item(label, names.bind(replaced[label.lower()].copy()))
+            elif label.lower() not in skipped:
+                yield Item(label, column(source.source.alias, real))
+
+
+def _shown(source: Visible, hide: bool) -> Iterator[tuple[str, str]]:
+    """The (label, column) pairs that `*` gives for one source."""
+    labels = {real: label for label, real in source.columns.items()}
+    for real in source.order:
+        label = labels.get(real, real)
+        if not (hide and label in source.hidden):
+            yield (real if label == real.lower() else label), real
+
+
+def _bind_group(
+    names: _Names, group: exp.Group | None, items: list[Item]
+) -> tuple[tuple[Expr, ...], tuple[tuple[int, ...], ...] | None]:
+    if group is None:
+        return (), None
+    only(group, "expressions", "all")
+    if group.args.get("all"):
+        plain = [item.expr for item in items if not any(is_aggregate(part) for part in item.expr.walk())]
+        if any(_mixes_levels(item.expr) for item in items):
+            raise Unplannable("GROUP BY ALL over windows or over columns beside aggregates")
+        return tuple(dict.fromkeys(_check_key(_repeatable(expr)) for expr in plain)), None
+    keys: list[Expr] = []
+    choices = [_grouping_sets(names, part, items, keys) for part in group.expressions]
+    sets = tuple(tuple(dict.fromkeys(key for chosen in combo for key in chosen)) for combo in product(*choices))
+    if len(sets) > _MAX_GROUPING_SETS:
+        raise Unplannable(f"more than {_MAX_GROUPING_SETS} grouping sets")
+    return tuple(keys), (sets if len(sets) > 1 or len(sets[0]) < len(keys) else None)
+
+
+def _mixes_levels(expr: Expr) -> bool:
+    """Whether it has a window, or columns both inside and outside of aggregates."""
+    if expr.find(exp.Window) is not None:
+        return True
+    aggregates = [part for part in expr.walk() if is_aggregate(part)]
+    inside = {id(column) for aggregate in aggregates for column in columns_of(aggregate)}
+    return bool(aggregates) and any(id(column) not in inside for column in columns_of(expr))
+
+
+def _grouping_sets(names: _Names, part: Expr, items: list[Item], keys: list[Expr]) -> list[tuple[int, ...]]:
+    """The sets that one element of GROUP BY allows, as indices into `keys`, which grows."""
+    if isinstance(part, exp.Tuple):
+        if part.expressions:
+            raise Unplannable("a tuple in GROUP BY")
+        return [()]
+    if not isinstance(part, exp.Rollup | exp.Cube | exp.GroupingSets):
+        return [(_key(names, part, items, keys),)]
+    parts = [
+        tuple(
+            _key(names, one, items, keys)
+            for one in (piece.expressions if isinstance(piece, exp.Tuple) else [piece])
+        )
+        for piece in part.expressions
+        if not isinstance(piece, exp.Rollup | exp.Cube | exp.GroupingSets) or _refuse_nested()
+    ]
+    if isinstance(part, exp.GroupingSets):
+        return parts
+    if isinstance(part, exp.Rollup):
+        return [sum(parts[:n], ()) for n in range(len(parts), -1, -1)]
+    if len(parts) > 6:
+        raise Unplannable(f"more than {_MAX_GROUPING_SETS} grouping sets")
+    return [sum(chosen, ()) for chosen in product(*([part, ()] for part in parts))]
+
+
+def _refuse_nested() -> bool:
+    raise Unplannable("nested grouping sets")
+
+
+def _key(names: _Names, part: Expr, items: list[Item], keys: list[Expr]) -> int:
+    if isinstance(part, exp.Literal) and part.is_int:
+        if not 1 <= int(part.name) <= len(items):
+            raise Unplannable("GROUP BY position out of range")
+        expr = _repeatable(items[int(part.name) - 1].expr)
+    else:
+        expr = names.bind(part)
+    expr = _check_key(expr.unnest())
+    if expr in keys:
+        return keys.index(expr)
+    keys.append(expr)
+    return len(keys) - 1
+
+
+def _check_key(expr: Expr) -> Expr:
+    if isinstance(expr, exp.Literal):
+        raise Unplannable("GROUP BY a constant")
+    return expr
+
+
+def _bind_order(names: _Names, order: exp.Order | None, items: list[Item]) -> Iterator[OrderTerm]:
+    for term in order.expressions if order else ():
+        only(term, "this", "desc", "nulls_first")
+        descending, nulls_first = bool(term.args.get("desc")), bool(term.args.get("nulls_first"))
+        for expr in _order_keys(names, term.this, items):
+            if not isinstance(expr, exp.Literal):
+                yield OrderTerm(expr=expr, descending=descending, nulls_first=nulls_first)
+
+
+def _order_keys(names: _Names, key: Expr, items: list[Item]) -> list[Expr]:
+    if isinstance(key, exp.Var) and key.name.upper() == "ALL":
+        return [item.expr.copy() for item in items]
+    if isinstance(key, exp.Literal) and key.is_int:
+        if not 1 <= int(key.name) <= len(items):
+            raise Unplannable("ORDER BY position out of range")
+        return [items[int(key.name) - 1].expr.copy()]
+    if isinstance(key, exp.Column) and not key.table and key.name.lower() in names.aliases:
+        return [names.aliases[key.name.lower()].copy()]
+    return [names.bind(key)]

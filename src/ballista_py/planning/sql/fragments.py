@@ -1,0 +1,105 @@
+"""Collects the fragments of one plan: SQL, and which partitions of which tables it must cover."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from attrs import Factory, define
+
+from ballista_py.planning.query_plan import Catalog, Fragment, FragmentTable
+from ballista_py.planning.sql.expressions import nested_of
+from ballista_py.planning.sql.placement import Placement, Split
+from ballista_py.planning.sql.query import (
+    Draft,
+    FragmentScan,
+    Query,
+    Relation,
+    Scan,
+    Select,
+    SetOperation,
+    SharedScan,
+)
+from ballista_py.planning.sql.render import render
+from ballista_py.planning.table import TableSpec
+
+
+@define(eq=False)
+class Fragments:
+    """The fragments so far; equal ones are one."""
+
+    draft: Draft
+    found: dict[tuple[str, tuple[FragmentTable, ...]], str] = Factory(dict)
+
+    def next_name(self) -> str:
+        """The name that the next new fragment will have."""
+        return f"f{len(self.found)}"
+
+    def add(self, query: Query, placement: Placement) -> str:
+        """The name of the fragment that runs `query`, new or not."""
+        tables = {table.name: table for table in tables_of(query, self.draft)}
+        parts = tuple(fragment_table(tables[name], placement, self.draft.catalog) for name in sorted(tables))
+        key = (render(query, self.draft), parts)
+        return self.found.setdefault(key, self.next_name())
+
+    def fragments(self, uses: dict[str, int]) -> tuple[Fragment, ...]:
+        """All of them; `uses` says how often the merge reads each."""
+        return tuple(
+            Fragment(name=name, sql=sql, tables=tables, reused=uses.get(name, 1) > 1)
+            for (sql, tables), name in self.found.items()
+        )
+
+
+def fragment_table(table: TableSpec, placement: Placement, catalog: Catalog) -> FragmentTable:
+    """The partitions of a table that a fragment of that placement must cover."""
+    pmap = catalog.maps[table.name]
+    ids = pmap.ids()
+    if table.distribution == "replicated" or not isinstance(placement, Split):
+        return FragmentTable(table=table.name, partitions=tuple(ids.tolist()), total=len(ids), whole=True)
+    allowed = {
+        key.name: values
+        for key, values in zip(table.spec.keys, placement.allowed, strict=True)
+        if values is not None
+    }
+    needed = pmap.matching(allowed) if allowed else ids
+    return FragmentTable(
+        table=table.name,
+        partitions=tuple(needed.tolist()),
+        total=len(ids),
+        pruned_by=" AND ".join(placement.reasons) if allowed else "",
+    )
+
+
+def tables_of(query: Query, draft: Draft) -> Iterator[TableSpec]:
+    """The catalog's tables that a query reads, at any depth, with repetitions."""
+    for relation in relations_of(query, draft):
+        if isinstance(relation, Scan):
+            yield relation.table
+
+
+def relations_of(query: Query, draft: Draft) -> Iterator[Relation]:
+    """Every relation that a query reads, at any depth; the body of a shared one as often as it is used."""
+    if isinstance(query, SetOperation):
+        yield from relations_of(query.left, draft)
+        yield from relations_of(query.right, draft)
+        return
+    for source in query.sources:
+        yield source.relation
+        inner = source.relation
+        if isinstance(inner, SharedScan) and inner.shared.merged is None:
+            inner = inner.shared.query
+        if isinstance(inner, Select | SetOperation):
+            yield from relations_of(inner, draft)
+    for expr in query.expressions():
+        for nested in nested_of(expr, draft):
+            yield from relations_of(nested, draft)
+
+
+def fragment_uses(query: Query, draft: Draft) -> dict[str, int]:
+    """How often the merge reads each fragment; shared expressions are computed once."""
+    uses: dict[str, int] = {}
+    roots = [query, *(shared.merged for shared in draft.shared if shared.merged is not None)]
+    for root in roots:
+        for relation in relations_of(root, draft):
+            if isinstance(relation, FragmentScan):
+                uses[relation.name] = uses.get(relation.name, 0) + 1
+    return uses

@@ -1,0 +1,97 @@
+"""`plan_query`: from SQL text to fragments and the merge that puts them together."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+from sqlglot.tokens import TokenType
+
+from ballista_py.planning.query_plan import Catalog, Fragment, QueryPlan
+from ballista_py.planning.sql.binder import bind
+from ballista_py.planning.sql.fragments import Fragments, fragment_table, fragment_uses, tables_of
+from ballista_py.planning.sql.merging import Merger
+from ballista_py.planning.sql.placement import MERGED, WHOLE, Merged, Placement
+from ballista_py.planning.sql.places import Placer
+from ballista_py.planning.sql.query import Draft, Query, Unplannable, renamed
+from ballista_py.planning.sql.render import render_with_shared
+from ballista_py.planning.sql.simplify import simplify
+from ballista_py.planning.sql.statement import Statement, check_faithful, read
+
+
+def plan_query(sql: str, catalog: Catalog, output: pa.Schema, dialect: str | None = None) -> QueryPlan:
+    """How a query runs over the partitions of `catalog`; the answer is the one that a single node would give.
+
+    `output` is the schema that the engine gives for the statement over empty tables (`Engine.describe`), so names
+    and column references are known to be good; an empty schema says that nobody asked the engine. `dialect` is any
+    that sqlglot reads, the engine's own by default. What is not surely right to compute in a leg is computed at
+    the merge; `QueryPlan.notes` say what and why. The same arguments give the same plan everywhere.
+
+    Raises `SqlError`, with `line` and `column` in its details where they are known, for text that does not parse,
+    that is not one query, or that names a table the catalog does not have.
+    """
+    statement = read(sql, dialect, described=len(output) > 0)
+    try:
+        return _plan(statement, catalog, output)
+    except Unplannable as reason:
+        return _everything_at_the_merge(statement, catalog, output, str(reason))
+    except RecursionError:
+        return _everything_at_the_merge(statement, catalog, output, "deep nesting")
+
+
+def _plan(statement: Statement, catalog: Catalog, output: pa.Schema) -> QueryPlan:
+    if statement.tree is None:
+        raise Unplannable("syntax that only the engine knows")
+    check_faithful(statement)
+    draft = Draft(catalog=catalog)
+    query = simplify(bind(statement.tree, draft), draft)
+    if len(output) and len(query.names) != len(output):
+        raise Unplannable("outputs that the planner counts differently from the engine")
+    if len(output):
+        query = renamed(query, tuple(output.names))
+    placer = Placer(draft)
+    fragments = Fragments(draft)
+    merger = Merger(draft, placer, fragments)
+    if not any(True for _ in tables_of(query, draft)):
+        return QueryPlan(sql=statement.text, output=output, fragments=(), merge_sql=statement.text)
+    whole = merger.runs_on_one_leg(query)
+    if whole or not isinstance(placer.placement(query), Merged):
+        fragments.add(query, _placement(query, placer, whole))
+        return _finished(statement, output, draft, fragments, None)
+    return _finished(statement, output, draft, fragments, merger.merged(query, final=True))
+
+
+def _placement(query: Query, placer: Placer, whole: bool) -> Placement:
+    return WHOLE if whole else placer.placement(query)
+
+
+def _finished(
+    statement: Statement, output: pa.Schema, draft: Draft, fragments: Fragments, merge: Query | None
+) -> QueryPlan:
+    if merge is not None and len(output):
+        merge = renamed(merge, tuple(output.names))
+    return QueryPlan(
+        sql=statement.text,
+        output=output,
+        fragments=fragments.fragments(fragment_uses(merge, draft) if merge is not None else {}),
+        merge_sql=None if merge is None else render_with_shared(merge, draft),
+        notes=tuple(draft.notes),
+    )
+
+
+def _everything_at_the_merge(statement: Statement, catalog: Catalog, output: pa.Schema, reason: str) -> QueryPlan:
+    """Gather every table that the text could mean and run it as it stands, over relations of the tables' names."""
+    words = {
+        token.text.lower()
+        for token in statement.tokens
+        if token.token_type in (TokenType.VAR, TokenType.IDENTIFIER) or token.text.lower() in catalog.tables
+    }
+    fragments = []
+    for name in sorted(words & catalog.tables.keys()):
+        table = fragment_table(catalog.tables[name], MERGED, catalog)
+        fragments.append(Fragment(name=name, sql=f"SELECT * FROM {name}", tables=(table,), reused=True))
+    return QueryPlan(
+        sql=statement.text,
+        output=output,
+        fragments=tuple(fragments),
+        merge_sql=statement.text,
+        notes=(f"everything is computed at the merge, because the planner does not know {reason}",),
+    )

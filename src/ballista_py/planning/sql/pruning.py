@@ -1,0 +1,204 @@
+"""Which partitions a predicate leaves: the values that the partition keys can have in rows that satisfy it.
+
+A partition is dropped only if no row of it can satisfy the predicate. A comparison counts only if its constant is
+surely a value of the column's type, because a cast could change what is equal to what; everything else prunes
+nothing. The predicate itself stays in the fragment.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import operator
+import re
+from collections.abc import Callable, Iterable, Mapping
+from decimal import Decimal
+from typing import Any, TypeAlias
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from attrs import frozen
+from sqlglot import exp
+
+from ballista_py.errors import BallistaError
+from ballista_py.planning.partition_map import PartitionMap
+from ballista_py.planning.partition_spec import PartitionKey
+from ballista_py.planning.sql.expressions import conjuncts, disjuncts
+from ballista_py.planning.sql.placement import Split
+from ballista_py.planning.sql.query import Expr, column_id
+
+Constraints: TypeAlias = dict[int, frozenset[Any]]
+
+_DATE = re.compile(r"\d{4}-\d{2}-\d{2}\Z")
+_TIMESTAMP = re.compile(r"\d{4}-\d{2}-\d{2}( \d{2}:\d{2}:\d{2}(\.\d{1,6})?)?\Z")
+_MAX_EXACT_FLOAT = 2**53
+_COMPARISONS: dict[type[Expr], Callable[[Any, Any], bool]] = {
+    exp.LT: operator.lt, exp.LTE: operator.le, exp.GT: operator.gt, exp.GTE: operator.ge,
+}  # fmt: skip
+_MIRRORED: dict[type[Expr], type[Expr]] = {exp.LT: exp.GT, exp.LTE: exp.GTE, exp.GT: exp.LT, exp.GTE: exp.LTE}
+
+
+class NotExact(Exception):
+    """The constant is not surely a value of the column's type."""
+
+
+@frozen(eq=False)
+class Pruner:
+    """Reads predicates over one split relation; `pmap` is the map of one of its tables."""
+
+    split: Split
+    pmap: PartitionMap
+
+    def constraints(self, predicate: Expr) -> Constraints:
+        """For each key that the predicate bounds, by its place, the values that its rows can have."""
+        parts = list(conjuncts(predicate))
+        if len(parts) > 1:
+            return _all(self.constraints(part) for part in parts)
+        branches = list(disjuncts(predicate))
+        if len(branches) > 1:
+            return _any([self.constraints(branch) for branch in branches])
+        return self._of_comparison(predicate.unnest())
+
+    def _of_comparison(self, node: Expr) -> Constraints:
+        left, right = node.args.get("this"), node.args.get("expression")
+        if (
+            isinstance(node, exp.EQ | exp.NullSafeEQ)
+            and isinstance(left, exp.Expr)
+            and isinstance(right, exp.Expr)
+        ):
+            keep_null = isinstance(node, exp.NullSafeEQ)
+            return _all([self._values(left, [right], keep_null), self._values(right, [left], keep_null)])
+        if isinstance(node, exp.In) and node.expressions and isinstance(left, exp.Expr):
+            return self._values(left, node.expressions)
+        if isinstance(node, exp.Is) and isinstance(right, exp.Null) and isinstance(left, exp.Expr):
+            return self._values(left, [right], keep_null=True)
+        if isinstance(node, exp.Between) and isinstance(left, exp.Expr):
+            low = self._range(left, exp.GTE, node.args["low"])
+            return _all([low, self._range(left, exp.LTE, node.args["high"])])
+        if type(node) in _COMPARISONS and isinstance(left, exp.Expr) and isinstance(right, exp.Expr):
+            return _all([self._range(left, type(node), right), self._range(right, _MIRRORED[type(node)], left)])
+        return {}
+
+    def _keys_of(self, node: Expr) -> Iterable[tuple[int, PartitionKey]]:
+        """The keys that are a function of this column alone, with their places."""
+        node = node.unnest()
+        if not isinstance(node, exp.Column):
+            return
+        place = 0
+        for position, key in enumerate(self.split.spec.keys):
+            if key.column is not None and column_id(node) in self.split.carriers[place]:
+                yield position, key
+            place += len(key.columns)
+
+    def _values(self, node: Expr, constants: list[Expr], keep_null: bool = False) -> Constraints:
+        found: Constraints = {}
+        for position, key in self._keys_of(node):
+            try:
+                values = [constant(item, key.column_type) for item in constants]
+                kept = [value for value in values if value is not None or keep_null]
+                found[position] = frozenset(key.value_for(value, self.split.spec.time_zone) for value in kept)
+            except (NotExact, BallistaError):
+                continue
+        return found
+
+    def _range(self, node: Expr, comparison: type[Expr], bound: Expr) -> Constraints:
+        found: Constraints = {}
+        for position, key in self._keys_of(node):
+            if key.kind != "column" or pa.types.is_floating(key.type):
+                continue
+            try:
+                limit = constant(bound, key.column_type)
+                present = pc.unique(self.pmap.columns[position]).to_pylist()
+                holds = _COMPARISONS[comparison]
+                found[position] = frozenset(
+                    v for v in present if v is not None and limit is not None and holds(v, limit)
+                )
+            except (NotExact, TypeError):
+                continue
+        return found
+
+
+def constant(node: Expr, arrow_type: pa.DataType | None) -> Any:
+    """The Python value that a constant has as a value of the column type; None for NULL.
+
+    Raises `NotExact` for anything whose comparison with such a column could involve a cast that is not exact.
+    """
+    node = node.unnest()
+    if isinstance(node, exp.Null):
+        return None
+    types = pa.types
+    if arrow_type is not None and types.is_dictionary(arrow_type):
+        arrow_type = arrow_type.value_type
+    if arrow_type is None:
+        raise NotExact
+    if types.is_integer(arrow_type):
+        return _integer(node)
+    if types.is_decimal(arrow_type):
+        return _decimal(node, arrow_type)
+    if types.is_floating(arrow_type):
+        number = _integer(node)
+        if abs(number) > (_MAX_EXACT_FLOAT if types.is_float64(arrow_type) else 2**24):
+            raise NotExact
+        return float(number)
+    if types.is_string(arrow_type) or types.is_large_string(arrow_type) or types.is_string_view(arrow_type):
+        return _text(node)
+    if types.is_boolean(arrow_type) and isinstance(node, exp.Boolean):
+        return bool(node.this)
+    if types.is_date(arrow_type):
+        return dt.date.fromisoformat(_temporal(node, _DATE, ("DATE",)))
+    if types.is_timestamp(arrow_type) and arrow_type.tz is None:
+        return dt.datetime.fromisoformat(_temporal(node, _TIMESTAMP, ("TIMESTAMP", "TIMESTAMPNTZ", "DATE")))
+    raise NotExact
+
+
+def _text(node: Expr) -> str:
+    if isinstance(node, exp.Literal) and node.is_string:
+        return str(node.this)
+    raise NotExact
+
+
+def _integer(node: Expr) -> int:
+    if isinstance(node, exp.Neg):
+        return -_integer(node.args["this"].unnest())
+    if isinstance(node, exp.Literal) and node.is_int:
+        return int(node.this)
+    raise NotExact
+
+
+def _decimal(node: Expr, arrow_type: pa.DataType) -> Decimal:
+    if isinstance(node, exp.Neg):
+        return -_decimal(node.args["this"].unnest(), arrow_type)
+    if not isinstance(node, exp.Literal) or node.is_string or "e" in node.name.lower() or len(node.name) > 26:
+        raise NotExact
+    value = Decimal(node.name)
+    scaled = value.scaleb(arrow_type.scale)
+    if scaled != scaled.to_integral_value():
+        raise NotExact
+    return value
+
+
+def _temporal(node: Expr, form: re.Pattern[str], types: tuple[str, ...]) -> str:
+    if isinstance(node, exp.Cast) and node.args["to"].this.name in types:
+        if node.args["to"].this.name == "DATE":
+            form = _DATE
+        node = node.args["this"]
+    text = _text(node)
+    if form.match(text) is None:
+        raise NotExact
+    try:
+        dt.datetime.fromisoformat(text)
+    except ValueError:
+        raise NotExact from None
+    return text
+
+
+def _all(parts: Iterable[Mapping[int, frozenset[Any]]]) -> Constraints:
+    merged: Constraints = {}
+    for part in parts:
+        for position, values in part.items():
+            merged[position] = merged[position] & values if position in merged else values
+    return merged
+
+
+def _any(parts: list[Constraints]) -> Constraints:
+    positions = set(parts[0]).intersection(*parts[1:])
+    return {position: frozenset().union(*(part[position] for part in parts)) for position in positions}

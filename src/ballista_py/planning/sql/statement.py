@@ -1,0 +1,120 @@
+"""SQL text in: one query, parsed, or an error that says where it is wrong."""
+
+from __future__ import annotations
+
+from attrs import frozen
+from sqlglot import exp, parse
+from sqlglot.dialects.dialect import Dialect
+from sqlglot.errors import ErrorLevel, ParseError, SqlglotError, TokenError
+from sqlglot.tokens import Token, TokenType
+
+from ballista_py.errors import SqlError
+from ballista_py.planning.sql.query import Expr, Unplannable
+
+ENGINE_DIALECT = "duckdb"
+MAX_SQL_CHARS = 4_000_000
+_QUERY_WORDS = frozenset(("SELECT", "WITH", "FROM", "VALUES", "TABLE", "PIVOT", "UNPIVOT", "("))
+
+
+@frozen(eq=False)
+class Statement:
+    """One query: its text in the engine's dialect, its tokens, and its tree if it could be parsed."""
+
+    text: str
+    tokens: tuple[Token, ...]
+    tree: Expr | None
+
+
+def engine_sql(sql: str, dialect: str | None = None) -> str:
+    """`sql` in the engine's dialect. Text that is in it already comes back as it is.
+
+    Raises `SqlError` for text that does not parse, with `line` and `column`, and for an unknown dialect.
+
+    >>> engine_sql("select `a` from t", dialect="spark")
+    'SELECT "a" FROM t'
+    """
+    if dialect is None or dialect.lower() == ENGINE_DIALECT:
+        return sql
+    try:
+        trees = [tree for tree in parse(sql, dialect=dialect) if tree is not None]
+        return "; ".join(tree.sql(ENGINE_DIALECT, unsupported_level=ErrorLevel.RAISE) for tree in trees)
+    except ParseError as error:
+        raise _positioned(error) from None
+    except (SqlglotError, ValueError) as error:
+        raise SqlError(f"the statement cannot be read as {dialect} SQL: {_one_line(str(error))}") from None
+
+
+def read(sql: str, dialect: str | None = None, described: bool = True) -> Statement:
+    """The one query in `sql`.
+
+    `described` says that the engine has accepted the text: then a query that only the parser here does not
+    understand is no error, it has no tree. Raises `SqlError` for anything that is not exactly one query.
+    """
+    if len(sql) > MAX_SQL_CHARS:
+        raise SqlError(f"the statement has {len(sql):,} characters, more than {MAX_SQL_CHARS:,}")
+    text = engine_sql(sql, dialect)
+    engine = Dialect.get_or_raise(ENGINE_DIALECT)
+    try:
+        tokens = engine.tokenize(text)
+    except TokenError as error:
+        raise SqlError(f"the statement does not parse: {_one_line(str(error))}") from None
+    while tokens and tokens[-1].token_type == TokenType.SEMICOLON:
+        tokens.pop()
+    if not tokens:
+        raise SqlError("the statement is empty")
+    if tokens[0].text.upper() not in _QUERY_WORDS and tokens[0].token_type != TokenType.L_PAREN:
+        _refuse(tokens, text)
+    try:
+        trees = engine.parser().parse(tokens, text)
+    except ParseError as error:
+        if described and not any(token.token_type == TokenType.SEMICOLON for token in tokens):
+            return Statement(text, tuple(tokens), None)
+        raise _positioned(error) from None
+    except RecursionError:
+        raise SqlError("the statement is nested too deeply") from None
+    if len(trees) != 1:
+        raise SqlError(f"the text holds {len(trees)} statements: send them one by one")
+    (tree,) = trees
+    if not isinstance(tree, exp.Query | exp.Values | exp.Pivot):
+        raise SqlError(f"only queries can run here, not {tokens[0].text.upper()}", line=1, column=1)
+    return Statement(text, tuple(tokens), tree)
+
+
+def check_faithful(statement: Statement) -> None:
+    """Raise `Unplannable` for text whose meaning the parser is known to change."""
+    for token in statement.tokens:
+        if token.token_type == TokenType.TILDE:
+            raise Unplannable("the operator ~")
+
+
+def _refuse(tokens: list[Token], text: str) -> None:
+    """Raise the error for a statement that does not begin as a query does."""
+    try:
+        trees = Dialect.get_or_raise(ENGINE_DIALECT).parser().parse(tokens, text)
+    except ParseError as error:
+        raise _positioned(error) from None
+    if not isinstance(trees[0], exp.Query):
+        word = tokens[0]
+        column = word.col - len(word.text) + 1
+        raise SqlError(
+            f"only queries can run here, not {word.text.upper()} (line {word.line}, column {column})",
+            line=word.line,
+            column=column,
+        )
+
+
+def _positioned(error: ParseError) -> SqlError:
+    first = error.errors[0] if error.errors else {}
+    description = str(first.get("description") or "syntax error").rstrip(".")
+    near = str(first.get("highlight") or "")
+    line, end = int(first.get("line") or 1), int(first.get("col") or 1)
+    column = max(1, end - len(near) + 1)
+    return SqlError(
+        f"the statement does not parse: {_one_line(description)} near '{_one_line(near)}' (line {line}, column {column})",
+        line=line,
+        column=column,
+    )
+
+
+def _one_line(text: str) -> str:
+    return " ".join(text.replace("\x1b[4m", "").replace("\x1b[0m", "").split())[:300]

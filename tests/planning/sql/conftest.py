@@ -1,0 +1,185 @@
+"""An in-process cluster for the planner: DuckDB per leg over exactly that leg's rows, DuckDB for the merge."""
+
+from __future__ import annotations
+
+import random
+import shutil
+import subprocess
+import sys
+import zlib
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import attrs
+import duckdb
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from ballista_py.planning.legs import legs_of
+from ballista_py.planning.partition_map import PartitionMap
+from ballista_py.planning.partition_spec import PartitionSpec
+from ballista_py.planning.query_plan import Catalog, Leg, QueryPlan
+from ballista_py.planning.sql import plan_query
+from ballista_py.planning.table import TableSpec
+from ballista_py.engines.answers import difference
+
+TPCH_KEYS = {
+    "lineitem": ("bucket(16, l_orderkey)", "orderkey"),
+    "orders": ("bucket(16, o_orderkey)", "orderkey"),
+    "customer": ("bucket(8, c_custkey)", None),
+    "part": ("bucket(8, p_partkey)", None),
+    "partsupp": ("bucket(8, ps_partkey)", None),
+    "supplier": ("bucket(4, s_suppkey)", None),
+    "nation": None,
+    "region": None,
+}
+
+
+class Cluster:
+    """Tables cut into partitions that `executors` own, beside the same tables whole in one DuckDB."""
+
+    def __init__(self, executors: int = 3) -> None:
+        self.owners = [(f"e{n}", f"i{n}") for n in range(1, executors + 1)]
+        self.whole = duckdb.connect()
+        self.whole.execute("set threads = 1")
+        self.tables: dict[str, TableSpec] = {}
+        self.maps: dict[str, PartitionMap] = {}
+        self.rows: dict[str, pa.Table] = {}
+        self.partition_of: dict[str, np.ndarray] = {}
+
+    def add(
+        self,
+        name: str,
+        rows: pa.Table,
+        partition_by: Sequence[str] | str | None,
+        group: str | None = None,
+        seed: int = 0,
+    ) -> None:
+        """Create a table; `partition_by` None replicates it. Tables of one group get the same owners for a seed."""
+        if isinstance(partition_by, str):
+            partition_by = [partition_by]
+        spec = PartitionSpec.parse(partition_by, rows.schema) if partition_by else PartitionSpec.whole()
+        batch = rows.combine_chunks().to_batches()
+        batch = batch[0] if batch else pa.RecordBatch.from_pylist([], rows.schema)
+        keys = spec.evaluate(batch)
+        values = spec.static_values()
+        if values is None:
+            values = sorted(set(zip(*(key.to_pylist() for key in keys), strict=True)), key=repr)
+        pmap = PartitionMap.build(name, spec, values)
+        owners = [
+            random.Random(zlib.crc32(repr((seed, value)).encode())).randrange(len(self.owners)) for value in values
+        ]
+        owner_index = np.array(owners, np.int32).reshape(-1, 1)
+        self.maps[name] = attrs.evolve(pmap, executors=tuple(self.owners), owner_index=owner_index, revision=7)
+        self.tables[name] = TableSpec(
+            name=name,
+            schema=rows.schema,
+            spec=spec,
+            distribution="partitioned" if partition_by else "replicated",
+            group=group,
+        )
+        self.rows[name] = pa.Table.from_batches([batch])
+        self.partition_of[name] = (
+            pmap.lookup(keys, batch.num_rows) if partition_by else np.zeros(batch.num_rows, np.int32)
+        )
+        self.whole.register(name, self.rows[name])
+
+    @property
+    def catalog(self) -> Catalog:
+        return Catalog(tables=self.tables, maps=self.maps)
+
+    def plan(self, sql: str) -> QueryPlan:
+        return plan_query(sql, self.catalog, self.schema(sql))
+
+    def schema(self, sql: str) -> pa.Schema:
+        return self.whole.sql(sql).to_arrow_table().schema
+
+    def legs(self, plan: QueryPlan) -> tuple[Leg, ...]:
+        return legs_of(plan, self.catalog, self.owners)
+
+    def run_leg(self, leg: Leg) -> pa.Table:
+        connection = duckdb.connect()
+        connection.execute("set threads = 1")
+        for table in leg.tables:
+            kept = np.isin(self.partition_of[table.table], np.array(table.partitions, np.int32))
+            connection.register(table.table, self.rows[table.table].filter(pa.array(kept)))
+        return connection.sql(leg.sql).to_arrow_table()
+
+    def empty(self, sql: str) -> pa.Table:
+        connection = duckdb.connect()
+        for name, rows in self.rows.items():
+            connection.register(name, rows.slice(0, 0))
+        return connection.sql(sql).to_arrow_table()
+
+    def execute(self, plan: QueryPlan) -> pa.Table:
+        legs = self.legs(plan)
+        results: dict[str, list[pa.Table]] = {fragment.name: [] for fragment in plan.fragments}
+        for leg in legs:
+            results[leg.fragment].append(self.run_leg(leg))
+        relations: Mapping[str, pa.Table] = {
+            fragment.name: pa.concat_tables(results[fragment.name] or [self.empty(fragment.sql)])
+            for fragment in plan.fragments
+        }
+        if plan.merge_sql is None:
+            (only,) = relations.values()
+            return only
+        connection = duckdb.connect()
+        connection.execute("set threads = 1")
+        for fragment in plan.fragments:
+            rows = relations[fragment.name]
+            # A relation that is read once is a stream in the product, so here too.
+            connection.register(fragment.name, rows if fragment.reused else rows.to_reader())
+        return connection.sql(plan.merge_sql).to_arrow_table()
+
+    def check(self, sql: str, ordered: bool = False) -> QueryPlan:
+        """Assert that the cluster answers as one node does; returns the plan."""
+        expected = self.whole.sql(sql).to_arrow_table()
+        plan = plan_query(sql, self.catalog, expected.schema)
+        shown = f"\n{sql}\nfragments: {[(f.name, f.sql) for f in plan.fragments]}\nmerge: {plan.merge_sql}\n{plan.notes}"
+        try:
+            actual = self.execute(plan)
+        except duckdb.Error as error:
+            raise AssertionError(f"{error}{shown}") from error
+        wrong = difference(actual, expected, ordered=ordered)
+        assert wrong is None, f"{wrong}{shown}"
+        return plan
+
+
+@pytest.fixture(scope="session")
+def tpch_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """TPC-H at scale 0.01 as Parquet."""
+    program = Path(sys.executable).with_name("tpchgen-cli")
+    if not program.exists():
+        found = shutil.which("tpchgen-cli")
+        if found is None:
+            pytest.skip("tpchgen-cli is not installed")
+        program = Path(found)
+    folder = tmp_path_factory.mktemp("tpch")
+    subprocess.run(
+        [str(program), "parquet", "-s", "0.01", "--output-dir", str(folder)], check=True, capture_output=True
+    )
+    return folder
+
+
+def plain(table: pa.Table) -> pa.Table:
+    """The table with string columns as plain strings."""
+    fields = [
+        pa.field(f.name, pa.string(), f.nullable) if pa.types.is_string_view(f.type) else f for f in table.schema
+    ]
+    return table.cast(pa.schema(fields))
+
+
+@pytest.fixture(scope="session")
+def tpch(tpch_folder: Path) -> Cluster:
+    cluster = Cluster()
+    for name, keys in TPCH_KEYS.items():
+        rows = plain(pq.read_table(tpch_folder / f"{name}.parquet"))
+        cluster.add(name, rows, keys[0] if keys else None, keys[1] if keys else None)
+    return cluster
+
+
+@pytest.fixture(scope="session")
+def make_cluster() -> type[Cluster]:
+    return Cluster
