@@ -18,13 +18,7 @@ from ballista_py.planning.partition_spec import PartitionSpec
 @pytest.fixture(scope="session")
 def golden_bucket() -> ModuleType:
     """The module that makes and reads the golden hashes."""
-    path = Path(__file__).with_name("golden_bucket.py")
-    spec = importlib.util.spec_from_file_location("golden_bucket", path)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    return _module("golden_bucket")
 
 
 @pytest.fixture(scope="session")
@@ -37,3 +31,18 @@ def make_map() -> Callable[..., PartitionMap]:
         return PartitionMap.of_columns(table, spec, spec.static_columns() or (), buckets, weights)
 
     return make
+
+
+@pytest.fixture(scope="session")
+def key_cases() -> ModuleType:
+    """Key expressions of every kind, and rows that are hard for them."""
+    return _module("key_cases")
+
+
+def _module(name: str) -> ModuleType:
+    spec = importlib.util.spec_from_file_location(name, Path(__file__).with_name(f"{name}.py"))
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module

@@ -50,13 +50,20 @@ def cases() -> dict[str, pa.Array]:
     return {type_text(array.type): array for array in made}
 
 
-def spark_hashes(spark: SparkSession, values: pa.Array) -> list[int | None]:
-    """What Spark computes for the values, through the expression that `BucketUDF` hands to it."""
-    column = _for_spark(values)
-    table = pa.table({"place": pa.array(range(len(column)), pa.int64()), "v": column})
-    hashed = BucketUDF(16).spark_sql("v", values.type).removeprefix("cast(pmod(").removesuffix(", 16) as int)")
-    rows = spark.createDataFrame(table).selectExpr("place", f"{hashed} as h").orderBy("place").collect()
-    return [row.h for row in rows]
+def spark_hashes(spark: SparkSession, cases: dict[str, pa.Array]) -> dict[str, list[int | None]]:
+    """What Spark computes for the values of each case, through the expression that `BucketUDF` hands to it."""
+    longest = max(len(values) for values in cases.values())
+    columns = {"place": pa.array(range(longest), pa.int64())}
+    hashes = []
+    for place, values in enumerate(cases.values()):
+        column = _for_spark(values)
+        columns[f"v{place}"] = pa.concat_arrays([column, pa.nulls(longest - len(column), column.type)])
+        sql = BucketUDF(16).spark_sql(f"v{place}", values.type)
+        hashes.append(sql.removeprefix("cast(pmod(").removesuffix(", 16) as int)") + f" as h{place}")
+    rows = spark.createDataFrame(pa.table(columns)).orderBy("place").selectExpr(*hashes).collect()
+    return {
+        name: [row[place] for row in rows[: len(values)]] for place, (name, values) in enumerate(cases.items())
+    }
 
 
 def to_json(values: pa.Array) -> list[Any]:
@@ -209,12 +216,11 @@ def main() -> None:
 
     spark = embedded_session()
     old = golden() if GOLDEN.exists() else {}
-    written: dict[str, Any] = {}
-    for name, values in cases().items():
-        hashes = spark_hashes(spark, values)
-        assert name not in old or old[name][1] == hashes, f"Spark changed its mind about {name}"
-        written[name] = {"values": to_json(values), "hashes": hashes}
-        print(f"{name}: {len(hashes)} values")
+    made = cases()
+    hashes = spark_hashes(spark, made)
+    for name in made.keys() & old.keys():
+        assert old[name][1] == hashes[name], f"Spark changed its mind about {name}"
+    written = {name: {"values": to_json(values), "hashes": hashes[name]} for name, values in made.items()}
     lines = [f"{json.dumps(name)}: {json.dumps(case)}" for name, case in written.items()]
     GOLDEN.write_text("{\n" + ",\n".join(lines) + "\n}\n")
 

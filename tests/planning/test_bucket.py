@@ -130,10 +130,12 @@ def test_duckdb_and_python_agree_for_every_type(golden_bucket: ModuleType) -> No
                 pa.decimal128(*_digits(values.type)) if values.type.bit_width == 256 else pa.date32()
             )
         with duckdb.connect() as connection:
-            udf.duckdb(connection, "bucket_1000", values.type)
+            udf.duckdb(connection, values.type)
             rows = pa.table({"place": range(len(values)), "v": values})
             connection.register("given", rows)
-            found = connection.sql("select bucket_1000(v) from given order by place").fetchall()
+            found = connection.sql(
+                f"select {udf.duckdb_name(values.type)}(v) from given order by place"
+            ).fetchall()
         assert [row[0] for row in found] == expected, name
 
 

@@ -7,6 +7,7 @@ the arithmetic in `bucket_hash`.
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -110,15 +111,32 @@ class BucketUDF:
 
         return expression.map_batches(buckets, return_dtype=pl.Int32(), is_elementwise=True)
 
-    def duckdb(self, connection: Any, name: str, arrow_type: pa.DataType) -> None:
-        """Register the SQL function `name(value)` for values of `arrow_type` on a DuckDB `connection`."""
+    def duckdb_name(self, arrow_type: pa.DataType) -> str:
+        """The SQL function under which `duckdb` registers, one per number of buckets and type.
+
+        >>> BucketUDF(16).duckdb_name(pa.decimal128(10, 2))
+        'bucket_16_decimal_10_2'
+        """
+        return f"bucket_{self.num_buckets}_" + re.sub(r"\W+", "_", _duckdb_type(arrow_type).lower()).strip("_")
+
+    def duckdb(self, connection: Any, arrow_type: pa.DataType) -> None:
+        """Have the SQL function `duckdb_name(arrow_type)` on a DuckDB `connection`; one that is there is kept."""
         check_bucket_type(arrow_type)
+        name = self.duckdb_name(arrow_type)
+        known = "select count(*) from duckdb_functions() where function_name = ?"
+        if connection.execute(known, [name]).fetchall() != [(0,)]:
+            return
 
         def buckets(values: Any) -> pa.Array | pa.ChunkedArray:
             return self(values)
 
         connection.create_function(
-            name, buckets, [_duckdb_type(arrow_type)], "INTEGER", type="arrow", null_handling="special"
+            name,
+            buckets,
+            [_duckdb_type(arrow_type)],
+            "INTEGER",
+            type="arrow",
+            null_handling="special",
         )
 
 

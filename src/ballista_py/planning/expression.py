@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 Dialect = Literal["spark", "duckdb"]
 
+_PLAIN_TEXT = re.compile(r"[ -&(-\[\]-~]*\Z")
 _PLAIN_NAME = re.compile(r"[a-z_][a-z0-9_]*\Z")
 
 
@@ -37,7 +38,7 @@ class ColumnNode:
 
 @frozen
 class LiteralNode:
-    """A constant: an integer, a string, a boolean."""
+    """A constant: an integer, a text, a boolean."""
 
     value: int | str | bool
     type: pa.DataType
@@ -96,11 +97,41 @@ def evaluate(node: Node, columns: Mapping[str, pa.Array], length: int, time_zone
 def render(node: Node, dialect: Dialect, time_zone: str) -> str:
     """`node` as SQL of `dialect`; the session's time zone has no influence on its value."""
     if isinstance(node, ColumnNode):
-        return quote_name(node.name, "`" if dialect == "spark" else '"', always=True)
+        return column_sql(node, dialect)
     if isinstance(node, LiteralNode):
         return quote_text(node.value, dialect) if isinstance(node.value, str) else node.text()
     arguments = [render(argument, dialect, time_zone) for argument in node.arguments]
     return node.function.render(node, arguments, dialect, time_zone)
+
+
+def column_sql(column: ColumnNode, dialect: Dialect) -> str:
+    """The column as SQL, in the form that partition values have: no -0.0, no more than microseconds."""
+    of, kind = pa.types, column.type
+    name = quote_name(column.name, "`" if dialect == "spark" else '"', always=True)
+    if of.is_floating(kind):
+        return f"({name} + cast(0 as {'float' if of.is_float32(kind) else 'double'}))"
+    if dialect == "spark" or not of.is_timestamp(kind) or kind.unit == "us":
+        return name
+    if kind.unit == "ns":
+        rest = f"((epoch_ns({name}) % 1000 + 1000) % 1000)"
+        make = "make_timestamp" if kind.tz is None else "make_timestamptz"
+        return f"{make}((epoch_ns({name}) - {rest}) // 1000)"
+    return f"cast({name} as {'timestamp' if kind.tz is None else 'timestamptz'})"
+
+
+def shape_of(node: Node) -> str:
+    """The expression with its columns replaced by their places: equal for two keys that do the same."""
+    places = {column: ColumnNode(f"column_{place}", column.type) for place, column in enumerate(columns_of(node))}
+    return _replaced(node, places).text()
+
+
+def _replaced(node: Node, by: Mapping[ColumnNode, ColumnNode]) -> Node:
+    if isinstance(node, ColumnNode):
+        return by[node]
+    if isinstance(node, LiteralNode):
+        return node
+    arguments = tuple(_replaced(argument, by) for argument in node.arguments)
+    return CallNode(node.function, arguments, node.type, node.nullable)
 
 
 def quote_name(name: str, mark: str = '"', always: bool = False) -> str:
@@ -112,9 +143,10 @@ def quote_name(name: str, mark: str = '"', always: bool = False) -> str:
 
 def quote_text(text: str, dialect: Dialect = "duckdb") -> str:
     """`text` as an SQL string literal of `dialect`."""
-    if dialect == "spark":
-        text = text.replace("\\", "\\\\").replace("'", "\\'")
-    return "'" + text.replace("'", "''") + "'" if dialect == "duckdb" else f"'{text}'"
+    if dialect == "spark" and not _PLAIN_TEXT.match(text):
+        # What a backslash means in Spark depends on a setting of the session.
+        return f"cast(X'{text.encode().hex()}' as string)"
+    return "'" + text.replace("'", "''") + "'"
 
 
 def join_text(arguments: Sequence[str]) -> str:

@@ -11,10 +11,15 @@ import pyarrow as pa
 from attrs import define, frozen
 
 from ballista_py.errors import UnsupportedExpression
-from ballista_py.planning.expression import ColumnNode, LiteralNode, Node
-from ballista_py.planning.expression_functions import FUNCTIONS, call
+from ballista_py.planning.bucket_arrays import check_bucket_type
+from ballista_py.planning.expression import ColumnNode, LiteralNode, Node, columns_of
+from ballista_py.planning.expression_functions import CAST_TO_DATE, FUNCTIONS, Function, call
+from ballista_py.planning.expression_operators import OPERATORS
 
 MAX_DEPTH = 32
+
+_NAMES = ", ".join(sorted([*FUNCTIONS, "cast"]))
+_BINDING = {"=": 1, "<>": 1, "!=": 1, "<": 1, "<=": 1, ">": 1, ">=": 1, "+": 2, "-": 2, "*": 3}
 
 _TOKEN = re.compile(
     r"""\s*(?:
@@ -80,28 +85,45 @@ class _Parser:
     tokens: tuple[_Token, ...]
     position: int = 0
 
-    def expression(self, depth: int) -> Node:
+    def expression(self, depth: int, binding: int = 0) -> Node:
         if depth > MAX_DEPTH:
             raise self.refusal(f"it is nested deeper than {MAX_DEPTH}")
+        left = self.operand(depth)
+        while (mark := self.peek()) in _BINDING and _BINDING[mark] > binding:
+            self.expect(mark)
+            # Comparisons do not chain: a = b = c has no meaning here.
+            right = self.expression(depth + 1, _BINDING[mark])
+            left = self.build(OPERATORS["<>" if mark == "!=" else mark], (left, right))
+            if _BINDING[mark] == 1 and _BINDING.get(self.peek() or "") == 1:
+                raise self.refusal(f"'{self.peek()}' is not expected after a comparison")
+        return left
+
+    def operand(self, depth: int) -> Node:
         token = self.take()
+        if token.value == "(" and token.kind == "mark":
+            inner = self.expression(depth + 1)
+            self.expect(")")
+            return inner
+        if token.value == "-" and token.kind == "mark" and self.next_kind() == "number":
+            return self.number("-" + self.take().value)
         if token.kind == "number":
-            if not token.value.isdigit():
-                raise self.refusal(f"'{token.value}' is not an integer")
-            return LiteralNode(int(token.value), pa.int64())
+            return self.number(token.value)
         if token.kind == "text":
             return LiteralNode(token.value, pa.string())
         if token.kind == "quoted":
             return self.column(token.value, exact=True)
         if token.kind == "name":
+            if token.value.lower() in ("true", "false"):
+                return LiteralNode(token.value.lower() == "true", pa.bool_())
             return self.call(token.value, depth) if self.peek() == "(" else self.column(token.value, exact=False)
         raise self.refusal(f"'{token.source}' is not expected")
 
     def call(self, name: str, depth: int) -> Node:
+        if name.lower() == "cast":
+            return self.cast(depth)
         function = FUNCTIONS.get(name.lower())
         if function is None:
-            raise self.refusal(
-                f"function '{name}' is not allowed: partition keys take {', '.join(sorted(FUNCTIONS))}"
-            )
+            raise self.refusal(f"function '{name}' is not allowed: partition keys take {_NAMES}")
         self.expect("(")
         arguments: list[Node] = []
         while self.peek() != ")":
@@ -109,10 +131,31 @@ class _Parser:
                 self.expect(",")
             arguments.append(self.expression(depth + 1))
         self.expect(")")
+        return self.build(function, tuple(arguments))
+
+    def cast(self, depth: int) -> Node:
+        self.expect("(")
+        argument = self.expression(depth + 1)
+        for word in ("as", "date"):
+            token = self.take()
+            if token.kind != "name" or token.value.lower() != word:
+                raise self.refusal("the only cast of partition keys is cast(column as date)")
+        self.expect(")")
+        return self.build(CAST_TO_DATE, (argument,))
+
+    def build(self, function: Function, arguments: tuple[Node, ...]) -> Node:
         try:
-            return call(function, tuple(arguments))
+            node = call(function, arguments)
         except UnsupportedExpression as error:
             raise self.refusal(error.message) from None
+        if not columns_of(node):
+            raise self.refusal(f"{node.text()} reads no column")
+        return node
+
+    def number(self, digits: str) -> Node:
+        if not digits.removeprefix("-").isdecimal() or not -(1 << 63) <= int(digits) < 1 << 63:
+            raise self.refusal(f"'{digits}' is not a 64-bit integer")
+        return LiteralNode(int(digits), pa.int64())
 
     def column(self, name: str, exact: bool) -> Node:
         names = self.schema.names
@@ -123,14 +166,17 @@ class _Parser:
             problem = f"column '{name}' is ambiguous" if found else f"there is no column '{name}'"
             raise self.refusal(f"{problem}; the columns are {', '.join(names)}")
         column = self.schema.field(found[0])
-        if pa.types.is_nested(column.type):
-            raise self.refusal(f"column '{column.name}' has the nested type {column.type}")
+        if not _may_be_read(column.type):
+            raise self.refusal(f"column '{column.name}' has type {column.type}, which partition keys do not take")
         return ColumnNode(column.name, column.type, column.nullable)
 
     def peek(self) -> str | None:
         if self.position < len(self.tokens) and self.tokens[self.position].kind == "mark":
             return self.tokens[self.position].value
         return None
+
+    def next_kind(self) -> str | None:
+        return self.tokens[self.position].kind if self.position < len(self.tokens) else None
 
     def take(self) -> _Token:
         if self.position == len(self.tokens):
@@ -145,3 +191,11 @@ class _Parser:
 
     def refusal(self, reason: str) -> UnsupportedExpression:
         return UnsupportedExpression(f"partition key '{self.text}': {reason}")
+
+
+def _may_be_read(arrow_type: pa.DataType) -> bool:
+    try:
+        check_bucket_type(arrow_type)
+    except UnsupportedExpression:
+        return False
+    return not pa.types.is_null(arrow_type)

@@ -8,90 +8,28 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Mapping, Sequence
-from typing import Any, Literal, TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 import pyarrow as pa
 from attrs import field, frozen
 
 from ballista_py.errors import SchemaMismatch, UnsupportedExpression
-from ballista_py.planning.bucket import HASH_NAME
-from ballista_py.planning.expression import ColumnNode, Node, columns_of, evaluate, render
-from ballista_py.planning.expression_functions import buckets_of, is_bucket_of_column
+from ballista_py.planning.bucket import HASH_NAME, BucketUDF
+from ballista_py.planning.expression import ColumnNode, columns_of, render
+from ballista_py.planning.expression_functions import buckets_in, buckets_of, is_bucket
 from ballista_py.planning.expression_parser import parse_expression
-from ballista_py.planning.partition_values import as_key, key_type, path_of, type_of_text, type_text
+from ballista_py.planning.expression_zones import check_zone
+from ballista_py.planning.partition_key import PartitionKey
+from ballista_py.planning.partition_sameness import check_same_partitions, forms_of
+from ballista_py.planning.partition_values import key_type, path_of, type_of_text, type_text
+
+__all__ = ["MAX_STATIC_PARTITIONS", "PARTITION_COLUMN", "PartitionBy", "PartitionKey", "PartitionSpec"]
 
 MAX_STATIC_PARTITIONS = 2_000_000
 PARTITION_COLUMN = "__partition"
 
-KeyKind = Literal["bucket", "column", "function"]
 PartitionBy: TypeAlias = Sequence[str | Mapping[str, str]]
-
-
-@frozen
-class PartitionKey:
-    """One key: its name, and the expression that gives its value for a row."""
-
-    name: str
-    node: Node
-
-    @property
-    def expression(self) -> str:
-        """The expression as text that parses to the same key."""
-        return self.node.text()
-
-    @property
-    def type(self) -> pa.DataType:
-        """The type of its values in a partition map."""
-        return key_type(self.node.type)
-
-    @property
-    def nullable(self) -> bool:
-        """Whether its value can be null."""
-        return self.node.nullable
-
-    @property
-    def kind(self) -> KeyKind:
-        """`bucket` for `bucket(N, column)`, `column` for a column itself, `function` for anything else."""
-        if isinstance(self.node, ColumnNode):
-            return "column"
-        return "bucket" if is_bucket_of_column(self.node) else "function"
-
-    @property
-    def buckets(self) -> int | None:
-        """N of a `bucket` key; None for the other kinds."""
-        return buckets_of(self.node) if self.kind == "bucket" else None
-
-    @property
-    def columns(self) -> tuple[ColumnNode, ...]:
-        """The columns it reads."""
-        return columns_of(self.node)
-
-    @property
-    def column(self) -> str | None:
-        """The column that it reads, if it reads exactly one."""
-        return self.columns[0].name if len(self.columns) == 1 else None
-
-    @property
-    def column_type(self) -> pa.DataType | None:
-        """The type of `column` in the table."""
-        return self.columns[0].type if len(self.columns) == 1 else None
-
-    def evaluate(self, columns: Mapping[str, pa.Array], length: int, time_zone: str = "UTC") -> pa.Array:
-        """The key's value for each of `length` rows, as an array of `type`."""
-        return as_key(evaluate(self.node, columns, length, time_zone), self.type)
-
-    def value_for(self, column_value: Any, time_zone: str = "UTC") -> Any:
-        """The key's value for one value of its only column.
-
-        Raises `SchemaMismatch` if `column_value` is not one of the column's type.
-        """
-        (column,) = self.columns
-        try:
-            array = pa.array([column_value], column.type)
-        except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError, OverflowError) as error:
-            raise SchemaMismatch(f"{column_value!r} is not a value of column '{column.name}'") from error
-        return self.evaluate({column.name: array}, 1, time_zone)[0].as_py()
 
 
 @frozen
@@ -130,9 +68,9 @@ class PartitionSpec:
                 raise UnsupportedExpression(f"two partition keys are named '{name}'")
             node = parse_expression(text, schema)
             if not columns_of(node):
-                raise UnsupportedExpression(f"partition key '{text}' reads no column")
+                raise UnsupportedExpression(f"partition key '{text}': it reads no column")
             keys.append(PartitionKey(name, node))
-        return cls(tuple(keys), time_zone)
+        return cls(tuple(keys), check_zone(time_zone))
 
     @classmethod
     def whole(cls) -> PartitionSpec:
@@ -147,7 +85,7 @@ class PartitionSpec:
     @property
     def is_static(self) -> bool:
         """Whether the partitions follow from the spec alone, so that no query is needed to discover them."""
-        return all(key.kind == "bucket" for key in self.keys)
+        return all(is_bucket(key.node) for key in self.keys)
 
     def static_values(self) -> list[tuple[Any, ...]] | None:
         """Every partition value of a static spec in a fixed order; None if they must be discovered.
@@ -163,7 +101,7 @@ class PartitionSpec:
         """As `static_values`, one array per key."""
         if not self.is_static:
             return None
-        ranges = [[*range(key.buckets or 0), *([None] if key.nullable else [])] for key in self.keys]
+        ranges = [[*range(buckets_of(key.node)), *([None] if key.nullable else [])] for key in self.keys]
         total = int(np.prod([len(values) for values in ranges], dtype=np.int64))
         if total > MAX_STATIC_PARTITIONS:
             raise UnsupportedExpression(
@@ -191,6 +129,20 @@ class PartitionSpec:
         """The keys as Spark SQL, in order; they give what `evaluate` gives."""
         return tuple(render(key.node, "spark", self.time_zone) for key in self.keys)
 
+    def duckdb_sql(self) -> tuple[str, ...]:
+        """The keys as DuckDB SQL, in order; they give what `evaluate` gives after `register_duckdb`."""
+        return tuple(render(key.node, "duckdb", self.time_zone) for key in self.keys)
+
+    def register_duckdb(self, connection: Any) -> None:
+        """Register the functions that `duckdb_sql` calls on a DuckDB `connection`."""
+        calls = {
+            (buckets_of(call), key_type(call.arguments[1].type))
+            for key in self.keys
+            for call in buckets_in(key.node)
+        }
+        for num_buckets, arrow_type in sorted(calls, key=str):
+            BucketUDF(num_buckets).duckdb(connection, arrow_type)
+
     def path(self, value: Sequence[Any]) -> str:
         """The stable text form of a partition value; it names the partition's folder."""
         return path_of([key.name for key in self.keys], value)
@@ -214,11 +166,13 @@ class PartitionSpec:
         keys = [{item["name"]: item["expression"]} for item in data["keys"]]
         return cls.parse(keys, schema, data["time_zone"])
 
+    def check_successor(self, successor: PartitionSpec) -> None:
+        """Raises `UnsupportedExpression`, with the reason, if `successor` would put rows into other partitions."""
+        check_same_partitions(self.keys, self.time_zone, successor.keys, successor.time_zone)
+
     def colocates_with(self, other: PartitionSpec) -> bool:
         """Whether equal key columns give equal partition values in both, so that the tables can share owners."""
-        return [_form(key, self.time_zone) for key in self.keys] == [
-            _form(key, other.time_zone) for key in other.keys
-        ]
+        return forms_of(self.keys, self.time_zone) == forms_of(other.keys, other.time_zone)
 
 
 def _named(place: int, entry: str | Mapping[str, str]) -> tuple[str, str]:
@@ -240,29 +194,3 @@ def _as_declared(values: pa.Array, column: ColumnNode) -> pa.Array:
     if key_type(values.type) == key_type(column.type):
         return values
     raise SchemaMismatch(f"column '{column.name}' is {values.type} in the rows, the table declares {column.type}")
-
-
-def _form(key: PartitionKey, time_zone: str) -> tuple[Any, ...]:
-    """What decides the partition value of a row, apart from the column's name."""
-    places = {column.name: place for place, column in enumerate(key.columns)}
-    shape = key.expression if key.kind == "function" else key.kind
-    if key.kind == "function":
-        zone: str | None = time_zone
-    else:
-        zone = None
-    return (
-        shape,
-        key.buckets,
-        zone,
-        tuple(sorted(places.values())),
-        tuple(_hash_class(c.type) for c in key.columns),
-    )
-
-
-def _hash_class(arrow_type: pa.DataType) -> str:
-    if pa.types.is_dictionary(arrow_type):
-        arrow_type = arrow_type.value_type
-    for name, test in (("integer", pa.types.is_integer), ("float", pa.types.is_floating)):
-        if test(arrow_type):
-            return name
-    return type_text(key_type(arrow_type))

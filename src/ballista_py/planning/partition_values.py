@@ -18,6 +18,7 @@ import pyarrow.compute as pc
 
 from ballista_py.errors import UnsupportedExpression
 from ballista_py.planning.bucket_arrays import decoded
+from ballista_py.planning.expression_zones import check_range
 
 WHOLE_PATH = "whole"
 MAX_SEGMENT_BYTES = 160
@@ -99,7 +100,10 @@ def key_type(arrow_type: pa.DataType) -> pa.DataType:
 
 
 def as_key(values: pa.Array, arrow_type: pa.DataType) -> pa.Array:
-    """The array as one of `key_type`: one layout, sub-microseconds floored, -0.0 as 0.0, every NaN the same."""
+    """The array as one of `key_type`: one layout, sub-microseconds floored, -0.0 as 0.0, every NaN the same.
+
+    Raises `SchemaMismatch` for times before the year 1 or after 9999.
+    """
     if pa.types.is_run_end_encoded(values.type):
         values = pc.run_end_decode(values)
     if pa.types.is_dictionary(values.type):
@@ -110,7 +114,10 @@ def as_key(values: pa.Array, arrow_type: pa.DataType) -> pa.Array:
     if pa.types.is_floating(arrow_type):
         values = pc.add(values.cast(arrow_type), pa.scalar(0.0, arrow_type))
         values = pc.if_else(pc.is_nan(values), pa.scalar(float("nan"), arrow_type), values)
-    return values if values.type == arrow_type else values.cast(arrow_type)
+    if values.type != arrow_type:
+        values = values.cast(arrow_type)
+    is_time = pa.types.is_date(arrow_type) or pa.types.is_timestamp(arrow_type)
+    return check_range(values) if is_time else values
 
 
 def to_json_values(values: pa.Array) -> list[Any]:
