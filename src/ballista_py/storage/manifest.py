@@ -42,8 +42,8 @@ class AppliedToken:
 class ManifestDocument:
     """`snapshots/{table}/{partition}/manifest.json`: the rows of one partition.
 
-    `epoch` is the fence: nothing stamped older is accepted. `tokens` are the statements applied last, oldest first,
-    at most 1,000: a statement sent again after that many others is applied again. `source_position` is how far
+    `epoch` is the fence: nothing stamped older is accepted. `tokens` are the statements applied last, the oldest
+    first, at most 1,000: a statement sent again after that many others is applied again. `source_position` is how far
     the source had been read when its rows were last taken, in the source's own words.
     """
 
@@ -108,7 +108,7 @@ class ManifestDocument:
     def replaced(
         self, files: Iterable[DataFile], token: str, source_position: str | None = None
     ) -> ManifestDocument:
-        """With exactly `files`, taken from the source, under whatever epoch is active; itself if applied already."""
+        """With exactly `files`, taken from the source, whatever epoch is active; itself if applied already."""
         if self.applied(token) is not None:
             return self
         new = tuple(files)

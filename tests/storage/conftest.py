@@ -1,0 +1,188 @@
+"""What the storage tests share: both stores, a clock moved by hand, a table, partitions with files, an engine."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from ballista_py.engines.duckdb import DuckDBEngine
+from ballista_py.errors import StoreUnavailable
+from ballista_py.planning.partition_spec import PartitionSpec
+from ballista_py.planning.query_plan import Leg, LegTable
+from ballista_py.planning.table import TableSpec
+from ballista_py.runtime import SystemRuntime
+from ballista_py.state.control import Grant, PartitionAssignment, UpdatePartitions
+from ballista_py.state.executor_lease import ExecutorLease
+from ballista_py.state.local import LocalStore
+from ballista_py.state.memory import MemoryStore
+from ballista_py.storage.files import write_data_file
+from ballista_py.storage.holder import PartitionHolder
+from ballista_py.storage.partition_storage import PartitionStorage
+
+SCHEMA = pa.schema([("k", pa.int64()), ("v", pa.string())])
+
+
+class HandClock(SystemRuntime):
+    """The real machine with a clock moved by hand; sleeping moves it."""
+
+    def __init__(self) -> None:
+        self.now_ms = 1_000.0
+
+    def monotonic_ms(self) -> float:
+        return self.now_ms
+
+    def sleep_ms(self, duration_ms: float) -> None:
+        self.now_ms += duration_ms
+
+
+class ObservedStore:
+    """A store that notes its calls in order, fails for keys on request, and can hold a call until it is let go."""
+
+    def __init__(self, store) -> None:
+        self._store = store
+        self.calls: list[tuple[str, str]] = []
+        self.broken: set[str] = set()
+        self.before: dict[str, object] = {}
+
+    def __getattr__(self, name):
+        if name == "local_path" and not hasattr(self._store, "local_path"):
+            raise AttributeError(name)
+        verb = getattr(self._store, name)
+        if name not in ("get", "create", "replace"):
+            return verb
+
+        def observed(key, *rest):
+            self.calls.append((name, key))
+            hook = self.before.get(key)
+            if hook is not None:
+                hook()
+            if key in self.broken:
+                raise StoreUnavailable(f"object '{key}' cannot be reached", key=key)
+            return verb(key, *rest)
+
+        return observed
+
+
+@pytest.fixture(params=["memory", "local"])
+def store(request: pytest.FixtureRequest, tmp_path: Path):
+    inner = MemoryStore() if request.param == "memory" else LocalStore(str(tmp_path / "state"))
+    return ObservedStore(inner)
+
+
+@pytest.fixture
+def clock() -> HandClock:
+    return HandClock()
+
+
+@pytest.fixture
+def engine():
+    made = DuckDBEngine()
+    yield made
+    made.close()
+
+
+def rows(*keys: int) -> pa.Table:
+    return pa.table({"k": list(keys), "v": [f"v{key}" for key in keys]}, schema=SCHEMA)
+
+
+class World:
+    """One executor over one store, with tables whose partition p holds the rows that were put there."""
+
+    def __init__(self, store, engine, clock) -> None:
+        self.store, self.engine, self.clock = store, engine, clock
+        self.rows = rows
+        self.lease = ExecutorLease("e1", "127.0.0.1:1", runtime=clock)
+        self.holder = PartitionHolder(self.lease, store, engine, runtime=clock)
+        self._files = 0
+
+    def grant(self, lease_ms: float = 30_000) -> None:
+        self.lease.answered(Grant(sequence=self.lease.heartbeat(self.holder.held()).sequence, lease_ms=lease_ms))
+
+    def table(self, name: str = "t", schema: pa.Schema = SCHEMA) -> TableSpec:
+        return TableSpec(name=name, schema=schema, spec=PartitionSpec.parse(["bucket(16, k)"], schema))
+
+    def storage(self, partition: int, table: str = "t") -> PartitionStorage:
+        return PartitionStorage(self.store, table, f"expr0={partition}", runtime=self.clock)
+
+    def put(self, partition: int, *keys: int, table: str = "t") -> str:
+        """A new file with these keys in a partition, as the pipeline commits it; returns its path."""
+        self._files += 1
+        path = f"snapshots/{table}/data/run/{self._files}.parquet"
+        file = write_data_file(self.store, path, rows(*keys))
+        storage = self.storage(partition, table)
+        storage.create()
+        held = storage.read().document.files
+        storage.replace_files([*held, file], token=path)
+        return path
+
+    def update(
+        self, revision: int, *partitions: tuple[int, int, str], table: TableSpec | None = None, instance=None
+    ):
+        """An update that names (partition, epoch, role)."""
+        return UpdatePartitions(
+            instance_id=instance or self.lease.info.instance_id,
+            table=table or self.table(),
+            revision=revision,
+            partitions=tuple(
+                PartitionAssignment(partition=p, path=f"expr0={p}", epoch=epoch, role=role)
+                for p, epoch, role in partitions
+            ),
+        )
+
+    def leg(self, *partitions: tuple[int, int], table: str = "t") -> Leg:
+        named = LegTable(
+            table=table,
+            revision=1,
+            partitions=tuple(p for p, _ in partitions),
+            epochs=tuple(epoch for _, epoch in partitions),
+        )
+        return Leg(fragment="f", executor_id="e1", sql=f"select k from {table}", tables=(named,))
+
+    def read(self, *partitions: tuple[int, int], table: str = "t") -> list[int]:
+        """The keys that a leg over (partition, epoch) reads."""
+        leg = self.leg(*partitions, table=table)
+        query = self.engine.query(leg.sql, self.holder.files_for(leg))
+        return sorted(key for batch in query.batches() for key in batch.column(0).to_pylist())
+
+
+@pytest.fixture
+def world(store, engine, clock) -> World:
+    made = World(store, engine, clock)
+    made.grant()
+    return made
+
+
+@pytest.fixture
+def world_in_memory(engine, clock) -> World:
+    """Without a folder behind it, for tests with very many partitions."""
+    made = World(MemoryStore(), engine, clock)
+    made.grant()
+    return made
+
+
+@pytest.fixture
+def together():
+    """Runs the calls at once in threads; returns their results, errors included, in order."""
+
+    def run(*calls):
+        barrier = threading.Barrier(len(calls))
+        results: list[object] = [None] * len(calls)
+
+        def one(number, call):
+            barrier.wait()
+            try:
+                results[number] = call()
+            except Exception as error:
+                results[number] = error
+
+        threads = [threading.Thread(target=one, args=item) for item in enumerate(calls)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        return results
+
+    return run
