@@ -7,6 +7,8 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -110,42 +112,47 @@ class Served:
 
 
 class Wiretap:
-    """A TCP proxy that keeps every byte that the server sends."""
+    """A TCP proxy that keeps every byte that the server sends, and can cut every link."""
 
     def __init__(self, target: str) -> None:
         host, _, port = target.rpartition(":")
         self._target = (host, int(port))
         self.seen = bytearray()
         self._listener = socket.create_server(("127.0.0.1", 0))
+        self._links: list[socket.socket] = []
         self.address = f"127.0.0.1:{self._listener.getsockname()[1]}"
 
-    def __enter__(self):
+    def __enter__(self) -> Wiretap:
         spawn(self._accept)
         return self
 
-    def __exit__(self, *exc):
-        self._listener.close()
+    def __exit__(self, *_exc: object) -> None:
+        self.cut()
 
-    def _accept(self):
-        while True:
-            try:
+    def cut(self) -> None:
+        """End all links, and accept no other."""
+        for link in (self._listener, *self._links):
+            with suppress(OSError):
+                link.shutdown(socket.SHUT_RDWR)
+            link.close()
+
+    def _accept(self) -> None:
+        with suppress(OSError):
+            while True:
                 near, _ = self._listener.accept()
-            except OSError:
-                return
-            far = socket.create_connection(self._target)
-            spawn(lambda near=near, far=far: self._pump(near, far, False))
-            spawn(lambda near=near, far=far: self._pump(far, near, True))
+                far = socket.create_connection(self._target)
+                self._links += [near, far]
+                spawn(partial(self._pump, near, far, keep=False))
+                spawn(partial(self._pump, far, near, keep=True))
 
-    def _pump(self, source, sink, keep):
-        try:
+    def _pump(self, source: socket.socket, sink: socket.socket, keep: bool) -> None:
+        with suppress(OSError):
             while data := source.recv(65536):
                 if keep:
                     self.seen += data
                 sink.sendall(data)
-        except OSError:
-            pass
-        finally:
-            sink.close()
+        with suppress(OSError):
+            sink.shutdown(socket.SHUT_RDWR)
 
 
 @pytest.fixture

@@ -11,12 +11,11 @@ import asyncio
 import logging
 from collections.abc import Sequence
 from concurrent.futures import Executor
-from contextlib import suppress
 
 from ballista_py.errors import BallistaError
 from ballista_py.runtime import Runtime
 from ballista_py.state.object_state import Retry
-from ballista_py.transport.control_link import LINK_FAILURES, ControlledExecutor, Link
+from ballista_py.transport.control_link import LINK_FAILURES, ControlledExecutor, Link, until_one_ends
 from ballista_py.transport.endpoints import Address
 from ballista_py.transport.grpc_door import aio
 
@@ -77,9 +76,7 @@ class ControlClient:
         try:
             for address in self._seeds:
                 self._know(address)
-            while True:
-                await asyncio.sleep(self._discovery_ms / 1e3)
-                await asyncio.gather(*(self._discover(link) for link in tuple(self._links.values())))
+            await asyncio.Event().wait()
         finally:
             keepers = tuple(self._keepers.values())
             for keeper in keepers:
@@ -131,6 +128,10 @@ class ControlClient:
                         await self._converse(link)
                 except (*LINK_FAILURES, BallistaError) as error:
                     _log.info("control stream to %s broke: %s", address, _said(error))
+                except asyncio.CancelledError:
+                    if _is_being_cancelled():
+                        raise
+                    _log.info("control stream to %s was cancelled by gRPC", address)
                 except Exception:
                     _log.exception("control stream to %s broke", address)
                 failures = 1 if link.answered else failures + 1
@@ -146,7 +147,7 @@ class ControlClient:
             return  # another address leads to the same scheduler
         self._links[scheduler_id] = link
         try:
-            await link.converse()
+            await until_one_ends(link.converse(), self._discover(link))
         finally:
             del self._links[scheduler_id]
 
@@ -161,8 +162,15 @@ class ControlClient:
         return scheduler_id
 
     async def _discover(self, link: Link) -> None:
-        with suppress(*LINK_FAILURES):
+        while True:
+            await asyncio.sleep(self._discovery_ms / 1e3)
             await self._learn(link)
+
+
+def _is_being_cancelled() -> bool:
+    """Whether a `CancelledError` is meant for this task; gRPC raises it for a call that it gave up, too."""
+    task = asyncio.current_task()
+    return task is None or task.cancelling() > 0
 
 
 def _said(error: BaseException) -> str:

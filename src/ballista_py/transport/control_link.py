@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Coroutine, Iterator, Sequence
 from concurrent.futures import Executor
 from contextlib import contextmanager, suppress
 from typing import Any, Protocol
@@ -24,6 +24,19 @@ from ballista_py.transport.grpc_door import messages as pb
 CALL_TIMEOUT_S = 5.0
 _log = logging.getLogger(__name__)
 LINK_FAILURES = (aio.AioRpcError, aio.BaseError, asyncio.InvalidStateError)
+
+
+async def until_one_ends(*work: Coroutine[Any, Any, None]) -> None:
+    """Run all of `work` together until one of them ends or raises; then none of it runs any more."""
+    tasks = [asyncio.create_task(part) for part in work]
+    try:
+        ended, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        for task in ended:
+            task.result()
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
 
 
 class ControlledExecutor(Protocol):
@@ -80,15 +93,7 @@ class Link:
         Raises `TransportError` when nothing came back for `silence_ms`, or one of `LINK_FAILURES`.
         """
         stream = self._stub.ControlStream()
-        both = [asyncio.create_task(work) for work in (self._tell(stream), self._hear(stream))]
-        try:
-            ended, _ = await asyncio.wait(both, return_when=asyncio.FIRST_COMPLETED)
-            for task in ended:
-                task.result()
-        finally:
-            for task in both:
-                task.cancel()
-            await asyncio.gather(*both, return_exceptions=True)
+        await until_one_ends(self._tell(stream), self._hear(stream))
 
     async def _tell(self, stream: Any) -> None:
         while True:

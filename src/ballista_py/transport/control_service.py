@@ -21,6 +21,8 @@ from ballista_py.transport.grpc_door import StatusCode, aio
 from ballista_py.transport.grpc_door import messages as pb
 from ballista_py.transport.outbox import Outbox
 
+LAST_WRITE_S = 0.1
+
 _log = logging.getLogger(__name__)
 
 
@@ -48,11 +50,30 @@ class Peer:
         self.instance_id = ""
         self.outbox = Outbox()
         self.ended: asyncio.Future[BallistaError] = asyncio.get_running_loop().create_future()
+        self._write: asyncio.Future[None] | None = None
 
     def end(self, reason: BallistaError) -> None:
         """Ask the stream to end; the first reason counts."""
         if not self.ended.done():
             self.ended.set_result(reason)
+
+    async def write(self, context: Any, message: pb.SchedulerMessage, timeout_s: float) -> bool:
+        """Send a message; False when the executor did not take it in time. Cancelling this leaves it under way."""
+        self._write = asyncio.ensure_future(context.write(message))
+        done, _ = await asyncio.wait([self._write], timeout=timeout_s)
+        for write in done:
+            write.result()
+        return bool(done)
+
+    async def last_write_ends(self) -> bool:
+        """Give the message under way a moment; False when it is stuck, and then it is given up."""
+        if self._write is None:
+            return True
+        await asyncio.wait([self._write], timeout=LAST_WRITE_S)
+        if self._write.done():
+            return self._write.cancelled() or self._write.exception() is None
+        self._write.cancel()
+        return False
 
 
 class ControlService:
@@ -98,9 +119,12 @@ class ControlService:
             for task in tasks:
                 task.cancel()
             results = await asyncio.gather(*tasks, return_exceptions=True)
+            written = await peer.last_write_ends()
         reason = peer.ended.result() if peer.ended.done() else _first_error(results)
         if reason is not None:
             _log.warning("control stream of '%s' ended: %s", peer.executor_id, _said(reason))
+            if not written:  # gRPC takes no status behind a message that is stuck: this drops the call without one
+                raise asyncio.CancelledError
             await context.abort(StatusCode.UNAVAILABLE, _said(reason))
 
     def put(self, instance_id: str, message: Grant | Refusal | UpdatePartitions) -> None:
@@ -138,13 +162,10 @@ class ControlService:
         while True:
             message = await peer.outbox.take()
             sent = heard_message(message) if isinstance(message, int) else to_executor_message(message)
-            try:
-                async with asyncio.timeout(self._write_timeout_ms / 1e3):
-                    await context.write(sent)
-            except TimeoutError:
+            if not await peer.write(context, sent, self._write_timeout_ms / 1e3):
                 raise TryLater(
                     f"the executor reads too slowly: a message waited for {self._write_timeout_ms / 1e3:g} s"
-                ) from None
+                )
 
     def _register(self, peer: Peer, heartbeat: Heartbeat) -> None:
         """Make this the stream of the instance. An older stream of it is ended; one of another instance stays."""

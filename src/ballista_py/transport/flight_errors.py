@@ -17,9 +17,9 @@ FLIGHT_FAILURES = (flight.FlightError, ArrowException)
 # gRPC may drop a call whose trailing metadata exceeds 8 KiB, and carries the message three times over.
 MAX_MESSAGE_CHARS = 1_000
 MAX_WIRE_BYTES = 3_000
-_NEVER_CONNECTED = (
-    "failed to connect to all addresses"  # gRPC tells it from a broken connection by this text alone
-)
+
+# By this text alone gRPC tells a node that was never reached from a connection that broke.
+_NEVER_CONNECTED = "failed to connect to all addresses"
 
 
 def to_flight(error: BaseException) -> flight.FlightError:

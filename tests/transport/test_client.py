@@ -1,0 +1,185 @@
+"""The client: any scheduler will do, nothing that may have started is silently repeated."""
+
+from __future__ import annotations
+
+import threading
+
+import pytest
+from attrs import define, field
+
+from ballista_py.errors import ConfigError, SchedulerLost, SqlError, TransportError, TryLater
+from ballista_py.planning.query_plan import Leg, LegTable, leg_from_json
+from ballista_py.transport.client import connect
+from ballista_py.transport.commands import leg_command
+from ballista_py.transport.flight_server import StreamResult
+from ballista_py.transport.wire import from_json, to_json
+
+
+@define
+class Scheduler:
+    """A scheduler whose every answer is 20 numbers."""
+
+    kit: object
+    addresses: list[str] = field(factory=list)
+    asked: list[dict] = field(factory=list)
+    busy: bool = False
+    endless: bool = False
+    reached: threading.Event = field(factory=threading.Event)
+    stopped: threading.Event = field(factory=threading.Event)
+
+    def stream(self, command, context):
+        if self.busy:
+            raise TryLater("too many statements")
+        self.asked.append(dict(command))
+        if "nonsense" in command["query"]:
+            raise SqlError("syntax error at or near 'nonsense'", line=1, column=1)
+
+        def batches():
+            for number in range(10**9 if self.endless else 2):
+                yield self.kit.numbers(number * 10, 10)
+                self.reached.set()
+                if self.endless and self.stopped.wait(0.01):
+                    return
+
+        return StreamResult(
+            schema=self.kit.NUMBERS,
+            batches=batches(),
+            trailer=lambda: {"executors": ["e1"], "took_ms": 1.5},
+            cancel=self.stopped.set,
+        )
+
+    def action(self, name, body, context):
+        if name == "members":
+            return {"rows": [{"role": "scheduler", "address": a, "node_id": a} for a in self.addresses]}
+        if name == "tables":
+            return {"rows": [{"table": "t"}]}
+        return {"text": f"plan of {body['query']} in {body['dialect']}"}
+
+
+@pytest.fixture
+def cluster(serve, kit):
+    """Two schedulers that know each other."""
+    addresses: list[str] = []
+    nodes = [serve(Scheduler(kit, addresses)) for _ in range(2)]
+    addresses.extend(node.address for node in nodes)
+    return nodes
+
+
+def test_a_query_gives_its_rows_and_what_it_took(cluster):
+    with connect(f"ballista://{cluster[0].address}") as client:
+        result = client.query("select n, x from t", dialect="spark")
+        assert result.table["n"].to_pylist() == list(range(20))
+        assert result.stats == {"executors": ["e1"], "took_ms": 1.5}
+        assert client.sql("select 1").num_rows == 20
+    assert cluster[0].handler.asked[0] == {"kind": "sql", "query": "select n, x from t", "dialect": "spark"}
+
+
+def test_a_stream_gives_batches_before_the_end_and_can_be_cancelled(cluster):
+    cluster[0].handler.endless = True
+    with connect(f"grpc://{cluster[0].address}") as client, client.stream("select n from t") as stream:
+        assert next(stream.batches()).num_rows == 10
+        with pytest.raises(TransportError, match="not been read to its end"):
+            _ = stream.stats
+    assert cluster[0].handler.stopped.wait(2)
+
+
+def test_a_stream_read_to_its_end_has_stats(cluster):
+    stream = connect(cluster[0].address).stream("select n from t")
+    assert stream.reader().read_all().num_rows == 20
+    assert stream.stats["took_ms"] == 1.5
+
+
+def test_questions_are_answered(cluster):
+    client = connect(cluster[0].address)
+    assert client.explain("select 1", dialect="spark")["text"] == "plan of select 1 in spark"
+    assert client.tables() == [{"table": "t"}]
+    assert [row["address"] for row in client.members()] == [node.address for node in cluster]
+
+
+def test_an_error_in_the_statement_is_raised_and_not_tried_elsewhere(cluster):
+    with pytest.raises(SqlError, match="syntax error") as caught:
+        connect(cluster[0].address).sql("nonsense")
+    assert caught.value.details == {"line": 1, "column": 1}
+    assert not cluster[1].handler.asked
+
+
+def test_another_scheduler_is_asked_when_one_cannot_be_reached_before_the_query(cluster):
+    client = connect(cluster[0].address)
+    cluster[0].stop()
+    assert client.sql("select 1").num_rows == 20
+    assert client.tables()
+    assert len(cluster[1].handler.asked) == 1
+
+
+def test_another_scheduler_is_asked_when_one_is_busy(cluster):
+    client = connect(cluster[0].address)
+    cluster[0].handler.busy = True
+    assert client.sql("select 1").num_rows == 20
+    cluster[1].handler.busy = True
+    with pytest.raises(TryLater, match="too many statements"):
+        client.sql("select 1")
+
+
+def test_several_addresses_may_be_given_and_one_may_be_down(cluster):
+    assert connect(f"ballista://127.0.0.1:1,{cluster[1].address}").sql("select 1").num_rows == 20
+
+
+def test_no_scheduler_at_all_is_one_clear_error():
+    with pytest.raises(TransportError, match="no scheduler can be reached: node 127"):
+        connect("ballista://127.0.0.1:1")
+    with pytest.raises(ConfigError, match="is not an address"):
+        connect("ballista://")
+
+
+@pytest.fixture
+def cut(cluster, kit):
+    """A client whose link to the first scheduler goes through a proxy that can be cut."""
+    with kit.Wiretap(cluster[0].address) as proxy:
+        cluster[0].handler.addresses[0] = proxy.address
+        yield proxy, cluster
+
+
+@pytest.mark.parametrize("retry_reads", [False, True])
+def test_a_scheduler_that_dies_in_mid_query_is_lost_unless_reads_are_repeated(cut, kit, retry_reads):
+    proxy, cluster = cut
+    cluster[0].handler.endless = True
+    client = connect(proxy.address, retry_reads=retry_reads)
+    kit.spawn(lambda: (cluster[0].handler.reached.wait(5), proxy.cut()))
+    if retry_reads:
+        assert client.sql("select n from t").num_rows == 20
+        assert len(cluster[1].handler.asked) == 1
+    else:
+        with pytest.raises(SchedulerLost, match="went away while it worked"):
+            client.sql("select n from t")
+        assert not cluster[1].handler.asked
+    assert cluster[0].handler.stopped.wait(2)
+
+
+@pytest.mark.parametrize(
+    "statement", ["delete from t", "with x as (delete from t returning *) select * from x", "?"]
+)
+def test_what_may_change_something_is_never_repeated(cut, kit, statement):
+    proxy, cluster = cut
+    cluster[0].handler.endless = True
+    client = connect(proxy.address, retry_reads=True)
+    kit.spawn(lambda: (cluster[0].handler.reached.wait(5), proxy.cut()))
+    with pytest.raises(SchedulerLost):
+        client.sql(statement)
+    assert not cluster[1].handler.asked
+
+
+def test_a_stream_whose_scheduler_dies_raises_scheduler_lost(cut):
+    proxy, cluster = cut
+    cluster[0].handler.endless = True
+    batches = connect(proxy.address, retry_reads=True).stream("select n from t").batches()
+    next(batches)
+    proxy.cut()
+    with pytest.raises(SchedulerLost):
+        for _ in batches:
+            pass
+
+
+def test_a_leg_survives_its_command():
+    table = LegTable(table="t", revision=3, partitions=(1, 2), epochs=(5, 6))
+    leg = Leg(fragment="f0", executor_id="e1", sql="select 1", tables=(table,))
+    assert leg_from_json(from_json(to_json(leg_command(leg)))["leg"]) == leg

@@ -1,0 +1,477 @@
+"""Control streams on real sockets: they find every scheduler, heal by themselves and never slow each other."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import socket
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+
+import grpc.aio
+import pyarrow as pa
+import pytest
+from attrs import define, evolve, field
+
+from ballista_py.errors import ConfigError, Fenced, StoreUnavailable
+from ballista_py.planning.partition_spec import PartitionSpec
+from ballista_py.planning.table import TableSpec
+from ballista_py.runtime import SystemRuntime
+from ballista_py.state.control import (
+    ExecutorInfo,
+    Grant,
+    Heartbeat,
+    HeldPartitions,
+    PartitionAssignment,
+    Refusal,
+    UpdatePartitions,
+)
+from ballista_py.state.documents import SchedulerInfo
+from ballista_py.transport.control_client import ControlClient
+from ballista_py.transport.control_codec import heartbeat_to_message
+from ballista_py.transport.control_link import LINK_FAILURES
+from ballista_py.transport.control_server import ControlServer
+from ballista_py.transport.endpoints import open_control
+from ballista_py.transport.grpc_door import messages as pb
+from ballista_py.transport.grpc_door import rpc
+
+SCHEMA = pa.schema([pa.field("id", pa.int64(), nullable=False)])
+
+
+def update(revision, table="t", instance_id="i1", partitions=1):
+    spec = TableSpec(name=table, schema=SCHEMA, spec=PartitionSpec.parse(["bucket(4, id)"], SCHEMA))
+    return UpdatePartitions(
+        instance_id=instance_id,
+        table=spec,
+        revision=revision,
+        partitions=tuple(
+            PartitionAssignment(partition=n, path=f"expr0={n}", epoch=1, role="owner") for n in range(partitions)
+        ),
+    )
+
+
+@define
+class Scheduler:
+    """A handler that grants everything, and keeps what it heard."""
+
+    scheduler_id: str
+    others: list[SchedulerInfo]
+    heard_all: list[Heartbeat] = field(factory=list)
+    left: list[tuple[str, str]] = field(factory=list)
+    answer: object = None
+    block: threading.Event | None = None
+
+    def heard(self, heartbeat):
+        self.heard_all.append(heartbeat)
+        if self.block is not None:
+            self.block.wait(10)
+        if self.answer is not None:
+            return self.answer(heartbeat)
+        return Grant(sequence=heartbeat.sequence, lease_ms=1000)
+
+    def schedulers(self):
+        return tuple(self.others)
+
+    def leave(self, executor_id, instance_id):
+        if self.answer is not None:
+            raise StoreUnavailable("the store does not answer")
+        self.left.append((executor_id, instance_id))
+
+
+@define
+class Executor:
+    """An executor that says what it is told to, and keeps what it received."""
+
+    info: ExecutorInfo = field(
+        factory=lambda: ExecutorInfo(executor_id="e1", instance_id="i1", data_address="h:1")
+    )
+    held: tuple[HeldPartitions, ...] = ()
+    sequence: int = 0
+    messages: list = field(factory=list)
+    fenced: bool = False
+    crash_on: type | None = None
+
+    def heartbeat(self):
+        if self.fenced:
+            raise Fenced("lost")
+        self.sequence += 1
+        return Heartbeat(executor=self.info, sequence=self.sequence, lapsed=False, held=self.held)
+
+    def received(self, message):
+        if self.crash_on is not None and isinstance(message, self.crash_on):
+            raise RuntimeError("bug")
+        self.messages.append(message)
+
+    def updates(self):
+        return [m for m in self.messages if isinstance(m, UpdatePartitions)]
+
+
+class Node:
+    """A running server or client on the shared loop."""
+
+    def __init__(self, control, part, task):
+        self._control, self.part, self._task = control, part, task
+
+    def stop(self):
+        self._control.wait_for(_end(self._task))
+
+
+async def _end(task):
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
+
+
+class Control:
+    """One loop, as a node has it, with servers and clients on it."""
+
+    def __init__(self):
+        self.loop = asyncio.new_event_loop()
+        self.workers = ThreadPoolExecutor(16)
+        self.schedulers: list[SchedulerInfo] = []
+        self.nodes: list[Node] = []
+        threading.Thread(target=self.loop.run_forever, daemon=True).start()
+
+    def wait_for(self, work):
+        return asyncio.run_coroutine_threadsafe(work, self.loop).result(15)
+
+    def serve(self, scheduler_id="s1", port=0, listed=True, handler=None, **options):
+        handler = handler or Scheduler(scheduler_id, self.schedulers)
+        server = ControlServer(f"127.0.0.1:{port}", scheduler_id, handler, self.workers, **options)
+        address = str(self.wait_for(server.start()))
+        if listed:
+            self.schedulers.append(
+                SchedulerInfo(scheduler_id=scheduler_id, instance_id="x", control_address=address)
+            )
+        node = self._run(server)
+        node.handler, node.address = handler, address
+        return node
+
+    def execute(self, *seeds, executor=None, **options):
+        executor = executor or Executor()
+        options = {"heartbeat_ms": 100, "discovery_ms": 200, **options}
+        client = ControlClient(seeds, executor, self.workers, SystemRuntime(), **options)
+        node = self._run(client)
+        node.executor = executor
+        return node
+
+    def _run(self, part):
+        async def start():
+            return asyncio.create_task(part.run())
+
+        node = Node(self, part, self.wait_for(start()))
+        self.nodes.append(node)
+        return node
+
+    def close(self):
+        for node in self.nodes:
+            node.stop()
+        assert not self.wait_for(self._tasks_left())
+        self.loop.call_soon_threadsafe(self.loop.stop)
+        self.workers.shutdown(wait=True)
+
+    async def _tasks_left(self):
+        await asyncio.sleep(0.05)
+        return [t for t in asyncio.all_tasks() if t is not asyncio.current_task() and "run" in repr(t.get_coro())]
+
+
+@pytest.fixture
+def control():
+    made = Control()
+    yield made
+    made.close()
+
+
+def test_heartbeats_are_answered_with_grants(control, kit):
+    scheduler = control.serve()
+    node = control.execute(scheduler.address)
+    kit.wait_until(lambda: len(node.executor.messages) >= 3)
+    assert all(isinstance(message, Grant) for message in node.executor.messages)
+    assert node.part.connected() == ("s1",)
+    assert scheduler.part.connected() == ("i1",)
+    assert [h.sequence for h in scheduler.handler.heard_all][:3] == [1, 2, 3]
+
+
+def test_a_refusal_and_no_answer_at_all_keep_the_stream(control, kit):
+    scheduler = control.serve()
+    answers = iter([None, None, *[Refusal(sequence=0, reason="not_admitted", message="no")] * 1000])
+    scheduler.handler.answer = lambda heartbeat: next(answers)
+    node = control.execute(scheduler.address, silence_ms=400)
+    kit.wait_until(lambda: len(scheduler.handler.heard_all) > 8)
+    assert {type(message) for message in node.executor.messages} == {Refusal}
+    assert [h.sequence for h in scheduler.handler.heard_all] == list(
+        range(1, len(scheduler.handler.heard_all) + 1)
+    )
+
+
+def test_a_scheduler_that_cannot_decide_for_long_does_not_break_the_stream(control, kit):
+    scheduler = control.serve()
+    scheduler.handler.answer = lambda heartbeat: None
+    node = control.execute(scheduler.address, silence_ms=300)
+    kit.wait_until(lambda: len(scheduler.handler.heard_all) > 10)
+    assert node.part.connected() == ("s1",)
+    assert scheduler.handler.heard_all[0].sequence == 1
+    assert len({id(peer) for peer in scheduler.part.connected()}) == 1
+
+
+def test_an_update_reaches_the_instance_it_is_meant_for(control, kit):
+    scheduler = control.serve()
+    node = control.execute(scheduler.address)
+    kit.wait_until(scheduler.part.connected)
+    assert not scheduler.part.push("another", update(1, instance_id="another"))
+    assert scheduler.part.push("i1", update(1))
+    kit.wait_until(node.executor.updates)
+    assert node.executor.updates() == [update(1)]
+
+
+def test_a_poke_tells_every_scheduler_at_once_what_is_held_now(control, kit):
+    schedulers = [control.serve("s1"), control.serve("s2")]
+    node = control.execute(schedulers[0].address, heartbeat_ms=60_000)
+    kit.wait_until(lambda: node.part.connected() == ("s1", "s2"))
+    node.executor.held = (HeldPartitions(table="t", revision=3, active=(1,), epochs=(1,)),)
+    node.part.poke()
+    kit.wait_until(lambda: all(s.handler.heard_all[-1].held == node.executor.held for s in schedulers), 1)
+
+
+def test_every_scheduler_is_found_from_one_and_forgotten_when_it_is_gone(control, kit):
+    first = control.serve("s1")
+    node = control.execute(first.address)
+    kit.wait_until(lambda: node.part.connected() == ("s1",))
+    second = control.serve("s2")
+    kit.wait_until(lambda: node.part.connected() == ("s1", "s2"), 2)
+    second.stop()
+    del control.schedulers[1]
+    kit.wait_until(lambda: node.part.connected() == ("s1",))
+    kit.wait_until(lambda: set(node.part._keepers) == {first.address}, 3)
+
+
+def test_two_addresses_of_one_scheduler_get_one_stream(control, kit):
+    scheduler = control.serve()
+    alias = scheduler.address.replace("127.0.0.1", "localhost")
+    node = control.execute(alias, scheduler.address)
+    kit.wait_until(lambda: node.executor.sequence > 10)
+    assert len({h.sequence for h in scheduler.handler.heard_all}) == len(scheduler.handler.heard_all)
+    assert scheduler.part.connected() == ("i1",)
+    assert node.part.connected() == ("s1",)
+
+
+def test_a_restarted_scheduler_hears_everything_again_within_seconds(control, kit):
+    scheduler = control.serve()
+    port = int(scheduler.address.rpartition(":")[2])
+    held = (HeldPartitions(table="t", revision=3, active=(1,), epochs=(1,)),)
+    node = control.execute(scheduler.address, executor=Executor(held=held))
+    kit.wait_until(node.part.connected)
+    scheduler.stop()
+    kit.wait_until(lambda: not node.part.connected())
+    time.sleep(0.5)
+    again = control.serve(port=port, listed=False)
+    kit.wait_until(lambda: again.handler.heard_all, 6)
+    assert again.handler.heard_all[0].held == held
+
+
+def test_an_executor_that_starts_before_any_scheduler_finds_it_later(control, kit):
+    scheduler = control.serve()
+    port = int(scheduler.address.rpartition(":")[2])
+    scheduler.stop()
+    node = control.execute(scheduler.address)
+    time.sleep(0.3)
+    control.serve(port=port, listed=False)
+    kit.wait_until(node.part.connected, 6)
+
+
+def test_a_newer_stream_of_an_instance_replaces_the_older_and_survives_its_end(control, kit):
+    scheduler = control.serve()
+    old = control.execute(scheduler.address, heartbeat_ms=60_000)
+    kit.wait_until(scheduler.part.connected)
+    new = control.execute(scheduler.address)
+    kit.wait_until(new.part.connected)
+    old.stop()
+    time.sleep(0.3)
+    assert scheduler.part.connected() == ("i1",)
+    scheduler.part.push("i1", update(1))
+    kit.wait_until(new.executor.updates)
+    assert not old.executor.updates()
+
+
+def test_another_instance_of_the_same_executor_does_not_take_over_its_stream(control, kit):
+    scheduler = control.serve()
+    first = control.execute(scheduler.address)
+    info = evolve(first.executor.info, instance_id="i2")
+    second = control.execute(scheduler.address, executor=Executor(info=info))
+    kit.wait_until(lambda: len(scheduler.part.connected()) == 2)
+    scheduler.part.push("i1", update(1))
+    kit.wait_until(first.executor.updates)
+    assert not second.executor.updates()
+
+
+def test_an_executor_that_joins_as_a_new_instance_keeps_its_stream_under_the_new_name(control, kit):
+    scheduler = control.serve()
+    node = control.execute(scheduler.address)
+    kit.wait_until(scheduler.part.connected)
+    node.executor.fenced = True
+    time.sleep(0.25)
+    node.executor.info = evolve(node.executor.info, instance_id="i2")
+    node.executor.fenced = False
+    kit.wait_until(lambda: scheduler.part.connected() == ("i2",))
+    assert scheduler.part.push("i2", update(1, instance_id="i2"))
+    kit.wait_until(node.executor.updates)
+
+
+def test_a_message_that_cannot_be_taken_in_does_not_cost_the_lease(control, kit, caplog):
+    scheduler = control.serve()
+    node = control.execute(scheduler.address, executor=Executor(crash_on=UpdatePartitions))
+    kit.wait_until(scheduler.part.connected)
+    scheduler.part.push("i1", update(1))
+    kit.wait_until(lambda: "could not be taken in" in caplog.text)
+    count = len(node.executor.messages)
+    kit.wait_until(lambda: len(node.executor.messages) > count + 2)
+    assert [h.sequence for h in scheduler.handler.heard_all] == list(
+        range(1, len(scheduler.handler.heard_all) + 1)
+    )
+
+
+def test_one_blocked_heartbeat_does_not_hold_up_the_other_executors(control, kit):
+    scheduler = control.serve()
+    scheduler.handler.block = threading.Event()
+    control.execute(scheduler.address)
+    kit.wait_until(lambda: scheduler.handler.heard_all)
+    blocked, scheduler.handler.block = scheduler.handler.block, None
+    other = control.execute(
+        scheduler.address,
+        executor=Executor(info=ExecutorInfo(executor_id="e2", instance_id="i2", data_address="")),
+    )
+    kit.wait_until(lambda: len(other.executor.messages) > 3, 2)
+    blocked.set()
+
+
+async def _open_unread(address, heartbeat):
+    """A stream that says one thing and then never reads."""
+    channel = open_control(address)
+    stream = rpc.ControlStub(channel).ControlStream()
+    await stream.write(heartbeat_to_message(heartbeat))
+    return channel, stream
+
+
+async def _read_all(stream):
+    while await stream.read() is not grpc.aio.EOF:
+        pass
+
+
+def test_a_peer_that_reads_slowly_is_cut_off_with_a_reason_and_slows_nobody(control, kit, caplog):
+    caplog.set_level(logging.WARNING)
+    scheduler = control.serve(write_timeout_ms=300)
+    slow = Heartbeat(
+        executor=ExecutorInfo(executor_id="slow", instance_id="slow", data_address=""), sequence=1, lapsed=False
+    )
+    channel, stream = control.wait_for(_open_unread(scheduler.address, slow))
+    good = control.execute(scheduler.address)
+    kit.wait_until(lambda: len(scheduler.part.connected()) == 2)
+    big = update(1, instance_id="slow", partitions=50_000)
+    latencies = []
+
+    def flood():
+        scheduler.part.push("slow", evolve(big, revision=len(latencies)))
+        before = len(good.executor.updates())
+        started = time.monotonic()
+        scheduler.part.push("i1", update(len(latencies) + 1))
+        kit.wait_until(lambda: len(good.executor.updates()) > before)
+        latencies.append(time.monotonic() - started)
+        return "slow" not in scheduler.part.connected()
+
+    kit.wait_until(flood, 10)
+    assert sorted(latencies)[len(latencies) // 2] < 0.25
+    kit.wait_until(lambda: "reads too slowly" in caplog.text)
+    with pytest.raises(LINK_FAILURES):
+        control.wait_for(_read_all(stream))
+    control.wait_for(channel.close())
+
+
+def test_a_peer_that_says_nothing_is_cut_off(control, kit, caplog):
+    caplog.set_level(logging.WARNING)
+    scheduler = control.serve(silence_ms=200)
+    quiet = control.execute(scheduler.address, heartbeat_ms=60_000)
+    kit.wait_until(lambda: "nothing was heard for 0.2 s" in caplog.text)
+    kit.wait_until(lambda: len(scheduler.handler.heard_all) >= 2)
+    assert quiet.executor.messages
+
+
+def test_a_scheduler_that_falls_silent_is_left_and_tried_again(control, kit):
+    scheduler = control.serve()
+    node = control.execute(scheduler.address, silence_ms=300)
+    kit.wait_until(node.part.connected)
+    scheduler.handler.block = threading.Event()
+    kit.wait_until(lambda: not node.part.connected(), 3)
+    scheduler.handler.block.set()
+    scheduler.handler.block = None
+    kit.wait_until(node.part.connected, 6)
+
+
+def test_leaving_is_told_to_a_scheduler_that_commits_it(control, kit):
+    refusing, committing = control.serve("s1"), control.serve("s2")
+    node = control.execute(refusing.address)
+    kit.wait_until(lambda: node.part.connected() == ("s1", "s2"))
+    refusing.handler.answer = lambda heartbeat: None
+    assert control.wait_for(node.part.leave("e1", "i1"))
+    assert committing.handler.left == [("e1", "i1")]
+    committing.handler.answer = refusing.handler.answer
+    assert not control.wait_for(node.part.leave("e1", "i1"))
+
+
+def test_no_text_of_a_crash_in_a_handler_reaches_an_executor(control):
+    class Crashing(Scheduler):
+        def heard(self, heartbeat):
+            raise RuntimeError("secret in /root/key")
+
+        def schedulers(self):
+            raise RuntimeError("secret in /root/key")
+
+    scheduler = control.serve(handler=Crashing("s1", []))
+    heartbeat = heartbeat_to_message(Executor().heartbeat())
+
+    async def ask():
+        async with open_control(scheduler.address) as channel:
+            await rpc.ControlStub(channel).GetSchedulers(pb.GetSchedulersRequest(), timeout=5)
+
+    async def say():
+        async with open_control(scheduler.address) as channel:
+            stream = rpc.ControlStub(channel).ControlStream()
+            await stream.write(heartbeat)
+            await stream.read()
+            raise AssertionError("the stream should have ended with an error")
+
+    for work in (ask, say):
+        with pytest.raises(LINK_FAILURES) as caught:
+            control.wait_for(work())
+        assert caught.value.details() == "internal error (RuntimeError)"
+
+
+def test_a_control_port_in_use_is_a_config_error_that_names_it(control):
+    taken = control.serve().address
+    for address in (taken, "203.0.113.7:0"):
+        server = ControlServer(address, "s2", Scheduler("s2", []), control.workers)
+        with pytest.raises(ConfigError, match=f"cannot listen on {address}"):
+            control.wait_for(server.start())
+
+
+def test_a_seed_that_is_no_address_is_a_config_error(control):
+    with pytest.raises(ConfigError, match="is not an address"):
+        ControlClient(["nonsense"], Executor(), control.workers, SystemRuntime(), heartbeat_ms=100)
+
+
+def test_garbage_on_the_control_port_is_refused_without_harm(control, kit):
+    scheduler = control.serve()
+    port = int(scheduler.address.rpartition(":")[2])
+    for junk in (b"", b"GET / HTTP/1.1\r\n\r\n", b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes(range(256)) * 50):
+        with socket.create_connection(("127.0.0.1", port)) as link:
+            link.sendall(junk)
+
+    async def garbage():
+        async with open_control(scheduler.address) as channel:
+            call = channel.stream_stream("/ballista_py.control.v1.Control/ControlStream")()
+            await call.write(b"\xff\xff\xff")
+            return await call.read()
+
+    with pytest.raises(LINK_FAILURES):
+        control.wait_for(garbage())
+    node = control.execute(scheduler.address)
+    kit.wait_until(node.part.connected)
