@@ -22,6 +22,7 @@ from ballista_py.planning.query_plan import leg_from_json
 from ballista_py.runtime import Runtime, SystemRuntime
 from ballista_py.state.control import Grant, Heartbeat, Refusal, UpdatePartitions
 from ballista_py.state.executor_lease import ExecutorLease
+from ballista_py.state.location import check_location
 from ballista_py.state.store import open_store
 from ballista_py.storage.cache import FileCache
 from ballista_py.storage.holder import PartitionHolder
@@ -55,6 +56,7 @@ class Executor:
         """
         config, runtime = self._config, self._runtime
         store = open_store(config.state_location, runtime=runtime)
+        check_location(store, config.state_location)
         folder = Path(config.data_dir) if config.data_dir is not None else None
         if folder is not None:
             folder.mkdir(parents=True, exist_ok=True)

@@ -5,9 +5,11 @@ from __future__ import annotations
 import logging
 import os
 import signal
+import sys
 from threading import Thread
 from typing import TYPE_CHECKING
 
+from ballista_py.errors import BallistaError
 from ballista_py.node.config import NodeConfig
 from ballista_py.node.logs import configure_logging, log_event
 from ballista_py.runtime import Runtime, SystemRuntime
@@ -29,7 +31,12 @@ def run_node(config: NodeConfig, parent_pid: int | None = None) -> None:
     log_event(_log, "starting", role=config.role, state_location=config.state_location, pid=os.getpid())
     if config.allow_insecure_connections:
         log_event(_log, "insecure", logging.WARNING, reason="plain TCP is accepted from other machines")
-    node.start()
+    try:
+        node.start()
+    except BallistaError as error:
+        log_event(_log, "not_started", logging.ERROR, code=error.code)
+        print(f"error: {error}", file=sys.stderr, flush=True)
+        os._exit(1)  # whatever was started until here has nothing to finish
     told: list[int] = []
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda received, _frame: told.append(received))

@@ -21,6 +21,7 @@ from ballista_py.planning.sql import engine_sql
 from ballista_py.runtime import Runtime, SystemRuntime
 from ballista_py.state.control import Grant, Heartbeat, Refusal
 from ballista_py.state.documents import SchedulerInfo
+from ballista_py.state.location import check_location
 from ballista_py.state.store import open_store
 from ballista_py.transport.commands import EXPLAIN, MEMBERS, RECONCILE_ALL, TABLES, leg_command
 from ballista_py.transport.control_server import ControlServer
@@ -53,6 +54,7 @@ class Scheduler:
         """
         config, runtime = self._config, self._runtime
         store = open_store(config.state_location, runtime=runtime)
+        check_location(store, config.state_location)
         catalogs = Catalogs(store, runtime)
         self._engine = DuckDBEngine(
             config.data_dir, threads=config.threads, memory_limit=f"{config.max_merge_bytes}B", runtime=runtime

@@ -1,0 +1,69 @@
+"""A cluster of real processes over TPC-H, shared by the tests that leave it as they found it."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import duckdb
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from ballista_py import LocalCluster
+from ballista_py.node.tpch_data import TABLES, create_tpch_tables, generate_tpch
+
+SCALE = 0.01
+
+
+@pytest.fixture(scope="session")
+def tpch(tmp_path_factory) -> Path:
+    """The eight tables as Parquet files."""
+    return generate_tpch(tmp_path_factory.mktemp("tpch") / "data", SCALE)
+
+
+@pytest.fixture(scope="session")
+def duck(tpch):
+    """DuckDB over the unpartitioned files: the single node that every answer is compared with."""
+    with duckdb.connect() as connection:
+        for table in TABLES:
+            connection.read_parquet(str(tpch / f"{table}.parquet")).create_view(table)
+        yield connection
+
+
+@pytest.fixture(scope="session")
+def tpch_state(tpch, tmp_path_factory) -> Path:
+    """A state location that holds the partitioned tables; copy it to have a cluster of one's own."""
+    folder = tmp_path_factory.mktemp("tpch-state") / "state"
+    with LocalCluster(schedulers=1, executors=2, state_location=folder.as_uri()) as cluster:
+        create_tpch_tables(cluster, tpch)
+    return folder
+
+
+@pytest.fixture(scope="session")
+def cluster(tpch_state):
+    """Two schedulers and two executors that serve TPC-H. Kill nothing here."""
+    with LocalCluster(schedulers=2, executors=2, state_location=tpch_state.as_uri()) as cluster:
+        cluster.wait_until_loaded()
+        yield cluster
+
+
+@pytest.fixture
+def events(tmp_path) -> str:
+    """A small Parquet file of 1,000 rows."""
+    path = tmp_path / "events.parquet"
+    rows = {"id": pa.array(range(1_000), pa.int64()), "kind": [f"k{n % 7}" for n in range(1_000)]}
+    pq.write_table(pa.table(rows), path)
+    return str(path)
+
+
+@pytest.fixture(scope="session")
+def cli():
+    """Run `ballista-py` as a person would; returns the finished process."""
+
+    def run(*arguments: str, stdin: str | None = None) -> subprocess.CompletedProcess[str]:
+        command = [sys.executable, "-m", "ballista_py.node", *arguments]
+        return subprocess.run(command, capture_output=True, text=True, timeout=120, input=stdin)
+
+    return run

@@ -1,0 +1,112 @@
+"""The command line: results on standard output, one line for an error, exit codes for programs."""
+
+import json
+import socket
+
+import pytest
+
+from ballista_py.state.documents import CLUSTER_KEY, ClusterDocument
+from ballista_py.state.object_state import ObjectState
+from ballista_py.state.store import open_store
+
+pytestmark = pytest.mark.cluster
+
+
+@pytest.fixture
+def at(cluster):
+    return ("--connect", cluster.addresses()[0])
+
+
+def test_rows_are_printed_for_people_and_as_json_for_programs(cli, at):
+    query = "select r_name, null as nothing from region order by 1 limit 2"
+    people = cli("sql", *at, query)
+    assert people.returncode == 0
+    assert "AFRICA" in people.stdout
+    assert "2 rows" in people.stdout
+    programs = json.loads(cli("sql", *at, "--json", query).stdout)
+    assert programs["columns"] == ["r_name", "nothing"]
+    assert programs["rows"] == [{"r_name": "AFRICA", "nothing": None}, {"r_name": "AMERICA", "nothing": None}]
+    assert programs["stats"]["legs"] == 1
+
+
+def test_a_statement_may_come_from_standard_input(cli, at):
+    assert "25" in cli("sql", *at, "-", stdin="select count(*) from nation").stdout
+
+
+def test_explain_and_members_speak_to_people_and_programs(cli, at):
+    assert "of 16 partitions" in cli("explain", *at, "select * from orders where o_orderkey = 1").stdout
+    assert json.loads(cli("explain", *at, "--json", "select count(*) from orders").stdout)["fragments"]
+    assert "executor-2" in cli("members", *at).stdout
+    assert {row["role"] for row in json.loads(cli("members", *at, "--json").stdout)} == {"scheduler", "executor"}
+
+
+@pytest.mark.parametrize(
+    ("query", "said"),
+    [
+        ("select * from nope", "'nope' does not exist"),
+        ("select nope from orders", "nope"),
+        ("select from where", "line 1, column"),
+        ("selec 1", "line 1, column 1"),
+        (" ", "the statement is empty"),
+        ("drop table orders", "SELECT"),
+        ("select * from read_csv('/etc/passwd')", "read_csv"),
+        ("select * from '/etc/passwd'", "/etc/passwd"),
+    ],
+)
+def test_a_bad_statement_is_one_line_and_exit_code_1(cli, at, query, said):
+    done = cli("sql", *at, query)
+    assert done.returncode == 1
+    assert done.stdout == ""
+    assert done.stderr.startswith("error: ")
+    assert said in done.stderr
+    assert done.stderr.count("\n") == 1
+
+
+def test_wrong_usage_is_exit_code_2(cli):
+    assert cli("sql").returncode == 2
+    assert cli("sql", "--nope", "select 1").returncode == 2
+    assert cli("fly").returncode == 2
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("sql", "--connect", "127.0.0.1:1", "select 1"), "127.0.0.1:1 cannot be reached"),
+        (("sql", "--connect", "nonsense", "select 1"), "host:port"),
+        (("node", "--role", "scheduler"), "node_id: missing"),
+        (("node", "--role", "boss", "--node-id", "x", "--state-location", "memory://x"), "role"),
+        (("node", "--role", "scheduler", "--node-id", "x", "--state-location", "ftp://x"), "ftp://x"),
+        (("node", "--role", "scheduler", "--node-id", "x", "--state-location", "file:///proc/x"), "cannot be written"),
+        (("node", "--config", "/does/not/exist.yaml"), "cannot be read"),
+    ],
+)
+def test_trouble_with_the_surroundings_is_one_line_and_exit_code_1(cli, arguments, said):
+    done = cli(*arguments)
+    assert done.returncode == 1
+    errors = [line for line in done.stderr.splitlines() if line.startswith("error: ")]
+    assert len(errors) == 1
+    assert said in errors[0]
+    assert "Traceback" not in done.stderr
+
+
+def test_a_port_in_use_is_named(cli, tmp_path):
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = str(taken.getsockname()[1])
+        done = cli(
+            *("node", "--role", "scheduler", "--node-id", "s", "--state-location", (tmp_path / "s").as_uri()),
+            *("--flight-port", port, "--control-port", "0"),
+        )
+    assert done.returncode == 1
+    assert f"cannot listen on 127.0.0.1:{port}" in done.stderr
+
+
+def test_a_document_of_another_release_is_refused(cli, tmp_path):
+    ObjectState(open_store(tmp_path.as_uri()), CLUSTER_KEY, ClusterDocument).create(ClusterDocument())
+    path = tmp_path / CLUSTER_KEY
+    path.write_bytes(path.read_bytes().replace(b'"schema_version":1', b'"schema_version":2'))
+    done = cli(
+        *("node", "--role", "scheduler", "--node-id", "s", "--state-location", tmp_path.as_uri()),
+        *("--flight-port", "0", "--control-port", "0"),
+    )
+    assert done.returncode == 1
+    assert "schema version 2" in done.stderr.lower()
