@@ -22,7 +22,7 @@ Slots = npt.NDArray[np.int64]
 
 
 def legs_of(plan: QueryPlan, catalog: Catalog, live: Collection[Owner]) -> tuple[Leg, ...]:
-    """The legs of all fragments, by fragment and executor id. A fragment whose partitions were all pruned has none.
+    """The legs of all fragments, by fragment and executor id. A fragment that was pruned to nothing has none.
 
     `live` are the members as (executor id, instance id); who is not among them owns nothing. A fragment over
     replicated tables only runs on one executor: the owner of the first of them if it is live.
@@ -99,7 +99,9 @@ def _slots(tables: Sequence[FragmentTable], maps: Sequence[PartitionMap]) -> Slo
     """The partitions of all tables, those of equal value side by side."""
     ids = [np.array(table.partitions, np.int64) for table in tables]
     values = [[column.take(pa.array(own)) for column in pmap.columns] for own, pmap in zip(ids, maps, strict=True)]
-    if all(len(own) == len(ids[0]) and _equal(columns, values[0]) for own, columns in zip(ids, values, strict=True)):
+    if all(
+        len(own) == len(ids[0]) and _equal(columns, values[0]) for own, columns in zip(ids, values, strict=True)
+    ):
         return np.stack(ids, axis=1)
     rows: dict[tuple[Any, ...], list[int]] = {}
     for place, (own, columns) in enumerate(zip(ids, values, strict=True)):

@@ -17,13 +17,13 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from ballista_py.engines.answers import difference
 from ballista_py.planning.legs import legs_of
 from ballista_py.planning.partition_map import PartitionMap
 from ballista_py.planning.partition_spec import PartitionSpec
 from ballista_py.planning.query_plan import Catalog, Leg, QueryPlan
 from ballista_py.planning.sql import plan_query
 from ballista_py.planning.table import TableSpec
-from ballista_py.engines.answers import difference
 
 TPCH_KEYS = {
     "lineitem": ("bucket(16, l_orderkey)", "orderkey"),
@@ -57,7 +57,7 @@ class Cluster:
         group: str | None = None,
         seed: int = 0,
     ) -> None:
-        """Create a table; `partition_by` None replicates it. Tables of one group get the same owners for a seed."""
+        """Create a table; `partition_by` None replicates it. Equal values have equal owners for one seed."""
         if isinstance(partition_by, str):
             partition_by = [partition_by]
         spec = PartitionSpec.parse(partition_by, rows.schema) if partition_by else PartitionSpec.whole()
@@ -137,7 +137,7 @@ class Cluster:
         """Assert that the cluster answers as one node does; returns the plan."""
         expected = self.whole.sql(sql).to_arrow_table()
         plan = plan_query(sql, self.catalog, expected.schema)
-        shown = f"\n{sql}\nfragments: {[(f.name, f.sql) for f in plan.fragments]}\nmerge: {plan.merge_sql}\n{plan.notes}"
+        shown = f"\n{sql}\n{[(f.name, f.sql) for f in plan.fragments]}\nmerge: {plan.merge_sql}\n{plan.notes}"
         try:
             actual = self.execute(plan)
         except duckdb.Error as error:

@@ -1,6 +1,6 @@
 """From a parsed statement to a bound query: every name resolved, every `*` and alias expanded.
 
-What it does not understand raises `Unplannable`. Binding consumes the parsed tree.
+What it does not understand raises `UnplannableError`. Binding consumes the parsed tree.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from ballista_py.planning.sql.query import (
     Shared,
     SharedScan,
     Source,
-    Unplannable,
+    UnplannableError,
     ValuesList,
     renamed,
 )
@@ -39,7 +39,7 @@ _CONSTANTS = (exp.Literal, exp.Null, exp.Boolean, exp.Neg, exp.Cast, exp.DataTyp
 def bind(statement: Expr, draft: Draft) -> Query:
     """The bound form of a parsed query.
 
-    Raises `SqlError` for a table that the catalog does not have and `Unplannable` for what is not understood.
+    Raises `SqlError` for a table that the catalog does not have and `UnplannableError` for what is not understood.
     """
     return _Binder(draft, statement).query(statement, None)
 
@@ -58,7 +58,7 @@ class _Binder:
             return self._select(node, parent)
         if isinstance(node, exp.SetOperation):
             return self._set_operation(node, parent)
-        raise Unplannable(f"a query of the form {node.key.upper()}")
+        raise UnplannableError(f"a query of the form {node.key.upper()}")
 
     def _select(self, node: exp.Select, parent: Scope | None) -> Select:
         only(
@@ -76,7 +76,7 @@ class _Binder:
         self._common_tables(node, scope)
         left, right = self.query(node.this, scope), self.query(node.expression, scope)
         if len(left.names) != len(right.names):
-            raise Unplannable("set operation over different numbers of columns")
+            raise UnplannableError("set operation over different numbers of columns")
         operation = SetOperation(
             kind=_SET_KINDS[type(node)],
             distinct=bool(node.args.get("distinct")),
@@ -102,7 +102,7 @@ class _Binder:
             query = _with_distinct_names(query)
             uses = self.table_uses[table.alias.lower()]
             if uses > 1 and free_aliases(query, self.draft):
-                raise Unplannable("a correlated common table expression with several uses")
+                raise UnplannableError("a correlated common table expression with several uses")
             scope.common[table.alias.lower()] = CommonTable(table.alias, query, uses)
 
     def _sources(self, node: exp.Select, scope: Scope) -> tuple[Source, ...]:
@@ -116,7 +116,7 @@ class _Binder:
             kind = _join_kind(join)
             comma = comma or not (join.side or join.kind or join.args.get("on") or join.args.get("using"))
             if comma and kind in ("right", "full"):
-                raise Unplannable("a RIGHT or FULL JOIN beside a comma in FROM")
+                raise UnplannableError("a RIGHT or FULL JOIN beside a comma in FROM")
             sources.append(self._joined(join, kind, scope))
         return tuple(sources)
 
@@ -132,7 +132,7 @@ class _Binder:
 
     def _using(self, keys: list[str], kind: JoinKind, scope: Scope) -> list[Expr]:
         if kind not in ("inner", "left"):
-            raise Unplannable(f"{kind.upper()} JOIN with USING")
+            raise UnplannableError(f"{kind.upper()} JOIN with USING")
         right = scope.sources.pop()
         pairs = [(scope.own(key, None), right.columns.get(key)) for key in keys]
         scope.sources.append(attrs.evolve(right, hidden=frozenset(keys)))
@@ -140,7 +140,7 @@ class _Binder:
         for key, (left, _) in zip(keys, pairs, strict=True):
             right_column = scope.own(key, right.name)
             if left is None or right_column is None:
-                raise Unplannable(f"USING names '{key}', which is not on both sides")
+                raise UnplannableError(f"USING names '{key}', which is not on both sides")
             on.append(exp.EQ(this=left, expression=right_column))
         return on
 
@@ -156,22 +156,22 @@ class _Binder:
             only(node, "this", "alias")
             relation, name = _with_distinct_names(self.query(node.this, scope)), node.alias
             if free_aliases(relation, self.draft):
-                raise Unplannable("a lateral subquery")
+                raise UnplannableError("a lateral subquery")
         else:
-            raise Unplannable(f"{node.key.upper()} in FROM")
+            raise UnplannableError(f"{node.key.upper()} in FROM")
         alias = self.draft.new_alias(name or "t")
         source = Source(alias=alias, relation=relation)
         self.draft.sources[alias] = source
         labels = node.args["alias"].args.get("columns") if node.args.get("alias") else None
         shown = tuple(label.name for label in labels) if labels else None
         if any(seen.name == name.lower() for seen in scope.sources if name):
-            raise Unplannable(f"two tables named '{name}' in one FROM")
+            raise UnplannableError(f"two tables named '{name}' in one FROM")
         scope.sources.append(visible(name, source, shown))
         return source
 
     def _table(self, node: exp.Table, scope: Scope) -> Relation:
         if not isinstance(node.this, exp.Identifier) or node.db.lower() not in ("", "main"):
-            raise Unplannable(f"{node.sql('duckdb')} in FROM")
+            raise UnplannableError(f"{node.sql('duckdb')} in FROM")
         name = node.name.lower()
         common = None if node.db else scope.common_table(name)
         if common is not None:
@@ -221,16 +221,16 @@ def position_of(node: exp.Identifier) -> tuple[int, int]:
 def _join_kind(join: exp.Join) -> JoinKind:
     side, kind = (join.side or "").upper(), (join.kind or "").upper()
     if kind not in ("", "INNER", "OUTER", "CROSS") or side not in ("", "LEFT", "RIGHT", "FULL"):
-        raise Unplannable(f"{side} {kind} JOIN".strip())
+        raise UnplannableError(f"{side} {kind} JOIN".strip())
     return side.lower() or "inner"  # type: ignore[return-value]
 
 
 def _values(node: exp.Values) -> ValuesList:
     rows = tuple(tuple(row.expressions) for row in node.expressions if isinstance(row, exp.Tuple))
     if len(rows) != len(node.expressions) or len({len(row) for row in rows}) != 1:
-        raise Unplannable("VALUES of uneven rows")
+        raise UnplannableError("VALUES of uneven rows")
     if not all(isinstance(part, _CONSTANTS) for row in rows for value in row for part in value.walk()):
-        raise Unplannable("VALUES that are not constants")
+        raise UnplannableError("VALUES that are not constants")
     return ValuesList(names=tuple(f"col{i}" for i in range(len(rows[0]))), rows=rows)
 
 
@@ -245,6 +245,6 @@ def _positions(order: exp.Order, operation: SetOperation) -> tuple[tuple[int, bo
         elif isinstance(key, exp.Column) and not key.table and names.count(key.name.lower()) == 1:
             position = names.index(key.name.lower())
         else:
-            raise Unplannable("ORDER BY of a set operation over something else than its columns")
+            raise UnplannableError("ORDER BY of a set operation over something else than its columns")
         terms.append((position, bool(term.args.get("desc")), bool(term.args.get("nulls_first"))))
     return tuple(terms)

@@ -1,4 +1,4 @@
-"""Binding the clauses of one SELECT block, after its FROM: select list, WHERE, GROUP BY, HAVING, ORDER BY, LIMIT."""
+"""Binding the clauses of one SELECT block after its FROM, from the select list to LIMIT."""
 
 from __future__ import annotations
 
@@ -11,10 +11,21 @@ from sqlglot import exp
 
 from ballista_py.planning.sql.expressions import columns_of, conjuncts, enclosed, is_aggregate, is_portable
 from ballista_py.planning.sql.names import Scope, Visible
-from ballista_py.planning.sql.query import Draft, Expr, Item, OrderTerm, Query, Select, Source, Unplannable, column
+from ballista_py.planning.sql.query import (
+    Draft,
+    Expr,
+    Item,
+    OrderTerm,
+    Query,
+    Select,
+    Source,
+    UnplannableError,
+    column,
+)
 
 _EXPANDING = (exp.Columns, exp.Explode, exp.ExplodeOuter, exp.Posexplode, exp.Unnest, exp.Star)
 _MAX_GROUPING_SETS = 64
+_WINDOW_PARTS = ("partition_by", "order", "spec")
 
 
 class QueryBinder(Protocol):
@@ -41,7 +52,7 @@ class _Names:
 
     def column(self, node: exp.Column, aggregated: bool) -> Expr:
         if node.args.get("db") is not None or isinstance(node.this, exp.Star):
-            raise Unplannable(f"column {node.sql('duckdb')}")
+            raise UnplannableError(f"column {node.sql('duckdb')}")
         name, table = node.name.lower(), node.table.lower() or None
         own = self.scope.own(name, table)
         alias = self.aliases.get(name) if table is None else None
@@ -52,7 +63,7 @@ class _Names:
             return enclosed(_repeatable(alias))
         outer = self.scope.outer(name, table)
         if outer is None:
-            raise Unplannable(f"column '{node.sql('duckdb')}' is not one of a table in scope")
+            raise UnplannableError(f"column '{node.sql('duckdb')}' is not one of a table in scope")
         return outer
 
     def bind(self, node: Expr, aggregated: bool = False) -> Expr:
@@ -61,11 +72,10 @@ class _Names:
         if isinstance(node, exp.Query) and not isinstance(node, exp.Subquery):
             return self.binder.draft.nest(self.binder.query(node, self.scope))
         if isinstance(node, exp.Placeholder | exp.Parameter):
-            raise Unplannable("a parameter")
-        if isinstance(node, _EXPANDING) and not (
-            isinstance(node, exp.Star) and isinstance(node.parent, exp.Count)
-        ):
-            raise Unplannable(f"{node.key.upper()} in an expression")
+            raise UnplannableError("a parameter")
+        counted = isinstance(node, exp.Star) and isinstance(node.parent, exp.Count)
+        if isinstance(node, _EXPANDING) and not counted:
+            raise UnplannableError(f"{node.key.upper()} in an expression")
         if isinstance(node, exp.Subquery):
             only(node, "this")
         if isinstance(node, exp.Window):
@@ -83,12 +93,10 @@ class _Names:
         if name is None:
             return node
         named = self.windows.get(name.name.lower())
-        if named is None or any(node.args.get(key) for key in ("partition_by", "order", "spec", "first")):
-            raise Unplannable("a window that extends a named one")
-        copied = {
-            key: value for key, value in named.copy().args.items() if key in ("partition_by", "order", "spec")
-        }
-        return exp.Window(this=node.this, over=node.args.get("over"), **copied)
+        if named is None or any(node.args.get(key) for key in (*_WINDOW_PARTS, "first")):
+            raise UnplannableError("a window that extends a named one")
+        parts = {key: value for key, value in named.copy().args.items() if key in _WINDOW_PARTS}
+        return exp.Window(this=node.this, over=node.args.get("over"), **parts)
 
 
 def bound(binder: QueryBinder, node: Expr, scope: Scope) -> Expr:
@@ -110,7 +118,7 @@ def bind_select(binder: QueryBinder, node: exp.Select, scope: Scope, sources: tu
     having, qualify = node.args.get("having"), node.args.get("qualify")
     distinct = node.args.get("distinct")
     if distinct is not None and distinct.args.get("on") is not None:
-        raise Unplannable("DISTINCT ON")
+        raise UnplannableError("DISTINCT ON")
     order = tuple(_bind_order(tail, node.args.get("order"), items))
     grouped = grouped or any(is_aggregate(part) for term in order for part in term.expr.walk())
     return Select(
@@ -132,15 +140,15 @@ def bind_select(binder: QueryBinder, node: exp.Select, scope: Scope, sources: tu
 def _repeatable(expr: Expr) -> Expr:
     """A copy of an expression of the select list; it must not matter that it is evaluated twice."""
     if not is_portable(expr):
-        raise Unplannable("an alias of an expression that must be evaluated once")
+        raise UnplannableError("an alias of an expression that must be evaluated once")
     return expr.copy()
 
 
 def only(node: Expr, *keys: str) -> None:
-    """Raise `Unplannable` if a node has a part beyond those named."""
+    """Raise `UnplannableError` if a node has a part beyond those named."""
     for key, value in node.args.items():
         if value and key not in keys:
-            raise Unplannable(f"{key.strip('_').upper().replace('_', ' ')} in {node.key.upper()}")
+            raise UnplannableError(f"{key.strip('_').upper().replace('_', ' ')} in {node.key.upper()}")
 
 
 def int_literal(node: Expr | None) -> int | None:
@@ -150,13 +158,13 @@ def int_literal(node: Expr | None) -> int | None:
     if isinstance(node, exp.Fetch):
         options = node.args.get("limit_options")
         if options is not None and (options.args.get("percent") or options.args.get("with_ties")):
-            raise Unplannable("FETCH of percents or ties")
+            raise UnplannableError("FETCH of percents or ties")
         value = node.args.get("count")
     else:
         only(node, "expression")
         value = node.args.get("expression")
     if not (isinstance(value, exp.Literal) and value.is_int):
-        raise Unplannable(f"{node.key.upper()} that is not a number")
+        raise UnplannableError(f"{node.key.upper()} that is not a number")
     return int(value.name)
 
 
@@ -172,7 +180,7 @@ def _bind_item(names: _Names, part: Expr, position: int) -> Item:
         item = Item(part.alias, names.bind(part.this))
         name = part.alias.lower()
         if name in names.aliases and names.aliases[name] != item.expr:
-            raise Unplannable(f"two outputs named '{part.alias}'")
+            raise UnplannableError(f"two outputs named '{part.alias}'")
         names.aliases[name] = item.expr
         return item
     expr = names.bind(part)
@@ -183,13 +191,13 @@ def _star(names: _Names, part: Expr) -> Iterator[Item]:
     star = part.this if isinstance(part, exp.Column) else part
     table = part.table.lower() if isinstance(part, exp.Column) else None
     if not isinstance(star, exp.Star):
-        raise Unplannable(f"{part.key.upper()} in a select list")
+        raise UnplannableError(f"{part.key.upper()} in a select list")
     only(star, "except_", "replace")
     skipped = {column.name.lower() for column in star.args.get("except_") or ()}
     replaced = {alias.alias.lower(): alias.this for alias in star.args.get("replace") or ()}
     seen = [source for source in names.scope.sources if table in (None, source.name)]
     if not seen:
-        raise Unplannable(f"table '{table}' is not in scope")
+        raise UnplannableError(f"table '{table}' is not in scope")
     for source in seen:
         for label, real in _shown(source, hide=table is None):
             if label.lower() in replaced:
@@ -216,13 +224,13 @@ def _bind_group(
     if group.args.get("all"):
         plain = [item.expr for item in items if not any(is_aggregate(part) for part in item.expr.walk())]
         if any(_mixes_levels(item.expr) for item in items):
-            raise Unplannable("GROUP BY ALL over windows or over columns beside aggregates")
+            raise UnplannableError("GROUP BY ALL over windows or over columns beside aggregates")
         return tuple(dict.fromkeys(_check_key(_repeatable(expr)) for expr in plain)), None
     keys: list[Expr] = []
     choices = [_grouping_sets(names, part, items, keys) for part in group.expressions]
     sets = tuple(tuple(dict.fromkeys(key for chosen in combo for key in chosen)) for combo in product(*choices))
     if len(sets) > _MAX_GROUPING_SETS:
-        raise Unplannable(f"more than {_MAX_GROUPING_SETS} grouping sets")
+        raise UnplannableError(f"more than {_MAX_GROUPING_SETS} grouping sets")
     return tuple(keys), (sets if len(sets) > 1 or len(sets[0]) < len(keys) else None)
 
 
@@ -239,35 +247,29 @@ def _grouping_sets(names: _Names, part: Expr, items: list[Item], keys: list[Expr
     """The sets that one element of GROUP BY allows, as indices into `keys`, which grows."""
     if isinstance(part, exp.Tuple):
         if part.expressions:
-            raise Unplannable("a tuple in GROUP BY")
+            raise UnplannableError("a tuple in GROUP BY")
         return [()]
     if not isinstance(part, exp.Rollup | exp.Cube | exp.GroupingSets):
         return [(_key(names, part, items, keys),)]
-    parts = [
-        tuple(
-            _key(names, one, items, keys)
-            for one in (piece.expressions if isinstance(piece, exp.Tuple) else [piece])
-        )
-        for piece in part.expressions
-        if not isinstance(piece, exp.Rollup | exp.Cube | exp.GroupingSets) or _refuse_nested()
-    ]
+    parts: list[tuple[int, ...]] = []
+    for piece in part.expressions:
+        if isinstance(piece, exp.Rollup | exp.Cube | exp.GroupingSets):
+            raise UnplannableError("nested grouping sets")
+        together = piece.expressions if isinstance(piece, exp.Tuple) else [piece]
+        parts.append(tuple(_key(names, one, items, keys) for one in together))
     if isinstance(part, exp.GroupingSets):
         return parts
     if isinstance(part, exp.Rollup):
         return [sum(parts[:n], ()) for n in range(len(parts), -1, -1)]
-    if len(parts) > 6:
-        raise Unplannable(f"more than {_MAX_GROUPING_SETS} grouping sets")
+    if 2 ** len(parts) > _MAX_GROUPING_SETS:
+        raise UnplannableError(f"more than {_MAX_GROUPING_SETS} grouping sets")
     return [sum(chosen, ()) for chosen in product(*([part, ()] for part in parts))]
-
-
-def _refuse_nested() -> bool:
-    raise Unplannable("nested grouping sets")
 
 
 def _key(names: _Names, part: Expr, items: list[Item], keys: list[Expr]) -> int:
     if isinstance(part, exp.Literal) and part.is_int:
         if not 1 <= int(part.name) <= len(items):
-            raise Unplannable("GROUP BY position out of range")
+            raise UnplannableError("GROUP BY position out of range")
         expr = _repeatable(items[int(part.name) - 1].expr)
     else:
         expr = names.bind(part)
@@ -280,7 +282,7 @@ def _key(names: _Names, part: Expr, items: list[Item], keys: list[Expr]) -> int:
 
 def _check_key(expr: Expr) -> Expr:
     if isinstance(expr, exp.Literal):
-        raise Unplannable("GROUP BY a constant")
+        raise UnplannableError("GROUP BY a constant")
     return expr
 
 
@@ -298,7 +300,7 @@ def _order_keys(names: _Names, key: Expr, items: list[Item]) -> list[Expr]:
         return [item.expr.copy() for item in items]
     if isinstance(key, exp.Literal) and key.is_int:
         if not 1 <= int(key.name) <= len(items):
-            raise Unplannable("ORDER BY position out of range")
+            raise UnplannableError("ORDER BY position out of range")
         return [items[int(key.name) - 1].expr.copy()]
     if isinstance(key, exp.Column) and not key.table and key.name.lower() in names.aliases:
         return [names.aliases[key.name.lower()].copy()]

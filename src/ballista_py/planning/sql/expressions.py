@@ -50,51 +50,18 @@ _PIECES = (
 _PORTABLE = frozenset(_PREDICATES + _OPERATORS + _FUNCTIONS + _AGGREGATES + _WINDOWS + _PIECES)
 
 # Scalar functions that sqlglot has no class for; they depend on nothing but their arguments.
-_PORTABLE_NAMES = frozenset(
-    [
-        "age",
-        "bit_count",
-        "century",
-        "date_part",
-        "datepart",
-        "date_sub",
-        "datesub",
-        "decade",
-        "epoch_ms",
-        "epoch_ns",
-        "epoch_us",
-        "even",
-        "gamma",
-        "gcd",
-        "hamming",
-        "hash",
-        "isoyear",
-        "jaccard",
-        "lcm",
-        "left_grapheme",
-        "length_grapheme",
-        "lgamma",
-        "microsecond",
-        "millennium",
-        "millisecond",
-        "nanosecond",
-        "octet_length",
-        "prefix",
-        "right_grapheme",
-        "strip_accents",
-        "strlen",
-        "substring_grapheme",
-        "suffix",
-        "weekday",
-        "yearweek",
-        "to_days",
-        "to_hours",
-        "to_minutes",
-        "to_months",
-        "to_seconds",
-        "to_years",
-    ]
-)
+_PORTABLE_NAMES = frozenset((
+    "age", "bit_count", "century", "date_part", "datepart", "date_sub", "datesub", "decade", "epoch_ms",
+    "epoch_ns", "epoch_us", "even", "gamma", "gcd", "hamming", "hash", "isoyear", "jaccard", "lcm",
+    "left_grapheme", "length_grapheme", "lgamma", "microsecond", "millennium", "millisecond", "nanosecond",
+    "octet_length", "prefix", "right_grapheme", "strip_accents", "strlen", "substring_grapheme", "suffix",
+    "weekday", "yearweek", "to_days", "to_hours", "to_minutes", "to_months", "to_seconds", "to_years",
+))  # fmt: skip
+
+
+_ATOMS = (
+    exp.Column, exp.Literal, exp.Paren, exp.Func, exp.Cast, exp.Placeholder, exp.Null, exp.Boolean, exp.Subquery,
+)  # fmt: skip
 
 
 def conjuncts(expr: Expr | None) -> Iterator[Expr]:
@@ -209,18 +176,7 @@ def rewritten(expr: Expr, replace: Callable[[Expr], Expr | None]) -> Expr:
 
 def enclosed(expr: Expr) -> Expr:
     """The expression in parentheses, unless it is one word anyway."""
-    atoms = (
-        exp.Column,
-        exp.Literal,
-        exp.Paren,
-        exp.Func,
-        exp.Cast,
-        exp.Placeholder,
-        exp.Null,
-        exp.Boolean,
-        exp.Subquery,
-    )
-    if isinstance(expr, atoms) and not isinstance(expr, exp.Connector | exp.Case | exp.If | exp.Binary):
+    if isinstance(expr, _ATOMS) and not isinstance(expr, exp.Connector | exp.Case | exp.If | exp.Binary):
         return expr
     return exp.Paren(this=expr)
 

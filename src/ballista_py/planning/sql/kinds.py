@@ -33,18 +33,19 @@ Kind: TypeAlias = Literal[
 NUMERIC: frozenset[Kind] = frozenset(("int", "huge", "decimal", "float", "double"))
 
 _BOOL = (
-    exp.And, exp.Or, exp.Not, exp.EQ, exp.NEQ, exp.GT, exp.GTE, exp.LT, exp.LTE, exp.Between, exp.In, exp.Is, exp.Like,
-    exp.ILike, exp.Escape, exp.SimilarTo, exp.NullSafeEQ, exp.NullSafeNEQ, exp.Exists, exp.RegexpLike, exp.StartsWith,
-    exp.EndsWith, exp.IsNan, exp.IsInf, exp.RegexpFullMatch, exp.LogicalAnd, exp.LogicalOr, exp.Boolean,
+    exp.And, exp.Or, exp.Not, exp.EQ, exp.NEQ, exp.GT, exp.GTE, exp.LT, exp.LTE, exp.Between, exp.In, exp.Is,
+    exp.Like, exp.ILike, exp.Escape, exp.SimilarTo, exp.NullSafeEQ, exp.NullSafeNEQ, exp.Exists, exp.RegexpLike,
+    exp.StartsWith, exp.EndsWith, exp.IsNan, exp.IsInf, exp.RegexpFullMatch, exp.LogicalAnd, exp.LogicalOr,
+    exp.Boolean,
 )  # fmt: skip
 _TEXT = (
     exp.Upper, exp.Lower, exp.Substring, exp.Left, exp.Right, exp.Trim, exp.Pad, exp.Replace, exp.Repeat,
     exp.ConcatWs, exp.Chr, exp.Translate, exp.RegexpReplace, exp.MD5, exp.TimeToStr, exp.Dayname, exp.Monthname,
 )  # fmt: skip
 _INT = (
-    exp.Count, exp.Year, exp.Month, exp.Day, exp.Hour, exp.Minute, exp.Second, exp.Quarter, exp.Week, exp.WeekOfYear,
-    exp.DayOfWeek, exp.DayOfMonth, exp.DayOfYear, exp.DayOfWeekIso, exp.DateDiff, exp.Length, exp.StrPosition,
-    exp.Ascii, exp.RowNumber, exp.Rank, exp.DenseRank, exp.Ntile, exp.Grouping,
+    exp.Count, exp.Year, exp.Month, exp.Day, exp.Hour, exp.Minute, exp.Second, exp.Quarter, exp.Week,
+    exp.WeekOfYear, exp.DayOfWeek, exp.DayOfMonth, exp.DayOfYear, exp.DayOfWeekIso, exp.DateDiff, exp.Length,
+    exp.StrPosition, exp.Ascii, exp.RowNumber, exp.Rank, exp.DenseRank, exp.Ntile, exp.Grouping,
 )  # fmt: skip
 _DOUBLE = (
     exp.Sqrt, exp.Cbrt, exp.Exp, exp.Ln, exp.Log, exp.Pow, exp.Sin, exp.Cos, exp.Tan, exp.Asin, exp.Acos, exp.Atan,
@@ -71,6 +72,7 @@ _CASTS: dict[str, Kind] = {
     "VARCHAR": "text", "TEXT": "text", "CHAR": "text", "DATE": "date", "TIMESTAMP": "timestamp",
     "TIMESTAMPNTZ": "timestamp", "TIMESTAMPTZ": "plain", "TIME": "time", "INTERVAL": "interval",
 }  # fmt: skip
+_INT_PARTS = frozenset(("YEAR", "MONTH", "DAY", "HOUR", "MINUTE", "SECOND", "QUARTER", "WEEK", "DOW", "DOY"))
 _RANK: dict[Kind, int] = {"int": 0, "huge": 1, "decimal": 2, "float": 3, "double": 4}
 
 
@@ -129,12 +131,7 @@ def _kind_of_composite(expr: Expr, draft: Draft) -> Kind | None:
     if isinstance(expr, exp.Coalesce | exp.Greatest | exp.Least):
         return _common(_kinds([expr.this, *expr.expressions], draft))
     if isinstance(expr, exp.Extract):
-        part = expr.args["this"].name.upper()
-        return (
-            "int"
-            if part in ("YEAR", "MONTH", "DAY", "HOUR", "MINUTE", "SECOND", "QUARTER", "WEEK", "DOW", "DOY")
-            else None
-        )
+        return "int" if expr.args["this"].name.upper() in _INT_PARTS else None
     if isinstance(expr, exp.TimestampTrunc | exp.DateTrunc):
         return "timestamp" if _kind_of_argument(expr, draft) in ("date", "timestamp") else None
     if isinstance(expr, exp.DPipe | exp.Concat):

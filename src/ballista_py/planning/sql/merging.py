@@ -1,4 +1,4 @@
-"""Turns a placed query into its form at the merge: what legs can do becomes fragments, the rest reads their results."""
+"""Turns a placed query into its form at the merge: what legs can do becomes fragments, the rest reads them."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from sqlglot import exp
 from ballista_py.planning.sql.expressions import free_aliases, query_references, references, rewritten
 from ballista_py.planning.sql.fragments import Fragments, tables_of
 from ballista_py.planning.sql.kinds import kind_of, kinds_of_query
-from ballista_py.planning.sql.partials import NotDecomposable, TwoPhase
+from ballista_py.planning.sql.partials import IndivisibleError, TwoPhase
 from ballista_py.planning.sql.placement import Merged, Placement, Whole
 from ballista_py.planning.sql.places import Place, Placer
 from ballista_py.planning.sql.query import (
@@ -28,7 +28,7 @@ from ballista_py.planning.sql.query import (
     SetOperation,
     SharedScan,
     Source,
-    Unplannable,
+    UnplannableError,
     column,
     column_id,
     renamed,
@@ -73,7 +73,7 @@ class Merger:
         if place.reach == "groups":
             try:
                 return self._grouped(select, place)
-            except NotDecomposable as reason:
+            except IndivisibleError as reason:
                 self.draft.note(f"rows are grouped at the merge: {reason}")
         return self._over_rows(select, place)
 
@@ -83,7 +83,7 @@ class Merger:
         query = renamed(query, names)
         kinds = kinds_of_query(query, self.draft)
         if not final and None in kinds:
-            raise Unplannable(f"the type of column '{names[kinds.index(None)]}' of a subquery is not known")
+            raise UnplannableError(f"the type of column '{names[kinds.index(None)]}' of a subquery is not known")
         huge = frozenset(name for name, kind in zip(names, kinds, strict=True) if kind == "huge")
         name = self.fragments.add(query, placement)
         scan = FragmentScan(name, names, huge)
@@ -108,7 +108,7 @@ class Merger:
                 items.append(Item(known, term.expr))
             keys.append(known)
         if select.distinct and len(items) > len(names):
-            raise Unplannable("DISTINCT ordered by what is not selected")
+            raise UnplannableError("DISTINCT ordered by what is not selected")
         limited = select.limit is not None
         leg = attrs.evolve(
             select,
@@ -180,7 +180,7 @@ class Merger:
             label = _unused(name, [item.name for item in items])
             kind = kind_of(column(alias, name), self.draft)
             if kind is None:
-                raise Unplannable(f"the type of column '{name}' of a subquery is not known")
+                raise UnplannableError(f"the type of column '{name}' of a subquery is not known")
             if kind == "huge":
                 huge.add(label)
             items.append(Item(label, column(alias, name)))

@@ -1,8 +1,8 @@
 """Which source a column name means, by the rules of DuckDB.
 
 A name means a column of the block's sources first, then an alias of its SELECT list, then a column of an
-enclosing block. Where a rule depends on more than that, `Unplannable` is raised instead of guessing: the whole
-statement then runs at the merge, where the engine itself resolves it.
+enclosing block. Where a rule depends on more than that, `UnplannableError` is raised instead of guessing: the
+whole statement then runs at the merge, where the engine itself resolves it.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 from attrs import Factory, define, frozen
 from sqlglot import exp
 
-from ballista_py.planning.sql.query import Query, Source, Unplannable, column, relation_names
+from ballista_py.planning.sql.query import Query, Source, UnplannableError, column, relation_names
 
 
 @frozen(eq=False)
@@ -32,7 +32,7 @@ def visible(name: str, source: Source, shown: tuple[str, ...] | None = None) -> 
     """`source` under `name`; `shown` are the column aliases of the FROM item, if it has some."""
     real = relation_names(source.relation)
     if shown is not None and len(shown) > len(real):
-        raise Unplannable(f"table '{name}' has more column aliases than columns")
+        raise UnplannableError(f"table '{name}' has more column aliases than columns")
     labels = (*(shown or ()), *real[len(shown or ()) :])
     columns: dict[str, str] = {}
     for label, column_name in zip(labels, real, strict=True):
@@ -76,7 +76,7 @@ class Scope:
             if real is None or (table is None and name in seen.hidden):
                 continue
             if found is not None:
-                raise Unplannable(f"column name '{name}' is ambiguous")
+                raise UnplannableError(f"column name '{name}' is ambiguous")
             found = column(seen.source.alias, real)
         return found
 

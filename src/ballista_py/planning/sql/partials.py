@@ -1,7 +1,7 @@
 """Two-phase aggregation: what a leg computes per group of its own rows, and how the merge puts it together.
 
-A block is either decomposed whole or not at all (`NotDecomposable`). Distinct aggregates ship the distinct values:
-these become grouping keys of the leg. Results have the types that one node would give: counts are BIGINT, sums of
+A block is decomposed whole or not at all (`IndivisibleError`). Distinct aggregates ship the distinct values: these
+become grouping keys of the leg. Results have the types that one node would give: counts are BIGINT, sums of
 integers HUGEINT, and variances come from counts, means and sums of squared deviations, never from sums of squares.
 """
 
@@ -19,21 +19,13 @@ from ballista_py.planning.sql.places import Placer
 from ballista_py.planning.sql.query import Draft, Expr, FragmentScan, Item, OrderTerm, Select, Source, column
 from ballista_py.planning.sql.units import Unit
 
-_SELF_MERGING = (
-    exp.Min,
-    exp.Max,
-    exp.LogicalAnd,
-    exp.LogicalOr,
-    exp.BitwiseAndAgg,
-    exp.BitwiseOrAgg,
-    exp.BitwiseXorAgg,
-)
 _BITS = (exp.BitwiseAndAgg, exp.BitwiseOrAgg, exp.BitwiseXorAgg)
+_SELF_MERGING = (exp.Min, exp.Max, exp.LogicalAnd, exp.LogicalOr, *_BITS)
 _VARIANCES = (exp.Variance, exp.VariancePop, exp.Stddev, exp.StddevSamp, exp.StddevPop)
 _MEAN = "mean_of_"
 
 
-class NotDecomposable(Exception):
+class IndivisibleError(Exception):
     """The block's aggregates cannot be put together from parts; the text says which and why."""
 
 
@@ -69,7 +61,7 @@ class TwoPhase:
     def merge(self) -> Select:
         """The block that the merge runs over the legs' rows, `relation`.
 
-        Raises `NotDecomposable`.
+        Raises `IndivisibleError`.
         """
         for key in self.select.group:
             self._keys[key] = self._ship_key(key, key.name if isinstance(key, exp.Column) else "key")
@@ -86,7 +78,7 @@ class TwoPhase:
             ),
         )
         if not self.items:
-            raise NotDecomposable("it has neither groups nor aggregates")
+            raise IndivisibleError("it has neither groups nor aggregates")
         return attrs.evolve(block, sources=(self._source(),))
 
     def _source(self) -> Source:
@@ -96,7 +88,7 @@ class TwoPhase:
         if not self.means:
             return Source(alias=self.relation, relation=scan)
         if self.select.sets is not None:
-            raise NotDecomposable("a variance under grouping sets")
+            raise IndivisibleError("a variance under grouping sets")
         keys = [self._keys[key] for key in self.select.group]
         inner = Select(
             sources=(Source(alias=self.relation, relation=scan),),
@@ -129,17 +121,17 @@ class TwoPhase:
         if is_aggregate(node) and not isinstance(node, exp.Grouping):
             return self._merged(node, None)
         if isinstance(node, exp.Column):
-            raise NotDecomposable(f"column {node.name} is not grouped")
+            raise IndivisibleError(f"column {node.name} is not grouped")
         if isinstance(node, exp.Placeholder):
             free = free_aliases(self.draft.nested[node.this], self.draft)
             if not free.isdisjoint(self.unit.aliases):
-                raise NotDecomposable("a correlated subquery over groups")
+                raise IndivisibleError("a correlated subquery over groups")
         return None
 
     def _merged(self, node: Expr, condition: Expr | None) -> Expr:
         """The aggregate `node`, put together from what the legs ship."""
         if any(node.args.get(extra) for extra in ("expressions", "count", "order")):
-            raise NotDecomposable(f"{node.key} with several arguments")
+            raise IndivisibleError(f"{node.key} with several arguments")
         argument = node.args.get("this")
         if isinstance(argument, exp.Distinct) and not isinstance(node, exp.Min | exp.Max):
             return self._of_distinct(node, argument, condition)
@@ -152,7 +144,7 @@ class TwoPhase:
             for classes, method in self._methods():
                 if isinstance(node, classes):
                     return method(node, argument, kind, condition)
-        raise NotDecomposable(f"{node.key} needs all rows of a group at once")
+        raise IndivisibleError(f"{node.key} needs all rows of a group at once")
 
     def _methods(self) -> list[tuple[type[Expr] | tuple[type[Expr], ...], Callable[..., Expr]]]:
         return [
@@ -167,19 +159,19 @@ class TwoPhase:
         part = self._ship(count, condition, "count", "int")
         return _cast(exp.Coalesce(this=exp.Sum(this=part), expressions=[exp.Literal.number(0)]), "BIGINT")
 
-    def _count_if(self, node: Expr, argument: Expr, _kind: Kind | None, condition: Expr | None) -> Expr:
+    def _count_if(self, node: Expr, _argument: Expr, _kind: Kind | None, condition: Expr | None) -> Expr:
         part = self._ship(node.copy(), condition, "count", "huge")
         return exp.Coalesce(this=exp.Sum(this=part), expressions=[_cast(exp.Literal.number(0), "HUGEINT")])
 
     def _sum(self, _node: Expr, argument: Expr, kind: Kind | None, condition: Expr | None) -> Expr:
         if kind not in NUMERIC and kind != "bool":
-            raise NotDecomposable("sum over values of a type that is not known")
+            raise IndivisibleError("sum over values of a type that is not known")
         result: Kind = "huge" if kind in ("int", "huge", "bool") else "decimal" if kind == "decimal" else "double"
         return exp.Sum(this=self._ship(exp.Sum(this=argument.copy()), condition, "sum", result))
 
     def _avg(self, node: Expr, argument: Expr, kind: Kind | None, condition: Expr | None) -> Expr:
         if kind not in NUMERIC:
-            raise NotDecomposable("avg over values of a type that is not known")
+            raise IndivisibleError("avg over values of a type that is not known")
         total = _cast(self._sum(node, argument, kind, condition), "DOUBLE")
         count = self._ship(exp.Count(this=argument.copy()), condition, "count", "int")
         return exp.Paren(this=exp.Div(this=total, expression=exp.Sum(this=count)))
@@ -188,23 +180,22 @@ class TwoPhase:
         if isinstance(node, exp.LogicalAnd | exp.LogicalOr):
             kind = "bool"
         if kind is None or (isinstance(node, _BITS) and kind != "int"):
-            raise NotDecomposable(f"{node.key} over values of a type that is not known")
+            raise IndivisibleError(f"{node.key} over values of a type that is not known")
         part = self._ship(node.copy(), condition, node.key[:3], kind)
         return type(node)(this=part)
 
     def _variance(self, node: Expr, argument: Expr, kind: Kind | None, condition: Expr | None) -> Expr:
         if kind not in NUMERIC:
-            raise NotDecomposable(f"{node.key} over values of a type that is not known")
+            raise IndivisibleError(f"{node.key} over values of a type that is not known")
         count = self._ship(exp.Count(this=argument.copy()), condition, "count", "int")
         mean = self._ship(exp.Avg(this=argument.copy()), condition, "mean", "double")
         spread = self._ship(exp.VariancePop(this=argument.copy()), condition, "spread", "double")
         overall = column(self.relation, _MEAN + mean.name)
         self.means[overall.name] = (count.name, mean.name)
         distance = exp.Paren(this=exp.Sub(this=mean, expression=overall))
-        squares = exp.Paren(
-            this=exp.Add(this=spread, expression=exp.Mul(this=distance, expression=distance.copy()))
-        )
-        deviations = exp.Sum(this=exp.Mul(this=count.copy(), expression=squares))
+        square = exp.Mul(this=distance, expression=distance.copy())
+        within_and_between = exp.Paren(this=exp.Add(this=spread, expression=square))
+        deviations = exp.Sum(this=exp.Mul(this=count.copy(), expression=within_and_between))
         population = isinstance(node, exp.VariancePop | exp.StddevPop)
         total = exp.Sum(this=count.copy())
         divisor = total if population else exp.Paren(this=exp.Sub(this=total, expression=exp.Literal.number(1)))
@@ -216,7 +207,7 @@ class TwoPhase:
 
     def _of_distinct(self, node: Expr, distinct: exp.Distinct, condition: Expr | None) -> Expr:
         if len(distinct.expressions) != 1:
-            raise NotDecomposable(f"{node.key} over distinct rows")
+            raise IndivisibleError(f"{node.key} over distinct rows")
         value = distinct.expressions[0].copy()
         if condition is not None:
             value = exp.Case(ifs=[exp.If(this=condition.copy(), true=value)])
@@ -227,7 +218,7 @@ class TwoPhase:
         """Make the legs group by `expr` too; returns its column."""
         kind = kind_of(expr, self.draft)
         if kind is None and not isinstance(expr, exp.Column):
-            raise NotDecomposable(f"the type of {expr.sql('duckdb')} is not known")
+            raise IndivisibleError(f"the type of {expr.sql('duckdb')} is not known")
         known = len(self._names)
         name = self._add(expr, wanted, kind or "plain")
         if len(self._names) > known:
@@ -244,7 +235,7 @@ class TwoPhase:
     def _add(self, expr: Expr, wanted: str, kind: Kind) -> str:
         local = self.placer.is_local(expr, self.unit) and aliases_of(expr, self.draft) <= self.unit.aliases
         if not local:
-            raise NotDecomposable("its groups or aggregates use what only the merge can evaluate")
+            raise IndivisibleError("its groups or aggregates use what only the merge can evaluate")
         text = expr.sql("duckdb")
         if text not in self._names:
             taken = {item.name.lower() for item in self.items}

@@ -124,10 +124,10 @@ def owners_agree(left: PartitionMap, right: PartitionMap) -> bool:
     left_ids = np.flatnonzero((right_ids != NOBODY) & ((left.flags & REMOVED) == 0))
     mine, theirs = left.owner_index[left_ids], right.owner_index[right_ids[left_ids]]
     names = {executor_id: place for place, executor_id in enumerate(sorted({e for e, _ in left.executors}))}
-    mine = _by_name(left, names)[mine]
-    theirs = _by_name(right, names)[theirs]
-    shared = (mine[:, :, None] == theirs[:, None, :]) & (mine >= 0)[:, :, None]
-    unowned = (mine < 0).all(axis=1) | (theirs[:, :1] == NOBODY).all(axis=1)
+    ours = _by_name(left, names)[mine]
+    others = _by_name(right, names)[theirs]
+    shared = (ours[:, :, None] == others[:, None, :]) & (ours >= 0)[:, :, None]
+    unowned = (ours < 0).all(axis=1) | (others[:, 0] == NOBODY)
     return bool((shared.any(axis=(1, 2)) | unowned).all())
 
 

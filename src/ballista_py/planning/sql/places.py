@@ -54,8 +54,8 @@ NO_ALIASES: frozenset[str] = frozenset()
 class Place:
     """Where one SELECT block runs.
 
-    `rest` are the conjuncts that no unit can apply. `joined` is the placement of the rows after WHERE. `reach` says
-    how far a leg gets: its `rows` only, whole `groups` (their aggregates could be two-phase), or the final `items`.
+    `rest` are the conjuncts that no unit can apply. `joined` is the placement of the rows after WHERE. `reach`
+    says how far a leg gets: its `rows` only, `groups` (aggregates in two phases), or the final `items`.
     `placement` is that of the block as a relation, its columns under the alias ''.
     """
 
@@ -139,11 +139,8 @@ class Placer:
                 hosts = list(units)
             fits = len(hosts) == 1 and used - hosts[0].aliases <= admitted and hosts[0].join == "inner"
             fits = fits and (reordered or len(units) == 1 or used.isdisjoint(nullable))
-            if (
-                fits
-                and not isinstance(hosts[0].placement, Merged)
-                and self.is_local(conjunct, hosts[0], filtering=True)
-            ):
+            fits = fits and not isinstance(hosts[0].placement, Merged)
+            if fits and self.is_local(conjunct, hosts[0], filtering=True):
                 self._apply(conjunct, hosts[0])
                 continue
             rest.append(conjunct)
@@ -175,12 +172,8 @@ class Placer:
         kept: list[Expr] = []
         for conjunct in unit.on:
             used = aliases_of(conjunct, self.draft)
-            if (
-                used
-                and used <= unit.aliases
-                and not isinstance(unit.placement, Merged)
-                and self.is_local(conjunct, unit)
-            ):
+            fits = bool(used) and used <= unit.aliases and not isinstance(unit.placement, Merged)
+            if fits and self.is_local(conjunct, unit):
                 self._apply(conjunct, unit)
             else:
                 kept.append(conjunct)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import pyarrow as pa
-from sqlglot.tokens import TokenType
+from sqlglot import exp
+from sqlglot.tokenizer_core import TokenType
 
 from ballista_py.planning.query_plan import Catalog, Fragment, QueryPlan
 from ballista_py.planning.sql.binder import bind
@@ -11,7 +12,7 @@ from ballista_py.planning.sql.fragments import Fragments, fragment_table, fragme
 from ballista_py.planning.sql.merging import Merger
 from ballista_py.planning.sql.placement import MERGED, WHOLE, Merged, Placement
 from ballista_py.planning.sql.places import Placer
-from ballista_py.planning.sql.query import Draft, Query, Unplannable, renamed
+from ballista_py.planning.sql.query import Draft, Query, UnplannableError, renamed
 from ballista_py.planning.sql.render import render_with_shared
 from ballista_py.planning.sql.simplify import simplify
 from ballista_py.planning.sql.statement import Statement, check_faithful, read
@@ -31,7 +32,7 @@ def plan_query(sql: str, catalog: Catalog, output: pa.Schema, dialect: str | Non
     statement = read(sql, dialect, described=len(output) > 0)
     try:
         return _plan(statement, catalog, output)
-    except Unplannable as reason:
+    except UnplannableError as reason:
         return _everything_at_the_merge(statement, catalog, output, str(reason))
     except RecursionError:
         return _everything_at_the_merge(statement, catalog, output, "deep nesting")
@@ -39,12 +40,12 @@ def plan_query(sql: str, catalog: Catalog, output: pa.Schema, dialect: str | Non
 
 def _plan(statement: Statement, catalog: Catalog, output: pa.Schema) -> QueryPlan:
     if statement.tree is None:
-        raise Unplannable("syntax that only the engine knows")
+        raise UnplannableError("syntax that only the engine knows")
     check_faithful(statement)
     draft = Draft(catalog=catalog)
     query = simplify(bind(statement.tree, draft), draft)
     if len(output) and len(query.names) != len(output):
-        raise Unplannable("outputs that the planner counts differently from the engine")
+        raise UnplannableError("outputs that the planner counts differently from the engine")
     if len(output):
         query = renamed(query, tuple(output.names))
     placer = Placer(draft)
@@ -77,6 +78,10 @@ def _finished(
     )
 
 
+def _all_of(table: str) -> str:
+    return exp.select("*").from_(exp.to_table(table)).sql("duckdb")
+
+
 def _everything_at_the_merge(statement: Statement, catalog: Catalog, output: pa.Schema, reason: str) -> QueryPlan:
     """Gather every table that the text could mean and run it as it stands, over relations of the tables' names."""
     words = {
@@ -87,7 +92,7 @@ def _everything_at_the_merge(statement: Statement, catalog: Catalog, output: pa.
     fragments = []
     for name in sorted(words & catalog.tables.keys()):
         table = fragment_table(catalog.tables[name], MERGED, catalog)
-        fragments.append(Fragment(name=name, sql=f"SELECT * FROM {name}", tables=(table,), reused=True))
+        fragments.append(Fragment(name=name, sql=_all_of(name), tables=(table,), reused=True))
     return QueryPlan(
         sql=statement.text,
         output=output,

@@ -37,7 +37,7 @@ _COMPARISONS: dict[type[Expr], Callable[[Any, Any], bool]] = {
 _MIRRORED: dict[type[Expr], type[Expr]] = {exp.LT: exp.GT, exp.LTE: exp.GTE, exp.GT: exp.LT, exp.GTE: exp.LTE}
 
 
-class NotExact(Exception):
+class InexactError(Exception):
     """The constant is not surely a value of the column's type."""
 
 
@@ -60,18 +60,16 @@ class Pruner:
 
     def _of_comparison(self, node: Expr) -> Constraints:
         left, right = node.args.get("this"), node.args.get("expression")
-        if (
-            isinstance(node, exp.EQ | exp.NullSafeEQ)
-            and isinstance(left, exp.Expr)
-            and isinstance(right, exp.Expr)
-        ):
+        if not isinstance(left, exp.Expr):
+            return {}
+        if isinstance(node, exp.EQ | exp.NullSafeEQ) and isinstance(right, exp.Expr):
             keep_null = isinstance(node, exp.NullSafeEQ)
             return _all([self._values(left, [right], keep_null), self._values(right, [left], keep_null)])
-        if isinstance(node, exp.In) and node.expressions and isinstance(left, exp.Expr):
+        if isinstance(node, exp.In) and node.expressions:
             return self._values(left, node.expressions)
-        if isinstance(node, exp.Is) and isinstance(right, exp.Null) and isinstance(left, exp.Expr):
+        if isinstance(node, exp.Is) and isinstance(right, exp.Null):
             return self._values(left, [right], keep_null=True)
-        if isinstance(node, exp.Between) and isinstance(left, exp.Expr):
+        if isinstance(node, exp.Between):
             low = self._range(left, exp.GTE, node.args["low"])
             return _all([low, self._range(left, exp.LTE, node.args["high"])])
         if type(node) in _COMPARISONS and isinstance(left, exp.Expr) and isinstance(right, exp.Expr):
@@ -96,7 +94,7 @@ class Pruner:
                 values = [constant(item, key.column_type) for item in constants]
                 kept = [value for value in values if value is not None or keep_null]
                 found[position] = frozenset(key.value_for(value, self.split.spec.time_zone) for value in kept)
-            except (NotExact, BallistaError):
+            except (InexactError, BallistaError):
                 continue
         return found
 
@@ -107,12 +105,10 @@ class Pruner:
                 continue
             try:
                 limit = constant(bound, key.column_type)
-                present = pc.unique(self.pmap.columns[position]).to_pylist()
+                present = pc.unique(self.pmap.columns[position]).drop_null().to_pylist()
                 holds = _COMPARISONS[comparison]
-                found[position] = frozenset(
-                    v for v in present if v is not None and limit is not None and holds(v, limit)
-                )
-            except (NotExact, TypeError):
+                found[position] = frozenset(v for v in present if limit is not None and holds(v, limit))
+            except (InexactError, TypeError):
                 continue
         return found
 
@@ -120,7 +116,7 @@ class Pruner:
 def constant(node: Expr, arrow_type: pa.DataType | None) -> Any:
     """The Python value that a constant has as a value of the column type; None for NULL.
 
-    Raises `NotExact` for anything whose comparison with such a column could involve a cast that is not exact.
+    Raises `InexactError` for anything whose comparison with such a column could involve a cast that is not exact.
     """
     node = node.unnest()
     if isinstance(node, exp.Null):
@@ -129,7 +125,7 @@ def constant(node: Expr, arrow_type: pa.DataType | None) -> Any:
     if arrow_type is not None and types.is_dictionary(arrow_type):
         arrow_type = arrow_type.value_type
     if arrow_type is None:
-        raise NotExact
+        raise InexactError
     if types.is_integer(arrow_type):
         return _integer(node)
     if types.is_decimal(arrow_type):
@@ -137,7 +133,7 @@ def constant(node: Expr, arrow_type: pa.DataType | None) -> Any:
     if types.is_floating(arrow_type):
         number = _integer(node)
         if abs(number) > (_MAX_EXACT_FLOAT if types.is_float64(arrow_type) else 2**24):
-            raise NotExact
+            raise InexactError
         return float(number)
     if types.is_string(arrow_type) or types.is_large_string(arrow_type) or types.is_string_view(arrow_type):
         return _text(node)
@@ -147,13 +143,13 @@ def constant(node: Expr, arrow_type: pa.DataType | None) -> Any:
         return dt.date.fromisoformat(_temporal(node, _DATE, ("DATE",)))
     if types.is_timestamp(arrow_type) and arrow_type.tz is None:
         return dt.datetime.fromisoformat(_temporal(node, _TIMESTAMP, ("TIMESTAMP", "TIMESTAMPNTZ", "DATE")))
-    raise NotExact
+    raise InexactError
 
 
 def _text(node: Expr) -> str:
     if isinstance(node, exp.Literal) and node.is_string:
         return str(node.this)
-    raise NotExact
+    raise InexactError
 
 
 def _integer(node: Expr) -> int:
@@ -161,18 +157,18 @@ def _integer(node: Expr) -> int:
         return -_integer(node.args["this"].unnest())
     if isinstance(node, exp.Literal) and node.is_int:
         return int(node.this)
-    raise NotExact
+    raise InexactError
 
 
 def _decimal(node: Expr, arrow_type: pa.DataType) -> Decimal:
     if isinstance(node, exp.Neg):
         return -_decimal(node.args["this"].unnest(), arrow_type)
     if not isinstance(node, exp.Literal) or node.is_string or "e" in node.name.lower() or len(node.name) > 26:
-        raise NotExact
+        raise InexactError
     value = Decimal(node.name)
     scaled = value.scaleb(arrow_type.scale)
     if scaled != scaled.to_integral_value():
-        raise NotExact
+        raise InexactError
     return value
 
 
@@ -183,11 +179,11 @@ def _temporal(node: Expr, form: re.Pattern[str], types: tuple[str, ...]) -> str:
         node = node.args["this"]
     text = _text(node)
     if form.match(text) is None:
-        raise NotExact
+        raise InexactError
     try:
         dt.datetime.fromisoformat(text)
     except ValueError:
-        raise NotExact from None
+        raise InexactError from None
     return text
 
 

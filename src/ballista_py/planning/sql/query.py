@@ -25,7 +25,7 @@ JoinKind = Literal["inner", "left", "right", "full"]
 SetKind = Literal["union", "intersect", "except"]
 
 
-class Unplannable(Exception):
+class UnplannableError(Exception):
     """The planner does not understand a piece of the statement; the whole statement must run at the merge."""
 
 

@@ -126,10 +126,10 @@ def _group(select: Select, draft: Draft) -> exp.Group:
 def _join(source: Source, draft: Draft) -> exp.Join:
     condition = all_of(_nested(part, draft) for part in source.on)
     relation = _relation(source, draft)
+    if source.join == "inner" and condition is None:
+        return exp.Join(this=relation, kind="CROSS")
     if source.join == "inner":
-        return (
-            exp.Join(this=relation, kind="CROSS") if condition is None else exp.Join(this=relation, on=condition)
-        )
+        return exp.Join(this=relation, on=condition)
     return exp.Join(this=relation, side=source.join.upper(), on=condition or exp.Boolean(this=True))
 
 

@@ -1,7 +1,7 @@
 """What changes nothing in a query's answer and much in its cost: filters moved down, unused columns dropped.
 
 A conjunct moves into a subquery only if that filters exactly the rows that it would have filtered outside: never
-past LIMIT, a window, DISTINCT over other columns, an aggregate, or into the side of an outer join that may be NULL.
+past LIMIT, a window or an aggregate, nor into the side of an outer join that may be NULL.
 """
 
 from __future__ import annotations
@@ -55,13 +55,11 @@ def _pushed_down(select: Select, draft: Draft) -> Select:
     if not any(isinstance(source.relation, Select) for source in select.sources):
         return select
     nullable = null_supplied(select.sources)
-    movable = {
-        source.alias: source.relation
-        for source in select.sources
-        if isinstance(source.relation, Select)
-        and source.alias not in nullable
-        and _admits_filters(source.relation)
-    }
+    movable: dict[str, Select] = {}
+    for source in select.sources:
+        inner = source.relation
+        if isinstance(inner, Select) and source.alias not in nullable and _admits_filters(inner):
+            movable[source.alias] = inner
     pushed: dict[str, list[Expr]] = {}
     where: list[Expr] = []
     pool = pooled(select)

@@ -6,10 +6,10 @@ from attrs import frozen
 from sqlglot import exp, parse
 from sqlglot.dialects.dialect import Dialect
 from sqlglot.errors import ErrorLevel, ParseError, SqlglotError, TokenError
-from sqlglot.tokens import Token, TokenType
+from sqlglot.tokenizer_core import Token, TokenType
 
 from ballista_py.errors import SqlError
-from ballista_py.planning.sql.query import Expr, Unplannable
+from ballista_py.planning.sql.query import Expr, UnplannableError
 
 ENGINE_DIALECT = "duckdb"
 MAX_SQL_CHARS = 4_000_000
@@ -81,10 +81,10 @@ def read(sql: str, dialect: str | None = None, described: bool = True) -> Statem
 
 
 def check_faithful(statement: Statement) -> None:
-    """Raise `Unplannable` for text whose meaning the parser is known to change."""
+    """Raise `UnplannableError` for text whose meaning the parser is known to change."""
     for token in statement.tokens:
         if token.token_type == TokenType.TILDE:
-            raise Unplannable("the operator ~")
+            raise UnplannableError("the operator ~")
 
 
 def _refuse(tokens: list[Token], text: str) -> None:
@@ -110,7 +110,8 @@ def _positioned(error: ParseError) -> SqlError:
     line, end = int(first.get("line") or 1), int(first.get("col") or 1)
     column = max(1, end - len(near) + 1)
     return SqlError(
-        f"the statement does not parse: {_one_line(description)} near '{_one_line(near)}' (line {line}, column {column})",
+        f"the statement does not parse: {_one_line(description)} near '{_one_line(near)}' "
+        f"(line {line}, column {column})",
         line=line,
         column=column,
     )

@@ -63,14 +63,14 @@ class Equalities:
     def add(self, left: ColumnId, right: ColumnId) -> None:
         """Note that two columns are equal."""
         merged = self._class_of.get(left, {left}) | self._class_of.get(right, {right})
-        for column in merged:
-            self._class_of[column] = merged
+        for member in merged:
+            self._class_of[member] = merged
 
     def include(self, other: Equalities) -> None:
         """Note all that `other` knows."""
-        for column, equals in other._class_of.items():
+        for member, equals in other._class_of.items():
             for equal in equals:
-                self.add(column, equal)
+                self.add(member, equal)
 
     def is_stated(self, left: ColumnId, right: ColumnId) -> bool:
         """Whether the block itself equates the two columns."""
@@ -82,7 +82,7 @@ class Equalities:
 
     def meets(self, left: frozenset[ColumnId], right: frozenset[ColumnId]) -> bool:
         """Whether some column of `left` equals some column of `right`."""
-        return any(not right.isdisjoint(self._class_of.get(column, {column})) for column in left)
+        return any(not right.isdisjoint(self._class_of.get(member, {member})) for member in left)
 
 
 def null_supplied(sources: Sequence[Source]) -> frozenset[str]:
@@ -162,7 +162,8 @@ def _fold_inner(select: Select, placements: dict[str, Placement], draft: Draft) 
 def _add_inner(units: list[Unit], unit: Unit, equal: Equalities, draft: Draft) -> None:
     for other in list(units):
         if other.join == "inner" and colocated(other.placement, unit.placement, equal, draft):
-            assert isinstance(other.placement, Split) and isinstance(unit.placement, Split)
+            assert isinstance(other.placement, Split)
+            assert isinstance(unit.placement, Split)
             where = [*other.where, *unit.where, *_key_equalities(other.placement, unit.placement, equal)]
             unit = Unit([*other.sources, *unit.sources], inner_join(other.placement, unit.placement), where)
             units.remove(other)
@@ -180,12 +181,8 @@ def _key_equalities(left: Split, right: Split, equal: Equalities) -> Iterator[Ex
 def _add_left(units: list[Unit], source: Source, placement: Placement, equal: Equalities, draft: Draft) -> None:
     needed = frozenset[str]().union(*(aliases_of(conjunct, draft) for conjunct in source.on)) - {source.alias}
     hosts = [unit for unit in units if not needed.isdisjoint(unit.aliases)]
-    if len(hosts) > 1 and all(unit.join == "inner" for unit in hosts):
-        hosts = (
-            [_combined_whole(units, hosts)]
-            if sum(not isinstance(u.placement, Whole) for u in hosts) <= 1
-            else hosts
-        )
+    if len(hosts) > 1 and all(unit.join == "inner" for unit in hosts) and _combines(hosts):
+        hosts = [_combined_whole(units, hosts)]
     if not hosts and len(units) == 1:
         hosts = list(units)
     local = all(is_portable(conjunct) and conjunct.find(exp.Placeholder) is None for conjunct in source.on)
@@ -212,11 +209,17 @@ def _left_placement(
     return MERGED
 
 
+def _combines(units: Sequence[Unit]) -> bool:
+    """Whether a leg can join all of them: they are whole, but for one that may be split."""
+    partial = [unit for unit in units if not isinstance(unit.placement, Whole)]
+    return not partial or (len(partial) == 1 and isinstance(partial[0].placement, Split))
+
+
 def _combined_whole(units: list[Unit], hosts: list[Unit]) -> Unit:
-    """One unit of several of which at most one is not whole; sources keep their order of joining."""
+    """One unit of several that combine; sources keep their order of joining."""
     rank = sorted(hosts, key=lambda unit: isinstance(unit.placement, Whole))
     sources = [source for unit in rank for source in unit.sources]
-    combined = Unit(sources, rank[0].placement)
+    combined = Unit(sources, rank[0].placement, [part for unit in rank for part in unit.where])
     for unit in hosts:
         units.remove(unit)
     units.append(combined)
@@ -226,24 +229,19 @@ def _combined_whole(units: list[Unit], hosts: list[Unit]) -> Unit:
 def _absorb_whole(units: list[Unit]) -> None:
     """Join whole relations into the only unit that is not; what would meet at the merge anyway stays apart."""
     inner = [unit for unit in units if unit.join == "inner"]
-    partial = [unit for unit in inner if not isinstance(unit.placement, Whole)]
-    if len(inner) == len(units) and len(inner) > 1 and len(partial) <= 1:
-        if not partial or isinstance(partial[0].placement, Split):
-            _combined_whole(units, inner)
+    if len(inner) == len(units) and len(inner) > 1 and _combines(inner):
+        _combined_whole(units, inner)
 
 
 def _fold_outer(select: Select, placements: dict[str, Placement], draft: Draft) -> list[Unit]:
     """Left to right as written; the sources after the first join that no leg can do stay single."""
     units: list[Unit] = []
-    equal = equalities_of(select)
     for source in select.sources:
         placement = placements[source.alias]
         if not units:
             units.append(Unit([source], placement))
             continue
-        joined = (
-            MERGED if len(units) > 1 else _outer_placement(units[0].placement, placement, source, equal, draft)
-        )
+        joined = MERGED if len(units) > 1 else _outer_placement(units[0], placement, source, draft)
         if isinstance(joined, Merged):
             units.append(Unit([source], placement, join=source.join, on=list(source.on)))
         else:
@@ -252,11 +250,12 @@ def _fold_outer(select: Select, placements: dict[str, Placement], draft: Draft) 
     return units
 
 
-def _outer_placement(
-    left: Placement, right: Placement, source: Source, equal: Equalities, draft: Draft
-) -> Placement:
-    if not all(is_portable(conjunct) and conjunct.find(exp.Placeholder) is None for conjunct in source.on):
-        return MERGED
+def _outer_placement(unit: Unit, right: Placement, source: Source, draft: Draft) -> Placement:
+    left, seen = unit.placement, unit.aliases | {source.alias}
+    for conjunct in source.on:
+        nested = conjunct.find(exp.Placeholder) is not None
+        if nested or not is_portable(conjunct) or not aliases_of(conjunct, draft) <= seen:
+            return MERGED
     if isinstance(left, Merged) or isinstance(right, Merged):
         return MERGED
     if isinstance(left, Whole) and isinstance(right, Whole):
@@ -266,7 +265,8 @@ def _outer_placement(
     if isinstance(left, Whole):
         return right if source.join in ("inner", "right") else MERGED
     on = Equalities(pair for pair in map(equated_columns, source.on) if pair)
-    assert isinstance(left, Split) and isinstance(right, Split)
+    assert isinstance(left, Split)
+    assert isinstance(right, Split)
     if not colocated(left, right, on, draft):
         return MERGED
     if source.join == "inner":
@@ -303,7 +303,7 @@ def _only_of(part: Expr, unit: Unit, draft: Draft) -> bool:
 
 
 def merge_joins(units: Sequence[Unit]) -> Iterator[Unit]:
-    """The units in the order in which the merge joins them: inner ones first, if no ON ties them to their place."""
+    """The units in the order in which the merge joins them: inner ones first, if no ON ties them down."""
     if all(unit.join == "left" or (unit.join == "inner" and not unit.on) for unit in units):
         yield from (unit for unit in units if unit.join == "inner")
         yield from (unit for unit in units if unit.join == "left")
