@@ -99,13 +99,13 @@ class Link:
         while True:
             self._poked.clear()
             try:
-                heartbeat = await self._work(self._executor.heartbeat)
+                heartbeat = await self._work(self._next_heartbeat)
             except Fenced:
                 heartbeat = None
             if heartbeat is not None:
                 with self._within_silence():
                     async with asyncio.timeout(self._silence_ms / 1e3):
-                        await stream.write(heartbeat_to_message(heartbeat))
+                        await stream.write(heartbeat)
             with suppress(TimeoutError):
                 async with asyncio.timeout(self._heartbeat_ms / 1e3):
                     await self._poked.wait()
@@ -118,12 +118,18 @@ class Link:
             if message is aio.EOF:
                 raise TransportError(f"the scheduler at {self.address} ended the stream", peer=self.address)
             self.answered = True
-            try:
-                value = from_scheduler_message(message)
-                if value is not None:
-                    await self._work(self._executor.received, value)
-            except Exception:  # one bad message must not cost the lease that the next one may carry
-                _log.exception("a message of the scheduler at %s could not be taken in", self.address)
+            await self._work(self._take_in, message)
+
+    def _next_heartbeat(self) -> pb.ExecutorMessage:
+        return heartbeat_to_message(self._executor.heartbeat())
+
+    def _take_in(self, message: pb.SchedulerMessage) -> None:
+        try:
+            value = from_scheduler_message(message)
+            if value is not None:
+                self._executor.received(value)
+        except Exception:  # one bad message must not cost the lease that the next one may carry
+            _log.exception("a message of the scheduler at %s could not be taken in", self.address)
 
     @contextmanager
     def _within_silence(self) -> Iterator[None]:

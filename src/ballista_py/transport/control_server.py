@@ -17,6 +17,7 @@ from ballista_py.state.documents import MAX_EXECUTORS
 from ballista_py.transport.control_service import ControlHandler, ControlService
 from ballista_py.transport.endpoints import CONTROL_SERVER_OPTIONS, Address, listen_control
 from ballista_py.transport.grpc_door import aio, rpc
+from ballista_py.transport.outbox import Letter
 
 SILENCE_MS = 60_000
 WRITE_TIMEOUT_MS = 10_000
@@ -74,7 +75,7 @@ class ControlServer:
         if self._loop is None or instance_id not in self._service.peers:
             return False
         try:
-            self._loop.call_soon_threadsafe(self._service.put, instance_id, message)
+            self._loop.call_soon_threadsafe(self._service.put, instance_id, Letter.of(message))
         except RuntimeError:  # the loop has ended
             return False
         return True

@@ -9,17 +9,16 @@ from concurrent.futures import Executor
 from typing import Any, Protocol
 
 from ballista_py.errors import BallistaError, TransportError, TryLater, to_wire
-from ballista_py.state.control import Grant, Heartbeat, Refusal, UpdatePartitions
+from ballista_py.state.control import Grant, Heartbeat, Refusal
 from ballista_py.state.documents import SchedulerInfo
 from ballista_py.transport.control_codec import (
-    heard_message,
     heartbeat_from_message,
     scheduler_to_message,
-    to_executor_message,
 )
 from ballista_py.transport.grpc_door import StatusCode, aio
 from ballista_py.transport.grpc_door import messages as pb
-from ballista_py.transport.outbox import Outbox
+from ballista_py.transport.outbox import Letter, Outbox
+from ballista_py.transport.sockets import sever
 
 LAST_WRITE_S = 0.1
 
@@ -123,16 +122,17 @@ class ControlService:
         reason = peer.ended.result() if peer.ended.done() else _first_error(results)
         if reason is not None:
             _log.warning("control stream of '%s' ended: %s", peer.executor_id, _said(reason))
-            if not written:  # gRPC takes no status behind a message that is stuck: this drops the call without one
+            if not written:  # gRPC takes no status behind a message that is stuck
+                sever([context.peer()])
                 raise asyncio.CancelledError
             await context.abort(StatusCode.UNAVAILABLE, _said(reason))
 
-    def put(self, instance_id: str, message: Grant | Refusal | UpdatePartitions) -> None:
-        """Leave a message for an instance; one without a stream misses it."""
+    def put(self, instance_id: str, letter: Letter) -> None:
+        """Leave a letter for an instance; one without a stream misses it."""
         peer = self.peers.get(instance_id)
         if peer is not None:
             try:
-                peer.outbox.put(message)
+                peer.outbox.put(letter)
             except TryLater as slow:
                 peer.end(slow)
 
@@ -156,13 +156,12 @@ class ControlService:
                 continue
             self._register(peer, heartbeat)
             answer = await loop.run_in_executor(self._workers, self._handler.heard, heartbeat)
-            peer.outbox.put(heartbeat.sequence if answer is None else answer)
+            peer.outbox.put(Letter.of(heartbeat.sequence if answer is None else answer))
 
     async def _tell(self, peer: Peer, context: Any) -> None:
         while True:
             message = await peer.outbox.take()
-            sent = heard_message(message) if isinstance(message, int) else to_executor_message(message)
-            if not await peer.write(context, sent, self._write_timeout_ms / 1e3):
+            if not await peer.write(context, message, self._write_timeout_ms / 1e3):
                 raise TryLater(
                     f"the executor reads too slowly: a message waited for {self._write_timeout_ms / 1e3:g} s"
                 )

@@ -4,14 +4,31 @@ from __future__ import annotations
 
 import asyncio
 
+from attrs import frozen
+
 from ballista_py.errors import TryLater
 from ballista_py.state.control import Grant, Refusal, UpdatePartitions
+from ballista_py.transport.control_codec import heard_message, to_executor_message
+from ballista_py.transport.grpc_door import messages as pb
 
 MAX_TABLES_WAITING = 1_024
 
 
+@frozen
+class Letter:
+    """What is to be said, and the same as a message; a bare number says that the heartbeat of it was heard."""
+
+    value: Grant | Refusal | UpdatePartitions | int
+    message: pb.SchedulerMessage
+
+    @classmethod
+    def of(cls, value: Grant | Refusal | UpdatePartitions | int) -> Letter:
+        """The letter that says `value`. Takes milliseconds for thousands of partitions: write it off the loop."""
+        return cls(value, heard_message(value) if isinstance(value, int) else to_executor_message(value))
+
+
 class Outbox:
-    """Messages for a reader that may be slow. Used on one event loop.
+    """Letters for a reader that may be slow. Used on one event loop.
 
     A newer answer replaces one that was not taken, a newer revision of a table replaces an older one, and an older
     one is dropped: all of them are level-triggered, so the newest says everything. So the box is bounded by the
@@ -19,40 +36,44 @@ class Outbox:
     """
 
     def __init__(self) -> None:
-        self._answer: Grant | Refusal | int | None = None
-        self._updates: dict[str, UpdatePartitions] = {}
+        self._answer: Letter | None = None
+        self._updates: dict[str, tuple[UpdatePartitions, Letter]] = {}
         self._filled = asyncio.Event()
 
-    def put(self, message: Grant | Refusal | UpdatePartitions | int) -> None:
-        """Leave a message; a bare number acknowledges the heartbeat of that sequence."""
-        if isinstance(message, UpdatePartitions):
-            waiting = self._updates.get(message.table.name)
-            if waiting is None and len(self._updates) >= MAX_TABLES_WAITING:
-                raise TryLater(
-                    f"the executor reads too slowly: updates of {MAX_TABLES_WAITING} tables wait for it"
-                )
-            if (
-                waiting is None
-                or waiting.revision <= message.revision
-                or waiting.instance_id != message.instance_id
-            ):
-                self._updates[message.table.name] = message
-        elif self._says_more_than_what_waits(message):
-            self._answer = message
+    def put(self, letter: Letter) -> None:
+        """Leave a letter."""
+        value = letter.value
+        if isinstance(value, UpdatePartitions):
+            self._put_update(value, letter)
+        elif self._answer is None or _says_more(value, self._answer.value):
+            self._answer = letter
         self._filled.set()
 
-    async def take(self) -> Grant | Refusal | UpdatePartitions | int:
+    async def take(self) -> pb.SchedulerMessage:
         """The next message, answers first; waits for one."""
         while self._answer is None and not self._updates:
             self._filled.clear()
             await self._filled.wait()
         if self._answer is not None:
             answer, self._answer = self._answer, None
-            return answer
-        return self._updates.pop(next(iter(self._updates)))
+            return answer.message
+        return self._updates.pop(next(iter(self._updates)))[1].message
 
-    def _says_more_than_what_waits(self, answer: Grant | Refusal | int) -> bool:
-        waiting = self._answer
-        if waiting is None or isinstance(waiting, int):
-            return True
-        return not isinstance(answer, int) and answer.sequence >= waiting.sequence
+    def _put_update(self, update: UpdatePartitions, letter: Letter) -> None:
+        table = update.table.name
+        if table not in self._updates:
+            if len(self._updates) >= MAX_TABLES_WAITING:
+                raise TryLater(
+                    f"the executor reads too slowly: updates of {MAX_TABLES_WAITING} tables wait for it"
+                )
+            self._updates[table] = update, letter
+            return
+        waiting, _ = self._updates[table]
+        if waiting.revision <= update.revision or waiting.instance_id != update.instance_id:
+            self._updates[table] = update, letter
+
+
+def _says_more(answer: Grant | Refusal | int, waiting: Grant | Refusal | UpdatePartitions | int) -> bool:
+    if isinstance(waiting, int | UpdatePartitions):
+        return True
+    return not isinstance(answer, int) and answer.sequence >= waiting.sequence
