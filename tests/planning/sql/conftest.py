@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import random
 import shutil
 import subprocess
 import sys
 import zlib
 from collections.abc import Mapping, Sequence
+from decimal import Decimal
 from pathlib import Path
 
 import attrs
@@ -37,13 +39,33 @@ TPCH_KEYS = {
 }
 
 
+def connection() -> duckdb.DuckDBPyConnection:
+    """An empty DuckDB with a single thread, so that what it does is repeatable."""
+    made = duckdb.connect()
+    made.execute("set threads = 1")
+    return made
+
+
+def run(
+    on: duckdb.DuckDBPyConnection, sql: str, relations: Mapping[str, pa.Table | pa.RecordBatchReader]
+) -> pa.Table:
+    """The result of `sql` over exactly these relations."""
+    for name, relation in relations.items():
+        on.register(name, relation)
+    try:
+        return on.sql(sql).to_arrow_table()
+    finally:
+        for name in relations:
+            on.unregister(name)
+
+
 class Cluster:
     """Tables cut into partitions that `executors` own, beside the same tables whole in one DuckDB."""
 
     def __init__(self, executors: int = 3) -> None:
         self.owners = [(f"e{n}", f"i{n}") for n in range(1, executors + 1)]
-        self.whole = duckdb.connect()
-        self.whole.execute("set threads = 1")
+        self.whole, self._leg, self._merge = connection(), connection(), connection()
+        self._parts: dict[tuple[str, tuple[int, ...]], pa.Table] = {}
         self.tables: dict[str, TableSpec] = {}
         self.maps: dict[str, PartitionMap] = {}
         self.rows: dict[str, pa.Table] = {}
@@ -99,19 +121,18 @@ class Cluster:
     def legs(self, plan: QueryPlan) -> tuple[Leg, ...]:
         return legs_of(plan, self.catalog, self.owners)
 
+    def part(self, table: str, partitions: tuple[int, ...]) -> pa.Table:
+        """The rows of some partitions of a table."""
+        if (table, partitions) not in self._parts:
+            kept = np.isin(self.partition_of[table], np.array(partitions, np.int32))
+            self._parts[table, partitions] = self.rows[table].filter(pa.array(kept))
+        return self._parts[table, partitions]
+
     def run_leg(self, leg: Leg) -> pa.Table:
-        connection = duckdb.connect()
-        connection.execute("set threads = 1")
-        for table in leg.tables:
-            kept = np.isin(self.partition_of[table.table], np.array(table.partitions, np.int32))
-            connection.register(table.table, self.rows[table.table].filter(pa.array(kept)))
-        return connection.sql(leg.sql).to_arrow_table()
+        return run(self._leg, leg.sql, {t.table: self.part(t.table, t.partitions) for t in leg.tables})
 
     def empty(self, sql: str) -> pa.Table:
-        connection = duckdb.connect()
-        for name, rows in self.rows.items():
-            connection.register(name, rows.slice(0, 0))
-        return connection.sql(sql).to_arrow_table()
+        return run(self._leg, sql, {name: rows.slice(0, 0) for name, rows in self.rows.items()})
 
     def execute(self, plan: QueryPlan) -> pa.Table:
         legs = self.legs(plan)
@@ -125,13 +146,12 @@ class Cluster:
         if plan.merge_sql is None:
             (only,) = relations.values()
             return only
-        connection = duckdb.connect()
-        connection.execute("set threads = 1")
-        for fragment in plan.fragments:
-            rows = relations[fragment.name]
-            # A relation that is read once is a stream in the product, so here too.
-            connection.register(fragment.name, rows if fragment.reused else rows.to_reader())
-        return connection.sql(plan.merge_sql).to_arrow_table()
+        # A relation that is read once is a stream in the product, so here too.
+        streams = {
+            fragment.name: relations[fragment.name] if fragment.reused else relations[fragment.name].to_reader()
+            for fragment in plan.fragments
+        }
+        return run(self._merge, plan.merge_sql, streams)
 
     def check(self, sql: str, ordered: bool = False) -> QueryPlan:
         """Assert that the cluster answers as one node does; returns the plan."""
@@ -183,3 +203,52 @@ def tpch(tpch_folder: Path) -> Cluster:
 @pytest.fixture(scope="session")
 def make_cluster() -> type[Cluster]:
     return Cluster
+
+
+def _pick(rng: random.Random, values: Sequence[object], null: float, count: int) -> list[object]:
+    return [None if rng.random() < null else rng.choice(values) for _ in range(count)]
+
+
+def small_tables(cluster: Cluster, seed: int = 1, rows: int = 60) -> Cluster:
+    """Small tables full of what goes wrong: NULL keys, NaN, -0.0, ties, empty partitions, an empty table."""
+    rng = random.Random(seed)
+    numbers, words = list(range(-3, 12)), ["", "a", "A", "b", "ab", "é", "null", "a'b", "zz"]
+    doubles = [0.0, -0.0, 1.5, -2.25, 1e9, 0.1, float("nan"), 3.0]
+    decimals = [Decimal(f"{n}.{n % 10}5") for n in range(0, 12)] + [Decimal("-7.50"), Decimal("9999999999.99")]
+    dates = [dt.date(2019, 12, 30) + dt.timedelta(days=11 * n) for n in range(40)]
+    stamps = [dt.datetime(2020, 1, 1, 10, 0, 0, 5) + dt.timedelta(hours=31 * n) for n in range(40)]
+
+    def columns(count: int) -> dict[str, pa.Array]:
+        return {
+            "k": pa.array(_pick(rng, numbers, 0.15, count), pa.int32()),
+            "a": pa.array(_pick(rng, range(5), 0.2, count), pa.int64()),
+            "b": pa.array(_pick(rng, range(-2, 3), 0.2, count), pa.int32()),
+            "s": pa.array(_pick(rng, words, 0.2, count), pa.string()),
+            "d": pa.array(_pick(rng, decimals, 0.2, count), pa.decimal128(12, 2)),
+            "x": pa.array(_pick(rng, doubles, 0.2, count), pa.float64()),
+            "dt": pa.array(_pick(rng, dates, 0.2, count), pa.date32()),
+            "ts": pa.array(_pick(rng, stamps, 0.2, count), pa.timestamp("us")),
+            "bo": pa.array(_pick(rng, [True, False], 0.3, count), pa.bool_()),
+            "id": pa.array(range(count), pa.int64()),
+        }
+
+    def keyed(count: int, name: str, kind: pa.DataType) -> pa.Table:
+        table = pa.table(columns(count))
+        return table.set_column(0, name, table.column(0).cast(kind))
+
+    cluster.add("t", pa.table(columns(rows)), "bucket(5, k)", "g", seed)
+    cluster.add("u", keyed(rows // 2, "k", pa.int64()), "bucket(5, k)", "g", seed)
+    cluster.add("v", pa.table(columns(rows // 2)), "bucket(3, s)")
+    cluster.add("w", pa.table(columns(rows // 2)), "s")
+    cluster.add("y", pa.table(columns(rows // 2)), "year(dt)")
+    cluster.add("z", pa.table(columns(rows)), ["bucket(2, a)", "bucket(3, b)"], "h", seed)
+    cluster.add("z2", pa.table(columns(rows // 2)), ["bucket(2, a)", "bucket(3, b)"], "h", seed)
+    cluster.add("e", pa.table(columns(0)), "bucket(5, k)", "g", seed)
+    cluster.add("r", pa.table(columns(7)), None)
+    cluster.add("r2", pa.table(columns(5)), None)
+    return cluster
+
+
+@pytest.fixture(scope="session")
+def small() -> Cluster:
+    return small_tables(Cluster())

@@ -207,13 +207,21 @@ class Merger:
 
     def _with_nested_merged(self, select: Select, mapping: dict[ColumnId, Expr]) -> Select:
         """The block with its columns renamed and its nested queries in their form at the merge."""
+        nested: dict[str, exp.Placeholder] = {}
+
+        def merged(name: str) -> Expr:
+            # One query that stands in two clauses (a grouped subquery) stays one.
+            if name not in nested:
+                query = self._renamed_free(self.merged(self.draft.nested[name]), mapping)
+                nested[name] = self.draft.nest(query)
+            return nested[name].copy()
 
         def replace(node: Expr) -> Expr | None:
             if isinstance(node, exp.Column):
                 found = mapping.get(column_id(node))
                 return found.copy() if found is not None else None
             if isinstance(node, exp.Placeholder):
-                return self.draft.nest(self._renamed_free(self.merged(self.draft.nested[node.this]), mapping))
+                return merged(node.this)
             return None
 
         return map_expressions(select, lambda expr: rewritten(expr, replace))
