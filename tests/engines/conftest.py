@@ -15,7 +15,6 @@ from ballista_py.engines.engine import Engine, LocalFile
 ENGINES: dict[str, Callable[[Path], Engine]] = {
     "duckdb-memory": lambda _: DuckDBEngine(),
     "duckdb-file": lambda folder: DuckDBEngine(str(folder / "engine")),
-    "duckdb-unordered": lambda _: DuckDBEngine(keeps_order=False),
 }
 
 

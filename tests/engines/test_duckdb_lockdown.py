@@ -194,6 +194,15 @@ def test_a_folder_holds_nothing_of_an_earlier_engine(tmp_path):
     assert os.listdir(tmp_path) == ["mine.txt"]
 
 
+def test_without_keeping_order_every_row_comes_once():
+    engine = DuckDBEngine(keeps_order=False, threads=2)
+    query = engine.query("select i from range(1000000) r(i)")
+    assert sorted(n for batch in query.batches() for n in batch.column(0).to_pylist()) == list(range(1_000_000))
+    ordered = engine.query("select i from range(300000) r(i) order by i desc")
+    assert [n for batch in ordered.batches() for n in batch.column(0).to_pylist()] == list(range(299_999, -1, -1))
+    engine.close()
+
+
 @pytest.mark.parametrize("options", [{"memory_limit": "much"}, {"threads": 0}])
 def test_options_that_duckdb_refuses_are_a_config_error(options):
     with pytest.raises(ConfigError):

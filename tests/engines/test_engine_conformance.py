@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import threading
+import time
 from decimal import Decimal
 
 import pyarrow as pa
@@ -230,6 +231,16 @@ def test_cancel_between_batches_never_ends_like_a_short_answer(engine):
     batches = iter(query.batches())
     next(batches)
     query.cancel()
+    query.cancel()
+    with pytest.raises(TransportError, match="cancelled"):
+        list(batches)
+
+
+def test_cancel_is_noticed_when_the_engine_has_computed_everything_already(engine):
+    query = engine.query("select i from range(150000) r(i)")
+    batches = iter(query.batches())
+    next(batches)
+    time.sleep(0.1)
     query.cancel()
     with pytest.raises(TransportError, match="cancelled"):
         list(batches)

@@ -370,7 +370,7 @@ def test_an_update_during_a_tick_wins_over_what_the_tick_loaded(world):
         return done
 
     world.engine.load = racing
-    world.holder.tick()
+    assert world.holder.tick().unloaded_files == 2
     world.engine.load = load
     for asked in ((0, 1), (1, 1), (1, 2)):
         with pytest.raises(NotOwner):
@@ -407,6 +407,27 @@ def test_a_table_with_other_columns_is_loaded_anew(world):
     query = world.engine.query("select k from t", world.holder.files_for(world.leg((0, 1))))
     assert query.schema.types == [pa.int32()]
     assert pa.Table.from_batches(query.batches()).to_pydict() == {"k": [1]}
+
+
+def test_columns_that_change_during_a_tick_are_never_served_as_they_were(world):
+    world.put(0, 1)
+    world.holder.apply(world.update(1, (0, 1, "owner")))
+    wider = pa.schema([("k", pa.int32()), ("v", pa.string())])
+    load = world.engine.load
+
+    def racing(table, files):
+        done = load(table, files)
+        world.holder.apply(world.update(2, (0, 1, "owner"), table=world.table(schema=wider)))
+        return done
+
+    world.engine.load = racing
+    world.holder.tick()
+    world.engine.load = load
+    with pytest.raises(NotOwner):
+        world.read((0, 1))
+    world.holder.tick()
+    query = world.engine.query("select k from t", world.holder.files_for(world.leg((0, 1))))
+    assert query.schema.types == [pa.int32()]
 
 
 def test_a_forgotten_table_may_start_anew_from_revision_one(world):

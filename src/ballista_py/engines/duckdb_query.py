@@ -37,14 +37,14 @@ class StreamSource:
             cursor.register(self.name, self._reader())
         else:
             cursor.register("__empty", self._stream.schema.empty_table())
-            cursor.execute(f"create temp table {quoted(self.name)} as select * from __empty")  # noqa: S608
+            cursor.execute(f"create temp table {quoted(self.name)} as select * from __empty")
             cursor.unregister("__empty")
 
     def fill(self, cursor: duckdb.DuckDBPyConnection) -> None:
         """Read the stream, if it has to be read before the statement starts."""
         if not self._direct:
             cursor.register("__rows", self._reader())
-            cursor.execute(f"insert into {quoted(self.name)} select * from __rows")  # noqa: S608
+            cursor.execute(f"insert into {quoted(self.name)} select * from __rows")
             cursor.unregister("__rows")
 
     def _reader(self) -> pa.RecordBatchReader:
@@ -111,7 +111,7 @@ class DuckDBQuery:
             with relation.to_arrow_reader(BATCH_ROWS) as reader:
                 assert reader.schema.equals(self.schema), f"bound as {self.schema}, ran as {reader.schema}"
                 for batch in reader:
-                    self._check_not_cancelled()
+                    self._check_not_cancelled()  # an interrupt in the instant before the start has no effect
                     if batch.num_rows:
                         yield batch
         except (duckdb.Error, OSError, pa.ArrowException) as error:

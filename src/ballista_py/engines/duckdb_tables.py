@@ -42,7 +42,7 @@ class HeldTable:
         """Make the native table, with the `extra` column definitions in front. Raises `SchemaMismatch`."""
         connection.register("__empty", schema.empty_table())
         try:
-            connection.execute(f"create table {name} as select {extra} * from __empty")  # noqa: S608
+            connection.execute(f"create table {name} as select {extra} * from __empty")
         except duckdb.Error as error:
             reason = translate(error, "").message
             raise SchemaMismatch(f"table '{table}' cannot be held by this engine: {reason}", table=table) from None
@@ -128,7 +128,7 @@ class HeldTables:
     def _insert(self, held: HeldTable, stream: _Tagged) -> None:
         self._loader.register("__rows", stream.reader())
         try:
-            done = self._loader.execute(f"insert into {held.name} select * from __rows").fetchone()  # noqa: S608
+            done = self._loader.execute(f"insert into {held.name} select * from __rows").fetchone()
         finally:
             self._loader.unregister("__rows")
         assert done is not None
@@ -142,9 +142,9 @@ class HeldTables:
             if held is None or not gone:
                 return
             if gone == held.rows.keys():
-                self._loader.execute(f"delete from {held.name}")  # noqa: S608
+                self._loader.execute(f"delete from {held.name}")
             else:
-                self._loader.execute(f"delete from {held.name} where {_any_of(ranges(gone))}")  # noqa: S608
+                self._loader.execute(f"delete from {held.name} where {_any_of(ranges(gone))}")
             for file_id in gone:
                 del held.rows[file_id]
 
@@ -168,7 +168,7 @@ class HeldTables:
                 # The view names the columns, not the tag; making it fixes the snapshot of the transaction.
                 where = held.filter(wanted)
                 cursor.execute(
-                    f"create temp view {quoted(table)} as select {held.columns} from {held.name} {where}"  # noqa: S608
+                    f"create temp view {quoted(table)} as select {held.columns} from {held.name} {where}"
                 )
 
     def _find(self, table: str) -> HeldTable:

@@ -185,12 +185,9 @@ class PartitionHolder:
             return TickReport(hydrated=hydrated, failed=failed, unloaded_files=unloaded, waiting=self._waiting())
 
     def _batches(self) -> list[tuple[str, list[PartitionAssignment]]]:
-        now_ms, may_own = self._runtime.monotonic_ms(), self._lease.valid()
+        now_ms = self._runtime.monotonic_ms()
         with self._lock:
-            due = {
-                name: [a for a in holdings.to_hydrate(now_ms) if may_own or a.role != "owner"]
-                for name, holdings in sorted(self._tables.items())
-            }
+            due = {name: holdings.to_hydrate(now_ms) for name, holdings in sorted(self._tables.items())}
         return [
             (name, todo[start : start + MAX_BATCH_PARTITIONS])
             for name, todo in due.items()

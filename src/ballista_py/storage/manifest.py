@@ -42,9 +42,9 @@ class AppliedToken:
 class ManifestDocument:
     """`snapshots/{table}/{partition}/manifest.json`: the rows of one partition.
 
-    `epoch` is the fence: nothing stamped older is accepted. `tokens` are the statements applied last, the oldest
-    first, at most 1,000: a statement sent again after that many others is applied again. `source_position` is how far
-    the source had been read when its rows were last taken, in the source's own words.
+    `epoch` is the fence: nothing stamped older is accepted. `tokens` are the statements applied last, oldest
+    first, at most 1,000: one sent again after that many others is applied again. `source_position` is how far the
+    source had been read when its rows were last taken, in the source's own words.
     """
 
     document_kind: ClassVar[str] = "manifest"
