@@ -86,7 +86,7 @@ def test_an_owner_whose_epoch_is_over_never_serves(world):
     world.storage(0).activate(9)
     world.holder.apply(world.update(1, (0, 8, "owner")))
     assert world.holder.tick().failed == 1
-    with pytest.raises(NotOwner, match=r"epoch 8 .* is over"):
+    with pytest.raises(NotOwner, match="refuses epoch 8"):
         world.read((0, 8))
     assert "epoch 8" in held(world).failed[0]
 

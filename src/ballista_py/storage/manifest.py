@@ -11,7 +11,8 @@ from typing import ClassVar
 
 from attrs import Factory, evolve, frozen
 
-from ballista_py.errors import Fenced, InvariantViolated
+from ballista_py.errors import InvariantViolated
+from ballista_py.state.fence import require_epoch
 from ballista_py.storage.statistics import ColumnStatistics
 
 MAX_TOKENS = 1_000
@@ -69,12 +70,6 @@ class ManifestDocument:
         """What the statement of that token did here, or None if it is not known to have been applied."""
         return next((applied for applied in reversed(self.tokens) if applied.token == token), None)
 
-    def activated(self, epoch: int) -> ManifestDocument:
-        """With the fence at `epoch`. Raises `Fenced` when a newer epoch is active."""
-        if epoch < self.epoch:
-            raise self._fenced(epoch)
-        return evolve(self, epoch=epoch)
-
     def committed(
         self,
         add: Iterable[DataFile],
@@ -85,15 +80,12 @@ class ManifestDocument:
     ) -> ManifestDocument:
         """With files added and removed by the owner at `epoch`; itself when the token was applied already.
 
-        Raises `Fenced` for an older epoch, and `InvariantViolated` for an epoch that was never activated, for a
-        file that is here already and for one to remove that is not.
+        Raises `Fenced` unless exactly that epoch is active, and `InvariantViolated` for a file that is already
+        here and for one to remove that is not.
         """
         if self.applied(token) is not None:
             return self
-        if epoch < self.epoch:
-            raise self._fenced(epoch)
-        if epoch > self.epoch:
-            raise InvariantViolated(f"{self._name} was not activated at epoch {epoch}: activate it first")
+        require_epoch(self, epoch, manifest_key(self.table, self.partition))
         added, removed = tuple(add), frozenset(remove)
         here = {file.path: file for file in self.files}
         unknown = sorted(removed - here.keys())
@@ -128,14 +120,6 @@ class ManifestDocument:
             files=files,
             tokens=(*self.tokens, applied)[-MAX_TOKENS:],
             source_position=self.source_position if source_position is None else source_position,
-        )
-
-    def _fenced(self, epoch: int) -> Fenced:
-        return Fenced(
-            f"epoch {epoch} of {self._name} is over: epoch {self.epoch} has been activated by another owner",
-            table=self.table,
-            partition=self.partition,
-            epoch=self.epoch,
         )
 
     @property

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 
 from ballista_py.errors import InvariantViolated, ObjectExists
 from ballista_py.runtime import Runtime, SystemRuntime
+from ballista_py.state import fence
 from ballista_py.state.object_state import ObjectState, Versioned
 from ballista_py.state.store import ConditionalStore
 from ballista_py.storage.manifest import AppliedToken, DataFile, ManifestDocument, manifest_key, objection
@@ -74,7 +75,7 @@ class PartitionStorage:
         The manifest that is returned holds every commit of theirs that counts. Raises `Fenced` when a newer epoch
         is active; activating the same epoch again is fine.
         """
-        return self._state.update(lambda manifest: manifest.activated(epoch))
+        return fence.activate(self._state, epoch)
 
     def commit(
         self,
@@ -87,8 +88,8 @@ class PartitionStorage:
     ) -> AppliedToken:
         """Change the list of files as the owner at `epoch`; returns what the token did, now or earlier.
 
-        The files must be on the store already. Raises `Fenced` for an older epoch and `InvariantViolated` for an
-        epoch never activated, a file that is listed already, and a path in `remove` that is not.
+        The files must be on the store already. Raises `Fenced` unless exactly that epoch is active, and
+        `InvariantViolated` for a file that is listed already and for a path in `remove` that is not.
         """
         landed = self._state.update(lambda m: m.committed(add, remove, epoch, token, source_position))
         return _applied(landed, token)
