@@ -30,7 +30,7 @@ from ballista_py.spark.layout import (
 from ballista_py.spark.reasons import reason_of
 from ballista_py.spark.schema import arrow_schema
 from ballista_py.spark.sources import Source, describe_source, read_source, source_name
-from ballista_py.spark.staging import Staging, staging
+from ballista_py.spark.staging import Staging, partition_paths, staging
 from ballista_py.state.store import ConditionalStore
 from ballista_py.storage.manifest import DataFile
 from ballista_py.storage.partition_storage import PartitionStorage
@@ -151,12 +151,7 @@ class SparkPipeline:
             except BaseException:
                 stage.discard()
                 raise
-            for number, value in enumerate(numbering.values):
-                storage = PartitionStorage(
-                    self._store, table.name, table.spec.path(value), runtime=self._runtime, committed_by=run_id
-                )
-                storage.replace_files(files.get(number, ()), token=token or run_id)
-                steps.committed(number + 1)
+            self._commit(table, numbering, files, run_id, token or run_id, steps)
         return MaterializeReport(
             table=table.name,
             run_id=run_id,
@@ -208,6 +203,24 @@ class SparkPipeline:
         stage.settle()
         _check_nulls(table, origin, files)
         return files
+
+    def _commit(
+        self,
+        table: TableSpec,
+        numbering: Numbering,
+        files: Mapping[int, Sequence[DataFile]],
+        run_id: str,
+        token: str,
+        steps: _Steps,
+    ) -> None:
+        """Name the files in the manifests; a partition that the source no longer has becomes empty."""
+        wanted = {table.spec.path(value): files.get(number, ()) for number, value in enumerate(numbering.values)}
+        if not table.spec.is_static:
+            wanted |= dict.fromkeys(partition_paths(self._store, table.name) - wanted.keys(), ())
+        for done, (path, listed) in enumerate(wanted.items(), start=1):
+            storage = PartitionStorage(self._store, table.name, path, runtime=self._runtime, committed_by=run_id)
+            storage.replace_files(listed, token=token)
+            steps.committed(min(done, len(numbering)))
 
 
 @define

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-MAX_REASON_CHARACTERS = 300
+MAX_REASON_CHARACTERS = 500
 
 _CLASS = r"(?:[\w$]+\.)+[\w$]+(?:Exception|Error|Throwable)"
 _CAUSE = re.compile(rf"^(?:\s*Caused by: |: )({_CLASS})(?:: (.*))?$", re.MULTILINE)

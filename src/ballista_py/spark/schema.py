@@ -43,24 +43,25 @@ def arrow_schema(schema: StructType, required: frozenset[str] = frozenset()) -> 
     return pa.schema(
         [
             pa.field(
-                field.name, _arrow_type(field.dataType, field.name), field.nullable and field.name not in required
+                field.name, arrow_type(field.dataType, field.name), field.nullable and field.name not in required
             )
             for field in schema.fields
         ]
     )
 
 
-def _arrow_type(kind: DataType, column: str) -> pa.DataType:
+def arrow_type(kind: DataType, column: str) -> pa.DataType:
+    """The Arrow type of values of Spark's `kind`. Raises `ConfigError` naming `column` if there is none."""
     from pyspark.sql import types
 
     if isinstance(kind, types.DecimalType):
         return pa.decimal128(kind.precision, kind.scale)
     if isinstance(kind, types.ArrayType):
-        return pa.list_(_arrow_type(kind.elementType, column))
+        return pa.list_(arrow_type(kind.elementType, column))
     if isinstance(kind, types.StructType):
-        return pa.struct([(field.name, _arrow_type(field.dataType, column)) for field in kind.fields])
+        return pa.struct([(field.name, arrow_type(field.dataType, column)) for field in kind.fields])
     if isinstance(kind, types.MapType):
-        return pa.map_(_arrow_type(kind.keyType, column), _arrow_type(kind.valueType, column))
+        return pa.map_(arrow_type(kind.keyType, column), arrow_type(kind.valueType, column))
     plain = _PLAIN.get(kind.typeName())
     if plain is None:
         raise ConfigError(

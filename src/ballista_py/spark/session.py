@@ -8,8 +8,10 @@ its session to `SparkPipeline`.
 from __future__ import annotations
 
 import atexit
+import logging
 import os
 import shutil
+import sys
 import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -23,6 +25,11 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 DRIVER_MEMORY = "2g"
+
+_USERS = "spark.ballista.users"
+
+# They print the Java stack of an exception that is raised anyway.
+_CHATTY_LOGGERS = ("SQLQueryContextLogger", "DataFrameQueryContextLogger")
 
 _LOGGING = """\
 rootLogger.level = {level}
@@ -47,38 +54,36 @@ def embedded_session(
     """The Spark of this process: the session that runs already, else a new one on `threads` cores (None: all).
 
     The arguments count only for a new one. `memory` is the JVM's heap ("2g"); `log_level` is log4j's (Spark's
-    errors come as exceptions anyway); `options` are Spark settings that override ours. End it with
-    `stop_session`.
+    errors come as exceptions anyway); `options` are Spark settings that override ours. Every call is answered by
+    one of `stop_session`; the last one ends the JVM. To be called from one thread at a time.
 
     Raises `MissingExtra` without pyspark and `ConfigError` without a Java or when the JVM does not start.
     """
     try:
+        from pyspark import SparkContext
         from pyspark.sql import SparkSession
     except ImportError:
         raise MissingExtra.of("pyspark", "spark") from None
-    running = SparkSession.getActiveSession()
-    if running is not None:
+    if SparkContext._active_spark_context is not None:
+        running = SparkSession.builder.getOrCreate()
+        if running.conf.get(_USERS, None) is not None:
+            running.conf.set(_USERS, str(_users(running) + 1))
         return running
-    java = find_java()
-    folder = Path(tempfile.mkdtemp(prefix="ballista-spark-"))
-    atexit.register(shutil.rmtree, folder, ignore_errors=True)
-    (folder / "log4j2.properties").write_text(_LOGGING.format(level=log_level))
-    builder = SparkSession.builder.master(f"local[{threads or '*'}]").appName("ballista_py")
-    for name, value in (_settings(folder, memory) | dict(options or {})).items():
-        builder = builder.config(name, value)
-    with _java_home(make_java_home(java, folder / "java")):
-        try:
-            return builder.getOrCreate()
-        except Exception as error:
-            raise ConfigError(
-                f"Spark did not start with Java {java.version} of {java.found_in}: {str(error).splitlines()[0]}"
-            ) from error
+    return _start(threads, memory, log_level, dict(options or {}))
 
 
 def stop_session(spark: SparkSession) -> None:
-    """Stop Spark and end its JVM, so that the memory is free again; a later `embedded_session` starts anew."""
+    """Give a session of `embedded_session` back: the last one stops Spark and its JVM and so frees their memory.
+
+    A session that was there before is left alone.
+    """
     from pyspark import SparkContext
 
+    if SparkContext._active_spark_context is None or (users := _users(spark)) == 0:
+        return
+    if users > 1:
+        spark.conf.set(_USERS, str(users - 1))
+        return
     spark.stop()
     gateway, SparkContext._gateway, SparkContext._jvm = SparkContext._gateway, None, None
     if gateway is not None:
@@ -86,6 +91,34 @@ def stop_session(spark: SparkSession) -> None:
         # The JVM ends when its standard input does.
         gateway.proc.stdin.close()
         gateway.proc.wait()
+
+
+def _users(spark: SparkSession) -> int:
+    """How many callers share the embedded session; 0 for a session that is not ours."""
+    return int(spark.conf.get(_USERS, None) or 0)
+
+
+def _start(threads: int | None, memory: str, log_level: str, options: dict[str, str]) -> SparkSession:
+    from pyspark.logger import PySparkLogger
+    from pyspark.sql import SparkSession
+
+    for name in _CHATTY_LOGGERS:
+        PySparkLogger.getLogger(name).setLevel(logging.CRITICAL + 1)
+    java = find_java()
+    folder = Path(tempfile.mkdtemp(prefix="ballista-spark-"))
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    (folder / "log4j2.properties").write_text(_LOGGING.format(level=log_level))
+    builder = SparkSession.builder.master(f"local[{threads or '*'}]").appName("ballista_py")
+    for name, value in (_settings(folder, memory) | options).items():
+        builder = builder.config(name, value)
+    # Python functions run in this very Python, which has this package.
+    with _environment(JAVA_HOME=str(make_java_home(java, folder / "java")), PYSPARK_PYTHON=sys.executable):
+        try:
+            return builder.getOrCreate()
+        except Exception as error:
+            raise ConfigError(
+                f"Spark did not start with Java {java.version} of {java.found_in}: {str(error).splitlines()[0]}"
+            ) from error
 
 
 def _settings(folder: Path, memory: str) -> dict[str, str]:
@@ -100,6 +133,7 @@ def _settings(folder: Path, memory: str) -> dict[str, str]:
         "spark.sql.catalogImplementation": "in-memory",
         "spark.sql.execution.arrow.pyspark.enabled": "true",
         "spark.sql.session.timeZone": "UTC",
+        _USERS: "1",
         "spark.sql.warehouse.dir": (folder / "warehouse").as_uri(),
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
@@ -107,14 +141,15 @@ def _settings(folder: Path, memory: str) -> dict[str, str]:
 
 
 @contextmanager
-def _java_home(home: Path) -> Iterator[None]:
-    """JAVA_HOME is `home` inside the block: Spark's launcher reads it from the environment alone."""
-    before = os.environ.get("JAVA_HOME")
-    os.environ["JAVA_HOME"] = str(home)
+def _environment(**variables: str) -> Iterator[None]:
+    """The variables are set inside the block: Spark's launcher reads them from the environment alone."""
+    before = {name: os.environ.get(name) for name in variables}
+    os.environ.update(variables)
     try:
         yield
     finally:
-        if before is None:
-            del os.environ["JAVA_HOME"]
-        else:
-            os.environ["JAVA_HOME"] = before
+        for name, value in before.items():
+            if value is None:
+                del os.environ[name]
+            else:
+                os.environ[name] = value

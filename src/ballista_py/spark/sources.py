@@ -32,16 +32,18 @@ def source_options(source: str | os.PathLike[str] | Mapping[str, Any]) -> dict[s
     """The source as a table's declaration keeps it: Spark reader options with `format` and, for files, `path`.
 
     A path or glob gets its format from its suffix (Parquet where that says nothing) and becomes absolute; a CSV
-    file is read with its header and inferred types. A mapping is taken as it is, Parquet if it names no format.
+    file is read with its header and inferred types. A mapping that names a format is taken as it is; one that has
+    a path only is read as that path, its other options on top.
 
     >>> source_options("/data/events.csv")
     {'format': 'csv', 'path': '/data/events.csv', 'header': 'true', 'inferSchema': 'true'}
     """
     if isinstance(source, Mapping):
-        options = {"format": "parquet", **source}
-        if isinstance(options.get("path"), str | os.PathLike):
-            options["path"] = _absolute(os.fspath(options["path"]))
-        return options
+        place = source.get("path")
+        if not isinstance(place, str | os.PathLike):
+            return {"format": "parquet", **source}
+        guessed = source_options(place)
+        return {**(guessed if "format" not in source else {}), **source, "path": guessed["path"]}
     path = _absolute(os.fspath(source))
     suffix = os.path.splitext(path.rstrip("/*").removesuffix(".gz"))[1].lower()
     kind = _FORMATS.get(suffix, "parquet")

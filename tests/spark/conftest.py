@@ -1,0 +1,97 @@
+"""One Spark for the whole run, and small tables on disk."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+pytest.importorskip("pyspark")
+
+from ballista_py.planning.partition_spec import PartitionSpec
+from ballista_py.planning.table import TableSpec
+from ballista_py.spark.pipeline import SparkPipeline
+from ballista_py.spark.session import embedded_session, stop_session
+from ballista_py.state.local import LocalStore
+from ballista_py.storage.manifest import ManifestDocument
+from ballista_py.storage.parquet import read_batches
+from ballista_py.storage.partition_storage import PartitionStorage
+
+
+@pytest.fixture(scope="session")
+def spark():
+    session = embedded_session(threads=2, memory="1g", options={"spark.sql.shuffle.partitions": "4"})
+    yield session
+    stop_session(session)
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> LocalStore:
+    return LocalStore(str(tmp_path / "state"))
+
+
+def spawn(target: Callable[[], None]) -> None:
+    threading.Thread(target=target, daemon=True).start()
+
+
+@pytest.fixture
+def pipeline(spark, store) -> SparkPipeline:
+    return SparkPipeline(spark, store, spawn=spawn)
+
+
+@pytest.fixture
+def parquet(tmp_path: Path) -> Callable[..., str]:
+    """Writes a Parquet file from columns; those named in `required` cannot hold nulls."""
+
+    def write(file: str, required: tuple[str, ...] = (), /, **columns: pa.Array) -> str:
+        fields = [pa.field(name, column.type, name not in required) for name, column in columns.items()]
+        pq.write_table(pa.table(list(columns.values()), schema=pa.schema(fields)), tmp_path / file)
+        return str(tmp_path / file)
+
+    return write
+
+
+@pytest.fixture
+def declare(pipeline) -> Callable[..., TableSpec]:
+    """A table over a source, described by the pipeline; without keys it is replicated."""
+
+    def of(source, *partition_by, name: str = "events") -> TableSpec:
+        schema = pipeline.describe(name, source)
+        spec = PartitionSpec.parse(partition_by, schema) if partition_by else PartitionSpec.whole()
+        kept = source if isinstance(source, dict) else {"path": source} if isinstance(source, str) else None
+        distribution = "partitioned" if partition_by else "replicated"
+        return TableSpec(name=name, schema=schema, spec=spec, source=kept, distribution=distribution)
+
+    return of
+
+
+class Partitions:
+    """What the manifests of a table say, and the rows that they name."""
+
+    def __init__(self, store) -> None:
+        self._store = store
+
+    def manifest(self, table: TableSpec, value) -> ManifestDocument:
+        return PartitionStorage(self._store, table.name, table.spec.path(value)).read().document
+
+    def rows(self, table: TableSpec, value) -> pa.Table:
+        files = self.manifest(table, value).files
+        parts = [
+            pa.table(batch.columns, schema=table.schema)
+            for file in files
+            for batch in read_batches(pa.py_buffer(self._store.get(file.path).data), table.schema, file.path)
+        ]
+        return pa.concat_tables([table.schema.empty_table(), *parts])
+
+    def all(self, table: TableSpec, values) -> Iterator[tuple[tuple, pa.Table]]:
+        for value in values:
+            yield value, self.rows(table, value)
+
+
+@pytest.fixture
+def partitions(store) -> Partitions:
+    return Partitions(store)

@@ -1,0 +1,53 @@
+"""The embedded session: quiet, on this machine alone, shared by its users."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+from ballista_py.errors import MissingExtra
+from ballista_py.spark.session import embedded_session, stop_session
+
+pytestmark = pytest.mark.spark
+
+
+def test_users_share_one_session_that_outlives_all_but_the_last(spark):
+    again = embedded_session()
+    assert again.sparkContext is spark.sparkContext
+    stop_session(again)
+    assert spark.range(3).count() == 3
+
+
+def test_it_listens_on_this_machine_alone_and_computes_in_utc(spark):
+    assert spark.conf.get("spark.driver.bindAddress") == "127.0.0.1"
+    assert spark.conf.get("spark.sql.session.timeZone") == "UTC"
+    assert spark.sparkContext.uiWebUrl is None
+    assert "JAVA_HOME" not in os.environ or "ballista-spark" not in os.environ["JAVA_HOME"]
+
+
+SCRIPT = """
+from ballista_py.spark.session import embedded_session, stop_session
+from pyspark import SparkContext
+spark = embedded_session(threads=1, memory="512m")
+jvm = SparkContext._gateway.proc
+try:
+    spark.sql("select raise_error('x')").collect()
+except Exception:
+    pass
+stop_session(spark)
+assert jvm.poll() is not None
+"""
+
+
+def test_it_prints_nothing_and_its_jvm_ends_with_it():
+    done = subprocess.run([sys.executable, "-c", SCRIPT], capture_output=True, text=True, timeout=120, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+
+
+def test_without_pyspark_the_error_names_the_extra(monkeypatch):
+    monkeypatch.setitem(sys.modules, "pyspark", None)
+    with pytest.raises(MissingExtra, match=r"pyspark is not installed. Run: pip install 'ballista_py\[spark\]'"):
+        embedded_session()
