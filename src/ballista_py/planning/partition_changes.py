@@ -14,7 +14,7 @@ from ballista_py.errors import PlanningError
 from ballista_py.planning.partition_map import MISSING, NOBODY, REMOVED, Owner, PartitionMap, value_columns
 
 if TYPE_CHECKING:
-    from ballista_py.planning.assigner import AssignmentPlan
+    from ballista_py.planning.assign_plan import AssignmentPlan
     from ballista_py.planning.diff import PartitionDiff
 
 Places = npt.NDArray[np.int32]
@@ -36,12 +36,10 @@ def apply_plan(pmap: PartitionMap, plan: AssignmentPlan) -> PartitionMap:
     moved = plan.moved[fresh]
 
     targets[ids[moved]] = to[moved]
-    ids, slots, to = ids[~moved], slots[~moved], to[~moved]
-    rows = owners[ids]
-    rows[rows == to[:, None]] = NOBODY
-    owners[ids] = rows
-    owners[ids, slots] = to
-    first = ids[slots == 0]
+    for slot in range(rank):
+        here = (slots == slot) & ~moved
+        _hold(owners, ids[here], slot, to[here])
+    first = ids[(slots == 0) & ~moved]
     epochs[first] += 1
     targets[first] = NOBODY
     return attrs.evolve(pmap, executors=executors, owner_index=owners, target_index=targets, epochs=epochs)
@@ -54,13 +52,18 @@ def promote(pmap: PartitionMap, partitions: Iterable[int]) -> PartitionMap:
     if not len(ids):
         return pmap
     owners, targets, epochs = pmap.owner_index.copy(), pmap.target_index.copy(), pmap.epochs.copy()
-    rows = owners[ids]
-    rows[rows == targets[ids][:, None]] = NOBODY
-    rows[:, 0] = targets[ids]
-    owners[ids] = rows
+    _hold(owners, ids, 0, targets[ids])
     targets[ids] = NOBODY
     epochs[ids] += 1
     return attrs.evolve(pmap, owner_index=owners, target_index=targets, epochs=epochs)
+
+
+def _hold(owners: Places, ids: Places, slot: int, holders: Places) -> None:
+    """Put the holders into one slot of each partition, and out of any other that they had."""
+    rows = owners[ids]
+    rows[rows == holders[:, None]] = NOBODY
+    rows[:, slot] = holders
+    owners[ids] = rows
 
 
 def apply_diff(pmap: PartitionMap, diff: PartitionDiff, allow_empty: bool) -> PartitionMap:

@@ -23,7 +23,7 @@ from ballista_py.planning.partition_spec import PartitionSpec
 from ballista_py.planning.partition_values import as_key
 
 if TYPE_CHECKING:
-    from ballista_py.planning.assigner import AssignmentPlan
+    from ballista_py.planning.assign_plan import AssignmentPlan
     from ballista_py.planning.diff import PartitionDiff
 
 Owner: TypeAlias = tuple[str, str]
