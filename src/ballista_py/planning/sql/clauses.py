@@ -24,6 +24,7 @@ from ballista_py.planning.sql.query import (
 )
 
 _EXPANDING = (exp.Columns, exp.Explode, exp.ExplodeOuter, exp.Posexplode, exp.Unnest, exp.Star)
+_LEAVES = (exp.Identifier, exp.Literal, exp.DataType, exp.Var, exp.Null, exp.Boolean)
 _MAX_GROUPING_SETS = 64
 _WINDOW_PARTS = ("partition_by", "order", "spec")
 
@@ -81,9 +82,11 @@ class _Names:
         if isinstance(node, exp.Window):
             node = self._window(node)
         inside = aggregated or (isinstance(node, exp.AggFunc) and is_aggregate(node))
-        for key, value in list(node.args.items()):
-            if isinstance(value, exp.Expr):
-                node.set(key, self.bind(value, inside))
+        for key, value in node.args.items():
+            if isinstance(value, exp.Expr) and not isinstance(value, _LEAVES):
+                fresh = self.bind(value, inside)
+                if fresh is not value:
+                    node.set(key, fresh)
             elif isinstance(value, list):
                 node.set(key, [self.bind(v, inside) if isinstance(v, exp.Expr) else v for v in value])
         return node

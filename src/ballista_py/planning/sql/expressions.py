@@ -8,6 +8,7 @@ written.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
+from typing import Any
 
 from sqlglot import exp
 
@@ -101,15 +102,20 @@ def columns_of(expr: Expr) -> Iterator[exp.Column]:
 
 def nested_of(expr: Expr, draft: Draft) -> Iterator[Query]:
     """The nested queries directly inside an expression."""
-    for node in expr.find_all(exp.Placeholder):
-        yield draft.nested[node.this]
+    if draft.nested:
+        for node in expr.find_all(exp.Placeholder):
+            yield draft.nested[node.this]
 
 
 def aliases_of(expr: Expr, draft: Draft) -> frozenset[str]:
     """The sources that an expression needs, those that its nested queries take from outside included."""
+    known = draft.aliases_in.get(id(expr))
+    if known is not None:
+        return known[1]
     found = {node.args["table"].this for node in expr.find_all(exp.Column)}
     for query in nested_of(expr, draft):
         found |= free_aliases(query, draft)
+    draft.aliases_in[id(expr)] = (expr, frozenset(found))
     return frozenset(found)
 
 
@@ -163,15 +169,25 @@ def rewritten(expr: Expr, replace: Callable[[Expr], Expr | None]) -> Expr:
     answer = replace(expr)
     if answer is not None:
         return answer
-    fresh = expr.__class__()
-    for key, value in expr.args.items():
+    args = expr.args
+    fresh: dict[str, Any] = {}
+    for key, value in args.items():
         if isinstance(value, exp.Expr):
-            fresh.set(key, rewritten(value, replace))
+            fresh[key] = rewritten(value, replace)
         elif isinstance(value, list):
-            fresh.set(key, [rewritten(v, replace) if isinstance(v, exp.Expr) else v for v in value])
+            fresh[key] = [rewritten(v, replace) if isinstance(v, exp.Expr) else v for v in value]
         else:
-            fresh.set(key, value)
-    return fresh
+            fresh[key] = value
+    return expr.__class__(**fresh)
+
+
+def copied(expr: Expr) -> Expr:
+    """A copy of the expression."""
+    return rewritten(expr, _keep)
+
+
+def _keep(_node: Expr) -> None:
+    return None
 
 
 def enclosed(expr: Expr) -> Expr:
@@ -182,11 +198,10 @@ def enclosed(expr: Expr) -> Expr:
 
 
 def all_of(parts: Iterable[Expr]) -> Expr | None:
-    """The conjunction of copies of `parts`."""
+    """The conjunction of `parts`, which become pieces of it."""
     joined: Expr | None = None
     for part in parts:
-        one = part.copy()
-        one = exp.Paren(this=one) if isinstance(one, exp.Or) else one
+        one = exp.Paren(this=part) if isinstance(part, exp.Or) else part
         joined = one if joined is None else exp.And(this=joined, expression=one)
     return joined
 

@@ -9,7 +9,7 @@ import attrs
 from attrs import define
 from sqlglot import exp
 
-from ballista_py.planning.sql.expressions import free_aliases, query_references, references, rewritten
+from ballista_py.planning.sql.expressions import copied, free_aliases, query_references, references, rewritten
 from ballista_py.planning.sql.fragments import Fragments, tables_of
 from ballista_py.planning.sql.kinds import kind_of, kinds_of_query
 from ballista_py.planning.sql.partials import IndivisibleError, TwoPhase
@@ -214,12 +214,12 @@ class Merger:
             if name not in nested:
                 query = self._renamed_free(self.merged(self.draft.nested[name]), mapping)
                 nested[name] = self.draft.nest(query)
-            return nested[name].copy()
+            return copied(nested[name])
 
         def replace(node: Expr) -> Expr | None:
             if isinstance(node, exp.Column):
                 found = mapping.get(column_id(node))
-                return found.copy() if found is not None else None
+                return copied(found) if found is not None else None
             if isinstance(node, exp.Placeholder):
                 return merged(node.this)
             return None
@@ -234,7 +234,7 @@ class Merger:
         def replace(node: Expr) -> Expr | None:
             if isinstance(node, exp.Column):
                 found = mapping.get(column_id(node))
-                return found.copy() if found is not None else None
+                return copied(found) if found is not None else None
             if isinstance(node, exp.Placeholder):
                 return self.draft.nest(self._renamed_free(self.draft.nested[node.this], mapping))
             return None

@@ -13,7 +13,7 @@ import attrs
 from attrs import Factory, define
 from sqlglot import exp
 
-from ballista_py.planning.sql.expressions import aliases_of, free_aliases, is_aggregate, rewritten
+from ballista_py.planning.sql.expressions import aliases_of, copied, free_aliases, is_aggregate, rewritten
 from ballista_py.planning.sql.kinds import NUMERIC, Kind, kind_of
 from ballista_py.planning.sql.places import Placer
 from ballista_py.planning.sql.query import Draft, Expr, FragmentScan, Item, OrderTerm, Select, Source, column
@@ -40,7 +40,7 @@ class TwoPhase:
     items: list[Item] = Factory(list)
     kinds: dict[str, Kind] = Factory(dict)
     means: dict[str, tuple[str, str]] = Factory(dict)
-    _names: dict[str, str] = Factory(dict)
+    _names: dict[Expr, str] = Factory(dict)
     _keys: dict[Expr, str] = Factory(dict)
     _leg_keys: list[Expr] = Factory(list)
 
@@ -138,7 +138,7 @@ class TwoPhase:
         if isinstance(argument, exp.Distinct):
             (argument,) = argument.expressions
         if isinstance(node, exp.Count):
-            return self._count(exp.Count(this=argument.copy() if argument is not None else exp.Star()), condition)
+            return self._count(exp.Count(this=copied(argument) if argument is not None else exp.Star()), condition)
         if isinstance(argument, exp.Expr):
             kind = kind_of(argument, self.draft)
             for classes, method in self._methods():
@@ -160,20 +160,20 @@ class TwoPhase:
         return _cast(exp.Coalesce(this=exp.Sum(this=part), expressions=[exp.Literal.number(0)]), "BIGINT")
 
     def _count_if(self, node: Expr, _argument: Expr, _kind: Kind | None, condition: Expr | None) -> Expr:
-        part = self._ship(node.copy(), condition, "count", "huge")
-        return exp.Coalesce(this=exp.Sum(this=part), expressions=[_cast(exp.Literal.number(0), "HUGEINT")])
+        # As on one node it is NULL, not 0, where no row had a value.
+        return exp.Sum(this=self._ship(copied(node), condition, "count", "huge"))
 
     def _sum(self, _node: Expr, argument: Expr, kind: Kind | None, condition: Expr | None) -> Expr:
         if kind not in NUMERIC and kind != "bool":
             raise IndivisibleError("sum over values of a type that is not known")
         result: Kind = "huge" if kind in ("int", "huge", "bool") else "decimal" if kind == "decimal" else "double"
-        return exp.Sum(this=self._ship(exp.Sum(this=argument.copy()), condition, "sum", result))
+        return exp.Sum(this=self._ship(exp.Sum(this=copied(argument)), condition, "sum", result))
 
     def _avg(self, node: Expr, argument: Expr, kind: Kind | None, condition: Expr | None) -> Expr:
         if kind not in NUMERIC:
             raise IndivisibleError("avg over values of a type that is not known")
         total = _cast(self._sum(node, argument, kind, condition), "DOUBLE")
-        count = self._ship(exp.Count(this=argument.copy()), condition, "count", "int")
+        count = self._ship(exp.Count(this=copied(argument)), condition, "count", "int")
         return exp.Paren(this=exp.Div(this=total, expression=exp.Sum(this=count)))
 
     def _self_merging(self, node: Expr, _argument: Expr, kind: Kind | None, condition: Expr | None) -> Expr:
@@ -181,15 +181,15 @@ class TwoPhase:
             kind = "bool"
         if kind is None or (isinstance(node, _BITS) and kind != "int"):
             raise IndivisibleError(f"{node.key} over values of a type that is not known")
-        part = self._ship(node.copy(), condition, node.key[:3], kind)
+        part = self._ship(copied(node), condition, node.key[:3], kind)
         return type(node)(this=part)
 
     def _variance(self, node: Expr, argument: Expr, kind: Kind | None, condition: Expr | None) -> Expr:
         if kind not in NUMERIC:
             raise IndivisibleError(f"{node.key} over values of a type that is not known")
-        count = self._ship(exp.Count(this=argument.copy()), condition, "count", "int")
-        mean = self._ship(exp.Avg(this=argument.copy()), condition, "mean", "double")
-        spread = self._ship(exp.VariancePop(this=argument.copy()), condition, "spread", "double")
+        count = self._ship(exp.Count(this=copied(argument)), condition, "count", "int")
+        mean = self._ship(exp.Avg(this=copied(argument)), condition, "mean", "double")
+        spread = self._ship(exp.VariancePop(this=copied(argument)), condition, "spread", "double")
         overall = column(self.relation, _MEAN + mean.name)
         self.means[overall.name] = (count.name, mean.name)
         distance = exp.Paren(this=exp.Sub(this=mean, expression=overall))
@@ -210,7 +210,7 @@ class TwoPhase:
             raise IndivisibleError(f"{node.key} over distinct rows")
         value = distinct.expressions[0].copy()
         if condition is not None:
-            value = exp.Case(ifs=[exp.If(this=condition.copy(), true=value)])
+            value = exp.Case(ifs=[exp.If(this=copied(condition), true=value)])
         name = self._ship_key(value, "value")
         return type(node)(**{**node.args, "this": exp.Distinct(expressions=[self._read(name)])})
 
@@ -229,21 +229,20 @@ class TwoPhase:
         """Make the legs compute `aggregate`; returns a reference to its column at the merge."""
         expr = aggregate
         if condition is not None:
-            expr = exp.Filter(this=aggregate, expression=exp.Where(this=condition.copy()))
+            expr = exp.Filter(this=aggregate, expression=exp.Where(this=copied(condition)))
         return self._read(self._add(expr, wanted, kind))
 
     def _add(self, expr: Expr, wanted: str, kind: Kind) -> str:
         local = self.placer.is_local(expr, self.unit) and aliases_of(expr, self.draft) <= self.unit.aliases
         if not local:
             raise IndivisibleError("its groups or aggregates use what only the merge can evaluate")
-        text = expr.sql("duckdb")
-        if text not in self._names:
+        if expr not in self._names:
             taken = {item.name.lower() for item in self.items}
             name = wanted if wanted.lower() not in taken else _unused(wanted, taken)
-            self._names[text] = name
+            self._names[expr] = name
             self.items.append(Item(name, expr))
             self.kinds[name] = kind
-        return self._names[text]
+        return self._names[expr]
 
     def _read(self, name: str) -> Expr:
         reference = column(self.relation, name)

@@ -165,6 +165,7 @@ class Draft:
     shared: list[Shared] = Factory(list)
     notes: list[str] = Factory(list)
     free_of: dict[int, tuple[Query, frozenset[str]]] = Factory(dict)
+    aliases_in: dict[int, tuple[Expr, frozenset[str]]] = Factory(dict)
 
     def new_alias(self, wanted: str) -> str:
         """An alias that nothing else in the statement has, `wanted` itself if possible."""

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from sqlglot import exp
 
-from ballista_py.planning.sql.expressions import all_of, rewritten
+from ballista_py.planning.sql.expressions import all_of, copied, rewritten
 from ballista_py.planning.sql.identifiers import identifier
 from ballista_py.planning.sql.query import (
     Draft,
@@ -29,7 +29,7 @@ _SETS: dict[str, type[exp.SetOperation]] = {"union": exp.Union, "intersect": exp
 
 def render(query: Query, draft: Draft) -> str:
     """The text of a query; common table expressions that the merge computes once are not part of it."""
-    return _query(query, draft).sql(ENGINE_DIALECT)
+    return _text(_query(query, draft))
 
 
 def render_with_shared(query: Query, draft: Draft) -> str:
@@ -46,7 +46,12 @@ def render_with_shared(query: Query, draft: Draft) -> str:
     ]
     if tables:
         tree.set("with_", exp.With(expressions=tables))
-    return tree.sql(ENGINE_DIALECT)
+    return _text(tree)
+
+
+def _text(tree: Expr) -> str:
+    # Every node was made here, so the generator may do with them what it likes.
+    return tree.sql(ENGINE_DIALECT, copy=False)
 
 
 def _query(query: Query, draft: Draft) -> exp.Query:
@@ -119,7 +124,7 @@ def _group(select: Select, draft: Draft) -> exp.Group:
     keys = [_nested(key, draft) for key in select.group]
     if select.sets is None:
         return exp.Group(expressions=keys)
-    sets = [exp.Tuple(expressions=[keys[place].copy() for place in chosen]) for chosen in select.sets]
+    sets = [exp.Tuple(expressions=[copied(keys[place]) for place in chosen]) for chosen in select.sets]
     return exp.Group(expressions=[exp.GroupingSets(expressions=sets)])
 
 
@@ -140,7 +145,7 @@ def _relation(source: Source, draft: Draft) -> Expr:
     if isinstance(relation, Query):
         return exp.Subquery(this=_query(relation, draft), alias=exp.TableAlias(this=identifier(source.alias)))
     if isinstance(relation, ValuesList):
-        rows = [exp.Tuple(expressions=[value.copy() for value in row]) for row in relation.rows]
+        rows = [exp.Tuple(expressions=[copied(value) for value in row]) for row in relation.rows]
         labels = [identifier(name) for name in relation.names]
         return exp.Values(expressions=rows, alias=exp.TableAlias(this=identifier(source.alias), columns=labels))
     name = _name(relation)

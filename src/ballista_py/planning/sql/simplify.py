@@ -14,6 +14,7 @@ from sqlglot import exp
 from ballista_py.planning.sql.expressions import (
     aliases_of,
     columns_of,
+    copied,
     enclosed,
     is_portable,
     nested_of,
@@ -31,6 +32,7 @@ def simplify(query: Query, draft: Draft) -> Query:
     for shared in draft.shared:
         shared.query = _simplified(shared.query, draft)
     draft.free_of.clear()
+    draft.aliases_in.clear()
     return _simplified(query, draft)
 
 
@@ -108,7 +110,7 @@ def _inside(conjunct: Expr, select: Select) -> Expr:
 
     def replace(node: Expr) -> Expr | None:
         if isinstance(node, exp.Column):
-            return enclosed(exprs[column_id(node)[1]].copy())
+            return enclosed(copied(exprs[column_id(node)[1]]))
         return None
 
     return rewritten(conjunct, replace)

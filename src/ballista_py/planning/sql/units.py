@@ -16,6 +16,7 @@ from ballista_py.planning.sql.expressions import (
     aliases_of,
     all_of,
     conjuncts,
+    copied,
     disjuncts,
     equated_columns,
     is_portable,
@@ -287,7 +288,7 @@ def implied(conjunct: Expr, unit: Unit, draft: Draft) -> Expr | None:
             part for part in conjuncts(branch)
             if is_portable(part) and part.find(exp.Placeholder) is None and _only_of(part, unit, draft)
         ]  # fmt: skip
-        condition = all_of(mine)
+        condition = all_of(map(copied, mine))
         if condition is None:
             return None
         kept.append(condition)
