@@ -13,9 +13,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 from attrs import field, frozen
 
-from ballista_py.errors import UnsupportedExpression
+from ballista_py.errors import StoreUnavailable, UnsupportedExpression
 from ballista_py.planning.expression import quote_text
 from ballista_py.planning.partition_spec import PartitionSpec
 from ballista_py.planning.partition_values import as_key
@@ -113,14 +114,19 @@ def write_partitions(
 ) -> dict[int, list[Path]]:
     """Write `rows` as Parquet files below `folder`, which must not exist: one Spark job.
 
-    Returns the files of each partition that has rows, usually one.
+    Returns the files of each partition that has rows, usually one. The rows in them are counted against the rows
+    that were read; raises `StoreUnavailable` if some are not there.
     """
+    from pyspark.sql import Observation
+    from pyspark.sql import functions as f
+
     count = len(numbering)
     if count == 0:
         return {}
     tasks = tasks_of(count, rows)
     direct = tasks == count
-    numbered = numbering.number(rows)
+    read = Observation()
+    numbered = numbering.number(rows).observe(read, f.count(f.lit(1)).alias("rows"))
     spread = numbered.repartitionById(tasks, numbered[_ID] if direct else numbered[_ID] % tasks)
     if not direct:
         spread = spread.sortWithinPartitions(_ID, *sort_by)
@@ -128,8 +134,14 @@ def write_partitions(
         spread = spread.sortWithinPartitions(*sort_by)
     writer = (spread.drop(_ID) if direct else spread).write.options(**_PLAIN_FILES)
     writer = writer.option("compression", compression).option("maxRecordsPerFile", MAX_ROWS_PER_FILE)
-    (writer if direct else writer.partitionBy(_ID)).parquet(folder.as_uri())
-    return _files_by_partition(folder, direct)
+    (writer if direct else writer.partitionBy(_ID)).parquet(
+        f"file://{folder}"
+    )  # Hadoop takes the path as it is, without percent-encoding
+    found = _files_by_partition(folder, direct)
+    written = sum(pq.read_metadata(path).num_rows for paths in found.values() for path in paths)
+    if written != read.get["rows"]:
+        raise StoreUnavailable(f"Spark read {read.get['rows']} rows, {written} of them were found in its files")
+    return found
 
 
 def _static_number(spec: PartitionSpec, missing: str) -> str:
