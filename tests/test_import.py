@@ -16,6 +16,7 @@ def test_import_loads_none_of_the_extras():
 
 def test_every_public_name_can_be_had():
     assert sorted(ballista_py.__all__) == dir(ballista_py) == sorted(set(ballista_py.__all__))
+    assert set(ballista_py._HOME_OF) == set(ballista_py.__all__)
     for name in ballista_py.__all__:
         assert getattr(ballista_py, name).__name__ == name
 

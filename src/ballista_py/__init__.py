@@ -5,28 +5,106 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from ballista_py.errors import BallistaError
-from ballista_py.runtime import Runtime, SystemRuntime
-
 if TYPE_CHECKING:
+    from ballista_py.errors import BallistaError
     from ballista_py.node.local_cluster import LocalCluster
+    from ballista_py.planning.assigner import AssignmentPlan, Executor, PartitionAssigner
+    from ballista_py.planning.bucket import BucketUDF, bucket
+    from ballista_py.planning.diff import PartitionDiff, diff_partitions
+    from ballista_py.planning.partition_map import PartitionMap
+    from ballista_py.planning.partition_spec import PartitionSpec
+    from ballista_py.planning.router import PartitionRouter
+    from ballista_py.planning.selector import SetCoverSelector
+    from ballista_py.planning.table import TableSpec
+    from ballista_py.runtime import Runtime, SystemRuntime
+    from ballista_py.spark.pipeline import SparkPipeline
+    from ballista_py.state.documents import ClusterDocument, SchedulerInfo
+    from ballista_py.state.executor_lease import ExecutorLease
+    from ballista_py.state.executor_registry import ExecutorRegistry
+    from ballista_py.state.membership import Membership
+    from ballista_py.state.object_state import ObjectState, Retry, Versioned
+    from ballista_py.state.partition_store import PartitionStore
+    from ballista_py.state.reaper import Reaper
+    from ballista_py.state.reconciler import Reconciler
+    from ballista_py.state.store import ConditionalStore, ObjectEntry, StoredObject, open_store
+    from ballista_py.storage.partition_storage import PartitionStorage
+    from ballista_py.transport.client import Client, connect
 
 __version__ = "0.1.0"
 
 # Loaded at first use, so that `import ballista_py` stays fast and needs no extra.
 _HOMES = {
-    "LocalCluster": "ballista_py.node.local_cluster",
+    "errors": ("BallistaError",),
+    "node.local_cluster": ("LocalCluster",),
+    "planning.assigner": ("AssignmentPlan", "Executor", "PartitionAssigner"),
+    "planning.bucket": ("BucketUDF", "bucket"),
+    "planning.diff": ("PartitionDiff", "diff_partitions"),
+    "planning.partition_map": ("PartitionMap",),
+    "planning.partition_spec": ("PartitionSpec",),
+    "planning.router": ("PartitionRouter",),
+    "planning.selector": ("SetCoverSelector",),
+    "planning.table": ("TableSpec",),
+    "runtime": ("Runtime", "SystemRuntime"),
+    "spark.pipeline": ("SparkPipeline",),
+    "state.documents": ("ClusterDocument", "SchedulerInfo"),
+    "state.executor_lease": ("ExecutorLease",),
+    "state.executor_registry": ("ExecutorRegistry",),
+    "state.membership": ("Membership",),
+    "state.object_state": ("ObjectState", "Retry", "Versioned"),
+    "state.partition_store": ("PartitionStore",),
+    "state.reaper": ("Reaper",),
+    "state.reconciler": ("Reconciler",),
+    "state.store": ("ConditionalStore", "ObjectEntry", "StoredObject", "open_store"),
+    "storage.partition_storage": ("PartitionStorage",),
+    "transport.client": ("Client", "connect"),
 }
+_HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
 
-__all__ = ["BallistaError", "LocalCluster", "Runtime", "SystemRuntime"]
+__all__ = [
+    "AssignmentPlan",
+    "BallistaError",
+    "BucketUDF",
+    "Client",
+    "ClusterDocument",
+    "ConditionalStore",
+    "Executor",
+    "ExecutorLease",
+    "ExecutorRegistry",
+    "LocalCluster",
+    "Membership",
+    "ObjectEntry",
+    "ObjectState",
+    "PartitionAssigner",
+    "PartitionDiff",
+    "PartitionMap",
+    "PartitionRouter",
+    "PartitionSpec",
+    "PartitionStorage",
+    "PartitionStore",
+    "Reaper",
+    "Reconciler",
+    "Retry",
+    "Runtime",
+    "SchedulerInfo",
+    "SetCoverSelector",
+    "SparkPipeline",
+    "StoredObject",
+    "SystemRuntime",
+    "TableSpec",
+    "Versioned",
+    "bucket",
+    "connect",
+    "diff_partitions",
+    "open_store",
+]
 
 
 def __getattr__(name: str) -> Any:
-    home = _HOMES.get(name)
+    home = _HOME_OF.get(name)
     if home is None:
         raise AttributeError(f"module 'ballista_py' has no attribute '{name}'")
-    return getattr(import_module(home), name)
+    return getattr(import_module(f"ballista_py.{home}"), name)
 
 
 def __dir__() -> list[str]:
-    return __all__
+    return sorted(__all__)
