@@ -1,12 +1,13 @@
 """The whole chain of ownership on virtual time: real components, hostile world, no partition served by two.
 
-Schedulers and executors run as greenlets that switch at every store call, message and sleep. They pause, crash, come
-back under the same id while their former self still lives, are cut from the store and from each other; requests and
-replies are lost or come late. After each step the guarantees are checked on what really happened.
+Schedulers and executors run as greenlets that switch at every store call, message and sleep. They pause, crash,
+come back under the same id while their former self still lives, are cut from the store and from each other;
+requests and replies are lost or come late. After each step the guarantees are checked on what really happened.
 """
 
 from __future__ import annotations
 
+import contextlib
 import heapq
 import os
 import random
@@ -224,10 +225,8 @@ class Network:
             return version
 
         def land_late():
-            try:
+            with contextlib.suppress(BallistaError):
                 land()
-            except BallistaError:
-                pass
 
         self._hop()
         if self.process.cut_until > world.now_ms:
@@ -287,10 +286,8 @@ class Scheduler(Process):
         def loop():
             while True:
                 self.sleep_ms(jittered_ms(interval_ms, self.random()))
-                try:
+                with contextlib.suppress(BallistaError):
                     act()
-                except BallistaError:
-                    pass
 
         self.world.spawn(self, loop)
 
@@ -396,10 +393,8 @@ class Executor(Process):
                     require_epoch(document, epoch, "manifest")
                     return evolve(document, written_at=epoch)
 
-                try:
+                with contextlib.suppress(BallistaError):
                     self.manifest(partition).update(write)
-                except BallistaError:
-                    pass
 
     def manifest(self, partition) -> ObjectState:
         return ObjectState(self.net, f"manifest{partition}.json", Manifest, runtime=self)
@@ -479,10 +474,8 @@ class Cluster:
                 self.executors[n] = self.new_executor(executor.name)
 
     def leave(self, scheduler) -> None:
-        try:
+        with contextlib.suppress(BallistaError):
             scheduler.membership.leave()
-        except BallistaError:
-            pass
 
     def check(self) -> None:
         for partition in range(PARTITIONS):

@@ -1,0 +1,137 @@
+"""The JSON of every document, held against golden files, so that a change of format is seen."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import orjson
+import pyarrow as pa
+import pytest
+from attrs import evolve
+
+from ballista_py.errors import DocumentUnreadable
+from ballista_py.planning.assigner import Executor, PartitionAssigner
+from ballista_py.planning.partition_map import PartitionMap
+from ballista_py.planning.partition_spec import PartitionSpec
+from ballista_py.planning.table import TableSpec
+from ballista_py.state.codec import table_from_json, table_to_json
+from ballista_py.state.control import ExecutorInfo
+from ballista_py.state.documents import (
+    ClusterDocument,
+    HeartbeatDocument,
+    JobDocument,
+    PartitionMapDocument,
+    SchedulerInfo,
+    heartbeat_key,
+    job_key,
+    partition_map_key,
+)
+from ballista_py.state.object_state import ObjectState
+
+GOLDEN = Path(__file__).parent / "golden"
+SCHEMA = pa.schema(
+    [
+        pa.field("id", pa.int64(), nullable=False),
+        pa.field("region", pa.string()),
+        pa.field("price", pa.decimal128(12, 2)),
+        pa.field("at", pa.timestamp("us", "UTC")),
+        pa.field("tags", pa.list_(pa.string())),
+    ]
+)
+BUCKETS = PartitionSpec.parse(["bucket(4, id)"], SCHEMA)
+REGIONS = PartitionSpec.parse([{"area": "region"}], SCHEMA)
+INFO = ExecutorInfo(executor_id="e1", instance_id="i1", data_address="h:3", capacity=2.0, labels={"zone": "a"})
+
+
+def assigned_map() -> PartitionMap:
+    pmap = PartitionMap.build("events", REGIONS, [("eu",), ("us",), (None,)], weights=[3.0, 2.0, 1.0])
+    executors = [Executor("e1", "i1"), Executor("e2", "i2")]
+    owned = pmap.apply(PartitionAssigner().assign(pmap, executors[:1]))
+    return owned.apply(PartitionAssigner().assign(owned, executors))
+
+
+DOCUMENTS = {
+    "cluster": (
+        "cluster.json",
+        evolve(
+            ClusterDocument(
+                schedulers={
+                    "s1": SchedulerInfo(
+                        scheduler_id="s1", instance_id="i0", flight_address="h:1", control_address="h:2"
+                    )
+                },
+                tables={
+                    "events": TableSpec(
+                        name="events", schema=SCHEMA, spec=BUCKETS, group="g", source={"path": "/data/*.parquet"}
+                    ),
+                    "nation": TableSpec(
+                        name="nation", schema=SCHEMA, spec=PartitionSpec.whole(), distribution="replicated"
+                    ),
+                },
+                labels={"team": "ünit"},
+                lost_instances=("i9",),
+            ).admit(INFO)
+        ),
+    ),
+    "heartbeat": (
+        heartbeat_key("s1"),
+        HeartbeatDocument(
+            scheduler_id="s1",
+            instance_id="i0",
+            beats=7,
+            uptime_ms=1234.5,
+            silences={"i1": 20.25},
+            ended_by="i5",
+            last_heartbeat_ms=1_700_000_000_000,
+        ),
+    ),
+    "partition_map_static": (
+        partition_map_key("t"),
+        PartitionMapDocument(map=PartitionMap.build("t", BUCKETS, BUCKETS.static_values())),
+    ),
+    "partition_map": (partition_map_key("events"), PartitionMapDocument(map=assigned_map())),
+    "job": (
+        job_key("j1"),
+        JobDocument(job_id="j1", sql="select 1", state="failed", error={"code": "planning.sql", "message": "no"}),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", DOCUMENTS)
+def test_the_json_of_a_document_is_the_golden_one_and_reads_back_equal(name, unreliable, runtime):
+    """`GOLDEN_WRITE=1` writes the files anew; look at the difference before you commit it."""
+    key, document = DOCUMENTS[name]
+    state = ObjectState(unreliable, key, type(document), runtime=runtime, committed_by="i0")
+    state.create(document)
+    data = orjson.dumps(orjson.loads(unreliable.get(key).data), option=orjson.OPT_INDENT_2) + b"\n"
+    path = GOLDEN / f"{name}.json"
+    if os.environ.get("GOLDEN_WRITE"):
+        path.parent.mkdir(exist_ok=True)
+        path.write_bytes(data)
+    assert data == path.read_bytes()
+    assert state.read().document == document
+
+
+def test_a_table_spec_survives_json_exactly():
+    table = DOCUMENTS["cluster"][1].tables["events"]
+    assert table_from_json(table_to_json(table)) == table
+    with pytest.raises(DocumentUnreadable):
+        table_from_json(b"{}")
+
+
+def test_an_executor_that_was_removed_is_remembered_within_a_bound():
+    cluster = ClusterDocument()
+    for number in range(300):
+        info = evolve(INFO, instance_id=f"i{number}")
+        cluster = cluster.admit(info).without_executors(frozenset({("e1", f"i{number}")}))
+    assert cluster.lost_instances == tuple(f"i{number}" for number in range(300 - 256, 300))
+    assert (cluster.admissions, cluster.executors) == (300, {})
+
+
+def test_removing_names_the_instance():
+    cluster = ClusterDocument().admit(INFO)
+    assert cluster.without_executors(frozenset({("e1", "other")})) is cluster
+    listed = evolve(cluster, schedulers={"s1": SchedulerInfo(scheduler_id="s1", instance_id="i0")})
+    assert listed.without_scheduler("s1", "other") is listed
+    assert listed.without_scheduler("s1", "i0").schedulers == {}
