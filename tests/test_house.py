@@ -37,3 +37,9 @@ def test_every_module_says_what_it_is_for_and_stays_below_500_lines(path):
     text = path.read_text()
     assert ast.get_docstring(ast.parse(text))
     assert text.count("\n") <= 500
+
+
+@pytest.mark.parametrize("path", sorted((SRC / "planning").rglob("*.py")), ids=lambda path: path.name)
+def test_planning_does_no_io(path):
+    doors = {"os", "io", "socket", "pathlib", "subprocess", "pyarrow.flight", "pyarrow.fs", "pyarrow.parquet"}
+    assert not imports_of(path) & doors
