@@ -93,8 +93,9 @@ class DuckDBEngine:
         self._root.execute(_LOCKDOWN)
         self._tables = HeldTables(self._root, self._runtime)
         self._root.execute("set global lock_configuration = true")
-        self._guard = Guard(self._root)
-        self._types = ArrowTypes(self._root)
+        self._aside = _empty_catalog({})  # one thread: parsing must not wait for the threads that run queries
+        self._guard = Guard(self._aside)
+        self._types = ArrowTypes(self._aside)
         self._running: WeakSet[DuckDBQuery] = WeakSet()
         self._lock = self._runtime.lock()
         self._catalogs: OrderedDict[frozenset[tuple[str, pa.Schema]], duckdb.DuckDBPyConnection] = OrderedDict()
@@ -184,7 +185,7 @@ class DuckDBEngine:
             self._catalogs.clear()
         for query in running:
             query.cancel()
-        for connection in (*catalogs, self._root):
+        for connection in (*catalogs, self._aside, self._root):
             connection.close()
         self._clean_up()
 
