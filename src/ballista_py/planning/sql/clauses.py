@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from itertools import product
 from typing import Protocol
 
+import attrs
 from attrs import Factory, define
 from sqlglot import exp
 
@@ -50,13 +51,20 @@ class _Names:
     aliases: dict[str, Expr] = Factory(dict)
     grouped: list[Expr] | None = None
     windows: dict[str, Expr] = Factory(dict)
+    ambiguous: set[str] = Factory(set)
+
+    def alias(self, name: str) -> Expr | None:
+        """The expression that the SELECT list calls so, if any."""
+        if name in self.ambiguous:
+            raise UnplannableError(f"two outputs named '{name}'")
+        return self.aliases.get(name)
 
     def column(self, node: exp.Column, aggregated: bool) -> Expr:
         if node.args.get("db") is not None or isinstance(node.this, exp.Star):
             raise UnplannableError(f"column {node.sql('duckdb')}")
         name, table = node.name.lower(), node.table.lower() or None
         own = self.scope.own(name, table)
-        alias = self.aliases.get(name) if table is None else None
+        alias = self.alias(name) if table is None else None
         yields = self.grouped is not None and not aggregated and own not in self.grouped
         if own is not None and not (yields and alias is not None):
             return own
@@ -71,7 +79,8 @@ class _Names:
         if isinstance(node, exp.Column):
             return self.column(node, aggregated)
         if isinstance(node, exp.Query) and not isinstance(node, exp.Subquery):
-            return self.binder.draft.nest(self.binder.query(node, self.scope))
+            query = self.binder.query(node, self.scope)
+            return self.binder.draft.nest(_existing(query) if isinstance(node.parent, exp.Exists) else query)
         if isinstance(node, exp.Placeholder | exp.Parameter):
             raise UnplannableError("a parameter")
         counted = isinstance(node, exp.Star) and isinstance(node.parent, exp.Count)
@@ -110,11 +119,12 @@ def bound(binder: QueryBinder, node: Expr, scope: Scope) -> Expr:
 def bind_select(binder: QueryBinder, node: exp.Select, scope: Scope, sources: tuple[Source, ...]) -> Select:
     """The bound block of `node`, whose sources are in `scope`."""
     windows = {window.this.name.lower(): window for window in node.args.get("windows") or ()}
-    items, aliases = _bind_items(_Names(binder, scope, windows=windows), node)
+    names = _Names(binder, scope, windows=windows)
+    items = _bind_items(names, node)
     where = node.args.get("where")
-    bound_where = _Names(binder, scope, aliases).bind(where.this) if where else None
-    group, sets = _bind_group(_Names(binder, scope, aliases), node.args.get("group"), items)
-    tail = _Names(binder, scope, aliases, windows=windows)
+    bound_where = names.bind(where.this) if where else None
+    group, sets = _bind_group(names, node.args.get("group"), items)
+    tail = attrs.evolve(names)
     grouped = node.args.get("group") is not None or node.args.get("having") is not None
     grouped = grouped or any(is_aggregate(part) for item in items for part in item.expr.walk())
     tail.grouped = list(group) if grouped else None
@@ -138,6 +148,13 @@ def bind_select(binder: QueryBinder, node: exp.Select, scope: Scope, sources: tu
         limit=int_literal(node.args.get("limit")),
         offset=int_literal(node.args.get("offset")) or 0,
     )
+
+
+def _existing(query: Query) -> Query:
+    """What EXISTS needs of a query: whether it has a row, whatever its columns."""
+    if not isinstance(query, Select) or query.grouped or query.qualify or query.limit is not None or query.offset:
+        return query
+    return Select(sources=query.sources, where=query.where, items=(Item("one", exp.Literal.number(1)),))
 
 
 def _repeatable(expr: Expr) -> Expr:
@@ -171,11 +188,11 @@ def int_literal(node: Expr | None) -> int | None:
     return int(value.name)
 
 
-def _bind_items(names: _Names, node: exp.Select) -> tuple[list[Item], dict[str, Expr]]:
+def _bind_items(names: _Names, node: exp.Select) -> list[Item]:
     items: list[Item] = []
     for part in node.expressions:
         items.extend(_star(names, part) if part.is_star else [_bind_item(names, part, len(items))])
-    return items, names.aliases
+    return items
 
 
 def _bind_item(names: _Names, part: Expr, position: int) -> Item:
@@ -183,8 +200,9 @@ def _bind_item(names: _Names, part: Expr, position: int) -> Item:
         item = Item(part.alias, names.bind(part.this))
         name = part.alias.lower()
         if name in names.aliases and names.aliases[name] != item.expr:
-            raise UnplannableError(f"two outputs named '{part.alias}'")
+            names.ambiguous.add(name)
         names.aliases[name] = item.expr
+        names.scope.labels.add(name)
         return item
     expr = names.bind(part)
     return Item(expr.name if isinstance(expr, exp.Column) else f"_column{position}", expr)
@@ -284,8 +302,9 @@ def _key(names: _Names, part: Expr, items: list[Item], keys: list[Expr]) -> int:
 
 
 def _check_key(expr: Expr) -> Expr:
-    if isinstance(expr, exp.Literal):
-        raise UnplannableError("GROUP BY a constant")
+    if isinstance(expr, exp.Literal) and not expr.is_string:
+        # Written out again, a bare number would be a position.
+        raise UnplannableError("GROUP BY a number")
     return expr
 
 
@@ -305,6 +324,8 @@ def _order_keys(names: _Names, key: Expr, items: list[Item]) -> list[Expr]:
         if not 1 <= int(key.name) <= len(items):
             raise UnplannableError("ORDER BY position out of range")
         return [items[int(key.name) - 1].expr.copy()]
-    if isinstance(key, exp.Column) and not key.table and key.name.lower() in names.aliases:
-        return [names.aliases[key.name.lower()].copy()]
+    if isinstance(key, exp.Column) and not key.table:
+        alias = names.alias(key.name.lower())
+        if alias is not None:
+            return [alias.copy()]
     return [names.bind(key)]

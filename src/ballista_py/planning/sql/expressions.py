@@ -12,7 +12,16 @@ from typing import Any
 
 from sqlglot import exp
 
-from ballista_py.planning.sql.query import Draft, Expr, Query, Select, Source, column_id
+from ballista_py.planning.sql.query import (
+    Draft,
+    Expr,
+    Query,
+    Select,
+    SetOperation,
+    SharedScan,
+    Source,
+    column_id,
+)
 
 _PREDICATES = (
     exp.And, exp.Or, exp.Not, exp.EQ, exp.NEQ, exp.GT, exp.GTE, exp.LT, exp.LTE, exp.Between, exp.In, exp.Is,
@@ -162,6 +171,24 @@ def query_references(query: Query, draft: Draft) -> Iterator[tuple[str, str]]:
     else:
         yield from query_references(query.left, draft)
         yield from query_references(query.right, draft)
+
+
+def sources_of(query: Query, draft: Draft) -> Iterator[Source]:
+    """Every FROM item of a query, at any depth; the inside of a shared one as often as it is used."""
+    if isinstance(query, SetOperation):
+        yield from sources_of(query.left, draft)
+        yield from sources_of(query.right, draft)
+        return
+    for source in query.sources:
+        yield source
+        inner = source.relation
+        if isinstance(inner, SharedScan) and inner.shared.merged is None:
+            inner = inner.shared.query
+        if isinstance(inner, Query):
+            yield from sources_of(inner, draft)
+    for expr in query.expressions():
+        for nested in nested_of(expr, draft):
+            yield from sources_of(nested, draft)
 
 
 def rewritten(expr: Expr, replace: Callable[[Expr], Expr | None]) -> Expr:

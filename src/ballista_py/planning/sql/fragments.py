@@ -7,18 +7,9 @@ from collections.abc import Iterator
 from attrs import Factory, define
 
 from ballista_py.planning.query_plan import Catalog, Fragment, FragmentTable
-from ballista_py.planning.sql.expressions import nested_of
+from ballista_py.planning.sql.expressions import sources_of
 from ballista_py.planning.sql.placement import Placement, Split
-from ballista_py.planning.sql.query import (
-    Draft,
-    FragmentScan,
-    Query,
-    Relation,
-    Scan,
-    Select,
-    SetOperation,
-    SharedScan,
-)
+from ballista_py.planning.sql.query import Draft, FragmentScan, Query, Scan
 from ballista_py.planning.sql.render import render
 from ballista_py.planning.table import TableSpec
 
@@ -71,27 +62,9 @@ def fragment_table(table: TableSpec, placement: Placement, catalog: Catalog) -> 
 
 def tables_of(query: Query, draft: Draft) -> Iterator[TableSpec]:
     """The catalog's tables that a query reads, at any depth, with repetitions."""
-    for relation in relations_of(query, draft):
-        if isinstance(relation, Scan):
-            yield relation.table
-
-
-def relations_of(query: Query, draft: Draft) -> Iterator[Relation]:
-    """Every relation that a query reads, at any depth; the body of a shared one as often as it is used."""
-    if isinstance(query, SetOperation):
-        yield from relations_of(query.left, draft)
-        yield from relations_of(query.right, draft)
-        return
-    for source in query.sources:
-        yield source.relation
-        inner = source.relation
-        if isinstance(inner, SharedScan) and inner.shared.merged is None:
-            inner = inner.shared.query
-        if isinstance(inner, Select | SetOperation):
-            yield from relations_of(inner, draft)
-    for expr in query.expressions():
-        for nested in nested_of(expr, draft):
-            yield from relations_of(nested, draft)
+    for source in sources_of(query, draft):
+        if isinstance(source.relation, Scan):
+            yield source.relation.table
 
 
 def fragment_uses(query: Query, draft: Draft) -> dict[str, int]:
@@ -99,7 +72,7 @@ def fragment_uses(query: Query, draft: Draft) -> dict[str, int]:
     uses: dict[str, int] = {}
     roots = [query, *(shared.merged for shared in draft.shared if shared.merged is not None)]
     for root in roots:
-        for relation in relations_of(root, draft):
-            if isinstance(relation, FragmentScan):
-                uses[relation.name] = uses.get(relation.name, 0) + 1
+        for source in sources_of(root, draft):
+            if isinstance(source.relation, FragmentScan):
+                uses[source.relation.name] = uses.get(source.relation.name, 0) + 1
     return uses

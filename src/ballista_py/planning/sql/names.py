@@ -51,11 +51,12 @@ class CommonTable:
 
 @define(eq=False)
 class Scope:
-    """The names that one block sees."""
+    """The names that one block sees. `labels` are the aliases of its SELECT list, as far as they are known."""
 
     parent: Scope | None = None
     common: dict[str, CommonTable] = Factory(dict)
     sources: list[Visible] = Factory(list)
+    labels: set[str] = Factory(set)
 
     def common_table(self, name: str) -> CommonTable | None:
         """The nearest common table expression of that name."""
@@ -87,6 +88,8 @@ class Scope:
             found = scope.own(name, table)
             if found is not None:
                 return found
+            if table is None and name in scope.labels:
+                raise UnplannableError(f"alias '{name}' of an enclosing block")
             if table is not None and any(seen.name == table for seen in scope.sources):
                 return None
             scope = scope.parent

@@ -34,6 +34,7 @@ from ballista_py.planning.sql.query import (
     ColumnId,
     Draft,
     Expr,
+    Item,
     Query,
     Relation,
     Scan,
@@ -41,9 +42,18 @@ from ballista_py.planning.sql.query import (
     SetOperation,
     SharedScan,
     ValuesList,
+    column,
     column_id,
 )
-from ballista_py.planning.sql.units import Unit, form_units, implied, null_supplied, pooled, same_form
+from ballista_py.planning.sql.units import (
+    Unit,
+    equalities_of,
+    form_units,
+    implied,
+    null_supplied,
+    pooled,
+    same_form,
+)
 
 ENGINE_DIALECT = "duckdb"
 Reach = Literal["rows", "groups", "items"]
@@ -118,6 +128,8 @@ class Placer:
             placements[source.alias] = placement.under(source.alias) if isinstance(placement, Split) else placement
         units = form_units(select, placements, self.draft)
         rest = self._apply_conjuncts(select, units, admitted)
+        if len(units) > 1:
+            self._reduce_by_whole(select, units)
         joined: Placement = MERGED
         if not units:
             joined = MERGED if rest else WHOLE
@@ -166,6 +178,28 @@ class Placer:
                 weaker = implied(conjunct, unit, self.draft)
                 if weaker is not None:
                     self._apply(weaker, unit)
+
+    def _reduce_by_whole(self, select: Select, units: list[Unit]) -> None:
+        """Let legs drop rows of a split unit that no row of a filtered replicated one will match.
+
+        The replicated relation is in every leg anyway, and a membership test never multiplies rows as a join could.
+        """
+        equal = equalities_of(select)
+        for whole in units:
+            if whole.join != "inner" or not isinstance(whole.placement, Whole) or not whole.where:
+                continue
+            for unit in units:
+                if unit.join != "inner" or not isinstance(unit.placement, Split):
+                    continue
+                pair = equal.between(unit.aliases, whole.aliases)
+                if pair is not None:
+                    values = Select(
+                        sources=tuple(whole.sources),
+                        where=tuple(whole.where),
+                        items=(Item(pair[1][1], column(*pair[1])),),
+                    )
+                    members = exp.Subquery(this=self.draft.nest(values))
+                    unit.where.append(exp.In(this=column(*pair[0]), query=members))
 
     def _apply_own_on(self, unit: Unit) -> None:
         """Conjuncts of a LEFT JOIN that concern its right side only filter that side."""

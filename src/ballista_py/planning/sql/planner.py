@@ -13,7 +13,7 @@ from ballista_py.planning.sql.merging import Merger
 from ballista_py.planning.sql.placement import MERGED, WHOLE, Merged, Placement
 from ballista_py.planning.sql.places import Placer
 from ballista_py.planning.sql.query import Draft, Query, UnplannableError, renamed
-from ballista_py.planning.sql.render import render_with_shared
+from ballista_py.planning.sql.render import render_merge
 from ballista_py.planning.sql.simplify import simplify
 from ballista_py.planning.sql.statement import Statement, check_faithful, read
 
@@ -73,7 +73,7 @@ def _finished(
         sql=statement.text,
         output=output,
         fragments=fragments.fragments(fragment_uses(merge, draft) if merge is not None else {}),
-        merge_sql=None if merge is None else render_with_shared(merge, draft),
+        merge_sql=None if merge is None else render_merge(merge, draft),
         notes=tuple(draft.notes),
     )
 

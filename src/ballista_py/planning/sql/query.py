@@ -162,6 +162,7 @@ class Draft:
     catalog: Catalog
     nested: dict[str, Query] = Factory(dict)
     sources: dict[str, Source] = Factory(dict)
+    wanted: dict[str, str] = Factory(dict)
     shared: list[Shared] = Factory(list)
     notes: list[str] = Factory(list)
     free_of: dict[int, tuple[Query, frozenset[str]]] = Factory(dict)
@@ -174,6 +175,7 @@ class Draft:
         while alias in self.sources:
             n += 1
             alias = f"{base}_{n}"
+        self.wanted[alias] = base
         return alias
 
     def nest(self, query: Query) -> exp.Placeholder:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
+from attrs import frozen
 from sqlglot import exp
 
-from ballista_py.planning.sql.expressions import all_of, copied, rewritten
+from ballista_py.planning.sql.expressions import all_of, copied, rewritten, sources_of
 from ballista_py.planning.sql.identifiers import identifier
 from ballista_py.planning.sql.query import (
     Draft,
@@ -21,6 +22,8 @@ from ballista_py.planning.sql.query import (
     SharedScan,
     Source,
     ValuesList,
+    column,
+    column_id,
 )
 
 ENGINE_DIALECT = "duckdb"
@@ -28,16 +31,18 @@ _SETS: dict[str, type[exp.SetOperation]] = {"union": exp.Union, "intersect": exp
 
 
 def render(query: Query, draft: Draft) -> str:
-    """The text of a query; common table expressions that the merge computes once are not part of it."""
-    return _text(_query(query, draft))
+    """The text of a fragment's query. Aliases are as short as the query alone allows, so that equal queries of
+    different blocks have equal texts."""
+    return _text(_Writer(draft, _own_aliases(query, draft)).query(query))
 
 
-def render_with_shared(query: Query, draft: Draft) -> str:
+def render_merge(query: Query, draft: Draft) -> str:
     """The text of the merge: the query under the common table expressions that it uses more than once."""
-    tree = _query(query, draft)
+    writer = _Writer(draft, {})
+    tree = writer.query(query)
     tables = [
         exp.CTE(
-            this=_query(shared.merged, draft),
+            this=writer.query(shared.merged),
             alias=exp.TableAlias(this=identifier(shared.name)),
             materialized=True,
         )
@@ -54,49 +59,123 @@ def _text(tree: Expr) -> str:
     return tree.sql(ENGINE_DIALECT, copy=False)
 
 
-def _query(query: Query, draft: Draft) -> exp.Query:
-    return _select(query, draft) if isinstance(query, Select) else _set_operation(query, draft)
+def _own_aliases(query: Query, draft: Draft) -> dict[str, str]:
+    """What the query would call its sources by itself, where the rest of the statement made an alias longer."""
+    taken: dict[str, str] = {}
+    for source in sources_of(query, draft):
+        wanted = draft.wanted.get(source.alias, source.alias)
+        name, number = wanted, 1
+        while taken.setdefault(name, source.alias) != source.alias:
+            number += 1
+            name = f"{wanted}_{number}"
+    return {alias: name for name, alias in taken.items() if alias != name}
 
 
-def _select(select: Select, draft: Draft) -> exp.Select:
-    tree = exp.Select(expressions=[_item(item, draft) for item in select.items])
-    if select.sources:
-        first, *others = select.sources
-        tree.set("from_", exp.From(this=_relation(first, draft)))
-        tree.set("joins", [_join(source, draft) for source in others])
-    for key, kind, parts in (
-        ("where", exp.Where, select.where),
-        ("having", exp.Having, select.having),
-        ("qualify", exp.Qualify, select.qualify),
-    ):
-        condition = all_of(_nested(part, draft) for part in parts)
-        if condition is not None:
-            tree.set(key, kind(this=condition))
-    if select.grouped and (select.group or select.sets is not None):
-        tree.set("group", _group(select, draft))
-    if select.distinct:
-        tree.set("distinct", exp.Distinct())
-    if select.order:
-        tree.set("order", exp.Order(expressions=[_order_term(term, select.items, draft) for term in select.order]))
-    _bound(tree, select.limit, select.offset)
-    return tree
+@frozen(eq=False)
+class _Writer:
+    """Makes syntax trees of queries; `names` are the aliases to write for some sources."""
 
+    draft: Draft
+    names: Mapping[str, str]
 
-def _set_operation(operation: SetOperation, draft: Draft) -> exp.SetOperation:
-    sides = []
-    for side in (operation.left, operation.right):
-        tree = _query(side, draft)
-        plain = isinstance(side, Select) and not side.order and side.limit is None and not side.offset
-        sides.append(tree if plain else exp.Subquery(this=tree))
-    tree = _SETS[operation.kind](this=sides[0], expression=sides[1], distinct=operation.distinct)
-    if operation.order:
-        terms = [
-            exp.Ordered(this=exp.Literal.number(place + 1), desc=descending, nulls_first=nulls_first)
-            for place, descending, nulls_first in operation.order
-        ]
-        tree.set("order", exp.Order(expressions=terms))
-    _bound(tree, operation.limit, operation.offset)
-    return tree
+    def query(self, query: Query) -> exp.Query:
+        return self._select(query) if isinstance(query, Select) else self._set_operation(query)
+
+    def _select(self, select: Select) -> exp.Select:
+        tree = exp.Select(expressions=[self._item(item) for item in select.items])
+        if select.sources:
+            first, *others = select.sources
+            tree.set("from_", exp.From(this=self._relation(first)))
+            tree.set("joins", [self._join(source) for source in others])
+        for key, kind, parts in (
+            ("where", exp.Where, select.where),
+            ("having", exp.Having, select.having),
+            ("qualify", exp.Qualify, select.qualify),
+        ):
+            condition = all_of(map(self._expr, parts))
+            if condition is not None:
+                tree.set(key, kind(this=condition))
+        if select.grouped and (select.group or select.sets is not None):
+            tree.set("group", self._group(select))
+        if select.distinct:
+            tree.set("distinct", exp.Distinct())
+        if select.order:
+            terms = [self._order_term(term, select.items) for term in select.order]
+            tree.set("order", exp.Order(expressions=terms))
+        _bound(tree, select.limit, select.offset)
+        return tree
+
+    def _set_operation(self, operation: SetOperation) -> exp.SetOperation:
+        sides = []
+        for side in (operation.left, operation.right):
+            tree = self.query(side)
+            plain = isinstance(side, Select) and not side.order and side.limit is None and not side.offset
+            sides.append(tree if plain else exp.Subquery(this=tree))
+        made = _SETS[operation.kind](this=sides[0], expression=sides[1], distinct=operation.distinct)
+        if operation.order:
+            terms = [
+                exp.Ordered(this=exp.Literal.number(place + 1), desc=descending, nulls_first=nulls_first)
+                for place, descending, nulls_first in operation.order
+            ]
+            made.set("order", exp.Order(expressions=terms))
+        _bound(made, operation.limit, operation.offset)
+        return made
+
+    def _item(self, item: Item) -> Expr:
+        expr = self._expr(item.expr)
+        if isinstance(expr, exp.Column) and expr.name == item.name:
+            return expr
+        return exp.Alias(this=expr, alias=identifier(item.name))
+
+    def _order_term(self, term: OrderTerm, items: Sequence[Item]) -> exp.Ordered:
+        """A sort key; one that is an output column goes by position, so that it is evaluated once."""
+        place = next((n for n, item in enumerate(items, 1) if item.expr == term.expr), None)
+        key = exp.Literal.number(place) if place is not None else self._expr(term.expr)
+        return exp.Ordered(this=key, desc=term.descending, nulls_first=term.nulls_first)
+
+    def _group(self, select: Select) -> exp.Group:
+        keys = [self._expr(key) for key in select.group]
+        if select.sets is None:
+            return exp.Group(expressions=keys)
+        sets = [exp.Tuple(expressions=[copied(keys[place]) for place in chosen]) for chosen in select.sets]
+        return exp.Group(expressions=[exp.GroupingSets(expressions=sets)])
+
+    def _join(self, source: Source) -> exp.Join:
+        condition = all_of(map(self._expr, source.on))
+        relation = self._relation(source)
+        if source.join == "inner" and condition is None:
+            return exp.Join(this=relation, kind="CROSS")
+        if source.join == "inner":
+            return exp.Join(this=relation, on=condition)
+        return exp.Join(this=relation, side=source.join.upper(), on=condition or exp.Boolean(this=True))
+
+    def _relation(self, source: Source) -> Expr:
+        relation, alias = source.relation, self.names.get(source.alias, source.alias)
+        if isinstance(relation, SharedScan) and relation.shared.merged is None:
+            relation = relation.shared.query
+        if isinstance(relation, Query):
+            return exp.Subquery(this=self.query(relation), alias=exp.TableAlias(this=identifier(alias)))
+        if isinstance(relation, ValuesList):
+            rows = [exp.Tuple(expressions=[copied(value) for value in row]) for row in relation.rows]
+            labels = [identifier(name) for name in relation.names]
+            return exp.Values(expressions=rows, alias=exp.TableAlias(this=identifier(alias), columns=labels))
+        name = _name(relation)
+        table = exp.Table(this=identifier(name))
+        if name != alias:
+            table.set("alias", exp.TableAlias(this=identifier(alias)))
+        return table
+
+    def _expr(self, expr: Expr) -> Expr:
+        """A copy of an expression with its nested queries written out."""
+        return rewritten(expr, self._replace)
+
+    def _replace(self, node: Expr) -> Expr | None:
+        if isinstance(node, exp.Placeholder):
+            return self.query(self.draft.nested[node.this])
+        if self.names and isinstance(node, exp.Column):
+            alias, name = column_id(node)
+            return column(self.names.get(alias, alias), name)
+        return None
 
 
 def _bound(tree: exp.Query, limit: int | None, offset: int) -> None:
@@ -106,65 +185,7 @@ def _bound(tree: exp.Query, limit: int | None, offset: int) -> None:
         tree.set("offset", exp.Offset(expression=exp.Literal.number(offset)))
 
 
-def _item(item: Item, draft: Draft) -> Expr:
-    expr = _nested(item.expr, draft)
-    if isinstance(expr, exp.Column) and expr.name == item.name:
-        return expr
-    return exp.Alias(this=expr, alias=identifier(item.name))
-
-
-def _order_term(term: OrderTerm, items: Sequence[Item], draft: Draft) -> exp.Ordered:
-    """A sort key; one that is an output column goes by position, so that it is evaluated once."""
-    place = next((n for n, item in enumerate(items, 1) if item.expr == term.expr), None)
-    key = exp.Literal.number(place) if place is not None else _nested(term.expr, draft)
-    return exp.Ordered(this=key, desc=term.descending, nulls_first=term.nulls_first)
-
-
-def _group(select: Select, draft: Draft) -> exp.Group:
-    keys = [_nested(key, draft) for key in select.group]
-    if select.sets is None:
-        return exp.Group(expressions=keys)
-    sets = [exp.Tuple(expressions=[copied(keys[place]) for place in chosen]) for chosen in select.sets]
-    return exp.Group(expressions=[exp.GroupingSets(expressions=sets)])
-
-
-def _join(source: Source, draft: Draft) -> exp.Join:
-    condition = all_of(_nested(part, draft) for part in source.on)
-    relation = _relation(source, draft)
-    if source.join == "inner" and condition is None:
-        return exp.Join(this=relation, kind="CROSS")
-    if source.join == "inner":
-        return exp.Join(this=relation, on=condition)
-    return exp.Join(this=relation, side=source.join.upper(), on=condition or exp.Boolean(this=True))
-
-
-def _relation(source: Source, draft: Draft) -> Expr:
-    relation = source.relation
-    if isinstance(relation, SharedScan) and relation.shared.merged is None:
-        relation = relation.shared.query
-    if isinstance(relation, Query):
-        return exp.Subquery(this=_query(relation, draft), alias=exp.TableAlias(this=identifier(source.alias)))
-    if isinstance(relation, ValuesList):
-        rows = [exp.Tuple(expressions=[copied(value) for value in row]) for row in relation.rows]
-        labels = [identifier(name) for name in relation.names]
-        return exp.Values(expressions=rows, alias=exp.TableAlias(this=identifier(source.alias), columns=labels))
-    name = _name(relation)
-    table = exp.Table(this=identifier(name))
-    if name != source.alias:
-        table.set("alias", exp.TableAlias(this=identifier(source.alias)))
-    return table
-
-
 def _name(relation: Scan | FragmentScan | SharedScan) -> str:
     if isinstance(relation, Scan):
         return relation.table.name
     return relation.name if isinstance(relation, FragmentScan) else relation.shared.name
-
-
-def _nested(expr: Expr, draft: Draft) -> Expr:
-    """A copy of an expression with its nested queries written out."""
-
-    def write(node: Expr) -> Expr | None:
-        return _query(draft.nested[node.this], draft) if isinstance(node, exp.Placeholder) else None
-
-    return rewritten(expr, write)

@@ -77,6 +77,15 @@ class Equalities:
         """Whether the block itself equates the two columns."""
         return frozenset((left, right)) in self._stated
 
+    def between(self, left: frozenset[str], right: frozenset[str]) -> tuple[ColumnId, ColumnId] | None:
+        """The first two equal columns, one of each group of sources."""
+        for member in sorted(self._class_of):
+            if member[0] in left:
+                for other in sorted(self._class_of[member]):
+                    if other[0] in right:
+                        return member, other
+        return None
+
     def same(self, left: ColumnId, right: ColumnId) -> bool:
         """Whether the two columns are equal."""
         return left == right or right in self._class_of.get(left, ())
@@ -157,6 +166,7 @@ def _fold_inner(select: Select, placements: dict[str, Placement], draft: Draft) 
             # Its ON is among the pooled conjuncts, which are applied wherever their columns meet.
             _add_inner(units, Unit([attrs.evolve(source, on=())], placement), equal, draft)
     _absorb_whole(units)
+    _pair_whole(units, select)
     return units
 
 
@@ -232,6 +242,19 @@ def _absorb_whole(units: list[Unit]) -> None:
     inner = [unit for unit in units if unit.join == "inner"]
     if len(inner) == len(units) and len(inner) > 1 and _combines(inner):
         _combined_whole(units, inner)
+
+
+def _pair_whole(units: list[Unit], select: Select) -> None:
+    """Join whole relations that the block equates with each other: one leg gives less than two tables."""
+    for conjunct in pooled(select):
+        pair = equated_columns(conjunct)
+        if pair is None or len(units) < 3:
+            continue
+        sides = [unit for unit in units for alias, _ in pair if alias in unit.aliases]
+        if len({id(unit) for unit in sides}) == 2 and all(
+            isinstance(unit.placement, Whole) and unit.join == "inner" for unit in sides
+        ):
+            _combined_whole(units, sides)
 
 
 def _fold_outer(select: Select, placements: dict[str, Placement], draft: Draft) -> list[Unit]:
