@@ -21,7 +21,7 @@ from ballista_py.storage import parquet
 from ballista_py.storage.local_file import LocalFile
 
 FILE_ID = "__file_id"
-MAX_RANGES = 32
+MAX_RANGES = 2  # beyond it a join with the ids is faster
 _SCHEMA = "held"
 _READERS = {"parquet": parquet.read_batches}
 
@@ -54,20 +54,20 @@ class HeldTable:
             raise SchemaMismatch(f"table '{table}' has two columns whose names differ in case only", table=table)
         return cls(name, schema)
 
-    def filter(self, file_ids: set[int]) -> str:
-        """The condition that lets exactly these files through, or "" when they are all."""
-        if file_ids == self.rows.keys():
-            return ""
-        wanted = ranges(file_ids)
-        if not wanted:
-            return "where false"
-        unwanted = ranges(self.rows.keys() - file_ids)
-        if len(unwanted) < len(wanted) and len(unwanted) <= MAX_RANGES:
-            return f"where not ({_any_of(unwanted)})"
-        if len(wanted) <= MAX_RANGES:
-            return f"where {_any_of(wanted)}"
-        listed = ", ".join(map(str, sorted(file_ids)))
-        return f"where {FILE_ID} in (select unnest([{listed}]::integer[]))"
+    def show(self, cursor: duckdb.DuckDBPyConnection, table: str, file_ids: set[int]) -> None:
+        """Make `table` a view of exactly these loaded files. It names the columns, not the tag."""
+        spans = ranges(file_ids, self.rows)
+        where = ""
+        if not spans:
+            where = "where false"
+        elif file_ids != self.rows.keys():
+            where = f"where {_within(spans)}"
+        if len(spans) > MAX_RANGES:
+            # The name is none that a table can have, so no statement and no other table means it.
+            wanted = f"Files of {table}"
+            cursor.register(wanted, pa.table({"id": pa.array(sorted(file_ids), pa.int32())}))
+            where = f"where {FILE_ID} in (select id from {quoted(wanted)})"
+        cursor.execute(f"create temp view {quoted(table)} as select {self.columns} from {self.name} {where}")
 
 
 class HeldTables:
@@ -144,7 +144,7 @@ class HeldTables:
             if gone == held.rows.keys():
                 self._loader.execute(f"delete from {held.name}")
             else:
-                self._loader.execute(f"delete from {held.name} where {_any_of(ranges(gone))}")
+                self._loader.execute(f"delete from {held.name} where {_within(ranges(gone, held.rows))}")
             for file_id in gone:
                 del held.rows[file_id]
 
@@ -165,11 +165,7 @@ class HeldTables:
                         f"{len(missing)} file(s) of table '{table}' are not loaded here: plan the query again",
                         table=table,
                     )
-                # The view names the columns, not the tag; making it fixes the snapshot of the transaction.
-                where = held.filter(wanted)
-                cursor.execute(
-                    f"create temp view {quoted(table)} as select {held.columns} from {held.name} {where}"
-                )
+                held.show(cursor, table, wanted)  # the first look at the table fixes the transaction's snapshot
 
     def _find(self, table: str) -> HeldTable:
         found = self._tables.get(table)
@@ -209,10 +205,8 @@ class _Tagged:
             raise
 
 
-def _any_of(file_ranges: Sequence[tuple[int, int]]) -> str:
-    return " or ".join(
-        f"{FILE_ID} = {low}" if low == high else f"{FILE_ID} between {low} and {high}" for low, high in file_ranges
-    )
+def _within(spans: Sequence[tuple[int, int]]) -> str:
+    return " or ".join(f"{FILE_ID} between {low} and {high}" for low, high in spans)
 
 
 def _load_error(error: BaseException, table: str) -> BaseException:

@@ -1,20 +1,26 @@
-"""Sets of file ids as ranges, because a few ranges are planned and run faster than a long list."""
+"""Sets of file ids as ranges: DuckDB skips whole row groups for a range, and looks at every row for a list."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 
 
-def ranges(file_ids: Iterable[int]) -> list[tuple[int, int]]:
-    """The ids as the fewest inclusive ranges, in order.
+def ranges(wanted: Collection[int], loaded: Iterable[int]) -> list[tuple[int, int]]:
+    """The fewest inclusive ranges that hold all `wanted` and no other of the `loaded` ids, in order.
 
-    >>> ranges({1, 2, 3, 7, 9, 8})
-    [(1, 3), (7, 9)]
+    >>> ranges({1, 2, 3, 8, 9}, [1, 2, 3, 7, 8, 9])
+    [(1, 3), (8, 9)]
+    >>> ranges({1, 2, 3, 8, 9}, [1, 2, 3, 8, 9, 20])
+    [(1, 9)]
     """
     found: list[tuple[int, int]] = []
-    for file_id in sorted(set(file_ids)):
-        if found and found[-1][1] == file_id - 1:
+    open_range = False
+    for file_id in sorted(loaded):
+        if file_id not in wanted:
+            open_range = False
+        elif open_range:
             found[-1] = (found[-1][0], file_id)
         else:
             found.append((file_id, file_id))
+            open_range = True
     return found
