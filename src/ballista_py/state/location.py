@@ -5,11 +5,12 @@ from __future__ import annotations
 from itertools import islice
 
 from ballista_py.errors import ConfigError, ObjectMissing
+from ballista_py.state.check_store import CHECK_PREFIX
 from ballista_py.state.documents import CLUSTER_KEY, ClusterDocument
 from ballista_py.state.object_state import ObjectState
 from ballista_py.state.store import ConditionalStore
 
-OUR_PREFIXES = ("heartbeats/", "accelerations/", "snapshots/", "jobs/")
+OUR_PREFIXES = ("heartbeats/", "accelerations/", "snapshots/", "jobs/", CHECK_PREFIX)
 _LOOKED_AT = 1_000
 _NAMED = 3
 

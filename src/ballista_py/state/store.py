@@ -130,10 +130,12 @@ def _objection(key: str) -> str | None:
 
 
 def open_store(url: str, *, runtime: Runtime | None = None, **options: Any) -> ConditionalStore:
-    """The store under `url`: `file:///absolute/folder` or `memory://name`.
+    """The store under `url`: `file:///absolute/folder`, `s3://`, `gs://` or `abfs://bucket/prefix`, `memory://name`.
 
-    A folder is made if it is missing. `memory://name` is one store a process and name, gone with the process.
-    Raises `ConfigError` for a location that cannot be used and for options that the backend does not know.
+    A folder is made if it is missing; a bucket must be there. `memory://name` is one store a process and name,
+    gone with the process. Options of a remote store go to its client (see `docs/guide-stores.md`). Raises
+    `ConfigError` for a location that cannot be used and for options that the backend does not know, `MissingExtra`
+    where the client of a remote store is not installed.
 
     >>> open_store("memory://docs").create("a", b"1") != ""
     True
@@ -142,8 +144,13 @@ def open_store(url: str, *, runtime: Runtime | None = None, **options: Any) -> C
 
     runtime = runtime or SystemRuntime()
     scheme, separator, rest = url.partition("://")
+    if separator and scheme in _REMOTE:
+        return _open_remote(scheme, rest, runtime, options)
     if not separator or scheme not in ("file", "memory"):
-        raise ConfigError(f"state location '{url}' is not usable: take file:///absolute/folder or memory://name")
+        raise ConfigError(
+            f"state location '{url}' is not usable: take file:///absolute/folder, s3://bucket/prefix, "
+            "gs://bucket/prefix, abfs://container/prefix or memory://name"
+        )
     if options:
         raise ConfigError(f"{scheme}:// takes no option '{sorted(options)[0]}'")
     if scheme == "memory":
@@ -152,6 +159,24 @@ def open_store(url: str, *, runtime: Runtime | None = None, **options: Any) -> C
     if not folder.startswith("/"):
         raise ConfigError(f"state location '{url}' is not usable: a file:// location needs an absolute folder")
     return local.LocalStore(folder, runtime=runtime)
+
+
+_REMOTE = {"s3": ("s3", "S3Store"), "gs": ("gcs", "GcsStore"), "abfs": ("azure", "AzureStore")}
+
+
+def _open_remote(scheme: str, rest: str, runtime: Runtime, options: dict[str, Any]) -> ConditionalStore:
+    from importlib import import_module
+
+    bucket, _, prefix = rest.partition("/")
+    if not bucket or "@" in bucket or "?" in rest:
+        raise ConfigError(
+            f"state location '{scheme}://…' is not usable: take {scheme}://bucket/prefix and options"
+        )
+    module, kind = _REMOTE[scheme]
+    store: ConditionalStore = getattr(import_module(f"ballista_py.state.{module}"), kind)(
+        bucket, prefix, runtime=runtime, **options
+    )
+    return store
 
 
 def missing(key: str) -> ObjectMissing:
