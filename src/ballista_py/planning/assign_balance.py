@@ -27,6 +27,7 @@ from ballista_py.planning.assign_state import (
     Places,
     State,
 )
+from ballista_py.planning.assign_swap import swap
 
 
 @frozen(kw_only=True, eq=False)
@@ -68,6 +69,7 @@ def balance(items: Items, fleet: Fleet, taken: Places | None = None) -> Balance:
         place(state, np.flatnonzero(state.home < 0), PLACED)
         shed(state)
         even_out(state)
+        swap(state)
         _stay_if_still_crowded(state, crowded, items.home)
     moved = state.home != items.home
     reasons = np.where(moved, state.reasons, KEPT).astype(np.int8)

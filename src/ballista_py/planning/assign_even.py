@@ -2,17 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import numpy as np
 from attrs import define
 
 from ballista_py.planning.assign_place import place
 from ballista_py.planning.assign_state import SHED, TOLERANCE, Counts, Flags, Floats, State
-
-SWAP_ITEMS = 20_000
-SWAP_STEPS = 512
-SWAP_PARTNERS = 64
 
 
 def shed(state: State) -> None:
@@ -60,7 +54,6 @@ def even_out(state: State) -> None:
             continue
         state.give(item, receiver, SHED)
         levels.update(state, donor, receiver)
-    _swap(state)
 
 
 @define(eq=False)
@@ -139,8 +132,8 @@ def _excess(weights: Floats, mine: Counts, excess: float, at_least: int) -> Coun
 
 def _best_step(state: State, mine: Counts, donor: int, receiver: int) -> int | None:
     """The item whose move evens the two best: the largest up to the even point, else the smallest that helps."""
-    mine = mine[_may_go(state, mine, receiver)]
-    even, helps = _gap(state, donor, receiver)
+    mine = mine[may_go(state, mine, receiver)]
+    even, helps = gap(state, donor, receiver)
     weights = state.weights[mine]
     within = np.flatnonzero(weights <= even)
     if len(within):
@@ -149,14 +142,14 @@ def _best_step(state: State, mine: Counts, donor: int, receiver: int) -> int | N
     return int(mine[beyond[np.argmin(weights[beyond])]]) if len(beyond) else None
 
 
-def _gap(state: State, donor: int, receiver: int) -> tuple[float, float]:
+def gap(state: State, donor: int, receiver: int) -> tuple[float, float]:
     """How much weight makes the two even, and how much at most lowers the higher of them."""
     give, take = state.fleet.capacities[donor], state.fleet.capacities[receiver]
     even = (state.loads[donor] * take - state.loads[receiver] * give) / (give + take)
     return float(even), float(state.loads[donor] / give * take - state.loads[receiver])
 
 
-def _may_go(state: State, items: Counts, receiver: int) -> Flags:
+def may_go(state: State, items: Counts, receiver: int) -> Flags:
     """Whether the receiver holds none of the items in another role, and shares no zone with them that is new."""
     taken = state.taken[items]
     apart = np.asarray((taken != receiver).all(axis=1))
@@ -166,46 +159,3 @@ def _may_go(state: State, items: Counts, receiver: int) -> Flags:
     held = np.where(taken >= 0, zones[taken], -1)
     shared = (held == zones[state.home[items]][:, None]).any(axis=1)
     return np.asarray(apart & (shared | (held != zones[receiver]).all(axis=1)))
-
-
-def _swap(state: State) -> None:
-    """Where no single move helps any more, exchanges an item of the fullest executor for a lighter one."""
-    if len(state.home) > SWAP_ITEMS:
-        return
-    for _ in range(SWAP_STEPS):
-        levels = np.divide(state.loads, state.shares, out=np.zeros(len(state.shares)), where=state.shares > 0)
-        donor = int(np.argmax(levels))
-        if levels[donor] <= 1 + TOLERANCE:
-            return
-        best = min(_exchanges(state, donor, levels), default=None)
-        if best is None or best[0] >= levels[donor] * (1 - 1e-9):
-            return
-        _, _, heavy, light, receiver = best
-        state.give(heavy, receiver, SHED)
-        if light >= 0:
-            state.give(light, donor, SHED)
-
-
-def _exchanges(state: State, donor: int, levels: Floats) -> Iterator[tuple[float, int, int, int, int]]:
-    """Per partner the best exchange: the higher level after it, rank, item to give, one to take (or -1), who."""
-    mine = np.flatnonzero(state.movable & (state.home == donor))
-    partners = np.lexsort((state.fleet.rank, levels))[:SWAP_PARTNERS]
-    for receiver in partners.tolist():
-        if receiver == donor or state.shares[receiver] <= 0:
-            continue
-        even, _ = _gap(state, donor, receiver)
-        gives = mine[_may_go(state, mine, receiver)]
-        theirs = np.flatnonzero(state.movable & (state.home == receiver))
-        theirs = theirs[_may_go(state, theirs, donor)]
-        takes = np.concatenate([theirs, [-1]]) if state.counts[receiver] < state.fleet.cap else theirs
-        if not len(gives) or not len(takes):
-            continue
-        weights = np.where(takes >= 0, state.weights[takes], 0.0)
-        off = np.abs(state.weights[gives][:, None] - weights[None, :] - even)
-        give, take = np.unravel_index(int(np.argmin(off)), off.shape)
-        delta = float(state.weights[gives[give]] - weights[take])
-        after = max(
-            (state.loads[donor] - delta) / state.shares[donor],
-            (state.loads[receiver] + delta) / state.shares[receiver],
-        )
-        yield float(after), int(state.fleet.rank[receiver]), int(gives[give]), int(takes[take]), receiver

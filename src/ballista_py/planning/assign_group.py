@@ -87,9 +87,11 @@ class Group:
     def _changes(self, slot: int, decision: Balance, items: Items) -> tuple[Flags, Counts]:
         """Which partitions change, and the items that do in the order in which they matter."""
         role, wanted = self.roles[slot], decision.home[:, None]
-        change = (self.members >= 0) & (wanted >= 0) & (role.now != wanted)
+        present = (self.members >= 0) & (wanted >= 0)
         # A live owner keeps serving: it gets a target, unless it has that one already.
-        change &= ~((role.now >= 0) & (role.targets == wanted))
+        change = present & (role.now != wanted) & ~((role.now >= 0) & (role.targets == wanted))
+        # A move to another target is called off by naming the owner as the target.
+        change |= present & (role.now == wanted) & (role.targets >= 0) & (role.targets != wanted)
         return change, order_of(items, np.flatnonzero(change.any(axis=1)))
 
     def _plan(
@@ -178,9 +180,8 @@ def _holders(
         owner = _column(held, rows, NOBODY)
         now.append(instances[owner])
         previous.append(ids[owner])
-        targets.append(
-            instances[_column(pmap.target_index, rows, NOBODY)] if not slot else np.full_like(owner, NOBODY)
-        )
+        aimed = _column(pmap.target_index, rows, NOBODY)
+        targets.append(instances[np.where((aimed == owner) | (slot > 0), NOBODY, aimed)])
     return Holders(
         now=np.stack(now, axis=1), targets=np.stack(targets, axis=1), previous=np.stack(previous, axis=1)
     )

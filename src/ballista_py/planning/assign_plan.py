@@ -42,8 +42,8 @@ class Move:
     """One decision of a plan. `epoch` is the one planned from.
 
     `assign`: `to` owns the partition from now on, at epoch + 1. `move`: `to` becomes the target, and the owner
-    serves until it is promoted. `slot` 0 is the owner, higher ones are read replicas, which change at once and
-    leave the epoch alone.
+    serves until it is promoted; a `move` to the owner calls off the one under way. `slot` 0 is the owner, higher
+    ones are read replicas, which change at once and leave the epoch alone.
     """
 
     partition: int

@@ -62,11 +62,15 @@ class Fleet:
 
 @define(eq=False, kw_only=True)
 class State:
-    """Who is to hold what by now. `taken` names, per item, the executors that hold it in another role."""
+    """Who is to hold what by now. `taken` names, per item, the executors that hold it in another role.
+
+    `movable` items may go elsewhere; `homeless` ones had no holder before, so that going anywhere costs the same.
+    """
 
     weights: Floats
     home: Places
     movable: Flags
+    homeless: Flags
     reasons: npt.NDArray[np.int8]
     loads: Floats
     counts: Counts
@@ -93,6 +97,7 @@ class State:
             weights=weights,
             home=items.home.copy(),
             movable=items.settled | ~placed,
+            homeless=~placed,
             reasons=np.full(len(weights), KEPT, np.int8),
             loads=loads,
             counts=counts,

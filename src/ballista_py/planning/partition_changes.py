@@ -52,9 +52,10 @@ def promote(pmap: PartitionMap, partitions: Iterable[int]) -> PartitionMap:
     if not len(ids):
         return pmap
     owners, targets, epochs = pmap.owner_index.copy(), pmap.target_index.copy(), pmap.epochs.copy()
-    _hold(owners, ids, 0, targets[ids])
+    changed = ids[owners[ids, 0] != targets[ids]]
+    _hold(owners, changed, 0, targets[changed])
+    epochs[changed] += 1
     targets[ids] = NOBODY
-    epochs[ids] += 1
     return attrs.evolve(pmap, owner_index=owners, target_index=targets, epochs=epochs)
 
 

@@ -190,7 +190,8 @@ class PartitionMap:
 
     def targeted_at(self, executor_id: str, instance_id: str) -> Ids:
         """The partitions that this instance is to take over."""
-        return self._where(self.target_index, (executor_id, instance_id))
+        found = self._where(self.target_index, (executor_id, instance_id))
+        return found[self.owner_index[found, 0] != self.target_index[found]]
 
     def orphans(self, live: Collection[Owner]) -> Ids:
         """The partitions without an owner among the instances `live`."""
@@ -208,7 +209,10 @@ class PartitionMap:
         return apply_plan(self, plan)
 
     def promote(self, partitions: Iterable[int]) -> PartitionMap:
-        """The map in which the targets of these partitions own them, at the next epoch; those without stay."""
+        """The map in which the targets of these partitions own them, at the next epoch; those without stay.
+
+        A target that is the owner already only stops being a target: so a move is called off.
+        """
         from ballista_py.planning.partition_changes import promote
 
         return promote(self, partitions)
