@@ -22,6 +22,7 @@ from ballista_py.planning.partition_spec import PartitionSpec
 from ballista_py.planning.table import TableSpec
 from ballista_py.spark import layout
 from ballista_py.spark.pipeline import SparkPipeline
+from ballista_py.state.local import LocalStore
 from ballista_py.state.memory import MemoryStore
 
 pytestmark = pytest.mark.spark
@@ -193,6 +194,14 @@ def test_rows_are_sorted_within_a_partition_when_asked(parquet, declare, pipelin
         assert rows["id"].to_pylist() == sorted(rows["id"].to_pylist())
 
 
+def test_a_state_location_may_have_spaces_percent_signs_and_unicode_in_its_path(spark, parquet, declare, tmp_path):
+    store = LocalStore(str(tmp_path / "my état %20" / "state"))
+    table = declare(parquet("a b.parquet", ("id",), id=pa.array(range(10))), "bucket(2, id)")
+    report = SparkPipeline(spark, store).materialize(table)
+    assert report.rows == 10
+    assert sum(key.endswith(".parquet") for key in all_keys(store)) == 2
+
+
 def test_a_failed_run_leaves_the_old_rows_and_no_files(
     parquet, declare, pipeline, partitions, store, spark, tmp_path
 ):
@@ -292,7 +301,7 @@ from ballista_py.spark.pipeline import SparkPipeline
 from ballista_py.spark.session import embedded_session
 from ballista_py.state.local import LocalStore
 
-spark = embedded_session(threads=2, memory="512m")
+spark = embedded_session(master="local[2]", memory="512m")
 slow = sf.udf(lambda value: __import__("time").sleep(0.02) or value, "long")
 frame = spark.range(0, 10_000, 1, 2).select(slow("id").alias("id"))
 pipeline = SparkPipeline(spark, LocalStore(sys.argv[1]))

@@ -31,7 +31,7 @@ def test_it_listens_on_this_machine_alone_and_computes_in_utc(spark):
 SCRIPT = """
 from ballista_py.spark.session import embedded_session, stop_session
 from pyspark import SparkContext
-spark = embedded_session(threads=1, memory="512m")
+spark = embedded_session(master="local[1]", memory="512m")
 jvm = SparkContext._gateway.proc
 try:
     spark.sql("select raise_error('x')").collect()

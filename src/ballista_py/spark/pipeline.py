@@ -197,6 +197,8 @@ class SparkPipeline:
         try:
             with self._jobs.group(what, progress=steps.tasks_done, last_tasks=steps.last_tasks):
                 paths = write_partitions(rows, numbering, stage.folder, sort_by, compression)
+        except BallistaError:
+            raise
         except Exception as error:
             raise _failure(table, origin, error) from error
         files = {number: stage.publish(paths[number]) for number in sorted(paths)}

@@ -46,16 +46,17 @@ appender.stderr.layout.pattern = %d{{yy/MM/dd HH:mm:ss}} %p %c{{1}}: %m%n%ex
 
 def embedded_session(
     *,
-    threads: int | None = None,
+    master: str = "local[*]",
     memory: str = DRIVER_MEMORY,
     log_level: str = "off",
     options: Mapping[str, str] | None = None,
 ) -> SparkSession:
-    """The Spark of this process: the session that runs already, else a new one on `threads` cores (None: all).
+    """The Spark of this process: the session that runs already, else a new one.
 
-    The arguments count only for a new one. `memory` is the JVM's heap ("2g"); `log_level` is log4j's (Spark's
-    errors come as exceptions anyway); `options` are Spark settings that override ours. Every call is answered by
-    one of `stop_session`; the last one ends the JVM. To be called from one thread at a time.
+    The arguments count only for a new one. `master` is Spark's: all cores of this machine, or "local[2]" for two
+    of them. `memory` is the JVM's heap ("2g"); `log_level` is log4j's (Spark's errors come as exceptions anyway);
+    `options` are Spark settings that override ours. Every call is answered by one of `stop_session`; the last one
+    ends the JVM. To be called from one thread at a time.
 
     Raises `MissingExtra` without pyspark and `ConfigError` without a Java or when the JVM does not start.
     """
@@ -69,7 +70,7 @@ def embedded_session(
         if running.conf.get(_USERS, None) is not None:
             running.conf.set(_USERS, str(_users(running) + 1))
         return running
-    return _start(threads, memory, log_level, dict(options or {}))
+    return _start(master, memory, log_level, dict(options or {}))
 
 
 def stop_session(spark: SparkSession) -> None:
@@ -98,7 +99,7 @@ def _users(spark: SparkSession) -> int:
     return int(spark.conf.get(_USERS, None) or 0)
 
 
-def _start(threads: int | None, memory: str, log_level: str, options: dict[str, str]) -> SparkSession:
+def _start(master: str, memory: str, log_level: str, options: dict[str, str]) -> SparkSession:
     from pyspark.logger import PySparkLogger
     from pyspark.sql import SparkSession
 
@@ -108,7 +109,7 @@ def _start(threads: int | None, memory: str, log_level: str, options: dict[str, 
     folder = Path(tempfile.mkdtemp(prefix="ballista-spark-"))
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
     (folder / "log4j2.properties").write_text(_LOGGING.format(level=log_level))
-    builder = SparkSession.builder.master(f"local[{threads or '*'}]").appName("ballista_py")
+    builder = SparkSession.builder.master(master).appName("ballista_py")
     for name, value in (_settings(folder, memory) | options).items():
         builder = builder.config(name, value)
     # Python functions run in this very Python, which has this package.
