@@ -189,10 +189,9 @@ def _tried(trial: _Trial, bench: _Bench) -> Promise:
 def _clean(store: ConditionalStore, home: str, names: list[str]) -> None:
     """Delete what the check wrote, also on stores that do not list it."""
     keys = {f"{home}{name}/object.json" for name in names}
-    with suppress(StoreError):
+    with suppress(StoreError):  # what cannot be reached now stays
         keys.update(entry.key for entry in store.list(home) if entry.key.startswith(home))
-    for key in sorted(keys):
-        with suppress(StoreError):
+        for key in sorted(keys):
             store.delete(key)
 
 

@@ -67,9 +67,7 @@ class Handler(BaseHTTPRequestHandler):
         data = self.rfile.read(int(self.headers.get("Content-Length", "0")))
         path, query = self.split()
         with self.server.buckets.lock:
-            self.answer(
-                *self.server.buckets.write(path[5], query["name"], data, query.get("ifGenerationMatch"))
-            )
+            self.answer(*self.server.buckets.write(path[5], query["name"], data, query.get("ifGenerationMatch")))
 
     def do_DELETE(self) -> None:
         path, _ = self.split()
