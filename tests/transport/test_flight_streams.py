@@ -357,3 +357,30 @@ def test_a_thousand_streams_leave_no_thread_or_file_behind(serve, pool):
     assert process.num_threads() <= threads + 3
     assert process.num_fds() <= files + 3
     assert process.memory_info().rss < memory + (20 << 20)
+
+
+@pytest.mark.parametrize(
+    ("trailer", "reason"), [(None, "broke off after 20 rows"), (19, "lost rows: 19 were sent")]
+)
+def test_a_stream_that_ends_without_its_right_trailer_is_no_answer(kit, pool, trailer, reason):
+    class Short(flight.FlightServerBase):
+        def do_exchange(self, context, descriptor, reader, writer):
+            writer.begin(kit.NUMBERS)
+            writer.write_batch(kit.numbers(0, 20))
+            if trailer is not None:
+                writer.write_metadata(b'{"rows": %d}' % trailer)
+
+    with Short(("127.0.0.1", 0)) as server, pytest.raises(TransportError, match=reason):
+        list(pool.open_stream(f"127.0.0.1:{server.port}", {}))
+
+
+def test_a_node_that_is_none_of_ours_is_an_error_in_one_line(pool):
+    class Foreign(flight.FlightServerBase):
+        pass
+
+    with Foreign(("127.0.0.1", 0)) as server:
+        address = f"127.0.0.1:{server.port}"
+        for ask in (lambda: pool.call(address, "echo", {}), lambda: list(pool.open_stream(address, {}))):
+            with pytest.raises(TransportError, match="is it a data port of ballista_py") as caught:
+                ask()
+            assert "\n" not in caught.value.message

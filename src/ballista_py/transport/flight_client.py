@@ -98,7 +98,7 @@ class FlightPool:
 
     def _failed(self, error: Exception, address: str) -> Exception:
         failure = from_flight(error, address)
-        if is_link_failure(failure, address):
+        if is_link_failure(failure, address) and not isinstance(error, flight.FlightCancelledError):
             self.drop(address)
         return failure
 

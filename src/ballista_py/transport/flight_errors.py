@@ -41,8 +41,6 @@ def to_flight(error: BaseException) -> flight.FlightError:
 
 def from_flight(error: Exception, address: str) -> BallistaError:
     """The error that the node at `address` raised, or the `TransportError` that says how the link to it failed."""
-    if isinstance(error, BallistaError):
-        return error
     extra = getattr(error, "extra_info", None)
     if extra:
         try:
