@@ -10,7 +10,7 @@ from datetime import datetime
 from typing import Any
 from urllib.parse import quote
 
-from ballista_py.errors import MissingExtra
+from ballista_py.errors import MissingExtra, UnsafeStore
 from ballista_py.runtime import Runtime
 from ballista_py.state.remote import (
     REQUEST_TIMEOUT_MS,
@@ -70,7 +70,7 @@ class GcsStore(RemoteStore):
 
     def _send_get(self, path: str) -> StoredObject:
         headers, data = self._call("GET", self._object(path), alt="media")
-        return StoredObject(data, headers["x-goog-generation"])
+        return StoredObject(data, _generation(headers.get("x-goog-generation"), path))
 
     def _send_create(self, path: str, data: bytes) -> str:
         return self._upload(path, data, _ABSENT)
@@ -106,7 +106,7 @@ class GcsStore(RemoteStore):
         answer = self._call(
             "POST", self._uploads, data, uploadType="media", name=path, ifGenerationMatch=generation
         )
-        return str(orjson.loads(answer[1])["generation"])
+        return _generation(orjson.loads(answer[1]).get("generation"), path)
 
     def _object(self, path: str) -> str:
         return f"{self._objects}/{quote(path, safe='')}"
@@ -143,3 +143,9 @@ class GcsStore(RemoteStore):
         if error.bucket_is_missing:
             return Trouble(Meaning.REFUSED, "the bucket does not exist")
         return Trouble(meaning_of_status(error.status), str(error.status))
+
+
+def _generation(given: object, path: str) -> str:
+    if not given:
+        raise UnsafeStore(f"the store gives no version with object '{path}'; use another store")
+    return str(given)

@@ -137,6 +137,8 @@ class RemoteStore(ConditionalStore):
         for tries in range(1, READ_TRIES + 1):
             try:
                 return send()
+            except UnsafeStore:
+                raise
             except Exception as error:
                 trouble = self._trouble(error)
             if trouble.meaning is Meaning.MISSING:

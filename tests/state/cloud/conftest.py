@@ -20,7 +20,7 @@ import warnings
 from pathlib import Path
 
 import pytest
-from attrs import frozen
+from attrs import field, frozen
 
 from ballista_py.runtime import SystemRuntime
 from ballista_py.state.obstore_store import ObstoreStore
@@ -42,6 +42,7 @@ class Endpoint:
     kind: str
     host: str
     port: int
+    keys: dict[str, str] = field(default=S3_KEYS)
 
     def url(self, port: int | None = None) -> str:
         return f"http://{self.host}:{port or self.port}"
@@ -51,7 +52,7 @@ class Endpoint:
         url = self.url(port)
         if self.kind == "s3":
             region = {"client_kwargs": {"region_name": "us-east-1"}}
-            return open_store(f"s3://{BUCKET}/{prefix}", endpoint_url=url, **S3_KEYS, **region, **options)
+            return open_store(f"s3://{BUCKET}/{prefix}", endpoint_url=url, **self.keys, **region, **options)
         if self.kind == "gcs":
             return open_store(f"gs://{BUCKET}/{prefix}", endpoint_url=url, token="anon", **options)
         if self.kind == "azure":
@@ -158,7 +159,7 @@ def careless_s3_server(tmp_path_factory):
         return [program, "-d", str(folder), "-a", "127.0.0.1", "-p", str(port), "-s", *names]
 
     with _running(command) as port:
-        yield Endpoint("s3", "127.0.0.1", port)
+        yield Endpoint("s3", "127.0.0.1", port, {"key": "S3RVER", "secret": "S3RVER"})
 
 
 @pytest.fixture(scope="session")
