@@ -7,10 +7,13 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+import pyarrow as pa
 from attrs import field, frozen
 
-from ballista_py.planning.partition_index import Ids
+from ballista_py.errors import PlanningError
+from ballista_py.planning.partition_index import Ids, ValueIndex
 from ballista_py.planning.partition_map import MISSING, PartitionMap, value_columns
+from ballista_py.planning.partition_values import as_key
 
 
 @frozen(kw_only=True)
@@ -36,37 +39,62 @@ class PartitionDiff:
 
 def diff_partitions(
     pmap: PartitionMap,
-    discovered: Iterable[Sequence[Any]],
-    weights: Sequence[float] | None = None,
+    discovered: pa.RecordBatch | pa.Table | Iterable[Sequence[Any]],
+    weights: Sequence[float] | npt.NDArray[np.float64] | None = None,
 ) -> PartitionDiff:
-    """How the values of a discovery (repeats allowed) differ from the map's; `weights` go with `discovered`.
+    """How the values of a discovery (repeats allowed) differ from the map's.
 
-    >>> import pyarrow as pa
+    `discovered` are tuples in key order, or an Arrow table with one column per key in that order; `weights`, one
+    per row, default to 1. Raises `PlanningError` for values that are not of the keys' types.
+
     >>> from ballista_py.planning.partition_spec import PartitionSpec
     >>> spec = PartitionSpec.parse(["region"], pa.schema([("region", pa.string())]))
     >>> diff = diff_partitions(PartitionMap.build("t", spec, [("eu",), ("us",)]), [("us",), (None,)])
     >>> diff.added, diff.missing.tolist()
     (((None,),), [0])
     """
-    rows = [tuple(row) for row in discovered]
-    found = pmap.lookup(value_columns(pmap.spec, rows), len(rows))
+    columns, length = _discovered(pmap, discovered)
+    found = pmap.lookup(columns, length)
     seen = np.zeros(len(pmap), np.bool_)
     seen[found[found >= 0]] = True
-    added: dict[tuple[Any, ...], float] = {}
-    for place in np.flatnonzero(found < 0).tolist():
-        added.setdefault(rows[place], 1.0 if weights is None else float(weights[place]))
+    first = _first_of_each(columns, np.flatnonzero(found < 0))
+    added = [column.take(pa.array(first)).to_pylist() for column in columns]
     live = pmap.ids()
     marked = (pmap.flags[live] & MISSING) != 0
     return PartitionDiff(
         table=pmap.table,
-        added=tuple(added),
-        added_weights=tuple(added.values()),
-        missing=_only(live, ~seen[live] & ~marked),
-        vanished=_only(live, ~seen[live] & marked),
-        returned=_only(live, seen[live] & marked),
-        empty=not rows,
+        added=tuple(zip(*added, strict=True)) if added else ((),) * len(first),
+        added_weights=tuple([1.0] * len(first) if weights is None else np.asarray(weights)[first].tolist()),
+        missing=live[~seen[live] & ~marked],
+        vanished=live[~seen[live] & marked],
+        returned=live[seen[live] & marked],
+        empty=not length,
     )
 
 
-def _only(ids: Ids, keep: npt.NDArray[np.bool_]) -> Ids:
-    return ids[keep]
+def _discovered(pmap: PartitionMap, discovered: Any) -> tuple[tuple[pa.Array, ...], int]:
+    if not isinstance(discovered, pa.RecordBatch | pa.Table):
+        rows = [tuple(row) for row in discovered]
+        return value_columns(pmap.spec, rows), len(rows)
+    keys = pmap.spec.keys
+    if discovered.num_columns != len(keys):
+        raise PlanningError(f"table '{pmap.table}': a discovery needs {len(keys)} column(s), one per key")
+    table = pa.table(discovered).combine_chunks()
+    try:
+        columns = [
+            as_key(pa.concat_arrays(column.chunks) if column.num_chunks else pa.array([], key.type), key.type)
+            for column, key in zip(table.columns, keys, strict=True)
+        ]
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
+        raise PlanningError(f"table '{pmap.table}': a discovery does not have the types of the keys") from error
+    return tuple(columns), table.num_rows
+
+
+def _first_of_each(columns: Sequence[pa.Array], rows: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+    """The first of the rows that have the same value, in order."""
+    if not len(rows):
+        return rows
+    values = [column.take(pa.array(rows)) for column in columns]
+    codes = ValueIndex.of(values, np.zeros(len(rows), np.int32)).codes(values, len(rows))
+    _, first = np.unique(codes, return_index=True)
+    return rows[np.sort(first)]

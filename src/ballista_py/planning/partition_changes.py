@@ -32,6 +32,8 @@ def apply_plan(pmap: PartitionMap, plan: AssignmentPlan) -> PartitionMap:
     owners[:, : pmap.owner_index.shape[1]] = pmap.owner_index
     targets, epochs = pmap.target_index.copy(), pmap.epochs.copy()
     fresh = _still_fresh(pmap, plan)
+    if not fresh.any():
+        return pmap
     ids, slots, to = plan.partitions[fresh], plan.slots[fresh], places[plan.to[fresh]]
     moved = plan.moved[fresh]
 
@@ -42,7 +44,7 @@ def apply_plan(pmap: PartitionMap, plan: AssignmentPlan) -> PartitionMap:
     first = ids[(slots == 0) & ~moved]
     epochs[first] += 1
     targets[first] = NOBODY
-    return attrs.evolve(pmap, executors=executors, owner_index=owners, target_index=targets, epochs=epochs)
+    return _changed(pmap, executors, owners, targets, epochs)
 
 
 def promote(pmap: PartitionMap, partitions: Iterable[int]) -> PartitionMap:
@@ -56,7 +58,30 @@ def promote(pmap: PartitionMap, partitions: Iterable[int]) -> PartitionMap:
     _hold(owners, changed, 0, targets[changed])
     epochs[changed] += 1
     targets[ids] = NOBODY
-    return attrs.evolve(pmap, owner_index=owners, target_index=targets, epochs=epochs)
+    return _changed(pmap, pmap.executors, owners, targets, epochs)
+
+
+def _changed(
+    pmap: PartitionMap,
+    executors: tuple[Owner, ...],
+    owners: Places,
+    targets: Places,
+    epochs: npt.NDArray[np.int64],
+) -> PartitionMap:
+    """The map with these columns; `executors` in order, without those that hold nothing: one form per meaning."""
+    used = np.zeros(len(executors) + 1, np.bool_)
+    for column in (*owners.T, targets):
+        used[column] = True
+    order = sorted(np.flatnonzero(used[:-1]).tolist(), key=lambda place: executors[place])
+    renamed = np.full(len(executors) + 1, NOBODY, np.int32)
+    renamed[order] = np.arange(len(order))
+    return attrs.evolve(
+        pmap,
+        executors=tuple(executors[place] for place in order),
+        owner_index=renamed[owners],
+        target_index=renamed[targets],
+        epochs=epochs,
+    )
 
 
 def _hold(owners: Places, ids: Places, slot: int, holders: Places) -> None:
@@ -82,8 +107,8 @@ def apply_diff(pmap: PartitionMap, diff: PartitionDiff, allow_empty: bool) -> Pa
         flags[gone] |= REMOVED
         owners[gone], targets[gone] = NOBODY, NOBODY
         epochs[gone] += 1
-    changed = attrs.evolve(pmap, flags=flags, owner_index=owners, target_index=targets, epochs=epochs)
-    return _append(changed, diff)
+    kept = _changed(attrs.evolve(pmap, flags=flags), pmap.executors, owners, targets, epochs)
+    return _append(kept, diff)
 
 
 def _append(pmap: PartitionMap, diff: PartitionDiff) -> PartitionMap:
@@ -109,11 +134,11 @@ def _append(pmap: PartitionMap, diff: PartitionDiff) -> PartitionMap:
 
 def _first_epochs(pmap: PartitionMap, values: list[tuple[object, ...]]) -> npt.NDArray[np.int64]:
     """A value that comes back after its removal goes on from its old epoch, because its manifest remembers it."""
-    last: dict[tuple[object, ...], int] = {}
+    last: dict[str, int] = {}
     for partition in np.flatnonzero(pmap.flags & REMOVED).tolist():
-        value = pmap.value(partition)
-        last[value] = max(last.get(value, 0), pmap.epoch(partition))
-    return np.array([last.get(value, 0) for value in values], np.int64)
+        path = pmap.path(partition)
+        last[path] = max(last.get(path, 0), pmap.epoch(partition))
+    return np.array([last.get(pmap.spec.path(value), 0) if last else 0 for value in values], np.int64)
 
 
 def _still_fresh(pmap: PartitionMap, plan: AssignmentPlan) -> npt.NDArray[np.bool_]:

@@ -19,19 +19,15 @@ from ballista_py.planning.partition_values import from_json_values, to_json_valu
 
 
 def to_columns(pmap: PartitionMap) -> dict[str, Any]:
-    """See `PartitionMap.to_columns`. Executors that hold nothing any more are left out; the rest is in order."""
-    places = np.unique(np.concatenate([pmap.owner_index.ravel(), pmap.target_index]))
-    used = sorted((pmap.executors[place], int(place)) for place in places if place != NOBODY)
-    renamed = np.full(len(pmap.executors) + 1, NOBODY, np.int32)
-    renamed[[place for _, place in used]] = np.arange(len(used))
+    """See `PartitionMap.to_columns`."""
     aimed = np.flatnonzero(pmap.target_index != NOBODY)
     return {
         "spec": pmap.spec.to_json(),
         "length": len(pmap),
         "values": None if _is_static(pmap) else [to_json_values(column) for column in pmap.columns],
-        "executors": [list(owner) for owner, _ in used],
-        "owners": [_packed(renamed[column]) for column in pmap.owner_index.T],
-        "targets": [[int(p), int(renamed[pmap.target_index[p]])] for p in aimed],
+        "executors": [list(owner) for owner in pmap.executors],
+        "owners": [_packed(column) for column in pmap.owner_index.T],
+        "targets": np.stack([aimed, pmap.target_index[aimed]], axis=1).tolist(),
         "epochs": _packed(pmap.epochs),
         "weights": _packed(_whole_numbers(pmap.weights)),
         "flags": _packed(pmap.flags),

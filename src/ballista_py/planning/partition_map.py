@@ -33,13 +33,21 @@ REMOVED = 2
 
 
 def _same_columns(left: Sequence[pa.Array], right: Sequence[pa.Array]) -> bool:
-    return len(left) == len(right) and all(a.equals(b) for a, b in zip(left, right, strict=True))
+    return len(left) == len(right) and all(_same(a, b) for a, b in zip(left, right, strict=True))
+
+
+def _same(left: pa.Array, right: pa.Array) -> bool:
+    if left.type == right.type and pa.types.is_floating(left.type):
+        # NaN is a value like any other here.
+        bits = pa.int32() if left.type.bit_width == 32 else pa.int64()
+        return bool(left.view(bits).equals(right.view(bits)))
+    return bool(left.equals(right))
 
 
 _ARRAYS = attrs.cmp_using(eq=np.array_equal)
 
 
-@frozen(kw_only=True, slots=False)
+@frozen(kw_only=True, slots=False, repr=False)
 class PartitionMap:
     """The map of one table at one revision. Build it with `build`, change it with `apply` and its siblings.
 
@@ -56,13 +64,13 @@ class PartitionMap:
     table: str
     spec: PartitionSpec
     revision: int = 0
-    columns: tuple[pa.Array, ...] = field(eq=attrs.cmp_using(eq=_same_columns), repr=False)
-    executors: tuple[Owner, ...] = field(default=(), repr=False)
-    owner_index: npt.NDArray[np.int32] = field(eq=_ARRAYS, repr=False)
-    target_index: npt.NDArray[np.int32] = field(eq=_ARRAYS, repr=False)
-    epochs: npt.NDArray[np.int64] = field(eq=_ARRAYS, repr=False)
-    weights: npt.NDArray[np.float64] = field(eq=_ARRAYS, repr=False)
-    flags: npt.NDArray[np.uint8] = field(eq=_ARRAYS, repr=False)
+    columns: tuple[pa.Array, ...] = field(eq=attrs.cmp_using(eq=_same_columns))
+    executors: tuple[Owner, ...] = field(default=())
+    owner_index: npt.NDArray[np.int32] = field(eq=_ARRAYS)
+    target_index: npt.NDArray[np.int32] = field(eq=_ARRAYS)
+    epochs: npt.NDArray[np.int64] = field(eq=_ARRAYS)
+    weights: npt.NDArray[np.float64] = field(eq=_ARRAYS)
+    flags: npt.NDArray[np.uint8] = field(eq=_ARRAYS)
 
     @classmethod
     def build(
@@ -171,12 +179,22 @@ class PartitionMap:
         A value that is not one of the key's type matches nothing. Raises `PlanningError` for an unknown key name.
         """
         keep = (self.flags & REMOVED) == 0
-        names = [key.name for key in self.spec.keys]
         for name, values in allowed.items():
-            if name not in names:
-                raise PlanningError(f"table '{self.table}' has no partition key '{name}'")
-            place = names.index(name)
-            keep &= _is_in(self.columns[place], values)
+            keep &= _is_in(self.columns[self._key_place(name)], values)
+        return np.flatnonzero(keep).astype(np.int32)
+
+    def within(self, key_name: str, low: Any = None, high: Any = None) -> Ids:
+        """The partitions whose value of the key lies from `low` to `high`, both included; None is no bound.
+
+        Null lies within no bounds. Ask it for ordered keys (`key.is_monotonic`) with bounds that went through
+        `key.value_for`. Raises `PlanningError` for an unknown key or a bound that is not one of the key's type.
+        """
+        column = self.columns[self._key_place(key_name)]
+        keep = ((self.flags & REMOVED) == 0) & column.is_valid().to_numpy(zero_copy_only=False)
+        for bound, compare in ((low, pc.greater_equal), (high, pc.less_equal)):
+            if bound is not None:
+                held = compare(column, _scalar(bound, column.type, key_name))
+                keep &= pc.fill_null(held, False).to_numpy(zero_copy_only=False)
         return np.flatnonzero(keep).astype(np.int32)
 
     def owned_by(self, executor_id: str, instance_id: str) -> Ids:
@@ -191,7 +209,7 @@ class PartitionMap:
     def targeted_at(self, executor_id: str, instance_id: str) -> Ids:
         """The partitions that this instance is to take over."""
         found = self._where(self.target_index, (executor_id, instance_id))
-        return found[self.owner_index[found, 0] != self.target_index[found]]
+        return np.asarray(found[self.owner_index[found, 0] != self.target_index[found]])
 
     def orphans(self, live: Collection[Owner]) -> Ids:
         """The partitions without an owner among the instances `live`."""
@@ -247,6 +265,24 @@ class PartitionMap:
 
         return from_columns(table, revision, columns)
 
+    def __repr__(self) -> str:
+        from ballista_py.planning.partition_text import summary
+
+        return summary(self)
+
+    def _repr_html_(self) -> str:
+        from ballista_py.planning.partition_text import html
+
+        return html(self)
+
+    def _key_place(self, name: str) -> int:
+        names = [key.name for key in self.spec.keys]
+        if name not in names:
+            raise PlanningError(
+                f"table '{self.table}' has no partition key '{name}': its keys are {', '.join(names)}"
+            )
+        return names.index(name)
+
     def _place(self, owner: Owner) -> int:
         return self.executors.index(owner) if owner in self.executors else -2
 
@@ -267,6 +303,13 @@ def value_columns(spec: PartitionSpec, rows: Sequence[Sequence[Any]]) -> tuple[p
             raise PlanningError(f"a value of partition key '{key.name}' is not of type {key.type}") from error
         columns.append(as_key(array, key.type))
     return tuple(columns)
+
+
+def _scalar(value: Any, kind: pa.DataType, key_name: str) -> pa.Scalar:
+    try:
+        return as_key(pa.array([value], kind), kind)[0]
+    except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError, OverflowError) as error:
+        raise PlanningError(f"{value!r} is not a value of partition key '{key_name}'") from error
 
 
 def _is_in(column: pa.Array, values: Collection[Any]) -> npt.NDArray[np.bool_]:
