@@ -34,7 +34,7 @@ docs: .venv/.ready-docs ## build the documentation into docs/_build
 	@$(BIN)/sphinx-build -q -W -b html docs docs/_build
 
 proto: .venv/.ready-proto ## regenerate the protobuf modules after a change of control.proto
-	@cd src && ../$(BIN)/python -m grpc_tools.protoc -I. --python_out=. --grpc_python_out=. --mypy_out=. \
+	@cd src && ../$(BIN)/python -m grpc_tools.protoc -I. --python_out=. --grpc_python_out=. --pyi_out=. \
 		ballista_py/transport/proto/control.proto
 
 clean: ## remove .venv and everything that was built

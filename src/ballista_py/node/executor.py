@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from ballista_py.engines.duckdb import DuckDBEngine
-from ballista_py.errors import SqlError
+from ballista_py.errors import SqlError, TryLater
 from ballista_py.node.config import NodeConfig
 from ballista_py.node.logs import log_event
 from ballista_py.node.loops import Loop
@@ -48,6 +48,7 @@ class Executor:
         self._config = config
         self._runtime = runtime or SystemRuntime()
         self._loops: list[Loop] = []
+        self._holder: PartitionHolder | None = None
 
     def start(self) -> None:
         """Listen and connect to the schedulers; they admit this executor as soon as they may.
@@ -76,7 +77,7 @@ class Executor:
             runtime=runtime,
         )
         self._store_workers = ThreadPoolExecutor(STORE_WORKERS, thread_name_prefix="store")
-        self._holder = PartitionHolder(
+        holder = PartitionHolder(
             self._lease,
             store,
             self._engine,
@@ -93,6 +94,7 @@ class Executor:
             runtime,
             heartbeat_ms=config.ttl_ms / HEARTBEATS_PER_TTL,
         )
+        self._holder = holder
         self._holding = Loop("hold", self._hold, interval_ms=HOLDER_TICK_MS, runtime=runtime)
         self._loops = [
             self._holding.start(),
@@ -117,18 +119,18 @@ class Executor:
 
     def heartbeat(self) -> Heartbeat:
         """What this executor says to every scheduler."""
-        return self._lease.heartbeat(self._holder.held())
+        return self._lease.heartbeat(self._holding_now().held())
 
     def received(self, message: Grant | Refusal | UpdatePartitions) -> None:
         """Take in what a scheduler said."""
         if isinstance(message, UpdatePartitions):
-            if self._holder.apply(message):
+            if self._holding_now().apply(message):
                 self._holding.poke()
             return
         if isinstance(message, Refusal):
             log_event(_log, "refused", logging.WARNING, reason=message.reason, said=message.message)
         if self._lease.answered(message):
-            self._holder.drop_all()
+            self._holding_now().drop_all()
             joined = self._lease.rejoin()
             log_event(_log, "lost", logging.ERROR, instance=joined.instance_id)
             self._holding.poke()
@@ -138,7 +140,7 @@ class Executor:
         if command.get("kind") != "leg":
             raise SqlError("an executor runs legs; send statements to a scheduler")
         leg = leg_from_json(command["leg"])
-        running = self._engine.query(leg.sql, scans=self._holder.files_for(leg))
+        running = self._engine.query(leg.sql, scans=self._holding_now().files_for(leg))
         return StreamResult(schema=running.schema, batches=running.batches(), cancel=running.cancel)
 
     def action(self, name: str, body: Mapping[str, Any], context: CallContext) -> Mapping[str, Any]:
@@ -155,13 +157,19 @@ class Executor:
                     "loaded": list(held.loaded),
                     "failed": {str(partition): why for partition, why in held.failed.items()},
                 }
-                for held in self._holder.held()
+                for held in self._holding_now().held()
             ]
         }
 
+    def _holding_now(self) -> PartitionHolder:
+        """The holder; the port is open a moment before there is one."""
+        if self._holder is None:
+            raise TryLater(f"executor '{self._config.node_id}' is starting")
+        return self._holder
+
     def _hold(self) -> None:
         """Bring what is held closer to what is wanted, and say so at once if it changed."""
-        report = self._holder.tick()
+        report = self._holding_now().tick()
         if report.hydrated or report.failed:
             log_event(_log, "hydrated", partitions=report.hydrated, failed=report.failed, waiting=report.waiting)
         if report.hydrated or report.failed or report.unloaded_files:
