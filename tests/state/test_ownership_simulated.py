@@ -37,8 +37,8 @@ from ballista_py.state.partition_store import PartitionStore
 from ballista_py.state.reaper import Reaper
 from ballista_py.state.reconciler import Reconciler
 
-SEEDS = range(int(os.environ.get("BALLISTA_SIM_SEEDS", "4")))
-HOURS = float(os.environ.get("BALLISTA_SIM_HOURS", "0.2"))
+SEEDS = range(int(os.environ.get("BALLISTA_SIM_SEEDS", "3")))
+HOURS = float(os.environ.get("BALLISTA_SIM_HOURS", "0.15"))
 TTL_MS, SKEW_MS = 30_000.0, 5_000.0
 PARTITIONS = 8
 SCHEMA = pa.schema([pa.field("id", pa.int64(), nullable=False)])
@@ -454,6 +454,8 @@ class Cluster:
         if chance.random() < 1 / 60:
             cut_ms = chance.uniform(5_000, 200_000)
             chance.choice(self.executors).cut_from[chance.choice(self.schedulers).name] = now_ms + cut_ms
+        if chance.random() < 1 / 200:
+            self.isolate(chance.choice(self.executors), chance.choice(self.schedulers))
         for n, scheduler in enumerate(self.schedulers):
             if chance.random() < 1 / 1_500:
                 if chance.random() < 0.5:
@@ -472,6 +474,19 @@ class Cluster:
                     executor.paused_until = now_ms + 2 * TTL_MS * chance.random()
                     self.zombies.append(executor)
                 self.executors[n] = self.new_executor(executor.name)
+
+    def isolate(self, executor, scheduler) -> None:
+        """Only this scheduler hears the executor for a while, and then it is cut from the store itself."""
+        chance, now_ms = self.world.chance, self.world.now_ms
+        alone_ms = chance.uniform(40_000, 200_000)
+        for other in self.schedulers:
+            if other is not scheduler:
+                executor.cut_from[other.name] = now_ms + alone_ms
+
+        def cut():
+            scheduler.cut_until = self.world.now_ms + chance.uniform(20_000, 90_000)
+
+        self.world.at(chance.uniform(0, alone_ms), None, cut)
 
     def leave(self, scheduler) -> None:
         with contextlib.suppress(BallistaError):
