@@ -25,6 +25,7 @@ from ballista_py.planning.sql.query import (
     renamed,
 )
 
+MAX_TABLES = 300
 _SET_KINDS: dict[type[Expr], SetKind] = {exp.Union: "union", exp.Intersect: "intersect", exp.Except: "except"}
 
 
@@ -41,6 +42,8 @@ class _Binder:
         self.draft = draft
         names = (table.name.lower() for table in statement.find_all(exp.Table))
         self.table_uses = Counter(names)
+        if self.table_uses.total() > MAX_TABLES:
+            raise UnplannableError(f"more than {MAX_TABLES} tables")
 
     def query(self, node: Expr, parent: Scope | None) -> Query:
         if isinstance(node, exp.Subquery):

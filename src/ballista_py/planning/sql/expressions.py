@@ -173,22 +173,22 @@ def query_references(query: Query, draft: Draft) -> Iterator[tuple[str, str]]:
         yield from query_references(query.right, draft)
 
 
-def sources_of(query: Query, draft: Draft) -> Iterator[Source]:
-    """Every FROM item of a query, at any depth; the inside of a shared one as often as it is used."""
+def sources_of(query: Query, draft: Draft, shared: bool = True) -> Iterator[Source]:
+    """Every FROM item of a query, at any depth; with `shared` also the inside of shared ones, at every use."""
     if isinstance(query, SetOperation):
-        yield from sources_of(query.left, draft)
-        yield from sources_of(query.right, draft)
+        yield from sources_of(query.left, draft, shared)
+        yield from sources_of(query.right, draft, shared)
         return
     for source in query.sources:
         yield source
         inner = source.relation
-        if isinstance(inner, SharedScan) and inner.shared.merged is None:
+        if shared and isinstance(inner, SharedScan) and inner.shared.merged is None:
             inner = inner.shared.query
         if isinstance(inner, Query):
-            yield from sources_of(inner, draft)
+            yield from sources_of(inner, draft, shared)
     for expr in query.expressions():
         for nested in nested_of(expr, draft):
-            yield from sources_of(nested, draft)
+            yield from sources_of(nested, draft, shared)
 
 
 def rewritten(expr: Expr, replace: Callable[[Expr], Expr | None]) -> Expr:

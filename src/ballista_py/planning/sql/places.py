@@ -17,6 +17,7 @@ from ballista_py.planning.sql.expressions import (
     free_aliases,
     is_portable,
     nested_of,
+    sources_of,
 )
 from ballista_py.planning.sql.placement import (
     MERGED,
@@ -56,6 +57,7 @@ from ballista_py.planning.sql.units import (
 )
 
 ENGINE_DIALECT = "duckdb"
+MAX_INLINED_SCANS = 32
 Reach = Literal["rows", "groups", "items"]
 NO_ALIASES: frozenset[str] = frozenset()
 
@@ -81,6 +83,7 @@ class Placer:
     """Places queries and remembers the answers."""
 
     draft: Draft
+    _sizes: dict[int, tuple[Query, int]] = Factory(dict)
     _places: dict[tuple[int, frozenset[str]], tuple[Query, Place]] = Factory(dict)
 
     def placement(self, query: Query, admitted: frozenset[str] = NO_ALIASES) -> Placement:
@@ -104,10 +107,23 @@ class Placer:
         if isinstance(relation, ValuesList):
             return WHOLE
         if isinstance(relation, SharedScan):
+            if self._scans_in(relation.shared.query) > MAX_INLINED_SCANS:
+                return MERGED
             return self.placement(relation.shared.query)
         if isinstance(relation, Query):
             return self.placement(relation, admitted)
         return MERGED
+
+    def _scans_in(self, query: Query) -> int:
+        """How many tables a leg would read for a query, shared ones as often as they are used."""
+        known = self._sizes.get(id(query))
+        if known is None:
+            count = 0
+            for source in sources_of(query, self.draft, shared=False):
+                inner = source.relation
+                count += self._scans_in(inner.shared.query) if isinstance(inner, SharedScan) else 1
+            known = self._sizes[id(query)] = (query, count)
+        return known[1]
 
     def is_local(self, expr: Expr, unit: Unit, filtering: bool = False) -> bool:
         """Whether a leg that has the rows of `unit` can evaluate the expression on them.
@@ -182,7 +198,7 @@ class Placer:
     def _reduce_by_whole(self, select: Select, units: list[Unit]) -> None:
         """Let legs drop rows of a split unit that no row of a filtered replicated one will match.
 
-        The replicated relation is in every leg anyway, and a membership test never multiplies rows as a join could.
+        The replicated relation is in every leg anyway, and a membership test never multiplies rows as a join may.
         """
         equal = equalities_of(select)
         for whole in units:

@@ -30,6 +30,7 @@ Constraints: TypeAlias = dict[int, frozenset[Any]]
 
 _DATE = re.compile(r"\d{4}-\d{2}-\d{2}\Z")
 _TIMESTAMP = re.compile(r"\d{4}-\d{2}-\d{2}( \d{2}:\d{2}:\d{2}(\.\d{1,6})?)?\Z")
+_NOT_OF_THE_TYPE = (BallistaError, pa.ArrowException, OverflowError, ValueError)
 _MAX_EXACT_FLOAT = 2**53
 _COMPARISONS: dict[type[Expr], Callable[[Any, Any], bool]] = {
     exp.LT: operator.lt, exp.LTE: operator.le, exp.GT: operator.gt, exp.GTE: operator.ge,
@@ -93,10 +94,16 @@ class Pruner:
             try:
                 values = [constant(item, key.column_type) for item in constants]
                 kept = [value for value in values if value is not None or keep_null]
-                found[position] = frozenset(key.value_for(value, self.split.spec.time_zone) for value in kept)
-            except (InexactError, BallistaError):
+                found[position] = self._key_values(key, kept)
+            except (InexactError, *_NOT_OF_THE_TYPE):
                 continue
         return found
+
+    def _key_values(self, key: PartitionKey, column_values: list[Any]) -> frozenset[Any]:
+        """What the key gives for these values of its only column."""
+        (column,) = key.columns
+        array = pa.array(column_values, column.type)
+        return frozenset(key.evaluate({column.name: array}, len(array), self.split.spec.time_zone).to_pylist())
 
     def _range(self, node: Expr, comparison: type[Expr], bound: Expr) -> Constraints:
         found: Constraints = {}
