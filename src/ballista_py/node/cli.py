@@ -31,6 +31,7 @@ Connect = Annotated[
 Json = Annotated[bool, typer.Option("--json", help="print JSON for programs")]
 DEFAULT_CONNECT = "127.0.0.1:50051"
 MAX_SHOWN_ROWS = 100
+LOG_WIDTH = 120
 
 
 def main() -> None:
@@ -57,7 +58,8 @@ def demo(
     """Answer TPC-H on 2 schedulers and 3 executors, kill one of each, answer again; exit 0 if all was right."""
     from ballista_py.node.demo import Demo
 
-    if not Demo(scale=scale, console=Console(), folder=folder, keep=keep).run():
+    console = Console() if sys.stdout.isatty() else Console(width=LOG_WIDTH)
+    if not Demo(scale=scale, console=console, folder=folder, keep=keep).run():
         raise typer.Exit(1)
 
 

@@ -218,7 +218,7 @@ def _expected(data: Path) -> dict[str, pa.Table]:
     with duckdb.connect() as connection:
         for table in TABLES:
             connection.read_parquet(str(data / f"{table}.parquet")).create_view(table)
-        return {name: connection.execute(query).to_arrow_table() for name, query in QUERIES.items()}
+        return {name: connection.sql(query).to_arrow_table() for name, query in QUERIES.items()}
 
 
 def _touched(answer: Answer) -> tuple[str, str]:

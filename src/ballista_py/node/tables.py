@@ -137,16 +137,17 @@ class TableMaker:
 
     def close(self) -> None:
         """End the embedded Spark session, if one was started."""
-        self._stop_spark()
-        self._pipeline = None
+        if self._pipeline is not None:
+            self._pipeline = None
+            self._stop_spark()
 
     def _spark(self) -> SparkPipeline:
         if self._pipeline is None:
             from ballista_py.spark.pipeline import SparkPipeline
-            from ballista_py.spark.session import embedded_session
+            from ballista_py.spark.session import embedded_session, stop_session
 
             session = embedded_session()
-            self._stop_spark = session.stop
+            self._stop_spark = lambda: stop_session(session)
             self._pipeline = SparkPipeline(session, self._store, runtime=self._runtime, spawn=spawn)
         return self._pipeline
 

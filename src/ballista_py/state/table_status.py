@@ -31,7 +31,9 @@ class TableStatus:
         return self.partitions > 0 and self.serving == self.partitions
 
 
-def table_status(table: TableSpec, partition_map: PartitionMap, members: Collection[Owner], held: Held) -> TableStatus:
+def table_status(
+    table: TableSpec, partition_map: PartitionMap, members: Collection[Owner], held: Held
+) -> TableStatus:
     """Compare the committed map with what the executors reported last; pure.
 
     `failed` gives a reason by `executor_id/partition path`.
