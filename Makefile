@@ -3,7 +3,7 @@ PYTHON ?= python3
 SCALE ?= 0.1
 BIN := .venv/bin
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint types bench docs proto clean
+.PHONY: help demo test long lint types bench docs proto clean
 
 help: ## list the targets
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 10
@@ -18,6 +18,9 @@ demo: .venv/.ready-demo ## answer TPC-H queries on a real local cluster, kill no
 test: .venv/.ready-dev ## run the fast tests with coverage
 	@rm -f .coverage .coverage.*
 	@$(BIN)/python -m pytest --cov --cov-report=term:skip-covered
+
+long: .venv/.ready-dev ## run the tests that take minutes: more kills, more increments over lost replies
+	@$(BIN)/python -m pytest -m long
 
 lint: .venv/.ready-dev ## check style and the floors of the house
 	@$(BIN)/ruff check .

@@ -20,6 +20,8 @@ from ballista_py.state.local import LocalStore
 from ballista_py.state.memory import MemoryStore
 from ballista_py.state.store import local_path, open_store
 
+LONG = (pytest.mark.long, pytest.mark.timeout(1_200))
+
 INCREMENTS = """
 import sys
 from ballista_py.errors import VersionConflict
@@ -58,7 +60,7 @@ def _start(script: str, *arguments: str) -> subprocess.Popen:
     return subprocess.Popen([sys.executable, "-c", script, *arguments], stdout=subprocess.PIPE)
 
 
-@pytest.mark.parametrize(("processes", "increments"), [(4, 60)])
+@pytest.mark.parametrize(("processes", "increments"), [(4, 60), pytest.param(8, 500, marks=LONG)])
 def test_processes_that_race_lose_no_increment(tmp_path, processes, increments):
     url = f"file://{tmp_path / 'with space and ünicode'}"
     store = open_store(url)
@@ -68,14 +70,15 @@ def test_processes_that_race_lose_no_increment(tmp_path, processes, increments):
     assert int(store.get("counter.json").data) == processes * increments
 
 
-@pytest.mark.parametrize("kills", [12])
-def test_a_killed_writer_tears_nothing_and_loses_nothing_it_acknowledged(tmp_path, kills):
-    url = f"file://{tmp_path}"
+@pytest.mark.parametrize("pairs", [20, pytest.param(100, marks=LONG)])
+def test_a_killed_writer_tears_nothing_and_loses_nothing_it_acknowledged(tmp_path, pairs):
+    folder = tmp_path / "with space and ünicode"
+    url = f"file://{folder}"
     store = open_store(url)
     store.create("document.json", b'{"number": 0, "body": ""}')
     chance = random.Random(7)
     acknowledged = 0
-    for _ in range(kills):
+    for _ in range(pairs):
         victims = [_start(VICTIM, url) for _ in range(2)]
         for victim in victims:
             acknowledged = max(acknowledged, int(victim.stdout.readline()))  # it is at work now
@@ -90,7 +93,7 @@ def test_a_killed_writer_tears_nothing_and_loses_nothing_it_acknowledged(tmp_pat
         assert found["body"] == "x" * found["number"]
         assert found["number"] >= acknowledged
         store.replace("document.json", json.dumps(found).encode(), store.get("document.json").version)
-    temporary = tmp_path / local.PRIVATE_FOLDER / "temporary"
+    temporary = folder / local.PRIVATE_FOLDER / "temporary"
     open_store(url)
     assert list(temporary.iterdir()) == []
 
