@@ -8,7 +8,7 @@ from attrs import frozen
 @frozen(kw_only=True)
 class Faults:
     """Chances and rates. Those of requests and messages are chances of each one; `…_every_s` are mean times
-    between events, per machine unless they say `any`; 0 means never. Times in ms are upper bounds of a uniform draw.
+    between events, per machine unless they say `any`; 0 means never. Times in ms are bounds of a uniform draw.
     """
 
     # Requests to the store.

@@ -21,9 +21,9 @@ Out = TypeVar("Out")
 class Machine:
     """A process on a machine of its own, from its start to its death.
 
-    The monotonic clock starts anywhere and runs up to 5 % too fast or too slow; the wall clock is up to ten minutes
-    off and drifts as well, so whoever decides by it is found out. A paused machine does nothing and notices
-    nothing; a dead one never does anything again, while requests that it had sent still arrive.
+    The monotonic clock starts anywhere and runs up to 5 % too fast or too slow; the wall clock is up to ten
+    minutes off and drifts as well, so whoever decides by it is found out. A paused machine does
+    nothing and notices nothing; a dead one never does anything again, while requests that it had sent still arrive.
     """
 
     def __init__(self, world: World, name: str) -> None:
@@ -138,7 +138,7 @@ class VirtualCondition:
             world.at(max(0.0, machine.true_ms(timeout_ms)), machine, lambda: waiter.wake(False))
         self._lock.__exit__()
         notified = bool(world.park())
-        if not notified:
+        if waiter in self._waiting:  # it timed out
             self._waiting.remove(waiter)
         self._lock.__enter__()
         return notified

@@ -1,0 +1,189 @@
+"""A scheduler of a simulated cluster: the parts of the state floor, wired and ticked as the node does it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Protocol
+
+from ballista_py.errors import AlreadyRegistered, BallistaError, Fenced
+from ballista_py.planning.partition_map import Owner, PartitionMap
+from ballista_py.state.control import ExecutorInfo, Grant, Heartbeat, Refusal, UpdatePartitions
+from ballista_py.state.documents import SchedulerInfo
+from ballista_py.state.executor_registry import ExecutorRegistry
+from ballista_py.state.membership import Membership
+from ballista_py.state.notifier import Notifier
+from ballista_py.state.notify import desired
+from ballista_py.state.object_state import ObjectState
+from ballista_py.state.partition_store import PartitionStore
+from ballista_py.state.reaper import Reaper
+from ballista_py.state.reconciler import Reconciler
+from ballista_py.testing.history import Led, Told
+from ballista_py.testing.lease_notes import LeaseNotes
+from ballista_py.testing.virtual_machine import Machine
+from ballista_py.testing.virtual_site import LEDGER_KEY, Ledger, Site
+
+Message = Grant | Refusal | UpdatePartitions
+
+
+class Listener(Protocol):
+    """An executor, as far as messages go."""
+
+    machine: Machine
+
+    @property
+    def info(self) -> ExecutorInfo: ...
+    def received(self, message: Message) -> None: ...
+
+
+class VirtualScheduler:
+    """One scheduler process. `listeners` gives the executors that messages may go to."""
+
+    def __init__(self, site: Site, name: str, listeners: Callable[[], Iterable[Listener]]) -> None:
+        self.site = site
+        self.machine = machine = Machine(site.world, name)
+        self._listeners = listeners
+        times, store = site.times, site.store_for(machine)
+        info = SchedulerInfo(scheduler_id=name, instance_id="")
+        self.membership = Membership(store, info, ttl_ms=times.ttl_ms, skew_ms=times.skew_ms, runtime=machine)
+        self.registry = ExecutorRegistry(self.membership)
+        self._reaper = Reaper(store, self.membership)
+        self.partitions = PartitionStore(store, guard=self.membership.require, runtime=machine)
+        self._reconciler = Reconciler(self.partitions, self.membership, reports=self.registry.held)
+        self._notifier = Notifier(machine, times.look_ms)
+        self._ledger = ObjectState(store, LEDGER_KEY, Ledger, runtime=machine)
+        self._maps: Mapping[str, PartitionMap] = {}
+        self._desired: dict[Owner, tuple[int, Sequence[UpdatePartitions]]] = {}
+        self.lease = LeaseNotes(site.world, self._note_led)
+        self._poke_admission: Callable[[], None] = _nobody
+        self._poke_reconciler: Callable[[], None] = _nobody
+        machine.spawn(self._live)
+
+    def _live(self) -> None:
+        self._join()
+        site, machine, times = self.site, self.machine, self.site.times
+        self._poke_admission = site.every(machine, times.look_ms, self._admit)
+        self._poke_reconciler = site.every(machine, times.interval_ms, self._reconcile)
+        site.every(machine, times.look_ms, self._reap)
+        for _ in range(2):  # two threads share one document's commits
+            site.every(machine, times.change_ms, lambda: site.change_ledger(machine, self._ledger))
+        site.every(machine, self.membership.beat_every_ms, self._beat)
+
+    def _join(self) -> None:
+        while True:
+            try:
+                self.membership.join()
+            except (AlreadyRegistered, BallistaError):
+                self.machine.sleep_ms(self.machine.random() * 10_000)
+            else:
+                self._note_lease()
+                return
+
+    def _beat(self) -> None:
+        try:
+            self.membership.beat(self.registry.silences)
+        except Fenced:
+            self._note_lease()
+            self._join()
+        self._note_lease()
+
+    def _admit(self) -> None:
+        report = self.registry.tick()
+        self._note_lease()
+        for instance, answer in report.answers.items():
+            self._push(instance, answer)
+        if report.admitted:
+            self._poke_reconciler()
+
+    def _reap(self) -> None:
+        if self._reaper.tick().lost:
+            self._poke_reconciler()
+
+    def _reconcile(self) -> None:
+        self._maps = self._reconciler.tick().maps
+        for heartbeat in self.registry.newest():
+            self._notify(heartbeat)
+
+    def heard(self, heartbeat: Heartbeat) -> None:
+        """A heartbeat arrived."""
+        self._note_lease()
+        answer = self.registry.heard(heartbeat)
+        if answer is None:
+            self._poke_admission()
+            return
+        self._push(heartbeat.executor.instance_id, answer)
+        if isinstance(answer, Grant):
+            self._notify(heartbeat)
+
+    def leave_executor(self, executor_id: str, instance_id: str) -> None:
+        """An executor says that it serves no more."""
+
+        def leave() -> None:
+            with self.site.watched(self.machine):
+                self.registry.leave(executor_id, instance_id)
+                self._poke_reconciler()
+
+        self.machine.spawn(leave)
+
+    def leave(self) -> None:
+        """Leave the cluster as a process does that is told to stop, and end."""
+        with self.site.watched(self.machine):
+            self.membership.leave()
+        self.crash()
+
+    def _notify(self, heartbeat: Heartbeat) -> None:
+        owner = (heartbeat.executor.executor_id, heartbeat.executor.instance_id)
+        for update in self._notifier.due(owner, self._all_for(owner), heartbeat.held):
+            self._push(owner[1], update)
+
+    def _all_for(self, owner: Owner) -> Sequence[UpdatePartitions]:
+        """What is committed for that instance, derived once for each revision."""
+        name = self.site.table.name
+        pmap = self._maps.get(name)
+        if pmap is None:
+            return ()
+        known = self._desired.get(owner)
+        if known is None or known[0] != pmap.revision:
+            known = (pmap.revision, desired(self._maps, {name: self.site.table}, *owner))
+            self._desired[owner] = known
+        return known[1]
+
+    def _push(self, instance: str, message: Message) -> None:
+        for listener in self._listeners():
+            if listener.info.instance_id == instance:
+                self._note_told(listener, message)
+                link = (self.machine.name, listener.machine.name)
+                self.site.send(link, listener.machine, lambda: listener.received(message))  # noqa: B023
+                return
+
+    def _note_told(self, listener: Listener, message: Message) -> None:
+        if not isinstance(message, UpdatePartitions):
+            return
+        self.site.history.add(
+            Told(
+                at_ms=self.site.world.now_ms,
+                node=self.machine.name,
+                executor_id=listener.info.executor_id,
+                instance=message.instance_id,
+                table=message.table.name,
+                revision=message.revision,
+                partitions=tuple((a.partition, a.epoch, a.role) for a in message.partitions),
+            )
+        )
+
+    def _note_lease(self) -> None:
+        left_ms = 0.0 if self.machine.dead else self.membership.remaining_ms()
+        self.lease.seen(self.membership.instance_id, self.machine.true_ms(left_ms))
+
+    def crash(self) -> None:
+        """End at once."""
+        self.machine.dead = True
+        self._note_lease()
+
+    def _note_led(self, instance: str, from_ms: float, until_ms: float) -> None:
+        name = self.machine.name
+        led = Led(at_ms=from_ms, node=name, scheduler_id=name, instance=instance, until_ms=until_ms)
+        self.site.history.add(led)
+
+
+def _nobody() -> None:
+    """There is no loop to poke yet."""
