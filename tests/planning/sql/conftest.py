@@ -11,6 +11,7 @@ import zlib
 from collections.abc import Mapping, Sequence
 from decimal import Decimal
 from pathlib import Path
+from typing import Any
 
 import attrs
 import duckdb
@@ -214,7 +215,7 @@ def small_tables(cluster: Cluster, seed: int = 1, rows: int = 60) -> Cluster:
     rng = random.Random(seed)
     numbers, words = list(range(-3, 12)), ["", "a", "A", "b", "ab", "é", "null", "a'b", "zz"]
     doubles = [0.0, -0.0, 1.5, -2.25, 1e9, 0.1, float("nan"), 3.0]
-    decimals = [Decimal(f"{n}.{n % 10}5") for n in range(0, 12)] + [Decimal("-7.50"), Decimal("9999999999.99")]
+    decimals = [Decimal(f"{n}.{n % 10}5") for n in range(12)] + [Decimal("-7.50"), Decimal("9999999999.99")]
     dates = [dt.date(2019, 12, 30) + dt.timedelta(days=11 * n) for n in range(40)]
     stamps = [dt.datetime(2020, 1, 1, 10, 0, 0, 5) + dt.timedelta(hours=31 * n) for n in range(40)]
 
@@ -252,3 +253,8 @@ def small_tables(cluster: Cluster, seed: int = 1, rows: int = 60) -> Cluster:
 @pytest.fixture(scope="session")
 def small() -> Cluster:
     return small_tables(Cluster())
+
+
+@pytest.fixture(scope="session")
+def fill_small() -> Any:
+    return small_tables

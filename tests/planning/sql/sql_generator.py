@@ -1,7 +1,7 @@
 """Random queries over the tables of `small_tables`, deterministic for one source of chance.
 
-Every query has one right answer up to the order of its rows: LIMIT comes with an ORDER BY over all outputs, windows
-are over whole partitions, and floats are only summed.
+Every query has one right answer up to the order of its rows: LIMIT comes with an ORDER BY over all outputs,
+windows are over whole partitions, and floats are only results.
 """
 
 from __future__ import annotations
@@ -28,16 +28,15 @@ LITERALS = {
     "date": ("date '2020-01-10'", "date '2020-06-01'", "date '2021-01-31'", "null::date"),
     "bool": ("true", "false", "null::boolean"),
 }
-AGGREGATES = {
-    "int": ("count({0})", "sum({0})", "min({0})", "max({0})", "avg({0})", "count(distinct {0})", "sum(distinct {0})",
-            "var_pop({0})", "stddev({0})", "bit_xor({0})", "median({0})"),
-    "text": ("count({0})", "min({0})", "max({0})", "count(distinct {0})"),
-    "dec": ("count({0})", "sum({0})", "min({0})", "max({0})", "avg({0})", "stddev_pop({0})", "count(distinct {0})"),
-    "date": ("count({0})", "min({0})", "max({0})"),
-    "bool": ("count({0})", "bool_and({0})", "bool_or({0})", "count_if({0})"),
-}  # fmt: skip
-RESULTS = {"count": "int", "count_if": "int", "bool_and": "bool", "bool_or": "bool", "avg": "dbl", "var_pop": "dbl",
-           "stddev": "dbl", "stddev_pop": "dbl", "median": "dbl"}  # fmt: skip
+_FORMS = {
+    "int": "count sum min max avg count_distinct sum_distinct var_pop stddev bit_xor median",
+    "text": "count min max count_distinct",
+    "dec": "count sum min max avg stddev_pop count_distinct",
+    "date": "count min max",
+    "bool": "count bool_and bool_or count_if",
+}
+_FLOATS = ("avg", "var_pop", "stddev", "stddev_pop", "median")
+_RESULTS = {"count": "int", "count_if": "int", **dict.fromkeys(_FLOATS, "dbl")}
 
 
 @frozen
@@ -156,9 +155,7 @@ class Generator:
         if self.chance(0.1):
             return Column(f"coalesce({column.text}, {self.rng.choice(LITERALS[column.type])})", column.type)
         if self.chance(0.1):
-            return Column(
-                f"case when {self.predicate(columns, 0)} then {column.text} end", column.type
-            )
+            return Column(f"case when {self.predicate(columns, 0)} then {column.text} end", column.type)
         return column
 
     def predicate(self, columns: list[Column], depth: int) -> str:
@@ -243,7 +240,9 @@ class Generator:
             part = self.rng.choice(keys)
         numbers = [c for c in columns if c.type == "int"] or [Column("1", "int")]
         value = self.rng.choice(numbers).text
-        return Column(f"{self.rng.choice(('sum', 'count', 'max'))}({value}) over (partition by {part.text})", "int")
+        return Column(
+            f"{self.rng.choice(('sum', 'count', 'max'))}({value}) over (partition by {part.text})", "int"
+        )
 
     def grouped(self, source: str, columns: list[Column], where: str) -> tuple[str, list[Column]]:
         keys = [self.scalar(columns) for _ in range(self.rng.choice((0, 1, 1, 2)))]
@@ -267,9 +266,9 @@ class Generator:
         if self.chance(0.25):
             return Column("count(*)", "int")
         argument = self.scalar(columns)
-        form = self.rng.choice(AGGREGATES[argument.type])
-        name = form.split("(")[0]
-        text = form.format(argument.text)
+        form = self.rng.choice(_FORMS[argument.type].split())
+        name = form.removesuffix("_distinct")
+        text = f"{name}({'distinct ' if name != form else ''}{argument.text})"
         if self.chance(0.15):
             text += f" filter (where {self.predicate(columns, 0)})"
-        return Column(text, RESULTS.get(name, argument.type))
+        return Column(text, _RESULTS.get(name, argument.type))

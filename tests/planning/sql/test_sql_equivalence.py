@@ -214,7 +214,8 @@ JOINS = [
     "select q.c, r.id from (select a, count(*) c from t group by a) q join r on r.a = q.a",
     "select x.id from (select id, k from t where a = 1) x join (select id, k from u where a = 1) y on x.k = y.k",
     "select l.n from (select k as n from t) l join (select k as n from u) m on l.n = m.n where l.n > 2",
-    "select (t.k = 1 or r.k = 2) c, count(*) from t, r where (t.a = 1 and r.a = 2) or (t.a = 2 and r.a = 1) group by c",
+    "select (t.k = 1 or r.k = 2) c, count(*) from t, r where (t.a = 1 and r.a = 2) or (t.a = 2 and "
+    "r.a = 1) group by c",
     "select t.id, v.id from t, v where (t.a = 1 and v.a = 2) or (t.a = 2 and v.a = 1)",
     "select t.id, v.id from t, v where (t.a = 1 and v.a = 2) or (t.s = v.s and v.b = 1)",
     "select a.id from t a join t b on a.k = b.k join t c on b.k = c.k and c.id = a.id",
@@ -262,7 +263,8 @@ SUBQUERIES = [
     "select id from t where (select count(*) from u where u.k = t.k) > 1 and a = 1",
     "select id from t where k in (select k from u where u.k = t.k and u.a = t.a)",
     "select id from t where k = 3 and exists (select 1 from u where u.k = t.k)",
-    "select id from t where exists (select 1 from u where u.k = t.k and exists (select 1 from u u2 where u2.k = u.k and u2.a = 1))",
+    "select id from t where exists (select 1 from u where u.k = t.k and exists (select 1 from u u2 "
+    "where u2.k = u.k and u2.a = 1))",
     "select id from t where exists (select 1 from u where u.k = t.k and u.a in (select a from r))",
     "select id from t where exists (select 1 from u where u.k = t.k and u.a in (select a from v))",
     "select id from t where exists (select 1 from u, r where u.k = t.k and r.a = u.a)",
@@ -353,10 +355,13 @@ SHAPES = [
     "with c (p, q) as (select a, count(*) from t group by a) select q, sum(p) from c group by q",
     "with t as (select * from t where a = 1) select count(*) from t",
     "with c as (select max(d) m from t) select id from t, c where t.d = c.m",
-    "with c as (select max(d) m from t) select id from t where d = (select m from c) or d < (select m from c) / 1000",
+    "with c as (select max(d) m from t) select id from t where d = (select m from c) or d < (select "
+    "m from c) / 1000",
     "with c as materialized (select a from t) select * from c union all select * from c",
-    "with recursive n(i) as (select 1 union all select i + 1 from n where i < 3) select i, t.id from n join t on t.a = n.i",
-    "with recursive p(i) as (select 0::bigint union all select t.a + 1 from p join t on t.a = p.i) select i from p limit 50",
+    "with recursive n(i) as (select 1 union all select i + 1 from n where i < 3) select i, t.id "
+    "from n join t on t.a = n.i",
+    "with recursive p(i) as (select 0::bigint union all select t.a + 1 from p join t on t.a = p.i) "
+    "select i from p limit 50",
     "with unused as (select * from u) select count(*) from t",
     "select q.k, q.n from (select k, count(*) n from t group by k) q where q.k = 3",
     "select q.a, q.n from (select a, count(*) n from t group by a) q where q.a = 2 and q.n > 0",

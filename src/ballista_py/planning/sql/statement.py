@@ -67,6 +67,7 @@ def read(sql: str, dialect: str | None = None, described: bool = True) -> Statem
         tokens.pop()
     if not tokens:
         raise SqlError("the statement is empty")
+    text = text[: tokens[-1].end + 1]
     if tokens[0].text.upper() not in _QUERY_WORDS and tokens[0].token_type != TokenType.L_PAREN:
         _refuse(tokens, text)
     try:

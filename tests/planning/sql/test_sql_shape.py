@@ -1,0 +1,115 @@
+"""What runs in the legs and what at the merge, where it matters for cost."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import attrs
+import numpy as np
+import pytest
+
+IN_PLACE = [
+    "select id, a + 1 from t where a > 1",
+    "select k, count(*), median(a) from t group by k",
+    "select k, a, sum(b) from t group by k, a having sum(b) > 1",
+    "select distinct k, a from t",
+    "select t.id, u.id from t join u on t.k = u.k",
+    "select t.id, u.id from t left join u using (k)",
+    "select t.id, u.id from t full join u on t.k = u.k",
+    "select t.id, r.s from t join r on t.a = r.a join r2 on r2.b = r.b",
+    "select t.k, max(u.a) from t, u, r where t.k = u.k and u.a = r.a group by t.k",
+    "select id from t where exists (select 1 from u where u.k = t.k)",
+    "select id from t where k in (select k from u) and a not in (select a from r where a is not null)",
+    "select id, (select max(a) from u where u.k = t.k) from t",
+    "select id, sum(a) over (partition by k order by id) from t",
+    "select k from t union select k from u",
+    "select k from t except select k from u",
+    "select id from t union all select id from u",
+    "with c as (select k, sum(a) s from t group by k) select x.k from c x join c y on x.k = y.k",
+    "select z.id from z join z2 on z.a = z2.a and z.b = z2.b",
+    "select * from r order by id limit 3",
+    "select r.a, count(*) from r join r2 on r.a = r2.a group by r.a order by 1",
+]
+
+
+@pytest.mark.parametrize("sql", IN_PLACE)
+def test_what_legs_can_finish_needs_no_merge(small: Any, sql: str) -> None:
+    plan = small.check(sql)
+    assert plan.merge_sql is None
+    assert len(plan.fragments) == 1
+
+
+@pytest.mark.parametrize(
+    "sql",
+    [
+        "select a, count(*), sum(d), avg(b), min(s), max(dt), stddev(b) from t group by a",
+        "select count(distinct a), sum(b) filter (where a > 1) from t",
+        "select a, b, count(*) from t group by cube (a, b)",
+        "select t.a, sum(u.d) from t, u, r where t.k = u.k and u.a = r.a group by t.a",
+        "select a, count(*) from t where k in (select k from u) group by a order by 2 desc limit 3",
+    ],
+)
+def test_aggregates_are_computed_per_leg_and_put_together(small: Any, sql: str) -> None:
+    plan = small.check(sql)
+    (fragment,) = plan.fragments
+    assert "GROUP BY" in fragment.sql or "SUM" in fragment.sql
+    assert plan.notes == ()
+
+
+def test_a_leg_ships_no_more_rows_than_the_limit_can_use(small: Any) -> None:
+    plan = small.check("select id, a from t order by d desc, id limit 4 offset 3", ordered=True)
+    (fragment,) = plan.fragments
+    assert fragment.sql.endswith("LIMIT 7")
+    assert "LIMIT 4 OFFSET 3" in plan.merge_sql
+
+
+def test_a_limit_without_order_stops_every_leg(small: Any) -> None:
+    plan = small.plan("select id from t limit 5")
+    assert plan.fragments[0].sql.endswith("LIMIT 5")
+    assert small.execute(plan).num_rows == 5
+
+
+def test_only_the_columns_that_the_merge_reads_are_shipped(small: Any) -> None:
+    plan = small.check("select t.s from t join v on t.a = v.a where t.b = 1 and v.b = 2")
+    assert sorted(fragment.sql for fragment in plan.fragments) == [
+        "SELECT t.a, t.s FROM t WHERE t.b = 1",
+        "SELECT v.a FROM v WHERE v.b = 2",
+    ]
+
+
+def test_a_filtered_replicated_table_reduces_what_is_shipped(small: Any) -> None:
+    plan = small.check("select t.id from t, v, r where t.a = r.a and v.b = r.b and r.s = 'a'")
+    sqls = [fragment.sql for fragment in plan.fragments]
+    assert sum("IN (SELECT r.a FROM r WHERE r.s = 'a')" in sql for sql in sqls) == 1
+    assert sum("IN (SELECT r.b FROM r WHERE r.s = 'a')" in sql for sql in sqls) == 1
+
+
+def test_equal_fragments_are_run_once_and_said_to_be_reused(small: Any) -> None:
+    plan = small.check(
+        "select t.id from t where t.d = (select max(x.d) from t x, v where x.a = v.a) and t.a in (select a from v)"
+    )
+    reused = {fragment.sql: fragment.reused for fragment in plan.fragments}
+    assert reused["SELECT v.a FROM v"] is True
+
+
+def test_tables_whose_owners_differ_for_now_are_joined_at_the_merge(make_cluster: Any, small: Any) -> None:
+    moved = attrs.evolve(small.maps["u"], owner_index=np.roll(small.maps["u"].owner_index, 1, axis=0))
+    cluster = make_cluster()
+    cluster.__dict__.update(small.__dict__)
+    cluster.maps = {**small.maps, "u": moved}
+    plan = cluster.check("select t.id, u.id from t join u on t.k = u.k")
+    assert len(plan.fragments) == 2
+    assert "different owners" in plan.notes[0]
+
+
+def test_what_the_planner_does_not_know_runs_as_written_over_whole_tables(small: Any) -> None:
+    sql = "select t.id from t asof join u on t.id >= u.id"
+    plan = small.check(sql)
+    assert plan.merge_sql == sql
+    assert {fragment.name for fragment in plan.fragments} == {"t", "u"}
+    assert "ASOF" in plan.notes[0]
+
+
+def test_the_same_statement_gives_the_same_plan(small: Any) -> None:
+    sql = "select t.a, count(*) from t, u, v, r where t.k = u.k and v.s = t.s and r.a = t.a group by t.a"
+    assert len({str(small.plan(sql)) for _ in range(3)}) == 1
