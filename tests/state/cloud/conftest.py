@@ -101,7 +101,7 @@ def s3_server():
         _not_there("moto")
     import boto3
     from moto.server import DomainDispatcherApplication, create_backend_app
-    from werkzeug.serving import make_server
+    from werkzeug.serving import WSGIRequestHandler, make_server
 
     logging.getLogger("werkzeug").setLevel(logging.ERROR)
     application, lock = DomainDispatcherApplication(create_backend_app), threading.Lock()
@@ -110,7 +110,10 @@ def s3_server():
         with lock:
             return list(application(environment, start))
 
-    server = make_server("127.0.0.1", 0, one_at_a_time, threaded=True)
+    class PromptHandler(WSGIRequestHandler):
+        disable_nagle_algorithm = True  # else every reply in parts waits 40 ms
+
+    server = make_server("127.0.0.1", 0, one_at_a_time, threaded=True, request_handler=PromptHandler)
     with _served(server):
         found = Endpoint("s3", "127.0.0.1", server.server_port)
         boto3.client(
