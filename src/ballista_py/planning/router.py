@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import cached_property
 
 import numpy as np
 import numpy.typing as npt
@@ -10,7 +11,8 @@ import pyarrow as pa
 from attrs import field, frozen
 
 from ballista_py.errors import SchemaMismatch
-from ballista_py.planning.partition_map import NOBODY, Owner, PartitionMap
+from ballista_py.planning.partition_index import Ids
+from ballista_py.planning.partition_map import NOBODY, PartitionMap
 from ballista_py.planning.partition_spec import PARTITION_COLUMN, PartitionSpec
 
 
@@ -26,7 +28,7 @@ class RoutedBatch:
     unassigned: pa.RecordBatch
 
 
-@frozen
+@frozen(slots=False)
 class PartitionRouter:
     """Routes rows by the owners of one map."""
 
@@ -36,39 +38,53 @@ class PartitionRouter:
     def route(self, batch: pa.RecordBatch) -> RoutedBatch:
         """The batch split by owner; within an executor rows keep their order.
 
+        The parts are slices of one gathered copy, about as large as the batch; strings come out plain, never as
+        views, whose slices would carry all of their buffers.
+
         Raises `SchemaMismatch` if the batch lacks a key column, or has a column named `__partition`.
         """
         if PARTITION_COLUMN in batch.schema.names:
             raise SchemaMismatch(f"the rows have a column '{PARTITION_COLUMN}', a name that is taken")
         partitions = self.pmap.lookup(self.spec.evaluate(batch), batch.num_rows)
-        # The last place stands for nobody.
+        # The place behind the last executor stands for nobody; ids of -1 read the last item.
         nobody = len(self.pmap.executors)
-        owner_of = np.append(self.pmap.owner_index[:, 0], NOBODY)
-        owners = owner_of.take(partitions, mode="wrap")
+        owners = self._owner_of.take(partitions, mode="wrap")
+        counts = np.bincount(owners, minlength=nobody + 1)
+        places = np.flatnonzero(counts).tolist()
+        rows = _plain(batch)
+        if len(places) > 1:
+            # A stable sort of 16-bit numbers is a counting sort.
+            order = np.argsort(owners, kind="stable")
+            partitions, rows = partitions.take(order), rows.take(pa.array(order))
+        whole = _with_partitions(rows, partitions)
+        parts: dict[int, pa.RecordBatch] = {}
+        start = 0
+        for place in places:
+            parts[place] = whole.slice(start, counts[place])
+            start += counts[place]
+        assert start == batch.num_rows
+        rest = parts.pop(nobody, whole.slice(start))
+        names = [owner[0] for owner in self.pmap.executors]
+        return RoutedBatch(by_executor={names[place]: part for place, part in parts.items()}, unassigned=rest)
+
+    @cached_property
+    def _owner_of(self) -> npt.NDArray[np.uint16] | npt.NDArray[np.int32]:
+        nobody = len(self.pmap.executors)
+        owners = np.append(self.pmap.owner_index[:, 0], NOBODY)
         owners[owners == NOBODY] = nobody
-        narrow = owners.astype(np.uint16 if nobody < 1 << 16 else np.int32)
-        counts = np.bincount(narrow, minlength=nobody + 1)
-        order = np.argsort(narrow, kind="stable")
-        ends = np.cumsum(counts)
-        by_executor: dict[str, pa.RecordBatch] = {}
-        for place in np.flatnonzero(counts[:nobody]).tolist():
-            rows = order[ends[place] - counts[place] : ends[place]]
-            by_executor[_executor(self.pmap.executors[place])] = _gather(batch, partitions, rows)
-        rest = _gather(batch, partitions, order[ends[nobody] - counts[nobody] :])
-        routed = RoutedBatch(by_executor=dict(sorted(by_executor.items())), unassigned=rest)
-        assert sum(part.num_rows for part in by_executor.values()) + rest.num_rows == batch.num_rows
-        return routed
+        return owners.astype(np.uint16) if nobody < 1 << 16 else owners
 
 
-def _executor(owner: Owner) -> str:
-    return owner[0]
+def _with_partitions(rows: pa.RecordBatch, partitions: Ids) -> pa.RecordBatch:
+    unknown = partitions == NOBODY
+    column = pa.array(partitions, mask=unknown if unknown.any() else None)
+    schema = rows.schema.append(pa.field(PARTITION_COLUMN, pa.int32()))
+    return pa.RecordBatch.from_arrays([*rows.columns, column], schema=schema)
 
 
-def _gather(
-    batch: pa.RecordBatch, partitions: npt.NDArray[np.int32], rows: npt.NDArray[np.int64]
-) -> pa.RecordBatch:
-    ids = partitions[rows]
-    column = pa.array(ids, mask=ids == NOBODY)
-    whole = len(rows) == batch.num_rows
-    taken = batch if whole else batch.take(pa.array(rows))
-    return taken.append_column(pa.field(PARTITION_COLUMN, pa.int32()), column)
+def _plain(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """The batch with its string views, which Arrow cannot gather either, as plain strings."""
+    plain = {pa.string_view(): pa.large_string(), pa.binary_view(): pa.large_binary()}
+    if not any(kind in plain for kind in batch.schema.types):
+        return batch
+    return batch.cast(pa.schema([field.with_type(plain.get(field.type, field.type)) for field in batch.schema]))
