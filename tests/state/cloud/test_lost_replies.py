@@ -10,7 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 from attrs import evolve, frozen
 
-from ballista_py.errors import OutcomeUnknown, RetriesExhausted, StoreUnavailable
+from ballista_py.errors import OutcomeUnknown, RetriesExhausted, StoreUnavailable, VersionConflict
 from ballista_py.state.object_state import ObjectState
 from ballista_py.testing import HttpProxy, ReplyFaults
 
@@ -144,6 +144,35 @@ def test_a_throttled_write_surely_did_not_land_and_a_failing_gateway_cannot_tell
         with pytest.raises(expected, match="'a'"):
             store.create("a", b"1")
         with pytest.raises(expected, match="'a'"):
+            store.replace("a", b"1", "7")
+
+
+@pytest.mark.parametrize(
+    ("endpoint", "reply", "of_create", "of_replace"),
+    [
+        ("s3", "409 ConditionalRequestConflict", StoreUnavailable, VersionConflict),
+        ("s3", "404 NoSuchKey", StoreUnavailable, VersionConflict),
+        ("s3", "503 SlowDown", StoreUnavailable, StoreUnavailable),
+        ("s3", "500 InternalError", OutcomeUnknown, OutcomeUnknown),
+        ("s3", "403 AccessDenied", StoreUnavailable, StoreUnavailable),
+        ("azure", "503 ServerBusy", StoreUnavailable, StoreUnavailable),
+        ("azure", "500 OperationTimedOut", OutcomeUnknown, OutcomeUnknown),
+        ("azure", "403 AuthorizationFailure", StoreUnavailable, StoreUnavailable),
+    ],
+    indirect=["endpoint"],
+)
+def test_the_words_of_a_store_become_the_error_that_tells_what_to_do(
+    endpoint, spawn, reply, of_create, of_replace
+):
+    status, code = reply.split()
+    xml = f"<?xml version='1.0'?><Error><Code>{code}</Code><Message>m</Message></Error>"
+    head = f"HTTP/1.1 {status} x\r\nx-ms-error-code: {code}\r\nContent-Type: application/xml\r\n"
+    raw = f"{head}Content-Length: {len(xml)}\r\nConnection: close\r\n\r\n{xml}".encode()
+    with _answering(raw, spawn) as port:
+        store = endpoint.open("p", port=port, **FAST)
+        with pytest.raises(of_create, match="'a'"):
+            store.create("a", b"1")
+        with pytest.raises(of_replace, match="'a'"):
             store.replace("a", b"1", "7")
 
 
