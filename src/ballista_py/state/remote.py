@@ -34,7 +34,8 @@ from ballista_py.state.store import (
 
 REQUEST_TIMEOUT_MS = 30_000.0
 READ_TRIES = 8
-READ_RETRY_MS = 20.0
+BUSY_RETRY_MS = 40.0
+LOST_RETRY_MS = 5.0  # short: a write may wait to be judged by this read while others commit on
 
 R = TypeVar("R")
 
@@ -146,7 +147,8 @@ class RemoteStore(ConditionalStore):
             if trouble.meaning is Meaning.REFUSED:
                 break
             if tries < READ_TRIES:
-                self._runtime.sleep_ms(READ_RETRY_MS * 2**tries * self._runtime.random())
+                unit_ms = BUSY_RETRY_MS if trouble.meaning is Meaning.BUSY else LOST_RETRY_MS
+                self._runtime.sleep_ms(unit_ms * (2 ** (tries - 1) - 1) * self._runtime.random())
         raise StoreUnavailable(f"object '{key}' {failed}: {trouble}", key=key)
 
     def _is_version(self, version: str) -> bool:

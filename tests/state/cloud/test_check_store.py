@@ -56,7 +56,7 @@ class Liar(MemoryStore):
     def _slowly(self, key, holds, otherwise, data):
         if not holds():
             raise otherwise(f"object '{key}'", key=key)
-        time.sleep(0.002)
+        time.sleep(0.05)
         return self._put(key, data)
 
 
