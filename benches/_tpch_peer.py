@@ -1,8 +1,9 @@
-"""One peer of benches/tpch.py: `load`, `cluster`, `duckdb` or `spark`, over the same Parquet files."""
+"""One peer of benches/tpch.py: `load`, `cluster`, `duckdb`, `loaded` or `spark`, over the same Parquet files."""
 
 from __future__ import annotations
 
 import sys
+import tempfile
 import time
 from decimal import Decimal
 from pathlib import Path
@@ -17,7 +18,9 @@ from ballista_py.node.tpch_data import TABLES, create_tpch_tables
 def main() -> None:
     """Prepare the peer named on the command line and serve its queries."""
     kind, data, *rest = sys.argv[1:]
-    {"load": load, "cluster": cluster, "duckdb": duckdb_alone, "spark": spark_alone}[kind](Path(data), *rest)
+    {"load": load, "cluster": cluster, "duckdb": duckdb_alone, "loaded": duckdb_loaded, "spark": spark_alone}[
+        kind
+    ](Path(data), *rest)
 
 
 def load(data: Path, state: str, executors: str) -> None:
@@ -48,6 +51,17 @@ def duckdb_alone(data: Path) -> None:
     for table in TABLES:
         connection.execute(f"create view {table} as select * from '{data / table}.parquet'")
     serve(lambda command: timed(lambda: connection.sql(command["sql"]).to_arrow_table()))
+
+
+def duckdb_loaded(data: Path, folder: str) -> None:
+    """DuckDB with two threads over tables of its own in a database file."""
+    import duckdb
+
+    with tempfile.TemporaryDirectory(dir=folder) as place:
+        connection = duckdb.connect(f"{place}/loaded.duckdb", config={"threads": 2})
+        for table in TABLES:
+            connection.execute(f"create table {table} as select * from '{data / table}.parquet'")
+        serve(lambda command: timed(lambda: connection.sql(command["sql"]).to_arrow_table()))
 
 
 def spark_alone(data: Path) -> None:
