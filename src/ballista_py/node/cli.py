@@ -15,6 +15,7 @@ from rich.console import Console
 from rich.table import Table
 
 from ballista_py.errors import BallistaError, ConfigError
+from ballista_py.node.cli_sim import sim_app
 from ballista_py.node.cli_store import store_app
 from ballista_py.node.config import load_config
 
@@ -25,6 +26,7 @@ app = typer.Typer(
     help="Distributed SQL on a cluster whose only shared service is an object store.",
 )
 app.add_typer(store_app, name="store")
+app.add_typer(sim_app)
 Connect = Annotated[
     str, typer.Option(help="host:port of any scheduler", envvar="BALLISTA_CONNECT", show_default=True)
 ]

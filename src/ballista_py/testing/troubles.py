@@ -61,7 +61,8 @@ class Troubles:
         """End every fault: pauses and cuts are over, and whoever is down comes up."""
         self._active = False
         for machine in self._nodes.machines():
-            machine.paused_until_ms = machine.cut_until_ms = self._site.world.now_ms
+            now_ms = self._site.world.now_ms
+            machine.paused_until_ms = machine.cut_until_ms = machine.slow_until_ms = now_ms
         self._site.link_cuts.clear()
         for place, scheduler in enumerate(self._nodes.schedulers):
             if scheduler.machine.dead:
@@ -87,6 +88,10 @@ class Troubles:
                 cut_ms = faults.cut_ms * chance.random()
                 machine.cut_until_ms = now_ms + cut_ms
                 site.fault(machine.name, f"is cut from the store for {cut_ms / 1000:.1f} s")
+            if self._happens(faults.slow_store_every_s):
+                slow_ms = faults.slow_store_ms * chance.random()
+                machine.slow_until_ms = now_ms + slow_ms
+                site.fault(machine.name, f"has a slow way to the store for {slow_ms / 1000:.1f} s")
         if self._happens(faults.any_link_cut_every_s):
             self._cut_link(chance.choice(self._nodes.schedulers), chance.choice(self._nodes.executors))
         if self._happens(faults.any_isolated_every_s):
@@ -112,6 +117,11 @@ class Troubles:
         site.fault(
             executor.machine.name, f"is heard by {scheduler.machine.name} alone for {alone_ms / 1000:.1f} s"
         )
+
+        if chance.random() < 0.5:
+            watcher = chance.choice(self._nodes.schedulers)
+            watcher.machine.slow_until_ms = site.world.now_ms + alone_ms
+            site.fault(watcher.machine.name, f"has a slow way to the store for {alone_ms / 1000:.1f} s")
 
         def strike() -> None:
             strike_ms = chance.uniform(0.2, 1.0) * site.faults.cut_ms

@@ -94,6 +94,7 @@ class VirtualExecutor:
             self.holder.drop_all()
             self._note_holdings()
             self.lease.rejoin()
+            self._note_holdings()
         self._note_lease()
 
     def _hold(self) -> None:
@@ -165,11 +166,14 @@ class VirtualExecutor:
         """Note what is served from now on, and what no longer."""
         now = {p: e for held in self.holder.held() for p, e in zip(held.active, held.epochs, strict=True)}
         before = self._serving
-        if now == before:
+        if now == before and (self._serving_as == self.info.instance_id or not now):
             return
+        if self._serving_as != self.info.instance_id:
+            for partition, epoch in sorted(before.items()):
+                self._note_served(partition, epoch, self._serving_as, False)
+            before, self._serving_as = {}, self.info.instance_id
         for partition, epoch in sorted(before.items() - now.items()):
             self._note_served(partition, epoch, self._serving_as, False)
-        self._serving_as = self.info.instance_id
         for partition, epoch in sorted(now.items() - before.items()):
             self._note_served(partition, epoch, self._serving_as, True)
         self._serving = now

@@ -23,7 +23,7 @@ class Machine:
 
     The monotonic clock starts anywhere and runs up to 5 % too fast or too slow; the wall clock is up to ten
     minutes off and drifts as well, so whoever decides by it is found out. A paused machine does
-    nothing and notices nothing; a dead one never does anything again, while requests that it had sent still arrive.
+    nothing and notices nothing; a dead one never does anything again, though requests that it had sent arrive.
     """
 
     def __init__(self, world: World, name: str) -> None:
@@ -33,6 +33,7 @@ class Machine:
         self.dead = False
         self.paused_until_ms = 0.0
         self.cut_until_ms = 0.0  # from the store
+        self.slow_until_ms = 0.0  # to and from the store
         self.rate = chance.uniform(1 - MAX_DRIFT, 1 + MAX_DRIFT)
         self._offset_ms = chance.uniform(0, 1e8) - self.rate * world.now_ms
         self._wall_rate = chance.uniform(1 - MAX_DRIFT, 1 + MAX_DRIFT)

@@ -94,8 +94,10 @@ class VirtualStore(ConditionalStore):
             if chance < 0.5:
                 raise StoreUnavailable(f"the store is out of reach of '{key}'", key=key)
             raise lost(f"no reply from the store for '{key}'", key=key)
-        there_ms = faults.latency_ms * world.chance.random()
-        back_ms = faults.latency_ms * world.chance.random()
+        slow = machine.slow_until_ms > world.now_ms
+        latency_ms = faults.slow_store_latency_ms if slow else faults.latency_ms
+        there_ms = latency_ms * world.chance.random()
+        back_ms = latency_ms * world.chance.random()
         for share, fault in (
             (faults.throttled, self._throttled),
             (faults.lost_request, self._lost_request),

@@ -1,0 +1,135 @@
+"""Mutants of leases, fences, maps and notification. Each gives what to replace: (owner, name, replacement)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from attrs import evolve
+
+from ballista_py.errors import BallistaError
+from ballista_py.planning import partition_changes
+from ballista_py.planning.assigner import AssignmentPlan
+from ballista_py.planning.partition_map import PartitionMap
+from ballista_py.state import fence, partition_store
+from ballista_py.state.control import Grant, Heartbeat, Refusal
+from ballista_py.state.executor_lease import ExecutorLease
+from ballista_py.state.executor_registry import ExecutorRegistry
+from ballista_py.state.partition_store import Commit, PartitionStore
+from ballista_py.storage import manifest
+from ballista_py.storage.holder import PartitionHolder
+
+Patches = list[tuple[Any, str, Any]]
+
+
+def grant_outlives_granter() -> Patches:
+    def grant(self: Any, heartbeat: Heartbeat) -> Grant:
+        return Grant(sequence=heartbeat.sequence, lease_ms=self._membership.ttl_ms)
+
+    return [(ExecutorRegistry, "_grant", grant)]
+
+
+def no_readmission() -> Patches:
+    def answer(self: Any, known: Any, heartbeat: Heartbeat, now_ms: float) -> Any:
+        return real(self, known, evolve(heartbeat, lapsed=False), now_ms)
+
+    def hears(self: Any, known: Any, now_ms: float) -> bool:
+        return known.granted_ms is not None
+
+    real = ExecutorRegistry._answer
+    return [(ExecutorRegistry, "_answer", answer), (ExecutorRegistry, "_hears", hears)]
+
+
+def no_first_readmission() -> Patches:
+    def answer(self: Any, known: Any, heartbeat: Heartbeat, now_ms: float) -> Any:
+        if known.granted_ms is None and heartbeat.admitted and not heartbeat.lapsed:
+            known = evolve(known, granted_ms=now_ms)
+        return real(self, known, heartbeat, now_ms)
+
+    real = ExecutorRegistry._answer
+    return [(ExecutorRegistry, "_answer", answer)]
+
+
+def readmitted_without_beat() -> Patches:
+    def tick(self: Any) -> Any:
+        beat, self._membership.beat = self._membership.beat, lambda _: None
+        try:
+            return real(self)
+        finally:
+            self._membership.beat = beat
+
+    real = ExecutorRegistry.tick
+    return [(ExecutorRegistry, "tick", tick)]
+
+
+def lease_from_receipt() -> Patches:
+    def answered(self: Any, answer: Grant | Refusal) -> bool:
+        if isinstance(answer, Grant) and answer.sequence in self._sent_ms:
+            self._sent_ms[answer.sequence] = self._runtime.monotonic_ms()
+        return bool(real(self, answer))
+
+    real = ExecutorLease.answered
+    return [(ExecutorLease, "answered", answered)]
+
+
+def lost_goes_on() -> Patches:
+    def drop_all(self: Any) -> None:
+        return None
+
+    def rejoin(self: Any) -> Any:
+        until_ms = self._runtime.monotonic_ms() + 30_000.0
+        info = real(self)
+        self._standing = evolve(self._standing, until_ms=until_ms)
+        return info
+
+    real = ExecutorLease.rejoin
+    return [(PartitionHolder, "drop_all", drop_all), (ExecutorLease, "rejoin", rejoin)]
+
+
+def fence_removed() -> Patches:
+    def require_epoch(document: Any, epoch: int, key: str) -> None:
+        return None
+
+    return [(manifest, "require_epoch", require_epoch)]
+
+
+def no_activation() -> Patches:
+    def activate(state: Any, epoch: int) -> Any:
+        return state.read()
+
+    return [(fence, "activate", activate)]
+
+
+def epoch_unchecked() -> Patches:
+    def still_fresh(pmap: PartitionMap, plan: AssignmentPlan) -> Any:
+        return plan.partitions < len(pmap)
+
+    def allowed(pmap: PartitionMap, plan: AssignmentPlan, members: Any) -> AssignmentPlan:
+        return plan
+
+    return [(partition_changes, "_still_fresh", still_fresh), (partition_store, "_allowed", allowed)]
+
+
+def notify_before_commit() -> Patches:
+    def commit(self: Any, plan: AssignmentPlan, **rest: Any) -> Commit:
+        pmap = self.read(plan.base.table)
+        members = frozenset(self._members())
+        planned = partition_store._decide(pmap, plan, rest.get("loaded") or {}, members)
+        try:
+            return real(self, plan, **rest)
+        except BallistaError:
+            return evolve(planned, map=planned.map.with_revision(pmap.revision + 1))
+
+    real = PartitionStore.commit
+    return [(PartitionStore, "commit", commit)]
+
+
+def promoted_at_same_epoch() -> Patches:
+    def promote(pmap: PartitionMap, partitions: Iterable[int]) -> PartitionMap:
+        return evolve(real(pmap, partitions), epochs=pmap.epochs)
+
+    def objection(old: PartitionMap, new: PartitionMap) -> None:
+        return None
+
+    real = partition_changes.promote
+    return [(partition_changes, "promote", promote), (partition_store, "epochs_objection", objection)]
