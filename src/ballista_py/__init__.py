@@ -1,4 +1,4 @@
-"""ballista_py: distributed SQL over partitioned tables for clusters whose only shared service is an object store."""
+"""ballista_py: distributed SQL over partitioned tables, for clusters whose only shared service is an object store."""
 
 from __future__ import annotations
 
@@ -18,11 +18,13 @@ if TYPE_CHECKING:
     from ballista_py.planning.table import TableSpec
     from ballista_py.runtime import Runtime, SystemRuntime
     from ballista_py.spark.pipeline import SparkPipeline
+    from ballista_py.state.check_store import StoreReport, check_store
     from ballista_py.state.documents import ClusterDocument, SchedulerInfo
     from ballista_py.state.executor_lease import ExecutorLease
     from ballista_py.state.executor_registry import ExecutorRegistry
     from ballista_py.state.membership import Membership
     from ballista_py.state.object_state import ObjectState, Retry, Versioned
+    from ballista_py.state.obstore_store import ObstoreStore
     from ballista_py.state.partition_store import PartitionStore
     from ballista_py.state.reaper import Reaper
     from ballista_py.state.reconciler import Reconciler
@@ -46,11 +48,13 @@ _HOMES = {
     "planning.table": ("TableSpec",),
     "runtime": ("Runtime", "SystemRuntime"),
     "spark.pipeline": ("SparkPipeline",),
+    "state.check_store": ("StoreReport", "check_store"),
     "state.documents": ("ClusterDocument", "SchedulerInfo"),
     "state.executor_lease": ("ExecutorLease",),
     "state.executor_registry": ("ExecutorRegistry",),
     "state.membership": ("Membership",),
     "state.object_state": ("ObjectState", "Retry", "Versioned"),
+    "state.obstore_store": ("ObstoreStore",),
     "state.partition_store": ("PartitionStore",),
     "state.reaper": ("Reaper",),
     "state.reconciler": ("Reconciler",),
@@ -74,6 +78,7 @@ __all__ = [
     "Membership",
     "ObjectEntry",
     "ObjectState",
+    "ObstoreStore",
     "PartitionAssigner",
     "PartitionDiff",
     "PartitionMap",
@@ -88,11 +93,13 @@ __all__ = [
     "SchedulerInfo",
     "SetCoverSelector",
     "SparkPipeline",
+    "StoreReport",
     "StoredObject",
     "SystemRuntime",
     "TableSpec",
     "Versioned",
     "bucket",
+    "check_store",
     "connect",
     "diff_partitions",
     "open_store",

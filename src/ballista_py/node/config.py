@@ -31,12 +31,14 @@ def _port(_instance: object, attribute: Any, value: int) -> None:
 class NodeConfig:
     """One node. Times are milliseconds, sizes bytes; port 0 means any free port.
 
+    `store_options` go to the client of the object store (endpoint, credentials); they are never shown.
     `skew_ms` is how much longer than a lease a node waits before it calls another dead.
     """
 
     role: NodeRole
     node_id: str
     state_location: str
+    store_options: Mapping[str, Any] = field(factory=dict, repr=False)
     node_bind_address: str = "127.0.0.1"
     node_advertise_address: str = "127.0.0.1"
     flight_port: int = field(default=50051, validator=_port)

@@ -15,6 +15,7 @@ from typing import Any, TypeVar
 from ballista_py.engines.duckdb import DuckDBEngine
 from ballista_py.errors import SqlError, TryLater
 from ballista_py.node.config import NodeConfig
+from ballista_py.node.location import open_state_location
 from ballista_py.node.logs import log_event
 from ballista_py.node.loops import Loop
 from ballista_py.node.threads import EventLoopThread, spawn
@@ -22,8 +23,6 @@ from ballista_py.planning.query_plan import leg_from_json
 from ballista_py.runtime import Runtime, SystemRuntime
 from ballista_py.state.control import Grant, Heartbeat, Refusal, UpdatePartitions
 from ballista_py.state.executor_lease import ExecutorLease
-from ballista_py.state.location import check_location
-from ballista_py.state.store import open_store
 from ballista_py.storage.cache import FileCache
 from ballista_py.storage.holder import PartitionHolder
 from ballista_py.transport.control_client import ControlClient
@@ -56,8 +55,7 @@ class Executor:
         Raises `ConfigError` for a port, a folder or a state location that cannot be used.
         """
         config, runtime = self._config, self._runtime
-        store = open_store(config.state_location, runtime=runtime)
-        check_location(store, config.state_location)
+        store = open_state_location(config, runtime)
         folder = Path(config.data_dir) if config.data_dir is not None else None
         if folder is not None:
             folder.mkdir(parents=True, exist_ok=True)

@@ -11,6 +11,7 @@ from ballista_py.engines.duckdb import DuckDBEngine
 from ballista_py.errors import BallistaError, SqlError, TryLater
 from ballista_py.node.catalogs import Catalogs
 from ballista_py.node.config import NodeConfig
+from ballista_py.node.location import open_state_location
 from ballista_py.node.logs import log_event
 from ballista_py.node.loops import Loop
 from ballista_py.node.query_service import QueryService
@@ -21,8 +22,6 @@ from ballista_py.planning.sql import engine_sql
 from ballista_py.runtime import Runtime, SystemRuntime
 from ballista_py.state.control import Grant, Heartbeat, Refusal
 from ballista_py.state.documents import SchedulerInfo
-from ballista_py.state.location import check_location
-from ballista_py.state.store import open_store
 from ballista_py.transport.commands import EXPLAIN, MEMBERS, RECONCILE_ALL, TABLES, leg_command
 from ballista_py.transport.control_server import ControlServer
 from ballista_py.transport.flight_client import FlightPool, FlightStream
@@ -53,8 +52,7 @@ class Scheduler:
         id is held by a live node.
         """
         config, runtime = self._config, self._runtime
-        store = open_store(config.state_location, runtime=runtime)
-        check_location(store, config.state_location)
+        store = open_state_location(config, runtime)
         catalogs = Catalogs(store, runtime)
         self._engine = DuckDBEngine(
             config.data_dir, threads=config.threads, memory_limit=f"{config.max_merge_bytes}B", runtime=runtime
