@@ -1,4 +1,4 @@
-"""ballista_py: distributed SQL over partitioned tables, for clusters whose only shared service is an object store."""
+"""Distributed SQL over partitioned tables, for clusters whose only shared service is an object store."""
 
 from __future__ import annotations
 
