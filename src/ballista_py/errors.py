@@ -1,4 +1,4 @@
-"""Every error that ballista_py raises, in one tree, grouped by what the caller does next.
+"""Every error that ballista_py raises, in one tree, grouped by what the caller does next::
 
     BallistaError
     ├── StoreError              the object store answered, or did not
