@@ -1,0 +1,25 @@
+"""The examples of the documentation run as they stand, in memory and on a folder."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+EXAMPLES = sorted((Path(__file__).parents[2] / "docs" / "examples").glob("*.py"))
+
+
+def test_there_are_five_examples_and_none_is_long():
+    assert len(EXAMPLES) == 5
+    for path in EXAMPLES:
+        lines = [line for line in path.read_text().splitlines() if line.strip()]
+        assert len(lines) <= 40, path.name
+
+
+@pytest.mark.parametrize("place", ["memory", "folder"])
+@pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)
+def test_an_example_runs_and_says_what_it_did(path, place, tmp_path):
+    arguments = [] if place == "memory" else [tmp_path.as_uri()]
+    done = subprocess.run([sys.executable, path, *arguments], capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout
