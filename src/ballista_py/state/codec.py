@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Mapping
-from functools import cache
+from functools import cache, lru_cache
 from types import UnionType
 from typing import Any, Generic, TypeVar, Union, get_args, get_origin
 
@@ -26,6 +26,7 @@ from ballista_py.planning.partition_spec import PartitionSpec
 from ballista_py.planning.table import TableSpec
 
 RECENT_COMMITS = 32
+_KEPT_DECLARATIONS = 1_024
 MAX_DOCUMENT_BYTES = 64 * 1024 * 1024
 
 T = TypeVar("T")
@@ -131,14 +132,23 @@ def converter() -> OrjsonConverter:
     """The one converter of documents, with a form for Arrow schemas and partition specs."""
     made = make_converter(detailed_validation=False)
     made.register_unstructure_hook(pa.Schema, lambda schema: base64.b64encode(schema.serialize()).decode())
-    made.register_structure_hook(
-        pa.Schema, lambda text, _: pa.ipc.read_schema(pa.py_buffer(base64.b64decode(text)))
-    )
+    made.register_structure_hook(pa.Schema, lambda text, _: _schema(text))
     made.register_unstructure_hook(PartitionSpec, lambda spec: spec.to_json())
-    made.register_structure_hook(PartitionSpec, lambda data, _: PartitionSpec.from_json(data))
+    made.register_structure_hook(PartitionSpec, lambda data, _: _spec(orjson.dumps(data)))
     made.register_unstructure_hook(PartitionMap, lambda pmap: {"table": pmap.table, **pmap.to_columns()})
     made.register_structure_hook(PartitionMap, lambda data, _: PartitionMap.from_columns(data["table"], 0, data))
     return made
+
+
+@lru_cache(_KEPT_DECLARATIONS)
+def _schema(text: str) -> pa.Schema:
+    """Tables are declared once and read with every `cluster.json`; the values are immutable and can be shared."""
+    return pa.ipc.read_schema(pa.py_buffer(base64.b64decode(text)))
+
+
+@lru_cache(_KEPT_DECLARATIONS)
+def _spec(data: bytes) -> PartitionSpec:
+    return PartitionSpec.from_json(orjson.loads(data))
 
 
 _OPAQUE = {PartitionSpec, PartitionMap}  # classes with a JSON form of their own
