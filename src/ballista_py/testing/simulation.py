@@ -183,7 +183,7 @@ class Simulation:
         site.world.run(FOUNDED_MS)
 
     def _new_scheduler(self, name: str) -> VirtualScheduler:
-        return VirtualScheduler(self.site, name, self.nodes.all_executors)
+        return VirtualScheduler(self.site, name)
 
     def _new_executor(self, name: str) -> VirtualExecutor:
         return VirtualExecutor(self.site, name, self.nodes.all_schedulers)

@@ -21,7 +21,7 @@ from ballista_py.storage.partition_storage import PartitionStorage
 from ballista_py.testing.history import Leased, Serves
 from ballista_py.testing.lease_notes import LeaseNotes
 from ballista_py.testing.virtual_machine import Machine
-from ballista_py.testing.virtual_scheduler import Message
+from ballista_py.testing.virtual_scheduler import Listener, Message
 from ballista_py.testing.virtual_site import Site
 
 REFRESH_SHARE = 0.1
@@ -32,7 +32,7 @@ class Hearer(Protocol):
 
     machine: Machine
 
-    def heard(self, heartbeat: Heartbeat) -> None: ...
+    def heard(self, listener: Listener, heartbeat: Heartbeat) -> None: ...
     def leave_executor(self, executor_id: str, instance_id: str) -> None: ...
 
 
@@ -105,7 +105,7 @@ class VirtualExecutor:
         heartbeat = self.lease.heartbeat(self.holder.held())
         for hearer in self._hearers():
             link = (hearer.machine.name, self.machine.name)
-            self.site.send(link, hearer.machine, lambda hearer=hearer: hearer.heard(heartbeat))  # type: ignore[misc]
+            self.site.send(link, hearer.machine, lambda hearer=hearer: hearer.heard(self, heartbeat))  # type: ignore[misc]
 
     def _write(self) -> None:
         """Add rows to a partition that is served here, as an owner does it: check first, then commit."""

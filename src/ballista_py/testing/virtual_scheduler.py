@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 
 from ballista_py.errors import AlreadyRegistered, BallistaError, Fenced
 from ballista_py.planning.partition_map import Owner, PartitionMap
-from ballista_py.state.control import ExecutorInfo, Grant, Heartbeat, Refusal, UpdatePartitions
+from ballista_py.state.control import Grant, Heartbeat, Refusal, UpdatePartitions
 from ballista_py.state.documents import SchedulerInfo
 from ballista_py.state.executor_registry import ExecutorRegistry
 from ballista_py.state.membership import Membership
@@ -30,18 +30,16 @@ class Listener(Protocol):
 
     machine: Machine
 
-    @property
-    def info(self) -> ExecutorInfo: ...
     def received(self, message: Message) -> None: ...
 
 
 class VirtualScheduler:
-    """One scheduler process. `listeners` gives the executors that messages may go to."""
+    """One scheduler process. It talks to the executors that it has heard."""
 
-    def __init__(self, site: Site, name: str, listeners: Callable[[], Iterable[Listener]]) -> None:
+    def __init__(self, site: Site, name: str) -> None:
         self.site = site
         self.machine = machine = Machine(site.world, name)
-        self._listeners = listeners
+        self._streams: dict[str, Listener] = {}  # by executor instance
         times, store = site.times, site.store_for(machine)
         info = SchedulerInfo(scheduler_id=name, instance_id="")
         self.membership = Membership(store, info, ttl_ms=times.ttl_ms, skew_ms=times.skew_ms, runtime=machine)
@@ -103,9 +101,10 @@ class VirtualScheduler:
         for heartbeat in self.registry.newest():
             self._notify(heartbeat)
 
-    def heard(self, heartbeat: Heartbeat) -> None:
-        """A heartbeat arrived."""
+    def heard(self, listener: Listener, heartbeat: Heartbeat) -> None:
+        """A heartbeat of that executor arrived."""
         self._note_lease()
+        self._streams[heartbeat.executor.instance_id] = listener
         answer = self.registry.heard(heartbeat)
         if answer is None:
             self._poke_admission()
@@ -148,12 +147,10 @@ class VirtualScheduler:
         return known[1]
 
     def _push(self, instance: str, message: Message) -> None:
-        for listener in self._listeners():
-            if listener.info.instance_id == instance:
-                self._note_told(listener, message)
-                link = (self.machine.name, listener.machine.name)
-                self.site.send(link, listener.machine, lambda: listener.received(message))  # noqa: B023
-                return
+        listener = self._streams[instance]
+        self._note_told(listener, message)
+        link = (self.machine.name, listener.machine.name)
+        self.site.send(link, listener.machine, lambda: listener.received(message))
 
     def _note_told(self, listener: Listener, message: Message) -> None:
         if not isinstance(message, UpdatePartitions):
@@ -162,7 +159,7 @@ class VirtualScheduler:
             Told(
                 at_ms=self.site.world.now_ms,
                 node=self.machine.name,
-                executor_id=listener.info.executor_id,
+                executor_id=listener.machine.name,
                 instance=message.instance_id,
                 table=message.table.name,
                 revision=message.revision,
