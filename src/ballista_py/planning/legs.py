@@ -52,8 +52,9 @@ def _legs_of(fragment: Fragment, catalog: Catalog, live: frozenset[Owner]) -> li
 
 
 def _leg_table(table: FragmentTable, split: Sequence[FragmentTable], slots: Slots, pmap: PartitionMap) -> LegTable:
-    partitions = np.array(table.partitions, np.int64)
-    if not table.whole:
+    if table.whole:
+        partitions = np.array(table.partitions, np.int64)
+    else:
         partitions = slots[:, split.index(table)]
         partitions = np.sort(partitions[partitions != NOBODY])
     return LegTable(
@@ -97,7 +98,7 @@ def _cover(tables: Sequence[FragmentTable], catalog: Catalog, live: frozenset[Ow
 
 def _slots(tables: Sequence[FragmentTable], maps: Sequence[PartitionMap]) -> Slots:
     """The partitions of all tables, those of equal value side by side."""
-    ids = [np.array(table.partitions, np.int64) for table in tables]
+    ids = [_ids(table, pmap) for table, pmap in zip(tables, maps, strict=True)]
     values = [[column.take(pa.array(own)) for column in pmap.columns] for own, pmap in zip(ids, maps, strict=True)]
     if all(
         len(own) == len(ids[0]) and _equal(columns, values[0]) for own, columns in zip(ids, values, strict=True)
@@ -109,6 +110,13 @@ def _slots(tables: Sequence[FragmentTable], maps: Sequence[PartitionMap]) -> Slo
         for partition, key in zip(own.tolist(), keys, strict=True):
             rows.setdefault(key, [NOBODY] * len(tables))[place] = partition
     return np.array(list(rows.values()), np.int64).reshape(-1, len(tables))
+
+
+def _ids(table: FragmentTable, pmap: PartitionMap) -> npt.NDArray[np.int64]:
+    """The table's partitions as an array; all of them are an array already."""
+    if len(table.partitions) == table.total == len(pmap):
+        return np.arange(len(pmap))
+    return np.array(table.partitions, np.int64)
 
 
 def _equal(left: Sequence[pa.Array], right: Sequence[pa.Array]) -> bool:
@@ -139,7 +147,10 @@ def _by_single_owner(
     agreed = ((owners == best[:, None]) | (owners == -2)).all(axis=1) & (best >= 0)
     if not agreed.all():
         raise unassigned(slots[~agreed].max(axis=1).tolist())
-    return {names[place]: slots[best == place] for place in np.unique(best).tolist()}
+    order = np.argsort(best, kind="stable")
+    found, starts = np.unique(best[order], return_index=True)
+    parts = np.split(slots[order], starts[1:])
+    return {names[place]: part for place, part in zip(found.tolist(), parts, strict=False)}
 
 
 def _common(holders: Sequence[npt.NDArray[np.int64]], number: int, names: Sequence[str]) -> list[str]:

@@ -42,8 +42,8 @@ class Fragment:
     Base tables appear in `sql` under their own (unqualified) names. When several partitioned tables appear, they
     are of one co-location group, and partitions of equal value belong together (`legs_of` puts them in one leg).
     `reused` says that the merge reads the relation more than once, so that a stream must be kept first. A fragment
-    may have no legs (everything was pruned): its relation is then empty, with the columns that `sql` has over empty
-    tables.
+    may have no legs (everything was pruned): its relation is then empty, with the columns that `sql` has over
+    empty tables.
     """
 
     name: str
@@ -80,7 +80,7 @@ class LegTable:
 
 @frozen(kw_only=True)
 class Leg:
-    """One executor's part of a fragment. The executor answers for exactly these partitions or raises `NotOwner`."""
+    """One executor's part of a fragment. It answers for exactly these partitions or raises `NotOwner`."""
 
     fragment: str
     executor_id: str

@@ -372,6 +372,7 @@ SHAPES = [
     "select avg(s), sum(s), max(s) from (select b, sum(a) s from t group by b) q",
     "select n.s, r.id from (select k, sum(a) s from t group by k) n join r on n.s = r.a",
     "select n.s / 2, v.id from (select k, sum(a) s from t group by k) n join v on n.s = v.a",
+    "select n.s // 2, n.s % 3, n.s * 1.5, v.id from (select k, sum(a) s from t group by k) n join v on n.s = v.a",
     "select f.z from (select k, null as z from t) f join v on v.a = f.k",
     "select max(q.c) from (select k, count_if(bo) c from t group by k) q",
     "select v.*, q.* from v join (select r.* from r) q on v.a = q.a where v.id < 4",

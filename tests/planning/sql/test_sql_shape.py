@@ -69,6 +69,19 @@ def test_a_limit_without_order_stops_every_leg(small: Any) -> None:
     assert small.execute(plan).num_rows == 5
 
 
+@pytest.mark.parametrize(
+    "inner",
+    [
+        "select a from r limit 3",
+        "select a from (select a, row_number() over (order by b) n from r) q where n < 3",
+    ],
+)
+def test_what_replicas_may_choose_differently_is_chosen_by_one(small: Any, inner: str) -> None:
+    plan = small.plan(f"select id from t where a in ({inner})")
+    assert plan.merge_sql is not None
+    assert {len(small.legs(plan)) - 3} == {1}
+
+
 def test_only_the_columns_that_the_merge_reads_are_shipped(small: Any) -> None:
     plan = small.check("select t.s from t join v on t.a = v.a where t.b = 1 and v.b = 2")
     assert sorted(fragment.sql for fragment in plan.fragments) == [

@@ -28,6 +28,20 @@ def plan_query(sql: str, catalog: Catalog, output: pa.Schema, dialect: str | Non
 
     Raises `SqlError`, with `line` and `column` in its details where they are known, for text that does not parse,
     that is not one query, or that names a table the catalog does not have.
+
+    >>> from ballista_py.planning.partition_map import PartitionMap
+    >>> from ballista_py.planning.partition_spec import PartitionSpec
+    >>> from ballista_py.planning.table import TableSpec
+    >>> schema = pa.schema([pa.field("id", pa.int64(), nullable=False), ("size", pa.int64())])
+    >>> spec = PartitionSpec.parse(["bucket(8, id)"], schema)
+    >>> table = TableSpec(name="events", schema=schema, spec=spec)
+    >>> pmap = PartitionMap.build("events", spec, spec.static_values())
+    >>> catalog = Catalog(tables={"events": table}, maps={"events": pmap})
+    >>> plan = plan_query("select max(size) from events where id = 7", catalog, pa.schema([("max", pa.int64())]))
+    >>> plan.fragments[0].sql
+    'SELECT MAX(events.size) AS max FROM events WHERE events.id = 7'
+    >>> plan.fragments[0].tables[0].partitions, plan.merge_sql
+    ((4,), 'SELECT MAX(groups.max) AS max FROM f0 AS groups')
     """
     statement = read(sql, dialect, described=len(output) > 0)
     try:
@@ -98,5 +112,5 @@ def _everything_at_the_merge(statement: Statement, catalog: Catalog, output: pa.
         output=output,
         fragments=tuple(fragments),
         merge_sql=statement.text,
-        notes=(f"everything is computed at the merge, because the planner does not know {reason}",),
+        notes=(f"everything is computed at the merge, from the text as it stands: {reason}",),
     )
