@@ -100,12 +100,11 @@ def selection(partitions: int, executors: int) -> None:
     holders = ((chance.integers(0, executors, (partitions, 1)) + steps) % executors).astype(np.int32)
     for rows in (partitions, 1_000):
         some = holders[np.sort(chance.choice(partitions, rows, replace=False))] if rows < partitions else holders
-        lists = some.tolist()
         picks = {place: part.tolist() for place, part in cover(some, executors).items()}
-        assert picks == lazy_greedy(lists, executors), "the picks differ"
+        assert picks == lazy_greedy(some.tolist(), executors), "the picks differ"
         candidates = {
             "cover": lambda s=some: cover(s, executors),
-            "lazy heap greedy": lambda rows=lists: lazy_greedy(rows, executors),
+            "lazy heap greedy": lambda s=some: lazy_greedy(s.tolist(), executors),
         }
         found = interleaved(candidates, 1 if rows > 100_000 else 15)
         show(f"cover {rows:,} partitions, 3 replicas, {executors:,} executors", found, rows, "cover")

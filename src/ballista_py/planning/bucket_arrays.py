@@ -34,12 +34,21 @@ def bucket_array(num_buckets: int, values: pa.Array) -> pa.Int32Array:
     if pa.types.is_dictionary(values.type):
         if len(values.dictionary) > len(values):
             return bucket_array(num_buckets, decoded(values))
-        return bucket_array(num_buckets, values.dictionary).take(values.indices)
+        return _taken(bucket_array(num_buckets, values.dictionary), values.indices)
     if pa.types.is_null(values.type) or len(values) == values.null_count:
         return pa.nulls(len(values), pa.int32())
     out = np.empty(len(values), np.int32)
     _bucket_into(num_buckets, values, out)
     return pa.Array.from_buffers(pa.int32(), len(values), [_validity(values), pa.py_buffer(out)])
+
+
+def _taken(buckets: pa.Int32Array, indices: pa.Array) -> pa.Int32Array:
+    if buckets.null_count or not len(buckets):
+        return buckets.take(indices)
+    picks = _numbers(indices, np.dtype(indices.type.to_pandas_dtype()))
+    # What an index under a null is does not matter, as long as it is read safely.
+    found = buckets.to_numpy().take(picks, mode="clip" if indices.null_count else "wrap")
+    return pa.Array.from_buffers(pa.int32(), len(indices), [_validity(indices), pa.py_buffer(found)])
 
 
 def decoded(values: pa.DictionaryArray) -> pa.Array:

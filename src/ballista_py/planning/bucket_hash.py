@@ -6,11 +6,15 @@ is read once and its buckets are written once. What the bytes of a value are is 
 
 from __future__ import annotations
 
-from typing import Any, cast
+from functools import cache
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+
+if TYPE_CHECKING:
+    import polars as pl
 
 SEED = 42
 BLOCK_ROWS = 32_768
@@ -34,45 +38,68 @@ Buckets = npt.NDArray[np.int32]
 
 def bucket_longs(num_buckets: int, values: npt.NDArray[Any], out: Buckets) -> None:
     """Write the bucket of every value, hashed as 8 bytes, into `out`; integers are widened, floats normalised."""
+    words, scratch = _scratch(len(values))
     for start in range(0, len(values), BLOCK_ROWS):
         block = values[start : start + BLOCK_ROWS]
-        words = np.empty(len(block), np.uint64)
+        own, spare = words[: len(block)], scratch[: len(block)]
         if block.dtype.kind == "f":
-            _normalise_floats(block, words.view(np.float64))
+            _normalise_floats(block, own.view(np.float64))
+            np.multiply(own, _P2, out=own)
+        elif block.dtype.itemsize == 8:
+            np.multiply(block.view(np.uint64), _P2, out=own)
         else:
-            np.copyto(words.view(np.int64), block, casting="unsafe")
-        _hash_longs(words)
-        fold(num_buckets, words, out[start : start + BLOCK_ROWS])
+            np.copyto(own.view(np.int64), block, casting="unsafe")
+            np.multiply(own, _P2, out=own)
+        _hash_longs(own, spare)
+        fold(num_buckets, own, out[start : start + BLOCK_ROWS], spare)
 
 
 def bucket_ints(num_buckets: int, values: npt.NDArray[np.int32], out: Buckets) -> None:
     """Write the bucket of every value, hashed as 4 bytes, into `out`."""
+    words, scratch = _scratch(len(values))
     for start in range(0, len(values), BLOCK_ROWS):
         block = values[start : start + BLOCK_ROWS]
-        words = block.view(np.uint32).astype(np.uint64)
-        _hash_ints(words)
-        fold(num_buckets, words, out[start : start + BLOCK_ROWS])
+        own, spare = words[: len(block)], scratch[: len(block)]
+        np.copyto(own, block.view(np.uint32))
+        _hash_ints(own, spare)
+        fold(num_buckets, own, out[start : start + BLOCK_ROWS], spare)
 
 
 def bucket_bytes(num_buckets: int, values: pa.Array, out: Buckets) -> None:
     """Write the bucket of every string or binary value into `out`; what stands for a null is not defined."""
     import polars as pl
-    import polars_hash  # noqa: F401  registers the `nchash` expressions
 
-    expression = cast("Any", pl.col("v")).nchash.xxhash64(seed=SEED)
+    expression = _xxhash64(values.null_count > 0)
     for start in range(0, len(values), STRING_BLOCK_ROWS):
-        piece = pl.Series("v", values.slice(start, STRING_BLOCK_ROWS))
-        hashes = pl.DataFrame([piece]).select(expression.fill_null(0)).to_series()
-        words = hashes.to_numpy(writable=True)
+        piece = pl.DataFrame({"v": pl.Series(values.slice(start, STRING_BLOCK_ROWS))})
+        words = piece.select(expression).get_columns()[0].to_numpy(writable=True)
         fold(num_buckets, words, out[start : start + STRING_BLOCK_ROWS])
 
 
-def fold(num_buckets: int, words: Words, out: Buckets) -> None:
+@cache
+def _xxhash64(nullable: bool) -> pl.Expr:
+    import polars as pl
+    import polars_hash  # noqa: F401  registers the `nchash` expressions
+
+    hashed: pl.Expr = cast("Any", pl.col("v")).nchash.xxhash64(seed=SEED)
+    return hashed.fill_null(0) if nullable else hashed
+
+
+def fold(num_buckets: int, words: Words, out: Buckets, scratch: Words | None = None) -> None:
     """Write each hash, as a signed number, modulo `num_buckets` into `out`; `words` is used up."""
     signed = words.view(np.int64)
-    whole = np.floor_divide(signed, num_buckets)
+    if num_buckets & (num_buckets - 1) == 0:
+        np.bitwise_and(signed, num_buckets - 1, out=out, casting="unsafe")
+        return
+    whole = np.empty_like(signed) if scratch is None else scratch.view(np.int64)
+    np.floor_divide(signed, num_buckets, out=whole)
     np.multiply(whole, num_buckets, out=whole)
     np.subtract(signed, whole, out=out, casting="unsafe")
+
+
+def _scratch(rows: int) -> tuple[Words, Words]:
+    size = min(rows, BLOCK_ROWS)
+    return np.empty(size, np.uint64), np.empty(size, np.uint64)
 
 
 def _normalise_floats(block: npt.NDArray[Any], out: npt.NDArray[np.float64]) -> None:
@@ -81,9 +108,8 @@ def _normalise_floats(block: npt.NDArray[Any], out: npt.NDArray[np.float64]) -> 
     np.copyto(out, np.nan, where=np.isnan(out))
 
 
-def _hash_longs(words: Words) -> None:
-    scratch = np.empty_like(words)
-    np.multiply(words, _P2, out=words)
+def _hash_longs(words: Words, scratch: Words) -> None:
+    """Hash values that were multiplied by the second prime already."""
     _rotate(words, 31, scratch)
     np.multiply(words, _P1, out=words)
     np.bitwise_xor(words, _LONG_START, out=words)
@@ -93,8 +119,7 @@ def _hash_longs(words: Words) -> None:
     _avalanche(words, scratch)
 
 
-def _hash_ints(words: Words) -> None:
-    scratch = np.empty_like(words)
+def _hash_ints(words: Words, scratch: Words) -> None:
     np.multiply(words, _P1, out=words)
     np.bitwise_xor(words, _INT_START, out=words)
     _rotate(words, 23, scratch)

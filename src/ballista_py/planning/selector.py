@@ -82,7 +82,7 @@ def cover(holders: npt.NDArray[np.int32], count: int) -> dict[int, npt.NDArray[n
     if not (holders[:, 1:] >= 0).any():
         return _grouped(holders[:, 0], count)
     if len(holders) < max(HEAP_BELOW_PARTITIONS, HEAP_BELOW_PER_EXECUTOR * count):
-        return _by_heap(holders)
+        return _by_heap(holders, count)
     return _by_counts(holders, count)
 
 
@@ -104,26 +104,26 @@ def _by_counts(holders: npt.NDArray[np.int32], count: int) -> dict[int, npt.NDAr
     return _grouped(chosen, count)
 
 
-def _by_heap(holders: npt.NDArray[np.int32]) -> dict[int, npt.NDArray[np.int64]]:
-    held: dict[int, list[int]] = {}
+def _by_heap(holders: npt.NDArray[np.int32], count: int) -> dict[int, npt.NDArray[np.int64]]:
+    held: list[list[int]] = [[] for _ in range(count + 1)]
     for row, places in enumerate(holders.tolist()):
         for place in places:
-            held.setdefault(place, []).append(row)
-    held.pop(NOBODY, None)
-    left = set(range(len(holders)))
-    heap = [(-len(rows), place) for place, rows in held.items()]
+            held[place].append(row)
+    left = len(holders)
+    heap = [(-len(rows), place) for place, rows in enumerate(held[:count]) if rows]
     heapq.heapify(heap)
-    chosen: dict[int, npt.NDArray[np.int64]] = {}
+    chosen = [NOBODY] * len(holders)
     while left:
         promised, place = heapq.heappop(heap)
-        gain = [row for row in held[place] if row in left]
+        gain = [row for row in held[place] if chosen[row] < 0]
         if len(gain) != -promised:
             # An upper bound from before other picks: look again when its turn comes.
             heapq.heappush(heap, (-len(gain), place))
             continue
-        chosen[place] = np.array(gain, np.int64)
-        left.difference_update(gain)
-    return dict(sorted(chosen.items()))
+        for row in gain:
+            chosen[row] = place
+        left -= len(gain)
+    return _grouped(np.array(chosen, np.int32), count)
 
 
 def _grouped(chosen: npt.NDArray[np.int32], count: int) -> dict[int, npt.NDArray[np.int64]]:
