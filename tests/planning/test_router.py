@@ -18,6 +18,7 @@ from ballista_py.planning.diff import diff_partitions
 from ballista_py.planning.partition_map import PartitionMap
 from ballista_py.planning.partition_spec import PARTITION_COLUMN, PartitionSpec
 from ballista_py.planning.router import PartitionRouter, RoutedBatch
+from ballista_py.planning.router_gather import gather
 
 MakeMap = Callable[..., PartitionMap]
 SCHEMA = pa.schema([("id", pa.int64()), ("region", pa.string()), ("tags", pa.list_(pa.string()))])
@@ -155,3 +156,24 @@ def test_rows_that_do_not_fit_are_refused(make_map: MakeMap) -> None:
         router.route(pa.record_batch([pa.array([1])], ["other"]))
     with pytest.raises(SchemaMismatch, match="a name that is taken"):
         router.route(pa.record_batch([pa.array([1]), pa.array([1])], ["id", PARTITION_COLUMN]))
+
+
+@pytest.mark.parametrize("kind", [pa.string(), pa.large_string(), pa.binary(), pa.large_binary()])
+@pytest.mark.parametrize("run", [1, 4, 100, 20_000])
+@pytest.mark.parametrize("nulls", [False, True])
+def test_strings_copied_in_runs_are_those_that_arrow_takes(kind: pa.DataType, run: int, nulls: bool) -> None:
+    count = 20_000
+    texts = pa.array([None if nulls and n % 11 == 5 else "é" * (n % 13) for n in range(count + 7)]).cast(kind)
+    batch = pa.record_batch([texts, pa.array(range(count + 7))], ["text", "n"]).slice(7)
+    chance = np.random.default_rng(run)
+    order = np.concatenate(
+        chance.permutation(np.arange(count).reshape(-1, run)) if run < count else [np.arange(count)]
+    )
+    assert gather(batch, order).equals(batch.take(pa.array(order)))
+    gather(batch, order).validate(full=True)
+
+
+def test_a_column_of_nulls_only_is_gathered_too() -> None:
+    batch = pa.record_batch([pa.nulls(10_000, pa.string()), pa.array([""] * 10_000)], ["a", "b"])
+    order = np.concatenate([np.arange(5_000, 10_000), np.arange(5_000)])
+    assert gather(batch, order).equals(batch)

@@ -14,6 +14,7 @@ from ballista_py.errors import SchemaMismatch
 from ballista_py.planning.partition_index import Ids
 from ballista_py.planning.partition_map import NOBODY, PartitionMap
 from ballista_py.planning.partition_spec import PARTITION_COLUMN, PartitionSpec
+from ballista_py.planning.router_gather import gather
 
 
 @frozen(kw_only=True)
@@ -55,7 +56,7 @@ class PartitionRouter:
         if len(places) > 1:
             # A stable sort of 16-bit numbers is a counting sort.
             order = np.argsort(owners, kind="stable")
-            partitions, rows = partitions.take(order), rows.take(pa.array(order))
+            partitions, rows = partitions.take(order), gather(rows, order)
         whole = _with_partitions(rows, partitions)
         parts: dict[int, pa.RecordBatch] = {}
         start = 0
