@@ -41,7 +41,7 @@ def plan_query(sql: str, catalog: Catalog, output: pa.Schema, dialect: str | Non
     >>> plan.fragments[0].sql
     'SELECT MAX(events.size) AS max FROM events WHERE events.id = 7'
     >>> plan.fragments[0].tables[0].partitions, plan.merge_sql
-    ((4,), 'SELECT MAX(groups.max) AS max FROM f0 AS groups')
+    ((1,), 'SELECT MAX(groups.max) AS max FROM f0 AS groups')
     """
     statement = read(sql, dialect, described=len(output) > 0)
     try:
