@@ -275,7 +275,19 @@ class TestReaper:
         assert outcomes[0].evicted == ("s1",)
         assert not quiet.valid()
         with pytest.raises(Fenced):
-            quiet.guard(cluster_of(unreliable))
+            quiet.guard(cluster_of(unreliable), quiet.instance_id)
+
+    def test_what_an_instance_began_is_not_committed_by_the_one_after_it(self, member, unreliable, runtime):
+        quiet, _, reaper = self.watched(member, unreliable, runtime)
+        before = quiet.instance_id
+        reaper.tick()
+        with pytest.raises(Fenced):
+            quiet.beat()
+        quiet.join()
+        quiet.guard(cluster_of(unreliable), quiet.instance_id)
+        with pytest.raises(Fenced):
+            quiet.guard(cluster_of(unreliable), before)
+        assert quiet.valid()
 
     def test_an_eviction_that_stopped_half_way_is_finished_by_anybody(self, member, unreliable, runtime):
         _, _, reaper = self.watched(member, unreliable, runtime)

@@ -104,6 +104,7 @@ class ExecutorRegistry:
         Raises `Fenced` or `LeaseExpired` when this scheduler may not act, and errors of the store; who waits
         goes on waiting.
         """
+        me = self._membership.instance_id
         waiting = self._begin()
         if not waiting:
             return AdmissionReport()
@@ -111,7 +112,7 @@ class ExecutorRegistry:
 
         def change(document: ClusterDocument) -> ClusterDocument:
             verdicts.clear()
-            self._membership.guard(document)
+            self._membership.guard(document, me)
             for heartbeat in waiting:
                 verdicts[heartbeat.executor.instance_id], document = admit(document, heartbeat)
             return document
@@ -121,7 +122,7 @@ class ExecutorRegistry:
             self._membership.require()
             self._membership.beat(self.silences)
             self._membership.cluster.update(change)
-            settled = True
+            settled = me == self._membership.instance_id
         finally:
             answers = self._end(waiting, verdicts if settled else {})
         granted = {instance for instance, verdict in verdicts.items() if verdict == "admitted"}
@@ -166,8 +167,10 @@ class ExecutorRegistry:
         Raises what `tick` raises. An executor that is not listed is fine.
         """
 
+        me = self._membership.instance_id
+
         def change(document: ClusterDocument) -> ClusterDocument:
-            self._membership.guard(document)
+            self._membership.guard(document, me)
             return document.without_executors(frozenset({(executor_id, instance_id)}))
 
         self._membership.cluster.update(change)

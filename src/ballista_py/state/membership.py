@@ -163,12 +163,17 @@ class Membership:
                 scheduler_id=self.scheduler_id,
             )
 
-    def guard(self, document: ClusterDocument) -> None:
-        """What every change of `cluster.json` starts with: `require`, and `Fenced` if we are not in it."""
+    def guard(self, document: ClusterDocument, instance_id: str) -> None:
+        """What every change of `cluster.json` starts with: `require`, and `Fenced` if we are not in it.
+
+        `instance_id` is the instance that decided on the change: what it began is not for the one after it to end.
+        """
+        if instance_id != self.instance_id:
+            raise self._fenced_error()
         self.require()
         found = document.schedulers.get(self.scheduler_id)
-        if found is None or found.instance_id != self.instance_id:
-            raise self.fence(self.instance_id)
+        if found is None or found.instance_id != instance_id:
+            raise self.fence(instance_id)
 
     def peers(self) -> tuple[SchedulerInfo, ...]:
         """The other schedulers that `cluster.json` lists and that are not leaving, in order of their ids."""

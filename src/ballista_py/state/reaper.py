@@ -68,8 +68,9 @@ class Reaper:
         takes up where this one stopped.
         """
         self._membership.require()
+        instance = self._membership.instance_id
         cluster = self._membership.cluster.read().document  # first
-        self._membership.guard(cluster)
+        self._membership.guard(cluster, instance)
         self._observer.keep_only(cluster.schedulers)
         live: list[HeartbeatDocument] = []
         dead: list[SchedulerInfo] = []
@@ -85,7 +86,7 @@ class Reaper:
             else:
                 live.append(heard)
         lost = () if in_doubt else silent_executors(cluster, live, self._membership.patience_ms)
-        gone = self._remove(dead, lost) if dead or lost else ()
+        gone = self._remove(dead, lost, instance) if dead or lost else ()
         names = {scheduler.scheduler_id for scheduler in dead}
         kept = tuple(sorted(cluster.schedulers.keys() - names))
         return ReapReport(evicted=tuple(sorted(names)), kept=kept, lost=gone)
@@ -131,14 +132,14 @@ class Reaper:
         return None if after == tombstone else after
 
     def _remove(
-        self, dead: Collection[SchedulerInfo], silent: Collection[AdmittedExecutor]
+        self, dead: Collection[SchedulerInfo], silent: Collection[AdmittedExecutor], instance: str
     ) -> tuple[ExecutorInfo, ...]:
         """One commit without the dead and the silent, as far as they still are what was read first."""
         lost: tuple[ExecutorInfo, ...] = ()
 
         def change(document: ClusterDocument) -> ClusterDocument:
             nonlocal lost
-            self._membership.guard(document)
+            self._membership.guard(document, instance)
             for scheduler in dead:
                 document = document.without_scheduler(scheduler.scheduler_id, scheduler.instance_id)
             lost = tuple(

@@ -100,12 +100,12 @@ def heartbeats_first() -> Patches:
         return real(cluster, heartbeats, patience_ms)
 
     def remove(
-        self: Any, dead: Collection[SchedulerInfo], lost: Collection[AdmittedExecutor]
+        self: Any, dead: Collection[SchedulerInfo], lost: Collection[AdmittedExecutor], instance: str
     ) -> tuple[ExecutorInfo, ...]:
         cluster = self._membership.cluster.read().document  # as it is after the heartbeats were read
         names = {executor.info.executor_id for executor in lost}
         fresh = [executor for id_, executor in sorted(cluster.executors.items()) if id_ in names]
-        gone: tuple[ExecutorInfo, ...] = real_remove(self, dead, fresh)
+        gone: tuple[ExecutorInfo, ...] = real_remove(self, dead, fresh, instance)
         return gone
 
     real, real_remove = reaper.silent_executors, Reaper._remove
@@ -114,10 +114,10 @@ def heartbeats_first() -> Patches:
 
 def eviction_unguarded() -> Patches:
     def remove(
-        self: Any, dead: Collection[SchedulerInfo], silent: Collection[AdmittedExecutor]
+        self: Any, dead: Collection[SchedulerInfo], silent: Collection[AdmittedExecutor], instance: str
     ) -> tuple[ExecutorInfo, ...]:
         def change(document: ClusterDocument) -> ClusterDocument:
-            self._membership.guard(document)
+            self._membership.guard(document, instance)
             for scheduler in dead:
                 document = document.without_scheduler(scheduler.scheduler_id, scheduler.instance_id)
             ids = {executor.info.executor_id for executor in silent}

@@ -31,6 +31,7 @@ class Machine:
         self.world = world
         self.name = name
         self.dead = False
+        self.stopping = False  # its loops end
         self.paused_until_ms = 0.0
         self.cut_until_ms = 0.0  # from the store
         self.slow_until_ms = 0.0  # to and from the store

@@ -67,7 +67,7 @@ class VirtualScheduler:
         site.every(machine, self.membership.beat_every_ms, self._beat)
 
     def _join(self) -> None:
-        while True:
+        while not self.machine.stopping:
             try:
                 self.membership.join()
             except (AlreadyRegistered, BallistaError):
@@ -125,6 +125,7 @@ class VirtualScheduler:
 
     def leave(self) -> None:
         """Leave the cluster as a process does that is told to stop, and end."""
+        self.machine.stopping = True
         with self.site.watched(self.machine):
             self.membership.leave()
         self.crash()

@@ -106,7 +106,7 @@ class Site:
 
         def loop() -> None:
             nonlocal poked
-            while True:
+            while not machine.stopping:
                 with self.watched(machine):
                     act()
                 with changed:
