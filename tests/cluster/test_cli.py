@@ -76,7 +76,10 @@ def test_wrong_usage_is_exit_code_2(cli):
         (("node", "--role", "scheduler"), "node_id: missing"),
         (("node", "--role", "boss", "--node-id", "x", "--state-location", "memory://x"), "role"),
         (("node", "--role", "scheduler", "--node-id", "x", "--state-location", "ftp://x"), "ftp://x"),
-        (("node", "--role", "scheduler", "--node-id", "x", "--state-location", "file:///proc/x"), "cannot be written"),
+        (
+            ("node", "--role", "scheduler", "--node-id", "x", "--state-location", "file:///proc/x"),
+            "cannot be written",
+        ),
         (("node", "--config", "/does/not/exist.yaml"), "cannot be read"),
     ],
 )

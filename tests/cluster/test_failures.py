@@ -71,7 +71,9 @@ def test_survivors_take_over_from_a_killed_scheduler_and_executor_and_no_answer_
         assert difference(own.sql(query), duck.sql(query).to_arrow_table()) is None, name
 
 
-def test_an_executor_paused_beyond_its_lease_comes_back_as_another_instance_and_never_answers_for_the_old(own, duck):
+def test_an_executor_paused_beyond_its_lease_comes_back_as_another_instance_and_never_answers_for_the_old(
+    own, duck
+):
     before = instance_of(own, "executor-2")
     os.kill(own.pid("executor-2"), signal.SIGSTOP)
     try:

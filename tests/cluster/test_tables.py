@@ -36,7 +36,11 @@ def test_a_managed_table_is_empty_and_readable(small):
 @pytest.mark.parametrize(
     ("arguments", "kind", "said"),
     [
-        ({}, PartitionKeysMissing, "Accelerated dataset 'bad' has no partition keys configured. Add 'partition_by'"),
+        (
+            {},
+            PartitionKeysMissing,
+            "Accelerated dataset 'bad' has no partition keys configured. Add 'partition_by'",
+        ),
         ({"partition_by": ["bucket(4, nope)"]}, UnsupportedExpression, "no column 'nope'"),
         ({"partition_by": ["bucket(0, id)"]}, UnsupportedExpression, "not 0"),
         ({"partition_by": ["rand()"]}, UnsupportedExpression, "rand"),
@@ -58,7 +62,7 @@ def test_a_bad_table_is_one_clear_error_and_leaves_nothing(small, events, argume
 def test_an_unreadable_source_is_named(small, tmp_path):
     path = tmp_path / "broken.parquet"
     path.write_bytes(b"PAR1 this is no Parquet file")
-    with pytest.raises(ConfigError, match="broken.parquet") as raised:
+    with pytest.raises(ConfigError, match=r"broken\.parquet") as raised:
         small.create_table("bad", source=str(path), partition_by=["bucket(4, id)"])
     assert "\n" not in str(raised.value)
 

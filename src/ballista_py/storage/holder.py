@@ -106,7 +106,7 @@ class PartitionHolder:
         self._lock = self._runtime.lock()
         self._ticking = self._runtime.lock()  # outer of the two
         self._tables: dict[str, Holdings] = {}
-        # Only ticks touch these: what the loader has, and the last file id given out.
+        # Only ticks change these: what the loader has, and the last file id given out.
         self._schemas: dict[str, pa.Schema] = {}
         self._loaded: dict[str, dict[str, int]] = {}
         self._last_file_id = 0
@@ -160,7 +160,7 @@ class PartitionHolder:
     def _files_of(self, wanted: LegTable) -> list[int]:
         holdings = self._tables.get(wanted.table)
         missing = list(wanted.partitions) if holdings is None else holdings.not_served(wanted)
-        if holdings is not None and not missing:
+        if holdings is not None and not missing and wanted.table in self._schemas:
             return holdings.file_ids(wanted.partitions)
         failures = holdings.failures if holdings is not None else {}
         reasons = [f"; partition {p} could not be loaded: {failures[p].reason}" for p in missing if p in failures]
@@ -177,6 +177,7 @@ class PartitionHolder:
         and tried again later; they never stop the other partitions."""
         with self._ticking:
             unloaded = self._unload()
+            self._prepare_all()
             hydrated = failed = 0
             for table, batch in self._batches():
                 done, failures = self._hydrate(table, batch)
@@ -216,6 +217,16 @@ class PartitionHolder:
             self._settle(table, outcome)
             done += sum(not work.reason for work in outcome)
         return done, len(works) - done
+
+    def _prepare_all(self) -> None:
+        """Make every table that is known, so that a leg may also read none of its partitions here."""
+        with self._lock:
+            unmade = {name: h.table.schema for name, h in self._tables.items() if name not in self._schemas}
+        for name, schema in unmade.items():
+            try:
+                self._prepare(name, schema)
+            except Exception as error:  # said again, with the partitions it keeps from being loaded
+                _log.warning("table_failed", exc_info=error)
 
     def _prepare(self, table: str, schema: pa.Schema) -> None:
         before = self._schemas.get(table)
