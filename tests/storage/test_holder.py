@@ -146,6 +146,14 @@ def test_a_leg_without_partitions_reads_nothing(world):
     assert world.holder.files_for(world.leg()) == {"t": []}
 
 
+def test_a_table_of_which_nothing_is_held_can_be_read_as_empty(world):
+    world.holder.apply(world.update(1))
+    with pytest.raises(NotOwner):
+        world.read()
+    world.holder.tick()
+    assert world.read() == []
+
+
 def test_older_updates_after_newer_ones_are_ignored(world):
     world.put(0, 1)
     world.put(1, 2)
