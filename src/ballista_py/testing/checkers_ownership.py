@@ -10,7 +10,7 @@ import orjson
 from attrs import define, field
 
 from ballista_py.planning.partition_map import Owner, PartitionMap
-from ballista_py.state.documents import partition_map_key
+from ballista_py.state.documents import CLUSTER_KEY, partition_map_key
 from ballista_py.testing.checkers import Violation
 from ballista_py.testing.history import Event, Landed, Serves, Told
 from ballista_py.testing.spans import Span, serving_spans
@@ -39,8 +39,9 @@ class _Maps:
 
 
 def check_epochs(events: Sequence[Event]) -> Iterator[Violation]:
-    """G4: epochs only grow, and a (partition, epoch) has one owner for ever."""
+    """G4: epochs only grow, a (partition, epoch) has one owner for ever, and members only hand over."""
     maps = _Maps.of(events)
+    yield from _robbed(events, maps)
     owners: dict[tuple[int, int], Owner | None] = {}
     last: dict[int, int] = {}
     for revision, pmap in sorted(maps.maps.items()):
@@ -54,6 +55,28 @@ def check_epochs(events: Sequence[Event]) -> Iterator[Violation]:
                 what = f"partition {partition} has two owners at epoch {epoch}"
                 yield Violation(guarantee="G4", at_ms=at_ms, what=what, about=about)
             last[partition] = epoch
+
+
+def _robbed(events: Sequence[Event], maps: _Maps) -> Iterator[Violation]:
+    """An owner that is a member of the cluster loses a partition only to the target that it was told of."""
+    handed_over = _promotions(maps)
+    members: set[Owner] = set()
+    before: PartitionMap | None = None
+    for event in events:
+        if not isinstance(event, Landed):
+            continue
+        if event.key == CLUSTER_KEY:
+            listed = orjson.loads(event.data)["executors"]
+            members = {(name, executor["info"]["instance_id"]) for name, executor in listed.items()}
+        elif event.key.startswith(_MAPS):
+            pmap = maps.maps[orjson.loads(event.data)["header"]["revision"]]
+            changed = [] if before is None else (before.epochs != pmap.epochs[: len(before)]).nonzero()[0].tolist()
+            for partition in changed:
+                owner = before.owner(partition) if before is not None else None
+                if owner in members and (partition, pmap.epoch(partition)) not in handed_over:
+                    what = f"{event.node} took partition {partition} from {owner[0]}, which is a member"
+                    yield Violation(guarantee="G4", at_ms=event.at_ms, what=what, about=f"p{partition}@")
+            before = pmap
 
 
 def check_notifications(events: Sequence[Event]) -> Iterator[Violation]:
@@ -108,7 +131,7 @@ def check_fences(events: Sequence[Event]) -> Iterator[Violation]:
 
 def check_single_service(events: Sequence[Event]) -> Iterator[Violation]:
     """O1: no two owners of one partition serve at once, but while a live owner hands over to its target."""
-    handed_over = _promotions(events)
+    handed_over = _promotions(_Maps.of(events))
     by_partition: dict[int, list[Span]] = defaultdict(list)
     for span in serving_spans(events):
         by_partition[span.partition].append(span)
@@ -128,11 +151,11 @@ def check_single_service(events: Sequence[Event]) -> Iterator[Violation]:
             live.append(span)
 
 
-def _promotions(events: Sequence[Event]) -> set[tuple[int, int]]:
+def _promotions(maps: _Maps) -> set[tuple[int, int]]:
     """The (partition, epoch) at which a target became the owner of a partition that it had been promised."""
     found: set[tuple[int, int]] = set()
     before: PartitionMap | None = None
-    for _, pmap in sorted(_Maps.of(events).maps.items()):
+    for _, pmap in sorted(maps.maps.items()):
         if before is not None:
             for partition in (before.epochs != pmap.epochs[: len(before)]).nonzero()[0].tolist():
                 if before.target(partition) is not None and before.target(partition) == pmap.owner(partition):

@@ -138,7 +138,7 @@ def _reports(todo: list[int], hours: float, jobs: int, go_on: Any) -> Iterator[S
     running: set[Future[SeedReport]] = set()
     with ProcessPoolExecutor(jobs, mp_context=get_context("spawn")) as pool:
         while True:
-            while len(running) < 2 * jobs and go_on() and (seed := next(waiting, None)) is not None:
+            while len(running) <= jobs and go_on() and (seed := next(waiting, None)) is not None:
                 running.add(pool.submit(run_seed, seed, hours))
             if not running:
                 return

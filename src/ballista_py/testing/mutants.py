@@ -89,6 +89,12 @@ MUTANTS: tuple[Mutant, ...] = (
         mutants_schedulers.no_tombstone,
     ),
     _mutant(
+        "successor-commits",
+        "a change that an ended instance began is committed by the instance after it",
+        "G3",
+        mutants_schedulers.successor_commits,
+    ),
+    _mutant(
         "impatient",
         "a member is dead after a third of the time to live",
         "G3",
@@ -108,7 +114,7 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     _mutant(
         "heartbeats-first",
-        "the heartbeat documents are read before cluster.json",
+        "executors are lost by heartbeats that were read before cluster.json",
         "O1",
         mutants_schedulers.heartbeats_first,
     ),
@@ -169,7 +175,7 @@ MUTANTS: tuple[Mutant, ...] = (
     _mutant(
         "epoch-unchecked",
         "a plan is committed as it was made, whatever epochs and owners the map has by now",
-        "O1 G4",
+        "G4 O1",
         mutants_ownership.epoch_unchecked,
     ),
     _mutant(

@@ -105,7 +105,7 @@ def epoch_unchecked() -> Patches:
         return plan.partitions < len(pmap)
 
     def allowed(pmap: PartitionMap, plan: AssignmentPlan, members: Any) -> AssignmentPlan:
-        return plan
+        return evolve(plan, epochs=pmap.epochs[plan.partitions]) if plan else plan
 
     return [(partition_changes, "_still_fresh", still_fresh), (partition_store, "_allowed", allowed)]
 

@@ -8,7 +8,6 @@ from typing import Any
 from attrs import evolve
 
 from ballista_py.errors import ObjectMissing
-from ballista_py.state import reaper
 from ballista_py.state.control import ExecutorInfo
 from ballista_py.state.documents import (
     AdmittedExecutor,
@@ -36,6 +35,14 @@ def takeover_at_once() -> Patches:
         self._take_over(seen.document)
 
     return [(Membership, "_claim", claim)]
+
+
+def successor_commits() -> Patches:
+    def guard(self: Any, document: ClusterDocument, instance_id: str) -> None:
+        real(self, document, self.instance_id)
+
+    real = Membership.guard
+    return [(Membership, "guard", guard)]
 
 
 def impatient() -> Patches:
@@ -92,24 +99,25 @@ def own_ears_alone() -> Patches:
 
 
 def heartbeats_first() -> Patches:
-    """The tick looks at the heartbeats as the tick before read them, and decides on a fresh `cluster.json`."""
+    """The tick judges by the heartbeats that the tick before read, and by a fresh `cluster.json`."""
 
-    def silent(
-        cluster: ClusterDocument, heartbeats: Collection[HeartbeatDocument], patience_ms: float
-    ) -> tuple[AdmittedExecutor, ...]:
-        return real(cluster, heartbeats, patience_ms)
+    def look(self: Any, scheduler: SchedulerInfo) -> HeartbeatDocument | None:
+        seen: HeartbeatDocument | None = real_look(self, scheduler)
+        known = self.__dict__.setdefault("_read_before", {})
+        before, known[scheduler.instance_id] = known.get(scheduler.instance_id), seen
+        return seen if seen is None or before is None else before
 
     def remove(
         self: Any, dead: Collection[SchedulerInfo], lost: Collection[AdmittedExecutor], instance: str
     ) -> tuple[ExecutorInfo, ...]:
-        cluster = self._membership.cluster.read().document  # as it is after the heartbeats were read
+        cluster = self._membership.cluster.read().document
         names = {executor.info.executor_id for executor in lost}
         fresh = [executor for id_, executor in sorted(cluster.executors.items()) if id_ in names]
         gone: tuple[ExecutorInfo, ...] = real_remove(self, dead, fresh, instance)
         return gone
 
-    real, real_remove = reaper.silent_executors, Reaper._remove
-    return [(reaper, "silent_executors", silent), (Reaper, "_remove", remove)]
+    real_look, real_remove = Reaper._look, Reaper._remove
+    return [(Reaper, "_look", look), (Reaper, "_remove", remove)]
 
 
 def eviction_unguarded() -> Patches:

@@ -119,6 +119,9 @@ class VirtualExecutor:
         self._writes += 1
         name = f"{self.info.instance_id[:12]}-{self._writes}"
         key = f"{data_prefix(table.name)}{name}.parquet"
+        faults = self.site.faults
+        if machine.random() < faults.long_write:
+            machine.sleep_ms(faults.long_write_ms * machine.random())
         self._store.create(key, b"1")
         storage = PartitionStorage(
             self._store,

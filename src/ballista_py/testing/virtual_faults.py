@@ -21,6 +21,8 @@ class Faults:
     lost_reply: float = 0.02
     echoed_conflict: float = 0.005  # landed, lost, and sent again below us: our own write is the conflict
     stalled_request: float = 0.001  # the machine pauses between its decision and the request
+    long_write: float = 0.05  # an owner takes long between its check and its commit
+    long_write_ms: float = 60_000.0
     # Messages between schedulers and executors.
     message_ms: float = 1_000.0
     late_message: float = 0.02
@@ -54,6 +56,7 @@ class Faults:
             lost_reply=0.0,
             echoed_conflict=0.0,
             stalled_request=0.0,
+            long_write=0.0,
             late_message=0.0,
             lost_message=0.0,
             pause_every_s=0.0,
