@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
 from decimal import Decimal
 from pathlib import Path
 
@@ -254,7 +255,8 @@ def test_too_many_distinct_values_are_refused(spark, store, declare):
 def test_a_store_that_is_no_folder_gets_copies_of_the_files(spark, parquet, declare):
     store = MemoryStore()
     table = declare(parquet("a.parquet", ("id",), id=pa.array(range(20))), "bucket(4, id)")
-    report = SparkPipeline(spark, store).materialize(table)
+    with ThreadPoolExecutor(4) as threads:
+        report = SparkPipeline(spark, store, run_all=threads.map).materialize(table)
     files = [key for key in all_keys(store) if key.endswith(".parquet")]
     assert len(files) == sum(written.files for written in report.partitions.values())
     assert all(key.startswith(f"snapshots/events/data/{report.run_id}/") for key in files)

@@ -7,8 +7,8 @@ others which executor holds a partition (planning, state) and how rows are chang
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import pyarrow as pa
 from attrs import define, field, frozen
@@ -37,6 +37,8 @@ from ballista_py.storage.partition_storage import PartitionStorage
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
+
+RunAll: TypeAlias = Callable[[Callable[[Any], Any], Iterable[Any]], Iterable[Any]]
 
 DISCOVERY_TIMEOUT_MS = 60_000.0
 
@@ -73,9 +75,10 @@ class SparkPipeline:
     """Reads sources with `spark` and writes partitions to `store`. Not for several threads.
 
     `spawn` starts a thread that looks on while Spark works: with it progress comes task by task and discovery ends
-    in time; without it progress comes after the tasks and discovery takes as long as it takes. Files go straight
-    to a store that is a folder of this machine, else to a temporary folder first, so Spark's workers must share
-    the file system of this process (those of an embedded session do).
+    in time; without it progress comes after the tasks and discovery takes as long as it takes. `run_all` works as
+    the built-in `map` does, its default; that of an executor makes requests to the store overlap. Files go
+    straight to a store that is a folder of this machine, else to a temporary folder first, so Spark's workers must
+    share the file system of this process (those of an embedded session do).
     """
 
     def __init__(
@@ -85,12 +88,14 @@ class SparkPipeline:
         *,
         runtime: Runtime | None = None,
         spawn: Spawn | None = None,
+        run_all: RunAll = map,
         discovery_timeout_ms: float = DISCOVERY_TIMEOUT_MS,
         max_partitions: int = MAX_DISCOVERED_PARTITIONS,
     ) -> None:
         self._spark = spark
         self._store = store
         self._runtime = runtime or SystemRuntime()
+        self._run_all = run_all
         self._jobs = JobWatch(spark, self._runtime, spawn)
         self._discovery_timeout_ms = discovery_timeout_ms if spawn is not None else None
         self._max_partitions = max_partitions
@@ -133,8 +138,8 @@ class SparkPipeline:
         `source` overrides that of the table and may be a DataFrame; columns that the table does not have are left
         out. `sort_by` names columns that order the rows within a partition. `progress(done, total)` counts Spark's
         tasks, then manifests. A manifest that has applied `token` (default: a fresh one) already is left as it is.
-        Manifests are committed one after another once all files are there, so a process killed among them leaves
-        some partitions new and some old: run again.
+        Manifests are committed one by one once all files are there, so a process killed among them leaves some
+        partitions new and some old: run again.
 
         Raises `ConfigError` for a source that cannot be read, `SchemaMismatch` when it lacks the table's columns
         or holds a null that the table forbids, and what `discover` and the store raise. The files of a failed run
@@ -201,7 +206,7 @@ class SparkPipeline:
             raise
         except Exception as error:
             raise _failure(table, origin, error) from error
-        files = {number: stage.publish(paths[number]) for number in sorted(paths)}
+        files = dict(zip(paths, self._run_all(stage.publish, paths.values()), strict=True))
         stage.settle()
         _check_nulls(table, origin, files)
         return files
@@ -219,9 +224,12 @@ class SparkPipeline:
         wanted = {table.spec.path(value): files.get(number, ()) for number, value in enumerate(numbering.values)}
         if not table.spec.is_static:
             wanted |= dict.fromkeys(partition_paths(self._store, table.name) - wanted.keys(), ())
-        for done, (path, listed) in enumerate(wanted.items(), start=1):
+
+        def replace(path: str) -> None:
             storage = PartitionStorage(self._store, table.name, path, runtime=self._runtime, committed_by=run_id)
-            storage.replace_files(listed, token=token)
+            storage.replace_files(wanted[path], token=token)
+
+        for done, _ in enumerate(self._run_all(replace, wanted), start=1):
             steps.committed(min(done, len(numbering)))
 
 
