@@ -280,7 +280,9 @@ def from_wire(wire: dict[str, Any]) -> BallistaError:
     by_code = _classes_by_code()
     while code and code not in by_code:
         code = code.rpartition(".")[0]
-    return _rebuild(by_code.get(code, BallistaError), str(wire.get("message", "")), dict(wire.get("details") or {}))
+    return _rebuild(
+        by_code.get(code, BallistaError), str(wire.get("message", "")), dict(wire.get("details") or {})
+    )
 
 
 def _rebuild(kind: type[BallistaError], message: str, details: dict[str, Any]) -> BallistaError:
