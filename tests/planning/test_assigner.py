@@ -291,6 +291,37 @@ def test_many_executors_are_placed_on_as_few_are() -> None:
     assert decision.loads.max() <= max(decision.shares[0] * 1.05, weights.max())
 
 
+def test_a_move_under_way_is_left_alone(make_map: MakeMap) -> None:
+    executors = fleet(3)
+    before = settled(make_map(40), executors, PartitionAssigner())
+    more = [*executors, Executor("new")]
+    during = before.apply(PartitionAssigner().assign(before, more))
+    assert len(during.targeted_at("new", "")) == 10
+    assert not PartitionAssigner().assign(during, more)
+
+
+def test_an_orphan_with_a_live_target_goes_there(make_map: MakeMap) -> None:
+    executors = fleet(3)
+    before = settled(make_map(40), executors, PartitionAssigner())
+    during = before.apply(PartitionAssigner().assign(before, [*executors, Executor("new")]))
+    moving = during.targeted_at("new", "").tolist()
+    after = during.apply(PartitionAssigner().assign(during, [Executor("new")]))
+    assert all(after.owner(partition) == ("new", "") and after.target(partition) is None for partition in moving)
+
+
+def test_an_exchange_evens_out_what_largest_first_leaves_uneven(make_map: MakeMap) -> None:
+    pmap = table([3, 3, 2, 2, 2], make_map)
+    executors = fleet(2)
+    assert loads(pmap.apply(PartitionAssigner().assign(pmap, executors)), executors).tolist() == [6, 6]
+
+
+def test_the_cap_holds_for_an_executor_that_restarted(make_map: MakeMap) -> None:
+    before = settled(make_map(5), fleet(1), PartitionAssigner())
+    plan = PartitionAssigner(3).assign(before, [Executor("e000", "restarted")])
+    assert len(plan.moves) == 3
+    assert len(plan.unplaced) == 2
+
+
 # Co-location groups.
 
 
@@ -380,6 +411,29 @@ def test_integer_keys_of_other_widths_share_owners() -> None:
     assert desired(plans[0]) == desired(plans[1])
 
 
+def test_a_group_whose_tables_move_against_each_other_settles_on_one_owner(make_map: MakeMap) -> None:
+    spec = make_map(1).spec
+    one, two = Executor("e1"), Executor("e2")
+
+    def moving(name: str, weight: float, owner: Executor, target: Executor) -> PartitionMap:
+        pmap = PartitionMap.build(name, spec, [(0,)], [weight])
+        pmap = pmap.apply(PartitionAssigner().assign(pmap, [owner]))
+        drained = [Executor(owner.executor_id, owner.instance_id, capacity=0), target]
+        return pmap.apply(PartitionAssigner().assign(pmap, drained))
+
+    maps = [moving("heavy", 9.0, one, two), moving("light", 1.0, two, one)]
+    plans = PartitionAssigner().assign_group(maps, [one, two])
+    assert [len(plan.moves) for plan in plans] == [0, 1]
+    assert plans[1].moves[0].kind == "move"
+    assert plans[1].moves[0].to == two
+    after = [pmap.apply(plan) for pmap, plan in zip(maps, plans, strict=True)]
+    assert len(after[1].targeted_at("e2", "")) == 0
+    done = [pmap.promote([0]) for pmap in after]
+    assert [pmap.owner(0) for pmap in done] == [("e2", ""), ("e2", "")]
+    assert done[1].epoch(0) == maps[1].epoch(0)
+    assert done[1].target(0) is None
+
+
 def test_an_empty_group_needs_no_plan() -> None:
     assert PartitionAssigner().assign_group([], fleet(2)) == []
 
@@ -432,6 +486,18 @@ def test_without_another_zone_replicas_stay_on_different_executors(make_map: Mak
     executors = [Executor(f"e{number}", labels={"zone": "only"}) for number in range(3)]
     pmap = settled(make_map(12), executors, PartitionAssigner(replicas=2, spread_label="zone"))
     assert all(len(set(pmap.owners(i))) == 2 for i in range(12))
+
+
+def test_a_replica_stays_where_it_is_while_other_zones_have_no_room(make_map: MakeMap) -> None:
+    near = [Executor(f"near{number}", labels={"zone": "near"}) for number in range(3)]
+    before = settled(make_map(12), near, PartitionAssigner(replicas=2, spread_label="zone"))
+    far = Executor("far", labels={"zone": "far"})
+    assigner = PartitionAssigner(8, replicas=2, spread_label="zone")
+    during = settled(before, [*near, far], assigner)
+    assert not assigner.assign(during, [*near, far])
+    assert len(during.owned_by("far", "")) + len(during.replicated_at("far", "")) <= 8
+    stayed = [i for i in range(12) if during.owners(i) == before.owners(i)]
+    assert len(stayed) >= 4
 
 
 def test_a_live_replica_becomes_the_owner_of_an_orphan(make_map: MakeMap) -> None:

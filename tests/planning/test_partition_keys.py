@@ -8,6 +8,7 @@ from decimal import Decimal
 from functools import cache
 from types import ModuleType
 from typing import Any
+from zoneinfo import ZoneInfo
 
 import pyarrow as pa
 import pytest
@@ -15,6 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ballista_py.errors import SchemaMismatch, UnsupportedExpression
+from ballista_py.planning.expression_zones import local_times
 from ballista_py.planning.partition_spec import PartitionSpec
 from ballista_py.planning.partition_values import as_key, path_of, type_of_text, type_text
 
@@ -120,6 +122,17 @@ def test_arrow_layouts_of_one_column_give_one_key(key_cases: ModuleType) -> None
         declared = PartitionSpec.parse([text], pa.schema(fields))
         assert same(spec.evaluate(rows)[0], declared.evaluate(other_rows)[0]), text
         assert same(spec.evaluate(rows.slice(5, 7))[0], spec.evaluate(rows)[0].slice(5, 7)), text
+
+
+@pytest.mark.parametrize("zone", ["Europe/Berlin", "America/New_York", "Australia/Lord_Howe", "Africa/Casablanca"])
+def test_local_times_far_ahead_follow_the_rules_of_the_zone(zone: str) -> None:
+    days = [
+        dt.datetime(year, 1, 1, tzinfo=dt.UTC) for year in (2036, 2037, 2050, 2099, 2100, 2399, 2555, 6001, 9990)
+    ]
+    moments = [day + dt.timedelta(hours=hours) for day in days for hours in range(0, 366 * 24, 7)]
+    there = [moment.astimezone(ZoneInfo(zone)).replace(tzinfo=None) for moment in moments]
+    values = pa.array(moments, pa.timestamp("us", "UTC"))
+    assert local_times(values, zone).to_pylist() == there
 
 
 @pytest.mark.parametrize("unit", ["s", "ms", "ns"])

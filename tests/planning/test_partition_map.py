@@ -199,6 +199,15 @@ def test_a_move_whose_partition_changed_since_is_left_out(make_map: MakeMap) -> 
     assert both.epochs.tolist() == [1] * 8
 
 
+def test_a_plan_from_before_a_partition_went_away_and_came_back_is_left_out(make_map: MakeMap) -> None:
+    here, there = TWO
+    start = owned(make_map(1), [here])
+    old = PartitionAssigner().assign(start, [there])
+    again = owned(owned(start, [there]), [here])
+    assert again.owner(0) == start.owner(0)
+    assert again.apply(old) == again
+
+
 def test_of_two_rival_targets_the_first_one_stays(make_map: MakeMap) -> None:
     start = owned(make_map(8))
     one = PartitionAssigner().assign(start, [*TWO, Executor("e3", "c")])
