@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
@@ -171,6 +172,14 @@ def test_strings_copied_in_runs_are_those_that_arrow_takes(kind: pa.DataType, ru
     )
     assert gather(batch, order).equals(batch.take(pa.array(order)))
     gather(batch, order).validate(full=True)
+
+
+def test_a_thread_pool_may_copy_the_columns(make_map: MakeMap) -> None:
+    pmap = placed(make_map(16), 3)
+    batch = pa.record_batch([pa.array(range(9_000)), pa.array([f"v{n}" for n in range(9_000)])], ["id", "text"])
+    with ThreadPoolExecutor(2) as pool:
+        side_by_side = PartitionRouter(pmap.spec, pmap, pool.map).route(batch)
+    assert side_by_side == PartitionRouter(pmap.spec, pmap).route(batch)
 
 
 def test_a_column_of_nulls_only_is_gathered_too() -> None:

@@ -14,7 +14,7 @@ from ballista_py.errors import SchemaMismatch
 from ballista_py.planning.partition_index import Ids
 from ballista_py.planning.partition_map import NOBODY, PartitionMap
 from ballista_py.planning.partition_spec import PARTITION_COLUMN, PartitionSpec
-from ballista_py.planning.router_gather import gather
+from ballista_py.planning.router_gather import Each, gather
 
 
 @frozen(kw_only=True)
@@ -31,10 +31,14 @@ class RoutedBatch:
 
 @frozen(slots=False)
 class PartitionRouter:
-    """Routes rows by the owners of one map."""
+    """Routes rows by the owners of one map.
+
+    `each` copies the columns of a batch; with the `map` of a thread pool it does so side by side.
+    """
 
     spec: PartitionSpec
     pmap: PartitionMap = field(repr=False)
+    each: Each = field(default=map, repr=False)
 
     def route(self, batch: pa.RecordBatch) -> RoutedBatch:
         """The batch split by owner; within an executor rows keep their order.
@@ -56,7 +60,7 @@ class PartitionRouter:
         if len(places) > 1:
             # A stable sort of 16-bit numbers is a counting sort.
             order = np.argsort(owners, kind="stable")
-            partitions, rows = partitions.take(order), gather(rows, order)
+            partitions, rows = partitions.take(order), gather(rows, order, self.each)
         whole = _with_partitions(rows, partitions)
         parts: dict[int, pa.RecordBatch] = {}
         start = 0
