@@ -89,6 +89,11 @@ class SystemRuntime:
         return _SystemCondition()
 
 
+def seeded_chance(seed: int) -> random.Random:
+    """Chance that is a function of `seed`, for simulations that must replay."""
+    return random.Random(seed)
+
+
 class _SystemCondition:
     def __init__(self) -> None:
         self._condition = threading.Condition()

@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Callable
-from random import Random  # noqa: TID251  # the one source of chance of a world, started from its seed
 from typing import Any, Protocol
 
 from ballista_py.errors import MissingExtra
+from ballista_py.runtime import seeded_chance
 
 try:
     import greenlet
@@ -41,7 +41,7 @@ class World:
     """
 
     def __init__(self, seed: int) -> None:
-        self.chance = Random(seed)  # noqa: S311  # replay is the point
+        self.chance = seeded_chance(seed)
         self.now_ms = 0.0
         self.events = 0
         self._queue: list[tuple[float, int, Schedulable | None, Act]] = []
