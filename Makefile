@@ -3,7 +3,7 @@ PYTHON ?= python3
 SCALE ?= 0.1
 BIN := .venv/bin
 .DEFAULT_GOAL := help
-.PHONY: help demo test long lint types bench docs proto clean
+.PHONY: help demo test long lint types bench docs proto clean sim mutants
 
 help: ## list the targets
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 10
@@ -21,6 +21,12 @@ test: .venv/.ready-dev ## run the fast tests with coverage
 
 long: .venv/.ready-dev ## run the tests that take minutes: more kills, more increments over lost replies
 	@$(BIN)/python -m pytest -m long
+
+sim: .venv/.ready-dev ## simulate 10,000 virtual hours full of faults; goes on where it was stopped
+	@$(BIN)/ballista-py sim run --seeds 10000 --hours 1 --done .venv/sim-done.txt
+
+mutants: .venv/.ready-dev ## let the simulation catch every deliberate fault; writes the table of docs/guarantees.md
+	@$(BIN)/ballista-py sim mutants --write docs/guarantees.md
 
 lint: .venv/.ready-dev ## check style and the floors of the house
 	@$(BIN)/ruff check .
