@@ -7,7 +7,7 @@ import pytest
 
 from ballista_py.testing.contention import contend
 
-LATENCY_MS = 5.0  # to the store, and as much back, at most
+LATENCY_MS = 2.0  # to the store, and as much back, at most
 
 
 def _nobody_gives_up(duration_ms):
