@@ -9,7 +9,7 @@ The handler decides what a command means. gRPC owns the threads that answer; not
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any, Protocol
 
 import pyarrow as pa
@@ -63,6 +63,7 @@ class FlightServer:
     `address` is the bind address as `host:port`; port 0 takes a free one and `port` says which. At most
     `max_calls` streams and questions are answered at once; the next one gets `TryLater`. Call `tick` several times
     a second: it stops the work for clients that went away, and for those that have not read for `idle_ms`.
+    `service` makes what speaks on the port, when it speaks more than our own protocol.
 
     Raises `ConfigError` naming the address when it cannot be had.
     """
@@ -75,11 +76,13 @@ class FlightServer:
         *,
         max_calls: int = MAX_CALLS,
         idle_ms: float = IDLE_MS,
+        service: FlightServiceMaker | None = None,
     ) -> None:
         self._runtime = runtime
         self._calls = OpenCalls(max_calls, idle_ms, runtime)
         bind = Address.parse(address)
-        self._service = listen_flight(lambda location: _Service(location, handler, self._calls), bind)
+        make = service or FlightService
+        self._service = listen_flight(lambda location: make(location, handler, self._calls), bind)
         self.port: int = self._service.port
 
     def tick(self) -> None:
@@ -118,13 +121,15 @@ class FlightServer:
         return True
 
 
-class _Service(flight.FlightServerBase):  # type: ignore[misc]  # pyarrow.flight has no types
-    """The Flight methods. It accepts calls as soon as it is made."""
+class FlightService(flight.FlightServerBase):  # type: ignore[misc]  # pyarrow.flight has no types
+    """The Flight methods. It accepts calls as soon as it is made; `spoken` are those that are answered."""
+
+    spoken = (flight.FlightMethod.DO_EXCHANGE, flight.FlightMethod.DO_ACTION)
 
     def __init__(self, location: flight.Location, handler: DataHandler, calls: OpenCalls) -> None:
         self._handler = handler
         self._calls = calls
-        super().__init__(location, middleware={"gate": _Gate()})
+        super().__init__(location, middleware={"gate": _Gate(self.spoken)})
 
     def do_exchange(self, context: Any, descriptor: Any, _reader: Any, writer: Any) -> None:
         try:
@@ -146,12 +151,15 @@ class _Service(flight.FlightServerBase):  # type: ignore[misc]  # pyarrow.flight
 class _Gate(flight.ServerMiddlewareFactory):  # type: ignore[misc]  # pyarrow.flight has no types
     """Refuses every method that the port does not speak, before pyarrow can answer it with a traceback."""
 
+    def __init__(self, spoken: Collection[Any]) -> None:
+        self._spoken = spoken
+
     def start_call(self, info: Any, _headers: Any) -> None:
-        if info.method not in _SPOKEN:
+        if info.method not in self._spoken:
             raise to_flight(TransportError("this port answers only the commands of ballista_py's own clients"))
 
 
-_SPOKEN = (flight.FlightMethod.DO_EXCHANGE, flight.FlightMethod.DO_ACTION)
+FlightServiceMaker = Callable[[flight.Location, DataHandler, OpenCalls], FlightService]
 
 
 def _send(result: StreamResult, call: OpenCall, writer: Any) -> None:
