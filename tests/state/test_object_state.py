@@ -205,6 +205,64 @@ def test_retries_are_not_said_to_be_exhausted_while_an_attempt_may_still_land(co
     assert counter.read().document == Counter(1)
 
 
+def test_an_echoed_conflict_is_known_as_ours_however_long_the_wait_is(counter, unreliable):
+    """The read back comes before the wait, so that few commits can have followed."""
+    counter.create(Counter())
+    other = ObjectState(unreliable.store, "counter.json", Counter)
+    waited = []
+
+    def meanwhile(milliseconds):
+        waited.append(milliseconds)
+        for _ in range(40):
+            other.update(plus_one)
+
+    counter._runtime.sleep_ms = meanwhile
+    unreliable.plan = {2: "conflict_echo"}
+    assert counter.update(add("mine")).document == Counter(0, ("mine",))
+    assert waited == []
+
+
+def test_a_lost_race_is_known_as_lost_however_long_the_wait_is(counter, unreliable):
+    counter.create(Counter())
+    other = ObjectState(unreliable.store, "counter.json", Counter)
+
+    def meanwhile(_milliseconds):
+        for _ in range(40):
+            other.update(plus_one)
+
+    counter._runtime.sleep_ms = meanwhile
+    first = []
+
+    def change(document):
+        if not first:
+            first.append(document)
+            other.update(plus_one)
+        return add("mine")(document)
+
+    assert counter.update(change).document == Counter(41, ("mine",))
+
+
+def test_free_races_do_not_count_as_attempts_but_trouble_does(unreliable, runtime):
+    shared = ObjectState(
+        unreliable, "counter.json", Counter, runtime=runtime, retry=Retry(attempts=3, free_races=5)
+    )
+    other = ObjectState(unreliable.store, "counter.json", Counter)
+    shared.create(Counter())
+
+    def lose(document):
+        other.update(plus_one)
+        return add("mine")(document)
+
+    with pytest.raises(RetriesExhausted) as caught:
+        shared.update(lose)
+    assert caught.value.details["attempts"] == 3 + 5
+    writes = unreliable.writes
+    unreliable.plan = dict.fromkeys(range(writes + 1, writes + 30), "unavailable")
+    with pytest.raises(RetriesExhausted):
+        shared.update(plus_one)
+    assert unreliable.writes == writes + 3
+
+
 def test_the_last_attempt_is_read_back_too(counter, unreliable):
     counter.create(Counter())
     unreliable.plan = {**dict.fromkeys(range(2, 9), "unavailable"), 9: "lost_reply"}

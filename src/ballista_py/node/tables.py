@@ -15,7 +15,7 @@ from ballista_py.planning.partition_spec import PartitionBy, PartitionSpec
 from ballista_py.planning.table import Distribution, TableSpec, may_colocate
 from ballista_py.runtime import Runtime
 from ballista_py.state.documents import CLUSTER_KEY, ClusterDocument, PartitionMapDocument, partition_map_key
-from ballista_py.state.object_state import ObjectState
+from ballista_py.state.object_state import SHARED, ObjectState
 from ballista_py.state.partition_store import PartitionStore
 from ballista_py.state.store import ConditionalStore
 from ballista_py.storage.partition_storage import PartitionStorage
@@ -74,7 +74,7 @@ class TableMaker:
     def __init__(self, store: ConditionalStore, runtime: Runtime) -> None:
         self._store = store
         self._runtime = runtime
-        self._cluster = ObjectState(store, CLUSTER_KEY, ClusterDocument, runtime=runtime)
+        self._cluster = ObjectState(store, CLUSTER_KEY, ClusterDocument, runtime=runtime, retry=SHARED)
         self._pipeline: SparkPipeline | None = None
         self._stop_spark: Callable[[], None] = lambda: None
 

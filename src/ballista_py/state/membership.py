@@ -27,7 +27,7 @@ from ballista_py.state.documents import (
     heartbeat_key,
 )
 from ballista_py.state.liveness import BEATS_PER_TTL, SKEW_MS, TTL_MS, Observer
-from ballista_py.state.object_state import ObjectState, Retry
+from ballista_py.state.object_state import SHARED, ObjectState, Retry
 from ballista_py.state.store import ConditionalStore, check_key
 
 _POLLS_PER_PATIENCE = 8
@@ -71,7 +71,7 @@ class Membership:
         self.runtime: Runtime = runtime or SystemRuntime()
         self._node = node
         self._store = store
-        self._retry = retry
+        self._retry = retry or SHARED
         self._lock = self.runtime.lock()
         self._standing = _Standing()
         self._open("")

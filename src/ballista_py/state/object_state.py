@@ -35,10 +35,16 @@ T = TypeVar("T")
 
 @frozen(kw_only=True)
 class Retry:
-    """How often a write is tried, and the waits between: Fibonacci numbers times `unit_ms`, with full jitter."""
+    """How often a write is tried, and the waits between: Fibonacci numbers times `unit_ms`, with full jitter.
+
+    No wait is longer than `longest_ms`. The first `free_races` attempts that lost to another writer's commit do not
+    count: the document went on, only not by us. Give some to a document that many processes write.
+    """
 
     attempts: int = 8
+    free_races: int = 0
     unit_ms: float = 25.0
+    longest_ms: float = 1_000.0
 
     def delay_ms(self, tries: int, chance: float) -> float:
         """The wait after `tries` failed ones; `chance` is a random number in [0, 1).
@@ -49,7 +55,10 @@ class Retry:
         smaller, larger = 1, 1
         for _ in range(tries - 1):
             smaller, larger = larger, smaller + larger
-        return smaller * self.unit_ms * chance
+        return min(smaller * self.unit_ms, self.longest_ms) * chance
+
+
+SHARED = Retry(free_races=64, longest_ms=250.0)  # for a document that every scheduler writes
 
 
 @frozen(kw_only=True)
@@ -200,15 +209,20 @@ class ObjectState(Generic[T]):
         """
         doubtful: Attempt[T] | None = None
         trouble: BallistaError | None = None
-        for tries in range(self._retry.attempts + 1):  # the last turn only reads back
-            if tries == self._retry.attempts and doubtful is None:
+        made, lost_races = 0, 0
+        while True:
+            spent = made - lost_races >= self._retry.attempts  # then the last turn only reads back
+            if spent and doubtful is None:
                 break
-            if tries:
-                self._runtime.sleep_ms(self._retry.delay_ms(tries, self._runtime.random()))
+            if made:
+                self._runtime.sleep_ms(self._retry.delay_ms(made, self._runtime.random()))
             try:
-                current = self._peek() if tries or read_first else None
+                current = self._peek() if made or read_first else None
             except (StoreUnavailable, OutcomeUnknown) as error:
                 trouble = error
+                if spent:
+                    break
+                made += 1
                 continue
             except BallistaError as error:
                 if doubtful is not None and doubtful.blind:
@@ -219,26 +233,40 @@ class ObjectState(Generic[T]):
                 if isinstance(fate, Versioned):
                     return fate
                 doubtful = fate
-            if tries == self._retry.attempts:
+            if spent:
                 break
             attempt = doubtful or prepare(current)
             if attempt is None:
                 return None
+            made += 1
             try:
                 return Versioned(document=attempt.document, header=attempt.header, version=self._send(attempt))
             except (VersionConflict, ObjectExists, OutcomeUnknown) as error:
-                doubtful = evolve(attempt, blind=attempt.blind or isinstance(error, OutcomeUnknown))
                 trouble = error
+                fate = self._look_back(evolve(attempt, blind=attempt.blind or isinstance(error, OutcomeUnknown)))
+                if isinstance(fate, Versioned):
+                    return fate
+                doubtful = fate
+                if doubtful is None and lost_races < self._retry.free_races:
+                    lost_races += 1
             except StoreUnavailable as error:
                 trouble = error
         if doubtful is not None:
             raise self._unknown("the store did not say") from trouble
         raise RetriesExhausted(
-            f"document '{self.key}' was not changed: {self._retry.attempts} attempts met other writers or a store "
+            f"document '{self.key}' was not changed: {made} attempts met other writers or a store "
             "in trouble; try again later",
             key=self.key,
-            attempts=self._retry.attempts,
+            attempts=made,
         ) from trouble
+
+    def _look_back(self, doubtful: Attempt[T]) -> Versioned[T] | Attempt[T] | None:
+        """`_fate` by a read at once, while few commits can have followed; still open where that read fails."""
+        try:
+            current = self._peek()
+        except BallistaError:
+            return doubtful
+        return self._fate(doubtful, current)
 
     def _fate(self, doubtful: Attempt[T], current: Read[T] | None) -> Versioned[T] | Attempt[T] | None:
         """The landed document, the attempt if it is still open, or None if it is lost for good."""

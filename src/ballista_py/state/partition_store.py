@@ -26,7 +26,7 @@ from ballista_py.state.documents import (
     PartitionMapDocument,
     partition_map_key,
 )
-from ballista_py.state.object_state import ObjectState, Retry, Versioned
+from ballista_py.state.object_state import SHARED, ObjectState, Retry, Versioned
 from ballista_py.state.store import ConditionalStore
 
 _NONE: Ids = np.empty(0, np.int32)
@@ -71,9 +71,9 @@ class PartitionStore:
         self._store = store
         self._guard = guard or (lambda: None)
         self._runtime = runtime or SystemRuntime()
-        self._retry = retry
+        self._retry = retry or SHARED
         self._committed_by = committed_by
-        cluster = ObjectState(store, CLUSTER_KEY, ClusterDocument, runtime=self._runtime, retry=retry)
+        cluster = ObjectState(store, CLUSTER_KEY, ClusterDocument, runtime=self._runtime, retry=self._retry)
         self._members = members or (lambda: cluster.read().document.members())
         self._lock = self._runtime.lock()
         self._states: dict[str, ObjectState[PartitionMapDocument]] = {}

@@ -6,7 +6,7 @@ from attrs import evolve, frozen
 
 from ballista_py.errors import BallistaError
 from ballista_py.state.memory import MemoryStore
-from ballista_py.state.object_state import ObjectState, Retry
+from ballista_py.state.object_state import SHARED, ObjectState, Retry
 from ballista_py.testing.history import History
 from ballista_py.testing.virtual_faults import Faults
 from ballista_py.testing.virtual_machine import Machine
@@ -34,9 +34,11 @@ def contend(
     every_ms: float = 1_000.0,
     duration_ms: float = 3_600_000.0,
     latency_ms: float = 15.0,
-    retry: Retry | None = None,
+    retry: Retry = SHARED,
 ) -> ContentionResult:
     """Let each of `writers` machines change one document every `every_ms` over a network without faults.
+
+    `retry` is what schedulers use for the documents that all of them write.
 
     A request takes up to `latency_ms` to the store and as long back. `total` is what the document counted.
     """
