@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 import pyarrow as pa
-from _measure import claim, interleaved, peak_mb, show
 from attrs import frozen
 from cattrs.preconf.orjson import make_converter
 
+from _measure import claim, interleaved, peak_mb, show
 from ballista_py.planning.assigner import Executor, PartitionAssigner
 from ballista_py.planning.partition_map import PartitionMap
 from ballista_py.planning.partition_spec import PartitionSpec

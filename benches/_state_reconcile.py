@@ -7,16 +7,16 @@ import time
 from collections.abc import Callable
 
 import pyarrow as pa
-from _measure import peak_mb
-from _state_codec import EXECUTORS, executors, placed_map
 from attrs import evolve
 
+from _measure import peak_mb
+from _state_codec import EXECUTORS, executors, placed_map
 from ballista_py.planning.assigner import Executor, PartitionAssigner
 from ballista_py.planning.table import TableSpec
 from ballista_py.state.control import ExecutorInfo
 from ballista_py.state.documents import CLUSTER_KEY, AdmittedExecutor, ClusterDocument, SchedulerInfo
-from ballista_py.state.memory import MemoryStore
 from ballista_py.state.membership import Membership
+from ballista_py.state.memory import MemoryStore
 from ballista_py.state.object_state import ObjectState
 from ballista_py.state.partition_store import PartitionStore
 from ballista_py.state.reconciler import Reconciler

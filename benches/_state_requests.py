@@ -22,8 +22,8 @@ from ballista_py.runtime import SystemRuntime
 from ballista_py.state.control import ExecutorInfo, Heartbeat
 from ballista_py.state.documents import CLUSTER_KEY, ClusterDocument, SchedulerInfo
 from ballista_py.state.executor_registry import ExecutorRegistry
-from ballista_py.state.memory import MemoryStore
 from ballista_py.state.membership import Membership
+from ballista_py.state.memory import MemoryStore
 from ballista_py.state.object_state import ObjectState
 from ballista_py.state.partition_store import PartitionStore
 from ballista_py.state.reaper import Reaper

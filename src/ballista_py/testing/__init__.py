@@ -1,11 +1,73 @@
 """The kit that attacks clusters: simulation, faulty stores, history checkers, strategies. Public.
 
-`StoreContract` proves a store of yours, `FaultyStore` and `HttpProxy` make any store lose replies.
+`StoreContract` proves a store of yours, `FaultyStore` and `HttpProxy` make any store lose replies. `Simulation` lets
+a whole cluster live through faults in virtual time and `check_history` judges what happened; `MUTANTS` prove that it
+would notice. `strategies` (a module) draws what clusters are made of. They need the extra `testing`.
 """
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
 
 from ballista_py.testing.chance import Chance
 from ballista_py.testing.faulty_store import FaultyStore, StoreFaults
 from ballista_py.testing.http_proxy import HttpProxy, ReplyFaults
 from ballista_py.testing.store_contract import StoreContract
 
-__all__ = ["Chance", "FaultyStore", "HttpProxy", "ReplyFaults", "StoreContract", "StoreFaults"]
+if TYPE_CHECKING:
+    from ballista_py.testing import strategies
+    from ballista_py.testing.checkers import Violation, check_history
+    from ballista_py.testing.contention import ContentionResult, contend
+    from ballista_py.testing.history import History
+    from ballista_py.testing.mutants import MUTANTS, Mutant
+    from ballista_py.testing.simulation import Simulation, SimulationResult
+    from ballista_py.testing.virtual_faults import Faults
+
+_HOMES = {
+    "ContentionResult": "contention",
+    "Faults": "virtual_faults",
+    "History": "history",
+    "MUTANTS": "mutants",
+    "Mutant": "mutants",
+    "Simulation": "simulation",
+    "SimulationResult": "simulation",
+    "Violation": "checkers",
+    "check_history": "checkers",
+    "contend": "contention",
+    "strategies": "strategies",
+}
+
+__all__ = [
+    "MUTANTS",
+    "Chance",
+    "ContentionResult",
+    "Faults",
+    "FaultyStore",
+    "History",
+    "HttpProxy",
+    "Mutant",
+    "ReplyFaults",
+    "Simulation",
+    "SimulationResult",
+    "StoreContract",
+    "StoreFaults",
+    "Violation",
+    "check_history",
+    "contend",
+    "strategies",
+]
+
+
+def __getattr__(name: str) -> Any:
+    """What needs the extra `testing` is imported when it is asked for."""
+    home = _HOMES.get(name)
+    if home is None:
+        raise AttributeError(f"module '{__name__}' has no attribute '{name}'")
+    try:
+        module = import_module(f"{__name__}.{home}")
+    except ModuleNotFoundError as error:
+        from ballista_py.errors import MissingExtra
+
+        raise MissingExtra.of(error.name or home, "testing") from error
+    return module if name == home else getattr(module, name)
