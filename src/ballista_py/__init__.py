@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from ballista_py.planning.selector import SetCoverSelector
     from ballista_py.planning.table import TableSpec
     from ballista_py.runtime import Runtime, SystemRuntime
+    from ballista_py.secret import Secret
     from ballista_py.spark.pipeline import SparkPipeline
     from ballista_py.state.check_store import StoreReport, check_store
     from ballista_py.state.documents import ClusterDocument, SchedulerInfo
@@ -31,6 +32,8 @@ if TYPE_CHECKING:
     from ballista_py.state.store import ConditionalStore, ObjectEntry, StoredObject, open_store
     from ballista_py.storage.partition_storage import PartitionStorage
     from ballista_py.transport.client import Client, connect
+    from ballista_py.transport.credentials import Tls
+    from ballista_py.transport.tokens import TokenVerifier
 
 __version__ = "0.1.0"
 
@@ -60,7 +63,10 @@ _HOMES = {
     "state.reconciler": ("Reconciler",),
     "state.store": ("ConditionalStore", "ObjectEntry", "StoredObject", "open_store"),
     "storage.partition_storage": ("PartitionStorage",),
+    "secret": ("Secret",),
     "transport.client": ("Client", "connect"),
+    "transport.credentials": ("Tls",),
+    "transport.tokens": ("TokenVerifier",),
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
 
@@ -91,12 +97,15 @@ __all__ = [
     "Retry",
     "Runtime",
     "SchedulerInfo",
+    "Secret",
     "SetCoverSelector",
     "SparkPipeline",
     "StoreReport",
     "StoredObject",
     "SystemRuntime",
     "TableSpec",
+    "Tls",
+    "TokenVerifier",
     "Versioned",
     "bucket",
     "check_store",

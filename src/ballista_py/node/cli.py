@@ -17,6 +17,7 @@ from rich.table import Table
 from ballista_py.errors import BallistaError, ConfigError
 from ballista_py.node.cli_sim import sim_app
 from ballista_py.node.cli_store import store_app
+from ballista_py.node.cli_tls import cluster_app
 from ballista_py.node.config import load_config
 
 app = typer.Typer(
@@ -26,9 +27,14 @@ app = typer.Typer(
     help="Distributed SQL on a cluster whose only shared service is an object store.",
 )
 app.add_typer(store_app, name="store")
+app.add_typer(cluster_app, name="cluster")
 app.add_typer(sim_app)
 Connect = Annotated[
     str, typer.Option(help="host:port of any scheduler", envvar="BALLISTA_CONNECT", show_default=True)
+]
+Token = Annotated[str | None, typer.Option(help="says who you are", envvar="BALLISTA_TOKEN")]
+TlsCa = Annotated[
+    str | None, typer.Option(help="PEM: speak TLS and trust this authority", envvar="BALLISTA_TLS_CA")
 ]
 Json = Annotated[bool, typer.Option("--json", help="print JSON for programs")]
 DEFAULT_CONNECT = "127.0.0.1:50051"
@@ -69,12 +75,14 @@ def demo(
 def sql(
     query: Annotated[str, typer.Argument(help="the statement; '-' reads it from standard input")],
     connect: Connect = DEFAULT_CONNECT,
+    token: Token = None,
+    tls_ca: TlsCa = None,
     dialect: Annotated[str | None, typer.Option(help="the dialect of the statement; default: DuckDB's")] = None,
     as_json: Json = False,
     timing: Annotated[bool, typer.Option("--stats", help="also print what the statement touched")] = False,
 ) -> None:
     """Run a statement and print its rows."""
-    with _client(connect) as client:
+    with _client(connect, token, tls_ca) as client:
         result = client.query(_text(query), dialect=dialect)
     if as_json:
         _print_json(
@@ -90,11 +98,13 @@ def sql(
 def explain(
     query: Annotated[str, typer.Argument(help="the statement; '-' reads it from standard input")],
     connect: Connect = DEFAULT_CONNECT,
+    token: Token = None,
+    tls_ca: TlsCa = None,
     dialect: Annotated[str | None, typer.Option(help="the dialect of the statement; default: DuckDB's")] = None,
     as_json: Json = False,
 ) -> None:
     """Show how a statement would run: partitions, legs, fragments, merge."""
-    with _client(connect) as client:
+    with _client(connect, token, tls_ca) as client:
         plan = client.explain(_text(query), dialect=dialect)
     if as_json:
         _print_json(plan)
@@ -103,9 +113,11 @@ def explain(
 
 
 @app.command()
-def members(connect: Connect = DEFAULT_CONNECT, as_json: Json = False) -> None:
+def members(
+    connect: Connect = DEFAULT_CONNECT, token: Token = None, tls_ca: TlsCa = None, as_json: Json = False
+) -> None:
     """List the schedulers and executors of the cluster."""
-    with _client(connect) as client:
+    with _client(connect, token, tls_ca) as client:
         rows = client.members()
     if as_json:
         _print_json(rows)
@@ -145,8 +157,24 @@ def node(
     memory_limit: Annotated[str | None, typer.Option(help="memory of the SQL engine, as '4GB'")] = None,
     data_dir: Annotated[str | None, typer.Option(help="folder for caches and spilling")] = None,
     log_level: Annotated[str | None, typer.Option(help="DEBUG, INFO, WARNING or ERROR")] = None,
+    node_mtls_ca_certificate_file: Annotated[
+        str | None, typer.Option(help="PEM: the authority of this cluster's nodes")
+    ] = None,
+    node_mtls_certificate_file: Annotated[str | None, typer.Option(help="PEM: this node's certificate")] = None,
+    node_mtls_key_file: Annotated[str | None, typer.Option(help="PEM: the key of that certificate")] = None,
+    node_mtls_removed_file: Annotated[
+        str | None, typer.Option(help="ids of nodes that are not let in any more, one a line")
+    ] = None,
+    flight_tls_certificate_file: Annotated[
+        str | None, typer.Option(help="scheduler, PEM: shown to clients instead of the node's certificate")
+    ] = None,
+    flight_tls_key_file: Annotated[str | None, typer.Option(help="PEM: the key of that certificate")] = None,
+    flight_tokens_file: Annotated[
+        str | None, typer.Option(help="scheduler: clients and their tokens, one pair a line")
+    ] = None,
+    max_calls_per_client: Annotated[int | None, typer.Option(help="scheduler: at once, of one client")] = None,
     allow_insecure_connections: Annotated[
-        bool | None, typer.Option("--allow-insecure-connections", help="accept plain TCP from other machines")
+        bool | None, typer.Option("--allow-insecure-connections", help="speak plain TCP where there is no TLS")
     ] = None,
     parent_pid: Annotated[int | None, typer.Option(hidden=True)] = None,
 ) -> None:
@@ -158,10 +186,11 @@ def node(
     run_node(load_config(config, overrides), parent_pid=parent_pid)
 
 
-def _client(connect: str) -> Any:
+def _client(connect: str, token: str | None, tls_ca: str | None) -> Any:
     from ballista_py.transport.client import connect as connect_client
+    from ballista_py.transport.credentials import Tls
 
-    return connect_client(connect)
+    return connect_client(connect, token=token, tls=None if tls_ca is None else Tls(ca_file=tls_ca))
 
 
 def _text(query: str) -> str:

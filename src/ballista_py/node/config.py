@@ -12,9 +12,9 @@ import yaml
 from attrs import Factory, field, fields, frozen
 
 from ballista_py.errors import ConfigError
+from ballista_py.transport.credentials import Tls
 
 NodeRole = Literal["scheduler", "executor"]
-LOOPBACK = ("127.0.0.1", "::1", "localhost")
 
 
 def _positive(_instance: object, attribute: Any, value: float) -> None:
@@ -33,6 +33,10 @@ class NodeConfig:
 
     `store_options` go to the client of the object store (endpoint, credentials); they are never shown.
     `skew_ms` is how much longer than a lease a node waits before it calls another dead.
+
+    Nodes prove themselves to each other with the three `node_mtls_…` files; `node_mtls_removed_file` lists the ids
+    of nodes that are not let in any more. Clients are shown the same certificate, or that in `flight_tls_…`, and
+    asked for a token if there is a `flight_tokens_file`. Only `allow_insecure_connections` does without.
     """
 
     role: NodeRole
@@ -46,6 +50,14 @@ class NodeConfig:
     data_port: int = field(default=50053, validator=_port)
     scheduler_address: tuple[str, ...] = ()
     allow_insecure_connections: bool = False
+    node_mtls_ca_certificate_file: str | None = None
+    node_mtls_certificate_file: str | None = None
+    node_mtls_key_file: str | None = None
+    node_mtls_removed_file: str | None = None
+    flight_tls_certificate_file: str | None = None
+    flight_tls_key_file: str | None = None
+    flight_tokens_file: str | None = None
+    max_calls_per_client: int = field(default=128, validator=_positive)
     ttl_ms: float = field(default=30_000, validator=_positive)
     skew_ms: float = field(default=5_000, validator=_positive)
     partition_assignment_interval: float = field(default=30_000, validator=_positive)
@@ -68,11 +80,35 @@ class NodeConfig:
             raise ConfigError(f"node_id: '{self.node_id}' is not usable; take letters, digits, '-' and '_'")
         if self.role == "executor" and not self.scheduler_address:
             raise ConfigError("scheduler_address: an executor needs the control address of at least one scheduler")
-        if self.node_bind_address not in LOOPBACK and not self.allow_insecure_connections:
+        missing = [name for name in _MTLS if getattr(self, name) is None]
+        if missing and len(missing) < len(_MTLS):
+            raise ConfigError(f"{missing[0]}: missing; nodes need the authority, a certificate and its key")
+        if missing and not self.allow_insecure_connections:
             raise ConfigError(
-                f"node_bind_address: {self.node_bind_address} is reachable from other machines and this release "
-                "speaks plain TCP; bind to 127.0.0.1 or pass --allow-insecure-connections"
+                f"{missing[0]}: missing; make certificates with 'ballista-py cluster tls', or pass "
+                "--allow-insecure-connections to let nodes and clients speak plain TCP to this one"
             )
+        if (self.flight_tls_certificate_file is None) != (self.flight_tls_key_file is None):
+            raise ConfigError("flight_tls_key_file: a certificate needs its key, and a key its certificate")
+
+    def node_tls(self) -> Tls | None:
+        """What nodes prove themselves to each other with; None: they do not."""
+        if self.node_mtls_certificate_file is None:
+            return None
+        return Tls(
+            ca_file=self.node_mtls_ca_certificate_file,
+            certificate_file=self.node_mtls_certificate_file,
+            key_file=self.node_mtls_key_file,
+        )
+
+    def flight_tls(self) -> Tls | None:
+        """What a scheduler proves itself to clients with; None: it speaks plain TCP to them."""
+        if self.flight_tls_certificate_file is None:
+            return self.node_tls()
+        return Tls(certificate_file=self.flight_tls_certificate_file, key_file=self.flight_tls_key_file)
+
+
+_MTLS = ("node_mtls_ca_certificate_file", "node_mtls_certificate_file", "node_mtls_key_file")
 
 
 def load_config(path: str | None, overrides: Mapping[str, Any]) -> NodeConfig:

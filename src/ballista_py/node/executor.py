@@ -25,7 +25,9 @@ from ballista_py.state.control import Grant, Heartbeat, Refusal, UpdatePartition
 from ballista_py.state.executor_lease import ExecutorLease
 from ballista_py.storage.cache import FileCache
 from ballista_py.storage.holder import PartitionHolder
+from ballista_py.transport.callers import Nodes
 from ballista_py.transport.control_client import ControlClient
+from ballista_py.transport.credentials import Removed
 from ballista_py.transport.flight_server import FlightServer, StreamResult
 from ballista_py.transport.open_calls import CallContext
 
@@ -66,7 +68,15 @@ class Executor:
             keeps_order=False,
             runtime=runtime,
         )
-        self._flight = FlightServer(f"{config.node_bind_address}:{config.data_port}", self, runtime)
+        tls = config.node_tls()
+        self._flight = FlightServer(
+            f"{config.node_bind_address}:{config.data_port}",
+            self,
+            runtime,
+            callers=None if tls is None else Nodes(Removed(config.node_mtls_removed_file)),
+            tls=tls,
+            ask_client=True,
+        )
         self._lease = ExecutorLease(
             config.node_id,
             f"{config.node_advertise_address}:{self._flight.port}",
@@ -91,6 +101,7 @@ class Executor:
             self._workers,
             runtime,
             heartbeat_ms=config.ttl_ms / HEARTBEATS_PER_TTL,
+            tls=tls,
         )
         self._holder = holder
         self._holding = Loop("hold", self._hold, interval_ms=HOLDER_TICK_MS, runtime=runtime)

@@ -22,9 +22,11 @@ from ballista_py.planning.table import Distribution
 from ballista_py.runtime import Runtime, SystemRuntime
 from ballista_py.state.store import open_store
 from ballista_py.transport.client import Client, connect
+from ballista_py.transport.credentials import Tls
 
 if TYPE_CHECKING:
     from ballista_py.spark.jobs import Progress
+    from ballista_py.transport.certificates import CertificateFolder
 
 TTL_MS = 3_000
 SKEW_SHARE = 1 / 6
@@ -41,7 +43,8 @@ class LocalCluster:
     None takes a temporary folder that is removed at the end. A cluster started on the state of an earlier one
     serves its tables. Nodes are named `scheduler-1`, …, `executor-1`, …. Leases last `ttl_ms`; a dead node's
     partitions have new owners a little more than `ttl_ms` + `skew_ms` after its death. `detached` nodes outlive
-    this process.
+    this process. With `tls` nodes prove themselves to each other by certificates made for this cluster, and `tls`
+    holds what a client needs to trust them; otherwise everything is plain TCP on the loopback interface.
 
     Raises `ConfigError` when the state location cannot be used or a node does not come up.
     """
@@ -56,6 +59,7 @@ class LocalCluster:
         skew_ms: float | None = None,
         threads: int | None = None,
         detached: bool = False,
+        tls: bool = False,
         node_options: Mapping[str, str] | None = None,
         runtime: Runtime | None = None,
     ) -> None:
@@ -78,6 +82,8 @@ class LocalCluster:
             *("--partition-assignment-interval", str(ttl_ms)),
             *(word for name, value in (node_options or {}).items() for word in (f"--{name}", value)),
         ]
+        self._certificates = self._make_authority() if tls else None
+        self.tls = None if self._certificates is None else Tls(ca_file=str(self._certificates.ca_file))
         control: list[str] = []
         for number in range(schedulers):
             flight_port, control_port = self._ports[2 * number : 2 * number + 2]
@@ -142,7 +148,7 @@ class LocalCluster:
 
     def flight_sql_url(self) -> str:
         """The address of the first running scheduler."""
-        return f"grpc://{self.addresses()[0]}"
+        return f"grpc{'' if self.tls is None else '+tls'}://{self.addresses()[0]}"
 
     def addresses(self) -> list[str]:
         """`host:port` of every running scheduler, for clients."""
@@ -156,7 +162,7 @@ class LocalCluster:
 
     def client(self) -> Client:
         """A client that knows every running scheduler; close it, or use it as a context manager."""
-        return connect(",".join(self.addresses()))
+        return connect(",".join(self.addresses()), tls=self.tls)
 
     def sql(self, query: str, dialect: str | None = None) -> pa.Table:
         """Run a query and return all of its rows."""
@@ -226,7 +232,7 @@ class LocalCluster:
         missing: list[str] = []
         for address in self.addresses():
             try:
-                with connect(address) as client:
+                with connect(address, tls=self.tls) as client:
                     rows = {row["table"]: row for row in client.tables()}
             except TransportError as error:
                 return [str(error)]
@@ -241,7 +247,28 @@ class LocalCluster:
 
     def _add(self, node_id: str, arguments: list[str], detached: bool) -> None:
         words = [*arguments, "--node-id", node_id, "--data-dir", str(self._folder / node_id)]
+        words += self._credentials(node_id)
         self._nodes[node_id] = NodeProcess(node_id, words, self._folder / f"{node_id}.log", detached)
+
+    def _make_authority(self) -> CertificateFolder:
+        from ballista_py.transport.certificates import CertificateFolder
+
+        made = CertificateFolder(self._folder / "tls", self._runtime)
+        made.init()
+        return made
+
+    def _credentials(self, node_id: str) -> list[str]:
+        """The arguments by which a node proves itself, or is told that nobody does."""
+        if self._certificates is None:
+            return ["--allow-insecure-connections"]
+        self._certificates.add(node_id)
+        files = self._certificates.tls(node_id)
+        return [
+            *("--node-mtls-ca-certificate-file", str(files.ca_file)),
+            *("--node-mtls-certificate-file", str(files.certificate_file)),
+            *("--node-mtls-key-file", str(files.key_file)),
+            *("--node-mtls-removed-file", str(self._certificates.removed_file)),
+        ]
 
     def _node(self, node_id: str) -> NodeProcess:
         if node_id not in self._nodes:

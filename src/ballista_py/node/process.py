@@ -30,7 +30,7 @@ def run_node(config: NodeConfig, parent_pid: int | None = None) -> None:
     node = _node(config, runtime)
     log_event(_log, "starting", role=config.role, state_location=config.state_location, pid=os.getpid())
     if config.allow_insecure_connections:
-        log_event(_log, "insecure", logging.WARNING, reason="plain TCP is accepted from other machines")
+        log_event(_log, "insecure", logging.WARNING, reason=_insecure(config))
     try:
         node.start()
     except BallistaError as error:
@@ -58,6 +58,14 @@ def _node(config: NodeConfig, runtime: Runtime) -> Scheduler | Executor:
     from ballista_py.node.executor import Executor
 
     return Executor(config, runtime)
+
+
+def _insecure(config: NodeConfig) -> str:
+    if config.node_tls() is None:
+        return (
+            "anyone who reaches the ports of this node is taken for a node, and everything is readable on the way"
+        )
+    return "--allow-insecure-connections is given although this node has certificates; it changes nothing here"
 
 
 def _end_anyway(runtime: Runtime) -> None:

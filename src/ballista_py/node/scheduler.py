@@ -22,12 +22,15 @@ from ballista_py.planning.sql import engine_sql
 from ballista_py.runtime import Runtime, SystemRuntime
 from ballista_py.state.control import Grant, Heartbeat, Refusal
 from ballista_py.state.documents import SchedulerInfo
+from ballista_py.transport.callers import Anyone, Callers, Clients
 from ballista_py.transport.commands import EXPLAIN, MEMBERS, RECONCILE_ALL, TABLES, leg_command
 from ballista_py.transport.control_server import ControlServer
+from ballista_py.transport.credentials import Removed
 from ballista_py.transport.flight_client import FlightPool, FlightStream
 from ballista_py.transport.flight_server import FlightServer, StreamResult
 from ballista_py.transport.leg_streams import LegStreams
 from ballista_py.transport.open_calls import CallContext
+from ballista_py.transport.tokens import StaticTokens
 
 _log = logging.getLogger(__name__)
 LOOKS_PER_TTL = 6
@@ -57,11 +60,23 @@ class Scheduler:
         self._engine = DuckDBEngine(
             config.data_dir, threads=config.threads, memory_limit=f"{config.max_merge_bytes}B", runtime=runtime
         )
-        self._pool = FlightPool(runtime)
-        self._flight = FlightServer(f"{config.node_bind_address}:{config.flight_port}", self, runtime)
+        self._pool = FlightPool(runtime, tls=config.node_tls(), node_id=config.node_id)
+        self._flight = FlightServer(
+            f"{config.node_bind_address}:{config.flight_port}",
+            self,
+            runtime,
+            callers=_clients(config, runtime),
+            caller_limit=config.max_calls_per_client,
+            tls=config.flight_tls(),
+        )
         self._workers = ThreadPoolExecutor(CONTROL_WORKERS, thread_name_prefix="control")
         self._control = ControlServer(
-            f"{config.node_bind_address}:{config.control_port}", config.node_id, self, self._workers
+            f"{config.node_bind_address}:{config.control_port}",
+            config.node_id,
+            self,
+            self._workers,
+            tls=config.node_tls(),
+            removed=Removed(config.node_mtls_removed_file),
         )
         self._event_loop = EventLoopThread("control")
         control_port = self._event_loop.call(self._control.start()).port
@@ -143,7 +158,9 @@ class Scheduler:
         """Start all legs at once and return when every executor has accepted its own."""
         streams: list[FlightStream] = []
         try:
-            streams.extend(self._pool.open_stream(addresses[leg.executor_id], leg_command(leg)) for leg in legs)
+            for leg in legs:
+                address, peer_id = addresses[leg.executor_id], leg.executor_id
+                streams.append(self._pool.open_stream(address, leg_command(leg), peer_id=peer_id))
         except BaseException:
             for stream in streams:
                 stream.cancel()
@@ -162,6 +179,13 @@ class Scheduler:
         loop = Loop(name, tick, interval_ms=interval_ms, runtime=self._runtime).start()
         self._loops.append(loop)
         return loop
+
+
+def _clients(config: NodeConfig, runtime: Runtime) -> Callers:
+    """Who may ask this scheduler."""
+    if config.flight_tokens_file is None:
+        return Anyone()
+    return Clients(StaticTokens(config.flight_tokens_file, runtime))
 
 
 def _statement(command: Mapping[str, Any]) -> str:

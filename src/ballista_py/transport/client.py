@@ -10,8 +10,10 @@ from attrs import frozen
 
 from ballista_py.errors import BallistaError, SchedulerLost, TransportError, TryLater
 from ballista_py.runtime import Runtime, SystemRuntime
+from ballista_py.secret import Secret
 from ballista_py.transport.commands import EXPLAIN, MEMBERS, RECONCILE_ALL, TABLES, sql_command
-from ballista_py.transport.endpoints import Address
+from ballista_py.transport.credentials import Tls
+from ballista_py.transport.endpoints import TLS_SCHEMES, Address
 from ballista_py.transport.flight_client import FlightPool, FlightStream
 from ballista_py.transport.flight_errors import is_link_failure, was_never_sent
 
@@ -26,20 +28,35 @@ class QueryResult:
     stats: Mapping[str, Any]
 
 
-def connect(url: str, *, retry_reads: bool = False, runtime: Runtime | None = None) -> Client:
+def connect(
+    url: str,
+    *,
+    token: str | Secret | None = None,
+    tls: Tls | None = None,
+    retry_reads: bool = False,
+    runtime: Runtime | None = None,
+) -> Client:
     """A client of the cluster that has a scheduler at `url`: `ballista://host:port`, or several, with commas.
+
+    `token` says who you are to a cluster that asks for it. With `tls` every scheduler must prove that it is the
+    host in its address; `ballista+tls://` alone trusts the authorities of the system.
 
     With `retry_reads` a query whose scheduler dies is asked again at another one; otherwise it raises
     `SchedulerLost`. Statements that may change something are never repeated.
 
-    Raises `ConfigError` for something that is no address and `TransportError` when no scheduler can be reached.
+    Raises `ConfigError` for something that is no address or a file that cannot be used, `Unauthenticated` for a
+    token that is not valid, and `TransportError` when no scheduler can be reached.
 
     >>> connect("ballista://127.0.0.1:1")
     Traceback (most recent call last):
     ballista_py.errors.TransportError: no scheduler can be reached: node 127.0.0.1:1 cannot be reached
     """
     addresses = [str(Address.parse(part)) for part in url.split(",")]
-    client = Client(addresses, retry_reads=retry_reads, runtime=runtime or SystemRuntime())
+    if tls is None and url.startswith(TLS_SCHEMES):
+        tls = Tls()
+    secret = Secret(token) if isinstance(token, str) else token
+    pool = FlightPool(runtime or SystemRuntime(), tls=tls, token=secret)
+    client = Client(addresses, pool, retry_reads=retry_reads)
     client.members()
     return client
 
@@ -50,10 +67,10 @@ class Client:
     A scheduler that cannot be reached before a statement started is passed over, as is one that says to try later.
     """
 
-    def __init__(self, addresses: list[str], *, retry_reads: bool, runtime: Runtime) -> None:
+    def __init__(self, addresses: list[str], pool: FlightPool, *, retry_reads: bool) -> None:
         self._addresses = tuple(addresses)  # the one that answered last comes first
         self._retry_reads = retry_reads
-        self._pool = FlightPool(runtime)
+        self._pool = pool
 
     def sql(self, query: str, dialect: str | None = None) -> pa.Table:
         """The answer to `query`. `dialect` is sqlglot's name of the SQL it is written in (default: the engine's).

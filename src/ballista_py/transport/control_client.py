@@ -16,6 +16,7 @@ from ballista_py.errors import BallistaError
 from ballista_py.runtime import Runtime
 from ballista_py.state.object_state import Retry
 from ballista_py.transport.control_link import LINK_FAILURES, ControlledExecutor, Link, until_one_ends
+from ballista_py.transport.credentials import Tls
 from ballista_py.transport.endpoints import Address
 from ballista_py.transport.grpc_door import aio
 
@@ -43,6 +44,7 @@ class ControlClient:
     `seeds` are control addresses of schedulers; the others are learnt from them within `discovery_ms`. A heartbeat
     goes to every scheduler each `heartbeat_ms`, and at once after `poke`: that is how an update is acknowledged. A
     stream over which nothing came back for `silence_ms` counts as broken. `workers` run the executor's methods.
+    With `tls` every scheduler must prove the id that it goes by before it is told anything.
 
     Raises `ConfigError` for a seed that is not an address.
     """
@@ -57,6 +59,7 @@ class ControlClient:
         heartbeat_ms: float,
         silence_ms: float | None = None,
         discovery_ms: float = DISCOVERY_MS,
+        tls: Tls | None = None,
     ) -> None:
         self._seeds = tuple(str(Address.parse(seed)) for seed in seeds)
         self._executor = executor
@@ -65,6 +68,8 @@ class ControlClient:
         self._heartbeat_ms = heartbeat_ms
         self._silence_ms = silence_ms if silence_ms is not None else 4 * heartbeat_ms
         self._discovery_ms = discovery_ms
+        self._tls = tls
+        self._peer_ids: dict[str, str] = {}  # who a scheduler at an address said that it is
         self._loop: asyncio.AbstractEventLoop | None = None
         self._keepers: dict[str, asyncio.Task[None]] = {}
         self._links: dict[str, Link] = {}  # by scheduler id
@@ -107,7 +112,15 @@ class ControlClient:
         return False
 
     def _link(self, address: str) -> Link:
-        return Link(address, self._executor, self._workers, self._heartbeat_ms, self._silence_ms)
+        return Link(
+            address,
+            self._executor,
+            self._workers,
+            self._heartbeat_ms,
+            self._silence_ms,
+            tls=self._tls,
+            peer_id=self._peer_ids.get(address),
+        )
 
     def _know(self, address: str) -> None:
         if address not in self._keepers:
@@ -125,6 +138,8 @@ class ControlClient:
                 link = self._link(address)
                 try:
                     async with link:
+                        if await self._introduced(link):
+                            continue
                         await self._converse(link)
                 except (*LINK_FAILURES, BallistaError) as error:
                     _log.info("control stream to %s broke: %s", address, _said(error))
@@ -134,12 +149,20 @@ class ControlClient:
                     _log.info("control stream to %s was cancelled by gRPC", address)
                 except Exception:
                     _log.exception("control stream to %s broke", address)
+                self._peer_ids.pop(address, None)  # another scheduler may live there next time
                 failures = 1 if link.answered else failures + 1
                 if address not in self._listed and address not in self._seeds:
                     return
                 await asyncio.sleep(reconnect_delay_ms(failures, self._runtime.random()) / 1e3)
         finally:
             self._keepers.pop(address, None)
+
+    async def _introduced(self, link: Link) -> bool:
+        """Whether the scheduler has only now said who it is; then the next link lets it prove that."""
+        if self._tls is None or link.peer_id is not None:
+            return False
+        self._peer_ids[link.address], _ = await link.schedulers()
+        return True
 
     async def _converse(self, link: Link) -> None:
         scheduler_id = await self._learn(link)

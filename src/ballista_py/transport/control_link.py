@@ -17,6 +17,7 @@ from ballista_py.transport.control_codec import (
     heartbeat_to_message,
     scheduler_from_message,
 )
+from ballista_py.transport.credentials import Tls
 from ballista_py.transport.endpoints import open_control
 from ballista_py.transport.grpc_door import aio, rpc
 from ballista_py.transport.grpc_door import messages as pb
@@ -52,13 +53,26 @@ class ControlledExecutor(Protocol):
 
 
 class Link:
-    """A channel to the control port at `address`. Enter it, ask who answers, then `converse` until it breaks."""
+    """A channel to the control port at `address`. Enter it, ask who answers, then `converse` until it breaks.
+
+    With `tls` the scheduler must prove that it is `peer_id`; None: that it is the host in `address`.
+    """
 
     def __init__(
-        self, address: str, executor: ControlledExecutor, workers: Executor, heartbeat_ms: float, silence_ms: float
+        self,
+        address: str,
+        executor: ControlledExecutor,
+        workers: Executor,
+        heartbeat_ms: float,
+        silence_ms: float,
+        *,
+        tls: Tls | None = None,
+        peer_id: str | None = None,
     ) -> None:
         self.address = address
+        self.peer_id = peer_id
         self.answered = False
+        self._tls = tls
         self._executor = executor
         self._workers = workers
         self._heartbeat_ms = heartbeat_ms
@@ -66,7 +80,7 @@ class Link:
         self._poked = asyncio.Event()
 
     async def __aenter__(self) -> Link:
-        self._channel = open_control(self.address)
+        self._channel = open_control(self.address, self._tls, self.peer_id)
         self._stub: Any = rpc.ControlStub(self._channel)
         return self
 

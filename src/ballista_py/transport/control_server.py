@@ -15,6 +15,7 @@ from ballista_py.errors import TryLater
 from ballista_py.state.control import Grant, Refusal, UpdatePartitions
 from ballista_py.state.documents import MAX_EXECUTORS
 from ballista_py.transport.control_service import ControlHandler, ControlService
+from ballista_py.transport.credentials import Removed, Tls
 from ballista_py.transport.endpoints import CONTROL_SERVER_OPTIONS, Address, listen_control
 from ballista_py.transport.grpc_door import aio, rpc
 from ballista_py.transport.outbox import Letter
@@ -30,6 +31,9 @@ class ControlServer:
     `address` is the bind address as `host:port`, port 0 takes a free one. `workers` run the handler. A stream over
     which nothing came for `silence_ms`, or that took longer than `write_timeout_ms` to accept one message, is cut
     off; the executor opens a new one.
+
+    With `tls` every peer must show a certificate of its authority, and the first name in it must be the id of the
+    executor that it speaks for; one in `removed` is not heard.
     """
 
     def __init__(
@@ -41,9 +45,13 @@ class ControlServer:
         *,
         silence_ms: float = SILENCE_MS,
         write_timeout_ms: float = WRITE_TIMEOUT_MS,
+        tls: Tls | None = None,
+        removed: Removed | None = None,
     ) -> None:
         self._address = Address.parse(address)
-        self._service = ControlService(scheduler_id, handler, workers, silence_ms, write_timeout_ms)
+        self._tls = tls
+        identities = None if tls is None else removed or Removed()
+        self._service = ControlService(scheduler_id, handler, workers, silence_ms, write_timeout_ms, identities)
         self._loop: asyncio.AbstractEventLoop | None = None
         self._server: Any = None
 
@@ -55,7 +63,7 @@ class ControlServer:
         self._loop = asyncio.get_running_loop()
         self._server = aio.server(options=CONTROL_SERVER_OPTIONS, maximum_concurrent_rpcs=2 * MAX_EXECUTORS)
         rpc.add_ControlServicer_to_server(self._service, self._server)
-        bound = listen_control(self._server, self._address)
+        bound = listen_control(self._server, self._address, self._tls)
         await self._server.start()
         return bound
 

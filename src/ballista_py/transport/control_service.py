@@ -8,13 +8,14 @@ from collections.abc import Sequence
 from concurrent.futures import Executor
 from typing import Any, Protocol
 
-from ballista_py.errors import BallistaError, TransportError, TryLater, to_wire
+from ballista_py.errors import BallistaError, TransportError, TryLater, Unauthenticated, to_wire
 from ballista_py.state.control import Grant, Heartbeat, Refusal
 from ballista_py.state.documents import SchedulerInfo
 from ballista_py.transport.control_codec import (
     heartbeat_from_message,
     scheduler_to_message,
 )
+from ballista_py.transport.credentials import Removed, check_identity
 from ballista_py.transport.grpc_door import StatusCode, aio
 from ballista_py.transport.grpc_door import messages as pb
 from ballista_py.transport.outbox import Letter, Outbox
@@ -76,7 +77,9 @@ class Peer:
 
 
 class ControlService:
-    """`peers` holds, by executor instance, the newest stream of each."""
+    """`peers` holds, by executor instance, the newest stream of each. `removed` (None: without TLS) are the nodes
+    that may not speak although their certificate is good.
+    """
 
     def __init__(
         self,
@@ -85,6 +88,7 @@ class ControlService:
         workers: Executor,
         silence_ms: float,
         write_timeout_ms: float,
+        removed: Removed | None = None,
     ) -> None:
         self.peers: dict[str, Peer] = {}
         self._scheduler_id = scheduler_id
@@ -92,6 +96,7 @@ class ControlService:
         self._workers = workers
         self._silence_ms = silence_ms
         self._write_timeout_ms = write_timeout_ms
+        self._removed = removed
 
     async def GetSchedulers(self, _request: Any, context: Any) -> pb.GetSchedulersReply:  # noqa: N802
         """The rpc of that name."""
@@ -102,6 +107,11 @@ class ControlService:
 
     async def Leave(self, request: Any, context: Any) -> pb.LeaveReply:  # noqa: N802
         """The rpc of that name."""
+        try:
+            self._check(context, request.executor_id)
+        except Unauthenticated as error:
+            _log.warning("a leave was refused: %s", error)
+            await context.abort(StatusCode.UNAUTHENTICATED, _said(error))
         await self._answer(context, self._handler.leave, request.executor_id, request.instance_id)
         return pb.LeaveReply()
 
@@ -125,7 +135,8 @@ class ControlService:
             if not written:  # gRPC takes no status behind a message that is stuck
                 sever([context.peer()])
                 raise asyncio.CancelledError
-            await context.abort(StatusCode.UNAVAILABLE, _said(reason))
+            known = not isinstance(reason, Unauthenticated)
+            await context.abort(StatusCode.UNAVAILABLE if known else StatusCode.UNAUTHENTICATED, _said(reason))
 
     def put(self, instance_id: str, letter: Letter) -> None:
         """Leave a letter for an instance; one without a stream misses it."""
@@ -154,6 +165,7 @@ class ControlService:
             heartbeat = heartbeat_from_message(message)
             if heartbeat is None:
                 continue
+            self._check(context, heartbeat.executor.executor_id)
             self._register(peer, heartbeat)
             answer = await loop.run_in_executor(self._workers, self._handler.heard, heartbeat)
             peer.outbox.put(Letter.of(heartbeat.sequence if answer is None else answer))
@@ -165,6 +177,12 @@ class ControlService:
                 raise TryLater(
                     f"the executor reads too slowly: a message waited for {self._write_timeout_ms / 1e3:g} s"
                 )
+
+    def _check(self, context: Any, executor_id: str) -> None:
+        """That the peer may speak for this executor. Raises `Unauthenticated`."""
+        if self._removed is not None:
+            names = context.auth_context().get("x509_subject_alternative_name") or [b""]
+            check_identity(names[0].decode(errors="replace"), executor_id, self._removed)
 
     def _register(self, peer: Peer, heartbeat: Heartbeat) -> None:
         """Make this the stream of the instance. An older stream of it is ended; one of another instance stays."""

@@ -1,23 +1,25 @@
 """Where every conversation begins: addresses, listening ports, channels.
 
-All servers and channels of the transport are opened here, so this is the one place where credentials go. This
-release speaks plain TCP.
+All servers and channels of the transport are opened here, so this is the one place where credentials go. Without
+a `Tls` a conversation is plain TCP.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
 import pyarrow.flight as flight
-from attrs import frozen
+from attrs import field, frozen
 
-from ballista_py.errors import ConfigError
+from ballista_py.errors import BallistaError, ConfigError
+from ballista_py.transport.credentials import Tls
 
 CONNECT_TIMEOUT_MS = 5_000
 RECONNECT_FIRST_MS = 100
 RECONNECT_CAP_MS = 2_000
-SCHEMES = ("ballista://", "grpc://")
+TLS_SCHEMES = ("ballista+tls://", "grpc+tls://")
+SCHEMES = ("ballista://", "grpc://", "grpc+tcp://", *TLS_SCHEMES)
 
 FlightServerT = TypeVar("FlightServerT", bound=flight.FlightServerBase)
 
@@ -49,46 +51,83 @@ class Address:
         return cls(host, int(port))
 
 
-def listen_flight(start: Callable[[flight.Location], FlightServerT], address: Address) -> FlightServerT:
+@frozen
+class Door:
+    """Where a Flight server listens, and with which credentials; `options` go to its constructor."""
+
+    location: flight.Location
+    options: Mapping[str, Any] = field(factory=dict, repr=False)
+
+
+def listen_flight(
+    start: Callable[[Door], FlightServerT], address: Address, tls: Tls | None = None, *, ask_client: bool = False
+) -> FlightServerT:
     """A Flight server that accepts calls at `address` from now on; port 0 takes a free one (see `server.port`).
 
-    Raises `ConfigError` naming the address when it cannot be had.
+    With `ask_client` only clients whose certificate is of an authority in `tls` get in.
+
+    Raises `ConfigError` naming the address when it cannot be had, or the file that cannot be used.
     """
+    door = _door(address, tls, ask_client)
     try:
-        return start(flight.Location.for_grpc_tcp(address.host, address.port))
+        return start(door)
     except Exception:
-        raise _cannot_listen(address) from None
+        raise _cannot_listen(address, tls) from None
 
 
-def open_flight(address: str) -> flight.FlightClient:
-    """A channel to a node's data port. It connects at the first call and reconnects within seconds."""
+def open_flight(address: str, tls: Tls | None = None, peer_id: str | None = None) -> flight.FlightClient:
+    """A channel to a node's data port. It connects at the first call and reconnects within seconds.
+
+    With `tls` the node must prove that it is `peer_id`, or if that is None the host in `address`. Raises
+    `ConfigError` for a file that cannot be used.
+    """
     node = Address.parse(address)
-    return flight.FlightClient(
-        flight.Location.for_grpc_tcp(node.host, node.port), generic_options=_channel_options(receive=None)
-    )
+    options: dict[str, Any] = {"generic_options": _channel_options(receive=None)}
+    if tls is None:
+        return flight.FlightClient(flight.Location.for_grpc_tcp(node.host, node.port), **options)
+    pems = tls.read()
+    options |= {"tls_root_certs": pems.ca, "cert_chain": pems.certificate, "private_key": pems.key}
+    if peer_id is not None:
+        options["override_hostname"] = peer_id
+    return flight.FlightClient(flight.Location.for_grpc_tls(node.host, node.port), **options)
 
 
-def listen_control(server: Any, address: Address) -> Address:
+def listen_control(server: Any, address: Address, tls: Tls | None = None) -> Address:
     """Bind a grpc.aio server that has not started yet; returns the address with the real port.
 
-    Raises `ConfigError` naming the address when it cannot be had.
+    With `tls` only peers with a certificate of its authority get in; files that are replaced count for the next
+    connection. Raises `ConfigError` naming the address when it cannot be had, or the file that cannot be used.
     """
     try:
-        port = server.add_insecure_port(str(address))
+        if tls is None:
+            port = server.add_insecure_port(str(address))
+        else:
+            port = server.add_secure_port(str(address), _server_credentials(tls))
+    except BallistaError:
+        raise
     except Exception:
-        raise _cannot_listen(address) from None
+        raise _cannot_listen(address, tls) from None
     if not port:
-        raise _cannot_listen(address)
+        raise _cannot_listen(address, tls)
     return Address(address.host, port)
 
 
-def open_control(address: str) -> Any:
-    """A grpc.aio channel to a scheduler's control port; call it on the loop that will use it."""
+def open_control(address: str, tls: Tls | None = None, peer_id: str | None = None) -> Any:
+    """A grpc.aio channel to a scheduler's control port; call it on the loop that will use it.
+
+    With `tls` the scheduler must prove that it is `peer_id`, or if that is None the host in `address`.
+    """
     import grpc.aio
 
-    return grpc.aio.insecure_channel(
-        str(Address.parse(address)), options=_channel_options(receive=CONTROL_MESSAGE_BYTES)
-    )
+    target = str(Address.parse(address))
+    options: list[tuple[str, Any]] = [*_channel_options(receive=CONTROL_MESSAGE_BYTES)]
+    if tls is None:
+        return grpc.aio.insecure_channel(target, options=options)
+    pems = tls.read()
+    if peer_id is not None:
+        options.append(("grpc.ssl_target_name_override", peer_id))
+    credentials = grpc.ssl_channel_credentials(pems.ca, pems.key, pems.certificate)
+    return grpc.aio.secure_channel(target, credentials, options=options)
 
 
 CONTROL_MESSAGE_BYTES = 64 << 20
@@ -112,9 +151,45 @@ def _channel_options(receive: int | None) -> list[tuple[str, int]]:
     return options
 
 
-def _cannot_listen(address: Address) -> ConfigError:
+def _door(address: Address, tls: Tls | None, ask_client: bool) -> Door:
+    if tls is None:
+        return Door(flight.Location.for_grpc_tcp(address.host, address.port))
+    pems = tls.read()
+    options: dict[str, Any] = {"tls_certificates": [pems.pair()]}
+    if ask_client:
+        options |= {"verify_client": True, "root_certificates": pems.ca}
+    return Door(flight.Location.for_grpc_tls(address.host, address.port), options)
+
+
+def _server_credentials(tls: Tls) -> Any:
+    import grpc
+
+    def configuration() -> Any:
+        pems = tls.read()
+        certificate, key = pems.pair()
+        return grpc.ssl_server_certificate_configuration([(key, certificate)], root_certificates=pems.ca)
+
+    used = [tls.fingerprint()]
+
+    def changed() -> Any:
+        """What gRPC asks before every handshake. A pair that is being replaced is looked at again next time."""
+        now = tls.fingerprint()
+        if now == used[0]:
+            return None
+        try:
+            found = configuration()
+        except ConfigError:
+            return None
+        used[0] = now
+        return found
+
+    return grpc.dynamic_ssl_server_credentials(configuration(), changed, require_client_authentication=True)
+
+
+def _cannot_listen(address: Address, tls: Tls | None) -> ConfigError:
+    files = "" if tls is None else f", or {tls.certificate_file} and {tls.key_file} do not belong together"
     return ConfigError(
-        f"cannot listen on {address}: the port is in use or the address is not of this machine; "
+        f"cannot listen on {address}: the port is in use or the address is not of this machine{files}; "
         "take another address, or port 0 for any free one",
         address=str(address),
     )

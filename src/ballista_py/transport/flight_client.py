@@ -15,6 +15,9 @@ import pyarrow.flight as flight
 
 from ballista_py.errors import TransportError
 from ballista_py.runtime import Runtime
+from ballista_py.secret import Secret
+from ballista_py.transport.callers import NODE_HEADER, TOKEN_HEADER
+from ballista_py.transport.credentials import Tls
 from ballista_py.transport.endpoints import open_flight
 from ballista_py.transport.flight_errors import FLIGHT_FAILURES, from_flight, is_link_failure
 from ballista_py.transport.wire import from_json, to_json
@@ -25,6 +28,9 @@ CALL_TIMEOUT_MS = 30_000
 class FlightPool:
     """Connections to data ports, made at first use and shared by all threads; `close` gives them up.
 
+    `tls` is what both sides prove themselves with. Every call says that it comes from the node `node_id`, or from
+    the client with `token`. A certificate that was replaced counts for the next connection.
+
     >>> from ballista_py.runtime import SystemRuntime
     >>> with FlightPool(SystemRuntime()) as pool:
     ...     pool.call("127.0.0.1:1", "ping", {})
@@ -32,10 +38,21 @@ class FlightPool:
     ballista_py.errors.TransportError: node 127.0.0.1:1 cannot be reached
     """
 
-    def __init__(self, runtime: Runtime, *, call_timeout_ms: float = CALL_TIMEOUT_MS) -> None:
+    def __init__(
+        self,
+        runtime: Runtime,
+        *,
+        call_timeout_ms: float = CALL_TIMEOUT_MS,
+        tls: Tls | None = None,
+        node_id: str | None = None,
+        token: Secret | None = None,
+    ) -> None:
         self._call_timeout_ms = call_timeout_ms
+        self._tls = tls
+        self._node_id = node_id
+        self._token = token
         self._lock = runtime.lock()
-        self._clients: dict[str, flight.FlightClient] = {}
+        self._clients: dict[tuple[str, str | None], flight.FlightClient] = {}
 
     def call(
         self, address: str, action: str, body: Mapping[str, Any], timeout_ms: float | None = None
@@ -47,7 +64,7 @@ class FlightPool:
         """
         timeout_s = (self._call_timeout_ms if timeout_ms is None else timeout_ms) / 1e3
         try:
-            options = flight.FlightCallOptions(timeout=timeout_s)
+            options = self._options(timeout_s)
             answers = list(self._client(address).do_action(flight.Action(action, to_json(body)), options))
         except FLIGHT_FAILURES as error:
             raise self._failed(error, address) from None
@@ -58,14 +75,20 @@ class FlightPool:
         return from_json(answers[0].body.to_pybytes())
 
     def open_stream(
-        self, address: str, command: Mapping[str, Any], timeout_ms: float | None = None
+        self,
+        address: str,
+        command: Mapping[str, Any],
+        timeout_ms: float | None = None,
+        *,
+        peer_id: str | None = None,
     ) -> FlightStream:
         """Send `command` and return at once; whatever the node says to it is said by the stream.
 
-        `timeout_ms` limits the whole stream (default: no limit). Raises `TransportError` when the link failed.
+        `timeout_ms` limits the whole stream (default: no limit). With TLS the node must prove that it is `peer_id`,
+        or if that is None the host in `address`. Raises `TransportError` when the link failed.
         """
-        options = flight.FlightCallOptions(timeout=None if timeout_ms is None else timeout_ms / 1e3)
-        client = self._client(address)
+        options = self._options(None if timeout_ms is None else timeout_ms / 1e3)
+        client = self._client(address, peer_id)
         try:
             descriptor = flight.FlightDescriptor.for_command(to_json(command))
             writer, reader = client.do_exchange(descriptor, options)
@@ -76,7 +99,8 @@ class FlightPool:
     def drop(self, address: str) -> None:
         """Forget the connection to `address`; the next call makes a new one. Open streams go on."""
         with self._lock:
-            self._clients.pop(address, None)
+            for key in [key for key in self._clients if key[0] == address]:
+                del self._clients[key]
 
     def close(self) -> None:
         """Forget all connections. Open streams go on."""
@@ -89,12 +113,21 @@ class FlightPool:
     def __exit__(self, *_exc: object) -> None:
         self.close()
 
-    def _client(self, address: str) -> flight.FlightClient:
+    def _client(self, address: str, peer_id: str | None = None) -> flight.FlightClient:
+        key = address, peer_id
         with self._lock:
-            client = self._clients.get(address)
+            client = self._clients.get(key)
             if client is None:
-                client = self._clients[address] = open_flight(address)
+                client = self._clients[key] = open_flight(address, self._tls, peer_id)
             return client
+
+    def _options(self, timeout_s: float | None) -> flight.FlightCallOptions:
+        headers = []
+        if self._node_id is not None:
+            headers.append((NODE_HEADER.encode(), self._node_id.encode()))
+        if self._token is not None:
+            headers.append((TOKEN_HEADER.encode(), b"Bearer " + self._token.reveal().encode()))
+        return flight.FlightCallOptions(timeout=timeout_s, headers=headers)
 
     def _failed(self, error: Exception, address: str) -> Exception:
         failure = from_flight(error, address)

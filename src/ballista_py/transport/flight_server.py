@@ -18,9 +18,11 @@ from attrs import frozen
 
 from ballista_py.errors import TransportError
 from ballista_py.runtime import Runtime
-from ballista_py.transport.endpoints import Address, listen_flight
+from ballista_py.transport.callers import Callers
+from ballista_py.transport.credentials import Tls
+from ballista_py.transport.endpoints import Address, Door, listen_flight
 from ballista_py.transport.flight_errors import to_flight
-from ballista_py.transport.open_calls import CallContext, OpenCall, OpenCalls
+from ballista_py.transport.open_calls import GATE, CallContext, OpenCall, OpenCalls
 from ballista_py.transport.sockets import sever
 from ballista_py.transport.spawn import Spawn
 from ballista_py.transport.wire import from_json, to_json
@@ -65,7 +67,10 @@ class FlightServer:
     a second: it stops the work for clients that went away, and for those that have not read for `idle_ms`.
     `service` makes what speaks on the port, when it speaks more than our own protocol.
 
-    Raises `ConfigError` naming the address when it cannot be had.
+    `callers` decides who may call (default: anyone), and one caller has at most `caller_limit` calls at once. With
+    `tls` the port speaks nothing else; with `ask_client` also the client must show a certificate of its authority.
+
+    Raises `ConfigError` naming the address when it cannot be had, or the file that cannot be used.
     """
 
     def __init__(
@@ -77,12 +82,17 @@ class FlightServer:
         max_calls: int = MAX_CALLS,
         idle_ms: float = IDLE_MS,
         service: FlightServiceMaker | None = None,
+        callers: Callers | None = None,
+        caller_limit: int | None = None,
+        tls: Tls | None = None,
+        ask_client: bool = False,
     ) -> None:
         self._runtime = runtime
-        self._calls = OpenCalls(max_calls, idle_ms, runtime)
-        bind = Address.parse(address)
+        self._calls = OpenCalls(max_calls, idle_ms, runtime, callers, caller_limit)
         make = service or FlightService
-        self._service = listen_flight(lambda location: make(location, handler, self._calls), bind)
+        self._service = listen_flight(
+            lambda door: make(door, handler, self._calls), Address.parse(address), tls, ask_client=ask_client
+        )
         self.port: int = self._service.port
 
     def tick(self) -> None:
@@ -126,10 +136,10 @@ class FlightService(flight.FlightServerBase):  # type: ignore[misc]  # pyarrow.f
 
     spoken = (flight.FlightMethod.DO_EXCHANGE, flight.FlightMethod.DO_ACTION)
 
-    def __init__(self, location: flight.Location, handler: DataHandler, calls: OpenCalls) -> None:
+    def __init__(self, door: Door, handler: DataHandler, calls: OpenCalls) -> None:
         self._handler = handler
         self._calls = calls
-        super().__init__(location, middleware={"gate": _Gate(self.spoken)})
+        super().__init__(door.location, middleware={GATE: _Gate(self.spoken, calls.callers)}, **door.options)
 
     def do_exchange(self, context: Any, descriptor: Any, _reader: Any, writer: Any) -> None:
         try:
@@ -149,17 +159,33 @@ class FlightService(flight.FlightServerBase):  # type: ignore[misc]  # pyarrow.f
 
 
 class _Gate(flight.ServerMiddlewareFactory):  # type: ignore[misc]  # pyarrow.flight has no types
-    """Refuses every method that the port does not speak, before pyarrow can answer it with a traceback."""
+    """Refuses callers that may not, and methods that the port does not speak, before pyarrow can answer them with a
+    traceback.
+    """
 
-    def __init__(self, spoken: Collection[Any]) -> None:
+    def __init__(self, spoken: Collection[Any], callers: Callers) -> None:
         self._spoken = spoken
+        self._callers = callers
 
-    def start_call(self, info: Any, _headers: Any) -> None:
+    def start_call(self, info: Any, headers: Any) -> _Claim:
+        try:
+            claimed = self._callers.claimed(headers)
+        except BaseException as error:
+            raise to_flight(error) from None
         if info.method not in self._spoken:
             raise to_flight(TransportError("this port answers only the commands of ballista_py's own clients"))
+        return _Claim(claimed)
 
 
-FlightServiceMaker = Callable[[flight.Location, DataHandler, OpenCalls], FlightService]
+class _Claim(flight.ServerMiddleware):  # type: ignore[misc]  # pyarrow.flight has no types
+    """Whom the headers of one call named."""
+
+    def __init__(self, claimed: str) -> None:
+        super().__init__()
+        self.claimed = claimed
+
+
+FlightServiceMaker = Callable[[Door, DataHandler, OpenCalls], FlightService]
 
 
 def _send(result: StreamResult, call: OpenCall, writer: Any) -> None:

@@ -2,19 +2,27 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
 from ballista_py.errors import BallistaError, TransportError, TryLater
 from ballista_py.runtime import Runtime
+from ballista_py.transport.callers import Anyone, Callers
+
+GATE = "gate"
 
 
 class CallContext:
-    """What a handler may know of the call that it answers. Safe to use from any thread, also after the call."""
+    """What a handler may know of the call that it answers. Safe to use from any thread, also after the call.
 
-    def __init__(self, raw: Any, runtime: Runtime) -> None:
+    `caller` is who calls: a client by the name of its token, a node by its id, or else a host.
+    """
+
+    def __init__(self, raw: Any, runtime: Runtime, caller: str = "") -> None:
         self.peer: str = raw.peer()
+        self.caller = caller
         self._raw: Any | None = raw
         self._lock = runtime.lock()
 
@@ -79,14 +87,26 @@ class OpenCall:
 
 
 class OpenCalls:
-    """At most `limit` calls at once. `tick` stops the work of those that nobody reads any more."""
+    """At most `limit` calls at once, and `caller_limit` (None: as many) of one caller. `tick` stops the work of
+    those that nobody reads any more. `callers` decides who may call at all.
+    """
 
-    def __init__(self, limit: int, idle_ms: float, runtime: Runtime) -> None:
+    def __init__(
+        self,
+        limit: int,
+        idle_ms: float,
+        runtime: Runtime,
+        callers: Callers | None = None,
+        caller_limit: int | None = None,
+    ) -> None:
+        self.callers: Callers = callers or Anyone()
         self._limit = limit
+        self._caller_limit = caller_limit
         self._idle_ms = idle_ms
         self._runtime = runtime
         self._lock = runtime.lock()
         self._open: set[OpenCall] = set()
+        self._by_caller: Counter[str] = Counter()
         self._closing = False
 
     def __len__(self) -> int:
@@ -94,20 +114,35 @@ class OpenCalls:
 
     @contextmanager
     def enter(self, raw_context: Any) -> Iterator[OpenCall]:
-        """Around the answer to one call. Raises `TryLater` when too many are open, or after `close`."""
-        call = OpenCall(CallContext(raw_context, self._runtime), self._runtime)
+        """Around the answer to one call.
+
+        Raises `Unauthenticated` for a caller that may not, and `TryLater` when too many calls are open, or after
+        `close`.
+        """
+        gate = raw_context.get_middleware(GATE)
+        caller = self.callers.proved("" if gate is None else gate.claimed, raw_context)
+        call = OpenCall(CallContext(raw_context, self._runtime, caller), self._runtime)
         with self._lock:
             if self._closing:
                 raise TryLater("the node is shutting down: ask another one")
             if len(self._open) >= self._limit:
                 raise TryLater(f"the node answers {self._limit} calls already: try again later", limit=self._limit)
+            if self._caller_limit is not None and self._by_caller[caller] >= self._caller_limit:
+                raise TryLater(
+                    f"{self._caller_limit} calls of this client are answered already: try again when one has ended",
+                    limit=self._caller_limit,
+                )
             self._open.add(call)
+            self._by_caller[caller] += 1
         try:
             yield call
         finally:
             call.context.close()
             with self._lock:
                 self._open.discard(call)
+                self._by_caller[caller] -= 1
+                if not self._by_caller[caller]:
+                    del self._by_caller[caller]
 
     def tick(self) -> None:
         """Stop the work for clients that went away or have not read for `idle_ms`."""

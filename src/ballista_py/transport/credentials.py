@@ -1,0 +1,121 @@
+"""What proves who a node or a cluster is: certificates in files, read anew whenever they are used for a connection.
+
+A node's certificate names its node id as the first subject alternative name; the hosts that it may be reached at
+follow. Whoever has the cluster's certificate authority can make such certificates, and nobody else.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+from attrs import frozen
+
+from ballista_py.errors import ConfigError, Unauthenticated
+
+
+@frozen(kw_only=True)
+class Tls:
+    """Where the certificates are, all PEM.
+
+    `ca_file` holds the authorities that are trusted (None: those of the system), `certificate_file` and `key_file`
+    what this side proves itself with (None: it does not). Clients of a cluster need `ca_file` at most.
+
+    Raises `ConfigError` when only one of certificate and key is given.
+
+    >>> Tls(ca_file="/etc/ballista/ca.pem")
+    Tls(ca_file='/etc/ballista/ca.pem', certificate_file=None, key_file=None)
+    """
+
+    ca_file: str | None = None
+    certificate_file: str | None = None
+    key_file: str | None = None
+
+    def __attrs_post_init__(self) -> None:
+        if (self.certificate_file is None) != (self.key_file is None):
+            raise ConfigError("TLS: a certificate file needs its key file, and a key file its certificate file")
+
+    def read(self) -> Pems:
+        """What the files hold now. Raises `ConfigError` naming the file that cannot be used."""
+        return Pems(
+            ca=_read(self.ca_file, b"CERTIFICATE"),
+            certificate=_read(self.certificate_file, b"CERTIFICATE"),
+            key=_read(self.key_file, b"PRIVATE KEY"),
+        )
+
+    def fingerprint(self) -> tuple[Any, ...]:
+        """Differs once one of the files was replaced."""
+        return tuple(_stamp(path) for path in (self.ca_file, self.certificate_file, self.key_file))
+
+
+@frozen(kw_only=True, repr=False)
+class Pems:
+    """The bytes of the files of a `Tls`."""
+
+    ca: bytes | None
+    certificate: bytes | None
+    key: bytes | None
+
+    def pair(self) -> tuple[bytes, bytes]:
+        """Certificate and key of a server, which needs both."""
+        if self.certificate is None or self.key is None:
+            raise ConfigError("TLS: a server needs a certificate file and a key file")
+        return self.certificate, self.key
+
+
+@frozen
+class Removed:
+    """The nodes that were removed from the cluster and may not speak any more, although they have a certificate.
+
+    `file` lists their ids, one a line, and is read anew when it changed; None: nobody was removed.
+    """
+
+    file: str | None = None
+
+    def check(self, node_id: str) -> None:
+        """Raises `Unauthenticated` for a removed node, and for every node while the list cannot be read."""
+        if self.file is None:
+            return
+        try:
+            listed = Path(self.file).read_text().split()
+        except FileNotFoundError:
+            return
+        except (OSError, UnicodeDecodeError):
+            raise Unauthenticated("the list of removed nodes cannot be read: nobody is let in") from None
+        if node_id in listed:
+            raise Unauthenticated(f"node '{node_id}' was removed from the cluster")
+
+
+def check_identity(proved: str, claimed: str, removed: Removed) -> None:
+    """That a peer is who it claims to be: `proved` is the first name in its certificate.
+
+    Raises `Unauthenticated`.
+    """
+    if not proved:
+        raise Unauthenticated(f"node '{claimed}' showed no certificate")
+    if proved != claimed:
+        raise Unauthenticated(f"the certificate is that of node '{proved}', not of '{claimed}'")
+    removed.check(proved)
+
+
+def _read(path: str | None, kind: bytes) -> bytes | None:
+    if path is None:
+        return None
+    try:
+        data = Path(path).read_bytes()
+    except OSError as error:
+        raise ConfigError(f"TLS: {path} cannot be read: {error.strerror}") from None
+    if kind + b"-----" not in data:
+        raise ConfigError(f"TLS: {path} holds no {kind.decode().lower()} in PEM form")
+    return data
+
+
+def _stamp(path: str | None) -> tuple[int, int, int] | None:
+    if path is None:
+        return None
+    try:
+        found = os.stat(path)
+    except OSError:
+        return 0, 0, 0
+    return found.st_mtime_ns, found.st_size, found.st_ino
