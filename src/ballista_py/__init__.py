@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from ballista_py.runtime import Runtime, SystemRuntime
     from ballista_py.secret import Secret
     from ballista_py.spark.pipeline import SparkPipeline
+    from ballista_py.spark.watermark import Watermark
     from ballista_py.state.check_store import StoreReport, check_store
     from ballista_py.state.documents import ClusterDocument, SchedulerInfo
     from ballista_py.state.executor_lease import ExecutorLease
@@ -51,6 +52,7 @@ _HOMES = {
     "planning.table": ("TableSpec",),
     "runtime": ("Runtime", "SystemRuntime"),
     "spark.pipeline": ("SparkPipeline",),
+    "spark.watermark": ("Watermark",),
     "state.check_store": ("StoreReport", "check_store"),
     "state.documents": ("ClusterDocument", "SchedulerInfo"),
     "state.executor_lease": ("ExecutorLease",),
@@ -107,6 +109,7 @@ __all__ = [
     "Tls",
     "TokenVerifier",
     "Versioned",
+    "Watermark",
     "bucket",
     "check_store",
     "connect",

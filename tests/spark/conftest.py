@@ -79,7 +79,10 @@ class Partitions:
         return PartitionStorage(self._store, table.name, table.spec.path(value)).read().document
 
     def rows(self, table: TableSpec, value) -> pa.Table:
-        files = self.manifest(table, value).files
+        return self.rows_at(table, table.spec.path(value))
+
+    def rows_at(self, table: TableSpec, path: str) -> pa.Table:
+        files = PartitionStorage(self._store, table.name, path).read().document.files
         parts = [
             pa.table(batch.columns, schema=table.schema)
             for file in files
@@ -87,9 +90,20 @@ class Partitions:
         ]
         return pa.concat_tables([table.schema.empty_table(), *parts])
 
+    def every_row(self, table: TableSpec) -> pa.Table:
+        """The rows of all partitions that have a manifest."""
+        keys = [entry.key for entry in self._store.list(f"snapshots/{table.name}/")]
+        found = [self.rows_at(table, key.split("/")[2]) for key in keys if key.endswith("/manifest.json")]
+        return pa.concat_tables([table.schema.empty_table(), *found])
+
     def all(self, table: TableSpec, values) -> Iterator[tuple[tuple, pa.Table]]:
         for value in values:
             yield value, self.rows(table, value)
+
+
+@pytest.fixture
+def reads() -> type[Partitions]:
+    return Partitions
 
 
 @pytest.fixture

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from ballista_py.spark.jobs import Progress
     from ballista_py.spark.pipeline import SparkPipeline
 
+_log = logging.getLogger(__name__)
 Source = str | Mapping[str, Any]
 
 
@@ -155,6 +157,8 @@ class TableMaker:
         """Make every partition's manifest; returns the rows of each by value."""
         if table.source is not None:
             report = self._spark().materialize(table, progress=progress)
+            if (skew := report.skew_text()) is not None:
+                _log.warning(skew)
             return {value: float(written.rows) for value, written in report.partitions.items()}
         values = table.spec.static_values()
         if values is None:

@@ -11,6 +11,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, TypeAlias
 
+from attrs import define
+
 from ballista_py.errors import ConfigError, TryLater
 from ballista_py.runtime import Runtime
 
@@ -25,6 +27,24 @@ POLL_MS = 200.0
 
 def tell_nobody(_done: int, _total: int) -> None:
     """The progress callback of callers who do not care."""
+
+
+@define
+class Steps:
+    """Tells how far a run is: Spark's tasks first, then one step a manifest."""
+
+    progress: Progress
+    last_tasks: int
+    manifests: int
+    tasks: int = 0
+
+    def tasks_done(self, done: int, total: int) -> None:
+        self.tasks = total
+        self.progress(done, total + self.manifests)
+
+    def committed(self, manifests: int) -> None:
+        tasks = self.tasks or self.last_tasks
+        self.progress(tasks + manifests, tasks + self.manifests)
 
 
 class JobWatch:

@@ -1,74 +1,62 @@
 """The data pipeline: a table's source becomes its partitions on the store.
 
 Promises: rows are written once, to files that nobody sees before a manifest names them; a run that fails or is
-killed before its last step leaves every manifest as it was; running again replaces, it never adds. Leaves to
-others which executor holds a partition (planning, state) and how rows are changed afterwards (storage).
+killed before its last step leaves every manifest as it was; running again replaces, or adds what is missing: no row
+comes in twice. Leaves to others which executor holds a partition (planning, state) and how rows are changed
+afterwards (storage).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 import pyarrow as pa
-from attrs import define, field, frozen
+from attrs import frozen
 
-from ballista_py.errors import BallistaError, ConfigError, SchemaMismatch
+from ballista_py.errors import BallistaError, ConfigError, ObjectMissing
 from ballista_py.planning.table import TableSpec
 from ballista_py.runtime import Runtime, SystemRuntime
-from ballista_py.spark.jobs import JobWatch, Progress, Spawn, tell_nobody
+from ballista_py.spark.append import new_rows, on_this_machine, window_of
+from ballista_py.spark.checks import check_columns, check_nulls, failure_of, origin_of
+from ballista_py.spark.jobs import JobWatch, Progress, Spawn, Steps, tell_nobody
 from ballista_py.spark.layout import (
     COMPRESSION,
     MAX_DISCOVERED_PARTITIONS,
-    NO_PARTITION,
     Numbering,
     find_numbering,
     static_numbering,
     tasks_of,
     write_partitions,
 )
-from ballista_py.spark.reasons import reason_of
-from ballista_py.spark.schema import arrow_schema
-from ballista_py.spark.sources import Source, describe_source, read_source, source_name
+from ballista_py.spark.report import MaterializeReport, WrittenPartition
+from ballista_py.spark.sources import Source, describe_source, read_source
 from ballista_py.spark.staging import Staging, partition_paths, staging
+from ballista_py.spark.watermark import Watermark, position_text
 from ballista_py.state.store import ConditionalStore
-from ballista_py.storage.manifest import DataFile
+from ballista_py.storage.manifest import DataFile, ManifestDocument
 from ballista_py.storage.partition_storage import PartitionStorage
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 RunAll: TypeAlias = Callable[[Callable[[Any], Any], Iterable[Any]], Iterable[Any]]
+RefreshMode: TypeAlias = Literal["full", "append"]
 
 DISCOVERY_TIMEOUT_MS = 60_000.0
 
 
 @frozen(kw_only=True)
-class WrittenPartition:
-    """What a run wrote for one partition."""
+class _Run:
+    """One run: what it is about, and how it was asked for."""
 
-    rows: int
-    bytes: int
-    files: int
-
-
-@frozen(kw_only=True)
-class MaterializeReport:
-    """What a run wrote, by partition value in the order of their numbers; its files lie under `run_id`."""
-
-    table: str
+    table: TableSpec
+    origin: Source
     run_id: str
-    partitions: Mapping[tuple[Any, ...], WrittenPartition] = field(repr=False)
-
-    @property
-    def rows(self) -> int:
-        """Rows of all partitions."""
-        return sum(partition.rows for partition in self.partitions.values())
-
-    @property
-    def bytes(self) -> int:
-        """Bytes of all files."""
-        return sum(partition.bytes for partition in self.partitions.values())
+    token: str
+    sort_by: Sequence[str]
+    compression: str
+    progress: Progress
 
 
 class SparkPipeline:
@@ -119,8 +107,8 @@ class SparkPipeline:
         """
         numbering = static_numbering(table.spec)
         if numbering is None:
-            origin = _origin(table, source)
-            numbering = self._find(table, origin, self._read(table, origin))
+            origin = origin_of(table, source)
+            numbering = self._find(table, origin, self._read(table, origin), self._discovery_timeout_ms)
         return list(numbering.values)
 
     def materialize(
@@ -128,6 +116,7 @@ class SparkPipeline:
         table: TableSpec,
         *,
         source: Source | None = None,
+        watermark: Watermark | None = None,
         sort_by: Sequence[str] = (),
         compression: str = COMPRESSION,
         progress: Progress | None = None,
@@ -136,149 +125,211 @@ class SparkPipeline:
         """Make the rows of the source the whole table: one file and one manifest a partition, empty ones included.
 
         `source` overrides that of the table and may be a DataFrame; columns that the table does not have are left
-        out. `sort_by` names columns that order the rows within a partition. `progress(done, total)` counts Spark's
-        tasks, then manifests. A manifest that has applied `token` (default: a fresh one) already is left as it is.
-        Manifests are committed one by one once all files are there, so a process killed among them leaves some
-        partitions new and some old: run again.
+        out. `watermark` keeps how far the source was read, for appends to come. `sort_by` names columns that order
+        the rows within a partition. `progress(done, total)` counts Spark's tasks, then manifests. A manifest that
+        has applied `token` (default: a fresh one) already is left as it is. Manifests are committed one by one
+        once all files are there, so a process killed among them leaves some partitions new and some old: run again.
 
         Raises `ConfigError` for a source that cannot be read, `SchemaMismatch` when it lacks the table's columns
         or holds a null that the table forbids, and what `discover` and the store raise. The files of a failed run
         are removed.
         """
-        origin = _origin(table, source)
-        rows = self._read(table, origin)
-        numbering = static_numbering(table.spec) or self._find(table, origin, rows)
-        run_id = self._runtime.new_id()
-        steps = _Steps(progress or tell_nobody, tasks_of(len(numbering), rows), len(numbering))
-        with staging(self._store, table.name, run_id) as stage:
+        run = self._run(table, source, sort_by, compression, progress, token)
+        kind = watermark.check(table) if watermark is not None else None
+        rows = self._read(table, run.origin)
+        numbering = static_numbering(table.spec) or self._find(table, run.origin, rows, self._discovery_timeout_ms)
+        with staging(self._store, table.name, run.run_id) as stage:
+            files, steps = self._write(run, rows, numbering, stage)
+            position = position_text(run.run_id)
+            if watermark is not None and kind is not None:
+                position = position_text(run.run_id, watermark, _highest(watermark, kind, files, None))
+            wanted = _by_path(numbering, files)
+            if not table.spec.is_static:
+                # A partition that the source no longer has becomes empty.
+                wanted |= dict.fromkeys(partition_paths(self._store, table.name) - wanted.keys(), ())
+
+            def replace(path: str) -> None:
+                self._storage(run, path).replace_files(wanted[path], token=run.token, source_position=position)
+
+            self._commit(replace, wanted, steps)
+        return _report(run, numbering, files)
+
+    def refresh(
+        self,
+        table: TableSpec,
+        *,
+        mode: RefreshMode = "full",
+        source: Source | None = None,
+        watermark: Watermark | None = None,
+        sort_by: Sequence[str] = (),
+        compression: str = COMPRESSION,
+        progress: Progress | None = None,
+        token: str | None = None,
+    ) -> MaterializeReport:
+        """Bring the table up to its source: anew ("full", as `materialize`) or by the rows it lacks ("append").
+
+        An append needs a `watermark`. It compares what the source and the table show from the last position less
+        the overlap on, whole rows and how often each occurs, and adds what the table lacks: so it may be repeated
+        at will, after a kill or a lost reply too, and no row comes in twice. It is meant for sources that only grow
+        and for tables filled from them alone: it takes nothing away, sees no change of a row below the overlap,
+        and brings a row back that a statement deleted above it. Rows without a watermark are compared each time.
+
+        Raises `ConfigError` for another mode and an unusable watermark, `VersionConflict` when another run changed
+        a partition in between (some may be done: run again), and what `materialize` raises.
+        """
+        if mode == "full":
+            return self.materialize(
+                table,
+                source=source,
+                watermark=watermark,
+                sort_by=sort_by,
+                compression=compression,
+                progress=progress,
+                token=token,
+            )
+        if mode != "append":
+            raise ConfigError(
+                f"table '{table.name}' cannot be refreshed by '{mode}': take 'full', or 'append' with a watermark"
+            )
+        if watermark is None:
+            raise ConfigError(
+                f"table '{table.name}': an append needs a watermark, the column by which new rows are found"
+            )
+        run = self._run(table, source, sort_by, compression, progress, token)
+        return self._append(run, watermark, watermark.check(table))
+
+    def _append(self, run: _Run, watermark: Watermark, kind: pa.DataType) -> MaterializeReport:
+        table = run.table
+        paths = self._paths(table)
+        found = dict(zip(paths, self._run_all(self._manifest(run), paths), strict=True))
+        before = {path: manifest for path, manifest in found.items() if manifest is not None}
+        window = window_of(before, watermark, kind, complete=len(before) == len(found))
+        source = self._read(table, run.origin)
+        with (
+            staging(self._store, table.name, run.run_id) as stage,
+            on_this_machine(self._store, window.held) as held,
+        ):
+            rows = new_rows(source, held, watermark, kind, window.start)
+            static = static_numbering(table.spec)
+            # Other keys need two looks at the rows, which must be the same ones.
+            rows = rows if static is not None else rows.persist()
             try:
-                files = self._write(table, origin, rows, numbering, stage, (sort_by, compression, steps))
-            except BaseException:
-                stage.discard()
-                raise
-            self._commit(table, numbering, files, run_id, token or run_id, steps)
-        return MaterializeReport(
-            table=table.name,
+                numbering = static or self._find(table, run.origin, rows, timeout_ms=None)
+                files, steps = self._write(run, rows, numbering, stage)
+            finally:
+                if static is None:
+                    rows.unpersist()
+            reached = _highest(watermark, kind, files, window.reached)
+            position = position_text(run.run_id, watermark, reached)
+            wanted: dict[str, Sequence[DataFile]] = {**dict.fromkeys(before, ()), **_by_path(numbering, files)}
+            # All manifests are there before the first position moves on: what has none yet counts as not read.
+            new = [path for path in wanted if path not in before]
+            for _ in self._run_all(lambda path: self._storage(run, path).create(), new):
+                pass
+
+            def append(path: str) -> None:
+                after = before[path].source_position if path in before else None
+                self._storage(run, path).append_files(
+                    wanted[path], token=run.token, source_position=position, after=after
+                )
+
+            self._commit(append, wanted, steps)
+        return _report(run, numbering, files)
+
+    def _run(
+        self,
+        table: TableSpec,
+        source: Source | None,
+        sort_by: Sequence[str],
+        compression: str,
+        progress: Progress | None,
+        token: str | None,
+    ) -> _Run:
+        run_id = self._runtime.new_id()
+        return _Run(
+            table=table,
+            origin=origin_of(table, source),
             run_id=run_id,
-            partitions={value: _written(files.get(number, ())) for number, value in enumerate(numbering.values)},
+            token=token or run_id,
+            sort_by=sort_by,
+            compression=compression,
+            progress=progress or tell_nobody,
         )
 
     def _read(self, table: TableSpec, origin: Source) -> DataFrame:
         """The table's columns of the source, checked."""
         rows = read_source(self._spark, origin, f"table '{table.name}'")
-        found = {column.name: column.type for column in arrow_schema(rows.schema)}
-        for column in table.schema:
-            if column.name not in found:
-                raise SchemaMismatch(f"table '{table.name}': source {source_name(origin)} has no '{column.name}'")
-            if found[column.name] != column.type:
-                raise SchemaMismatch(
-                    f"table '{table.name}': column '{column.name}' is {found[column.name]} in source "
-                    f"{source_name(origin)}, the table declares {column.type}"
-                )
+        check_columns(table, origin, rows)
         return rows.select(*("`" + name.replace("`", "``") + "`" for name in table.schema.names))
 
-    def _find(self, table: TableSpec, origin: Source, rows: DataFrame) -> Numbering:
+    def _find(self, table: TableSpec, origin: Source, rows: DataFrame, timeout_ms: float | None) -> Numbering:
         what = f"discovering the partitions of table '{table.name}'"
         try:
-            with self._jobs.group(what, timeout_ms=self._discovery_timeout_ms):
+            with self._jobs.group(what, timeout_ms=timeout_ms):
                 return find_numbering(table.spec, rows, self._max_partitions)
         except BallistaError:
             raise
         except Exception as error:
-            raise _failure(table, origin, error) from error
+            raise failure_of(table, origin, error) from error
 
     def _write(
-        self,
-        table: TableSpec,
-        origin: Source,
-        rows: DataFrame,
-        numbering: Numbering,
-        stage: Staging,
-        options: tuple[Sequence[str], str, _Steps],
-    ) -> dict[int, list[DataFile]]:
-        """The published files of every partition that has rows."""
-        sort_by, compression, steps = options
-        what = f"writing table '{table.name}'"
+        self, run: _Run, rows: DataFrame, numbering: Numbering, stage: Staging
+    ) -> tuple[dict[int, list[DataFile]], Steps]:
+        """The published files of every partition that has rows, or none of them."""
+        steps = Steps(run.progress, tasks_of(len(numbering), rows), len(numbering))
+        what = f"writing table '{run.table.name}'"
         try:
             with self._jobs.group(what, progress=steps.tasks_done, last_tasks=steps.last_tasks):
-                paths = write_partitions(rows, numbering, stage.folder, sort_by, compression)
-        except BallistaError:
-            raise
-        except Exception as error:
-            raise _failure(table, origin, error) from error
-        files = dict(zip(paths, self._run_all(stage.publish, paths.values()), strict=True))
-        stage.settle()
-        _check_nulls(table, origin, files)
-        return files
+                paths = write_partitions(rows, numbering, stage.folder, run.sort_by, run.compression)
+            files = dict(zip(paths, self._run_all(stage.publish, paths.values()), strict=True))
+            stage.settle()
+            check_nulls(run.table, run.origin, files)
+        except BaseException as error:
+            stage.discard()
+            if isinstance(error, BallistaError) or not isinstance(error, Exception):
+                raise
+            raise failure_of(run.table, run.origin, error) from error
+        return files, steps
 
-    def _commit(
-        self,
-        table: TableSpec,
-        numbering: Numbering,
-        files: Mapping[int, Sequence[DataFile]],
-        run_id: str,
-        token: str,
-        steps: _Steps,
-    ) -> None:
-        """Name the files in the manifests; a partition that the source no longer has becomes empty."""
-        wanted = {table.spec.path(value): files.get(number, ()) for number, value in enumerate(numbering.values)}
-        if not table.spec.is_static:
-            wanted |= dict.fromkeys(partition_paths(self._store, table.name) - wanted.keys(), ())
+    def _commit(self, change: Callable[[str], None], paths: Iterable[str], steps: Steps) -> None:
+        for done, _ in enumerate(self._run_all(change, paths), start=1):
+            steps.committed(min(done, steps.manifests))
 
-        def replace(path: str) -> None:
-            storage = PartitionStorage(self._store, table.name, path, runtime=self._runtime, committed_by=run_id)
-            storage.replace_files(wanted[path], token=token)
+    def _paths(self, table: TableSpec) -> Sequence[str]:
+        """The partitions that have a manifest, and those that static keys want."""
+        static = table.spec.static_values() or ()
+        return sorted(partition_paths(self._store, table.name) | {table.spec.path(value) for value in static})
 
-        for done, _ in enumerate(self._run_all(replace, wanted), start=1):
-            steps.committed(min(done, len(numbering)))
+    def _manifest(self, run: _Run) -> Callable[[str], ManifestDocument | None]:
+        def read(path: str) -> ManifestDocument | None:
+            try:
+                return self._storage(run, path).read().document
+            except ObjectMissing:
+                return None
 
+        return read
 
-@define
-class _Steps:
-    """Tells how far a run is: Spark's tasks first, then one step a manifest."""
-
-    progress: Progress
-    last_tasks: int
-    manifests: int
-    tasks: int = 0
-
-    def tasks_done(self, done: int, total: int) -> None:
-        self.tasks = total
-        self.progress(done, total + self.manifests)
-
-    def committed(self, manifests: int) -> None:
-        tasks = self.tasks or self.last_tasks
-        self.progress(tasks + manifests, tasks + self.manifests)
+    def _storage(self, run: _Run, path: str) -> PartitionStorage:
+        return PartitionStorage(self._store, run.table.name, path, runtime=self._runtime, committed_by=run.run_id)
 
 
-def _origin(table: TableSpec, source: Source | None) -> Source:
-    origin = table.source if source is None else source
-    if origin is None:
-        raise ConfigError(f"table '{table.name}' has no source: it is managed, its rows come by INSERT")
-    return origin
+def _by_path(numbering: Numbering, files: Mapping[int, Sequence[DataFile]]) -> dict[str, Sequence[DataFile]]:
+    return {numbering.spec.path(value): files.get(number, ()) for number, value in enumerate(numbering.values)}
 
 
-def _failure(table: TableSpec, origin: Source, error: Exception) -> BallistaError:
-    if NO_PARTITION in str(error):
-        return SchemaMismatch(
-            f"table '{table.name}': a row of source {source_name(origin)} has a key that is null though declared "
-            "not null, or that came while the source was read: nothing was changed"
-        )
-    reason = reason_of(error)
-    return ConfigError(
-        f"table '{table.name}': Spark could not make partitions from source {source_name(origin)}: {reason}"
+def _highest(
+    watermark: Watermark, kind: pa.DataType, files: Mapping[int, Sequence[DataFile]], before: int | None
+) -> int | None:
+    found = (watermark.reached(kind, file) for several in files.values() for file in several)
+    return max((number for number in (before, *found) if number is not None), default=None)
+
+
+def _report(run: _Run, numbering: Numbering, files: Mapping[int, Sequence[DataFile]]) -> MaterializeReport:
+    return MaterializeReport(
+        table=run.table.name,
+        run_id=run.run_id,
+        partitions={value: _written(files.get(number, ())) for number, value in enumerate(numbering.values)},
     )
-
-
-def _check_nulls(table: TableSpec, origin: Source, files: Mapping[int, Sequence[DataFile]]) -> None:
-    forbidden = [column.name for column in table.schema if not column.nullable]
-    for file in (file for several in files.values() for file in several):
-        for name in forbidden:
-            if name in file.columns and file.columns[name].null_count:
-                raise SchemaMismatch(
-                    f"table '{table.name}': column '{name}' of source {source_name(origin)} holds nulls, though "
-                    "it is declared not null: nothing was changed"
-                )
 
 
 def _written(files: Sequence[DataFile]) -> WrittenPartition:

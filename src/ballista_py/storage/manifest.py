@@ -11,7 +11,7 @@ from typing import ClassVar
 
 from attrs import Factory, evolve, frozen
 
-from ballista_py.errors import InvariantViolated
+from ballista_py.errors import InvariantViolated, VersionConflict
 from ballista_py.state.fence import require_epoch
 from ballista_py.storage.statistics import ColumnStatistics
 
@@ -105,6 +105,23 @@ class ManifestDocument:
             return self
         new = tuple(files)
         return self._with(new, token, sum(file.rows for file in new), self.rows, source_position)
+
+    def appended(
+        self, files: Iterable[DataFile], token: str, source_position: str, after: str | None
+    ) -> ManifestDocument:
+        """With `files` more, taken from the source, whatever epoch is active; itself if applied already.
+
+        Raises `VersionConflict` unless the rows here were taken up to the position `after`.
+        """
+        if self.applied(token) is not None:
+            return self
+        if self.source_position != after:
+            raise VersionConflict(
+                f"{self._name} was refreshed by another run in between: nothing was changed here, run again",
+                key=manifest_key(self.table, self.partition),
+            )
+        new = tuple(files)
+        return self._with((*self.files, *new), token, sum(file.rows for file in new), 0, source_position)
 
     def _with(
         self,

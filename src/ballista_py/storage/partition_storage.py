@@ -104,6 +104,15 @@ class PartitionStorage:
         self.create()
         return _applied(self._state.update(lambda m: m.replaced(files, token, source_position)), token)
 
+    def append_files(
+        self, files: Sequence[DataFile], *, token: str, source_position: str, after: str | None
+    ) -> AppliedToken:
+        """Add `files`, as the data pipeline does, if the source was taken up to `after` when last taken.
+
+        Raises `VersionConflict` when another run was faster; a token that was applied changes nothing.
+        """
+        return _applied(self._state.update(lambda m: m.appended(files, token, source_position, after)), token)
+
 
 def _applied(landed: Versioned[ManifestDocument], token: str) -> AppliedToken:
     found = landed.document.applied(token)
