@@ -76,6 +76,7 @@ class Executor:
             callers=None if tls is None else Nodes(Removed(config.node_mtls_removed_file)),
             tls=tls,
             ask_client=True,
+            spawn=spawn,
         )
         self._lease = ExecutorLease(
             config.node_id,

@@ -68,6 +68,7 @@ class Scheduler:
             callers=_clients(config, runtime),
             caller_limit=config.max_calls_per_client,
             tls=config.flight_tls(),
+            spawn=spawn,
         )
         self._workers = ThreadPoolExecutor(CONTROL_WORKERS, thread_name_prefix="control")
         self._control = ControlServer(

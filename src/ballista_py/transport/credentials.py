@@ -7,6 +7,7 @@ follow. Whoever has the cluster's certificate authority can make such certificat
 from __future__ import annotations
 
 import os
+import ssl
 from pathlib import Path
 from typing import Any
 
@@ -43,6 +44,23 @@ class Tls:
             certificate=_read(self.certificate_file, b"CERTIFICATE"),
             key=_read(self.key_file, b"PRIVATE KEY"),
         )
+
+    def check(self) -> None:
+        """That the files can be used, and that certificate and key belong together. Raises `ConfigError`."""
+        self.read()
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+        try:
+            if self.certificate_file is not None:
+                context.load_cert_chain(self.certificate_file, self.key_file)
+        except (ssl.SSLError, OSError):
+            raise ConfigError(
+                f"TLS: {self.certificate_file} and {self.key_file} do not belong together or are no certificate and key"
+            ) from None
+        try:
+            if self.ca_file is not None:
+                context.load_verify_locations(self.ca_file)
+        except (ssl.SSLError, OSError):
+            raise ConfigError(f"TLS: {self.ca_file} holds no certificate") from None
 
     def fingerprint(self) -> tuple[Any, ...]:
         """Differs once one of the files was replaced."""

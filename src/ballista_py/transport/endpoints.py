@@ -72,7 +72,7 @@ def listen_flight(
     try:
         return start(door)
     except Exception:
-        raise _cannot_listen(address, tls) from None
+        raise _cannot_listen(address) from None
 
 
 def open_flight(address: str, tls: Tls | None = None, peer_id: str | None = None) -> flight.FlightClient:
@@ -106,9 +106,9 @@ def listen_control(server: Any, address: Address, tls: Tls | None = None) -> Add
     except BallistaError:
         raise
     except Exception:
-        raise _cannot_listen(address, tls) from None
+        raise _cannot_listen(address) from None
     if not port:
-        raise _cannot_listen(address, tls)
+        raise _cannot_listen(address)
     return Address(address.host, port)
 
 
@@ -154,6 +154,7 @@ def _channel_options(receive: int | None) -> list[tuple[str, int]]:
 def _door(address: Address, tls: Tls | None, ask_client: bool) -> Door:
     if tls is None:
         return Door(flight.Location.for_grpc_tcp(address.host, address.port))
+    tls.check()
     pems = tls.read()
     options: dict[str, Any] = {"tls_certificates": [pems.pair()]}
     if ask_client:
@@ -165,6 +166,7 @@ def _server_credentials(tls: Tls) -> Any:
     import grpc
 
     def configuration() -> Any:
+        tls.check()
         pems = tls.read()
         certificate, key = pems.pair()
         return grpc.ssl_server_certificate_configuration([(key, certificate)], root_certificates=pems.ca)
@@ -186,10 +188,9 @@ def _server_credentials(tls: Tls) -> Any:
     return grpc.dynamic_ssl_server_credentials(configuration(), changed, require_client_authentication=True)
 
 
-def _cannot_listen(address: Address, tls: Tls | None) -> ConfigError:
-    files = "" if tls is None else f", or {tls.certificate_file} and {tls.key_file} do not belong together"
+def _cannot_listen(address: Address) -> ConfigError:
     return ConfigError(
-        f"cannot listen on {address}: the port is in use or the address is not of this machine{files}; "
+        f"cannot listen on {address}: the port is in use or the address is not of this machine; "
         "take another address, or port 0 for any free one",
         address=str(address),
     )

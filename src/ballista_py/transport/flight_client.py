@@ -23,13 +23,14 @@ from ballista_py.transport.flight_errors import FLIGHT_FAILURES, from_flight, is
 from ballista_py.transport.wire import from_json, to_json
 
 CALL_TIMEOUT_MS = 30_000
+LOOK_MS = 1_000
 
 
 class FlightPool:
     """Connections to data ports, made at first use and shared by all threads; `close` gives them up.
 
     `tls` is what both sides prove themselves with. Every call says that it comes from the node `node_id`, or from
-    the client with `token`. A certificate that was replaced counts for the next connection.
+    the client with `token`. Files that are replaced count within `LOOK_MS`.
 
     >>> from ballista_py.runtime import SystemRuntime
     >>> with FlightPool(SystemRuntime()) as pool:
@@ -53,6 +54,9 @@ class FlightPool:
         self._token = token
         self._lock = runtime.lock()
         self._clients: dict[tuple[str, str | None], flight.FlightClient] = {}
+        self._runtime = runtime
+        self._in_use = None if tls is None else tls.fingerprint()
+        self._looked_ms = runtime.monotonic_ms()
 
     def call(
         self, address: str, action: str, body: Mapping[str, Any], timeout_ms: float | None = None
@@ -116,10 +120,22 @@ class FlightPool:
     def _client(self, address: str, peer_id: str | None = None) -> flight.FlightClient:
         key = address, peer_id
         with self._lock:
+            if self._tls is not None:
+                self._forget_if_replaced(self._tls)
             client = self._clients.get(key)
             if client is None:
                 client = self._clients[key] = open_flight(address, self._tls, peer_id)
             return client
+
+    def _forget_if_replaced(self, tls: Tls) -> None:
+        now_ms = self._runtime.monotonic_ms()
+        if now_ms - self._looked_ms < LOOK_MS:
+            return
+        self._looked_ms = now_ms
+        now = tls.fingerprint()
+        if now != self._in_use:
+            self._in_use = now
+            self._clients.clear()
 
     def _options(self, timeout_s: float | None) -> flight.FlightCallOptions:
         headers = []

@@ -9,6 +9,7 @@ The handler decides what a command means. gRPC owns the threads that answer; not
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any, Protocol
 
@@ -16,7 +17,7 @@ import pyarrow as pa
 import pyarrow.flight as flight
 from attrs import frozen
 
-from ballista_py.errors import TransportError
+from ballista_py.errors import BallistaError, ConfigError, TransportError
 from ballista_py.runtime import Runtime
 from ballista_py.transport.callers import Callers
 from ballista_py.transport.credentials import Tls
@@ -31,6 +32,9 @@ MAX_CALLS = 512
 IDLE_MS = 120_000
 SHUTDOWN_MS = 10_000
 SHUTDOWN_POLL_MS = 20
+RENEW_MS = 5_000
+
+_log = logging.getLogger(__name__)
 
 
 @frozen(kw_only=True)
@@ -69,6 +73,8 @@ class FlightServer:
 
     `callers` decides who may call (default: anyone), and one caller has at most `caller_limit` calls at once. With
     `tls` the port speaks nothing else; with `ask_client` also the client must show a certificate of its authority.
+    Once the files of `tls` are replaced `tick` opens the port anew, if it has a `spawn` for the end of the old one:
+    streams under way go on, and for some milliseconds connections are refused.
 
     Raises `ConfigError` naming the address when it cannot be had, or the file that cannot be used.
     """
@@ -86,18 +92,29 @@ class FlightServer:
         caller_limit: int | None = None,
         tls: Tls | None = None,
         ask_client: bool = False,
+        spawn: Spawn | None = None,
     ) -> None:
         self._runtime = runtime
         self._calls = OpenCalls(max_calls, idle_ms, runtime, callers, caller_limit)
+        self._tls = tls
+        self._spawn = spawn
         make = service or FlightService
-        self._service = listen_flight(
-            lambda door: make(door, handler, self._calls), Address.parse(address), tls, ask_client=ask_client
-        )
+        bind = Address.parse(address)
+
+        def listen(port: int) -> FlightService:
+            at = Address(bind.host, port)
+            return listen_flight(lambda door: make(door, handler, self._calls), at, tls, ask_client=ask_client)
+
+        self._listen = listen
+        self._in_use = None if tls is None else tls.fingerprint()
+        self._service = listen(bind.port)
         self.port: int = self._service.port
 
     def tick(self) -> None:
-        """Stop the work behind answers that nobody reads."""
+        """Stop the work behind answers that nobody reads, and look for replaced certificates."""
         self._calls.tick()
+        if self._tls is not None and self._spawn is not None:
+            self._renew(self._tls, self._spawn)
 
     def open_calls(self) -> int:
         """How many streams and questions are being answered now."""
@@ -129,6 +146,29 @@ class FlightServer:
                 sever(self._calls.peers())
             self._runtime.sleep_ms(SHUTDOWN_POLL_MS)
         return True
+
+    def _renew(self, tls: Tls, spawn: Spawn) -> None:
+        """Open the port with the files as they are now, if they were replaced and can be used."""
+        now = tls.fingerprint()
+        if now == self._in_use:
+            return
+        try:
+            tls.check()
+        except ConfigError as error:  # amid a replacement; or for good, and then this is said once a tick
+            _log.warning("certificates were replaced and cannot be used yet: %s", error)
+            return
+        spawn(self._service.shutdown)
+        until_ms = self._runtime.monotonic_ms() + RENEW_MS
+        while True:
+            try:
+                self._service = self._listen(self.port)
+                break
+            except ConfigError:
+                if self._runtime.monotonic_ms() > until_ms:
+                    raise
+                self._runtime.sleep_ms(SHUTDOWN_POLL_MS)
+        self._in_use = now
+        _log.info("port %s uses the replaced certificates", self.port)
 
 
 class FlightService(flight.FlightServerBase):  # type: ignore[misc]  # pyarrow.flight has no types
@@ -171,6 +211,9 @@ class _Gate(flight.ServerMiddlewareFactory):  # type: ignore[misc]  # pyarrow.fl
         try:
             claimed = self._callers.claimed(headers)
         except BaseException as error:
+            _log.warning(
+                "a call was refused: %s", error if isinstance(error, BallistaError) else type(error).__name__
+            )
             raise to_flight(error) from None
         if info.method not in self._spoken:
             raise to_flight(TransportError("this port answers only the commands of ballista_py's own clients"))

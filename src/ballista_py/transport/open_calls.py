@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import logging
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from ballista_py.errors import BallistaError, TransportError, TryLater
+from ballista_py.errors import BallistaError, TransportError, TryLater, Unauthenticated
 from ballista_py.runtime import Runtime
 from ballista_py.transport.callers import Anyone, Callers
 
 GATE = "gate"
+
+_log = logging.getLogger(__name__)
 
 
 class CallContext:
@@ -120,7 +123,11 @@ class OpenCalls:
         `close`.
         """
         gate = raw_context.get_middleware(GATE)
-        caller = self.callers.proved("" if gate is None else gate.claimed, raw_context)
+        try:
+            caller = self.callers.proved("" if gate is None else gate.claimed, raw_context)
+        except Unauthenticated as error:
+            _log.warning("a call from %s was refused: %s", raw_context.peer(), error)
+            raise
         call = OpenCall(CallContext(raw_context, self._runtime, caller), self._runtime)
         with self._lock:
             if self._closing:

@@ -1,0 +1,287 @@
+"""Who may speak on which port, tried with real certificates, real sockets and OpenSSL."""
+
+from __future__ import annotations
+
+import logging
+import os
+import stat
+import subprocess
+import sys
+
+import pyarrow as pa
+import pytest
+
+from ballista_py.errors import ConfigError, TransportError, Unauthenticated
+from ballista_py.runtime import SystemRuntime
+from ballista_py.transport.callers import Nodes
+from ballista_py.transport.certificates import CertificateFolder
+from ballista_py.transport.credentials import Removed, Tls
+from ballista_py.transport.flight_client import FlightPool
+
+COMMAND = {"batches": 2, "rows": 10}
+PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes([0, 0, 0, 4, 0, 0, 0, 0, 0])
+SETTINGS_FRAME = bytes([4, 0, 0, 0, 0, 0])
+OLD_TLS = ("-tls1_1", "-cipher", "ALL:@SECLEVEL=0")
+
+
+@pytest.fixture
+def folder(tmp_path):
+    made = CertificateFolder(tmp_path / "tls", SystemRuntime())
+    made.init()
+    for name in ("executor-1", "scheduler-1"):
+        made.add(name)
+    return made
+
+
+@pytest.fixture
+def data_port(serve, folder, kit):
+    """The data port of executor-1, as a node opens it."""
+    return serve(
+        callers=Nodes(Removed(str(folder.removed_file))),
+        tls=folder.tls("executor-1"),
+        ask_client=True,
+        spawn=kit.spawn,
+    )
+
+
+def rows(pool, address, peer_id="executor-1"):
+    return pa.Table.from_batches(pool.open_stream(address, COMMAND, 5_000, peer_id=peer_id).batches()).num_rows
+
+
+def node_pool(tls, node_id="scheduler-1"):
+    return FlightPool(SystemRuntime(), tls=tls, node_id=node_id)
+
+
+def openssl(*arguments, stdin=b""):
+    return subprocess.run(["openssl", *arguments], input=stdin, capture_output=True, timeout=20)
+
+
+def handshake(address, tls, *more):
+    """What OpenSSL's client says to a server of HTTP/2, and hears from it within a second."""
+    words = ["openssl", "s_client", "-connect", address, "-alpn", "h2", "-CAfile", tls.ca_file, *more]
+    if tls.certificate_file is not None:
+        words += ["-cert", tls.certificate_file, "-key", tls.key_file]
+    try:
+        return subprocess.run(words, input=PREFACE, capture_output=True, timeout=1).stdout
+    except subprocess.TimeoutExpired as waited:
+        return waited.stdout or b""
+
+
+def let_in(address, tls, *more):
+    """Whether the server answers in HTTP/2; TLS 1.3 refuses a client only after its side of the handshake."""
+    return SETTINGS_FRAME in handshake(address, tls, "-ign_eof", *more)
+
+
+def test_a_node_of_the_cluster_is_answered_under_its_own_name(data_port, folder):
+    with node_pool(folder.tls("scheduler-1")) as pool:
+        assert rows(pool, data_port.address) == 20
+        assert rows(pool, data_port.address, peer_id=None) == 20
+
+
+def test_a_node_cannot_speak_for_another_and_the_log_says_who_tried(data_port, folder, caplog):
+    with node_pool(folder.tls("executor-1"), "scheduler-1") as pool, pytest.raises(Unauthenticated) as raised:
+        rows(pool, data_port.address)
+    assert "'executor-1', not of 'scheduler-1'" in str(raised.value)
+    assert "'executor-1', not of 'scheduler-1'" in caplog.text
+
+
+def test_a_node_that_answers_under_anothers_name_is_not_asked(data_port, folder):
+    with node_pool(folder.tls("scheduler-1")) as pool, pytest.raises(TransportError):
+        rows(pool, data_port.address, peer_id="executor-2")
+    assert data_port.handler.commands == []
+
+
+def test_without_a_certificate_with_a_foreign_or_an_expired_one_nothing_is_answered(data_port, folder, tmp_path):
+    other = CertificateFolder(tmp_path / "other", SystemRuntime())
+    other.init()
+    other.add("scheduler-1")
+    folder.add("late", days=-1)
+    foreign = other.tls("scheduler-1")
+    for tls in (
+        None,
+        Tls(ca_file=str(folder.ca_file)),
+        foreign,
+        Tls(ca_file=str(folder.ca_file), certificate_file=foreign.certificate_file, key_file=foreign.key_file),
+        folder.tls("late"),
+    ):
+        with node_pool(tls) as pool, pytest.raises(TransportError):
+            rows(pool, data_port.address)
+    assert data_port.handler.commands == []
+
+
+def test_openssl_agrees_on_whom_the_data_port_lets_in(data_port, folder, tmp_path):
+    other = CertificateFolder(tmp_path / "other", SystemRuntime())
+    other.init()
+    other.add("scheduler-1")
+    folder.add("late", days=-1)
+    good, foreign = folder.tls("scheduler-1"), other.tls("scheduler-1")
+    assert let_in(data_port.address, good)
+    assert let_in(data_port.address, good, "-tls1_2")
+    assert not let_in(data_port.address, Tls(ca_file=good.ca_file))
+    assert not let_in(data_port.address, foreign)
+    assert not let_in(data_port.address, folder.tls("late"))
+    assert not let_in(data_port.address, good, *OLD_TLS)
+
+
+def test_a_removed_node_is_refused_at_its_next_call_and_its_name_never_comes_back(data_port, folder):
+    with node_pool(folder.tls("scheduler-1")) as pool:
+        assert rows(pool, data_port.address) == 20
+        folder.removed_file.write_text("scheduler-1\n")
+        with pytest.raises(Unauthenticated, match="was removed"):
+            rows(pool, data_port.address)
+    with pytest.raises(ConfigError, match="another id"):
+        folder.add("scheduler-1")
+
+
+def test_a_list_of_removed_nodes_that_cannot_be_read_lets_nobody_in(tmp_path):
+    with pytest.raises(Unauthenticated, match="nobody"):
+        Removed(str(tmp_path)).check("scheduler-1")
+    Removed(str(tmp_path / "missing")).check("scheduler-1")
+
+
+def test_a_node_that_does_not_say_who_it_is_is_refused(data_port, folder):
+    with FlightPool(SystemRuntime(), tls=folder.tls("scheduler-1")) as pool, pytest.raises(Unauthenticated):
+        rows(pool, data_port.address)
+
+
+def test_a_renewed_certificate_is_shown_without_a_restart_and_open_streams_go_on(data_port, folder, kit, caplog):
+    caplog.set_level(logging.INFO)
+    with node_pool(folder.tls("scheduler-1")) as pool:
+        slow = pool.open_stream(
+            data_port.address, {"batches": 20, "rows": 5, "pause_s": 0.1}, peer_id="executor-1"
+        )
+        batches = slow.batches()
+        next(batches)
+        before = shown(data_port.address, folder)
+        folder.add("executor-1")
+        after = kit.wait_until(lambda: (now := shown(data_port.address, folder)) and now != before and now)
+        assert after == folder.show()[1].serial
+        assert sum(batch.num_rows for batch in batches) == 95
+    with node_pool(folder.tls("scheduler-1")) as pool:
+        assert rows(pool, data_port.address) == 20
+
+
+def test_an_authority_that_is_replaced_locks_the_old_nodes_out(data_port, folder, kit, tmp_path):
+    old = {file: file.read_bytes() for file in (folder.folder / "nodes" / "scheduler-1").glob("*.pem")}
+    for file in (folder.ca_file, folder.folder / "ca.key"):
+        file.unlink()
+    folder.init()
+    folder.add("executor-1")
+    folder.add("scheduler-1")
+
+    def answered():
+        with node_pool(folder.tls("scheduler-1")) as pool:
+            try:
+                return rows(pool, data_port.address) == 20
+            except TransportError:
+                return False
+
+    kit.wait_until(answered)
+    for file, data in old.items():
+        file.write_bytes(data)
+    assert not answered()
+
+
+def test_half_a_replacement_changes_nothing(data_port, folder, kit, caplog):
+    key = folder.folder / "nodes" / "executor-1" / "key.pem"
+    before = key.read_bytes()
+    key.write_bytes((folder.folder / "nodes" / "scheduler-1" / "key.pem").read_bytes())
+    kit.wait_until(lambda: "do not belong together" in caplog.text)
+    with node_pool(folder.tls("scheduler-1")) as pool:
+        assert rows(pool, data_port.address) == 20
+    assert before.decode().splitlines()[1] not in caplog.text
+
+
+def test_the_reason_of_a_failed_handshake_is_in_the_log(folder):
+    program = (
+        "import sys, time; from ballista_py.node.logs import configure_logging\n"
+        "configure_logging('executor-1')\n"
+        "from ballista_py.runtime import SystemRuntime\n"
+        "from ballista_py.transport.credentials import Tls\n"
+        "from ballista_py.transport.flight_server import FlightServer\n"
+        "tls = Tls(ca_file=sys.argv[1], certificate_file=sys.argv[2], key_file=sys.argv[3])\n"
+        "server = FlightServer('127.0.0.1:0', None, SystemRuntime(), tls=tls, ask_client=True)\n"
+        "print(server.port, flush=True); sys.stdin.read()\n"
+    )
+    tls = folder.tls("executor-1")
+    folder.add("late", days=-1)
+    child = subprocess.Popen(
+        [sys.executable, "-c", program, tls.ca_file, tls.certificate_file, tls.key_file],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    )
+    address = f"127.0.0.1:{int(child.stdout.readline())}"
+    assert not let_in(address, Tls(ca_file=tls.ca_file))
+    assert not let_in(address, folder.tls("late"))
+    assert not let_in(address, tls, *OLD_TLS)
+    _, log = child.communicate(timeout=20)
+    for reason in (b"peer did not return a certificate", b"certificate has expired", b"unsupported protocol"):
+        assert reason in log, log
+
+
+def test_keys_are_their_owners_alone_and_never_shown(folder):
+    for key in (folder.folder / "ca.key", *folder.folder.glob("nodes/*/key.pem")):
+        assert stat.S_IMODE(os.stat(key).st_mode) == 0o600
+    tls = folder.tls("executor-1")
+    assert b"PRIVATE" in tls.read().key
+    assert "PRIVATE" not in repr(tls) + repr(tls.read())
+
+
+def test_certificates_say_what_openssl_needs(folder):
+    tls = folder.tls("executor-1")
+    for purpose in ("sslserver", "sslclient"):
+        checked = openssl(
+            "verify", "-x509_strict", "-purpose", purpose, "-CAfile", tls.ca_file, tls.certificate_file
+        )
+        assert checked.returncode == 0, checked.stderr
+    text = openssl("x509", "-in", tls.certificate_file, "-noout", "-text").stdout.decode()
+    assert "DNS:executor-1, DNS:localhost, IP Address:127.0.0.1" in text
+
+
+@pytest.mark.parametrize("wrong", ["a/b", "../x", "", "zwölf"])
+def test_a_name_that_would_leave_the_folder_is_refused(folder, wrong):
+    with pytest.raises(ConfigError):
+        folder.add(wrong)
+
+
+def test_a_second_authority_does_not_replace_the_first(folder):
+    with pytest.raises(ConfigError, match="already"):
+        folder.init()
+
+
+@pytest.mark.parametrize(
+    ("files", "said"),
+    [
+        ({"certificate_file": "x"}, "key file"),
+        ({"ca_file": "/nowhere/ca.pem"}, "/nowhere/ca.pem cannot be read"),
+    ],
+)
+def test_files_that_cannot_be_used_are_named(files, said):
+    with pytest.raises(ConfigError, match=said):
+        Tls(**files).check()
+
+
+def test_files_that_hold_something_else_are_named(folder, tmp_path):
+    nonsense = tmp_path / "nonsense.pem"
+    nonsense.write_text("-----BEGIN CERTIFICATE-----\nnonsense\n-----END CERTIFICATE-----\n")
+    empty = tmp_path / "empty.pem"
+    empty.write_text("")
+    for tls in (Tls(ca_file=str(nonsense)), Tls(ca_file=str(empty))):
+        with pytest.raises(ConfigError, match=tls.ca_file):
+            tls.check()
+    mixed = Tls(
+        certificate_file=folder.tls("executor-1").certificate_file, key_file=folder.tls("scheduler-1").key_file
+    )
+    with pytest.raises(ConfigError, match="belong together"):
+        mixed.check()
+
+
+def shown(address, folder):
+    """The serial number of the certificate that the port shows now, or nothing while it is closed."""
+    text = handshake(address, folder.tls("scheduler-1"))
+    begin = text.find(b"-----BEGIN CERTIFICATE-----")
+    if begin < 0:
+        return ""
+    serial = openssl("x509", "-noout", "-serial", stdin=text[begin:]).stdout.decode().strip()
+    return serial.removeprefix("serial=").lower().lstrip("0")
