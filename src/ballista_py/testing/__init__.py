@@ -2,7 +2,8 @@
 
 `StoreContract` proves a store of yours, `FaultyStore` and `HttpProxy` make any store lose replies. `Simulation` lets
 a whole cluster live through faults in virtual time and `check_history` judges what happened; `MUTANTS` prove that it
-would notice. `strategies` (a module) draws what clusters are made of. They need the extra `testing`.
+would notice. `strategies` (a module) draws what clusters are made of. `assert_single_node_equivalent` compares a
+query over partitions with a single node. They need the extra `testing`.
 """
 
 from __future__ import annotations
@@ -22,17 +23,20 @@ if TYPE_CHECKING:
     from ballista_py.testing.history import History
     from ballista_py.testing.mutants import MUTANTS, Mutant
     from ballista_py.testing.simulation import Simulation, SimulationResult
+    from ballista_py.testing.single_node import InProcessCluster, assert_single_node_equivalent
     from ballista_py.testing.virtual_faults import Faults
 
 _HOMES = {
     "ContentionResult": "contention",
     "Faults": "virtual_faults",
     "History": "history",
+    "InProcessCluster": "single_node",
     "MUTANTS": "mutants",
     "Mutant": "mutants",
     "Simulation": "simulation",
     "SimulationResult": "simulation",
     "Violation": "checkers",
+    "assert_single_node_equivalent": "single_node",
     "check_history": "checkers",
     "contend": "contention",
     "strategies": "strategies",
@@ -46,6 +50,7 @@ __all__ = [
     "FaultyStore",
     "History",
     "HttpProxy",
+    "InProcessCluster",
     "Mutant",
     "ReplyFaults",
     "Simulation",
@@ -53,6 +58,7 @@ __all__ = [
     "StoreContract",
     "StoreFaults",
     "Violation",
+    "assert_single_node_equivalent",
     "check_history",
     "contend",
     "strategies",

@@ -406,7 +406,7 @@ SHAPES = [
     "select a from t using sample 100%",
     "select count(*) from range(5)",
     "select * from range(3) g(i) join t on t.a = g.i",
-    "pivot (select a, b, d from t) on b using sum(d)",
+    "pivot (select a, b, d from t) on b in (-1, 0, 1) using sum(d)",
     "select t.id from t join (u join r on u.a = r.a) on t.k = u.k",
     "select (select max(a) from t where t.k = r.k) from r",
     "select (select count(*) from u where u.a = t.a) c, count(*) from t group by all",
@@ -424,6 +424,12 @@ SHAPES = [
     "select date_diff('day', date '2020-01-01', dt), last_day(dt), dayname(dt) from t where a = 2",
     "select count(*) from t where random() >= 0",
     "select id from t where dt < current_date",
+    "select -1 as c, count(*) from t group by 1 order by 1 desc",
+    "select 2 as c, sum(a) + 2, count(*) from e group by 1",
+    "select 2 as c, a, sum(cast(d as decimal(12, 2))) + 2 from t group by 1, 2 order by 1, 2",
+    "select q.n from (select 3 as c, count(*) n from v group by 1) q",
+    "select a from (select k, a, b, max(id) over (partition by k) w from (select id, k, a, b, b + 1 as w from t) "
+    "qualify w > 1) q",
     "select a, now() is not null from t where k = 3",
     "select max(a) from t where k = 3 union all select count(*) from u where k = 99",
 ]

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
+import duckdb
 import pytest
 import sqlglot
 
@@ -49,10 +51,18 @@ TYPES = {
 }
 
 
+@pytest.fixture(scope="module")
+def engine(small: Any) -> Iterator[duckdb.DuckDBPyConnection]:
+    with duckdb.connect() as connection:
+        for name, rows in small.rows.items():
+            connection.register(name, rows)
+        yield connection
+
+
 @pytest.mark.parametrize("text", [one.strip() for one in EXPRESSIONS.replace("\n", ";").split(";") if one.strip()])
-def test_the_kind_of_an_expression_is_that_of_its_engine_type(small: Any, text: str) -> None:
+def test_the_kind_of_an_expression_is_that_of_its_engine_type(small: Any, engine: Any, text: str) -> None:
     sql = f"select {text} as v from t"
-    (type_name,) = small.whole.sql(sql).types
+    (type_name,) = engine.sql(sql).types
     draft = Draft(catalog=small.catalog)
     query = bind(sqlglot.parse_one(sql, dialect="duckdb"), draft)
     kind = kind_of(query.items[0].expr, draft)

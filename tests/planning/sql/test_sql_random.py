@@ -1,49 +1,83 @@
-"""Random queries over random small tables give the single-node answer. `BALLISTA_SQL_EXAMPLES` sets how many."""
+"""Random queries over random small tables give the single-node answer (`make fuzz-sql` runs 100,000)."""
 
 from __future__ import annotations
 
-import importlib.util
-import os
+from collections.abc import Iterator
 from functools import cache
-from pathlib import Path
-from random import Random
-from typing import Any
 
-import duckdb
+import pytest
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
-_SPEC = importlib.util.spec_from_file_location("sql_generator", Path(__file__).with_name("sql_generator.py"))
-assert _SPEC is not None
-assert _SPEC.loader is not None
-_GENERATOR = importlib.util.module_from_spec(_SPEC)
-_SPEC.loader.exec_module(_GENERATOR)
+from ballista_py.testing.single_node import InProcessCluster, assert_single_node_equivalent
+from ballista_py.testing.sql_fuzz import attempt, cluster_of, fuzz, random_query
+from ballista_py.testing.sql_queries import Queries, RandomQuery
 
-EXAMPLES = int(os.environ.get("BALLISTA_SQL_EXAMPLES", "150"))
-SHAPES = ((3, 1, 60), (1, 2, 25), (5, 3, 90))
+CHUNKS = 7
+QUERIES_PER_CHUNK = 250
+SHRUNK = 250
+
+
+@pytest.mark.parametrize("chunk", range(CHUNKS))
+def test_random_queries_give_the_single_node_answer(chunk: int) -> None:
+    tried = list(fuzz(chunk * QUERIES_PER_CHUNK, QUERIES_PER_CHUNK))
+    assert [query.wrong for query in tried if query.wrong is not None] == []
+    assert len(tried) > 0.9 * QUERIES_PER_CHUNK
+    whole = [query for query in tried if any("everything" in note for note in query.notes)]
+    assert len(whole) < 0.1 * len(tried), whole
+
+
+@pytest.fixture(scope="module")
+def clusters() -> Iterator[None]:
+    yield
+    for number in range(3):
+        _cluster(number).close()
+    _cluster.cache_clear()
 
 
 @settings(
-    max_examples=EXAMPLES,
-    deadline=None,
-    derandomize=EXAMPLES <= 150,
-    suppress_health_check=list(HealthCheck),
+    max_examples=SHRUNK, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck), database=None
 )
-@given(seed=st.integers(0, 2**32), shape=st.sampled_from(SHAPES))
-def test_a_random_query_gives_the_single_node_answer(
-    make_cluster: Any, fill_small: Any, seed: int, shape: tuple[int, int, int]
+@given(query=st.builds(lambda chance: Queries(chance).query(), st.randoms()), number=st.integers(0, 2))
+def test_a_query_that_hypothesis_can_shrink_gives_the_single_node_answer(
+    clusters: None, query: RandomQuery, number: int
 ) -> None:
-    cluster = _cluster(make_cluster, fill_small, shape)
-    sql = _GENERATOR.Generator(Random(seed)).query()
-    try:
-        cluster.schema(sql)
-    except duckdb.Error:
-        assume(False)
-    plan = cluster.check(sql)
-    assert not any("everything" in note for note in plan.notes), plan.notes
+    tried = attempt(0, query, _cluster(number))
+    assume(tried is not None)
+    assert tried is not None
+    assert tried.wrong is None, tried.wrong
 
 
 @cache
-def _cluster(make_cluster: Any, fill_small: Any, shape: tuple[int, int, int]) -> Any:
-    executors, seed, rows = shape
-    return fill_small(make_cluster(executors), seed, rows)
+def _cluster(number: int) -> InProcessCluster:
+    return cluster_of(number)
+
+
+def test_a_seed_gives_its_query_again() -> None:
+    assert [random_query(seed) for seed in range(50)] == [random_query(seed) for seed in range(50)]
+
+
+def test_a_wrong_answer_is_found_and_said_with_the_plan(monkeypatch: pytest.MonkeyPatch) -> None:
+    sql = "select a, count(*) from t group by a"
+    with cluster_of(0) as cluster:
+        moved = cluster.rows["t"].slice(1)
+        assert cluster.check(sql)
+        monkeypatch.setattr(cluster, "part", lambda table, partitions: moved)
+        with pytest.raises(AssertionError, match=r"(?s)instead of.*GROUP BY t\.a.*merge: SELECT"):
+            cluster.check(sql)
+
+
+def test_one_statement_over_tables_of_ones_own_can_be_checked() -> None:
+    import pyarrow as pa
+
+    left = pa.table({"k": [1, 2, None], "v": ["a", "b", "c"]})
+    right = pa.table({"k": [2, None, 2], "w": [1.5, 2.5, 3.5]})
+    plan = assert_single_node_equivalent(
+        "select v, w from l full join r using (k)",
+        {"l": left, "r": right},
+        {"l": "bucket(4, k)", "r": "bucket(4, k)"},
+        groups={"l": "g", "r": "g"},
+        executors=2,
+        replicas=2,
+    )
+    assert plan.notes != () or plan.merge_sql is None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from copy import copy
 from typing import Any
 
 import attrs
@@ -105,10 +106,9 @@ def test_equal_fragments_are_run_once_and_said_to_be_reused(small: Any) -> None:
     assert reused["SELECT v.a FROM v"] is True
 
 
-def test_tables_whose_owners_differ_for_now_are_joined_at_the_merge(make_cluster: Any, small: Any) -> None:
+def test_tables_whose_owners_differ_for_now_are_joined_at_the_merge(small: Any) -> None:
     moved = attrs.evolve(small.maps["u"], owner_index=np.roll(small.maps["u"].owner_index, 1, axis=0))
-    cluster = make_cluster()
-    cluster.__dict__.update(small.__dict__)
+    cluster = copy(small)
     cluster.maps = {**small.maps, "u": moved}
     plan = cluster.check("select t.id, u.id from t join u on t.k = u.k")
     assert len(plan.fragments) == 2

@@ -10,7 +10,14 @@ import attrs
 from attrs import Factory, define
 from sqlglot import exp
 
-from ballista_py.planning.sql.expressions import columns_of, conjuncts, enclosed, is_aggregate, is_portable
+from ballista_py.planning.sql.expressions import (
+    columns_of,
+    conjuncts,
+    enclosed,
+    is_aggregate,
+    is_number,
+    is_portable,
+)
 from ballista_py.planning.sql.names import Scope, Visible
 from ballista_py.planning.sql.query import (
     Draft,
@@ -246,13 +253,19 @@ def _bind_group(
         plain = [item.expr for item in items if not any(is_aggregate(part) for part in item.expr.walk())]
         if any(_mixes_levels(item.expr) for item in items):
             raise UnplannableError("GROUP BY ALL over windows or over columns beside aggregates")
-        return tuple(dict.fromkeys(_check_key(_repeatable(expr)) for expr in plain)), None
+        if any(is_number(expr) for expr in plain):
+            raise UnplannableError("GROUP BY ALL with a number")
+        return tuple(dict.fromkeys(_repeatable(expr) for expr in plain)), None
     keys: list[Expr] = []
     choices = [_grouping_sets(names, part, items, keys) for part in group.expressions]
     sets = tuple(tuple(dict.fromkeys(key for chosen in combo for key in chosen)) for combo in product(*choices))
     if len(sets) > _MAX_GROUPING_SETS:
         raise UnplannableError(f"more than {_MAX_GROUPING_SETS} grouping sets")
-    return tuple(keys), (sets if len(sets) > 1 or len(sets[0]) < len(keys) else None)
+    if len(sets) == 1 and len(sets[0]) == len(keys):
+        return tuple(keys), None
+    if any(is_number(key) for key in keys):
+        raise UnplannableError("grouping sets with a number")
+    return tuple(keys), sets
 
 
 def _mixes_levels(expr: Expr) -> bool:
@@ -294,18 +307,11 @@ def _key(names: _Names, part: Expr, items: list[Item], keys: list[Expr]) -> int:
         expr = _repeatable(items[int(part.name) - 1].expr)
     else:
         expr = names.bind(part)
-    expr = _check_key(expr.unnest())
+    expr = expr.unnest()
     if expr in keys:
         return keys.index(expr)
     keys.append(expr)
     return len(keys) - 1
-
-
-def _check_key(expr: Expr) -> Expr:
-    if isinstance(expr, exp.Literal) and not expr.is_string:
-        # Written out again, a bare number would be a position.
-        raise UnplannableError("GROUP BY a number")
-    return expr
 
 
 def _bind_order(names: _Names, order: exp.Order | None, items: list[Item]) -> Iterator[OrderTerm]:
@@ -313,7 +319,7 @@ def _bind_order(names: _Names, order: exp.Order | None, items: list[Item]) -> It
         only(term, "this", "desc", "nulls_first")
         descending, nulls_first = bool(term.args.get("desc")), bool(term.args.get("nulls_first"))
         for expr in _order_keys(names, term.this, items):
-            if not isinstance(expr, exp.Literal):
+            if not isinstance(expr, exp.Literal) and not is_number(expr):
                 yield OrderTerm(expr=expr, descending=descending, nulls_first=nulls_first)
 
 

@@ -242,6 +242,13 @@ def equated_columns(expr: Expr) -> tuple[tuple[str, str], tuple[str, str]] | Non
     return None
 
 
+def is_number(expr: Expr) -> bool:
+    """Whether an expression is a bare number, which GROUP BY and ORDER BY take for a position."""
+    if isinstance(expr, exp.Neg | exp.Paren):
+        return is_number(expr.args["this"])
+    return isinstance(expr, exp.Literal) and not expr.is_string
+
+
 def is_aggregate(node: Expr) -> bool:
     """Whether a node aggregates rows of its block (rather than being a window function)."""
     if not isinstance(node, exp.AggFunc):

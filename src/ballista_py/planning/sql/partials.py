@@ -13,7 +13,14 @@ import attrs
 from attrs import Factory, define
 from sqlglot import exp
 
-from ballista_py.planning.sql.expressions import aliases_of, copied, free_aliases, is_aggregate, rewritten
+from ballista_py.planning.sql.expressions import (
+    aliases_of,
+    copied,
+    free_aliases,
+    is_aggregate,
+    is_number,
+    rewritten,
+)
 from ballista_py.planning.sql.kinds import NUMERIC, Kind, kind_of
 from ballista_py.planning.sql.places import Placer
 from ballista_py.planning.sql.query import Draft, Expr, FragmentScan, Item, OrderTerm, Select, Source, column
@@ -43,6 +50,7 @@ class TwoPhase:
     _names: dict[Expr, str] = Factory(dict)
     _keys: dict[Expr, str] = Factory(dict)
     _leg_keys: list[Expr] = Factory(list)
+    _shipped_keys: list[str] = Factory(list)
 
     @property
     def draft(self) -> Draft:
@@ -63,13 +71,16 @@ class TwoPhase:
 
         Raises `IndivisibleError`.
         """
+        shipped = self._shipped_keys
         for key in self.select.group:
-            self._keys[key] = self._ship_key(key, key.name if isinstance(key, exp.Column) else "key")
+            shipped.append(self._ship_key(key, key.name if isinstance(key, exp.Column) else "key"))
+            if not is_number(key):  # the same number elsewhere need not be the key
+                self._keys[key] = shipped[-1]
         block = attrs.evolve(
             self.select,
             sources=(),
             where=(),
-            group=tuple(self._read(self._keys[key]) for key in self.select.group),
+            group=tuple(map(self._read, shipped)),
             having=tuple(self._final(expr) for expr in self.select.having),
             qualify=tuple(self._final(expr) for expr in self.select.qualify),
             items=tuple(Item(item.name, self._final(item.expr)) for item in self.select.items),
@@ -89,7 +100,7 @@ class TwoPhase:
             return Source(alias=self.relation, relation=scan)
         if self.select.sets is not None:
             raise IndivisibleError("a variance under grouping sets")
-        keys = [self._keys[key] for key in self.select.group]
+        keys = self._shipped_keys
         inner = Select(
             sources=(Source(alias=self.relation, relation=scan),),
             items=(

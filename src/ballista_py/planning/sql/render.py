@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from attrs import frozen
 from sqlglot import exp
 
-from ballista_py.planning.sql.expressions import all_of, copied, rewritten, sources_of
+from ballista_py.planning.sql.expressions import all_of, copied, is_number, rewritten, sources_of
 from ballista_py.planning.sql.identifiers import identifier
 from ballista_py.planning.sql.query import (
     Draft,
@@ -134,7 +134,7 @@ class _Writer:
         return exp.Ordered(this=key, desc=term.descending, nulls_first=term.nulls_first)
 
     def _group(self, select: Select) -> exp.Group:
-        keys = [self._expr(key) for key in select.group]
+        keys = [_no_position(self._expr(key)) for key in select.group]
         if select.sets is None:
             return exp.Group(expressions=keys)
         sets = [exp.Tuple(expressions=[copied(keys[place]) for place in chosen]) for chosen in select.sets]
@@ -176,6 +176,11 @@ class _Writer:
             alias, name = column_id(node)
             return column(self.names.get(alias, alias), name)
         return None
+
+
+def _no_position(key: Expr) -> Expr:
+    """A grouping key that nobody takes for the number of an output column."""
+    return exp.Add(this=key, expression=exp.Literal.number(0)) if is_number(key) else key
 
 
 def _bound(tree: exp.Query, limit: int | None, offset: int) -> None:

@@ -128,5 +128,8 @@ def _without_unused(select: Select, used: set[str]) -> Select:
     """A subquery without the output columns that nobody reads; one is always left."""
     if select.distinct:
         return select
-    items = tuple(item for item in select.items if item.name in used) or select.items[:1]
+    # The engine wants a window beside QUALIFY, even if the condition itself has none.
+    bare = bool(select.qualify) and not any(expr.find(exp.Window) for expr in select.qualify)
+    kept = (item for item in select.items if item.name in used or (bare and item.expr.find(exp.Window)))
+    items = tuple(kept) or select.items[:1]
     return attrs.evolve(select, items=items)

@@ -1,0 +1,209 @@
+"""Single-node equivalence: the planner's fragments run leg by leg on a real engine, beside the same query on one.
+
+`InProcessCluster` holds tables cut into partitions with owners, and runs a plan without sockets or threads: every
+leg sees exactly the rows of its partitions, the merge exactly what the legs gave. `check` compares with one engine
+over the whole tables, in names, types and rows.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import attrs
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from ballista_py.engines.answers import difference
+from ballista_py.engines.duckdb import DuckDBEngine
+from ballista_py.errors import BallistaError
+from ballista_py.planning.legs import legs_of
+from ballista_py.planning.partition_map import PartitionMap
+from ballista_py.planning.partition_spec import PartitionSpec
+from ballista_py.planning.query_plan import Catalog, Leg, QueryPlan
+from ballista_py.planning.sql import plan_query
+from ballista_py.planning.table import TableSpec
+from ballista_py.runtime import seeded_chance
+
+PartitionBy = str | Sequence[str] | None
+
+
+def assert_single_node_equivalent(
+    sql: str,
+    tables: Mapping[str, pa.Table],
+    partition_by: Mapping[str, PartitionBy],
+    *,
+    groups: Mapping[str, str] | None = None,
+    executors: int = 3,
+    replicas: int = 1,
+    ordered: bool = False,
+) -> QueryPlan:
+    """Assert that partitioned tables answer `sql` as a single node does; returns the plan.
+
+    `partition_by` holds the partition keys of each table; a table that it does not name is replicated. `groups`
+    names the co-location group of tables. Names, types and rows must be the same, floats within 1e-9 relative,
+    the order of the rows only if `ordered`.
+
+    Raises `AssertionError` with the plan in its text when the answers differ, and what the engine raises for a
+    statement that a single node cannot run either.
+
+    >>> rows = pa.table({"k": [1, 2, 3, 1], "v": [10, 20, None, 40]})
+    >>> plan = assert_single_node_equivalent("select k, sum(v) from t group by k", {"t": rows}, {"t": "bucket(4, k)"})
+    >>> plan.merge_sql is None
+    True
+    """
+    with InProcessCluster(executors, replicas) as cluster:
+        for name, rows in tables.items():
+            cluster.add(name, rows, partition_by.get(name), (groups or {}).get(name))
+        return cluster.check(sql, ordered=ordered)
+
+
+class InProcessCluster:
+    """Tables cut into partitions that `executors` own, `replicas` times, beside the same tables whole.
+
+    Which executor owns a partition depends on its values, the group and `seed` alone, so equal values of one group
+    have equal owners. Use it as a context manager, or call `close`.
+    """
+
+    def __init__(self, executors: int = 3, replicas: int = 1) -> None:
+        self.owners = [(f"e{n}", f"i{n}") for n in range(1, executors + 1)]
+        self.replicas = min(replicas, executors)
+        self.tables: dict[str, TableSpec] = {}
+        self.maps: dict[str, PartitionMap] = {}
+        self.rows: dict[str, pa.Table] = {}
+        self.shipped_bytes = 0
+        self._engine = DuckDBEngine(threads=1)
+        self._partition_of: dict[str, npt.NDArray[Any]] = {}
+        self._parts: dict[tuple[str, tuple[int, ...]], pa.Table] = {}
+
+    def __enter__(self) -> InProcessCluster:
+        return self
+
+    def __exit__(self, *_exc: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Release the engine."""
+        self._engine.close()
+
+    def add(
+        self, name: str, rows: pa.Table, partition_by: PartitionBy, group: str | None = None, seed: int = 0
+    ) -> None:
+        """Create a table; without `partition_by` it is replicated."""
+        keys = [partition_by] if isinstance(partition_by, str) else list(partition_by or ())
+        spec = PartitionSpec.parse(keys, rows.schema) if keys else PartitionSpec.whole()
+        batch = _one_batch(rows)
+        columns = spec.evaluate(batch)
+        values = spec.static_values()
+        if values is None:
+            values = sorted(set(zip(*(column.to_pylist() for column in columns), strict=True)), key=repr)
+        pmap = PartitionMap.build(name, spec, values)
+        owner_index = np.array([self._owners_of(value, seed) for value in values], np.int32)
+        owner_index = owner_index.reshape(-1, self.replicas)
+        self.maps[name] = attrs.evolve(pmap, executors=tuple(self.owners), owner_index=owner_index, revision=7)
+        self.tables[name] = TableSpec(
+            name=name,
+            schema=rows.schema,
+            spec=spec,
+            distribution="partitioned" if keys else "replicated",
+            group=group,
+        )
+        self.rows[name] = pa.Table.from_batches([batch], rows.schema)
+        found = pmap.lookup(columns, batch.num_rows) if keys else np.zeros(batch.num_rows, np.int32)
+        self._partition_of[name] = found
+
+    @property
+    def catalog(self) -> Catalog:
+        """What the planner knows of the tables."""
+        return Catalog(tables=self.tables, maps=self.maps)
+
+    def schema(self, sql: str) -> pa.Schema:
+        """The output of a statement as one node gives it. Raises `SqlError`."""
+        return self._engine.describe(sql, {name: table.schema for name, table in self.tables.items()})
+
+    def plan(self, sql: str) -> QueryPlan:
+        """How the cluster would run a statement."""
+        return plan_query(sql, self.catalog, self.schema(sql))
+
+    def legs(self, plan: QueryPlan) -> tuple[Leg, ...]:
+        """The legs of a plan on these executors."""
+        return legs_of(plan, self.catalog, self.owners)
+
+    def single(self, sql: str) -> pa.Table:
+        """The answer of one engine over the whole tables."""
+        return self._run(sql, self.rows)
+
+    def part(self, table: str, partitions: tuple[int, ...]) -> pa.Table:
+        """The rows of some partitions of a table."""
+        found = self._parts.get((table, partitions))
+        if found is None:
+            kept = np.isin(self._partition_of[table], np.array(partitions, np.int32))
+            found = self._parts[table, partitions] = self.rows[table].filter(pa.array(kept))
+        return found
+
+    def run_leg(self, leg: Leg) -> pa.Table:
+        """What one leg gives: its fragment over its partitions alone."""
+        return self._run(leg.sql, {table.table: self.part(table.table, table.partitions) for table in leg.tables})
+
+    def execute(self, plan: QueryPlan) -> pa.Table:
+        """The cluster's answer. `shipped_bytes` then holds the bytes of Arrow data that its legs gave."""
+        results: dict[str, list[pa.Table]] = {fragment.name: [] for fragment in plan.fragments}
+        for leg in self.legs(plan):
+            results[leg.fragment].append(self.run_leg(leg))
+        self.shipped_bytes = sum(part.nbytes for parts in results.values() for part in parts)
+        relations = {
+            fragment.name: pa.concat_tables(results[fragment.name] or [self._nothing(fragment.sql)])
+            for fragment in plan.fragments
+        }
+        if plan.merge_sql is None:
+            (only,) = relations.values()
+            return only.cast(plan.output)
+        # A relation that is read once is a stream in the product, so here too.
+        streams = {
+            fragment.name: relations[fragment.name] if fragment.reused else relations[fragment.name].to_reader()
+            for fragment in plan.fragments
+        }
+        return self._run(plan.merge_sql, streams).cast(plan.output)
+
+    def check(self, sql: str, ordered: bool = False) -> QueryPlan:
+        """Assert that the cluster answers as one node does; returns the plan.
+
+        Raises `AssertionError` with the plan in its text, and what the engine raises for a statement that one node
+        cannot run either.
+        """
+        expected = self.single(sql)
+        try:
+            plan = plan_query(sql, self.catalog, expected.schema)
+        except BallistaError as error:
+            raise AssertionError(f"it cannot be planned: {error}\n{sql}") from error
+        try:
+            wrong = difference(self.execute(plan), expected, ordered=ordered)
+        except (BallistaError, pa.ArrowException) as error:
+            wrong = f"it fails: {error}"
+        assert wrong is None, f"{wrong}\n{described(sql, plan)}"
+        return plan
+
+    def _run(self, sql: str, relations: Mapping[str, pa.Table | pa.RecordBatchReader]) -> pa.Table:
+        running = self._engine.query(sql, streams=relations)
+        return pa.Table.from_batches(running.batches(), running.schema)
+
+    def _nothing(self, sql: str) -> pa.Table:
+        """What a fragment gives whose every partition was pruned."""
+        return self.schema(sql).empty_table()
+
+    def _owners_of(self, value: tuple[Any, ...], seed: int) -> list[int]:
+        chance = seeded_chance(zlib.crc32(repr((seed, value)).encode()))
+        return chance.sample(range(len(self.owners)), self.replicas)
+
+
+def described(sql: str, plan: QueryPlan) -> str:
+    """A statement and its plan, for the text of a failure."""
+    fragments: Iterable[str] = (f"{fragment.name}: {fragment.sql}" for fragment in plan.fragments)
+    return "\n".join((sql, *fragments, f"merge: {plan.merge_sql}", *plan.notes))
+
+
+def _one_batch(rows: pa.Table) -> pa.RecordBatch:
+    batches = rows.combine_chunks().to_batches()
+    return batches[0] if batches else pa.RecordBatch.from_pylist([], rows.schema)
