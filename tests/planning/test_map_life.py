@@ -26,12 +26,12 @@ CAP = 4
 class MapLife(RuleBasedStateMachine):
     """Everything that may happen to a map, in any order; what no order may ever bring about is an invariant."""
 
-    @initialize(values=st.sets(st.sampled_from(VALUES)), replicas=st.integers(1, 2))
+    @initialize(values=st.sets(st.sampled_from(VALUES), min_size=2), replicas=st.integers(1, 2))
     def begin(self, values: set[Any], replicas: int) -> None:
         self.map = PartitionMap.build("t", SPEC, sorted(((v,) for v in values), key=str))
         self.assigner = PartitionAssigner(max_partitions_per_executor=CAP, replicas=replicas)
         self.starts = 0
-        self.live: dict[str, Executor] = {}
+        self.live = {"e1": Executor("e1", "i0")}
         self.late: list[AssignmentPlan] = []
         self.epochs: dict[Any, int] = {}
         self.owned: dict[tuple[Any, int], Owner] = {}
@@ -45,6 +45,13 @@ class MapLife(RuleBasedStateMachine):
     @rule(name=st.sampled_from(IDS))
     def lose(self, name: str) -> None:
         self.live.pop(name, None)
+
+    @rule(name=st.sampled_from(IDS))
+    def join_and_take_over(self, name: str) -> None:
+        """A whole move, in order: it joins, is named the target, has loaded, owns."""
+        self.start(name, 2.0)
+        self.assign(None)
+        self.targets_have_loaded(1)
 
     @rule(limit=st.none() | st.integers(0, 3))
     def assign(self, limit: int | None) -> None:
@@ -112,7 +119,9 @@ class MapLife(RuleBasedStateMachine):
         self.live = {name: Executor(name, f"end-{name}") for name in IDS}
         for _ in range(4):
             self.map = self.map.apply(self._plan(None))
+            self.epochs_only_grow_and_have_one_owner_for_ever()
             self.map = self.map.promote(self.map.ids())
+            self.epochs_only_grow_and_have_one_owner_for_ever()
         live = {executor.owner for executor in self.live.values()}
         assert all(self.map.owner(p) in live for p in self.map.ids().tolist())
         assert all(len(self.map.owned_by(*owner)) <= CAP for owner in live)
