@@ -42,8 +42,8 @@ def no_readmission() -> Patches:
 
 def no_first_readmission() -> Patches:
     def answer(self: Any, known: Any, heartbeat: Heartbeat, now_ms: float) -> Any:
-        if known.granted_ms is None and heartbeat.admitted and not heartbeat.lapsed:
-            known = evolve(known, granted_ms=now_ms)
+        if known.granted_ms is None and heartbeat.admitted:
+            known, heartbeat = evolve(known, granted_ms=now_ms), evolve(heartbeat, lapsed=False)
         return real(self, known, heartbeat, now_ms)
 
     real = ExecutorRegistry._answer

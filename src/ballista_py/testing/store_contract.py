@@ -20,7 +20,21 @@ from ballista_py.state.check_store import check_store
 from ballista_py.state.store import ConditionalStore
 
 _KEYS = ("plain", "folder/a b-ü.json", "a/%41/b+c&d=e?f#g", "deep/" * 20 + "x", "tilde~/(paren)'quote';,@!$*=:")
-_BAD_KEYS = ("", "/etc/passwd", "../up", "a/../../up", "a//b", "a/", "./a", "a\x00b", "a\nb", "a\\b", "x" * 300)
+_BAD_KEYS = (
+    "",
+    "/etc/passwd",
+    "../up",
+    "a/../../up",
+    "a//b",
+    "a/",
+    "./a",
+    "a\x00b",
+    "a\nb",
+    "a\\b",
+    "x" * 300,
+    "a/" * 600 + "a",
+    "\ud800",
+)
 
 
 class StoreContract:
