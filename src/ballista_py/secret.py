@@ -2,19 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any, NoReturn
-
-from attrs import field, frozen
-
-_SHOWN = "***"
+from typing import NoReturn
 
 
-@frozen(repr=False, eq=False)
 class Secret:
     """A text that neither `repr`, `str`, formatting, logs nor pickling show: all of them say `***`, or refuse.
 
     Only `reveal` gives the text, so that every place which lets one out can be searched for. Two secrets are never
-    compared by `==`, because that takes a time which tells how much of them is equal: see `transport.tokens`.
+    equal, because comparing texts by `==` takes a time which tells how much of them is the same.
 
     >>> f"{Secret('hunter2')} {Secret('hunter2')!r}"
     '*** Secret(***)'
@@ -22,23 +17,24 @@ class Secret:
     'hunter2'
     """
 
-    _text: str = field()
+    # Not an attrs class: `attrs.asdict` of whatever holds a secret would take it apart.
+    __slots__ = ("__text",)
+
+    def __init__(self, text: str) -> None:
+        self.__text = text
 
     def reveal(self) -> str:
         """The text. Whoever calls this takes care of it."""
-        return self._text
+        return self.__text
 
     def __str__(self) -> str:
-        return _SHOWN
+        return "***"
 
     def __repr__(self) -> str:
-        return f"Secret({_SHOWN})"
+        return "Secret(***)"
 
     def __format__(self, spec: str) -> str:
-        return format(_SHOWN, spec)
+        return format("***", spec)
 
     def __reduce__(self) -> NoReturn:
-        raise TypeError("a secret is not pickled")
-
-    def __getstate__(self) -> Any:
         raise TypeError("a secret is not pickled")

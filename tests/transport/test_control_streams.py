@@ -28,10 +28,12 @@ from ballista_py.state.control import (
     UpdatePartitions,
 )
 from ballista_py.state.documents import SchedulerInfo
+from ballista_py.transport.certificates import CertificateFolder
 from ballista_py.transport.control_client import ControlClient
 from ballista_py.transport.control_codec import heartbeat_to_message
 from ballista_py.transport.control_link import LINK_FAILURES
 from ballista_py.transport.control_server import ControlServer
+from ballista_py.transport.credentials import Removed, Tls
 from ballista_py.transport.endpoints import open_control
 from ballista_py.transport.grpc_door import messages as pb
 from ballista_py.transport.grpc_door import rpc
@@ -479,3 +481,81 @@ def test_garbage_on_the_control_port_is_refused_without_harm(control, kit):
         control.wait_for(garbage())
     node = control.execute(scheduler.address)
     kit.wait_until(node.part.connected)
+
+
+@pytest.fixture
+def folder(tmp_path):
+    made = CertificateFolder(tmp_path / "tls", SystemRuntime())
+    made.init()
+    for name in ("s1", "s2", "e1", "e2"):
+        made.add(name)
+    return made
+
+
+def test_with_certificates_every_scheduler_is_found_and_proves_its_name(control, kit, folder):
+    removed = Removed(str(folder.removed_file))
+    schedulers = [control.serve(name, tls=folder.tls(name), removed=removed) for name in ("s1", "s2")]
+    node = control.execute(schedulers[0].address, tls=folder.tls("e1"))
+    kit.wait_until(lambda: node.part.connected() == ("s1", "s2"))
+    assert {h.executor.executor_id for s in schedulers for h in s.handler.heard_all} == {"e1"}
+    assert control.wait_for(node.part.leave("e1", "i1"))
+
+
+def test_an_executor_cannot_speak_for_another(control, kit, folder, caplog):
+    scheduler = control.serve("s1", tls=folder.tls("s1"))
+    liar = control.execute(scheduler.address, tls=folder.tls("e2"))
+    kit.wait_until(lambda: "the certificate is that of node 'e2', not of 'e1'" in caplog.text)
+    assert not control.wait_for(liar.part.leave("e1", "i1"))
+    assert not scheduler.handler.heard_all
+    assert not scheduler.handler.left
+    assert not scheduler.part.connected()
+
+
+def test_a_scheduler_under_a_false_name_is_told_nothing(control, kit, folder):
+    liar = control.serve("s1", tls=folder.tls("s2"))
+    node = control.execute(liar.address, tls=folder.tls("e1"))
+    time.sleep(1.0)
+    assert not liar.handler.heard_all
+    assert not node.part.connected()
+
+
+def test_plain_text_and_foreign_certificates_do_not_reach_the_control_port(control, folder, tmp_path):
+    foreign = CertificateFolder(tmp_path / "foreign", SystemRuntime())
+    foreign.init()
+    foreign.add("e1")
+    folder.add("late", days=-1)
+    mixed = evolve(foreign.tls("e1"), ca_file=str(folder.ca_file))
+    scheduler = control.serve("s1", tls=folder.tls("s1"))
+
+    async def ask(tls):
+        async with open_control(scheduler.address, tls) as channel:
+            return await rpc.ControlStub(channel).GetSchedulers(pb.GetSchedulersRequest(), timeout=3)
+
+    assert control.wait_for(ask(folder.tls("e1"))).scheduler_id == "s1"
+    for tls in (None, Tls(ca_file=str(folder.ca_file)), foreign.tls("e1"), mixed, folder.tls("late")):
+        with pytest.raises(LINK_FAILURES):
+            control.wait_for(ask(tls))
+
+
+def test_a_removed_executor_is_cut_off_at_its_next_heartbeat(control, kit, folder, caplog):
+    removed = Removed(str(folder.removed_file))
+    scheduler = control.serve("s1", tls=folder.tls("s1"), removed=removed)
+    node = control.execute(scheduler.address, tls=folder.tls("e1"))
+    kit.wait_until(node.part.connected)
+    folder.remove("e1")
+    kit.wait_until(lambda: not scheduler.part.connected())
+    kit.wait_until(lambda: "node 'e1' was removed from the cluster" in caplog.text)
+    count = len(scheduler.handler.heard_all)
+    time.sleep(0.5)
+    assert len(scheduler.handler.heard_all) == count
+
+
+def test_a_renewed_certificate_of_a_scheduler_counts_for_the_next_connection(control, kit, folder):
+    folder.add("s1", days=0.5 / 86_400)  # half a second
+    scheduler = control.serve("s1", tls=folder.tls("s1"))
+    time.sleep(1.5)
+    node = control.execute(scheduler.address, tls=folder.tls("e1"))
+    time.sleep(0.5)
+    assert not node.part.connected()
+    folder.add("s1")
+    kit.wait_until(node.part.connected, 6)

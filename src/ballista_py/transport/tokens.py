@@ -108,4 +108,4 @@ def bearer_token(authorization: str) -> str:
 
 
 def _digest(token: str) -> bytes:
-    return sha256(token.encode()).digest()
+    return sha256(token.encode(errors="surrogatepass")).digest()
