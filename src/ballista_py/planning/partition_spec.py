@@ -6,7 +6,7 @@ it reads are part of it and of its JSON form, so a change that would move rows c
 
 from __future__ import annotations
 
-import itertools
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any, TypeAlias
 
@@ -101,16 +101,19 @@ class PartitionSpec:
         """As `static_values`, one array per key."""
         if not self.is_static:
             return None
-        ranges = [[*range(buckets_of(key.node)), *([None] if key.nullable else [])] for key in self.keys]
-        total = int(np.prod([len(values) for values in ranges], dtype=np.int64))
+        sizes = [buckets_of(key.node) + key.nullable for key in self.keys]  # null comes last
+        total = math.prod(sizes)
         if total > MAX_STATIC_PARTITIONS:
             raise UnsupportedExpression(
                 f"the keys make {total:,} partitions, more than {MAX_STATIC_PARTITIONS:,}: use fewer buckets"
             )
-        if len(ranges) == 1:
-            return (pa.array(ranges[0], pa.int32()),)
-        rows = list(itertools.product(*ranges))
-        return tuple(pa.array([row[place] for row in rows], pa.int32()) for place in range(len(ranges)))
+        columns: list[pa.Array] = []
+        repeats = total
+        for key, size in zip(self.keys, sizes, strict=True):
+            repeats //= size
+            places = np.tile(np.repeat(np.arange(size, dtype=np.int32), repeats), total // (size * repeats))
+            columns.append(pa.array(places, mask=places == size - 1 if key.nullable else None))
+        return tuple(columns)
 
     def evaluate(self, batch: pa.RecordBatch) -> tuple[pa.Array, ...]:
         """The key columns of the batch's rows: one array per key, of the key's type.
