@@ -149,6 +149,11 @@ def node(
     partition_assignment_interval: Annotated[
         float | None, typer.Option(help="ms between assignment cycles")
     ] = None,
+    partition_discovery_interval: Annotated[
+        float | None,
+        typer.Option(help="scheduler: ms between looks at sources for new partitions; default: never"),
+    ] = None,
+    partition_discovery_timeout: Annotated[float | None, typer.Option(help="ms that such a look may take")] = None,
     max_partition_assignments_per_interval: Annotated[int | None, typer.Option(help="moves a cycle")] = None,
     max_partitions_per_executor: Annotated[int | None, typer.Option(help="cap of each executor")] = None,
     max_merge_bytes: Annotated[int | None, typer.Option(help="memory of merges at a scheduler")] = None,

@@ -10,6 +10,7 @@ from typing import Any, Literal
 import cattrs
 import yaml
 from attrs import Factory, field, fields, frozen
+from attrs.validators import optional
 
 from ballista_py.errors import ConfigError
 from ballista_py.transport.credentials import Tls
@@ -33,6 +34,9 @@ class NodeConfig:
 
     `store_options` go to the client of the object store (endpoint, credentials); they are never shown.
     `skew_ms` is how much longer than a lease a node waits before it calls another dead.
+
+    With a `partition_discovery_interval` schedulers look at the sources of tables whose partitions are not known
+    beforehand that often, on an embedded Spark; without one nobody does.
 
     Nodes prove themselves to each other with the three `node_mtls_…` files; `node_mtls_removed_file` lists the ids
     of nodes that are not let in any more. Clients are shown the same certificate, or that in `flight_tls_…`, and
@@ -61,6 +65,8 @@ class NodeConfig:
     ttl_ms: float = field(default=30_000, validator=_positive)
     skew_ms: float = field(default=5_000, validator=_positive)
     partition_assignment_interval: float = field(default=30_000, validator=_positive)
+    partition_discovery_interval: float | None = field(default=None, validator=optional(_positive))
+    partition_discovery_timeout: float = field(default=60_000, validator=_positive)
     max_partition_assignments_per_interval: int = field(default=100, validator=_positive)
     max_partitions_per_executor: int = field(default=1_000, validator=_positive)
     max_merge_bytes: int = field(default=4 << 30, validator=_positive)

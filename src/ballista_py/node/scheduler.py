@@ -34,6 +34,7 @@ from ballista_py.transport.tokens import StaticTokens
 
 _log = logging.getLogger(__name__)
 LOOKS_PER_TTL = 6
+LOOKS_PER_INTERVAL = 4
 FLIGHT_TICK_MS = 200
 CONTROL_WORKERS = 8
 
@@ -104,6 +105,8 @@ class Scheduler:
             except BallistaError as error:
                 log_event(_log, "leave_failed", logging.WARNING, code=error.code, reason=error)
         self._flight.shutdown(spawn)
+        if self._core is not None:
+            self._core.close()
         self._event_loop.stop()
         self._workers.shutdown(wait=False, cancel_futures=True)
         self._pool.close()
@@ -175,6 +178,8 @@ class Scheduler:
         core.wake_reconciler = self._loop("reconcile", core.reconcile, interval_ms).poke
         self._loop("reap", core.reap, ttl_ms / LOOKS_PER_TTL)
         self._loop("flight", self._flight.tick, FLIGHT_TICK_MS)
+        if self._config.partition_discovery_interval is not None:
+            self._loop("discover", core.discover, self._config.partition_discovery_interval / LOOKS_PER_INTERVAL)
 
     def _loop(self, name: str, tick: Any, interval_ms: float) -> Loop:
         loop = Loop(name, tick, interval_ms=interval_ms, runtime=self._runtime).start()

@@ -9,6 +9,7 @@ from typing import Any
 from ballista_py.errors import Fenced
 from ballista_py.node.catalogs import Catalogs
 from ballista_py.node.config import NodeConfig
+from ballista_py.node.embedded_spark import EmbeddedPipeline
 from ballista_py.node.logs import log_event
 from ballista_py.planning.assigner import PartitionAssigner
 from ballista_py.planning.partition_map import Owner
@@ -22,6 +23,7 @@ from ballista_py.state.notify import desired
 from ballista_py.state.partition_store import PartitionStore
 from ballista_py.state.reaper import Reaper
 from ballista_py.state.reconciler import Reconciler, ReconcileReport
+from ballista_py.state.source_watch import DISCOVERY_INTERVAL_MS, SourceWatch
 from ballista_py.state.store import ConditionalStore
 from ballista_py.state.table_status import table_status
 
@@ -56,10 +58,15 @@ class SchedulerCore:
         self.membership = Membership(store, info, ttl_ms=config.ttl_ms, skew_ms=config.skew_ms, runtime=runtime)
         self.registry = ExecutorRegistry(self.membership)
         self._reaper = Reaper(store, self.membership)
+        self._sources = EmbeddedPipeline(store, runtime, discovery_timeout_ms=config.partition_discovery_timeout)
+        self._watch = SourceWatch(
+            self._sources.find, config.partition_discovery_interval or DISCOVERY_INTERVAL_MS, runtime
+        )
         self._reconciler = Reconciler(
             PartitionStore(store, guard=self.membership.require, runtime=runtime),
             self.membership,
             reports=self.registry.held,
+            discover=self._watch.take,
             assigner=PartitionAssigner(max_partitions_per_executor=config.max_partitions_per_executor),
             limit=config.max_partition_assignments_per_interval,
         )
@@ -110,6 +117,26 @@ class SchedulerCore:
             log_event(_log, "executor_lost", logging.WARNING, executor=executor.executor_id)
         if report.lost:
             self.wake_reconciler()
+
+    def discover(self) -> None:
+        """Look at the sources that are due for a look, if no scheduler with a smaller id is there to do it.
+
+        Should two believe that of themselves, nothing comes of it but work: see `SourceWatch`.
+        """
+        if any(peer.scheduler_id < self.membership.scheduler_id for peer in self.membership.peers()):
+            return
+        catalog = self._catalogs.refresh().catalog
+        report = self._watch.tick(catalog.tables, catalog.maps)
+        for name, count in report.found.items():
+            log_event(_log, "partitions_discovered", table=name, values=count)
+        for name, error in report.errors.items():
+            log_event(_log, "discovery_failed", logging.WARNING, table=name, code=error.code, reason=error)
+        if report.found:
+            self.wake_reconciler()
+
+    def close(self) -> None:
+        """End what the ticks have started."""
+        self._sources.close()
 
     def reconcile(self) -> None:
         """Go once over all tables, within the limit of an interval, and tell the executors at once."""

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 from attrs import evolve
 
 from ballista_py.errors import ConfigError, ObjectExists, ObjectMissing
-from ballista_py.node.threads import spawn
+from ballista_py.node.embedded_spark import EmbeddedPipeline
 from ballista_py.planning.partition_map import PartitionMap
 from ballista_py.planning.partition_spec import PartitionBy, PartitionSpec
 from ballista_py.planning.table import Distribution, TableSpec, may_colocate
@@ -23,7 +23,6 @@ from ballista_py.storage.partition_storage import PartitionStorage
 
 if TYPE_CHECKING:
     from ballista_py.spark.jobs import Progress
-    from ballista_py.spark.pipeline import SparkPipeline
 
 _log = logging.getLogger(__name__)
 Source = str | Mapping[str, Any]
@@ -77,8 +76,7 @@ class TableMaker:
         self._store = store
         self._runtime = runtime
         self._cluster = ObjectState(store, CLUSTER_KEY, ClusterDocument, runtime=runtime, retry=SHARED)
-        self._pipeline: SparkPipeline | None = None
-        self._stop_spark: Callable[[], None] = lambda: None
+        self._spark = EmbeddedPipeline(store, runtime)
 
     def create(
         self,
@@ -98,7 +96,7 @@ class TableMaker:
         """
         if (source is None) == (schema is None):
             raise ConfigError(f"table '{name}' needs either a source, or a schema if it is a managed table")
-        found = self._spark().describe(name, source) if source is not None else schema
+        found = self._spark.get().describe(name, source) if source is not None else schema
 
         def declare(cluster: ClusterDocument) -> TableSpec:
             return declare_table(
@@ -139,24 +137,12 @@ class TableMaker:
 
     def close(self) -> None:
         """End the embedded Spark session, if one was started."""
-        if self._pipeline is not None:
-            self._pipeline = None
-            self._stop_spark()
-
-    def _spark(self) -> SparkPipeline:
-        if self._pipeline is None:
-            from ballista_py.spark.pipeline import SparkPipeline
-            from ballista_py.spark.session import embedded_session, stop_session
-
-            session = embedded_session()
-            self._stop_spark = lambda: stop_session(session)
-            self._pipeline = SparkPipeline(session, self._store, runtime=self._runtime, spawn=spawn)
-        return self._pipeline
+        self._spark.close()
 
     def _write(self, table: TableSpec, progress: Progress | None) -> Mapping[tuple[Any, ...], float]:
         """Make every partition's manifest; returns the rows of each by value."""
         if table.source is not None:
-            report = self._spark().materialize(table, progress=progress)
+            report = self._spark.get().materialize(table, progress=progress)
             if (skew := report.skew_text()) is not None:
                 _log.warning(skew)
             return {value: float(written.rows) for value, written in report.partitions.items()}

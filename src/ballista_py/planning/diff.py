@@ -22,6 +22,7 @@ class PartitionDiff:
 
     `missing` were seen by the discovery before and not by this one; `vanished` were missing already and are
     missing again; `returned` were missing and are back. `empty` says that the discovery found nothing at all.
+    `after` is what the map's `discoveries` counted when the discovery began; None: no other can have come between.
     """
 
     table: str
@@ -31,6 +32,7 @@ class PartitionDiff:
     vanished: Ids = field(eq=False)
     returned: Ids = field(eq=False)
     empty: bool
+    after: int | None = None
 
     def __bool__(self) -> bool:
         """Whether the map would change."""
@@ -41,11 +43,14 @@ def diff_partitions(
     pmap: PartitionMap,
     discovered: pa.RecordBatch | pa.Table | Iterable[Sequence[Any]],
     weights: Sequence[float] | npt.NDArray[np.float64] | None = None,
+    *,
+    after: int | None = None,
 ) -> PartitionDiff:
     """How the values of a discovery (repeats allowed) differ from the map's.
 
     `discovered` are tuples in key order, or an Arrow table with one column per key in that order; `weights`, one
-    per row, default to 1. Raises `PlanningError` for values that are not of the keys' types.
+    per row, default to 1; `after` as in `PartitionDiff`. Raises `PlanningError` for values that are not of the
+    keys' types.
 
     >>> from ballista_py.planning.partition_spec import PartitionSpec
     >>> spec = PartitionSpec.parse(["region"], pa.schema([("region", pa.string())]))
@@ -69,6 +74,7 @@ def diff_partitions(
         vanished=live[~seen[live] & marked],
         returned=live[seen[live] & marked],
         empty=not length,
+        after=after,
     )
 
 

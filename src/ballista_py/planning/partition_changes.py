@@ -99,7 +99,8 @@ def apply_diff(pmap: PartitionMap, diff: PartitionDiff, allow_empty: bool) -> Pa
     flags = pmap.flags.copy()
     owners, targets, epochs = pmap.owner_index.copy(), pmap.target_index.copy(), pmap.epochs.copy()
     flags[diff.returned] &= ~np.uint8(MISSING)
-    if not diff.empty or allow_empty:
+    latest = diff.after is None or diff.after == pmap.discoveries
+    if latest and (allow_empty or not diff.empty):
         live = (flags & REMOVED) == 0
         # Removed only if the mark of the earlier discovery still stands: another scheduler may have cleared it.
         gone = diff.vanished[((flags[diff.vanished] & MISSING) != 0) & live[diff.vanished]]
@@ -107,8 +108,9 @@ def apply_diff(pmap: PartitionMap, diff: PartitionDiff, allow_empty: bool) -> Pa
         flags[gone] |= REMOVED
         owners[gone], targets[gone] = NOBODY, NOBODY
         epochs[gone] += 1
-    kept = _changed(attrs.evolve(pmap, flags=flags), pmap.executors, owners, targets, epochs)
-    return _append(kept, diff)
+    if not np.array_equal(flags, pmap.flags):
+        pmap = attrs.evolve(pmap, flags=flags, discoveries=pmap.discoveries + 1)
+    return _append(_changed(pmap, pmap.executors, owners, targets, epochs), diff)
 
 
 def _append(pmap: PartitionMap, diff: PartitionDiff) -> PartitionMap:

@@ -2,7 +2,8 @@
 
 Names: `spec` (JSON form), `length`, `values` (one list per key; None if they are the spec's static ones),
 `executors` (pairs of executor and instance id), `owners` (one column per replica), `targets` (pairs of partition
-and place in `executors`), `epochs`, `weights`, `flags`. A numeric column is one number if all its rows are equal.
+and place in `executors`), `epochs`, `weights`, `flags`, `discoveries` (a count). A numeric column is one number if
+all its rows are equal.
 """
 
 from __future__ import annotations
@@ -31,6 +32,7 @@ def to_columns(pmap: PartitionMap) -> dict[str, Any]:
         "epochs": _packed(pmap.epochs),
         "weights": _packed(_whole_numbers(pmap.weights)),
         "flags": _packed(pmap.flags),
+        "discoveries": pmap.discoveries,
     }
 
 
@@ -58,6 +60,7 @@ def from_columns(table: str, revision: int, columns: Mapping[str, Any]) -> Parti
         epochs=_unpacked(columns["epochs"], length, np.int64),
         weights=_unpacked(columns["weights"], length, np.float64),
         flags=_unpacked(columns["flags"], length, np.uint8),
+        discoveries=int(columns.get("discoveries", 0)),
     )
 
 

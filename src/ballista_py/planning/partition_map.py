@@ -53,7 +53,7 @@ class PartitionMap:
 
     The columns are numpy arrays with one row per partition, for codecs and planners; treat them as read-only:
     `owner_index` (row, replica; the first one writes) and `target_index` index `executors` or are -1; `epochs`;
-    `weights` (rows or bytes); `flags` (`MISSING`, `REMOVED`).
+    `weights` (rows or bytes); `flags` (`MISSING`, `REMOVED`). `discoveries` counts those that changed a flag.
 
     >>> spec = PartitionSpec.parse(["bucket(2, id)"], pa.schema([pa.field("id", pa.int64(), nullable=False)]))
     >>> events = PartitionMap.build("events", spec, spec.static_values())
@@ -71,6 +71,7 @@ class PartitionMap:
     epochs: npt.NDArray[np.int64] = field(eq=_ARRAYS)
     weights: npt.NDArray[np.float64] = field(eq=_ARRAYS)
     flags: npt.NDArray[np.uint8] = field(eq=_ARRAYS)
+    discoveries: int = 0
 
     @classmethod
     def build(
@@ -236,7 +237,11 @@ class PartitionMap:
         return promote(self, partitions)
 
     def apply_diff(self, diff: PartitionDiff, allow_empty: bool = False) -> PartitionMap:
-        """The map after a discovery: new values appended, values missing once marked, missing twice removed."""
+        """The map after a discovery: new values appended, values missing once marked, missing twice removed.
+
+        If another discovery has changed a flag since this one began (`diff.after`), what this one misses is left
+        for the next to find: its look at the source was no later one.
+        """
         from ballista_py.planning.partition_changes import apply_diff
 
         return apply_diff(self, diff, allow_empty)

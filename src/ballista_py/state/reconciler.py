@@ -28,10 +28,14 @@ MAX_ASSIGNMENTS_PER_INTERVAL = 100
 
 @frozen(kw_only=True)
 class Discovery:
-    """The partition values that a source shows now, and optionally a weight for each."""
+    """The partition values that a source shows now, and optionally a weight for each.
+
+    `after` is what the table's map counted as `discoveries` when this one began.
+    """
 
     values: Sequence[tuple[Any, ...]]
     weights: Sequence[float] | None = None
+    after: int | None = None
 
 
 Discoverer = Callable[[TableSpec], Discovery | None]
@@ -128,7 +132,9 @@ class Reconciler:
         try:
             committed = self._committed(spec)
             found = self._discover(spec)
-            diff = diff_partitions(committed, found.values, found.weights) if found is not None else None
+            diff: PartitionDiff | None = None
+            if found is not None:
+                diff = diff_partitions(committed, found.values, found.weights, after=found.after)
             planned = committed.apply_diff(diff) if diff else committed
         except (StoreError, DocumentError, PlanningError, ConfigError) as error:
             tick.errors[spec.name] = error

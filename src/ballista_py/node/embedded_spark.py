@@ -1,0 +1,59 @@
+"""The data pipeline of this process, on an embedded Spark that starts with its first use."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from ballista_py.node.threads import spawn
+from ballista_py.planning.partition_map import PartitionMap
+from ballista_py.planning.table import TableSpec
+from ballista_py.runtime import Runtime
+from ballista_py.state.store import ConditionalStore
+from ballista_py.storage.partition_storage import PartitionStorage
+
+if TYPE_CHECKING:
+    from ballista_py.spark.pipeline import SparkPipeline
+
+
+class EmbeddedPipeline:
+    """One pipeline over `store`. Raises what `embedded_session` raises where Spark cannot start."""
+
+    def __init__(
+        self, store: ConditionalStore, runtime: Runtime, *, discovery_timeout_ms: float | None = None
+    ) -> None:
+        self._store = store
+        self._runtime = runtime
+        self._options = {} if discovery_timeout_ms is None else {"discovery_timeout_ms": discovery_timeout_ms}
+        self._pipeline: SparkPipeline | None = None
+        self._stop_spark: Callable[[], None] = lambda: None
+
+    def get(self) -> SparkPipeline:
+        """The pipeline; the first call starts Spark. To be called from one thread at a time."""
+        if self._pipeline is None:
+            from ballista_py.spark.pipeline import SparkPipeline
+            from ballista_py.spark.session import embedded_session, stop_session
+
+            session = embedded_session()
+            self._stop_spark = lambda: stop_session(session)
+            self._pipeline = SparkPipeline(
+                session, self._store, runtime=self._runtime, spawn=spawn, **self._options
+            )
+        return self._pipeline
+
+    def find(self, table: TableSpec, pmap: PartitionMap) -> Sequence[tuple[Any, ...]]:
+        """The partition values that the source of `table` shows now.
+
+        Those that `pmap` lacks get an empty manifest, so that they can be held before a refresh brings their rows.
+        """
+        values = self.get().discover(table)
+        for value in values:
+            if pmap.index(value) is None:
+                PartitionStorage(self._store, table.name, table.spec.path(value), runtime=self._runtime).create()
+        return values
+
+    def close(self) -> None:
+        """End the session, if one was started."""
+        if self._pipeline is not None:
+            self._pipeline = None
+            self._stop_spark()

@@ -1,0 +1,34 @@
+"""What a scheduler does with an embedded Spark: look at sources, and prepare partitions for new values."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+import pytest
+
+from ballista_py.errors import ConfigError
+from ballista_py.node.embedded_spark import EmbeddedPipeline
+from ballista_py.planning.partition_map import PartitionMap
+from ballista_py.runtime import SystemRuntime
+
+pytestmark = pytest.mark.spark
+
+
+def test_a_value_found_in_the_source_can_be_held_at_once(spark, parquet, declare, pipeline, store, partitions):
+    table = declare(parquet("a.parquet", region=pa.array(["eu", None])), "region")
+    report = pipeline.materialize(table)
+    pmap = PartitionMap.build(table.name, table.spec, report.partitions)
+    parquet("a.parquet", region=pa.array(["eu", "us", "us"]))
+    embedded = EmbeddedPipeline(store, SystemRuntime(), discovery_timeout_ms=60_000)
+    assert embedded.find(table, pmap) == [("eu",), ("us",)]
+    assert [partitions.manifest(table, (value,)).rows for value in ("eu", "us", None)] == [1, 0, 1]
+    embedded.close()
+    assert spark.range(3).count() == 3  # the session has another user, so it stays
+
+
+def test_a_source_that_is_gone_is_an_error_of_the_tree(parquet, declare, store, tmp_path):
+    table = declare(parquet("a.parquet", region=pa.array(["eu"])), "region")
+    (tmp_path / "a.parquet").unlink()
+    embedded = EmbeddedPipeline(store, SystemRuntime())
+    with pytest.raises(ConfigError, match="table 'events'"):
+        embedded.find(table, PartitionMap.build(table.name, table.spec, []))
+    embedded.close()
