@@ -11,6 +11,7 @@ from ballista_py.errors import (
     Fenced,
     InvariantViolated,
     LeaseExpired,
+    NotOwner,
     ObjectExists,
     ObjectMissing,
     StoreUnavailable,
@@ -504,3 +505,49 @@ def test_a_diff_and_a_plan_travel_in_one_commit(partitions, cluster):
     assert sorted(commit.assigned) == [0, 1]
     assert commit.map.revision == 2
     assert commit.map.index(("us",)) == 1
+
+
+@frozen
+class Shard:
+    epoch: int = 0
+    text: str = ""
+
+
+def test_an_owner_is_activated_and_a_former_one_never_again(store):
+    live = {E1.owner, E2.owner}
+    maps = PartitionStore(store, members=lambda: live)
+    maps.create(PartitionMap.build("t", BUCKETS, BUCKETS.static_values() or ()))
+    maps.commit(PartitionAssigner().assign(maps.read("t"), [E1]))
+    shard = ObjectState(store, "shard.json", Shard)
+    shard.create(Shard())
+    assert maps.activate("t", 0, E1.owner, shard) == 1
+    assert maps.activate("t", 0, E1.owner, shard) == 1  # again, because the reply was lost
+    live.remove(E1.owner)
+    maps.commit(PartitionAssigner().assign(maps.read("t"), [E2]))
+    assert maps.activate("t", 0, E2.owner, shard) == 2
+    with pytest.raises(NotOwner, match="'e1' does not own partition 0 of table 't' at revision 3"):
+        maps.activate("t", 0, E1.owner, shard)
+    with pytest.raises(NotOwner, match="partition 99"):
+        maps.activate("t", 99, E2.owner, shard)
+    with pytest.raises(Fenced):
+        shard.update(lambda document: require_epoch(document, 1, "shard.json") or document)
+    assert shard.read().document == Shard(epoch=2)
+
+
+def test_an_owner_that_read_the_map_before_its_successor_did_is_fenced(store):
+    live = {E1.owner, E2.owner}
+    maps = PartitionStore(store, members=lambda: live)
+    maps.create(PartitionMap.build("t", BUCKETS, BUCKETS.static_values() or ()))
+    maps.commit(PartitionAssigner().assign(maps.read("t"), [E1]))
+    shard = ObjectState(store, "shard.json", Shard)
+    shard.create(Shard())
+
+    class Paused(ObjectState[Shard]):
+        def update(self, change):
+            live.discard(E1.owner)
+            maps.commit(PartitionAssigner().assign(maps.read("t"), [E2]))
+            maps.activate("t", 0, E2.owner, shard)
+            return super().update(change)
+
+    with pytest.raises(Fenced, match="refuses epoch 1: epoch 2 is active"):
+        maps.activate("t", 0, E1.owner, Paused(store, "shard.json", Shard))

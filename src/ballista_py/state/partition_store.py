@@ -9,12 +9,13 @@ reported.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
+from typing import TypeVar
 
 import numpy as np
 import numpy.typing as npt
 from attrs import evolve, field, frozen
 
-from ballista_py.errors import ObjectExists
+from ballista_py.errors import NotOwner, ObjectExists
 from ballista_py.planning.assigner import AssignmentPlan
 from ballista_py.planning.diff import PartitionDiff
 from ballista_py.planning.partition_index import Ids
@@ -26,9 +27,11 @@ from ballista_py.state.documents import (
     PartitionMapDocument,
     partition_map_key,
 )
+from ballista_py.state.fence import HasEpoch, activate
 from ballista_py.state.object_state import SHARED, ObjectState, Retry, Versioned
 from ballista_py.state.store import ConditionalStore
 
+D = TypeVar("D", bound=HasEpoch)
 _NONE: Ids = np.empty(0, np.int32)
 
 
@@ -118,6 +121,26 @@ class PartitionStore:
 
         landed = self._state(table).update(change)
         return evolve(done[0], map=_map_of(landed))
+
+    def activate(self, table: str, partition: int, owner: Owner, fenced: ObjectState[D]) -> int:
+        """Make `owner` the one whose writes `fenced` accepts, if it owns the partition; returns its epoch.
+
+        `fenced` is any document with a field `epoch` that the owner's later writes check (`fence.require_epoch`).
+        From the return on nothing stamped with an older epoch is accepted there. Raises `NotOwner` when the
+        committed map names somebody else, `Fenced` when a later owner was activated already, and what
+        `ObjectState.update` raises; after any of them the owner must not serve.
+        """
+        pmap = self.read(table)
+        if partition >= len(pmap) or pmap.owner(partition) != owner:
+            raise NotOwner(
+                f"'{owner[0]}' does not own partition {partition} of table '{table}' at revision {pmap.revision}",
+                table=table,
+                partition=partition,
+                revision=pmap.revision,
+            )
+        epoch = pmap.epoch(partition)
+        activate(fenced, epoch)
+        return epoch
 
     def _state(self, table: str) -> ObjectState[PartitionMapDocument]:
         with self._lock:
