@@ -168,6 +168,7 @@ def serve() -> Iterator[Callable[..., Served]]:
 
     def start(handler: Any = None, address: str = "127.0.0.1:0", **options: Any) -> Served:
         handler = Numbers() if handler is None else handler
+        options = {"spawn": spawn, **options}
         served = Served(FlightServer(address, handler, SystemRuntime(), **options), handler)
         spawn(served.tick_for_ever)
         started.append(served)

@@ -75,14 +75,18 @@ def listen_flight(
         raise _cannot_listen(address) from None
 
 
-def open_flight(address: str, tls: Tls | None = None, peer_id: str | None = None) -> flight.FlightClient:
+def open_flight(
+    address: str, tls: Tls | None = None, peer_id: str | None = None, silence_ms: float | None = None
+) -> flight.FlightClient:
     """A channel to a node's data port. It connects at the first call and reconnects within seconds.
+
+    Calls under way fail when the node does not even answer a ping for `silence_ms` (default: they wait).
 
     With `tls` the node must prove that it is `peer_id`, or if that is None the host in `address`. Raises
     `ConfigError` for a file that cannot be used.
     """
     node = Address.parse(address)
-    options: dict[str, Any] = {"generic_options": _channel_options(receive=None)}
+    options: dict[str, Any] = {"generic_options": _channel_options(receive=None) + _pings(silence_ms)}
     if tls is None:
         return flight.FlightClient(flight.Location.for_grpc_tcp(node.host, node.port), **options)
     pems = tls.read()
@@ -149,6 +153,19 @@ def _channel_options(receive: int | None) -> list[tuple[str, int]]:
     if receive is not None:
         options += [("grpc.max_receive_message_length", receive), ("grpc.max_send_message_length", receive)]
     return options
+
+
+def _pings(silence_ms: float | None) -> list[tuple[str, int]]:
+    """Ping a node that a call waits for and that says nothing. Nodes say something more often than that: a server
+    of gRPC hangs up on whoever pings it more than twice between two messages of its own.
+    """
+    if silence_ms is None:
+        return []
+    return [
+        ("grpc.keepalive_time_ms", int(silence_ms * 2 / 3)),
+        ("grpc.keepalive_timeout_ms", int(silence_ms / 3)),
+        ("grpc.http2.ping_timeout_ms", int(silence_ms / 3)),
+    ]
 
 
 def _door(address: Address, tls: Tls | None, ask_client: bool) -> Door:

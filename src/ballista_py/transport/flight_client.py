@@ -24,13 +24,15 @@ from ballista_py.transport.wire import from_json, to_json
 
 CALL_TIMEOUT_MS = 30_000
 LOOK_MS = 1_000
+SILENCE_MS = 15_000
 
 
 class FlightPool:
     """Connections to data ports, made at first use and shared by all threads; `close` gives them up.
 
     `tls` is what both sides prove themselves with. Every call says that it comes from the node `node_id`, or from
-    the client with `token`. Files that are replaced count within `LOOK_MS`.
+    the client with `token`. Files that are replaced count within `LOOK_MS`. A
+    node that was stopped or cut off counts as lost after `silence_ms`; one that only takes long does not.
 
     >>> from ballista_py.runtime import SystemRuntime
     >>> with FlightPool(SystemRuntime()) as pool:
@@ -47,11 +49,13 @@ class FlightPool:
         tls: Tls | None = None,
         node_id: str | None = None,
         token: Secret | None = None,
+        silence_ms: float = SILENCE_MS,
     ) -> None:
         self._call_timeout_ms = call_timeout_ms
         self._tls = tls
         self._node_id = node_id
         self._token = token
+        self._silence_ms = silence_ms
         self._lock = runtime.lock()
         self._clients: dict[tuple[str, str | None], flight.FlightClient] = {}
         self._runtime = runtime
@@ -124,7 +128,7 @@ class FlightPool:
                 self._forget_if_replaced(self._tls)
             client = self._clients.get(key)
             if client is None:
-                client = self._clients[key] = open_flight(address, self._tls, peer_id)
+                client = self._clients[key] = open_flight(address, self._tls, peer_id, self._silence_ms)
             return client
 
     def _forget_if_replaced(self, tls: Tls) -> None:
@@ -196,7 +200,7 @@ class FlightStream:
         try:
             while (chunk := self._next()) is not None:
                 if chunk.data is None:
-                    self._finish(from_json(chunk.app_metadata.to_pybytes()))
+                    self._hear(from_json(chunk.app_metadata.to_pybytes()))
                     continue
                 self._rows += chunk.data.num_rows
                 yield chunk.data
@@ -231,7 +235,9 @@ class FlightStream:
         except FLIGHT_FAILURES as error:
             raise self._failed(error) from None
 
-    def _finish(self, message: Mapping[str, Any]) -> None:
+    def _hear(self, message: Mapping[str, Any]) -> None:
+        if not message:
+            return  # a pulse: the work goes on
         if message.get("rows") != self._rows:
             raise TransportError(
                 f"the stream from node {self.address} lost rows: {message.get('rows')} were sent, "

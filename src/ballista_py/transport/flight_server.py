@@ -2,7 +2,8 @@
 
 A stream is one `do_exchange`: the client sends a JSON command, the server the schema, the batches and, as a last
 message without rows, a JSON trailer with the row count. A stream without its trailer is not an answer; that is how
-a reader tells a short one. A question is one `do_action`, JSON to JSON. Every error leaves as one of our tree.
+a reader tells a short one. While there is nothing to send the server says so every few seconds. A question is one
+`do_action`, JSON to JSON. Every error leaves as one of our tree.
 
 The handler decides what a command means. gRPC owns the threads that answer; nothing is started here.
 """
@@ -11,6 +12,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Collection, Iterable, Mapping
+from functools import partial
 from typing import Any, Protocol
 
 import pyarrow as pa
@@ -19,6 +21,7 @@ from attrs import frozen
 
 from ballista_py.errors import BallistaError, ConfigError, TransportError
 from ballista_py.runtime import Runtime
+from ballista_py.transport.answer_line import AnswerLine
 from ballista_py.transport.callers import Callers
 from ballista_py.transport.credentials import Tls
 from ballista_py.transport.endpoints import Address, Door, listen_flight
@@ -33,6 +36,7 @@ IDLE_MS = 120_000
 SHUTDOWN_MS = 10_000
 SHUTDOWN_POLL_MS = 20
 RENEW_MS = 5_000
+ALIVE_MS = 5_000
 
 _log = logging.getLogger(__name__)
 
@@ -73,8 +77,9 @@ class FlightServer:
 
     `callers` decides who may call (default: anyone), and one caller has at most `caller_limit` calls at once. With
     `tls` the port speaks nothing else; with `ask_client` also the client must show a certificate of its authority.
-    Once the files of `tls` are replaced `tick` opens the port anew, if it has a `spawn` for the end of the old one:
-    streams under way go on, and for some milliseconds connections are refused.
+    `spawn` runs a function on another thread; without it the following two things are not done. A reader that has
+    heard nothing for `alive_ms` is told that the work goes on. Once the files of `tls` are replaced `tick` opens
+    the port anew: streams under way go on, and for some milliseconds connections are refused.
 
     Raises `ConfigError` naming the address when it cannot be had, or the file that cannot be used.
     """
@@ -93,11 +98,13 @@ class FlightServer:
         tls: Tls | None = None,
         ask_client: bool = False,
         spawn: Spawn | None = None,
+        alive_ms: float = ALIVE_MS,
     ) -> None:
         self._runtime = runtime
         self._calls = OpenCalls(max_calls, idle_ms, runtime, callers, caller_limit)
         self._tls = tls
         self._spawn = spawn
+        self._alive_ms = alive_ms
         make = service or FlightService
         bind = Address.parse(address)
 
@@ -111,9 +118,13 @@ class FlightServer:
         self.port: int = self._service.port
 
     def tick(self) -> None:
-        """Stop the work behind answers that nobody reads, and look for replaced certificates."""
+        """Stop the work behind answers that nobody reads, pulse the silent ones, look for replaced certificates."""
         self._calls.tick()
-        if self._tls is not None and self._spawn is not None:
+        if self._spawn is None:
+            return
+        for line in self._calls.silent_lines(self._alive_ms):
+            self._spawn(line.pulse)  # a reader that does not read holds this up, and nothing else
+        if self._tls is not None:
             self._renew(self._tls, self._spawn)
 
     def open_calls(self) -> int:
@@ -185,7 +196,8 @@ class FlightService(flight.FlightServerBase):  # type: ignore[misc]  # pyarrow.f
         try:
             with self._calls.enter(context) as call:
                 command = from_json(descriptor.command or b"")
-                _send(self._handler.stream(command, call.context), call, writer)
+                with call.answering(writer) as line:
+                    _send(self._handler.stream(command, call.context), call, line)
         except BaseException as error:
             raise to_flight(error) from None
 
@@ -231,21 +243,26 @@ class _Claim(flight.ServerMiddleware):  # type: ignore[misc]  # pyarrow.flight h
 FlightServiceMaker = Callable[[Door, DataHandler, OpenCalls], FlightService]
 
 
-def _send(result: StreamResult, call: OpenCall, writer: Any) -> None:
+def _send(result: StreamResult, call: OpenCall, line: AnswerLine) -> None:
     call.attach(result.cancel)
     rows = 0
     try:
         with call.sending():
-            writer.begin(result.schema)
+            line.send(lambda writer: writer.begin(result.schema))
         for batch in result.batches:
             with call.sending():
-                writer.write_batch(batch)
+                line.send(partial(_write_batch, batch))
             rows += batch.num_rows
         if call.reason is not None:
             raise call.reason
-        writer.write_metadata(to_json({"rows": rows, "trailer": result.trailer()}))
+        end = to_json({"rows": rows, "trailer": result.trailer()})
+        line.send(lambda writer: writer.write_metadata(end))
     except BaseException:
         result.cancel()
         if call.reason is not None:
             raise call.reason from None
         raise
+
+
+def _write_batch(batch: pa.RecordBatch, writer: Any) -> None:
+    writer.write_batch(batch)

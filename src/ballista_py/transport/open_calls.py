@@ -10,6 +10,7 @@ from typing import Any
 
 from ballista_py.errors import BallistaError, TransportError, TryLater, Unauthenticated
 from ballista_py.runtime import Runtime
+from ballista_py.transport.answer_line import AnswerLine
 from ballista_py.transport.callers import Anyone, Callers
 
 GATE = "gate"
@@ -45,6 +46,7 @@ class OpenCall:
 
     def __init__(self, context: CallContext, runtime: Runtime) -> None:
         self.context = context
+        self.line: AnswerLine | None = None
         self._runtime = runtime
         self._lock = runtime.lock()
         self._cancel: Callable[[], None] | None = None
@@ -82,6 +84,15 @@ class OpenCall:
         self._sending_since_ms = None
         if self._reason is not None:
             raise self._reason
+
+    @contextmanager
+    def answering(self, writer: Any) -> Iterator[AnswerLine]:
+        """Around all that is written to the client."""
+        self.line = line = AnswerLine(writer, self._runtime)
+        try:
+            yield line
+        finally:
+            line.close()
 
     def stands_still_for_ms(self, now_ms: float) -> float:
         """How long the write under way has waited for the client; 0 when there is none."""
@@ -161,6 +172,12 @@ class OpenCalls:
                 call.ask_to_end(
                     TransportError(f"the stream was ended: nothing of it was read for {self._idle_ms / 1e3:g} s")
                 )
+
+    def silent_lines(self, alive_ms: float) -> tuple[AnswerLine, ...]:
+        """The ways to readers that have heard nothing for `alive_ms`."""
+        now_ms = self._runtime.monotonic_ms()
+        lines = (call.line for call in self._snapshot())
+        return tuple(line for line in lines if line is not None and line.is_silent(now_ms, alive_ms))
 
     def close(self) -> None:
         """Admit no call any more and ask all open ones to end."""

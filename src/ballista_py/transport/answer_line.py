@@ -1,0 +1,55 @@
+"""The way back to the reader of one stream, which is never silent for long while the work behind it goes on."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any
+
+from ballista_py.runtime import Runtime
+from ballista_py.transport.flight_errors import FLIGHT_FAILURES
+
+PULSE = b"{}"
+
+
+class AnswerLine:
+    """Writes to one reader, one message at a time. `pulse` says from another thread that the work still goes on.
+
+    A pulse is a message without rows that says nothing. It keeps the reader's pings few, and those keep a reader
+    from waiting for a node that was stopped or cut off.
+    """
+
+    def __init__(self, writer: Any, runtime: Runtime) -> None:
+        self._writer: Any | None = writer
+        self._runtime = runtime
+        self._lock = runtime.lock()
+        self._last_ms = runtime.monotonic_ms()
+        self._busy = False
+
+    def send(self, write: Callable[[Any], None]) -> None:
+        """Let `write` write something. Raises what it raises."""
+        self._busy = True
+        try:
+            with self._lock:
+                write(self._writer)
+        finally:
+            self._last_ms = self._runtime.monotonic_ms()
+            self._busy = False
+
+    def is_silent(self, now_ms: float, alive_ms: float) -> bool:
+        """Whether nothing was sent for `alive_ms`, and nothing is being sent now."""
+        return not self._busy and self._writer is not None and now_ms - self._last_ms > alive_ms
+
+    def pulse(self) -> None:
+        """Say that the work goes on; after `close`, or to a reader that went away, nothing is said."""
+        if self._busy:
+            return
+        self._last_ms = self._runtime.monotonic_ms()
+        with self._lock, suppress(*FLIGHT_FAILURES):
+            if self._writer is not None:
+                self._writer.write_metadata(PULSE)
+
+    def close(self) -> None:
+        """Nothing is written from now on. The writer is gone once its call has ended, so this waits for a pulse."""
+        with self._lock:
+            self._writer = None

@@ -1,0 +1,112 @@
+"""A node that is stopped is noticed; one that only takes long is waited for."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from ballista_py.errors import SchedulerLost, TransportError
+from ballista_py.runtime import SystemRuntime
+from ballista_py.transport.client import Client
+from ballista_py.transport.flight_client import FlightPool
+
+SILENCE_MS = 1_200
+PROGRAM = """
+import sys, time
+sys.path.insert(0, sys.argv[1])
+import conftest
+from ballista_py.runtime import SystemRuntime
+from ballista_py.transport.flight_server import FlightServer
+server = FlightServer(
+    "127.0.0.1:0", conftest.Numbers(), SystemRuntime(), spawn=conftest.spawn, alive_ms=300
+)
+served = conftest.Served(server, None)
+conftest.spawn(served.tick_for_ever)
+print(served.server.port, flush=True)
+sys.stdin.read()
+"""
+
+
+@pytest.fixture
+def node():
+    """A data port in a process of its own."""
+    child = subprocess.Popen(
+        [sys.executable, "-c", PROGRAM, str(Path(__file__).parent)], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    )
+    child.address = f"127.0.0.1:{int(child.stdout.readline())}"
+    yield child
+    child.send_signal(signal.SIGCONT)
+    child.kill()
+    child.wait()
+
+
+@pytest.fixture
+def impatient():
+    with FlightPool(SystemRuntime(), silence_ms=SILENCE_MS) as made:
+        yield made
+
+
+def rows(stream):
+    return pa.Table.from_batches(stream.batches()).num_rows
+
+
+@pytest.mark.parametrize(
+    "command", [{"think": True}, {"batches": 100, "pause_s": 0.2}, {"batches": 3, "pause_s": 30}]
+)
+def test_a_node_that_is_stopped_amid_an_answer_is_lost_and_not_waited_for(node, impatient, command):
+    stream = impatient.open_stream(node.address, command)
+    time.sleep(0.3)
+    os.kill(node.pid, signal.SIGSTOP)
+    with pytest.raises(TransportError):
+        rows(stream)
+
+
+def test_a_stopped_node_is_not_reached_either(node, impatient):
+    os.kill(node.pid, signal.SIGSTOP)
+    with pytest.raises(TransportError):
+        impatient.call(node.address, "members", {})
+
+
+def test_a_query_whose_scheduler_is_stopped_says_so_and_a_read_goes_to_another(node, impatient, serve):
+    other = serve()
+    os.kill(node.pid, signal.SIGSTOP)
+    client = Client([node.address, other.address], impatient, retry_reads=True)
+    assert client.sql("select 1").num_rows == 0
+    os.kill(node.pid, signal.SIGCONT)
+    stream = Client([node.address], impatient, retry_reads=False).stream("select 1")
+    assert stream.schema.names == ["n", "x"]
+
+
+def test_a_stream_under_way_whose_scheduler_is_stopped_raises_scheduler_lost(node, impatient, monkeypatch):
+    monkeypatch.setattr(
+        "ballista_py.transport.client.sql_command", lambda *_: {"kind": "sql", "batches": 100, "pause_s": 0.2}
+    )
+    stream = Client([node.address], impatient, retry_reads=False).stream("select 1")
+    batches = iter(stream)
+    next(batches)
+    os.kill(node.pid, signal.SIGSTOP)
+    with pytest.raises(SchedulerLost):
+        list(batches)
+
+
+def test_long_thinking_and_long_pauses_are_waited_for_without_end(serve, impatient):
+    served = serve(alive_ms=200)
+    paused = impatient.open_stream(served.address, {"batches": 2, "rows": 10, "pause_s": 1.8})
+    thinking = impatient.open_stream(served.address, {"think": True, "batches": 1})
+    assert rows(paused) == 20
+    thinking.cancel()
+
+
+def test_a_reader_that_reads_nothing_for_a_while_loses_nothing(serve, impatient):
+    served = serve(alive_ms=200)
+    batches = impatient.open_stream(served.address, {"batches": 400, "rows": 10_000}).batches()
+    next(batches)
+    time.sleep(2 * SILENCE_MS / 1e3)
+    assert 10_000 + sum(batch.num_rows for batch in batches) == 4_000_000
