@@ -177,6 +177,15 @@ class DuckDBEngine:
         finally:
             cursor.close()
 
+    def parameters(self, sql: str) -> frozenset[str]:
+        """The names of the parameters in `sql`, any statement; `?` are numbered from 1. Raises `SqlError`."""
+        self._require_open()
+        try:
+            statements = self._aside.extract_statements(sql)
+        except Exception as error:
+            raise translate(error, sql) from None
+        return frozenset(name for statement in statements for name in statement.named_parameters)
+
     def close(self) -> None:
         """Release everything; running queries are cancelled. Closing twice is fine."""
         with self._lock:

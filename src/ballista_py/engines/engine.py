@@ -62,6 +62,10 @@ class Engine(Protocol):
         """The result schema of `sql` over empty tables of these schemas: names and types as of a single node."""
         ...
 
+    def parameters(self, sql: str) -> frozenset[str]:
+        """The names of the parameters in `sql`, which may be any statement; `?` are numbered from 1."""
+        ...
+
     def close(self) -> None:
         """Release everything; running queries are cancelled."""
         ...

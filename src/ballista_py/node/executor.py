@@ -18,6 +18,8 @@ from ballista_py.node.config import NodeConfig
 from ballista_py.node.location import open_state_location
 from ballista_py.node.logs import log_event
 from ballista_py.node.loops import Loop
+from ballista_py.node.query_service import conformed
+from ballista_py.node.statements import output_schema
 from ballista_py.node.threads import EventLoopThread, spawn
 from ballista_py.planning.query_plan import leg_from_json
 from ballista_py.runtime import Runtime, SystemRuntime
@@ -29,6 +31,7 @@ from ballista_py.transport.callers import Nodes
 from ballista_py.transport.control_client import ControlClient
 from ballista_py.transport.credentials import Removed
 from ballista_py.transport.flight_server import FlightServer, StreamResult
+from ballista_py.transport.flight_sql.legs import LegService
 from ballista_py.transport.open_calls import CallContext
 
 _log = logging.getLogger(__name__)
@@ -77,6 +80,7 @@ class Executor:
             tls=tls,
             ask_client=True,
             spawn=spawn,
+            service=LegService,
         )
         self._lease = ExecutorLease(
             config.node_id,
@@ -151,7 +155,10 @@ class Executor:
             raise SqlError("an executor runs legs; send statements to a scheduler")
         leg = leg_from_json(command["leg"])
         running = self._engine.query(leg.sql, scans=self._holding_now().files_for(leg))
-        return StreamResult(schema=running.schema, batches=running.batches(), cancel=running.cancel)
+        output = output_schema(command)
+        if output is None:
+            return StreamResult(schema=running.schema, batches=running.batches(), cancel=running.cancel)
+        return StreamResult(schema=output, batches=conformed(running.batches(), output), cancel=running.cancel)
 
     def action(self, name: str, body: Mapping[str, Any], context: CallContext) -> Mapping[str, Any]:
         """Answer `held`: what this executor holds, for people."""

@@ -24,6 +24,7 @@ from ballista_py.errors import (
 )
 from ballista_py.planning.explain import explain_text, plan_as_dict
 from ballista_py.planning.legs import legs_of
+from ballista_py.planning.parts import Partitions, restricted
 from ballista_py.planning.query_plan import Catalog, Leg, QueryPlan
 from ballista_py.planning.sql import plan_query
 from ballista_py.runtime import Runtime
@@ -117,8 +118,24 @@ class QueryService:
         plan, legs = self._plan(self._view_for(statement), statement)
         return {**plan_as_dict(plan, legs), "text": explain_text(plan, legs)}
 
-    def run(self, statement: str, cancelled: Callable[[], bool] = lambda: False) -> Statement:
+    def describe(self, statement: str) -> pa.Schema:
+        """The columns of the statement's answer, as a single node gives them. Raises `SqlError`."""
+        return self._bind(self._view_for(statement), statement)
+
+    def plan(self, statement: str) -> tuple[QueryPlan, tuple[Leg, ...], ClusterView]:
+        """How the statement would run now, and over what. Raises what `run` raises while it plans."""
+        view = self.views.refresh()
+        return *self._plan(view, statement), view
+
+    def run(
+        self,
+        statement: str,
+        cancelled: Callable[[], bool] = lambda: False,
+        only: Partitions | None = None,
+    ) -> Statement:
         """Plan the statement (in the engine's dialect), open its legs; the rows come from the result's `batches`.
+
+        With `only`, which must be of a divisible plan, the answer is the part that those partitions give.
 
         Raises `SqlError` and the other planning errors, and after `MAX_REPLANS` new plans whatever the executors
         answered last. `cancelled` is asked before each new plan.
@@ -127,7 +144,7 @@ class QueryService:
         view = self._view_for(statement)
         for attempt in range(MAX_REPLANS + 1):
             try:
-                plan, legs = self._plan(view, statement)
+                plan, legs = self._plan(view, statement, only)
                 return self._open(view, plan, legs, started_ms, attempt)
             except (*_WORTH_A_NEW_PLAN, PartitionsUnassigned) as error:
                 if attempt == MAX_REPLANS or isinstance(error, TryLater) or cancelled():
@@ -149,8 +166,12 @@ class QueryService:
         schemas = {name: table.schema for name, table in view.catalog.tables.items()}
         return self.engine.describe(statement, schemas)
 
-    def _plan(self, view: ClusterView, statement: str) -> tuple[QueryPlan, tuple[Leg, ...]]:
+    def _plan(
+        self, view: ClusterView, statement: str, only: Partitions | None = None
+    ) -> tuple[QueryPlan, tuple[Leg, ...]]:
         plan = plan_query(statement, view.catalog, self._bind(view, statement))
+        if only is not None:
+            plan = restricted(plan, only)
         return plan, legs_of(plan, view.catalog, view.members)
 
     def _open(
@@ -184,7 +205,7 @@ class QueryService:
     ) -> tuple[Iterator[pa.RecordBatch], Callable[[], None]]:
         """The rows of the answer, cast to the plan's output, and how to stop making them."""
         if plan.merge_sql is None:
-            return _conformed((b for s in streams.values() for b in s.batches()), plan.output), _nothing
+            return conformed((b for s in streams.values() for b in s.batches()), plan.output), _nothing
         schemas = {name: table.schema for name, table in view.catalog.tables.items()}
         relations: dict[str, pa.RecordBatchReader | pa.Table] = {}
         for fragment in plan.fragments:
@@ -196,10 +217,10 @@ class QueryService:
                 relations[fragment.name] = reader.read_all() if fragment.reused else reader
         running = self.engine.query(plan.merge_sql, streams=relations)
         rows = _with_own_errors(running.batches(), tuple(streams.values()))
-        return _conformed(rows, plan.output), running.cancel
+        return conformed(rows, plan.output), running.cancel
 
 
-def _conformed(batches: Iterator[pa.RecordBatch], schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+def conformed(batches: Iterator[pa.RecordBatch], schema: pa.Schema) -> Iterator[pa.RecordBatch]:
     """The same rows under exactly the names and types of `schema`."""
     for batch in batches:
         if batch.schema.types == schema.types:

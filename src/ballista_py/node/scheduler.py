@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import Any
 
 from ballista_py.engines.duckdb import DuckDBEngine
@@ -16,6 +17,7 @@ from ballista_py.node.logs import log_event
 from ballista_py.node.loops import Loop
 from ballista_py.node.query_service import QueryService
 from ballista_py.node.scheduler_core import SchedulerCore
+from ballista_py.node.statements import Statements
 from ballista_py.node.threads import EventLoopThread, spawn
 from ballista_py.planning.query_plan import Leg
 from ballista_py.planning.sql import engine_sql
@@ -28,6 +30,7 @@ from ballista_py.transport.control_server import ControlServer
 from ballista_py.transport.credentials import Removed
 from ballista_py.transport.flight_client import FlightPool, FlightStream
 from ballista_py.transport.flight_server import FlightServer, StreamResult
+from ballista_py.transport.flight_sql.port import FlightSqlService
 from ballista_py.transport.leg_streams import LegStreams
 from ballista_py.transport.open_calls import CallContext
 from ballista_py.transport.tokens import StaticTokens
@@ -48,6 +51,7 @@ class Scheduler:
         self._loops: list[Loop] = []
         self._core: SchedulerCore | None = None
         self._queries: QueryService | None = None
+        self._statements: Statements | None = None
 
     def start(self) -> None:
         """Listen, join the cluster and act; blocks while the id is held by a member that may be dead.
@@ -70,6 +74,7 @@ class Scheduler:
             caller_limit=config.max_calls_per_client,
             tls=config.flight_tls(),
             spawn=spawn,
+            service=partial(FlightSqlService, ready=self._ready_statements),
         )
         self._workers = ThreadPoolExecutor(CONTROL_WORKERS, thread_name_prefix="control")
         self._control = ControlServer(
@@ -93,6 +98,7 @@ class Scheduler:
         core.join()
         self._start_loops(core)
         self._queries = QueryService(catalogs, self._engine, self._open_legs, runtime)
+        self._statements = Statements(self._queries, self._engine, writes=None, direct=_is_open(config))
         self._core = core
 
     def stop(self) -> None:
@@ -139,6 +145,11 @@ class Scheduler:
         if name == RECONCILE_ALL:
             return {"moves": core.reconcile_all()}
         raise SqlError(f"a scheduler has no action '{name}'")
+
+    def _ready_statements(self) -> Statements:
+        if self._statements is None:
+            raise TryLater(f"scheduler '{self._config.node_id}' is starting")
+        return self._statements
 
     def heard(self, heartbeat: Heartbeat) -> Grant | Refusal | None:
         """Answer an executor's heartbeat."""
@@ -192,6 +203,11 @@ def _clients(config: NodeConfig, runtime: Runtime) -> Callers:
     if config.flight_tokens_file is None:
         return Anyone()
     return Clients(StaticTokens(config.flight_tokens_file, runtime))
+
+
+def _is_open(config: NodeConfig) -> bool:
+    """Whether executors answer clients: they ask for the certificate of a node, and know no tokens."""
+    return config.node_tls() is None and config.flight_tokens_file is None
 
 
 def _statement(command: Mapping[str, Any]) -> str:

@@ -185,7 +185,7 @@ class FlightServer:
 class FlightService(flight.FlightServerBase):  # type: ignore[misc]  # pyarrow.flight has no types
     """The Flight methods. It accepts calls as soon as it is made; `spoken` are those that are answered."""
 
-    spoken = (flight.FlightMethod.DO_EXCHANGE, flight.FlightMethod.DO_ACTION)
+    spoken: Collection[Any] = (flight.FlightMethod.DO_EXCHANGE, flight.FlightMethod.DO_ACTION)
 
     def __init__(self, door: Door, handler: DataHandler, calls: OpenCalls) -> None:
         self._handler = handler

@@ -12,6 +12,7 @@ from ballista_py.errors import BallistaError, TransportError, TryLater, Unauthen
 from ballista_py.runtime import Runtime
 from ballista_py.transport.answer_line import AnswerLine
 from ballista_py.transport.callers import Anyone, Callers
+from ballista_py.transport.sockets import sever
 
 GATE = "gate"
 
@@ -52,6 +53,7 @@ class OpenCall:
         self._cancel: Callable[[], None] | None = None
         self._reason: BallistaError | None = None
         self._sending_since_ms: float | None = None
+        self._receiving_since_ms: float | None = None
 
     def attach(self, cancel: Callable[[], None]) -> None:
         """Say how to stop the work behind the answer; if the call was asked to end already, it is stopped now."""
@@ -94,9 +96,25 @@ class OpenCall:
         finally:
             line.close()
 
+    @contextmanager
+    def receiving(self) -> Iterator[None]:
+        """Around a read from the client; a read that takes long has a client that does not write."""
+        self._receiving_since_ms = self._runtime.monotonic_ms()
+        try:
+            yield
+        finally:
+            self._receiving_since_ms = None
+        if self._reason is not None:
+            raise self._reason
+
+    @property
+    def waits_for_client(self) -> bool:
+        """Whether the call is reading from the client now."""
+        return self._receiving_since_ms is not None
+
     def stands_still_for_ms(self, now_ms: float) -> float:
-        """How long the write under way has waited for the client; 0 when there is none."""
-        since_ms = self._sending_since_ms
+        """How long the read or write under way has waited for the client; 0 when there is none."""
+        since_ms = self._receiving_since_ms if self._sending_since_ms is None else self._sending_since_ms
         return 0.0 if since_ms is None else now_ms - since_ms
 
 
@@ -169,9 +187,12 @@ class OpenCalls:
             if call.context.cancelled():
                 call.ask_to_end(TransportError("the client went away"))
             elif call.stands_still_for_ms(now_ms) > self._idle_ms:
+                verb = "sent" if call.waits_for_client else "read"
                 call.ask_to_end(
-                    TransportError(f"the stream was ended: nothing of it was read for {self._idle_ms / 1e3:g} s")
+                    TransportError(f"the stream was ended: nothing of it was {verb} for {self._idle_ms / 1e3:g} s")
                 )
+                if call.waits_for_client:  # a read in gRPC ends with its connection and not before
+                    sever([call.context.peer])
 
     def silent_lines(self, alive_ms: float) -> tuple[AnswerLine, ...]:
         """The ways to readers that have heard nothing for `alive_ms`."""

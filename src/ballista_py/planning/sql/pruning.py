@@ -30,6 +30,7 @@ Constraints: TypeAlias = dict[int, frozenset[Any]]
 
 _DATE = re.compile(r"\d{4}-\d{2}-\d{2}\Z")
 _TIMESTAMP = re.compile(r"\d{4}-\d{2}-\d{2}( \d{2}:\d{2}:\d{2}(\.\d{1,6})?)?\Z")
+_NUMBER = re.compile(r"-?\d+(\.\d+)?\Z")
 _NOT_OF_THE_TYPE = (BallistaError, pa.ArrowException, OverflowError, ValueError)
 _MAX_EXACT_FLOAT = 2**53
 _COMPARISONS: dict[type[Expr], Callable[[Any, Any], bool]] = {
@@ -125,7 +126,7 @@ def constant(node: Expr, arrow_type: pa.DataType | None) -> Any:
 
     Raises `InexactError` for anything whose comparison with such a column could involve a cast that is not exact.
     """
-    node = node.unnest()
+    node = _without_cast(node.unnest())
     if isinstance(node, exp.Null):
         return None
     types = pa.types
@@ -151,6 +152,20 @@ def constant(node: Expr, arrow_type: pa.DataType | None) -> Any:
     if types.is_timestamp(arrow_type) and arrow_type.tz is None:
         return dt.datetime.fromisoformat(_temporal(node, _TIMESTAMP, ("TIMESTAMP", "TIMESTAMPNTZ", "DATE")))
     raise InexactError
+
+
+def _without_cast(node: Expr) -> Expr:
+    """The number itself where its type is spelt out, as it is for a parameter that was bound."""
+    if not isinstance(node, exp.Cast):
+        return node
+    inner, to = node.this, node.args["to"]
+    if to.this in exp.DataType.INTEGER_TYPES:
+        number = inner.this if isinstance(inner, exp.Neg) else inner
+        return inner if isinstance(number, exp.Literal) and number.is_int else node
+    if to.this == exp.DType.DECIMAL and isinstance(inner, exp.Literal) and _NUMBER.match(inner.name):
+        digits = exp.Literal.number(inner.name.removeprefix("-"))
+        return exp.Neg(this=digits) if inner.name.startswith("-") else digits
+    return node
 
 
 def _text(node: Expr) -> str:

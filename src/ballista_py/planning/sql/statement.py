@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from attrs import frozen
-from sqlglot import exp, parse
+from sqlglot import exp, parse, parse_one
 from sqlglot.dialects.dialect import Dialect
 from sqlglot.errors import ErrorLevel, ParseError, SqlglotError, TokenError
 from sqlglot.tokenizer_core import Token, TokenType
@@ -47,6 +47,27 @@ def engine_sql(sql: str, dialect: str | None = None) -> str:
         raise _positioned(error) from None
     except (SqlglotError, ValueError) as error:
         raise SqlError(f"the statement cannot be read as {dialect} SQL: {_one_line(str(error))}") from None
+
+
+def gives_rows(sql: str) -> bool:
+    """Whether the statement, in the engine's dialect, is a query; anything else changes something or is refused.
+
+    >>> gives_rows("with a as (select 1) from a"), gives_rows("insert into t select 1")
+    (True, False)
+    """
+    try:
+        tokens = Dialect.get_or_raise(ENGINE_DIALECT).tokenize(sql)
+    except TokenError as error:
+        raise SqlError(f"the statement does not parse: {_one_line(str(error))}") from None
+    if not tokens:
+        raise SqlError("the statement is empty")
+    words = {token.text.upper() for token in tokens}
+    if tokens[0].text.upper() == "WITH" and words & {"INSERT", "UPDATE", "DELETE", "MERGE"}:
+        try:
+            return isinstance(parse_one(sql, dialect=ENGINE_DIALECT), exp.Query)
+        except (SqlglotError, RecursionError):
+            return True
+    return tokens[0].text.upper() in _QUERY_WORDS or tokens[0].token_type == TokenType.L_PAREN
 
 
 def read(sql: str, dialect: str | None = None, described: bool = True) -> Statement:

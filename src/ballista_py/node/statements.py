@@ -1,0 +1,187 @@
+"""Statements of Flight SQL clients: bound, described, split into parts, run by the query service."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, Protocol
+
+import pyarrow as pa
+from attrs import define
+
+from ballista_py.engines.engine import Engine
+from ballista_py.errors import BallistaError, SqlError
+from ballista_py.node.query_service import QueryService, Statement
+from ballista_py.planning.parts import is_divisible, partitions_of
+from ballista_py.planning.sql import engine_sql
+from ballista_py.planning.sql.parameter_types import parameter_schema
+from ballista_py.planning.sql.parameters import bound, names_of, places_of, with_nulls
+from ballista_py.planning.sql.statement import gives_rows
+from ballista_py.transport.commands import leg_command
+from ballista_py.transport.flight_server import StreamResult
+from ballista_py.transport.flight_sql.service import Description, IngestMode, Part
+from ballista_py.transport.flight_sql.statement import SqlStatement
+from ballista_py.transport.open_calls import CallContext
+
+MAX_QUERY_EXECUTIONS = 10_000
+
+
+class Writes(Protocol):
+    """What changes tables."""
+
+    def execute(self, statement: str, *, token: str | None = None) -> int: ...
+    def ingest(
+        self, table: str, reader: pa.RecordBatchReader, *, mode: IngestMode = "append", token: str | None = None
+    ) -> int: ...
+
+
+@define
+class Statements:
+    """A `StatementService` over the query service. Thread-safe.
+
+    `writes` runs what gives no rows; None refuses it. With `direct`, clients may fetch parts from the executors.
+    """
+
+    queries: QueryService
+    engine: Engine
+    writes: Writes | None
+    direct: bool
+
+    def describe(self, statement: SqlStatement) -> Description:
+        """See `StatementService.describe`."""
+        text = _text(statement)
+        parameters = self._parameter_schema(text)
+        if not gives_rows(text):
+            return Description(schema=None, parameters=parameters)
+        first = next(self._executions(statement)) if statement.parameters is not None else with_nulls(text)
+        return Description(schema=self.queries.describe(first), parameters=parameters)
+
+    def parts(self, statement: SqlStatement) -> Sequence[Part]:
+        """See `StatementService.parts`. More than one where the legs' rows are the answer as they are."""
+        executions = list(self._executions(statement))
+        if len(executions) != 1:
+            return [Part()]
+        try:
+            plan, legs, view = self.queries.plan(executions[0])
+        except SqlError:
+            raise
+        except BallistaError:  # a run plans again until its partitions have owners
+            return [Part()]
+        if not is_divisible(plan) or len(legs) < 2:
+            return [Part()]
+        output = base64.b64encode(plan.output.serialize().to_pybytes()).decode()
+        return [
+            Part(
+                ticket={
+                    "only": partitions_of(plan, leg),
+                    "revisions": {table.table: table.revision for table in leg.tables},
+                    "command": {**leg_command(leg), "output": output} if self.direct else None,
+                },
+                address=view.addresses[leg.executor_id] if self.direct else None,
+            )
+            for leg in legs
+        ]
+
+    def run(self, statement: SqlStatement, context: CallContext) -> StreamResult:
+        """See `StatementService.run`. Several rows of parameters give one answer after the other."""
+        executions = self._executions(statement)
+        only = None if statement.part is None else self._only(statement.part)
+        first = self.queries.run(next(executions), context.cancelled, only)
+        series = _Series(first, executions, lambda text: self.queries.run(text, context.cancelled))
+        return StreamResult(
+            schema=first.schema, batches=series.batches(), trailer=first.stats, cancel=series.cancel
+        )
+
+    def update(self, statement: SqlStatement, context: CallContext) -> int:
+        """See `StatementService.update`."""
+        changed = 0
+        for text in self._executions(statement):
+            if gives_rows(text):
+                raise SqlError("a statement that gives rows changes nothing: run it as a query")
+            changed += self._writes(text).execute(text)
+        return changed
+
+    def ingest(self, table: str, rows: pa.RecordBatchReader, mode: IngestMode, context: CallContext) -> int:
+        """See `StatementService.ingest`."""
+        return self._writes(f"insert into {table}").ingest(table, rows, mode=mode)
+
+    def tables(self) -> Mapping[str, pa.Schema]:
+        """See `StatementService.tables`."""
+        return {name: table.schema for name, table in self.queries.views.refresh().catalog.tables.items()}
+
+    def _writes(self, text: str) -> Writes:
+        if self.writes is None:
+            raise SqlError(f"only queries can run here, not {text.split(maxsplit=1)[0].upper()}")
+        return self.writes
+
+    def _parameter_schema(self, text: str) -> pa.Schema:
+        schemas = {name: table.schema for name, table in self.queries.views.current().catalog.tables.items()}
+        return parameter_schema(text, schemas)
+
+    def _executions(self, statement: SqlStatement) -> Iterator[str]:
+        """The text of each execution, with literals for its parameters."""
+        text = _text(statement)
+        names = names_of(places_of(text))
+        if set(names) != self.engine.parameters(text):
+            raise SqlError("the parameters of the statement cannot be told from its text")
+        rows = statement.parameters
+        if rows is None or not names:
+            if names:
+                raise SqlError(f"the statement has {len(names)} parameter(s) and no value was bound")
+            yield text
+            return
+        if rows.num_columns != len(names):
+            raise SqlError(f"the statement has {len(names)} parameter(s), {rows.num_columns} values were bound")
+        if gives_rows(text) and rows.num_rows > MAX_QUERY_EXECUTIONS:
+            raise SqlError(f"a query runs for at most {MAX_QUERY_EXECUTIONS:,} rows of parameters at once")
+        by_name = set(names) == set(rows.schema.names)
+        columns = [rows.column(name if by_name else place) for place, name in enumerate(names)]
+        for number in range(rows.num_rows):
+            yield bound(text, {name: column[number] for name, column in zip(names, columns, strict=True)})
+
+    def _only(self, part: Mapping[str, Any]) -> dict[str, list[int]]:
+        """The partitions of a part. Raises `SqlError` when a table is not the one that was divided any more."""
+        only, revisions = part.get("only"), part.get("revisions")
+        if not isinstance(only, dict) or not isinstance(revisions, dict):
+            raise SqlError("the ticket names no part of an answer")
+        maps = self.queries.views.refresh().catalog.maps
+        for table, revision in revisions.items():
+            if table not in maps or maps[table].revision < revision:
+                raise SqlError(f"table '{table}' was dropped since the statement was divided: run it again")
+        return {str(table): [int(partition) for partition in found] for table, found in only.items()}
+
+
+class _Series:
+    """Answers one after the other, the first of them open. `cancel` stops the open one and starts no other."""
+
+    def __init__(self, first: Statement, others: Iterator[str], run: Callable[[str], Statement]) -> None:
+        self._open = first
+        self._others = others
+        self._run = run
+        self._cancelled = False
+
+    def batches(self) -> Iterator[pa.RecordBatch]:
+        schema = self._open.schema
+        yield from self._open.batches()
+        for text in self._others:
+            if self._cancelled:
+                return
+            self._open = self._run(text)
+            if self._open.schema != schema:
+                self._open.cancel()
+                raise SqlError("two rows of parameters give answers with different columns: run them one by one")
+            yield from self._open.batches()
+
+    def cancel(self) -> None:
+        self._cancelled = True
+        self._open.cancel()
+
+
+def output_schema(command: Mapping[str, Any]) -> pa.Schema | None:
+    """The columns in which a leg is to answer, if its command says so."""
+    output = command.get("output")
+    return None if output is None else pa.ipc.read_schema(pa.py_buffer(base64.b64decode(output)))
+
+
+def _text(statement: SqlStatement) -> str:
+    return engine_sql(statement.query, statement.dialect)

@@ -1,0 +1,42 @@
+"""Parts of an answer: what of a plan one reader takes, named by partitions, so that it can be planned again."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import attrs
+
+from ballista_py.planning.query_plan import Fragment, Leg, QueryPlan
+
+Partitions = Mapping[str, Sequence[int]]
+"""The partitions of each table that is not read whole."""
+
+
+def is_divisible(plan: QueryPlan) -> bool:
+    """Whether the batches of the legs, taken together in any order, are the answer."""
+    return plan.merge_sql is None and len(plan.fragments) == 1
+
+
+def partitions_of(plan: QueryPlan, leg: Leg) -> Partitions:
+    """What this leg covers of a divisible plan."""
+    whole = {table.table for table in plan.fragments[0].tables if table.whole}
+    return {table.table: table.partitions for table in leg.tables if table.table not in whole}
+
+
+def restricted(plan: QueryPlan, only: Partitions) -> QueryPlan:
+    """The plan over these partitions alone, as far as it needs them.
+
+    The restrictions to the partitions of all legs of one plan share the answer between them: each row is in one.
+    """
+    return attrs.evolve(plan, fragments=tuple(_restricted(fragment, only) for fragment in plan.fragments))
+
+
+def _restricted(fragment: Fragment, only: Partitions) -> Fragment:
+    tables = []
+    for table in fragment.tables:
+        if not table.whole:
+            kept = frozenset(only.get(table.table, ()))
+            partitions = tuple(partition for partition in table.partitions if partition in kept)
+            table = attrs.evolve(table, partitions=partitions)
+        tables.append(table)
+    return attrs.evolve(fragment, tables=tuple(tables))

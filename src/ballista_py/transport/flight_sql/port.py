@@ -1,0 +1,162 @@
+"""The public port: Arrow Flight SQL beside our own protocol.
+
+Commands arrive as protobuf in descriptors and tickets; every one is answered from the statement or the pattern that
+it carries. Handles and tickets hold the whole statement, so nothing is remembered between calls, nothing has to
+expire, and any scheduler continues what another began. Errors leave as `status.to_status` makes them.
+
+A statement that changes something runs in `get_flight_info`, because drivers ask no `do_get` for one without rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.flight as flight
+
+from ballista_py.errors import SqlError, TransportError
+from ballista_py.transport.endpoints import Door
+from ballista_py.transport.flight_server import DataHandler, FlightService, StreamResult
+from ballista_py.transport.flight_sql.actions import ACTIONS, run_action
+from ballista_py.transport.flight_sql.answers import answer
+from ballista_py.transport.flight_sql.messages import message, pack, unpack
+from ballista_py.transport.flight_sql.metadata import metadata_schema, metadata_table
+from ballista_py.transport.flight_sql.puts import PUTS, put
+from ballista_py.transport.flight_sql.service import StatementService
+from ballista_py.transport.flight_sql.statement import SqlStatement
+from ballista_py.transport.flight_sql.status import Unsupported, to_status
+from ballista_py.transport.open_calls import OpenCall, OpenCalls
+
+NO_COLUMNS = pa.schema([])
+
+
+class FlightSqlService(FlightService):
+    """The Flight methods of a scheduler. `ready` gives the service, or raises `TryLater` while there is none."""
+
+    spoken = (
+        flight.FlightMethod.DO_EXCHANGE,
+        flight.FlightMethod.DO_ACTION,
+        flight.FlightMethod.DO_GET,
+        flight.FlightMethod.DO_PUT,
+        flight.FlightMethod.GET_FLIGHT_INFO,
+        flight.FlightMethod.GET_SCHEMA,
+        flight.FlightMethod.LIST_ACTIONS,
+    )
+
+    def __init__(
+        self,
+        door: Door,
+        handler: DataHandler,
+        calls: OpenCalls,
+        *,
+        ready: Callable[[], StatementService],
+    ) -> None:
+        self._ready = ready
+        super().__init__(door, handler, calls)
+
+    def get_flight_info(self, context: Any, descriptor: Any) -> Any:
+        with self._answering(context) as call:
+            command = _command(descriptor)
+            schema = metadata_schema(command)
+            if schema is not None:
+                return _info(schema, descriptor, [flight.FlightEndpoint(pack(command), [])])
+            return self._statement_info(descriptor, _query(command), call)
+
+    def get_schema(self, context: Any, descriptor: Any) -> Any:
+        with self._answering(context):
+            command = _command(descriptor)
+            schema = metadata_schema(command)
+            if schema is None:
+                schema = self._ready().describe(_query(command)).schema
+            return flight.SchemaResult(NO_COLUMNS if schema is None else schema)
+
+    def do_get(self, context: Any, ticket: Any) -> Any:
+        try:
+            return answer(self._calls.enter(context), lambda call: self._rows(ticket, call))
+        except BaseException as error:
+            raise to_status(error) from None
+
+    def do_put(self, context: Any, descriptor: Any, reader: Any, writer: Any) -> None:
+        with self._answering(context) as call:
+            command = _command(descriptor)
+            if command.DESCRIPTOR.name not in PUTS:
+                raise _unknown(command)
+            writer.write(pa.py_buffer(put(command, reader, self._ready(), call)))
+
+    def do_action(self, context: Any, action: Any) -> list[bytes]:
+        if action.type not in ACTIONS:
+            return super().do_action(context, action)
+        with self._answering(context):
+            return run_action(action.type, action.body.to_pybytes(), self._ready())
+
+    def list_actions(self, context: Any) -> list[flight.ActionType]:
+        with self._answering(context):
+            return [flight.ActionType(name, about) for name, about in ACTIONS.items()]
+
+    @contextmanager
+    def _answering(self, context: Any) -> Iterator[OpenCall]:
+        """Around every method; no error leaves it but as a status."""
+        try:
+            with self._calls.enter(context) as call:
+                yield call
+        except BaseException as error:
+            raise to_status(error) from None
+
+    def _statement_info(self, descriptor: Any, statement: SqlStatement, call: OpenCall) -> flight.FlightInfo:
+        service = self._ready()
+        schema = service.describe(statement).schema
+        if schema is None:
+            changed = service.update(statement, call.context)
+            return flight.FlightInfo(NO_COLUMNS, descriptor, [], changed, -1)
+        endpoints = []
+        for part in service.parts(statement):
+            handle = SqlStatement(
+                query=statement.query, dialect=statement.dialect, parameters=statement.parameters, part=part.ticket
+            ).handle()
+            ticket = pack(message("TicketStatementQuery", statement_handle=handle))
+            # Whoever is named second is asked when the first does not answer.
+            locations = [] if part.address is None else [f"grpc://{part.address}", _SAME_CONNECTION]
+            endpoints.append(flight.FlightEndpoint(ticket, locations))
+        return _info(schema, descriptor, endpoints)
+
+    def _rows(self, ticket: Any, call: OpenCall) -> StreamResult:
+        command = unpack(ticket.ticket)
+        if command.DESCRIPTOR.name == "TicketStatementQuery":
+            return self._ready().run(SqlStatement.from_handle(command.statement_handle), call.context)
+        if metadata_schema(command) is None:
+            raise _unknown(command)
+        table = metadata_table(command, lambda: self._ready().tables())
+        return StreamResult(schema=table.schema, batches=table.to_batches())
+
+
+_SAME_CONNECTION = "arrow-flight-reuse-connection://?"
+
+
+def _command(descriptor: Any) -> Any:
+    return unpack(descriptor.command or b"")
+
+
+def _query(command: Any) -> SqlStatement:
+    """The statement that a command asks to run."""
+    name = command.DESCRIPTOR.name
+    if name == "CommandPreparedStatementQuery":
+        return SqlStatement.from_handle(command.prepared_statement_handle)
+    if name == "CommandStatementSubstraitPlan":
+        raise Unsupported("Substrait plans are not run here: send SQL")
+    if name != "CommandStatementQuery":
+        raise _unknown(command)
+    if command.HasField("transaction_id"):
+        raise Unsupported("there are no transactions here: every statement commits by itself")
+    if not command.query.strip():
+        raise SqlError("the statement is empty")
+    return SqlStatement(query=command.query)
+
+
+def _unknown(command: Any) -> TransportError:
+    return TransportError(f"{command.DESCRIPTOR.name} is nothing that can be asked in this way")
+
+
+def _info(schema: pa.Schema, descriptor: Any, endpoints: list[flight.FlightEndpoint]) -> flight.FlightInfo:
+    return flight.FlightInfo(schema, descriptor, endpoints, -1, -1)

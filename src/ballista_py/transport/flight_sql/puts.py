@@ -1,0 +1,101 @@
+"""What clients of Flight SQL send by `do_put`: statements that change something, parameters, whole tables."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pyarrow as pa
+
+from ballista_py.errors import SqlError
+from ballista_py.transport.flight_sql.messages import message
+from ballista_py.transport.flight_sql.service import IngestMode, StatementService
+from ballista_py.transport.flight_sql.statement import MAX_HANDLE_BYTES, SqlStatement
+from ballista_py.transport.flight_sql.status import Unsupported
+from ballista_py.transport.open_calls import OpenCall
+
+PUTS = frozenset((
+    "CommandStatementUpdate", "CommandPreparedStatementUpdate", "CommandPreparedStatementQuery",
+    "CommandStatementIngest", "CommandStatementSubstraitPlan",
+))  # fmt: skip
+
+# What to do when the table is missing (1: create it) and when it exists (1: fail, 2: append, 3: replace).
+_MODES: dict[tuple[bool, int], IngestMode] = {
+    (True, 1): "create",
+    (True, 2): "create_append",
+    (True, 3): "replace",
+    (False, 2): "append",
+}
+
+
+def put(command: Any, reader: Any, service: StatementService, call: OpenCall) -> bytes:
+    """Do what `command` says with what `reader` brings; returns the message that is the answer."""
+    name = command.DESCRIPTOR.name
+    if name == "CommandStatementSubstraitPlan":
+        raise Unsupported("Substrait plans are not run here: send SQL")
+    if name == "CommandPreparedStatementQuery":
+        statement = SqlStatement.from_handle(command.prepared_statement_handle)
+        handle = statement.bound(_parameters(reader, call)).handle()
+        return _bytes(message("DoPutPreparedStatementResult", prepared_statement_handle=handle))
+    if name == "CommandStatementIngest":
+        changed = _ingest(command, reader, service, call)
+    else:
+        changed = service.update(_update(command, reader, call), call.context)
+    return _bytes(message("DoPutUpdateResult", record_count=changed))
+
+
+def batches(reader: Any, call: OpenCall) -> Iterator[pa.RecordBatch]:
+    """What the client sends, until its end. A message without rows only says that the client is still there."""
+    while True:
+        with call.receiving():
+            try:
+                chunk = reader.read_chunk()
+            except StopIteration:
+                return
+        if chunk.data is not None and chunk.data.num_rows:
+            yield chunk.data
+
+
+def _update(command: Any, reader: Any, call: OpenCall) -> SqlStatement:
+    if command.DESCRIPTOR.name == "CommandStatementUpdate":
+        _refuse_transaction(command)
+        return SqlStatement(query=command.query)
+    statement = SqlStatement.from_handle(command.prepared_statement_handle)
+    return statement.bound(_parameters(reader, call) or statement.parameters)
+
+
+def _parameters(reader: Any, call: OpenCall) -> pa.RecordBatch | None:
+    """The rows of parameters, or None when the client sent no row."""
+    found, size = [], 0
+    for batch in batches(reader, call):
+        found.append(batch)
+        size += batch.nbytes
+        if size > MAX_HANDLE_BYTES:
+            raise SqlError(
+                f"the parameters have more than {MAX_HANDLE_BYTES >> 20} MiB: ingest them into a table instead"
+            )
+    if not found:
+        return None
+    combined: pa.RecordBatch = pa.Table.from_batches(found).combine_chunks().to_batches()[0]
+    return combined
+
+
+def _ingest(command: Any, reader: Any, service: StatementService, call: OpenCall) -> int:
+    _refuse_transaction(command)
+    if command.temporary:
+        raise Unsupported("there are no temporary tables here")
+    options = command.table_definition_options
+    mode = _MODES.get((options.if_not_exist == 1, options.if_exists))
+    if mode is None:
+        raise Unsupported("that combination of what to do with missing and with existing tables is not provided")
+    rows = pa.RecordBatchReader.from_batches(reader.schema, batches(reader, call))
+    return service.ingest(command.table, rows, mode, call.context)
+
+
+def _refuse_transaction(command: Any) -> None:
+    if command.HasField("transaction_id"):
+        raise Unsupported("there are no transactions here: every statement commits by itself")
+
+
+def _bytes(result: Any) -> bytes:
+    return bytes(result.SerializeToString())

@@ -1,0 +1,62 @@
+"""`StatementService`: what the Flight SQL port asks of a node. The port speaks, the service decides and runs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal, Protocol
+
+import pyarrow as pa
+from attrs import frozen
+
+from ballista_py.transport.flight_server import StreamResult
+from ballista_py.transport.flight_sql.statement import SqlStatement
+from ballista_py.transport.open_calls import CallContext
+
+IngestMode = Literal["append", "create", "replace", "create_append"]
+
+
+@frozen(kw_only=True)
+class Description:
+    """What a statement will give and take: `schema` is None for one that gives no rows.
+
+    `parameters` has a field for each parameter, in order; one whose type is not known has the null type.
+    """
+
+    schema: pa.Schema | None
+    parameters: pa.Schema
+
+
+@frozen(kw_only=True)
+class Part:
+    """A part of an answer: `ticket` for `SqlStatement.part`, and who can give it besides a scheduler."""
+
+    ticket: Mapping[str, Any] | None = None
+    address: str | None = None
+
+
+class StatementService(Protocol):
+    """Statements at a node. Called from many threads at once; errors are those of our tree."""
+
+    def describe(self, statement: SqlStatement) -> Description:
+        """What the statement gives and takes; nothing is run. Parameters need not be bound."""
+        ...
+
+    def parts(self, statement: SqlStatement) -> Sequence[Part]:
+        """The parts that together are the answer of a query; the first and only one may be all of it."""
+        ...
+
+    def run(self, statement: SqlStatement, context: CallContext) -> StreamResult:
+        """Start a query, or the part of it that `statement.part` names."""
+        ...
+
+    def update(self, statement: SqlStatement, context: CallContext) -> int:
+        """Run a statement that gives no rows, once for each row of parameters; the rows it changed."""
+        ...
+
+    def ingest(self, table: str, rows: pa.RecordBatchReader, mode: IngestMode, context: CallContext) -> int:
+        """Append `rows` to a table, made or emptied before as `mode` says; how many they were."""
+        ...
+
+    def tables(self) -> Mapping[str, pa.Schema]:
+        """Every table of the cluster and its columns."""
+        ...
