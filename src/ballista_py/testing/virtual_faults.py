@@ -33,9 +33,9 @@ class Faults:
     pauses_ms: tuple[float, ...] = (5_000.0, 20_000.0, 40_000.0, 120_000.0)
     cut_from_store_every_s: float = 700.0
     cut_ms: float = 120_000.0
-    slow_store_every_s: float = 700.0
+    slow_store_every_s: float = 400.0
     slow_store_ms: float = 120_000.0
-    slow_store_latency_ms: float = 8_000.0
+    slow_store_latency_ms: float = 15_000.0
     any_link_cut_every_s: float = 60.0
     link_cut_ms: float = 200_000.0
     any_isolated_every_s: float = 240.0
