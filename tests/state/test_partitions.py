@@ -30,6 +30,7 @@ from ballista_py.state.documents import (
 )
 from ballista_py.state.fence import activate, require_epoch
 from ballista_py.state.membership import Membership
+from ballista_py.state.move_watch import COOL_DOWN_MS, FAILED_MOVE_MS, MOVE_TIMEOUT_MS
 from ballista_py.state.notify import desired, unsettled
 from ballista_py.state.object_state import ObjectState
 from ballista_py.state.partition_store import PartitionStore
@@ -231,6 +232,22 @@ def loop(unreliable, scheduler):
     return Loop(unreliable, scheduler)
 
 
+def start_a_move(loop):
+    """Two of four partitions are to move from E1 to E2; returns them and the map before."""
+    loop.add_tables(table())
+    loop.admit(E1)
+    old = loop.reconciler.tick().maps["t"]
+    loop.admit(E2)
+    return loop.reconciler.tick().maps["t"].targeted_at(*E2.owner).tolist(), old
+
+
+def wait(loop, runtime, duration_ms):
+    """Time passes while the scheduler keeps its lease and its loop turns."""
+    loop.reconciler.tick()
+    runtime.advance(duration_ms)
+    loop.scheduler.beat()
+
+
 class TestReconciler:
     def test_a_cluster_without_tables_or_executors_is_settled(self, loop):
         assert loop.reconciler.tick().settled
@@ -290,6 +307,60 @@ class TestReconciler:
         assert report.commits["t"].promoted.tolist() == [targets[0]]
         assert report.maps["t"].owned_by(*E2.owner).tolist() == [targets[0]]
         assert loop.reconciler.tick().settled
+
+    def test_a_target_that_never_loads_loses_its_moves_and_gets_no_others_for_a_while(self, loop, runtime):
+        targets, old = start_a_move(loop)
+        assert loop.reconciler.tick().settled
+        wait(loop, runtime, MOVE_TIMEOUT_MS)
+        report = loop.reconciler.tick()
+        assert report.commits["t"].called_off.tolist() == targets
+        assert not report.maps["t"].targeted_at(*E2.owner).size
+        assert (report.maps["t"].epochs == old.epochs).all()
+        assert [report.maps["t"].owner(p) for p in range(4)] == [E1.owner] * 4
+        assert loop.reconciler.tick().settled
+        wait(loop, runtime, COOL_DOWN_MS)
+        assert sorted(loop.reconciler.tick().commits["t"].targeted) == targets
+
+    def test_a_target_that_makes_progress_is_given_more_time(self, loop, runtime):
+        (first, second), _ = start_a_move(loop)
+        wait(loop, runtime, MOVE_TIMEOUT_MS - 1)
+        loop.held = {E2.owner: (HeldPartitions(table="t", revision=3, loaded=(first,)),)}
+        assert loop.reconciler.tick().commits["t"].promoted.tolist() == [first]
+        assert loop.reconciler.tick().settled  # from here on the rest is waited for
+        wait(loop, runtime, MOVE_TIMEOUT_MS - 1)
+        assert loop.reconciler.tick().settled
+        wait(loop, runtime, 1)
+        assert loop.reconciler.tick().commits["t"].called_off.tolist() == [second]
+
+    def test_a_target_that_says_that_it_cannot_load_loses_that_partition_sooner(self, loop, runtime):
+        (first, second), _ = start_a_move(loop)
+        loop.held = {E2.owner: (HeldPartitions(table="t", revision=3, failed={first: "disk full"}),)}
+        assert loop.reconciler.tick().settled
+        loop.held, failing = {}, loop.held  # it went well in between: the time begins anew
+        wait(loop, runtime, FAILED_MOVE_MS)
+        assert loop.reconciler.tick().settled
+        loop.held = failing
+        assert loop.reconciler.tick().settled
+        wait(loop, runtime, FAILED_MOVE_MS)
+        report = loop.reconciler.tick()
+        assert report.commits["t"].called_off.tolist() == [first]
+        assert report.maps["t"].targeted_at(*E2.owner).tolist() == [second]
+
+    def test_a_move_that_another_scheduler_promoted_meanwhile_is_not_called_off(self, loop, runtime):
+        targets, _ = start_a_move(loop)
+        base = loop.partitions.read("t")
+        nothing = PartitionAssigner().assign(base, (E1, E2))
+        loop.partitions.commit(nothing, loaded={targets[0]: E2.owner})
+        commit = loop.partitions.commit(nothing, stalled=dict.fromkeys(targets, E2.owner))
+        assert commit.called_off.tolist() == targets[1:]
+        assert commit.map.owner(targets[0]) == E2.owner
+
+    def test_an_orphan_is_given_to_an_executor_whose_moves_were_called_off(self, loop, runtime):
+        start_a_move(loop)
+        wait(loop, runtime, MOVE_TIMEOUT_MS)
+        loop.reconciler.tick()
+        loop.change(lambda d: d.without_executors(frozenset({E1.owner})))
+        assert loop.reconciler.tick().maps["t"].owned_by(*E2.owner).tolist() == [0, 1, 2, 3]
 
     def test_the_limit_bounds_the_moves_of_a_tick_and_nothing_is_forgotten(self, unreliable, scheduler):
         loop = Loop(unreliable, scheduler, limit=3)

@@ -16,15 +16,18 @@ if TYPE_CHECKING:
     from ballista_py.spark.pipeline import SparkPipeline
 
 
+DISCOVERY_TIMEOUT_MS = 60_000.0
+
+
 class EmbeddedPipeline:
     """One pipeline over `store`. Raises what `embedded_session` raises where Spark cannot start."""
 
     def __init__(
-        self, store: ConditionalStore, runtime: Runtime, *, discovery_timeout_ms: float | None = None
+        self, store: ConditionalStore, runtime: Runtime, *, discovery_timeout_ms: float = DISCOVERY_TIMEOUT_MS
     ) -> None:
         self._store = store
         self._runtime = runtime
-        self._options = {} if discovery_timeout_ms is None else {"discovery_timeout_ms": discovery_timeout_ms}
+        self._discovery_timeout_ms = discovery_timeout_ms
         self._pipeline: SparkPipeline | None = None
         self._stop_spark: Callable[[], None] = lambda: None
 
@@ -37,7 +40,11 @@ class EmbeddedPipeline:
             session = embedded_session()
             self._stop_spark = lambda: stop_session(session)
             self._pipeline = SparkPipeline(
-                session, self._store, runtime=self._runtime, spawn=spawn, **self._options
+                session,
+                self._store,
+                runtime=self._runtime,
+                spawn=spawn,
+                discovery_timeout_ms=self._discovery_timeout_ms,
             )
         return self._pipeline
 

@@ -161,6 +161,7 @@ class SchedulerCore:
                 assigned=len(commit.assigned),
                 targeted=len(commit.targeted),
                 promoted=len(commit.promoted),
+                called_off=len(commit.called_off),
                 dropped=len(commit.dropped),
             )
         for name, error in report.errors.items():

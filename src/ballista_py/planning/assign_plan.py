@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
-from attrs import Factory, field, frozen
+from attrs import Factory, evolve, field, frozen
 
 from ballista_py.errors import PlanningError
 from ballista_py.planning.assign_balance import Balance
@@ -81,6 +81,24 @@ class AssignmentPlan:
     def moves(self) -> Moves:
         """The moves in the order in which they matter: owners before replicas, orphans first, heaviest first."""
         return Moves(self)
+
+    def without_moves_to(self, owners: Collection[Owner]) -> AssignmentPlan:
+        """The plan without moves of live partitions to these executors; orphans still go to them."""
+        if not owners or not self:
+            return self
+        shunned = np.array([executor.owner in owners for executor in self.executors], np.bool_)
+        return self.only(~(self.moved & shunned[self.to]))
+
+    def only(self, keep: npt.NDArray[np.bool_]) -> AssignmentPlan:
+        """The plan with some of its moves, one flag per move."""
+        return evolve(
+            self,
+            partitions=self.partitions[keep],
+            slots=self.slots[keep],
+            to=self.to[keep],
+            epochs=self.epochs[keep],
+            moved=self.moved[keep],
+        )
 
     def __bool__(self) -> bool:
         """Whether there is anything to do."""

@@ -61,6 +61,16 @@ def promote(pmap: PartitionMap, partitions: Iterable[int]) -> PartitionMap:
     return _changed(pmap, pmap.executors, owners, targets, epochs)
 
 
+def call_off(pmap: PartitionMap, partitions: Iterable[int]) -> PartitionMap:
+    """See `PartitionMap.call_off`."""
+    ids = np.unique(np.fromiter(partitions, np.int32))
+    if not (pmap.target_index[ids] != NOBODY).any():
+        return pmap
+    targets = pmap.target_index.copy()
+    targets[ids] = NOBODY
+    return _changed(pmap, pmap.executors, pmap.owner_index, targets, pmap.epochs)
+
+
 def _changed(
     pmap: PartitionMap,
     executors: tuple[Owner, ...],

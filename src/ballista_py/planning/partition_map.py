@@ -236,6 +236,12 @@ class PartitionMap:
 
         return promote(self, partitions)
 
+    def call_off(self, partitions: Iterable[int]) -> PartitionMap:
+        """The map in which these partitions have no target any more; owners and epochs stay."""
+        from ballista_py.planning.partition_changes import call_off
+
+        return call_off(self, partitions)
+
     def apply_diff(self, diff: PartitionDiff, allow_empty: bool = False) -> PartitionMap:
         """The map after a discovery: new values appended, values missing once marked, missing twice removed.
 

@@ -43,14 +43,15 @@ def _ids() -> Ids:
 class Commit:
     """What one commit did to one table's map, by partition id; `map` is the map that it left.
 
-    `assigned` have a new owner, `targeted` a new target, `promoted` got their target as owner. `dropped` were
-    planned, and left out because the partition or the membership had changed since.
+    `assigned` have a new owner, `targeted` a new target, `promoted` got their target as owner, `called_off` lost
+    it. `dropped` were planned, and left out because the partition or the membership had changed since.
     """
 
     map: PartitionMap
     assigned: Ids = field(factory=_ids, eq=False)
     targeted: Ids = field(factory=_ids, eq=False)
     promoted: Ids = field(factory=_ids, eq=False)
+    called_off: Ids = field(factory=_ids, eq=False)
     dropped: Ids = field(factory=_ids, eq=False)
 
 
@@ -102,13 +103,15 @@ class PartitionStore:
         *,
         diff: PartitionDiff | None = None,
         loaded: Mapping[int, Owner] | None = None,
+        stalled: Mapping[int, Owner] | None = None,
     ) -> Commit:
         """Apply a discovery, promotions and a whole plan to the table of `plan` in one conditional write.
 
         First `diff`; then each partition in `loaded` is promoted if the executor named there still is its
-        target; then the moves, but for those whose partition no longer has the epoch, owner and target that it
-        was planned from, whose new owner is no member, or that would take a partition from a member that is not
-        told to give it up. Raises what `ObjectState.update` and `guard` raise.
+        target, and each in `stalled` loses that one as its target; then the moves, but for those whose partition
+        no longer has the epoch, owner and target that it was planned from, whose new owner is no member, or that
+        would take a partition from a member that is not told to give it up. Raises what `ObjectState.update` and
+        `guard` raise.
         """
         table = plan.base.table
         done: list[Commit] = []
@@ -116,7 +119,7 @@ class PartitionStore:
         def change(document: PartitionMapDocument) -> PartitionMapDocument:
             self._guard()
             fresh = document.map if diff is None else document.map.apply_diff(diff)
-            done[:] = [_decide(fresh, plan, loaded or {}, frozenset(self._members()))]
+            done[:] = [_decide(fresh, plan, loaded or {}, stalled or {}, frozenset(self._members()))]
             return PartitionMapDocument(map=done[0].map)
 
         landed = self._state(table).update(change)
@@ -174,14 +177,16 @@ def epochs_objection(old: PartitionMap, new: PartitionMap) -> str | None:
 
 
 def _decide(
-    pmap: PartitionMap, plan: AssignmentPlan, loaded: Mapping[int, Owner], members: frozenset[Owner]
+    pmap: PartitionMap,
+    plan: AssignmentPlan,
+    loaded: Mapping[int, Owner],
+    stalled: Mapping[int, Owner],
+    members: frozenset[Owner],
 ) -> Commit:
-    ready = [
-        partition
-        for partition, owner in sorted(loaded.items())
-        if partition < len(pmap) and pmap.target(partition) == owner and owner in members
-    ]
+    ready = [partition for partition in _aimed(pmap, loaded) if loaded[partition] in members]
     promoted = pmap.promote(ready) if ready else pmap
+    lost = _aimed(promoted, stalled)
+    promoted = promoted.call_off(lost) if lost else promoted
     allowed = _allowed(promoted, plan, members)
     after = promoted.apply(allowed) if allowed else promoted
     assigned, targeted = _done(after, allowed)
@@ -191,8 +196,14 @@ def _decide(
         assigned=ids[assigned],
         targeted=ids[targeted],
         promoted=np.array(ready, np.int32),
+        called_off=np.array(lost, np.int32),
         dropped=np.setdiff1d(plan.partitions, ids[assigned | targeted]).astype(np.int32),
     )
+
+
+def _aimed(pmap: PartitionMap, targets: Mapping[int, Owner]) -> list[int]:
+    """The partitions whose target still is the one named."""
+    return [p for p, owner in sorted(targets.items()) if p < len(pmap) and pmap.target(p) == owner]
 
 
 def _done(after: PartitionMap, plan: AssignmentPlan) -> tuple[npt.NDArray[np.bool_], npt.NDArray[np.bool_]]:
@@ -213,14 +224,7 @@ def _allowed(pmap: PartitionMap, plan: AssignmentPlan, members: frozenset[Owner]
     inside = plan.partitions < len(pmap)
     owner = pmap.owner_index[np.where(inside, plan.partitions, 0), 0]
     keep = inside & welcome[plan.to] & (plan.moved | (plan.slots > 0) | ~lives[owner])
-    return evolve(
-        plan,
-        partitions=plan.partitions[keep],
-        slots=plan.slots[keep],
-        to=plan.to[keep],
-        epochs=plan.epochs[keep],
-        moved=plan.moved[keep],
-    )
+    return plan.only(keep)
 
 
 def _map_of(versioned: Versioned[PartitionMapDocument]) -> PartitionMap:

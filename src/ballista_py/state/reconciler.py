@@ -20,6 +20,7 @@ from ballista_py.planning.table import TableSpec
 from ballista_py.state.control import HeldPartitions
 from ballista_py.state.documents import ClusterDocument
 from ballista_py.state.membership import Membership
+from ballista_py.state.move_watch import MoveWatch
 from ballista_py.state.partition_store import Commit, PartitionStore
 
 ASSIGNMENT_INTERVAL_MS = 30_000.0
@@ -71,13 +72,15 @@ class _Table:
     planned: PartitionMap
     diff: PartitionDiff | None
     loaded: Mapping[int, Owner]
+    stalled: Mapping[int, Owner]
 
 
 class Reconciler:
     """Assigns the partitions of all tables to the executors of the cluster. Not for several threads.
 
     `reports` tells what each executor holds (`ExecutorRegistry.held`); `discover` what the source of a table shows
-    now, or None if there is nothing new to tell. Tables whose keys are static need no discovery.
+    now, or None if there is nothing new to tell. Tables whose keys are static need no discovery. `moves` decides
+    which moves have waited for their target long enough.
     """
 
     def __init__(
@@ -89,6 +92,7 @@ class Reconciler:
         discover: Discoverer | None = None,
         assigner: PartitionAssigner | None = None,
         limit: int | None = MAX_ASSIGNMENTS_PER_INTERVAL,
+        moves: MoveWatch | None = None,
     ) -> None:
         self._partitions = partitions
         self._membership = membership
@@ -96,6 +100,7 @@ class Reconciler:
         self._discover = discover or _nothing_new
         self._assigner = assigner or PartitionAssigner()
         self._limit = limit
+        self._moves = moves or MoveWatch()
 
     def tick(self) -> ReconcileReport:
         """Go once over all tables, with at most `limit` moves.
@@ -123,8 +128,9 @@ class Reconciler:
             except PlanningError as error:
                 tick.errors.update((table.spec.name, error) for table in group)
                 continue
+            resting = self._moves.resting(self._now_ms())
             for table, plan in zip(group, plans, strict=True):
-                moves = self._commit(table, plan, tick)
+                moves = self._commit(table, plan.without_moves_to(resting), tick)
                 left = None if left is None else max(0, left - moves)
         return tick.report(tables)
 
@@ -139,9 +145,15 @@ class Reconciler:
         except (StoreError, DocumentError, PlanningError, ConfigError) as error:
             tick.errors[spec.name] = error
             return None
-        loaded = _loaded(spec.name, planned, self._reports())
+        reports = self._reports()
+        loaded = _loaded(spec.name, planned, reports)
         planned = planned.promote(loaded) if loaded else planned
-        return _Table(spec, committed, planned, diff, loaded)
+        stalled = self._moves.stalled(planned, reports, self._now_ms())
+        planned = planned.call_off(stalled) if stalled else planned
+        return _Table(spec, committed, planned, diff, loaded, stalled)
+
+    def _now_ms(self) -> float:
+        return self._membership.runtime.monotonic_ms()
 
     def _committed(self, spec: TableSpec) -> PartitionMap:
         """The table's map; a static table without one gets it now, because its creator stopped half-way."""
@@ -157,10 +169,10 @@ class Reconciler:
         """Commit what there is to commit for one table; returns how many moves that were."""
         name = table.spec.name
         tick.count(name, plan)
-        if not (plan or table.diff or table.loaded):
+        if not (plan or table.diff or table.loaded or table.stalled):
             return 0
         try:
-            commit = self._partitions.commit(plan, diff=table.diff, loaded=table.loaded)
+            commit = self._partitions.commit(plan, diff=table.diff, loaded=table.loaded, stalled=table.stalled)
         except (StoreError, DocumentError) as error:
             tick.errors[name] = error
             return 0

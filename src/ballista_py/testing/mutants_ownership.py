@@ -114,7 +114,7 @@ def notify_before_commit() -> Patches:
     def commit(self: Any, plan: AssignmentPlan, **rest: Any) -> Commit:
         pmap = self.read(plan.base.table)
         members = frozenset(self._members())
-        planned = partition_store._decide(pmap, plan, rest.get("loaded") or {}, members)
+        planned = partition_store._decide(pmap, plan, rest.get("loaded") or {}, rest.get("stalled") or {}, members)
         try:
             return real(self, plan, **rest)
         except BallistaError:
