@@ -186,6 +186,15 @@ class DuckDBEngine:
             raise translate(error, sql) from None
         return frozenset(name for statement in statements for name in statement.named_parameters)
 
+    def sql_types(self, schema: pa.Schema) -> tuple[str, ...]:
+        """The types of the columns as DuckDB's SQL writes them. Raises `SchemaMismatch` for one it cannot hold."""
+        self._require_open()
+        cursor = self._catalog({"t": schema}).cursor()
+        try:
+            return tuple(map(str, cursor.sql("from t").types))
+        finally:
+            cursor.close()
+
     def close(self) -> None:
         """Release everything; running queries are cancelled. Closing twice is fine."""
         with self._lock:

@@ -66,6 +66,10 @@ class Engine(Protocol):
         """The names of the parameters in `sql`, which may be any statement; `?` are numbered from 1."""
         ...
 
+    def sql_types(self, schema: pa.Schema) -> tuple[str, ...]:
+        """The types of the columns as the engine's SQL writes them."""
+        ...
+
     def close(self) -> None:
         """Release everything; running queries are cancelled."""
         ...

@@ -26,6 +26,7 @@ from ballista_py.state.store import ConditionalStore
 @frozen
 class _CachedMap:
     version: str
+    incarnation: str
     map: PartitionMap
 
 
@@ -41,31 +42,59 @@ class Catalogs:
         self._view: ClusterView | None = None
 
     def current(self) -> ClusterView:
-        """The view as last read; read now if there is none yet."""
-        return self._view or self.refresh()
+        """The view as last read; read now if there is none yet.
+
+        The maps of tables whose partitions come with their rows are always the newest: by an older one a query
+        would miss rows that were acknowledged.
+        """
+        view = self._view
+        if view is None:
+            return self.refresh()
+        growing = [name for name, t in view.catalog.tables.items() if t.source is None and not t.spec.is_static]
+        if growing and any(self._changed(name) for name in growing):
+            return self.refresh()
+        return view
 
     def refresh(self) -> ClusterView:
         """Read what changed and return the new view. Errors of the store pass through."""
         with self._lock:
             cluster = self._cluster.read().document
-            maps = {name: found for name in sorted(cluster.tables) if (found := self._map(name)) is not None}
+            maps = {
+                name: found
+                for name, table in sorted(cluster.tables.items())
+                if (found := self._map(name, table.incarnation)) is not None
+            }
+            dropped = {name: found for name in cluster.dropped if (found := self._map(name)) is not None}
             self._view = ClusterView(
                 catalog=Catalog(tables={name: cluster.tables[name] for name in maps}, maps=maps),
                 addresses={id_: e.info.data_address for id_, e in sorted(cluster.executors.items())},
                 members=cluster.members(),
+                dropped={name: (cluster.dropped[name], found.revision) for name, found in dropped.items()},
             )
             return self._view
 
-    def _map(self, table: str) -> PartitionMap | None:
-        """The table's map, or None for a table whose map is not written yet."""
+    def _changed(self, table: str) -> bool:
+        cached = self._maps.get(table)
+        key = partition_map_key(table)
+        return cached is None or self._store.get_if_changed(key, cached.version) is not None
+
+    def _map(self, table: str, incarnation: str | None = None) -> PartitionMap | None:
+        """The map under that name, or None if there is none, or only that of another incarnation."""
+        found = self._newest(table)
+        if found is None or incarnation not in (None, found.incarnation):
+            return None
+        return found.map
+
+    def _newest(self, table: str) -> _CachedMap | None:
         state = ObjectState(self._store, partition_map_key(table), PartitionMapDocument, runtime=self._runtime)
         cached = self._maps.get(table)
         try:
             if cached is not None and self._store.get_if_changed(state.key, cached.version) is None:
-                return cached.map
+                return cached
             read = state.read()
         except ObjectMissing:
             self._maps.pop(table, None)
             return None
-        self._maps[table] = _CachedMap(read.version, read.document.map.with_revision(read.header.revision))
-        return self._maps[table].map
+        found = read.document.map.with_revision(read.header.revision)
+        self._maps[table] = _CachedMap(read.version, read.document.incarnation, found)
+        return self._maps[table]

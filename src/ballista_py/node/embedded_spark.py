@@ -56,7 +56,7 @@ class EmbeddedPipeline:
         values = self.get().discover(table)
         for value in values:
             if pmap.index(value) is None:
-                PartitionStorage(self._store, table.name, table.spec.path(value), runtime=self._runtime).create()
+                PartitionStorage(self._store, table.folder, table.spec.path(value), runtime=self._runtime).create()
         return values
 
     def close(self) -> None:

@@ -12,32 +12,39 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, TypeVar
 
+import pyarrow as pa
+
 from ballista_py.engines.duckdb import DuckDBEngine
 from ballista_py.errors import SqlError, TryLater
 from ballista_py.node.config import NodeConfig
 from ballista_py.node.location import open_state_location
 from ballista_py.node.logs import log_event
 from ballista_py.node.loops import Loop
+from ballista_py.node.owner_writes import OwnerWrites
 from ballista_py.node.query_service import conformed
 from ballista_py.node.statements import output_schema
 from ballista_py.node.threads import EventLoopThread, spawn
 from ballista_py.planning.query_plan import leg_from_json
+from ballista_py.planning.sql.changes import Rewrite
 from ballista_py.runtime import Runtime, SystemRuntime
 from ballista_py.state.control import Grant, Heartbeat, Refusal, UpdatePartitions
 from ballista_py.state.executor_lease import ExecutorLease
 from ballista_py.storage.cache import FileCache
 from ballista_py.storage.holder import PartitionHolder
 from ballista_py.transport.callers import Nodes
+from ballista_py.transport.commands import BASE, PARTITION_COLUMN, RELOAD, REWRITE, SETTLE, WRITE, WriteTarget
 from ballista_py.transport.control_client import ControlClient
 from ballista_py.transport.credentials import Removed
 from ballista_py.transport.flight_server import FlightServer, StreamResult
 from ballista_py.transport.flight_sql.legs import LegService
+from ballista_py.transport.flight_writes import IncomingRows
 from ballista_py.transport.open_calls import CallContext
 
 _log = logging.getLogger(__name__)
 HEARTBEATS_PER_TTL = 10
 HOLDER_TICK_MS = 500
 FLIGHT_TICK_MS = 200
+SETTLE_TICK_MS = 2_000
 STORE_WORKERS = 8
 CONTROL_WORKERS = 4
 
@@ -98,6 +105,9 @@ class Executor:
             runtime=runtime,
             mapper=self._map,
         )
+        self._writes = OwnerWrites(
+            holder, store, self._engine, runtime, self._map, lambda: self._lease.info.instance_id
+        )
         self._workers = ThreadPoolExecutor(CONTROL_WORKERS, thread_name_prefix="control")
         self._event_loop = EventLoopThread("control")
         self._control = ControlClient(
@@ -112,6 +122,7 @@ class Executor:
         self._holding = Loop("hold", self._hold, interval_ms=HOLDER_TICK_MS, runtime=runtime)
         self._loops = [
             self._holding.start(),
+            Loop("settle", self._writes.tick, interval_ms=SETTLE_TICK_MS, runtime=runtime).start(),
             Loop("flight", self._flight.tick, interval_ms=FLIGHT_TICK_MS, runtime=runtime).start(),
         ]
         self._event_loop.start(self._control.run())
@@ -151,6 +162,8 @@ class Executor:
 
     def stream(self, command: Mapping[str, Any], context: CallContext) -> StreamResult:
         """Run a leg (`commands.leg_command`) over exactly the partitions that it names."""
+        if command.get("kind") == BASE:
+            return self._base(WriteTarget.from_json(command["target"]))
         if command.get("kind") != "leg":
             raise SqlError("an executor runs legs; send statements to a scheduler")
         leg = leg_from_json(command["leg"])
@@ -159,6 +172,22 @@ class Executor:
         if output is None:
             return StreamResult(schema=running.schema, batches=running.batches(), cancel=running.cancel)
         return StreamResult(schema=output, batches=conformed(running.batches(), output), cancel=running.cancel)
+
+    def write(self, command: Mapping[str, Any], rows: IncomingRows, context: CallContext) -> Mapping[str, Any]:
+        """Do what a scheduler asks for a statement: take rows in, rewrite, settle, reload."""
+        kind = command.get("kind")
+        if kind == WRITE:
+            return self._writing().write(WriteTarget.from_json(command["target"]), rows)
+        rows.drain()
+        if kind == REWRITE:
+            rewrite = Rewrite(count=command["count"], rows=command["rows"])
+            return self._writing().rewrite(WriteTarget.from_json(command["target"]), rewrite)
+        if kind == SETTLE:
+            return self._writing().settle(WriteTarget.from_json(command["target"]), bool(command["committed"]))
+        if kind == RELOAD:
+            self._holding_now().reload(command["table"], command["partitions"])
+            return {}
+        raise SqlError("an executor takes writes from schedulers; send statements and rows to one")
 
     def action(self, name: str, body: Mapping[str, Any], context: CallContext) -> Mapping[str, Any]:
         """Answer `held`: what this executor holds, for people."""
@@ -177,6 +206,18 @@ class Executor:
                 for held in self._holding_now().held()
             ]
         }
+
+    def _base(self, target: WriteTarget) -> StreamResult:
+        files, rows = self._writing().base(target)
+        holdings = self._holding_now().holdings(target.table.table)
+        assert holdings is not None
+        schema = holdings.table.schema.append(pa.field(PARTITION_COLUMN, pa.int32()))
+        batches = (pa.RecordBatch.from_arrays(batch.columns, schema=schema) for batch in rows())
+        return StreamResult(schema=schema, batches=batches, trailer=lambda: {"base": files})
+
+    def _writing(self) -> OwnerWrites:
+        self._holding_now()
+        return self._writes
 
     def _holding_now(self) -> PartitionHolder:
         """The holder; the port is open a moment before there is one."""

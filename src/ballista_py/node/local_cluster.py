@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from html import escape
 from pathlib import Path
 from types import TracebackType
@@ -22,6 +22,8 @@ from ballista_py.planning.table import Distribution
 from ballista_py.runtime import Runtime, SystemRuntime
 from ballista_py.state.store import open_store
 from ballista_py.transport.client import Client, connect
+from ballista_py.transport.client_rows import Rows
+from ballista_py.transport.commands import IngestMode
 from ballista_py.transport.credentials import Tls
 
 if TYPE_CHECKING:
@@ -164,10 +166,27 @@ class LocalCluster:
         """A client that knows every running scheduler; close it, or use it as a context manager."""
         return connect(",".join(self.addresses()), tls=self.tls)
 
-    def sql(self, query: str, dialect: str | None = None) -> pa.Table:
-        """Run a query and return all of its rows."""
+    def sql(self, query: str, dialect: str | None = None, *, token: str | None = None) -> pa.Table:
+        """Run a statement and return all of its rows; see `Client.sql`."""
         with self.client() as client:
-            return client.sql(query, dialect=dialect)
+            return client.sql(query, dialect=dialect, token=token)
+
+    def ingest(
+        self,
+        table: str,
+        data: Rows,
+        *,
+        mode: IngestMode = "append",
+        token: str | None = None,
+        atomic: bool = False,
+    ) -> int:
+        """Add rows to a table; how many. See `Client.ingest`."""
+        with self.client() as client:
+            return client.ingest(table, data, mode=mode, token=token, atomic=atomic)
+
+    def drop_table(self, name: str) -> None:
+        """End a table: no statement finds it any more, its executors unload it, its files become garbage."""
+        self.sql(f'drop table "{name}"')
 
     def explain(self, query: str, dialect: str | None = None) -> str:
         """How a query would run, in words."""
@@ -188,13 +207,16 @@ class LocalCluster:
         schema: pa.Schema | None = None,
         distribution: Distribution = "partitioned",
         colocate_with: str | None = None,
+        primary_key: Sequence[str] = (),
+        checks: Sequence[str] = (),
         progress: Progress | None = None,
         wait: bool = True,
     ) -> None:
         """Partition `source` on Spark and return when every partition is assigned and loaded.
 
         `source` is a path, a glob or a dict of Spark reader options; None with a `schema` makes an empty managed
-        table. A replicated table takes no `partition_by`. `progress(done, total)` is called as the work goes on.
+        table, whose `primary_key` columns are unique and not null and whose rows fulfil the SQL conditions in
+        `checks`. A replicated table takes no `partition_by`. `progress(done, total)` is called as the work goes on.
 
         Raises `PartitionKeysMissing`, `UnsupportedExpression`, and `ConfigError` for a name that is taken or a
         source that cannot be read; nothing is left behind then.
@@ -206,6 +228,8 @@ class LocalCluster:
             schema=schema,
             distribution=distribution,
             colocate_with=colocate_with,
+            primary_key=primary_key,
+            checks=checks,
             progress=progress,
         )
         with self.client() as client:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Protocol
 
 import pyarrow as pa
-from attrs import define, frozen
+from attrs import Factory, define, frozen
 
 from ballista_py.engines.engine import Engine
 from ballista_py.errors import (
@@ -27,6 +27,7 @@ from ballista_py.planning.legs import legs_of
 from ballista_py.planning.parts import Partitions, restricted
 from ballista_py.planning.query_plan import Catalog, Leg, QueryPlan
 from ballista_py.planning.sql import plan_query
+from ballista_py.planning.table import TableSpec
 from ballista_py.runtime import Runtime
 
 MAX_REPLANS = 3
@@ -36,11 +37,15 @@ _WORTH_A_NEW_PLAN = (NotOwner, LeaseExpired, TransportError)
 
 @frozen(kw_only=True)
 class ClusterView:
-    """The catalog, the members (executor id, instance id) and the data address of each executor, as last read."""
+    """The catalog, the members (executor id, instance id) and the data address of each executor, as last read.
+
+    `dropped` are tables that are no more, each with the revision that its map has.
+    """
 
     catalog: Catalog
     members: frozenset[tuple[str, str]]
     addresses: Mapping[str, str]
+    dropped: Mapping[str, tuple[TableSpec, int]] = Factory(dict)
 
 
 class Views(Protocol):

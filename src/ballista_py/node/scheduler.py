@@ -15,22 +15,26 @@ from ballista_py.node.config import NodeConfig
 from ballista_py.node.location import open_state_location
 from ballista_py.node.logs import log_event
 from ballista_py.node.loops import Loop
+from ballista_py.node.owner_calls import OwnerCalls
 from ballista_py.node.query_service import QueryService
 from ballista_py.node.scheduler_core import SchedulerCore
 from ballista_py.node.statements import Statements
+from ballista_py.node.tables import TableMaker
 from ballista_py.node.threads import EventLoopThread, spawn
+from ballista_py.node.write_service import WriteService
 from ballista_py.planning.query_plan import Leg
 from ballista_py.planning.sql import engine_sql
 from ballista_py.runtime import Runtime, SystemRuntime
 from ballista_py.state.control import Grant, Heartbeat, Refusal
 from ballista_py.state.documents import SchedulerInfo
 from ballista_py.transport.callers import Anyone, Callers, Clients
-from ballista_py.transport.commands import EXPLAIN, MEMBERS, RECONCILE_ALL, TABLES, leg_command
+from ballista_py.transport.commands import EXECUTE, EXPLAIN, MEMBERS, RECONCILE_ALL, TABLES, leg_command
 from ballista_py.transport.control_server import ControlServer
 from ballista_py.transport.credentials import Removed
 from ballista_py.transport.flight_client import FlightPool, FlightStream
 from ballista_py.transport.flight_server import FlightServer, StreamResult
 from ballista_py.transport.flight_sql.port import FlightSqlService
+from ballista_py.transport.flight_writes import IncomingRows
 from ballista_py.transport.leg_streams import LegStreams
 from ballista_py.transport.open_calls import CallContext
 from ballista_py.transport.tokens import StaticTokens
@@ -40,6 +44,7 @@ LOOKS_PER_TTL = 6
 LOOKS_PER_INTERVAL = 4
 FLIGHT_TICK_MS = 200
 CONTROL_WORKERS = 8
+OWNER_WORKERS = 64
 
 
 class Scheduler:
@@ -85,6 +90,7 @@ class Scheduler:
             tls=config.node_tls(),
             removed=Removed(config.node_mtls_removed_file),
         )
+        self._owner_workers = ThreadPoolExecutor(OWNER_WORKERS, thread_name_prefix="owners")
         self._event_loop = EventLoopThread("control")
         control_port = self._event_loop.call(self._control.start()).port
         self._event_loop.start(self._control.run())
@@ -97,8 +103,19 @@ class Scheduler:
         core = SchedulerCore(config, info, store, catalogs, self._control.push, runtime)
         core.join()
         self._start_loops(core)
-        self._queries = QueryService(catalogs, self._engine, self._open_legs, runtime)
-        self._statements = Statements(self._queries, self._engine, writes=None, direct=_is_open(config))
+        self._queries = queries = QueryService(catalogs, self._engine, self._open_legs, runtime)
+        self._writes = WriteService(
+            catalogs,
+            store,
+            self._engine,
+            queries,
+            OwnerCalls(self._pool, self._owner_workers.map),
+            TableMaker(store, runtime),
+            core,
+            runtime,
+            config.max_merge_bytes,
+        )
+        self._statements = Statements(queries, self._engine, writes=self._writes, direct=_is_open(config))
         self._core = core
 
     def stop(self) -> None:
@@ -115,6 +132,7 @@ class Scheduler:
             self._core.close()
         self._event_loop.stop()
         self._workers.shutdown(wait=False, cancel_futures=True)
+        self._owner_workers.shutdown(wait=False, cancel_futures=True)
         self._pool.close()
         self._engine.close()
 
@@ -130,6 +148,30 @@ class Scheduler:
             trailer=statement.stats,
             cancel=statement.cancel,
         )
+
+    @property
+    def writes(self) -> WriteService:
+        """Where statements that change something go. Raises `TryLater` while the scheduler starts."""
+        if self._core is None:
+            raise TryLater(f"scheduler '{self._config.node_id}' is starting")
+        return self._writes
+
+    def write(self, command: Mapping[str, Any], rows: IncomingRows, context: CallContext) -> Mapping[str, Any]:
+        """Carry out a write (`commands.execute_command`, `commands.ingest_command`)."""
+        if command.get("kind") == EXECUTE:
+            rows.drain()
+            return {"affected": self.writes.execute(_statement(command), token=command["token"])}
+        if command.get("kind") != "ingest":
+            raise SqlError("a scheduler takes rows for tables, not for partitions")
+        affected = self.writes.ingest(
+            command["table"],
+            rows,
+            mode=command["mode"],
+            token=command["token"],
+            atomic=bool(command.get("atomic")),
+            schema=rows.schema,
+        )
+        return {"affected": affected}
 
     def action(self, name: str, body: Mapping[str, Any], context: CallContext) -> Mapping[str, Any]:
         """Answer a client's question: `explain`, `members`, `tables` or `reconcile_all`."""

@@ -19,13 +19,14 @@ from ballista_py.state.documents import SchedulerInfo
 from ballista_py.state.executor_registry import ExecutorRegistry
 from ballista_py.state.membership import Membership
 from ballista_py.state.notifier import Notifier
-from ballista_py.state.notify import desired
+from ballista_py.state.notify import desired, farewells
 from ballista_py.state.partition_store import PartitionStore
 from ballista_py.state.reaper import Reaper
 from ballista_py.state.reconciler import Reconciler, ReconcileReport
 from ballista_py.state.source_watch import DISCOVERY_INTERVAL_MS, SourceWatch
 from ballista_py.state.store import ConditionalStore
 from ballista_py.state.table_status import table_status
+from ballista_py.storage.partition_storage import PartitionStorage
 
 _log = logging.getLogger(__name__)
 RESENDS_PER_TTL = 6
@@ -51,6 +52,7 @@ class SchedulerCore:
         runtime: Runtime,
     ) -> None:
         self._push = push
+        self._store = store
         self._catalogs = catalogs
         self._runtime = runtime
         self.wake_admission: Callable[[], None] = lambda: None
@@ -150,6 +152,25 @@ class SchedulerCore:
             self._publish(report)
         return {name: len(commit.assigned) + len(commit.targeted) for name, commit in report.commits.items()}
 
+    def add_values(self, table: str, values: Sequence[tuple[Any, ...]]) -> None:
+        """Give a table partitions for these values, with manifests and owners, and tell the owners."""
+        spec = self._catalogs.current().catalog.tables.get(table)
+        if spec is None:
+            return
+        for value in values:
+            PartitionStorage(self._store, spec.folder, spec.spec.path(value), runtime=self._runtime).create()
+        with self._reconciling:
+            commit = self._reconciler.add_values(table, values)
+            self._publish(ReconcileReport(commits={} if commit is None else {table: commit}))
+
+    def table_is_served(self, table: str) -> bool:
+        """Whether every partition of the table is loaded at its owner, as far as this scheduler has heard."""
+        view = self._catalogs.refresh()
+        found = view.catalog.tables.get(table)
+        if found is None:
+            return False
+        return table_status(found, view.catalog.maps[table], view.members, self.registry.held()).ready
+
     def _publish(self, report: ReconcileReport) -> None:
         """Log what was done, read it back, and tell every executor what is now committed."""
         for name, commit in report.commits.items():
@@ -230,8 +251,10 @@ class SchedulerCore:
     def _notify(self, heartbeat: Heartbeat) -> None:
         executor = heartbeat.executor
         owner = (executor.executor_id, executor.instance_id)
-        catalog = self._catalogs.current().catalog
-        for update in self._notifier.due(owner, desired(catalog.maps, catalog.tables, *owner), heartbeat.held):
+        view = self._catalogs.current()
+        updates = desired(view.catalog.maps, view.catalog.tables, *owner)
+        updates += farewells(view.dropped, heartbeat.held, executor.instance_id)
+        for update in self._notifier.due(owner, updates, heartbeat.held):
             self._push(executor.instance_id, update)
 
 

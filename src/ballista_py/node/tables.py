@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -17,7 +17,6 @@ from ballista_py.planning.table import Distribution, TableSpec, may_colocate
 from ballista_py.runtime import Runtime
 from ballista_py.state.documents import CLUSTER_KEY, ClusterDocument, PartitionMapDocument, partition_map_key
 from ballista_py.state.object_state import SHARED, ObjectState
-from ballista_py.state.partition_store import PartitionStore
 from ballista_py.state.store import ConditionalStore
 from ballista_py.storage.partition_storage import PartitionStorage
 
@@ -26,6 +25,7 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger(__name__)
 Source = str | Mapping[str, Any]
+INCARNATION_DIGITS = 12
 
 
 def declare_table(
@@ -37,6 +37,9 @@ def declare_table(
     distribution: Distribution = "partitioned",
     colocate_with: str | None = None,
     source: Source | None = None,
+    incarnation: str = "",
+    primary_key: Sequence[str] = (),
+    checks: Sequence[str] = (),
 ) -> TableSpec:
     """The declaration of a table that may join `cluster`; pure.
 
@@ -53,6 +56,9 @@ def declare_table(
         distribution=distribution,
         group=name if distribution == "partitioned" else None,
         source={"path": source} if isinstance(source, str) else source,
+        incarnation=incarnation,
+        primary_key=tuple(primary_key),
+        checks=tuple(checks),
     )
     if colocate_with is None:
         return table
@@ -87,16 +93,22 @@ class TableMaker:
         schema: pa.Schema | None = None,
         distribution: Distribution = "partitioned",
         colocate_with: str | None = None,
+        primary_key: Sequence[str] = (),
+        checks: Sequence[str] = (),
+        incarnation: str | None = None,
         progress: Progress | None = None,
     ) -> TableSpec:
-        """Write the table's partitions, publish its map, then its name. See `LocalCluster.create_table`.
+        """Write the table's partitions, then its map, then publish its name. See `LocalCluster.create_table`.
 
-        Until the name is published, in the last commit, nobody sees anything of the table; an attempt that failed
-        can be repeated.
+        Until the name is published nobody sees anything of the table; an attempt that failed can be repeated. Of
+        several attempts at one name, each with an incarnation of its own, one succeeds and no other touches it.
         """
         if (source is None) == (schema is None):
             raise ConfigError(f"table '{name}' needs either a source, or a schema if it is a managed table")
+        if source is not None and (primary_key or checks):
+            raise ConfigError(f"table '{name}' has a source: only a managed table can enforce keys and checks")
         found = self._spark.get().describe(name, source) if source is not None else schema
+        incarnation = incarnation or self._runtime.new_id()[:INCARNATION_DIGITS]
 
         def declare(cluster: ClusterDocument) -> TableSpec:
             return declare_table(
@@ -107,18 +119,36 @@ class TableMaker:
                 distribution=distribution,
                 colocate_with=colocate_with,
                 source=source,
+                incarnation=incarnation,
+                primary_key=primary_key,
+                checks=checks,
             )
 
         table = declare(self.cluster())
-        weights = self._write(table, progress)
-        self._publish(table, weights)
+        first = _first_map(table, self._write(table, progress))
+        self._propose(table, first)
+        self._cluster.update(lambda cluster: cluster.with_table(declare(cluster)))
+        # From here on the map can be taken by nobody else; whoever did so before has lost the race for the name.
+        published = PartitionMapDocument(map=first, incarnation=incarnation)
+        self._map(name).update(lambda now: evolve(now, published=True) if _is_of(now, table) else published)
+        return table
+
+    def drop(self, name: str) -> TableSpec | None:
+        """Take the table out of the cluster, at once for every new statement; what it was, or None without one.
+
+        Its files stay until they are collected as garbage.
+        """
+        before = self.cluster().tables.get(name)
+        if before is None:
+            return None
+        incarnation = before.incarnation
 
         def change(cluster: ClusterDocument) -> ClusterDocument:
-            declare(cluster)
-            return evolve(cluster, tables={**cluster.tables, name: table})
+            now = cluster.tables.get(name)
+            return cluster.without_table(name) if now is not None and now.incarnation == incarnation else cluster
 
         self._cluster.update(change)
-        return table
+        return before
 
     def cluster(self) -> ClusterDocument:
         """`cluster.json` as it is now; an empty cluster before the first node joined."""
@@ -148,25 +178,34 @@ class TableMaker:
             return {value: float(written.rows) for value, written in report.partitions.items()}
         values = table.spec.static_values()
         if values is None:
-            raise ConfigError(
-                f"managed table '{table.name}' must be partitioned by bucket(N, column) alone: other keys have no "
-                "partitions before there are rows"
-            )
+            return {}  # its partitions come with its rows
         for value in values:
-            PartitionStorage(self._store, table.name, table.spec.path(value), runtime=self._runtime).create()
+            PartitionStorage(self._store, table.folder, table.spec.path(value), runtime=self._runtime).create()
         return dict.fromkeys(values, 0.0)
 
-    def _publish(self, table: TableSpec, weights: Mapping[tuple[Any, ...], float]) -> None:
-        """Write the first map, or over what an attempt that failed before its name was published has left."""
-        values = list(weights)
-        first = PartitionMap.build(
-            table.name, table.spec, values, weights=[1.0 + weights[value] for value in values]
-        )
-        maps = PartitionStore(self._store, runtime=self._runtime)
+    def _propose(self, table: TableSpec, first: PartitionMap) -> None:
+        """Write the first map, or over what another attempt at the name, or a dropped table, has left."""
+        proposed = PartitionMapDocument(map=first, incarnation=table.incarnation, published=False)
+
+        def change(_now: PartitionMapDocument) -> PartitionMapDocument:
+            # Asked after the map was read: a name that is free now was not published before that.
+            if table.name in self.cluster().tables:
+                raise ConfigError(f"table '{table.name}' exists already")
+            return proposed
+
         try:
-            maps.create(first)
+            self._map(table.name).create(proposed)
         except ObjectExists:
-            state = ObjectState(
-                self._store, partition_map_key(table.name), PartitionMapDocument, runtime=self._runtime
-            )
-            state.update(lambda _document: PartitionMapDocument(map=first))
+            self._map(table.name).update(change)
+
+    def _map(self, name: str) -> ObjectState[PartitionMapDocument]:
+        return ObjectState(self._store, partition_map_key(name), PartitionMapDocument, runtime=self._runtime)
+
+
+def _first_map(table: TableSpec, weights: Mapping[tuple[Any, ...], float]) -> PartitionMap:
+    values = list(weights)
+    return PartitionMap.build(table.name, table.spec, values, weights=[1.0 + weights[value] for value in values])
+
+
+def _is_of(document: PartitionMapDocument, table: TableSpec) -> bool:
+    return document.incarnation == table.incarnation

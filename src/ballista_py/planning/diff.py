@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+import attrs
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
@@ -76,6 +77,13 @@ def diff_partitions(
         empty=not length,
         after=after,
     )
+
+
+def added_partitions(pmap: PartitionMap, values: Iterable[Sequence[Any]]) -> PartitionDiff:
+    """The values that the map does not have, as partitions to be added; nothing is missing for it."""
+    nothing = np.empty(0, np.int32)
+    found = diff_partitions(pmap, values)
+    return attrs.evolve(found, missing=nothing, vanished=nothing, returned=found.returned)
 
 
 def _discovered(pmap: PartitionMap, discovered: Any) -> tuple[tuple[pa.Array, ...], int]:

@@ -22,6 +22,10 @@ class TableSpec:
     every executor (`spec` is `PartitionSpec.whole()`). Tables that name the same `group` have partition keys of
     equal form, and equal buckets of theirs have equal owners.
 
+    `incarnation` tells tables of one name apart that follow each other: all that a table keeps lies under its
+    `folder`, which no other table ever had. `primary_key` names columns whose values are unique and not null;
+    `checks` are SQL conditions that no row may violate. Both are enforced by writes, not by sources.
+
     Raises `PartitionKeysMissing` for a partitioned table without keys and `ConfigError` for an unusable name.
     """
 
@@ -31,6 +35,19 @@ class TableSpec:
     distribution: Distribution = "partitioned"
     group: str | None = None
     source: Mapping[str, Any] | None = None
+    incarnation: str = ""
+    primary_key: tuple[str, ...] = ()
+    checks: tuple[str, ...] = ()
+
+    @property
+    def folder(self) -> str:
+        """What the table is called below `snapshots/`."""
+        return f"{self.name}-{self.incarnation}" if self.incarnation else self.name
+
+    @property
+    def is_constrained(self) -> bool:
+        """Whether a row can violate something that other rows of its statement do not show."""
+        return bool(self.primary_key or self.checks)
 
     def __attrs_post_init__(self) -> None:
         if self.distribution == "partitioned" and not self.spec.keys:
@@ -41,6 +58,18 @@ class TableSpec:
             )
         if self.distribution == "replicated" and self.spec.keys:
             raise ConfigError(f"table '{self.name}' is replicated: a replicated table takes no 'partition_by'")
+        self._check_primary_key()
+
+    def _check_primary_key(self) -> None:
+        unknown = sorted(set(self.primary_key) - set(self.schema.names))
+        if unknown:
+            raise ConfigError(f"table '{self.name}' has no column '{unknown[0]}' for its primary key")
+        outside = sorted({column.name for column in self.spec.columns} - set(self.primary_key))
+        if self.primary_key and outside:
+            raise ConfigError(
+                f"table '{self.name}' is split by '{outside[0]}', which its primary key lacks: one owner could not "
+                "tell whether a key is taken"
+            )
 
     @name.validator
     def _check_name(self, _attribute: object, name: str) -> None:

@@ -138,7 +138,7 @@ class SparkPipeline:
         kind = watermark.check(table) if watermark is not None else None
         rows = self._read(table, run.origin)
         numbering = static_numbering(table.spec) or self._find(table, run.origin, rows, self._discovery_timeout_ms)
-        with staging(self._store, table.name, run.run_id) as stage:
+        with staging(self._store, table.folder, run.run_id) as stage:
             files, steps = self._write(run, rows, numbering, stage)
             position = position_text(run.run_id)
             if watermark is not None and kind is not None:
@@ -146,7 +146,7 @@ class SparkPipeline:
             wanted = _by_path(numbering, files)
             if not table.spec.is_static:
                 # A partition that the source no longer has becomes empty.
-                wanted |= dict.fromkeys(partition_paths(self._store, table.name) - wanted.keys(), ())
+                wanted |= dict.fromkeys(partition_paths(self._store, table.folder) - wanted.keys(), ())
 
             def replace(path: str) -> None:
                 self._storage(run, path).replace_files(wanted[path], token=run.token, source_position=position)
@@ -206,7 +206,7 @@ class SparkPipeline:
         window = window_of(before, watermark, kind, complete=len(before) == len(found))
         source = self._read(table, run.origin)
         with (
-            staging(self._store, table.name, run.run_id) as stage,
+            staging(self._store, table.folder, run.run_id) as stage,
             on_this_machine(self._store, window.held) as held,
         ):
             rows = new_rows(source, held, watermark, kind, window.start)
@@ -298,7 +298,7 @@ class SparkPipeline:
     def _paths(self, table: TableSpec) -> Sequence[str]:
         """The partitions that have a manifest, and those that static keys want."""
         static = table.spec.static_values() or ()
-        return sorted(partition_paths(self._store, table.name) | {table.spec.path(value) for value in static})
+        return sorted(partition_paths(self._store, table.folder) | {table.spec.path(value) for value in static})
 
     def _manifest(self, run: _Run) -> Callable[[str], ManifestDocument | None]:
         def read(path: str) -> ManifestDocument | None:
@@ -310,7 +310,9 @@ class SparkPipeline:
         return read
 
     def _storage(self, run: _Run, path: str) -> PartitionStorage:
-        return PartitionStorage(self._store, run.table.name, path, runtime=self._runtime, committed_by=run.run_id)
+        return PartitionStorage(
+            self._store, run.table.folder, path, runtime=self._runtime, committed_by=run.run_id
+        )
 
 
 def _by_path(numbering: Numbering, files: Mapping[int, Sequence[DataFile]]) -> dict[str, Sequence[DataFile]]:

@@ -19,6 +19,7 @@ CLUSTER_KEY = "cluster.json"
 HEARTBEATS_PREFIX = "heartbeats/"
 MAX_EXECUTORS = 10_000
 REMEMBERED_LOSSES = 256
+REMEMBERED_DROPS = 64
 
 
 def heartbeat_key(scheduler_id: str) -> str:
@@ -64,8 +65,8 @@ class ClusterDocument:
     """`cluster.json`: who belongs to the cluster and which tables it has. `ClusterDocument()` is an empty cluster.
 
     `admissions` counts all admissions and re-admissions of executors. `lost_instances` are the instance ids
-    that were removed last, oldest first; none of them is ever admitted again. `labels` belong to the
-    application.
+    that were removed last, oldest first; none of them is ever admitted again. `dropped` are the tables that were
+    dropped last and whose names are free, so that executors can be told. `labels` belong to the application.
     """
 
     document_kind: ClassVar[str] = "cluster"
@@ -77,6 +78,7 @@ class ClusterDocument:
     labels: Mapping[str, str] = Factory(dict)
     admissions: int = 0
     lost_instances: tuple[str, ...] = ()
+    dropped: Mapping[str, TableSpec] = Factory(dict)
 
     def members(self) -> frozenset[tuple[str, str]]:
         """The executors of the cluster as (executor id, instance id)."""
@@ -99,6 +101,19 @@ class ClusterDocument:
             executors={id_: kept for id_, kept in self.executors.items() if id_ not in names},
             lost_instances=(*self.lost_instances, *(i for _, i in gone))[-REMEMBERED_LOSSES:],
         )
+
+    def with_table(self, table: TableSpec) -> ClusterDocument:
+        """With one table more, under a name that is free."""
+        left = {name: spec for name, spec in self.dropped.items() if name != table.name}
+        return evolve(self, tables={**self.tables, table.name: table}, dropped=left)
+
+    def without_table(self, name: str) -> ClusterDocument:
+        """Without that table, which is remembered as dropped."""
+        if name not in self.tables:
+            return self
+        dropped = {**self.dropped, name: self.tables[name]}
+        kept = dict(list(dropped.items())[-REMEMBERED_DROPS:])
+        return evolve(self, tables={n: t for n, t in self.tables.items() if n != name}, dropped=kept)
 
     def without_scheduler(self, scheduler_id: str, instance_id: str) -> ClusterDocument:
         """Without that scheduler, if it is still that instance."""
@@ -138,13 +153,16 @@ class HeartbeatDocument:
 class PartitionMapDocument:
     """`accelerations/partitions/{table}.json`: which executor holds which partition of one table.
 
-    The revision of `map` is not kept twice: it is the header's, and 0 here.
+    The revision of `map` is not kept twice: it is the header's, and 0 here. `incarnation` is that of the table
+    that the map is for; to a table of another one this is no map. It is `published` once the table's name is.
     """
 
     document_kind: ClassVar[str] = "partition_map"
     schema_version: ClassVar[int] = 1
 
     map: PartitionMap
+    incarnation: str = ""
+    published: bool = True
 
 
 @frozen(kw_only=True)

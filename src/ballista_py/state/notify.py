@@ -32,6 +32,18 @@ def desired(
     ]
 
 
+def farewells(
+    dropped: Mapping[str, tuple[TableSpec, int]], held: Iterable[HeldPartitions], instance_id: str
+) -> list[UpdatePartitions]:
+    """An empty update for each dropped table of which the executor still holds something."""
+    return [
+        UpdatePartitions(instance_id=instance_id, table=spec, revision=revision, partitions=())
+        for report in held
+        if report.table in dropped and (report.active or report.loaded)
+        for spec, revision in [dropped[report.table]]
+    ]
+
+
 def unsettled(updates: Iterable[UpdatePartitions], held: Iterable[HeldPartitions]) -> list[UpdatePartitions]:
     """The updates that differ from what the executor reports to hold, and so are to be sent (again)."""
     reports = {report.table: report for report in held}

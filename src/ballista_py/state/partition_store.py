@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 from attrs import evolve, field, frozen
 
-from ballista_py.errors import NotOwner, ObjectExists
+from ballista_py.errors import NotOwner, ObjectExists, ObjectMissing
 from ballista_py.planning.assigner import AssignmentPlan
 from ballista_py.planning.diff import PartitionDiff
 from ballista_py.planning.partition_index import Ids
@@ -82,20 +82,24 @@ class PartitionStore:
         self._lock = self._runtime.lock()
         self._states: dict[str, ObjectState[PartitionMapDocument]] = {}
 
-    def read(self, table: str) -> PartitionMap:
-        """The committed map at its revision. Raises `ObjectMissing`."""
-        return _map_of(self._state(table).read())
+    def read(self, table: str, incarnation: str | None = None) -> PartitionMap:
+        """The committed map at its revision. Raises `ObjectMissing`, also for the map of another incarnation."""
+        found = self._state(table).read()
+        if incarnation not in (None, found.document.incarnation):
+            raise ObjectMissing(f"the partition map of table '{table}' is that of an earlier table of its name")
+        return _map_of(found)
 
-    def create(self, pmap: PartitionMap) -> PartitionMap:
+    def create(self, pmap: PartitionMap, incarnation: str = "") -> PartitionMap:
         """Commit the first map of a table. Raises `ObjectExists`."""
-        return _map_of(self._state(pmap.table).create(PartitionMapDocument(map=pmap.with_revision(0))))
+        first = PartitionMapDocument(map=pmap.with_revision(0), incarnation=incarnation)
+        return _map_of(self._state(pmap.table).create(first))
 
-    def ensure(self, pmap: PartitionMap) -> PartitionMap:
+    def ensure(self, pmap: PartitionMap, incarnation: str = "") -> PartitionMap:
         """The committed map of the table; `pmap` becomes it if there is none yet."""
         try:
-            return self.create(pmap)
+            return self.create(pmap, incarnation)
         except ObjectExists:
-            return self.read(pmap.table)
+            return self.read(pmap.table, incarnation)
 
     def commit(
         self,
@@ -120,7 +124,7 @@ class PartitionStore:
             self._guard()
             fresh = document.map if diff is None else document.map.apply_diff(diff)
             done[:] = [_decide(fresh, plan, loaded or {}, stalled or {}, frozenset(self._members()))]
-            return PartitionMapDocument(map=done[0].map)
+            return evolve(document, map=done[0].map)
 
         landed = self._state(table).update(change)
         return evolve(done[0], map=_map_of(landed))

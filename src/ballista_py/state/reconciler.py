@@ -14,7 +14,7 @@ from attrs import Factory, field, frozen
 
 from ballista_py.errors import BallistaError, ConfigError, DocumentError, ObjectMissing, PlanningError, StoreError
 from ballista_py.planning.assigner import AssignmentPlan, Executor, PartitionAssigner
-from ballista_py.planning.diff import PartitionDiff, diff_partitions
+from ballista_py.planning.diff import PartitionDiff, added_partitions, diff_partitions
 from ballista_py.planning.partition_map import Owner, PartitionMap
 from ballista_py.planning.table import TableSpec
 from ballista_py.state.control import HeldPartitions
@@ -114,6 +114,34 @@ class Reconciler:
         """As `tick`, without a bound on the moves."""
         return self._run(None)
 
+    def add_values(self, name: str, values: Sequence[tuple[Any, ...]]) -> Commit | None:
+        """Give a table partitions for these values and every one of them an owner, in one commit.
+
+        Values that it has already, because another scheduler was quicker, are fine. None for a table that is no
+        more. Raises what `tick` raises, and what keeps the table from being changed.
+        """
+        self._membership.require()
+        cluster = self._membership.cluster.read().document
+        if name not in cluster.tables:
+            return None
+        tick = _Tick()
+        group = cluster.tables[name].group
+        names = sorted(
+            n for n, t in cluster.tables.items() if n == name or (group is not None and t.group == group)
+        )
+        loaded = [self._load(cluster.tables[member], tick, values if member == name else ()) for member in names]
+        if name in tick.errors:
+            raise tick.errors[name]
+        tables = [table for table in loaded if table is not None]
+        executors = _executors(self._membership.cluster.read().document)
+        plans = self._assigner.assign_group([table.planned for table in tables], executors, None)
+        for table, plan in zip(tables, plans, strict=True):
+            if table.spec.name == name:
+                self._commit(table, plan, tick)
+        if name in tick.errors:
+            raise tick.errors[name]
+        return tick.commits.get(name)
+
     def _run(self, left: int | None) -> ReconcileReport:
         self._membership.require()
         cluster = self._membership.cluster.read().document
@@ -134,11 +162,11 @@ class Reconciler:
                 left = None if left is None else max(0, left - moves)
         return tick.report(tables)
 
-    def _load(self, spec: TableSpec, tick: _Tick) -> _Table | None:
+    def _load(self, spec: TableSpec, tick: _Tick, added: Sequence[tuple[Any, ...]] = ()) -> _Table | None:
         try:
             committed = self._committed(spec)
-            found = self._discover(spec)
-            diff: PartitionDiff | None = None
+            found = None if added else self._discover(spec)
+            diff = added_partitions(committed, added) if added else None
             if found is not None:
                 diff = diff_partitions(committed, found.values, found.weights, after=found.after)
             planned = committed.apply_diff(diff) if diff else committed
@@ -158,12 +186,12 @@ class Reconciler:
     def _committed(self, spec: TableSpec) -> PartitionMap:
         """The table's map; a static table without one gets it now, because its creator stopped half-way."""
         try:
-            return self._partitions.read(spec.name)
+            return self._partitions.read(spec.name, spec.incarnation)
         except ObjectMissing:
             values = spec.spec.static_values()
             if values is None:
                 raise
-            return self._partitions.ensure(PartitionMap.build(spec.name, spec.spec, values))
+            return self._partitions.ensure(PartitionMap.build(spec.name, spec.spec, values), spec.incarnation)
 
     def _commit(self, table: _Table, plan: AssignmentPlan, tick: _Tick) -> int:
         """Commit what there is to commit for one table; returns how many moves that were."""

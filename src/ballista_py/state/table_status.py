@@ -28,7 +28,7 @@ class TableStatus:
     @property
     def ready(self) -> bool:
         """Whether everything that should be served is served."""
-        return self.partitions > 0 and self.serving == self.partitions
+        return self.serving == self.partitions
 
 
 def table_status(

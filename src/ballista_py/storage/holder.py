@@ -15,7 +15,7 @@ from typing import Protocol, TypeVar
 import pyarrow as pa
 from attrs import evolve, frozen
 
-from ballista_py.errors import BallistaError, LeaseExpired, NotOwner, StoreError
+from ballista_py.errors import BallistaError, LeaseExpired, NotOwner, StoreError, TryLater
 from ballista_py.planning.query_plan import Leg, LegTable
 from ballista_py.runtime import Runtime, SystemRuntime
 from ballista_py.state.control import HeldPartitions, PartitionAssignment, UpdatePartitions
@@ -132,6 +132,57 @@ class PartitionHolder:
             if table in self._tables:
                 self._tables[table] = self._tables[table].refreshed()
 
+    def owned(self, wanted: LegTable, incarnation: str = "") -> Holdings:
+        """What is held of the table, if this executor owns these partitions at these epochs and may change them.
+
+        Raises `LeaseExpired`, and `NotOwner` naming table and partitions.
+        """
+        with self._lock:
+            self._lease.require()
+            holdings = self._tables.get(wanted.table)
+            refused = list(wanted.partitions) if holdings is None else holdings.not_owned(wanted)
+            if holdings is None or refused or holdings.table.incarnation != incarnation:
+                raise self._not_owner(wanted.table, refused or wanted.partitions)
+            return holdings
+
+    def holdings(self, table: str) -> Holdings | None:
+        """What is held of a table, if it is known."""
+        with self._lock:
+            return self._tables.get(table)
+
+    def prepared(self) -> list[tuple[str, int, str]]:
+        """Table, partition and attempt of every statement that is prepared in a partition owned here."""
+        with self._lock:
+            return [
+                (name, partition, attempt)
+                for name, holdings in sorted(self._tables.items())
+                for partition, held in sorted(holdings.held.items())
+                if held.assignment.role == "owner"
+                for attempt in held.prepared
+            ]
+
+    def reload(self, table: str, partitions: Iterable[int]) -> None:
+        """Hold what the manifests of these partitions say now, before it returns.
+
+        Raises `TryLater` when one of them cannot be loaded; what was held of it before is still served then.
+        """
+        asked = frozenset(partitions)
+        with self._ticking:
+            with self._lock:
+                holdings = self._tables.get(table)
+                if holdings is None:
+                    return
+                holdings = self._tables[table] = holdings.refreshed(asked)
+            todo = [wanted for p, wanted in sorted(holdings.wanted.items()) if p in asked]
+            for start in range(0, len(todo), MAX_BATCH_PARTITIONS):
+                self._hydrate(table, todo[start : start + MAX_BATCH_PARTITIONS])
+            with self._lock:
+                after = self._tables.get(table)
+                late = sorted(asked & after.stale) if after is not None else []
+        if late:
+            why = "".join(f": {after.failures[p].reason}" for p in late[:1] if after and p in after.failures)
+            raise TryLater(f"{len(late)} partition(s) of table '{table}' could not be loaded again{why}")
+
     def forget(self, table: str) -> None:
         """Stop holding a table that was dropped; it may be told again from revision 1."""
         with self._lock:
@@ -162,14 +213,18 @@ class PartitionHolder:
         missing = list(wanted.partitions) if holdings is None else holdings.not_served(wanted)
         if holdings is not None and not missing and wanted.table in self._schemas:
             return holdings.file_ids(wanted.partitions)
+        raise self._not_owner(wanted.table, missing)
+
+    def _not_owner(self, table: str, missing: Sequence[int]) -> NotOwner:
+        holdings = self._tables.get(table)
         failures = holdings.failures if holdings is not None else {}
         reasons = [f"; partition {p} could not be loaded: {failures[p].reason}" for p in missing if p in failures]
         named = ", ".join(map(str, missing[:MAX_NAMED])) + (", …" if len(missing) > MAX_NAMED else "")
-        raise NotOwner(
+        return NotOwner(
             f"executor '{self._lease.info.executor_id}' does not serve partition(s) {named} of table "
-            f"'{wanted.table}' at the epochs asked for: plan the query again{''.join(reasons[:1])}",
-            table=wanted.table,
-            partitions=missing,
+            f"'{table}' at the epochs asked for: plan the query again{''.join(reasons[:1])}",
+            table=table,
+            partitions=list(missing),
         )
 
     def tick(self) -> TickReport:
@@ -210,7 +265,8 @@ class PartitionHolder:
         except Exception as error:
             self._settle(table, [_Work(a, reason=_reason(error)) for a in batch])
             return 0, len(batch)
-        works = [work for work in self._map(lambda a: self._read_manifest(table, a), batch) if work is not None]
+        folder = holdings.table.folder
+        works = [work for work in self._map(lambda a: self._read_manifest(folder, a), batch) if work is not None]
         done = 0
         for part in _by_bytes(works):
             outcome = self._load(table, part)
@@ -236,10 +292,10 @@ class PartitionHolder:
         self._schemas[table] = schema
         self._loaded.setdefault(table, {})
 
-    def _read_manifest(self, table: str, assignment: PartitionAssignment) -> _Work | None:
+    def _read_manifest(self, folder: str, assignment: PartitionAssignment) -> _Work | None:
         storage = PartitionStorage(
             self._store,
-            table,
+            folder,
             assignment.path,
             runtime=self._runtime,
             committed_by=self._lease.info.instance_id,
@@ -320,7 +376,14 @@ class PartitionHolder:
                     holdings = holdings.failed(work.assignment, work.reason, now_ms)
                     continue
                 files = {file.path: loaded[file.path] for file in work.manifest.files}
-                holdings = holdings.hydrated(Held(assignment=work.assignment, revision=work.revision, files=files))
+                holdings = holdings.hydrated(
+                    Held(
+                        assignment=work.assignment,
+                        revision=work.revision,
+                        files=files,
+                        prepared=tuple(waiting.attempt for waiting in work.manifest.prepared),
+                    )
+                )
             self._tables[table] = holdings
 
     def _is_current(self, holdings: Holdings) -> bool:

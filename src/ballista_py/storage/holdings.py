@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 from attrs import Factory, evolve, frozen
 
@@ -21,6 +21,7 @@ class Held:
     assignment: PartitionAssignment
     revision: int
     files: Mapping[str, int]  # path -> file id
+    prepared: tuple[str, ...] = ()  # attempts
 
 
 @frozen(kw_only=True)
@@ -43,11 +44,14 @@ class Holdings:
     held: Mapping[int, Held] = Factory(dict)
     failures: Mapping[int, Failure] = Factory(dict)
     stale: frozenset[int] = frozenset()
+    born: int = 0  # a leg that was planned from an older map means an earlier table of this name
 
     def told(self, update: UpdatePartitions) -> Holdings:
         """After an update; an older one than was heard before changes nothing, and no epoch ever falls."""
         if update.revision < self.revision:
             return self
+        if update.table.incarnation != self.table.incarnation:
+            return Holdings(table=update.table, born=update.revision).told(update)
         wanted = {new.partition: self._newer(new) for new in update.partitions}
         same_columns = update.table.schema.equals(self.table.schema)
         return evolve(
@@ -103,9 +107,15 @@ class Holdings:
         failure = Failure(assignment=assignment, reason=reason, attempts=attempts, retry_ms=now_ms + wait_ms)
         return evolve(self, failures={**self.failures, partition: failure})
 
-    def refreshed(self) -> Holdings:
-        """With every partition to be compared with its manifest again; what is held is served meanwhile."""
-        return evolve(self, stale=frozenset(self.wanted))
+    def refreshed(self, partitions: Iterable[int] | None = None) -> Holdings:
+        """With these (default: all) to be compared with their manifests again; what is held is served meanwhile."""
+        stale = self.wanted.keys() if partitions is None else self.wanted.keys() & set(partitions)
+        return evolve(self, stale=self.stale | stale)
+
+    def not_owned(self, wanted: LegTable) -> list[int]:
+        """The partitions of a write that this executor may not change at the epochs asked for."""
+        refused = set(self.not_served(wanted))
+        return [p for p in wanted.partitions if p in refused or self.wanted[p].role != "owner"]
 
     def not_served(self, wanted: LegTable) -> list[int]:
         """The partitions of a leg that this executor may not answer for.
@@ -113,6 +123,8 @@ class Holdings:
         An owner answers for its very epoch. A replica, which nobody fences, answers for any epoch up to the newest
         that it was told.
         """
+        if wanted.revision < self.born:
+            return list(wanted.partitions)
         return [
             partition
             for partition, epoch in zip(wanted.partitions, wanted.epochs, strict=True)

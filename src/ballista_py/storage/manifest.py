@@ -11,11 +11,12 @@ from typing import ClassVar
 
 from attrs import Factory, evolve, frozen
 
-from ballista_py.errors import InvariantViolated, VersionConflict
+from ballista_py.errors import InvariantViolated, TryLater, VersionConflict
 from ballista_py.state.fence import require_epoch
 from ballista_py.storage.statistics import ColumnStatistics
 
 MAX_TOKENS = 1_000
+MAX_PREPARED = 64
 
 
 @frozen(kw_only=True)
@@ -32,11 +33,29 @@ class DataFile:
 
 @frozen(kw_only=True)
 class AppliedToken:
-    """A statement that was applied: `added` and `removed` count the rows of its files."""
+    """A statement that was applied: `added` and `removed` count the rows of its files, `affected` its own."""
 
     token: str
     added: int
     removed: int
+    affected: int = 0
+
+
+@frozen(kw_only=True)
+class Prepared:
+    """What an attempt at a statement would do here, once it is decided; nobody reads it before.
+
+    `attempt` is decided once, for all partitions of the statement whose token is `token`. An `exclusive` one was made
+    from all rows that are here, so that another one cannot be. `prepared_at_ms` is wall time, for people.
+    """
+
+    attempt: str
+    token: str
+    add: tuple[DataFile, ...] = ()
+    remove: tuple[str, ...] = ()
+    affected: int = 0
+    exclusive: bool = False
+    prepared_at_ms: int = 0
 
 
 @frozen(kw_only=True)
@@ -57,6 +76,7 @@ class ManifestDocument:
     files: tuple[DataFile, ...] = ()
     tokens: tuple[AppliedToken, ...] = ()
     source_position: str | None = None
+    prepared: tuple[Prepared, ...] = ()
 
     @property
     def rows(self) -> int:
@@ -77,16 +97,72 @@ class ManifestDocument:
         epoch: int,
         token: str,
         source_position: str | None = None,
+        affected: int | None = None,
     ) -> ManifestDocument:
         """With files added and removed by the owner at `epoch`; itself when the token was applied already.
 
-        Raises `Fenced` unless exactly that epoch is active, and `InvariantViolated` for a file that is already
-        here and for one to remove that is not.
+        Raises `Fenced` unless exactly that epoch is active, `InvariantViolated` for a file that is already here
+        and for one to remove that is not, and `TryLater` for one to remove that a prepared statement will replace.
         """
         if self.applied(token) is not None:
             return self
-        require_epoch(self, epoch, manifest_key(self.table, self.partition))
+        self._require(epoch)
         added, removed = tuple(add), frozenset(remove)
+        if removed and any(removed.intersection(waiting.remove) for waiting in self.prepared):
+            raise TryLater(f"{self._name} waits for the decision on a statement that was prepared there")
+        return self._changed(added, removed, token, source_position, affected)
+
+    def with_prepared(self, prepared: Prepared, epoch: int, base: Iterable[str] | None = None) -> ManifestDocument:
+        """With a statement prepared by the owner at `epoch`; itself if it is prepared or applied already.
+
+        `base` are the files that it was made from. Raises `Fenced`, and `TryLater` when the files are others by
+        now or another statement that removes files is prepared: nothing of the attempt can be applied then.
+        """
+        if any(prepared.attempt == waiting.attempt for waiting in self.prepared) or self.applied(prepared.token):
+            return self
+        self._require(epoch)
+        here = {file.path for file in self.files}
+        prepared = evolve(prepared, exclusive=base is not None)
+        alone = prepared.exclusive or bool(prepared.remove)
+        blocked = alone and any(waiting.exclusive or waiting.remove for waiting in self.prepared)
+        if blocked or len(self.prepared) >= MAX_PREPARED:
+            raise TryLater(f"{self._name} waits for the decision on a statement that was prepared there")
+        if (base is not None and here != set(base)) or not here.issuperset(prepared.remove):
+            raise TryLater(f"{self._name} has changed since the statement read it")
+        return evolve(self, prepared=(*self.prepared, prepared))
+
+    def folded(self, attempt: str, epoch: int) -> ManifestDocument:
+        """With a prepared statement that was decided to be; itself if it is not prepared here (any more)."""
+        found = self._waiting(attempt)
+        if found is None:
+            return self
+        self._require(epoch)
+        rest = evolve(self, prepared=tuple(p for p in self.prepared if p.attempt != attempt))
+        if rest.applied(found.token) is not None:
+            return rest
+        return rest._changed(found.add, frozenset(found.remove), found.token, None, found.affected)
+
+    def abandoned(self, attempt: str, epoch: int) -> ManifestDocument:
+        """Without a prepared statement that was decided not to be; its files are garbage."""
+        if self._waiting(attempt) is None:
+            return self
+        self._require(epoch)
+        return evolve(self, prepared=tuple(p for p in self.prepared if p.attempt != attempt))
+
+    def _waiting(self, attempt: str) -> Prepared | None:
+        return next((waiting for waiting in self.prepared if waiting.attempt == attempt), None)
+
+    def _require(self, epoch: int) -> None:
+        require_epoch(self, epoch, manifest_key(self.table, self.partition))
+
+    def _changed(
+        self,
+        added: tuple[DataFile, ...],
+        removed: frozenset[str],
+        token: str,
+        source_position: str | None,
+        affected: int | None,
+    ) -> ManifestDocument:
         here = {file.path: file for file in self.files}
         unknown = sorted(removed - here.keys())
         doubled = sorted({file.path for file in added} & here.keys() - removed)
@@ -95,7 +171,14 @@ class ManifestDocument:
             raise InvariantViolated(f"file '{name}' {state} in {self._name}: nothing was changed")
         kept = tuple(file for file in self.files if file.path not in removed)
         removed_rows = sum(here[path].rows for path in removed)
-        return self._with((*kept, *added), token, sum(file.rows for file in added), removed_rows, source_position)
+        added_rows = sum(file.rows for file in added)
+        applied = AppliedToken(
+            token=token,
+            added=added_rows,
+            removed=removed_rows,
+            affected=added_rows if affected is None else affected,
+        )
+        return self._with((*kept, *added), applied, source_position)
 
     def replaced(
         self, files: Iterable[DataFile], token: str, source_position: str | None = None
@@ -104,7 +187,10 @@ class ManifestDocument:
         if self.applied(token) is not None:
             return self
         new = tuple(files)
-        return self._with(new, token, sum(file.rows for file in new), self.rows, source_position)
+        rows = sum(file.rows for file in new)
+        applied = AppliedToken(token=token, added=rows, removed=self.rows, affected=rows)
+        # What was prepared was made from rows that are no more.
+        return evolve(self, prepared=())._with(new, applied, source_position)
 
     def appended(
         self, files: Iterable[DataFile], token: str, source_position: str, after: str | None
@@ -120,18 +206,11 @@ class ManifestDocument:
                 f"{self._name} was refreshed by another run in between: nothing was changed here, run again",
                 key=manifest_key(self.table, self.partition),
             )
-        new = tuple(files)
-        return self._with((*self.files, *new), token, sum(file.rows for file in new), 0, source_position)
+        return self._changed(tuple(files), frozenset(), token, source_position, None)
 
     def _with(
-        self,
-        files: tuple[DataFile, ...],
-        token: str,
-        added: int,
-        removed: int,
-        source_position: str | None,
+        self, files: tuple[DataFile, ...], applied: AppliedToken, source_position: str | None
     ) -> ManifestDocument:
-        applied = AppliedToken(token=token, added=added, removed=removed)
         return evolve(
             self,
             files=files,

@@ -13,7 +13,14 @@ from ballista_py.runtime import Runtime, SystemRuntime
 from ballista_py.state import fence
 from ballista_py.state.object_state import ObjectState, Versioned
 from ballista_py.state.store import ConditionalStore
-from ballista_py.storage.manifest import AppliedToken, DataFile, ManifestDocument, manifest_key, objection
+from ballista_py.storage.manifest import (
+    AppliedToken,
+    DataFile,
+    ManifestDocument,
+    Prepared,
+    manifest_key,
+    objection,
+)
 
 
 class PartitionStorage:
@@ -28,7 +35,7 @@ class PartitionStorage:
     >>> _ = storage.activate(1)
     >>> file = DataFile(path="snapshots/events/data/a.parquet", rows=3, bytes=700)
     >>> storage.commit(add=[file], epoch=1, token="insert-1")
-    AppliedToken(token='insert-1', added=3, removed=0)
+    AppliedToken(token='insert-1', added=3, removed=0, affected=3)
     >>> storage.read().document.rows
     3
     """
@@ -85,14 +92,31 @@ class PartitionStorage:
         epoch: int,
         token: str,
         source_position: str | None = None,
+        affected: int | None = None,
     ) -> AppliedToken:
         """Change the list of files as the owner at `epoch`; returns what the token did, now or earlier.
 
         The files must be on the store already. Raises `Fenced` unless exactly that epoch is active, and
-        `InvariantViolated` for a file that is listed already and for a path in `remove` that is not.
+        `InvariantViolated` for a file that is listed already and for a path in `remove` that is not. `affected`
+        is what the statement counts (default: the rows added).
         """
-        landed = self._state.update(lambda m: m.committed(add, remove, epoch, token, source_position))
+        landed = self._state.update(lambda m: m.committed(add, remove, epoch, token, source_position, affected))
         return _applied(landed, token)
+
+    def prepare(self, prepared: Prepared, *, epoch: int, base: Sequence[str] | None = None) -> ManifestDocument:
+        """Make a statement ready to be applied here by `fold`, and invisible until then.
+
+        Raises `Fenced`, and `TryLater` when it was made from other files than are here (`base`) or has to wait.
+        """
+        return self._state.update(lambda m: m.with_prepared(prepared, epoch, base)).document
+
+    def fold(self, attempt: str, *, epoch: int) -> ManifestDocument:
+        """Apply what was prepared, because it was decided to be. Raises `Fenced`."""
+        return self._state.update(lambda m: m.folded(attempt, epoch)).document
+
+    def abandon(self, attempt: str, *, epoch: int) -> ManifestDocument:
+        """Forget what was prepared, because it was decided not to be. Raises `Fenced`."""
+        return self._state.update(lambda m: m.abandoned(attempt, epoch)).document
 
     def replace_files(
         self, files: Sequence[DataFile], *, token: str, source_position: str | None = None

@@ -8,16 +8,30 @@ from typing import Any, TypeVar
 import pyarrow as pa
 from attrs import frozen
 
-from ballista_py.errors import BallistaError, SchedulerLost, TransportError, TryLater
+from ballista_py.errors import BallistaError, SchedulerLost, TransportError, TryLater, WriteIncomplete
+from ballista_py.planning.sql.changes import is_change
 from ballista_py.runtime import Runtime, SystemRuntime
 from ballista_py.secret import Secret
-from ballista_py.transport.commands import EXPLAIN, MEMBERS, RECONCILE_ALL, TABLES, sql_command
+from ballista_py.transport.client_rows import Rows, arrow_rows, copy_of, file_rows
+from ballista_py.transport.commands import (
+    EXPLAIN,
+    MEMBERS,
+    RECONCILE_ALL,
+    TABLES,
+    IngestMode,
+    execute_command,
+    ingest_command,
+    sql_command,
+)
 from ballista_py.transport.credentials import Tls
 from ballista_py.transport.endpoints import TLS_SCHEMES, Address
 from ballista_py.transport.flight_client import FlightPool, FlightStream
 from ballista_py.transport.flight_errors import is_link_failure, was_never_sent
 
 T = TypeVar("T")
+RESEND_MS = 30_000.0
+FIRST_RESEND_MS = 100.0
+LONGEST_RESEND_MS = 2_000.0
 
 
 @frozen(kw_only=True)
@@ -56,7 +70,7 @@ def connect(
         tls = Tls()
     secret = Secret(token) if isinstance(token, str) else token
     pool = FlightPool(runtime or SystemRuntime(), tls=tls, token=secret)
-    client = Client(addresses, pool, retry_reads=retry_reads)
+    client = Client(addresses, pool, retry_reads=retry_reads, runtime=runtime)
     client.members()
     return client
 
@@ -67,17 +81,79 @@ class Client:
     A scheduler that cannot be reached before a statement started is passed over, as is one that says to try later.
     """
 
-    def __init__(self, addresses: list[str], pool: FlightPool, *, retry_reads: bool) -> None:
+    def __init__(
+        self, addresses: list[str], pool: FlightPool, *, retry_reads: bool, runtime: Runtime | None = None
+    ) -> None:
         self._addresses = tuple(addresses)  # the one that answered last comes first
         self._retry_reads = retry_reads
+        self._runtime = runtime or SystemRuntime()
         self._pool = pool
 
-    def sql(self, query: str, dialect: str | None = None) -> pa.Table:
+    def sql(self, query: str, dialect: str | None = None, *, token: str | None = None) -> pa.Table:
         """The answer to `query`. `dialect` is sqlglot's name of the SQL it is written in (default: the engine's).
+
+        A statement that changes something gives one row, `affected_rows`. It has a `token` (made if not given), is
+        sent again under it when a reply is lost, and applied once: after any error, send it again with its token.
+        `COPY table FROM 'file'` reads a Parquet or CSV file of this machine.
 
         Raises the `PlanningError` that says what is wrong with it, or `SchedulerLost` when the scheduler died.
         """
-        return self.query(query, dialect).table
+        if not is_change(query, dialect):
+            return self.query(query, dialect).table
+        return pa.table({"affected_rows": pa.array([self._execute(query, dialect, token)], pa.int64())})
+
+    def ingest(
+        self,
+        table: str,
+        data: Rows,
+        *,
+        mode: IngestMode = "append",
+        token: str | None = None,
+        atomic: bool = False,
+    ) -> int:
+        """Add rows to a table; how many. They must have its columns, in order, or nothing is written.
+
+        Rows that can be read again (a table, a batch, a dataframe) are sent again under the `token` when a reply is
+        lost, and applied once; those of a reader are sent once. With `mode="replace"` they take the place of all
+        rows that are there; `"create"` and `"create_append"` make the table. `atomic` rows appear everywhere or
+        nowhere, whatever fails.
+
+        Raises `SchemaMismatch`, and `WriteIncomplete` naming partitions that did not apply them.
+        """
+        rows = arrow_rows(data)
+        command = ingest_command(table, mode, token or self._runtime.new_id(), atomic)
+
+        def run(address: str) -> int:
+            stream = self._pool.open_write(address, command, rows.schema)
+            try:
+                for batch in rows.batches():
+                    stream.write(batch)
+                return int(stream.finish()["affected"])
+            except BaseException:
+                stream.abort()
+                raise
+
+        return self._applied(run, rows.repeatable)
+
+    def _execute(self, query: str, dialect: str | None, token: str | None) -> int:
+        copy = copy_of(query, dialect)
+        if copy is not None:
+            return self.ingest(copy[0], file_rows(*copy[1:]), token=token)
+        command = execute_command(query, dialect, token or self._runtime.new_id())
+        return self._applied(lambda address: int(self._pool.ask(address, command)["affected"]))
+
+    def _applied(self, run: Callable[[str], int], repeatable: bool = True) -> int:
+        """What `run` gives, which is repeated, at any scheduler, while it may still complete the statement."""
+        deadline_ms = self._runtime.monotonic_ms() + RESEND_MS
+        wait_ms = FIRST_RESEND_MS
+        while True:
+            try:
+                return self._first_of(run, lambda error, address: repeatable or was_never_sent(error, address))
+            except (TransportError, WriteIncomplete):
+                if not repeatable or self._runtime.monotonic_ms() > deadline_ms:
+                    raise
+            self._runtime.sleep_ms(wait_ms)
+            wait_ms = min(LONGEST_RESEND_MS, 2 * wait_ms)
 
     def query(self, query: str, dialect: str | None = None) -> QueryResult:
         """The answer to `query`, as `sql` gives it, and what it took."""

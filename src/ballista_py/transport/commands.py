@@ -1,19 +1,32 @@
 """What is asked over data ports: the commands of streams and the names of questions.
 
-A scheduler answers the stream `sql` and the questions `explain`, `tables` and `members`; an executor answers the
-stream `leg`.
+A scheduler answers the stream `sql` and the questions `explain`, `tables` and `members`, and carries out the writes
+`execute` and `ingest`. An executor answers the streams `leg` and `base`, and carries out the writes `write`,
+`rewrite`, `settle` and `reload`.
 """
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Mapping
+from typing import Any, Literal
 
-from ballista_py.planning.query_plan import Leg
+from attrs import Factory, frozen
+
+from ballista_py.planning.partition_spec import PARTITION_COLUMN
+from ballista_py.planning.query_plan import Leg, LegTable
 
 EXPLAIN = "explain"
 TABLES = "tables"
 MEMBERS = "members"
 RECONCILE_ALL = "reconcile_all"
+EXECUTE = "execute"
+REWRITE = "rewrite"
+SETTLE = "settle"
+RELOAD = "reload"
+WRITE = "write"
+BASE = "base"
+
+IngestMode = Literal["append", "create", "replace", "create_append"]
 
 
 def sql_command(query: str, dialect: str | None = None) -> dict[str, Any]:
@@ -24,3 +37,96 @@ def sql_command(query: str, dialect: str | None = None) -> dict[str, Any]:
 def leg_command(leg: Leg) -> dict[str, Any]:
     """Run one leg; `leg_from_json(command["leg"])` reads it."""
     return {"kind": "leg", "leg": leg.to_json()}
+
+
+def execute_command(statement: str, dialect: str | None, token: str) -> dict[str, Any]:
+    """Run a statement that changes something; the answer holds `affected`."""
+    return {"kind": EXECUTE, "query": statement, "dialect": dialect, "token": token}
+
+
+def ingest_command(table: str, mode: IngestMode, token: str, atomic: bool = False) -> dict[str, Any]:
+    """Take in rows for a table; the answer holds `affected`."""
+    return {"kind": "ingest", "table": table, "mode": mode, "token": token, "atomic": atomic}
+
+
+def write_command(target: WriteTarget) -> dict[str, Any]:
+    """Take in rows at an owner; the answer says by partition what was `affected`, or which `error` kept it."""
+    return {"kind": WRITE, "target": target.to_json()}
+
+
+def base_command(target: WriteTarget) -> dict[str, Any]:
+    """Stream the rows of partitions, with their partition; the trailer names the files under `base`."""
+    return {"kind": BASE, "target": target.to_json()}
+
+
+@frozen(kw_only=True)
+class WriteTarget:
+    """What a statement changes at one owner: these partitions of this incarnation of a table, at these epochs.
+
+    With an `attempt` it is prepared, not applied; `base` then names the files that it was made from. The rows that
+    are there go from the partitions in `replaced`, and everywhere with `replace`.
+    """
+
+    table: LegTable
+    incarnation: str
+    token: str
+    attempt: str | None = None
+    replace: bool = False
+    replaced: tuple[int, ...] = ()
+    base: Mapping[int, tuple[str, ...]] = Factory(dict)
+
+    def to_json(self) -> dict[str, Any]:
+        """JSON-ready values."""
+        return {
+            "table": self.table.table,
+            "revision": self.table.revision,
+            "partitions": self.table.partitions,
+            "epochs": self.table.epochs,
+            "incarnation": self.incarnation,
+            "token": self.token,
+            "attempt": self.attempt,
+            "replace": self.replace,
+            "replaced": self.replaced,
+            "base": {str(partition): list(files) for partition, files in self.base.items()},
+        }
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> WriteTarget:
+        """The target that `to_json` described."""
+        return cls(
+            table=LegTable(
+                table=data["table"],
+                revision=data["revision"],
+                partitions=tuple(data["partitions"]),
+                epochs=tuple(data["epochs"]),
+            ),
+            incarnation=data["incarnation"],
+            token=data["token"],
+            attempt=data.get("attempt"),
+            replace=bool(data.get("replace")),
+            replaced=tuple(data.get("replaced") or ()),
+            base={int(partition): tuple(files) for partition, files in (data.get("base") or {}).items()},
+        )
+
+
+__all__ = [
+    "BASE",
+    "EXECUTE",
+    "EXPLAIN",
+    "MEMBERS",
+    "PARTITION_COLUMN",
+    "RECONCILE_ALL",
+    "RELOAD",
+    "REWRITE",
+    "SETTLE",
+    "TABLES",
+    "WRITE",
+    "IngestMode",
+    "WriteTarget",
+    "base_command",
+    "execute_command",
+    "ingest_command",
+    "leg_command",
+    "sql_command",
+    "write_command",
+]

@@ -20,6 +20,7 @@ from ballista_py.transport.callers import NODE_HEADER, TOKEN_HEADER
 from ballista_py.transport.credentials import Tls
 from ballista_py.transport.endpoints import open_flight
 from ballista_py.transport.flight_errors import FLIGHT_FAILURES, from_flight, is_link_failure
+from ballista_py.transport.flight_writes import WriteStream
 from ballista_py.transport.wire import from_json, to_json
 
 CALL_TIMEOUT_MS = 30_000
@@ -103,6 +104,30 @@ class FlightPool:
         except FLIGHT_FAILURES as error:
             raise self._failed(error, address) from None
         return FlightStream(self, client, writer, reader, address)
+
+    def ask(self, address: str, command: Mapping[str, Any], *, peer_id: str | None = None) -> dict[str, Any]:
+        """What the node made of `command`, however long that takes; a write without rows.
+
+        Raises what the node raised, or `TransportError` when the link failed or the node fell silent.
+        """
+        stream = self.open_write(address, command, pa.schema([]), peer_id=peer_id)
+        try:
+            return stream.finish()
+        finally:
+            stream.abort()
+
+    def open_write(
+        self, address: str, command: Mapping[str, Any], schema: pa.Schema, *, peer_id: str | None = None
+    ) -> WriteStream:
+        """Start to send rows of `schema` under `command`. Raises `TransportError` when the link failed."""
+        client = self._client(address, peer_id)
+        try:
+            descriptor = flight.FlightDescriptor.for_command(to_json(command))
+            writer, reader = client.do_exchange(descriptor, self._options(None))
+            writer.begin(schema)
+        except FLIGHT_FAILURES as error:
+            raise self._failed(error, address) from None
+        return WriteStream(client, writer, reader, address, lambda error: self._failed(error, address))
 
     def drop(self, address: str) -> None:
         """Forget the connection to `address`; the next call makes a new one. Open streams go on."""

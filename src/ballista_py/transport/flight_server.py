@@ -26,6 +26,7 @@ from ballista_py.transport.callers import Callers
 from ballista_py.transport.credentials import Tls
 from ballista_py.transport.endpoints import Address, Door, listen_flight
 from ballista_py.transport.flight_errors import to_flight
+from ballista_py.transport.flight_writes import WRITES, IncomingRows
 from ballista_py.transport.open_calls import GATE, CallContext, OpenCall, OpenCalls
 from ballista_py.transport.sockets import sever
 from ballista_py.transport.spawn import Spawn
@@ -60,6 +61,14 @@ class DataHandler(Protocol):
 
     def stream(self, command: Mapping[str, Any], context: CallContext) -> StreamResult:
         """Start the answer to `command`. Long work before the first batch should look at `context.cancelled()`."""
+        ...
+
+    def write(self, command: Mapping[str, Any], rows: IncomingRows, context: CallContext) -> Mapping[str, Any]:
+        """Take in the rows of a statement (a command whose kind is one of `WRITES`) and say what became of them.
+
+        A command that takes none drains `rows`. Nothing may be applied before the iteration over `rows` has ended
+        without an error.
+        """
         ...
 
     def action(self, name: str, body: Mapping[str, Any], context: CallContext) -> Mapping[str, Any]:
@@ -192,11 +201,14 @@ class FlightService(flight.FlightServerBase):  # type: ignore[misc]  # pyarrow.f
         self._calls = calls
         super().__init__(door.location, middleware={GATE: _Gate(self.spoken, calls.callers)}, **door.options)
 
-    def do_exchange(self, context: Any, descriptor: Any, _reader: Any, writer: Any) -> None:
+    def do_exchange(self, context: Any, descriptor: Any, reader: Any, writer: Any) -> None:
         try:
             with self._calls.enter(context) as call:
                 command = from_json(descriptor.command or b"")
                 with call.answering(writer) as line:
+                    if command.get("kind") in WRITES:
+                        _receive(self._handler, command, call, reader, line)
+                        return
                     _send(self._handler.stream(command, call.context), call, line)
         except BaseException as error:
             raise to_flight(error) from None
@@ -241,6 +253,20 @@ class _Claim(flight.ServerMiddleware):  # type: ignore[misc]  # pyarrow.flight h
 
 
 FlightServiceMaker = Callable[[Door, DataHandler, OpenCalls], FlightService]
+
+
+def _receive(
+    handler: DataHandler, command: Mapping[str, Any], call: OpenCall, reader: Any, line: AnswerLine
+) -> None:
+    def say(message: Mapping[str, Any]) -> None:
+        data = to_json(message)
+        with call.sending():
+            line.send(lambda writer: writer.write_metadata(data))
+
+    with call.sending():
+        line.send(lambda writer: writer.begin(pa.schema([])))
+    rows = IncomingRows(reader, say, call.receiving)
+    say({"result": dict(handler.write(command, rows, call.context))})
 
 
 def _send(result: StreamResult, call: OpenCall, line: AnswerLine) -> None:

@@ -1,0 +1,102 @@
+"""A statement that changes rows, run as a whole by DuckDB over rows that were brought together.
+
+The statement runs on a database of its own that holds the table, the tables it reads and nothing else, without
+access to files and network. What it changed is found by comparing the rows before and after, so every statement
+that DuckDB knows means here what it means there.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+
+import duckdb
+import pyarrow as pa
+from attrs import frozen
+
+from ballista_py.engines.duckdb_errors import translate
+from ballista_py.engines.duckdb_types import quoted
+from ballista_py.errors import BallistaError
+
+BATCH_ROWS = 65_536
+_BEFORE = "__before"
+_LOCKDOWN = """
+    set global enable_external_access = false;
+    set global autoinstall_known_extensions = false;
+    set global autoload_known_extensions = false;
+    set global python_enable_replacements = false;
+    set global TimeZone = 'UTC';
+    set global lock_configuration = true;
+"""
+
+
+@frozen
+class Changed:
+    """What a statement did: how many rows it `affected`, which rows went, which came.
+
+    An updated row went as it was and came as it is. `rows` gives all rows of the table after the statement.
+    """
+
+    affected: int
+    gone: pa.Table
+    come: pa.Table
+    _connection: duckdb.DuckDBPyConnection
+    _table: str
+
+    def rows(self) -> pa.RecordBatchReader:
+        """All rows after the statement."""
+        return self._connection.sql(f"from {quoted(self._table)}").to_arrow_reader(BATCH_ROWS)
+
+
+@contextmanager
+def run_change(
+    sql: str,
+    table: str,
+    rows: pa.RecordBatchReader,
+    others: Mapping[str, pa.RecordBatchReader | pa.Table],
+    *,
+    memory_limit: str | None = None,
+) -> Iterator[Changed]:
+    """Run `sql`, which changes `table` (these `rows`) and may read `others`; what it did, until the block ends.
+
+    Raises `SqlError` for a statement that fails, `MergeTooLarge` when memory and spill space are full, and what the
+    readers raise.
+    """
+    with tempfile.TemporaryDirectory(prefix="ballista-change-") as spill:
+        config: dict[str, str | bool | int | float | list[str]] = {"temp_directory": spill}
+        if memory_limit is not None:
+            config["memory_limit"] = memory_limit
+        connection = duckdb.connect(":memory:", config=config)
+        try:
+            connection.execute(_LOCKDOWN)
+            try:
+                for name, relation in ((table, rows), *others.items()):
+                    _fill(connection, name, relation)
+                name = quoted(table)
+                connection.execute(f"create table {_BEFORE} as select rowid as r, * from {name}")
+                done = connection.execute(sql).fetchall()
+                changed = Changed(
+                    int(done[0][0]) if done else 0,
+                    _without_number(connection, f"from {_BEFORE} except select rowid, * from {name}"),
+                    _without_number(connection, f"select rowid as r, * from {name} except from {_BEFORE}"),
+                    connection,
+                    table,
+                )
+            except duckdb.Error as error:
+                raise translate(error, sql) from None
+            except BallistaError:
+                raise
+            yield changed
+        finally:
+            connection.close()
+
+
+def _fill(connection: duckdb.DuckDBPyConnection, name: str, rows: pa.RecordBatchReader | pa.Table) -> None:
+    connection.register("__rows", rows)
+    connection.execute(f"create table {quoted(name)} as from __rows")
+    connection.unregister("__rows")
+
+
+def _without_number(connection: duckdb.DuckDBPyConnection, sql: str) -> pa.Table:
+    return connection.sql(sql).to_arrow_table().drop_columns(["r"])

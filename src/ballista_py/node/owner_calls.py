@@ -1,0 +1,232 @@
+"""One round of a write: what is asked of the owners, all at the same time, and what each says of each partition."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any, Protocol
+
+import pyarrow as pa
+from attrs import Factory, define, frozen
+
+from ballista_py.errors import BallistaError, from_wire
+from ballista_py.node.query_service import ClusterView
+from ballista_py.node.row_routes import Known, OutStream, RowRoutes
+from ballista_py.planning.partition_map import PartitionMap
+from ballista_py.planning.query_plan import LegTable
+from ballista_py.planning.selector import unassigned
+from ballista_py.planning.sql.changes import Rewrite
+from ballista_py.planning.table import TableSpec
+from ballista_py.transport.commands import (
+    PARTITION_COLUMN,
+    RELOAD,
+    REWRITE,
+    SETTLE,
+    WriteTarget,
+    base_command,
+    write_command,
+)
+
+
+class Pool(Protocol):
+    """Connections to executors: `FlightPool`, or anything that promises the same."""
+
+    def ask(self, address: str, command: Mapping[str, Any], *, peer_id: str | None = None) -> dict[str, Any]: ...
+    def open_stream(self, address: str, command: Mapping[str, Any], *, peer_id: str | None = None) -> Any: ...
+    def open_write(
+        self, address: str, command: Mapping[str, Any], schema: pa.Schema, *, peer_id: str | None = None
+    ) -> OutStream: ...
+
+
+RunAll = Callable[[Callable[[Any], Any], Iterable[Any]], Iterable[Any]]
+
+
+@frozen(kw_only=True)
+class Order:
+    """What a statement asks of the owners of a table."""
+
+    table: TableSpec
+    token: str
+    attempt: str | None = None
+    replace: bool = False
+    replaced: frozenset[int] = frozenset()
+    base: Mapping[int, Sequence[str]] = Factory(dict)
+
+    def target(self, pmap: PartitionMap, partitions: Sequence[int]) -> WriteTarget:
+        """The part of it for these partitions."""
+        return WriteTarget(
+            table=LegTable(
+                table=self.table.name,
+                revision=pmap.revision,
+                partitions=tuple(partitions),
+                epochs=tuple(pmap.epoch(partition) for partition in partitions),
+            ),
+            incarnation=self.table.incarnation,
+            token=self.token,
+            attempt=self.attempt,
+            replace=self.replace,
+            replaced=tuple(p for p in partitions if p in self.replaced),
+            base={p: tuple(self.base[p]) for p in partitions if p in self.base},
+        )
+
+
+@define
+class Outcome:
+    """What became of each partition: rows affected, or the error that kept it as it was."""
+
+    affected: dict[int, int] = Factory(dict)
+    errors: dict[int, BallistaError] = Factory(dict)
+
+    def add(self, said: Mapping[str, Mapping[str, Any]]) -> None:
+        """Take in what an owner said."""
+        for partition, outcome in said.items():
+            if "error" in outcome:
+                self.errors[int(partition)] = from_wire(outcome["error"])
+            else:
+                self.affected[int(partition)] = int(outcome["affected"])
+
+
+@define
+class OwnerCalls:
+    """The calls of one scheduler. Thread-safe. `run_all` runs calls at the same time, on threads of its own."""
+
+    pool: Pool
+    run_all: RunAll
+
+    def send(
+        self,
+        order: Order,
+        view: ClusterView,
+        batches: Iterable[pa.RecordBatch],
+        known: Callable[[Sequence[tuple[Any, ...]]], ClusterView],
+        *,
+        skip: frozenset[int] = frozenset(),
+        also: Sequence[int] = (),
+    ) -> Outcome:
+        """Send rows (of the table's schema) to their owners and have them applied or prepared.
+
+        Rows of partitions in `skip` go nowhere; owners of those in `also` are asked even if no rows of theirs come.
+        What fails before the owners have all rows raises, and nothing was applied; what fails later is in the
+        outcome.
+        """
+        name = order.table.name
+        views = [view]
+
+        def open_stream(executor_id: str, partitions: Sequence[int]) -> OutStream:
+            target = order.target(views[-1].catalog.maps[name], partitions)
+            schema = order.table.schema.append(_PARTITION)
+            address = views[-1].addresses[executor_id]
+            return self.pool.open_write(address, write_command(target), schema, peer_id=executor_id)
+
+        def known_values(values: Sequence[tuple[Any, ...]]) -> Any:
+            views.append(known(values))
+            return views[-1].catalog.maps[name], views[-1].members
+
+        ask: Known = known_values
+        routes = RowRoutes(view.catalog.maps[name], view.members, open_stream, ask, skip)
+        try:
+            for batch in batches:
+                routes.write(batch)
+            routes.open_all(also)
+        except BaseException:
+            routes.abort()
+            raise
+
+        def finish(part: tuple[OutStream, set[int]]) -> dict[str, Any] | BallistaError:
+            try:
+                return part[0].finish()
+            except BallistaError as error:
+                return error
+
+        outcome = Outcome()
+        for (_, partitions), said in zip(routes.streams, self.run_all(finish, routes.streams), strict=True):
+            if isinstance(said, BallistaError):
+                outcome.errors.update(dict.fromkeys(partitions, said))
+            else:
+                outcome.add(said)
+        return outcome
+
+    def rewrite(self, order: Order, view: ClusterView, partitions: Sequence[int], rewrite: Rewrite) -> Outcome:
+        """Have the owners rewrite the files of these partitions."""
+        body = {"count": rewrite.count, "rows": rewrite.rows}
+        return self._ask(order, view, partitions, REWRITE, body)
+
+    def settle(self, order: Order, view: ClusterView, partitions: Sequence[int], committed: bool) -> Outcome:
+        """Have the owners fold in, or give up, an attempt."""
+        return self._ask(order, view, partitions, SETTLE, {"committed": committed})
+
+    def reload(self, view: ClusterView, table: TableSpec, partitions: Sequence[int]) -> None:
+        """Let everybody who holds copies of these partitions read their manifests again; who cannot, does later."""
+        pmap = view.catalog.maps[table.name]
+        partitions = [partition for partition in partitions if partition < len(pmap)]
+        holders = {owner for p in partitions for owner in pmap.owners(p)[1:]} & view.members
+        if table.distribution == "replicated":
+            holders = set(view.members) - {pmap.owner(p) for p in partitions if pmap.owner(p)}
+        command = {"kind": RELOAD, "table": table.name, "partitions": list(partitions)}
+
+        def ask(executor_id: str) -> None:
+            self.pool.ask(view.addresses[executor_id], command, peer_id=executor_id)
+
+        list(self.run_all(ask, sorted(executor_id for executor_id, _ in holders)))
+
+    def base(
+        self, order: Order, view: ClusterView, partitions: Sequence[int]
+    ) -> tuple[Iterator[pa.RecordBatch], Callable[[], dict[int, list[str]]]]:
+        """All rows of these partitions with the partition as last column; after the last, the files they came from."""
+        pmap = view.catalog.maps[order.table.name]
+        found: dict[int, list[str]] = {}
+
+        def rows() -> Iterator[pa.RecordBatch]:
+            for executor_id, own in owners_of(view, order.table.name, partitions).items():
+                command = base_command(order.target(pmap, own))
+                stream = self.pool.open_stream(view.addresses[executor_id], command, peer_id=executor_id)
+                yield from stream.batches()
+                found.update({int(p): list(files) for p, files in stream.trailer["base"].items()})
+
+        return rows(), lambda: found
+
+    def _ask(
+        self, order: Order, view: ClusterView, partitions: Sequence[int], action: str, body: Mapping[str, Any]
+    ) -> Outcome:
+        pmap = view.catalog.maps[order.table.name]
+
+        def ask(part: tuple[str, list[int]]) -> dict[str, Any] | BallistaError:
+            executor_id, own = part
+            try:
+                command = {"kind": action, "target": order.target(pmap, own).to_json(), **body}
+                return self.pool.ask(view.addresses[executor_id], command, peer_id=executor_id)
+            except BallistaError as error:
+                return error
+
+        outcome = Outcome()
+        parts = list(owners_of(view, order.table.name, partitions).items())
+        for (_, own), said in zip(parts, self.run_all(ask, parts), strict=True):
+            if isinstance(said, BallistaError):
+                outcome.errors.update(dict.fromkeys(own, said))
+            else:
+                outcome.add(said)
+        return outcome
+
+
+def owners_of(view: ClusterView, table: str, partitions: Sequence[int]) -> dict[str, list[int]]:
+    """The partitions by the executor that owns them. Raises `PartitionsUnassigned`."""
+    pmap = view.catalog.maps[table]
+    found: dict[str, list[int]] = {}
+    missing = []
+    for partition in partitions:
+        owner = pmap.owner(partition)
+        if owner is None or owner not in view.members:
+            missing.append(partition)
+        else:
+            found.setdefault(owner[0], []).append(partition)
+    if missing:
+        raise unassigned(missing)
+    return found
+
+
+def named(pmap: PartitionMap, partitions: Sequence[int]) -> list[str]:
+    """The text forms of the first few partitions."""
+    return [pmap.path(partition) for partition in sorted(partitions)[:MAX_NAMED] if partition < len(pmap)]
+
+
+MAX_NAMED = 5
+_PARTITION = pa.field(PARTITION_COLUMN, pa.int32())

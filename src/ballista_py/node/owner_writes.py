@@ -1,0 +1,329 @@
+"""Writes at an executor: rows become files, files become one commit a partition, and then the commit is served.
+
+Promises: what is acknowledged is committed under this owner's epoch and served here; a token is applied once; what
+is refused or broken off is applied nowhere. What an attempt prepared is folded in or given up as was decided for
+the whole statement, and after `UNDECIDED_MS` without a decision it is aborted.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+import pyarrow as pa
+from attrs import frozen
+
+from ballista_py.engines.engine import Engine
+from ballista_py.errors import BallistaError, InvariantViolated, SchemaMismatch, TryLater, to_wire
+from ballista_py.node.logs import log_event
+from ballista_py.planning.conform import conform
+from ballista_py.planning.sql.changes import Rewrite, key_sql
+from ballista_py.planning.table import TableSpec
+from ballista_py.runtime import Runtime
+from ballista_py.state.statements import Statements
+from ballista_py.state.store import ConditionalStore
+from ballista_py.storage.files import read_data_file
+from ballista_py.storage.holder import Mapper, PartitionHolder
+from ballista_py.storage.holdings import Holdings
+from ballista_py.storage.manifest import DataFile, Prepared
+from ballista_py.storage.partition_storage import PartitionStorage
+from ballista_py.storage.row_spool import RowSpool
+from ballista_py.transport.commands import PARTITION_COLUMN, WriteTarget
+
+_log = logging.getLogger(__name__)
+UNDECIDED_MS = 30_000.0
+ATTEMPTS = 3
+
+
+@frozen
+class _Change:
+    """What one statement does to one partition: files in, files out, rows affected."""
+
+    add: tuple[DataFile, ...] = ()
+    remove: tuple[str, ...] = ()
+    affected: int = 0
+
+
+class OwnerWrites:
+    """The writes of one executor. Safe to share between threads; `tick` is called by one."""
+
+    def __init__(
+        self,
+        holder: PartitionHolder,
+        store: ConditionalStore,
+        engine: Engine,
+        runtime: Runtime,
+        mapper: Mapper,
+        instance: Callable[[], str],
+    ) -> None:
+        self._holder = holder
+        self._store = store
+        self._engine = engine
+        self._runtime = runtime
+        self._map = mapper
+        self._instance = instance
+        self._lock = runtime.lock()
+        self._turns: dict[str, Any] = {}
+        self._undecided: dict[tuple[str, int, str], float] = {}
+
+    def write(self, target: WriteTarget, rows: Iterable[pa.RecordBatch]) -> dict[str, Any]:
+        """Take in rows (last column: the partition) and apply or prepare them; what became of each partition.
+
+        Raises `NotOwner`, `LeaseExpired`, and what the stream of rows raises; nothing is applied then.
+        """
+        holdings = self._holder.owned(target.table, target.incarnation)
+        table = holdings.table
+        spool = RowSpool(self._store, table.folder, table.schema, self._runtime, self._map)
+        try:
+            for batch in rows:
+                spool.add(batch)
+            files = spool.finish()
+        except BaseException:
+            spool.discard()
+            raise
+        asked = set(target.table.partitions)
+        if not files.keys() <= asked:
+            spool.discard()
+            raise InvariantViolated(f"rows of table '{table.name}' came for partitions that were not named")
+
+        def change(partition: int, here: Sequence[DataFile]) -> _Change:
+            new = tuple(files.get(partition, ()))
+            replaced = target.replace or partition in target.replaced
+            gone = target.base.get(partition, [file.path for file in here]) if replaced else ()
+            self._check_primary_key(table, partition, new, [file for file in here if file.path not in gone])
+            return _Change(new, tuple(gone), sum(file.rows for file in new))
+
+        touched = sorted(asked) if target.replace else sorted({*files, *target.replaced, *target.base})
+        return self._each(target, holdings, touched, change, alone=bool(table.primary_key))
+
+    def rewrite(self, target: WriteTarget, rewrite: Rewrite) -> dict[str, Any]:
+        """Replace the files that hold rows of a predicate by files without them, or with them changed."""
+        holdings = self._holder.owned(target.table, target.incarnation)
+
+        def change(partition: int, here: Sequence[DataFile]) -> _Change:
+            return self._rewritten(target, holdings.table, partition, here, rewrite)
+
+        return self._each(target, holdings, sorted(target.table.partitions), change, alone=True)
+
+    def settle(self, target: WriteTarget, committed: bool) -> dict[str, Any]:
+        """Fold in, or give up, what was prepared under the attempt of `target`."""
+        holdings = self._holder.owned(target.table, target.incarnation)
+        assert target.attempt is not None
+        outcome: dict[str, Any] = {}
+        done: list[int] = []
+        for partition in target.table.partitions:
+            try:
+                self._settle(holdings, partition, target.attempt, committed)
+                done.append(partition)
+            except BallistaError as error:
+                outcome[str(partition)] = {"error": to_wire(error)}
+        if committed:
+            self._holder.reload(holdings.table.name, done)
+        return outcome | {str(partition): {"affected": 0} for partition in done}
+
+    def base(self, target: WriteTarget) -> tuple[dict[str, list[str]], Callable[[], Iterable[pa.RecordBatch]]]:
+        """The files that hold these partitions now, and their rows with the partition as last column."""
+        holdings = self._holder.owned(target.table, target.incarnation)
+        self._holder.reload(holdings.table.name, target.table.partitions)
+        holdings = self._holder.owned(target.table, target.incarnation)
+        held = {p: dict(holdings.held[p].files) for p in target.table.partitions}
+
+        def rows() -> Iterable[pa.RecordBatch]:
+            for partition, files in held.items():
+                for batch in self._all(holdings.table, list(files.values())):
+                    tag = pa.repeat(pa.scalar(partition, pa.int32()), batch.num_rows)
+                    yield batch.append_column(PARTITION_COLUMN, tag)
+
+        return {str(p): list(files) for p, files in held.items()}, rows
+
+    def tick(self) -> None:
+        """Bring what was prepared here and never decided to an end."""
+        now_ms = self._runtime.monotonic_ms()
+        with self._lock:
+            found = {(name, p, attempt) for name, p, attempt in self._holder.prepared()}
+            for key in found - self._undecided.keys():
+                self._undecided[key] = now_ms
+            for key in self._undecided.keys() - found:
+                del self._undecided[key]
+            due = [key for key, since_ms in self._undecided.items() if now_ms - since_ms >= UNDECIDED_MS]
+        for name, partition, attempt in due:
+            try:
+                self._end(name, partition, attempt)
+            except BallistaError as error:
+                log_event(_log, "settle_failed", logging.WARNING, table=name, code=error.code, reason=error)
+
+    def _end(self, name: str, partition: int, attempt: str) -> None:
+        holdings = self._holder.holdings(name)
+        if holdings is None or partition not in holdings.held:
+            return
+        decision = self._statements(holdings.table).abort(attempt)
+        self._settle(holdings, partition, attempt, decision.committed)
+        self._holder.reload(name, [partition])
+        log_event(_log, "settled", table=name, partition=partition, committed=decision.committed)
+
+    def _settle(self, holdings: Holdings, partition: int, attempt: str, committed: bool) -> None:
+        storage, epoch = self._storage(holdings, partition)
+        act = storage.fold if committed else storage.abandon
+        act(attempt, epoch=epoch)
+
+    def _each(
+        self,
+        target: WriteTarget,
+        holdings: Holdings,
+        partitions: Sequence[int],
+        change: Callable[[int, Sequence[DataFile]], _Change],
+        *,
+        alone: bool,
+    ) -> dict[str, Any]:
+        """Commit the change of every partition; `{"7": {"affected": 3}}`, or `{"7": {"error": …}}` where it failed."""
+
+        def one(partition: int) -> tuple[int, dict[str, Any]]:
+            try:
+                return partition, {"affected": self._apply(target, holdings, partition, change)}
+            except BallistaError as error:
+                return partition, {"error": to_wire(error)}
+
+        if alone:
+            with self._turn(holdings.table.name):
+                done = [one(partition) for partition in partitions]
+        else:
+            done = list(self._map(one, partitions))
+        self._holder.reload(holdings.table.name, [p for p, outcome in done if "affected" in outcome])
+        return {str(partition): outcome for partition, outcome in done}
+
+    def _apply(
+        self,
+        target: WriteTarget,
+        holdings: Holdings,
+        partition: int,
+        change: Callable[[int, Sequence[DataFile]], _Change],
+    ) -> int:
+        storage, epoch = self._storage(holdings, partition)
+        for attempt in range(ATTEMPTS):
+            manifest = storage.read().document
+            applied = manifest.applied(target.token)
+            if applied is not None:
+                return applied.affected
+            if holdings.table.primary_key and any(p.attempt != target.attempt for p in manifest.prepared):
+                raise TryLater(f"table '{holdings.table.name}' waits for the decision on another statement")
+            done = change(partition, manifest.files)
+            try:
+                if target.attempt is not None:
+                    storage.prepare(
+                        Prepared(
+                            attempt=target.attempt,
+                            token=target.token,
+                            add=done.add,
+                            remove=done.remove,
+                            affected=done.affected,
+                            prepared_at_ms=self._runtime.wall_ms(),
+                        ),
+                        epoch=epoch,
+                        base=target.base.get(partition),
+                    )
+                    return done.affected
+                return storage.commit(
+                    add=done.add, remove=done.remove, epoch=epoch, token=target.token, affected=done.affected
+                ).affected
+            except InvariantViolated:
+                # The files to remove were replaced meanwhile (a refresh from the source): look again.
+                if attempt == ATTEMPTS - 1 or not done.remove:
+                    raise
+                self._holder.reload(holdings.table.name, [partition])
+        raise AssertionError("the loop returns or raises")
+
+    def _rewritten(
+        self, target: WriteTarget, table: TableSpec, partition: int, here: Sequence[DataFile], rewrite: Rewrite
+    ) -> _Change:
+        if rewrite.count is None:
+            return _Change((), tuple(file.path for file in here), sum(file.rows for file in here))
+        loaded = self._loaded(target, partition, here)
+        spool = RowSpool(self._store, table.folder, table.schema, self._runtime, self._map)
+        remove: list[str] = []
+        affected = 0
+        try:
+            for file in here:
+                scans = {table.name: [loaded[file.path]]}
+                hits = self._count(rewrite.count, scans)
+                if not hits:
+                    continue
+                remove.append(file.path)
+                affected += hits
+                for batch in self._rows(rewrite.rows or "", scans):
+                    spool.add(_tagged(_checked(table, batch), partition))
+            files = spool.finish().get(partition, [])
+        except BaseException:
+            spool.discard()
+            raise
+        return _Change(tuple(files), tuple(remove), affected)
+
+    def _loaded(self, target: WriteTarget, partition: int, here: Sequence[DataFile]) -> Mapping[str, int]:
+        """The ids of the files of a manifest, which are loaded if they were not."""
+        for _ in range(ATTEMPTS):
+            held = self._holder.owned(target.table, target.incarnation).held[partition].files
+            if held.keys() >= {file.path for file in here}:
+                return held
+            self._holder.reload(target.table.table, [partition])
+        raise InvariantViolated(f"partition {partition} of table '{target.table.table}' is being replaced")
+
+    def _check_primary_key(
+        self, table: TableSpec, partition: int, new: Sequence[DataFile], here: Sequence[DataFile]
+    ) -> None:
+        if not table.primary_key or not new:
+            return
+        holdings = self._holder.holdings(table.name)
+        ids = holdings.held[partition].files if holdings is not None and partition in holdings.held else {}
+        if any(file.path not in ids for file in here):
+            raise TryLater(f"partition {partition} of table '{table.name}' is being loaded")
+        old = [ids[file.path] for file in here]
+        rows = pa.concat_tables(self._read(file, table) for file in new)
+        doubled = self._rows(key_sql(table), {table.name: old}, {"__new": rows})
+        first = next((batch.to_pylist()[0] for batch in doubled if batch.num_rows), None)
+        if first is not None:
+            key = ", ".join(f"{name} = {first[name]}" for name in table.primary_key)
+            raise SchemaMismatch(
+                f"the primary key of table '{table.name}' is taken: a row with {key} exists already"
+            )
+
+    def _read(self, file: DataFile, table: TableSpec) -> pa.Table:
+        return read_data_file(self._store, file, table.schema)
+
+    def _all(self, table: TableSpec, ids: list[int]) -> Iterable[pa.RecordBatch]:
+        columns = ", ".join('"' + name.replace('"', '""') + '"' for name in table.schema.names)
+        return self._rows(f"select {columns} from {table.name}", {table.name: ids})
+
+    def _rows(
+        self, sql: str, scans: Mapping[str, list[int]], streams: Mapping[str, pa.Table] | None = None
+    ) -> Iterable[pa.RecordBatch]:
+        return self._engine.query(sql, scans=scans, streams=streams).batches()
+
+    def _count(self, sql: str, scans: Mapping[str, list[int]]) -> int:
+        return sum(sum(batch.column(0).to_pylist()) for batch in self._rows(sql, scans))
+
+    def _storage(self, holdings: Holdings, partition: int) -> tuple[PartitionStorage, int]:
+        wanted = holdings.wanted[partition]
+        storage = PartitionStorage(
+            self._store,
+            holdings.table.folder,
+            wanted.path,
+            runtime=self._runtime,
+            committed_by=self._instance(),
+        )
+        return storage, wanted.epoch
+
+    def _statements(self, table: TableSpec) -> Statements:
+        return Statements(self._store, table.folder, runtime=self._runtime, committed_by=self._instance())
+
+    def _turn(self, table: str) -> Any:
+        """One statement at a time where one must see what the other did."""
+        with self._lock:
+            return self._turns.setdefault(table, self._runtime.lock())
+
+
+def _tagged(batch: pa.RecordBatch, partition: int) -> pa.RecordBatch:
+    return batch.append_column(PARTITION_COLUMN, pa.repeat(pa.scalar(partition, pa.int32()), batch.num_rows))
+
+
+def _checked(table: TableSpec, batch: pa.RecordBatch) -> pa.RecordBatch:
+    return conform(table, batch)

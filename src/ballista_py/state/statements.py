@@ -1,0 +1,151 @@
+"""Which attempts at a statement count: decided once, in one document a table, for all of its partitions.
+
+An attempt is prepared at every partition first, where nobody sees it. One commit here makes it count everywhere, or
+nowhere; committing and aborting meet in the document, and whoever comes first wins. An attempt that was prepared and
+never decided can be aborted by anyone, so a scheduler that dies leaves nothing undecided for long.
+"""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from typing import ClassVar
+
+from attrs import evolve, frozen
+
+from ballista_py.errors import ObjectExists, ObjectMissing, TryLater
+from ballista_py.runtime import Runtime, SystemRuntime
+from ballista_py.state.object_state import ObjectState
+from ballista_py.state.store import ConditionalStore
+
+MAX_SETTLED = 1_000
+MAX_UNSETTLED = 1_000
+
+
+def statements_key(folder: str) -> str:
+    """Where the decisions on the statements of a table lie; `folder` is `TableSpec.folder`."""
+    return f"accelerations/commits/{folder}.json"
+
+
+@frozen(kw_only=True)
+class Decision:
+    """Whether an attempt at the statement `token` counts, and how many rows it affects.
+
+    It is `settled` once no manifest holds the attempt as prepared any more.
+    """
+
+    attempt: str
+    token: str
+    committed: bool
+    affected: int = 0
+    settled: bool = False
+
+
+@frozen(kw_only=True)
+class StatementsDocument:
+    """`accelerations/commits/{folder}.json`: the decisions, oldest first. `sequence` counts those that committed.
+
+    The last 1,000 settled ones are kept; a statement sent again after that many others is run again.
+    """
+
+    document_kind: ClassVar[str] = "statements"
+    schema_version: ClassVar[int] = 1
+
+    sequence: int = 0
+    decisions: tuple[Decision, ...] = ()
+
+    def on(self, attempt: str) -> Decision | None:
+        """The decision on an attempt, if there is one."""
+        return next((found for found in self.decisions if found.attempt == attempt), None)
+
+    def of(self, token: str) -> Decision | None:
+        """The attempt at a statement that counts, if there is one."""
+        return next((found for found in self.decisions if found.token == token and found.committed), None)
+
+    def decided(self, decision: Decision) -> StatementsDocument:
+        """With a decision; itself if the attempt is decided. Of the attempts at one statement one commits at most.
+
+        Raises `TryLater` when too many statements are committed and not yet settled.
+        """
+        if self.on(decision.attempt) is not None:
+            return self
+        if decision.committed and self.of(decision.token) is not None:
+            decision = evolve(decision, committed=False, settled=True)
+        if decision.committed and sum(not found.settled for found in self.decisions) >= MAX_UNSETTLED:
+            raise TryLater(f"{MAX_UNSETTLED} statements wait to be settled: try again later")
+        return evolve(
+            self, sequence=self.sequence + decision.committed, decisions=(*self.decisions, decision)
+        )._kept()
+
+    def settled(self, attempt: str) -> StatementsDocument:
+        """With an attempt marked as settled."""
+        found = self.on(attempt)
+        if found is None or found.settled:
+            return self
+        done = evolve(found, settled=True)
+        return evolve(self, decisions=tuple(done if d is found else d for d in self.decisions))
+
+    def _kept(self) -> StatementsDocument:
+        settled = [decision for decision in self.decisions if decision.settled]
+        if len(settled) <= MAX_SETTLED:
+            return self
+        forgotten = {decision.attempt for decision in settled[:-MAX_SETTLED]}
+        return evolve(self, decisions=tuple(d for d in self.decisions if d.attempt not in forgotten))
+
+
+class Statements:
+    """The decisions of one table. Safe to share between threads; raises what `ObjectState` raises.
+
+    >>> from ballista_py.state.memory import MemoryStore
+    >>> statements = Statements(MemoryStore(), "events")
+    >>> statements.commit("a1", "insert-1", affected=3).committed, statements.abort("a1").committed
+    (True, True)
+    >>> statements.abort("a2").committed, statements.commit("a2", "insert-2", affected=1).committed
+    (False, False)
+    """
+
+    def __init__(
+        self, store: ConditionalStore, folder: str, *, runtime: Runtime | None = None, committed_by: str = ""
+    ) -> None:
+        self._state = ObjectState(
+            store,
+            statements_key(folder),
+            StatementsDocument,
+            runtime=runtime or SystemRuntime(),
+            committed_by=committed_by,
+        )
+
+    def read(self) -> StatementsDocument:
+        """The decisions as they are now."""
+        try:
+            return self._state.read().document
+        except ObjectMissing:
+            return StatementsDocument()
+
+    def commit(self, attempt: str, token: str, *, affected: int) -> Decision:
+        """Make the attempt count, unless it was aborted or another attempt at the statement counts already.
+
+        The decision that is returned is the one that holds. Raises `TryLater` at the bound.
+        """
+        return self._decide(Decision(attempt=attempt, token=token, committed=True, affected=affected))
+
+    def abort(self, attempt: str, token: str = "") -> Decision:
+        """Make the attempt never count, unless it counts already; the decision that holds is returned."""
+        return self._decide(Decision(attempt=attempt, token=token, committed=False, settled=True))
+
+    def settle(self, attempt: str) -> None:
+        """Say that every partition has acted on the decision."""
+        self._state.update(lambda document: document.settled(attempt))
+
+    def _decide(self, decision: Decision) -> Decision:
+        def change(document: StatementsDocument) -> StatementsDocument:
+            return document.decided(decision)
+
+        try:
+            landed = self._state.update(change)
+        except ObjectMissing:
+            with suppress(ObjectExists):
+                self._state.create(StatementsDocument())
+            landed = self._state.update(change)
+        found = landed.document.on(decision.attempt)
+        assert found is not None
+        return found

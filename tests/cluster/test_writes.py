@@ -1,0 +1,233 @@
+"""Writes through real processes: what is acknowledged is there, once, whatever was resent."""
+
+from concurrent.futures import ThreadPoolExecutor
+
+import pyarrow as pa
+import pytest
+
+from ballista_py import LocalCluster
+from ballista_py.errors import BallistaError, ConfigError, SchemaMismatch, SqlError
+
+pytestmark = pytest.mark.cluster
+
+SCHEMA = pa.schema([pa.field("id", pa.int64(), nullable=False), ("kind", pa.string()), ("size", pa.float64())])
+
+
+@pytest.fixture(scope="module")
+def small():
+    with LocalCluster(schedulers=2, executors=2) as cluster:
+        yield cluster
+
+
+@pytest.fixture
+def table(small, request):
+    name = f"t{abs(hash(request.node.name)) % 10**9}"
+    small.create_table(name, schema=SCHEMA, partition_by=["bucket(4, id)"])
+    yield name
+    small.drop_table(name)
+
+
+def rows(first: int, count: int) -> pa.Table:
+    ids = range(first, first + count)
+    columns = [list(ids), [f"k{n % 3}" for n in ids], [n / 2 for n in ids]]
+    return pa.table(columns, schema=SCHEMA)
+
+
+def count(cluster, table: str, where: str = "true") -> tuple[int, int | None]:
+    (row,) = cluster.sql(f"select count(*) as n, sum(id) as s from {table} where {where}").to_pylist()
+    return row["n"], row["s"]
+
+
+def affected(answer: pa.Table) -> int:
+    return answer.to_pylist()[0]["affected_rows"]
+
+
+def test_rows_that_were_ingested_are_read_at_once(small, table):
+    assert small.ingest(table, rows(0, 1_000)) == 1_000
+    assert count(small, table) == (1_000, 499_500)
+
+
+def test_a_token_is_applied_once(small, table):
+    assert [small.ingest(table, rows(0, 100), token="same") for _ in range(3)] == [100, 100, 100]
+    assert count(small, table) == (100, 4_950)
+
+
+def test_insert_values_and_select_count_their_rows(small, table):
+    assert affected(small.sql(f"insert into {table} values (1, 'a', 0.5), (2, 'b', null)")) == 2
+    assert affected(small.sql(f"insert into {table} (size, id) select id * 2, id + 10 from {table}")) == 2
+    assert small.sql(f"select * from {table} order by id").to_pylist() == [
+        {"id": 1, "kind": "a", "size": 0.5},
+        {"id": 2, "kind": "b", "size": None},
+        {"id": 11, "kind": None, "size": 2.0},
+        {"id": 12, "kind": None, "size": 4.0},
+    ]
+
+
+def test_an_insert_of_a_query_that_is_sent_again_adds_nothing(small, table):
+    small.ingest(table, rows(0, 10))
+    for _ in range(2):
+        answer = small.sql(f"insert into {table} select id + 10, kind, size from {table}", token="once")
+        assert affected(answer) == 10
+    assert count(small, table) == (20, 190)
+
+
+def test_update_and_delete_touch_what_they_say(small, table):
+    small.ingest(table, rows(0, 100))
+    assert affected(small.sql(f"update {table} set kind = 'new', size = size + 1 where id < 10")) == 10
+    assert count(small, table, "kind = 'new'") == (10, 45)
+    assert affected(small.sql(f"delete from {table} where id >= 50")) == 50
+    assert affected(small.sql(f"delete from {table} where id = 3")) == 1
+    assert count(small, table) == (49, 49 * 50 // 2 - 3)
+    assert affected(small.sql(f"truncate {table}")) == 49
+    assert count(small, table) == (0, None)
+
+
+def test_an_update_of_the_key_moves_the_row(small, table):
+    small.ingest(table, rows(0, 20))
+    for _ in range(2):
+        assert affected(small.sql(f"update {table} set id = id + 1000 where id < 5", token="move")) == 5
+    assert count(small, table) == (20, 190 + 5_000)
+    assert small.sql(f"select kind from {table} where id = 1004").to_pylist() == [{"kind": "k1"}]
+
+
+def test_merge_runs_all_four_branches(small, table):
+    small.ingest(table, rows(0, 10))
+    source = "(select 1 as id, true as gone union all select 2, false union all select 77, false) as s"
+    answer = small.sql(
+        f"merge into {table} as t using {source} on t.id = s.id "
+        "when matched and s.gone then delete when matched then update set kind = 'merged' "
+        "when not matched then insert (id, kind) values (s.id, 'inserted') "
+        "when not matched by source and t.id > 8 then update set id = 900"
+    )
+    assert affected(answer) == 4
+    found = small.sql(f"select id, kind from {table} where id in (1, 2, 9, 77, 900) order by id").to_pylist()
+    assert found == [{"id": 2, "kind": "merged"}, {"id": 77, "kind": "inserted"}, {"id": 900, "kind": "k0"}]
+    assert count(small, table)[0] == 10
+
+
+def test_a_value_never_seen_gets_its_partition_by_two_schedulers_at_once(small):
+    small.create_table("by_kind", schema=SCHEMA, partition_by=["kind"])
+
+    def write(address: str) -> int:
+        from ballista_py import connect
+
+        with connect(address) as client:
+            return sum(client.ingest("by_kind", rows(n * 10, 10)) for n in range(3))
+
+    with ThreadPoolExecutor(2) as pool:
+        assert list(pool.map(write, small.addresses())) == [30, 30]
+    assert small.sql("select kind, count(*) as n from by_kind group by 1 order by 1").to_pylist() == [
+        {"kind": "k0", "n": 20},
+        {"kind": "k1", "n": 20},
+        {"kind": "k2", "n": 20},
+    ]
+
+
+def test_a_table_is_made_dropped_and_made_again_by_sql(small):
+    for number in (1, 2):
+        small.sql("create table made (id bigint not null, v varchar) partitioned by (bucket(2, id))")
+        assert affected(small.sql(f"insert into made values ({number}, 'x')")) == 1
+        assert small.sql("select id from made").to_pylist() == [{"id": number}]
+        small.sql("drop table made")
+        with pytest.raises(SqlError, match="made"):
+            small.sql("select * from made")
+    small.sql("drop table if exists made")
+    with pytest.raises(SqlError, match="does not exist"):
+        small.sql("drop table made")
+
+
+def test_a_replicated_table_is_the_same_everywhere_after_a_write(small):
+    small.sql("create table whole (id bigint)")
+    small.ingest("whole", pa.table({"id": list(range(10))}))
+    small.sql("update whole set id = id + 1")
+    for address in small.addresses():
+        from ballista_py import connect
+
+        with connect(address) as client:
+            assert client.sql("select sum(id) as s from whole").to_pylist() == [{"s": 55}]
+
+
+def test_copy_reads_a_file_of_the_client(small, table, tmp_path):
+    import pyarrow.parquet as pq
+
+    pq.write_table(rows(0, 50), tmp_path / "rows.parquet")
+    assert affected(small.sql(f"copy {table} from '{tmp_path / 'rows.parquet'}'")) == 50
+    (tmp_path / "rows.csv").write_text("id,kind,size\n100,a,1.5\n")
+    assert affected(small.sql(f"copy {table} from '{tmp_path / 'rows.csv'}' (format csv)")) == 1
+    assert count(small, table) == (51, 1_225 + 100)
+
+
+@pytest.mark.parametrize(
+    ("bad", "said"),
+    [
+        (rows(0, 3).drop_columns(["kind"]), "no column 'kind'"),
+        (rows(0, 3).append_column("more", pa.array([1, 2, 3])), "'more'"),
+        (rows(0, 3).select(["kind", "id", "size"]), "another order"),
+        (rows(0, 3).set_column(2, "size", pa.array(["a", "b", "c"])), "'size' is string"),
+        (
+            pa.table({"id": pa.array([1, None]), "kind": ["a", "b"], "size": [0.0, 1.0]}),
+            "row 1 has no value in column 'id'",
+        ),
+        (
+            pa.table({"id": pa.array([1, 2**64 - 1], pa.uint64()), "kind": ["a", "b"], "size": [0.0, 1.0]}),
+            "row 1 has a value out of range",
+        ),
+    ],
+)
+def test_rows_that_do_not_fit_are_one_clear_error_and_nothing_is_applied(small, table, bad, said):
+    small.ingest(table, rows(0, 10))
+    with pytest.raises(SchemaMismatch, match=said):
+        small.ingest(table, bad)
+    assert count(small, table) == (10, 45)
+
+
+def test_keys_and_checks_are_enforced_and_the_row_is_named(small):
+    small.sql("create table strict (id bigint primary key, v bigint check (v > 0)) partitioned by (bucket(4, id))")
+    assert affected(small.sql("insert into strict values (1, 1), (2, 2)")) == 2
+    with pytest.raises(SchemaMismatch, match="id = 2"):
+        small.sql("insert into strict values (3, 3), (2, 5)")
+    with pytest.raises(SchemaMismatch, match=r"row 1 \(id = 5, v = 0\)"):
+        small.sql("insert into strict values (4, 4), (5, 0)")
+    with pytest.raises(SchemaMismatch, match="CHECK"):
+        small.sql("update strict set v = v - 1")
+    with pytest.raises(SchemaMismatch, match="must not be null"):
+        small.sql("insert into strict values (null, 4)")
+    assert small.sql("select * from strict order by id").to_pylist() == [{"id": 1, "v": 1}, {"id": 2, "v": 2}]
+    assert affected(small.sql("update strict set v = 7 where id = 2")) == 1
+    assert affected(small.sql("update strict set id = 9 where id = 2")) == 1
+    with pytest.raises(SchemaMismatch, match="id = 1"):
+        small.sql("update strict set id = 1 where id = 9")
+
+
+@pytest.mark.parametrize(
+    ("statement", "said"),
+    [
+        ("insert into nowhere values (1)", "nowhere"),
+        ("insert into {} values (1, 2)", "2 value"),
+        ("insert into {} (id, nope) values (1, 2)", "nope"),
+        ("update {} set nope = 1", "nope"),
+        ("delete from {} where nope = 1", "nope"),
+        ("delete from {} where id = 1 returning *", "RETURNING"),
+        ("insert or replace into {} values (1, 'a', 1)", "MERGE"),
+        ("insert into {} values (1, 'a'", "parse"),
+        ("create index i on {} (id)", "cannot be run"),
+    ],
+)
+def test_a_wrong_statement_is_one_clear_error(small, table, statement, said):
+    with pytest.raises(BallistaError, match=said) as raised:
+        small.sql(statement.format(table))
+    assert "\n" not in str(raised.value)
+
+
+def test_one_of_two_that_create_a_table_at_once_gets_the_name(small):
+    def make(_):
+        try:
+            small.create_table("raced", schema=SCHEMA, partition_by=["bucket(2, id)"])
+        except ConfigError:
+            return 0
+        return 1
+
+    with ThreadPoolExecutor(3) as pool:
+        assert sum(pool.map(make, range(3))) == 1
+    assert small.ingest("raced", rows(0, 10)) == 10
+    assert count(small, "raced") == (10, 45)
