@@ -79,7 +79,7 @@ class Scheduler:
             caller_limit=config.max_calls_per_client,
             tls=config.flight_tls(),
             spawn=spawn,
-            service=partial(FlightSqlService, ready=self._ready_statements),
+            service=partial(FlightSqlService, ready=self._ready_statements, runtime=runtime),
         )
         self._workers = ThreadPoolExecutor(CONTROL_WORKERS, thread_name_prefix="control")
         self._control = ControlServer(

@@ -199,7 +199,12 @@ class FlightService(flight.FlightServerBase):  # type: ignore[misc]  # pyarrow.f
     def __init__(self, door: Door, handler: DataHandler, calls: OpenCalls) -> None:
         self._handler = handler
         self._calls = calls
-        super().__init__(door.location, middleware={GATE: _Gate(self.spoken, calls.callers)}, **door.options)
+        middleware = {GATE: _Gate(self.spoken, calls.callers), **self.middleware()}
+        super().__init__(door.location, middleware=middleware, **door.options)
+
+    def middleware(self) -> dict[str, Any]:
+        """What else looks at every call before it is answered."""
+        return {}
 
     def do_exchange(self, context: Any, descriptor: Any, reader: Any, writer: Any) -> None:
         try:

@@ -5,9 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.flight as flight
 
-from ballista_py.errors import SqlError
-from ballista_py.transport.flight_sql.messages import message, pack, unpack
+from ballista_py.errors import SqlError, TransportError
+from ballista_py.transport.flight_sql.messages import message, pack, read, unpack
 from ballista_py.transport.flight_sql.service import StatementService
 from ballista_py.transport.flight_sql.statement import SqlStatement
 from ballista_py.transport.flight_sql.status import Unsupported
@@ -16,31 +17,56 @@ ACTIONS = {
     "CreatePreparedStatement": "describe a statement; the handle is the statement itself",
     "ClosePreparedStatement": "nothing is kept for a prepared statement",
     "CreatePreparedSubstraitPlan": "refused: send SQL",
+    "CancelFlightInfo": "stop the statement behind a flight info of this scheduler",
+    "CancelQuery": "as CancelFlightInfo",
+    "SetSessionOptions": "set `dialect`, the sqlglot name of the SQL that this session speaks",
+    "GetSessionOptions": "the options of the session",
+    "CloseSession": "forget the options of the session",
     "BeginTransaction": "refused: every statement commits by itself",
     "EndTransaction": "refused: every statement commits by itself",
     "BeginSavepoint": "refused: every statement commits by itself",
     "EndSavepoint": "refused: every statement commits by itself",
 }
+_CANCELLED = 1
 _TRANSACTIONS = ("BeginTransaction", "EndTransaction", "BeginSavepoint", "EndSavepoint")
 
 
-def run_action(name: str, body: bytes, service: StatementService) -> list[bytes]:
-    """The results of one of `ACTIONS`."""
+def run_action(name: str, body: bytes, service: StatementService, dialect: str | None) -> list[bytes]:
+    """The results of one of `ACTIONS` that is about a statement; `dialect` is that of the session."""
     if name in _TRANSACTIONS:
         raise Unsupported("there are no transactions here: every statement commits by itself")
     if name == "CreatePreparedSubstraitPlan":
         raise Unsupported("Substrait plans are not run here: send SQL")
     if name == "ClosePreparedStatement":
         return []
-    return [pack(_prepared(unpack(body), service))]
+    return [pack(_prepared(unpack(body), service, dialect))]
 
 
-def _prepared(request: Any, service: StatementService) -> Any:
+def cancelled_tickets(name: str, body: bytes) -> list[bytes]:
+    """The tickets of the flight info that is to be cancelled. Raises `TransportError` for what is none."""
+    request = read("CancelFlightInfoRequest", body) if name == "CancelFlightInfo" else unpack(body)
+    try:
+        info = flight.FlightInfo.deserialize(request.info)
+    except (pa.ArrowException, AttributeError):
+        raise TransportError("the bytes are no flight info") from None
+    return [endpoint.ticket.ticket for endpoint in info.endpoints]
+
+
+def cancel_result(name: str) -> bytes:
+    """The answer to a cancellation that has found its statement."""
+    if name == "CancelFlightInfo":
+        return bytes(message("CancelFlightInfoResult", status=_CANCELLED).SerializeToString())
+    return pack(message("ActionCancelQueryResult", result=_CANCELLED))
+
+
+def _prepared(request: Any, service: StatementService, dialect: str | None) -> Any:
+    if request.DESCRIPTOR.name != "ActionCreatePreparedStatementRequest":
+        raise TransportError("the bytes are no request for a prepared statement")
     if request.HasField("transaction_id"):
         raise Unsupported("there are no transactions here: every statement commits by itself")
     if not request.query.strip():
         raise SqlError("the statement is empty")
-    statement = SqlStatement(query=request.query)
+    statement = SqlStatement(query=request.query, dialect=dialect)
     found = service.describe(statement)
     return message(
         "ActionCreatePreparedStatementResult",

@@ -15,18 +15,22 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.flight as flight
+from attrs import evolve
 
 from ballista_py.errors import SqlError, TransportError
+from ballista_py.runtime import Runtime
 from ballista_py.transport.endpoints import Door
 from ballista_py.transport.flight_server import DataHandler, FlightService, StreamResult
-from ballista_py.transport.flight_sql.actions import ACTIONS, run_action
+from ballista_py.transport.flight_sql.actions import ACTIONS, cancel_result, cancelled_tickets, run_action
 from ballista_py.transport.flight_sql.answers import answer
 from ballista_py.transport.flight_sql.messages import message, pack, unpack
 from ballista_py.transport.flight_sql.metadata import metadata_schema, metadata_table
 from ballista_py.transport.flight_sql.puts import PUTS, put
 from ballista_py.transport.flight_sql.service import StatementService
+from ballista_py.transport.flight_sql.sessions import ACTIONS as SESSION_ACTIONS
+from ballista_py.transport.flight_sql.sessions import SESSION, Session, Sessions
 from ballista_py.transport.flight_sql.statement import SqlStatement
-from ballista_py.transport.flight_sql.status import Unsupported, to_status
+from ballista_py.transport.flight_sql.status import NotRunning, Unsupported, to_status
 from ballista_py.transport.open_calls import OpenCall, OpenCalls
 
 NO_COLUMNS = pa.schema([])
@@ -52,8 +56,13 @@ class FlightSqlService(FlightService):
         calls: OpenCalls,
         *,
         ready: Callable[[], StatementService],
+        runtime: Runtime,
     ) -> None:
         self._ready = ready
+        self._runtime = runtime
+        self._sessions = Sessions(runtime)
+        self._lock = runtime.lock()
+        self._runs: dict[str, list[OpenCall]] = {}
         super().__init__(door, handler, calls)
 
     def get_flight_info(self, context: Any, descriptor: Any) -> Any:
@@ -62,14 +71,14 @@ class FlightSqlService(FlightService):
             schema = metadata_schema(command)
             if schema is not None:
                 return _info(schema, descriptor, [flight.FlightEndpoint(pack(command), [])])
-            return self._statement_info(descriptor, _query(command), call)
+            return self._statement_info(descriptor, _query(command, _dialect(context)), call)
 
     def get_schema(self, context: Any, descriptor: Any) -> Any:
         with self._answering(context):
             command = _command(descriptor)
             schema = metadata_schema(command)
             if schema is None:
-                schema = self._ready().describe(_query(command)).schema
+                schema = self._ready().describe(_query(command, _dialect(context))).schema
             return flight.SchemaResult(NO_COLUMNS if schema is None else schema)
 
     def do_get(self, context: Any, ticket: Any) -> Any:
@@ -83,17 +92,27 @@ class FlightSqlService(FlightService):
             command = _command(descriptor)
             if command.DESCRIPTOR.name not in PUTS:
                 raise _unknown(command)
-            writer.write(pa.py_buffer(put(command, reader, self._ready(), call)))
+            result = put(command, reader, self._ready(), call, _dialect(context))
+            writer.write(pa.py_buffer(result))
 
     def do_action(self, context: Any, action: Any) -> list[bytes]:
         if action.type not in ACTIONS:
             return super().do_action(context, action)
         with self._answering(context):
-            return run_action(action.type, action.body.to_pybytes(), self._ready())
+            body = action.body.to_pybytes()
+            if action.type in SESSION_ACTIONS:
+                return self._sessions.run(action.type, body, context.get_middleware(SESSION))
+            if action.type in ("CancelFlightInfo", "CancelQuery"):
+                self._cancel(cancelled_tickets(action.type, body))
+                return [cancel_result(action.type)]
+            return run_action(action.type, body, self._ready(), _dialect(context))
 
     def list_actions(self, context: Any) -> list[flight.ActionType]:
         with self._answering(context):
             return [flight.ActionType(name, about) for name, about in ACTIONS.items()]
+
+    def middleware(self) -> dict[str, Any]:
+        return {SESSION: self._sessions}
 
     @contextmanager
     def _answering(self, context: Any) -> Iterator[OpenCall]:
@@ -111,10 +130,9 @@ class FlightSqlService(FlightService):
             changed = service.update(statement, call.context)
             return flight.FlightInfo(NO_COLUMNS, descriptor, [], changed, -1)
         endpoints = []
+        run_id = self._runtime.new_id()
         for part in service.parts(statement):
-            handle = SqlStatement(
-                query=statement.query, dialect=statement.dialect, parameters=statement.parameters, part=part.ticket
-            ).handle()
+            handle = evolve(statement, part=part.ticket, run_id=run_id).handle()
             ticket = pack(message("TicketStatementQuery", statement_handle=handle))
             # Whoever is named second is asked when the first does not answer.
             locations = [] if part.address is None else [f"grpc://{part.address}", _SAME_CONNECTION]
@@ -124,11 +142,41 @@ class FlightSqlService(FlightService):
     def _rows(self, ticket: Any, call: OpenCall) -> StreamResult:
         command = unpack(ticket.ticket)
         if command.DESCRIPTOR.name == "TicketStatementQuery":
-            return self._ready().run(SqlStatement.from_handle(command.statement_handle), call.context)
+            statement = SqlStatement.from_handle(command.statement_handle)
+            result = self._ready().run(statement, call.context)
+            return result if statement.run_id is None else self._cancellable(result, statement.run_id, call)
         if metadata_schema(command) is None:
             raise _unknown(command)
         table = metadata_table(command, lambda: self._ready().tables())
         return StreamResult(schema=table.schema, batches=table.to_batches())
+
+    def _cancellable(self, result: StreamResult, run_id: str, call: OpenCall) -> StreamResult:
+        """The result, to be found by `_cancel` until its end."""
+        with self._lock:
+            self._runs.setdefault(run_id, []).append(call)
+
+        def over() -> None:
+            result.cancel()
+            with self._lock:
+                left = [other for other in self._runs.pop(run_id, ()) if other is not call]
+                if left:
+                    self._runs[run_id] = left
+
+        return evolve(result, cancel=over)
+
+    def _cancel(self, tickets: list[bytes]) -> None:
+        """End the executions that these tickets started. Raises `TransportError` if none of them runs here."""
+        found: list[OpenCall] = []
+        for ticket in tickets:
+            command = unpack(ticket)
+            if command.DESCRIPTOR.name == "TicketStatementQuery":
+                run_id = SqlStatement.from_handle(command.statement_handle).run_id or ""
+                with self._lock:
+                    found += self._runs.get(run_id, ())
+        if not found:
+            raise NotRunning("nothing that this flight info started runs at this scheduler")
+        for call in found:
+            call.ask_to_end(TransportError("the statement was cancelled"))
 
 
 _SAME_CONNECTION = "arrow-flight-reuse-connection://?"
@@ -138,7 +186,13 @@ def _command(descriptor: Any) -> Any:
     return unpack(descriptor.command or b"")
 
 
-def _query(command: Any) -> SqlStatement:
+def _dialect(context: Any) -> str | None:
+    """The dialect of the session that a call belongs to."""
+    found: Session = context.get_middleware(SESSION)
+    return found.options.get("dialect")
+
+
+def _query(command: Any, dialect: str | None) -> SqlStatement:
     """The statement that a command asks to run."""
     name = command.DESCRIPTOR.name
     if name == "CommandPreparedStatementQuery":
@@ -151,7 +205,7 @@ def _query(command: Any) -> SqlStatement:
         raise Unsupported("there are no transactions here: every statement commits by itself")
     if not command.query.strip():
         raise SqlError("the statement is empty")
-    return SqlStatement(query=command.query)
+    return SqlStatement(query=command.query, dialect=dialect)
 
 
 def _unknown(command: Any) -> TransportError:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from ballista_py.errors import SqlError
+from ballista_py.errors import SqlError, TransportError
 from ballista_py.transport.flight_sql.messages import message
 from ballista_py.transport.flight_sql.service import IngestMode, StatementService
 from ballista_py.transport.flight_sql.statement import MAX_HANDLE_BYTES, SqlStatement
@@ -28,8 +28,11 @@ _MODES: dict[tuple[bool, int], IngestMode] = {
 }
 
 
-def put(command: Any, reader: Any, service: StatementService, call: OpenCall) -> bytes:
-    """Do what `command` says with what `reader` brings; returns the message that is the answer."""
+def put(command: Any, reader: Any, service: StatementService, call: OpenCall, dialect: str | None) -> bytes:
+    """Do what `command` says with what `reader` brings; returns the message that is the answer.
+
+    `dialect` is that of the session.
+    """
     name = command.DESCRIPTOR.name
     if name == "CommandStatementSubstraitPlan":
         raise Unsupported("Substrait plans are not run here: send SQL")
@@ -40,26 +43,31 @@ def put(command: Any, reader: Any, service: StatementService, call: OpenCall) ->
     if name == "CommandStatementIngest":
         changed = _ingest(command, reader, service, call)
     else:
-        changed = service.update(_update(command, reader, call), call.context)
+        changed = service.update(_update(command, reader, call, dialect), call.context)
     return _bytes(message("DoPutUpdateResult", record_count=changed))
 
 
 def batches(reader: Any, call: OpenCall) -> Iterator[pa.RecordBatch]:
-    """What the client sends, until its end. A message without rows only says that the client is still there."""
+    """What the client sends, until its end. A message without rows only says that the client is still there.
+
+    Raises `TransportError` when the client went away: on the wire that looks like an end.
+    """
     while True:
         with call.receiving():
             try:
                 chunk = reader.read_chunk()
             except StopIteration:
+                if call.context.cancelled():
+                    raise TransportError("the client went away before it had sent everything") from None
                 return
         if chunk.data is not None and chunk.data.num_rows:
             yield chunk.data
 
 
-def _update(command: Any, reader: Any, call: OpenCall) -> SqlStatement:
+def _update(command: Any, reader: Any, call: OpenCall, dialect: str | None) -> SqlStatement:
     if command.DESCRIPTOR.name == "CommandStatementUpdate":
         _refuse_transaction(command)
-        return SqlStatement(query=command.query)
+        return SqlStatement(query=command.query, dialect=dialect)
     statement = SqlStatement.from_handle(command.prepared_statement_handle)
     return statement.bound(_parameters(reader, call) or statement.parameters)
 

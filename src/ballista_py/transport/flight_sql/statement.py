@@ -13,14 +13,16 @@ from ballista_py.transport.wire import from_json, to_json
 
 MAX_HANDLE_BYTES = 8 << 20
 _SEPARATOR = b"\n"
+_KINDS: dict[str, Any] = {"query": str, "dialect": str | None, "part": dict | None, "run_id": str | None}
 
 
 @frozen(kw_only=True)
 class SqlStatement:
     """A statement, the dialect it is written in (None: the engine's), and a row of parameters for each execution.
 
-    `part` is what `StatementService.parts` said of one part of the answer; None means all of it. Whoever reads
-    `handle` has the whole statement: any scheduler can take over where another one left off.
+    `part` is what `StatementService.parts` said of one part of the answer; None means all of it. `run_id` names one
+    execution, so that it can be cancelled. Whoever reads `handle` has the whole statement: any scheduler can take
+    over where another one left off.
 
     >>> SqlStatement.from_handle(SqlStatement(query="select 1").handle()).query
     'select 1'
@@ -30,10 +32,11 @@ class SqlStatement:
     dialect: str | None = None
     parameters: pa.RecordBatch | None = None
     part: Mapping[str, Any] | None = None
+    run_id: str | None = None
 
     def handle(self) -> bytes:
         """The statement as bytes. Raises `SqlError` for parameters that are too large to travel with it."""
-        head = to_json({"query": self.query, "dialect": self.dialect, "part": self.part})
+        head = to_json({"query": self.query, "dialect": self.dialect, "part": self.part, "run_id": self.run_id})
         rows = b"" if self.parameters is None else _ipc(self.parameters)
         if len(head) + len(rows) > MAX_HANDLE_BYTES:
             raise SqlError(
@@ -47,12 +50,9 @@ class SqlStatement:
         """The statement that `handle` gave. Raises `TransportError` for bytes that are none of it."""
         head, _, rows = handle.partition(_SEPARATOR)  # JSON on one line
         values = from_json(head)
-        query, dialect, part = values.get("query"), values.get("dialect"), values.get("part")
-        if not (
-            isinstance(query, str) and isinstance(dialect, str | None) and isinstance(part, dict | None)
-        ) or set(values) - {"query", "dialect", "part"}:
+        if set(values) != set(_KINDS) or not all(isinstance(values[name], kind) for name, kind in _KINDS.items()):
             raise TransportError("the handle is none that a scheduler of this cluster has given")
-        return cls(query=query, dialect=dialect, parameters=_batch(rows) if rows else None, part=part)
+        return cls(**values, parameters=_batch(rows) if rows else None)
 
     def bound(self, parameters: pa.RecordBatch | None) -> SqlStatement:
         """The statement with these parameters instead of those it had."""

@@ -39,6 +39,12 @@ from ballista_py.errors import (
 MAX_MESSAGE_CHARS = 1_000
 
 
+class NotRunning(PlanningError):
+    """What is to be cancelled does not run, or not here."""
+
+    code = "planning.not_running"
+
+
 class Unsupported(PlanningError):
     """Something of Flight SQL that this cluster does not do; refused with the status for that."""
 
@@ -63,6 +69,13 @@ class NotProvided(_Untraced, NotImplementedError):
     """UNIMPLEMENTED."""
 
 
+class NotFound(_Untraced, KeyError):
+    """NOT_FOUND."""
+
+    def __str__(self) -> str:
+        return str(self.args[0])  # a KeyError shows its argument in quotes
+
+
 class Unavailable(_Untraced, flight.FlightUnavailableError):  # type: ignore[misc]  # pyarrow.flight has no types
     """UNAVAILABLE."""
 
@@ -78,6 +91,7 @@ class Failure(_Untraced, flight.FlightInternalError):  # type: ignore[misc]
 # The first class that fits says the SQLSTATE and the status.
 _STATES: tuple[tuple[type[BallistaError], str, type[Exception]], ...] = (
     (Unsupported, "0A000", NotProvided),
+    (NotRunning, "HY000", NotFound),
     (UnsupportedExpression, "0A000", NotProvided),
     (PartitionsUnassigned, "57P03", Unavailable),
     (MergeTooLarge, "53200", Refusal),

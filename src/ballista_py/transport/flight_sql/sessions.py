@@ -1,0 +1,179 @@
+"""Options of a client's session, kept by the client: its cookie carries them to whichever scheduler it asks next.
+
+Flight sends the headers of an answer before a method runs, so the options that a call has set go into the cookie
+with the answer to the next one; until then, and only for that, they are remembered here. What is remembered is
+bounded and expires.
+"""
+
+from __future__ import annotations
+
+import base64
+from collections import OrderedDict
+from collections.abc import Mapping
+from http.cookies import CookieError, SimpleCookie
+from typing import Any
+
+import pyarrow.flight as flight
+from attrs import define, field, frozen
+from sqlglot.dialects.dialect import Dialect
+
+from ballista_py.errors import TransportError
+from ballista_py.runtime import Runtime
+from ballista_py.transport.flight_sql.messages import message, read
+from ballista_py.transport.flight_sql.metadata import CATALOG, SCHEMA
+from ballista_py.transport.flight_sql.status import Unsupported
+from ballista_py.transport.wire import from_json, to_json
+
+COOKIE = "ballista_session"
+SESSION = "session"
+MAX_SESSIONS = 10_000
+SESSION_MS = 3_600_000
+ACTIONS = ("SetSessionOptions", "GetSessionOptions", "CloseSession")
+_INVALID_NAME, _INVALID_VALUE, _CLOSED = 1, 2, 1
+_FIXED = {"catalog": CATALOG, "schema": SCHEMA}
+
+Options = Mapping[str, str]
+
+
+@frozen(slots=False)
+class Session(flight.ServerMiddleware):  # type: ignore[misc]  # pyarrow.flight has no types
+    """The session of one call: its id, its options, and the cookie to send back, if any.
+
+    `returned` says that the client sent the cookie that it was given, so that it can have options at all.
+    """
+
+    id: str
+    options: Options
+    returned: bool
+    cookie: str | None
+
+    def sending_headers(self) -> dict[str, str]:
+        return {} if self.cookie is None else {"set-cookie": f"{COOKIE}={self.cookie}; Path=/; HttpOnly"}
+
+
+@define
+class _Kept:
+    options: dict[str, str]
+    until_ms: float
+
+
+@define(slots=False)
+class Sessions(flight.ServerMiddlewareFactory):  # type: ignore[misc]
+    """Knows the session of every call. Safe to share between threads."""
+
+    _runtime: Runtime
+    _kept: OrderedDict[str, _Kept] = field(factory=OrderedDict)
+    _lock: Any = field(init=False)
+
+    def __attrs_post_init__(self) -> None:
+        self._lock = self._runtime.lock()
+
+    def __len__(self) -> int:
+        return len(self._kept)
+
+    def start_call(self, _info: Any, headers: Mapping[str, list[str]]) -> Session:
+        """The session of a call with these headers; a cookie that cannot be read starts a new one."""
+        sent = _cookie(headers)
+        found = None if sent is None else _parse(sent)
+        if sent is None or found is None:
+            id_ = self._runtime.new_id()
+            return Session(id_, {}, False, _written(id_, {}))
+        id_, options = found
+        with self._lock:
+            self._forget_old()
+            kept = self._kept.get(id_)
+        if kept is None or kept.options == options:
+            return Session(id_, options, True, None)
+        return Session(id_, dict(kept.options), True, _written(id_, kept.options))
+
+    def run(self, action: str, body: bytes, session: Session) -> list[bytes]:
+        """The result of one of `ACTIONS`. Raises `Unsupported` for a client that keeps no cookies."""
+        if action == "CloseSession":
+            self._keep(session.id, {})
+            return [message("CloseSessionResult", status=_CLOSED).SerializeToString()]
+        if action == "GetSessionOptions":
+            answer = message("GetSessionOptionsResult")
+            for name, value in {**_FIXED, **session.options}.items():
+                answer.session_options[name].string_value = value
+            return [answer.SerializeToString()]
+        request = read("SetSessionOptionsRequest", body)
+        if not session.returned:
+            raise Unsupported(
+                "a session has options only if its client keeps cookies; for ADBC connect with "
+                "adbc.flight.sql.rpc.with_cookie_middleware=true"
+            )
+        answer = message("SetSessionOptionsResult")
+        options = dict(session.options)
+        for name, value in request.session_options.items():
+            wrong = _set(options, name, value)
+            if wrong:
+                answer.errors[name].value = wrong
+        self._keep(session.id, options)
+        return [answer.SerializeToString()]
+
+    def _keep(self, id_: str, options: dict[str, str]) -> None:
+        with self._lock:
+            self._kept[id_] = _Kept(options, self._runtime.monotonic_ms() + SESSION_MS)
+            self._kept.move_to_end(id_)
+            self._forget_old()
+
+    def _forget_old(self) -> None:
+        now_ms = self._runtime.monotonic_ms()
+        while self._kept:
+            oldest = next(iter(self._kept))
+            if len(self._kept) <= MAX_SESSIONS and self._kept[oldest].until_ms > now_ms:
+                return
+            del self._kept[oldest]
+
+
+def _set(options: dict[str, str], name: str, value: Any) -> int:
+    """Set one option; the number of the specification for what is wrong with it, or 0."""
+    kind = value.WhichOneof("option_value")
+    if name in _FIXED:
+        return 0 if value.string_value == _FIXED[name] else _INVALID_VALUE
+    if name != "dialect":
+        return _INVALID_NAME
+    if kind is None or (kind == "string_value" and not value.string_value):
+        options.pop(name, None)
+        return 0
+    if kind != "string_value" or not _is_dialect(value.string_value):
+        return _INVALID_VALUE
+    options[name] = value.string_value.lower()
+    return 0
+
+
+def _is_dialect(name: str) -> bool:
+    try:
+        return name.isidentifier() and Dialect.get(name.lower()) is not None
+    except ValueError:
+        return False
+
+
+def _cookie(headers: Mapping[str, list[str]]) -> str | None:
+    for line in headers.get("cookie", ()):
+        try:
+            found = SimpleCookie(line).get(COOKIE)
+        except CookieError:
+            continue
+        if found is not None:
+            return found.value
+    return None
+
+
+def _written(id_: str, options: Options) -> str:
+    return f"{id_}.{base64.urlsafe_b64encode(to_json(options)).decode().rstrip('=')}"
+
+
+def _parse(cookie: str) -> tuple[str, dict[str, str]] | None:
+    """Id and options; None for what `_written` did not write."""
+    id_, _, coded = cookie.partition(".")
+    try:
+        options = from_json(base64.urlsafe_b64decode(coded + "=" * (-len(coded) % 4)))
+    except (ValueError, TransportError):
+        return None
+    dialect = options.get("dialect")
+    if not id_.isalnum() or len(id_) > 64 or set(options) - {"dialect"}:
+        return None
+    if dialect is not None and not (isinstance(dialect, str) and _is_dialect(dialect)):
+        return None
+    return id_, options

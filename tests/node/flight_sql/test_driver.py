@@ -1,0 +1,296 @@
+"""What the ADBC driver sends, call by call, and that each is answered. A new release that asks otherwise shows here."""
+
+import threading
+import time
+import warnings
+
+import adbc_driver_flightsql.dbapi as flightsql
+import adbc_driver_manager
+import pyarrow as pa
+import pyarrow.flight as flight
+import pytest
+
+from ballista_py.transport.flight_server import StreamResult
+from ballista_py.transport.flight_sql.service import Description, Part
+
+INFO = ["GetFlightInfo CommandGetSqlInfo", "DoGet CommandGetSqlInfo"]
+PREPARE, CLOSE = "DoAction CreatePreparedStatement", "DoAction ClosePreparedStatement"
+RUN = ["GetFlightInfo CommandPreparedStatementQuery", "DoGet TicketStatementQuery"]
+
+
+@pytest.fixture
+def connect(port):
+    made = []
+
+    def connect(**options):
+        connection = flightsql.connect(port.url, autocommit=True, **options)
+        made.append(connection)
+        return connection
+
+    yield connect
+    for connection in made:
+        connection.close()
+
+
+def asked(port, act):
+    """What the port was asked while `act` ran, and what that gave."""
+    del port.asked[:]
+    given = act()
+    return list(port.asked), given
+
+
+def run(cursor, query, parameters=None):
+    cursor.execute(query, parameters)
+    return cursor.fetch_arrow_table().to_pylist()
+
+
+def test_connecting_asks_what_the_server_can(port, connect):
+    assert asked(port, connect)[0] == INFO
+
+
+def test_a_query_is_prepared_asked_for_fetched_and_closed(port, connect):
+    with connect().cursor() as cursor:
+        found, given = asked(port, lambda: run(cursor, "select 41 + 1 as answer"))
+    assert found == [PREPARE, *RUN]
+    assert given == [{"answer": 42}]
+    assert port.asked[-1] == CLOSE
+
+
+def test_parameters_are_put_before_the_query_and_travel_in_the_handle(port, connect):
+    with connect().cursor() as cursor:
+        found, given = asked(port, lambda: run(cursor, "select ? || '!' as a, ? as b", ("it's", 7)))
+    assert found == [PREPARE, "DoPut CommandPreparedStatementQuery", *RUN]
+    assert given == [{"a": "it's!", "b": 7}]
+
+
+def test_several_rows_of_parameters_are_one_answer_after_the_other(connect):
+    with connect().cursor() as cursor:
+        cursor.adbc_statement.set_sql_query("select ? as a")
+        cursor.adbc_statement.prepare()
+        batch = pa.record_batch({"0": [1, 2, 3]})
+        cursor.adbc_statement.bind(batch)
+        stream, _rows = cursor.adbc_statement.execute_query()
+        assert pa.RecordBatchReader._import_from_c(stream.address).read_all()["a"].to_pylist() == [1, 2, 3]
+
+
+def test_a_statement_without_rows_runs_when_it_is_asked_for_and_is_not_fetched(port, connect):
+    with connect().cursor() as cursor:
+        found, _ = asked(port, lambda: cursor.execute("delete from items where id = 1"))
+        assert cursor.rowcount == 3
+    assert found == [PREPARE, "GetFlightInfo CommandPreparedStatementQuery"]
+    assert port.writes.statements == ["delete from items where id = 1"]
+
+
+def test_executemany_puts_its_rows_and_runs_the_statement_for_each(port, connect):
+    with connect().cursor() as cursor:
+        rows = [(1, "a"), (2, None)]
+        found, _ = asked(port, lambda: cursor.executemany("insert into items (id, name) values (?, ?)", rows))
+        assert cursor.rowcount == 6
+    assert found == [PREPARE, "DoPut CommandPreparedStatementUpdate"]
+    assert port.writes.statements == [
+        "insert into items (id, name) values (CAST(1 AS BIGINT), 'a')",
+        "insert into items (id, name) values (CAST(2 AS BIGINT), NULL)",
+    ]
+
+
+@pytest.mark.parametrize("mode", ["append", "create", "replace", "create_append"])
+def test_ingesting_puts_the_table_and_says_what_to_do_with_one_that_exists(port, connect, mode):
+    table = pa.table({"id": range(100_000), "name": ["x"] * 100_000})
+    with connect().cursor() as cursor:
+        reader = table.to_reader(max_chunksize=10_000)
+        found, count = asked(port, lambda: cursor.adbc_ingest("items", reader, mode=mode))
+    assert found == ["DoPut CommandStatementIngest"]
+    assert count == 100_000
+    assert port.writes.tables["items"] == (mode, table)
+
+
+def test_a_temporary_table_is_refused(connect):
+    with connect().cursor() as cursor, pytest.raises(adbc_driver_manager.NotSupportedError, match="temporary"):
+        cursor.adbc_ingest("items", pa.table({"id": [1]}), mode="create", temporary=True)
+
+
+def test_describing_objects_asks_for_as_much_as_it_needs(port, connect):
+    connection = connect()
+    wanted = {
+        "catalogs": ["GetCatalogs"],
+        "db_schemas": ["GetDbSchemas", "GetCatalogs"],
+        "tables": ["GetDbSchemas", "GetTables", "GetCatalogs"],
+        "all": ["GetDbSchemas", "GetTables", "GetCatalogs"],
+    }
+    for depth, commands in wanted.items():
+        found, rows = asked(port, lambda: connection.adbc_get_objects(depth=depth).read_all().to_pylist())  # noqa: B023
+        assert {call for call in found if call.startswith("GetFlightInfo")} == {
+            f"GetFlightInfo Command{name}" for name in commands
+        }
+        assert rows[0]["catalog_name"] == "ballista"
+    columns = rows[0]["catalog_db_schemas"][0]["db_schema_tables"][0]["table_columns"]
+    assert [column["column_name"] for column in columns] == ["id", "name", "made"]
+
+
+@pytest.mark.parametrize(
+    ("filters", "tables"),
+    [
+        ({}, ["items"]),
+        ({"catalog_filter": "ballista"}, ["items"]),
+        ({"db_schema_filter": "m%"}, ["items"]),
+        ({"table_name_filter": "it_ms"}, ["items"]),
+        ({"table_types_filter": ["TABLE"]}, ["items"]),
+        ({"table_name_filter": "x%"}, []),
+        ({"table_types_filter": ["VIEW"]}, []),
+        ({"db_schema_filter": "other"}, []),
+        ({"catalog_filter": "other"}, []),
+    ],
+)
+def test_objects_are_filtered(connect, filters, tables):
+    found = connect().adbc_get_objects(depth="tables", **filters).read_all().to_pylist()
+    schemas = [schema for catalog in found for schema in catalog["catalog_db_schemas"] or []]
+    assert [table["table_name"] for schema in schemas for table in schema["db_schema_tables"] or []] == tables
+
+
+def test_the_schema_of_a_table_and_of_a_query_can_be_asked_for(port, connect):
+    connection = connect()
+    found, schema = asked(port, lambda: connection.adbc_get_table_schema("items"))
+    assert found == ["GetFlightInfo CommandGetTables", "DoGet CommandGetTables"]
+    assert (schema.names, schema.types) == (["id", "name", "made"], [pa.int64(), pa.string(), pa.date32()])
+    with pytest.raises(adbc_driver_manager.ProgrammingError):
+        connection.adbc_get_table_schema("nothing")
+    with connection.cursor() as cursor:
+        found, schema = asked(port, lambda: cursor.adbc_execute_schema("select made from items"))
+    assert (found, schema.types) == ([PREPARE, "GetSchema CommandPreparedStatementQuery"], [pa.date32()]) or (
+        found,
+        schema.types,
+    ) == ([PREPARE], [pa.date32()])
+
+
+def test_partitions_are_asked_for_and_read_by_their_tickets(port, connect):
+    with connect().cursor() as cursor:
+        found, (partitions, _schema) = asked(port, lambda: cursor.adbc_execute_partitions("select 1 as a"))
+        assert (found[-1], len(partitions)) == ("GetFlightInfo CommandPreparedStatementQuery", 1)
+        found, _ = asked(port, lambda: cursor.adbc_read_partition(partitions[0]))
+        assert cursor.fetchall() == [(1,)]
+    assert found == ["DoGet TicketStatementQuery"]
+
+
+def test_turning_autocommit_off_is_refused_by_the_driver_which_has_read_that_there_are_no_transactions(port):
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
+        flightsql.connect(port.url).close()
+    assert any("autocommit" in str(warning.message) for warning in told)
+    assert "DoAction BeginTransaction" not in port.asked
+
+
+def test_substrait_is_refused_with_the_status_for_that(port, connect):
+    with connect().cursor() as cursor, pytest.raises(adbc_driver_manager.NotSupportedError, match="send SQL"):
+        cursor.execute(b"\x12\x00")
+    assert "DoAction CreatePreparedSubstraitPlan" in port.asked
+
+
+def test_a_session_speaks_its_dialect_on_every_scheduler_that_its_cookie_reaches(port, connect):
+    option = "adbc.flight.sql.session.option.dialect"
+    connection = connect(db_kwargs={"adbc.flight.sql.rpc.with_cookie_middleware": "true"})
+    with connection.cursor() as cursor:
+        connection.adbc_connection.set_options(**{option: "spark"})
+        assert run(cursor, "select date_format(date '2020-01-02', 'yyyy') as a") == [{"a": "2020"}]
+        assert connection.adbc_connection.get_option(option) == "spark"
+        connection.adbc_connection.set_options(**{option: ""})
+        with connection.cursor() as other, pytest.raises(adbc_driver_manager.Error):
+            run(other, "select date_format(date '2020-01-02', 'yyyy') as a")
+        with pytest.raises(adbc_driver_manager.Error):
+            connection.adbc_connection.set_options(**{option: "klingon"})
+        with pytest.raises(adbc_driver_manager.Error):
+            connection.adbc_connection.set_options(**{"adbc.flight.sql.session.option.nothing": "x"})
+    assert "DoAction SetSessionOptions" in port.asked
+    del port.asked[:]
+    connection.close()
+    assert port.asked == ["DoAction CloseSession"]
+
+
+def test_a_client_without_cookies_is_told_that_a_session_needs_them(connect):
+    with pytest.raises(adbc_driver_manager.NotSupportedError, match="cookie"):
+        connect().adbc_connection.set_options(**{"adbc.flight.sql.session.option.dialect": "spark"})
+
+
+class Endless:
+    """A query that goes on until it is cancelled."""
+
+    def __init__(self):
+        self.cancelled = threading.Event()
+        self.started = threading.Event()
+
+    def describe(self, statement):
+        return Description(schema=pa.schema([("a", pa.int64())]), parameters=pa.schema([]))
+
+    def parts(self, statement):
+        return [Part()]
+
+    def run(self, statement, context):
+        schema = pa.schema([("a", pa.int64())])
+
+        def batches():
+            self.started.set()
+            yield pa.record_batch([[1]], schema=schema)
+            self.cancelled.wait(20)
+
+        return StreamResult(schema=schema, batches=batches(), cancel=self.cancelled.set)
+
+
+def test_cancelling_at_the_driver_stops_the_work(serve):
+    service = Endless()
+    port = serve(service)
+    with flightsql.connect(port.url, autocommit=True) as connection, connection.cursor() as cursor:
+        cursor.execute("select 1")
+
+        def read():
+            with pytest.raises(adbc_driver_manager.Error):
+                cursor.fetchall()
+
+        reader = threading.Thread(target=read)
+        reader.start()
+        assert service.started.wait(5)
+        time.sleep(0.1)
+        cursor.adbc_cancel()
+        assert service.cancelled.wait(5)
+        reader.join(5)
+        assert not reader.is_alive()
+    deadline = time.monotonic() + 5
+    while port.server.open_calls():
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+
+
+def test_a_client_that_vanishes_takes_the_work_with_it(serve):
+    service = Endless()
+    port = serve(service)
+    client = port.raw()
+    reader = client.do_get(port.start("CommandStatementQuery", query="select 1").endpoints[0].ticket)
+    assert service.started.wait(5)
+    reader.cancel()
+    del reader
+    client.close()
+    assert service.cancelled.wait(5)
+
+
+@pytest.mark.parametrize("action", ["CancelFlightInfo", "CancelQuery"])
+def test_a_flight_info_cancels_what_it_started_and_nothing_else(serve, action):
+    from ballista_py.transport.flight_sql.messages import message, pack
+
+    service = Endless()
+    port = serve(service)
+    info, other = (port.start("CommandStatementQuery", query="select 1") for _ in range(2))
+
+    def cancel(wanted):
+        if action == "CancelFlightInfo":
+            body = message("CancelFlightInfoRequest", info=wanted.serialize()).SerializeToString()
+        else:
+            body = pack(message("ActionCancelQueryRequest", info=wanted.serialize()))
+        return list(port.raw().do_action(flight.Action(action, body)))
+
+    reader = port.raw().do_get(info.endpoints[0].ticket)
+    assert service.started.wait(5)
+    with pytest.raises(pa.ArrowKeyError, match="nothing that this flight info started"):
+        cancel(other)
+    assert not service.cancelled.is_set()
+    assert len(cancel(info)) == 1
+    assert service.cancelled.wait(5)
+    with pytest.raises((flight.FlightError, pa.ArrowException), match="cancelled"):
+        reader.read_all()
