@@ -24,7 +24,7 @@ from ballista_py.storage.partition_storage import PartitionStorage
 
 @pytest.fixture(scope="session")
 def spark():
-    session = embedded_session(master="local[2]", memory="1g", options={"spark.sql.shuffle.partitions": "4"})
+    session = embedded_session(master="local[2,2]", memory="1g", options={"spark.sql.shuffle.partitions": "4"})
     yield session
     stop_session(session)
 

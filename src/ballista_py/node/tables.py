@@ -13,7 +13,7 @@ from ballista_py.errors import ConfigError, ObjectExists, ObjectMissing
 from ballista_py.node.embedded_spark import EmbeddedPipeline
 from ballista_py.planning.partition_map import PartitionMap
 from ballista_py.planning.partition_spec import PartitionBy, PartitionSpec
-from ballista_py.planning.table import Distribution, TableSpec, may_colocate
+from ballista_py.planning.table import Distribution, TableSpec, check_same_keys, may_colocate
 from ballista_py.runtime import Runtime
 from ballista_py.state.documents import CLUSTER_KEY, ClusterDocument, PartitionMapDocument, partition_map_key
 from ballista_py.state.object_state import SHARED, ObjectState
@@ -43,12 +43,14 @@ def declare_table(
 ) -> TableSpec:
     """The declaration of a table that may join `cluster`; pure.
 
-    Raises `ConfigError` when the name is taken or `colocate_with` names no table with keys of the same form, and
-    what `PartitionSpec.parse` and `TableSpec` raise.
+    Raises `ConfigError` when the name is taken or `colocate_with` names no table with keys of the same form,
+    `UnsupportedExpression` with the reason when it is taken by a table whose rows these keys would put elsewhere,
+    and what `PartitionSpec.parse` and `TableSpec` raise.
     """
-    if name in cluster.tables:
-        raise ConfigError(f"table '{name}' exists already")
     spec = PartitionSpec.parse(list(partition_by), schema) if partition_by else PartitionSpec.whole()
+    if name in cluster.tables:
+        check_same_keys(name, cluster.tables[name].spec, spec)
+        raise ConfigError(f"table '{name}' exists already")
     table = TableSpec(
         name=name,
         schema=schema,

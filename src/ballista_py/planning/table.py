@@ -8,7 +8,7 @@ from typing import Any, Literal
 import pyarrow as pa
 from attrs import field, frozen
 
-from ballista_py.errors import ConfigError, PartitionKeysMissing
+from ballista_py.errors import ConfigError, PartitionKeysMissing, UnsupportedExpression
 from ballista_py.planning.partition_spec import PartitionKey, PartitionSpec
 
 Distribution = Literal["partitioned", "replicated"]
@@ -79,6 +79,15 @@ class TableSpec:
                 f"table name '{name}' is not usable: take lower-case ASCII letters, digits and '_', "
                 "a letter first, at most 128 characters"
             )
+
+
+def check_same_keys(table: str, kept: PartitionSpec, wanted: PartitionSpec) -> None:
+    """Raises `UnsupportedExpression`, with the reason, if the keys `wanted` would put rows of the table, which lie by
+    the keys `kept`, into other partitions."""
+    try:
+        kept.check_successor(wanted)
+    except UnsupportedExpression as error:
+        raise UnsupportedExpression(f"table '{table}': {error}") from None
 
 
 def may_colocate(left: PartitionSpec, right: PartitionSpec) -> bool:

@@ -15,7 +15,7 @@ import pyarrow as pa
 from attrs import frozen
 
 from ballista_py.errors import BallistaError, ConfigError, ObjectMissing
-from ballista_py.planning.table import TableSpec
+from ballista_py.planning.table import TableSpec, check_same_keys
 from ballista_py.runtime import Runtime, SystemRuntime
 from ballista_py.spark.append import new_rows, on_this_machine, window_of
 from ballista_py.spark.checks import check_columns, check_nulls, failure_of, origin_of
@@ -33,6 +33,7 @@ from ballista_py.spark.report import MaterializeReport, WrittenPartition
 from ballista_py.spark.sources import Source, describe_source, read_source
 from ballista_py.spark.staging import Staging, partition_paths, staging
 from ballista_py.spark.watermark import Watermark, position_text
+from ballista_py.state.partition_store import PartitionStore
 from ballista_py.state.store import ConditionalStore
 from ballista_py.storage.manifest import DataFile, ManifestDocument
 from ballista_py.storage.partition_storage import PartitionStorage
@@ -131,7 +132,8 @@ class SparkPipeline:
         once all files are there, so a process killed among them leaves some partitions new and some old: run again.
 
         Raises `ConfigError` for a source that cannot be read, `SchemaMismatch` when it lacks the table's columns
-        or holds a null that the table forbids, and what `discover` and the store raise. The files of a failed run
+        or holds a null that the table forbids, `UnsupportedExpression` when the table has a map of other keys, by
+        which rows lie elsewhere, and what `discover` and the store raise. The files of a failed run
         are removed.
         """
         run = self._run(table, source, sort_by, compression, progress, token)
@@ -245,6 +247,7 @@ class SparkPipeline:
         progress: Progress | None,
         token: str | None,
     ) -> _Run:
+        self._check_keys(table)
         run_id = self._runtime.new_id()
         return _Run(
             table=table,
@@ -255,6 +258,14 @@ class SparkPipeline:
             compression=compression,
             progress=progress or tell_nobody,
         )
+
+    def _check_keys(self, table: TableSpec) -> None:
+        """A table that has a map keeps the keys of it: the partitions of other keys would mix with these."""
+        try:
+            held = PartitionStore(self._store, runtime=self._runtime).read(table.name)
+        except ObjectMissing:
+            return
+        check_same_keys(table.name, held.spec, table.spec)
 
     def _read(self, table: TableSpec, origin: Source) -> DataFrame:
         """The table's columns of the source, checked."""
