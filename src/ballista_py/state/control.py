@@ -29,7 +29,7 @@ class ExecutorInfo:
 
 @frozen(kw_only=True)
 class HeldPartitions:
-    """What an executor holds of one table, at the newest map revision it was told.
+    """What an executor holds of one table (`table` is its folder), at the newest map revision it was told.
 
     `active` are the partitions that it serves, `epochs` theirs, index by index; `loaded` those hydrated but not
     served (targets of a move); `failed` says for the others why they could not be loaded.

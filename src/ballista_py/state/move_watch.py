@@ -43,9 +43,16 @@ class MoveWatch:
     _resting: dict[Owner, float] = field(factory=dict, init=False)
 
     def stalled(
-        self, pmap: PartitionMap, reports: Mapping[Owner, Sequence[HeldPartitions]], now_ms: float
+        self,
+        pmap: PartitionMap,
+        reports: Mapping[Owner, Sequence[HeldPartitions]],
+        now_ms: float,
+        folder: str | None = None,
     ) -> dict[int, Owner]:
-        """The moves of the table to call off now, by partition, with the target that loses it."""
+        """The moves of the table to call off now, by partition, with the target that loses it.
+
+        `folder` is what reports call the table (default: its name).
+        """
         table = pmap.table
         found: dict[int, Owner] = {}
         waiting = _targets(pmap)
@@ -58,7 +65,7 @@ class MoveWatch:
             self._waiting[table, target] = _Waiting(partitions, seen.since_ms)
             if now_ms - seen.since_ms >= self.timeout_ms:
                 found.update(dict.fromkeys(partitions, target))
-            for partition in partitions & _failed(table, reports.get(target, ())):
+            for partition in partitions & _failed(folder or table, reports.get(target, ())):
                 since_ms = failing[table, target, partition] = self._failing.get(
                     (table, target, partition), now_ms
                 )

@@ -39,15 +39,15 @@ def farewells(
     return [
         UpdatePartitions(instance_id=instance_id, table=spec, revision=revision, partitions=())
         for report in held
-        if report.table in dropped and (report.active or report.loaded)
-        for spec, revision in [dropped[report.table]]
+        for spec, revision in dropped.values()
+        if report.table == spec.folder and (report.active or report.loaded)
     ]
 
 
 def unsettled(updates: Iterable[UpdatePartitions], held: Iterable[HeldPartitions]) -> list[UpdatePartitions]:
     """The updates that differ from what the executor reports to hold, and so are to be sent (again)."""
     reports = {report.table: report for report in held}
-    return [update for update in updates if not _settled(update, reports.get(update.table.name))]
+    return [update for update in updates if not _settled(update, reports.get(update.table.folder))]
 
 
 def _assignments(

@@ -174,9 +174,9 @@ class Reconciler:
             tick.errors[spec.name] = error
             return None
         reports = self._reports()
-        loaded = _loaded(spec.name, planned, reports)
+        loaded = _loaded(spec.folder, planned, reports)
         planned = planned.promote(loaded) if loaded else planned
-        stalled = self._moves.stalled(planned, reports, self._now_ms())
+        stalled = self._moves.stalled(planned, reports, self._now_ms(), spec.folder)
         planned = planned.call_off(stalled) if stalled else planned
         return _Table(spec, committed, planned, diff, loaded, stalled)
 
@@ -259,11 +259,13 @@ def _groups(tables: Mapping[str, _Table], incomplete: Collection[str | None]) ->
     return list(groups.values())
 
 
-def _loaded(table: str, pmap: PartitionMap, reports: Mapping[Owner, Sequence[HeldPartitions]]) -> dict[int, Owner]:
+def _loaded(
+    folder: str, pmap: PartitionMap, reports: Mapping[Owner, Sequence[HeldPartitions]]
+) -> dict[int, Owner]:
     """The partitions that their targets report to have loaded, so that they can take over."""
     found: dict[int, Owner] = {}
     for owner, held in sorted(reports.items()):
-        ready = {partition for report in held if report.table == table for partition in report.loaded}
+        ready = {partition for report in held if report.table == folder for partition in report.loaded}
         if ready:
             found.update((p, owner) for p in pmap.targeted_at(*owner).tolist() if p in ready)
     return found

@@ -148,7 +148,7 @@ class Holdings:
         hydrated = [p for p in sorted(self.wanted) if self._is_hydrated(p)]
         active = [p for p in hydrated if self.wanted[p].role != "target"]
         return HeldPartitions(
-            table=self.table.name,
+            table=self.table.folder,
             revision=self.revision,
             active=tuple(active),
             epochs=tuple(self.wanted[p].epoch for p in active),

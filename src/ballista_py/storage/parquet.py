@@ -66,7 +66,7 @@ def _as_schema(batch: pa.RecordBatch, schema: pa.Schema, name: str) -> pa.Record
                     file=name,
                 ) from None
         columns.append(column)
-    return pa.RecordBatch.from_arrays(columns, names=schema.names)
+    return pa.RecordBatch.from_arrays(columns, schema=schema)
 
 
 def _unreadable(name: str) -> DocumentUnreadable:

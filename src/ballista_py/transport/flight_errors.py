@@ -6,12 +6,15 @@ details. A traceback, a path or the text of an error outside the tree never trav
 
 from __future__ import annotations
 
+import logging
+
 import pyarrow.flight as flight
 from pyarrow import ArrowException
 
 from ballista_py.errors import BallistaError, TransportError, TryLater, Unauthenticated, from_wire, to_wire
 from ballista_py.transport.wire import from_json, to_json
 
+_log = logging.getLogger(__name__)
 FLIGHT_FAILURES = (flight.FlightError, ArrowException)
 
 # gRPC may drop a call whose trailing metadata exceeds 8 KiB, and carries the message three times over.
@@ -24,6 +27,8 @@ _NEVER_CONNECTED = "failed to connect to all addresses"
 
 def to_flight(error: BaseException) -> flight.FlightError:
     """The Flight error that carries `error`; raise it `from None`."""
+    if not isinstance(error, BallistaError):
+        _log.error("a call failed for a reason that its caller is not told", exc_info=error)
     wire = to_wire(error)
     wire["message"] = _shortened(" ".join(str(wire["message"]).split()), MAX_MESSAGE_CHARS)
     extra = to_json(wire)
