@@ -17,9 +17,10 @@ from ballista_py.planning.sql import engine_sql
 from ballista_py.planning.sql.parameter_types import parameter_schema
 from ballista_py.planning.sql.parameters import bound, names_of, places_of, with_nulls
 from ballista_py.planning.sql.statement import gives_rows
-from ballista_py.transport.commands import leg_command
+from ballista_py.planning.sql.value_rows import row_template
+from ballista_py.transport.commands import IngestMode, leg_command
 from ballista_py.transport.flight_server import StreamResult
-from ballista_py.transport.flight_sql.service import Description, IngestMode, Part
+from ballista_py.transport.flight_sql.service import Description, Part
 from ballista_py.transport.flight_sql.statement import SqlStatement
 from ballista_py.transport.open_calls import CallContext
 
@@ -124,20 +125,16 @@ class Statements:
         names = names_of(places_of(text))
         if set(names) != self.engine.parameters(text):
             raise SqlError("the parameters of the statement cannot be told from its text")
-        rows = statement.parameters
-        if rows is None or not names:
-            if names:
-                raise SqlError(f"the statement has {len(names)} parameter(s) and no value was bound")
+        if not names:
             yield text
             return
-        if rows.num_columns != len(names):
-            raise SqlError(f"the statement has {len(names)} parameter(s), {rows.num_columns} values were bound")
-        if gives_rows(text) and rows.num_rows > MAX_QUERY_EXECUTIONS:
+        if statement.parameters is None:
+            raise SqlError(f"the statement has {len(names)} parameter(s) and no value was bound")
+        rows = _rows_of_values(names, statement.parameters)
+        if gives_rows(text) and statement.parameters.num_rows > MAX_QUERY_EXECUTIONS:
             raise SqlError(f"a query runs for at most {MAX_QUERY_EXECUTIONS:,} rows of parameters at once")
-        by_name = set(names) == set(rows.schema.names)
-        columns = [rows.column(name if by_name else place) for place, name in enumerate(names)]
-        for number in range(rows.num_rows):
-            yield bound(text, {name: column[number] for name, column in zip(names, columns, strict=True)})
+        template = row_template(text)
+        yield from (bound(text, row) for row in rows) if template is None else template.statements(rows)
 
     def _only(self, part: Mapping[str, Any]) -> dict[str, list[int]]:
         """The partitions of a part. Raises `SqlError` when a table is not the one that was divided any more."""
@@ -181,6 +178,16 @@ def output_schema(command: Mapping[str, Any]) -> pa.Schema | None:
     """The columns in which a leg is to answer, if its command says so."""
     output = command.get("output")
     return None if output is None else pa.ipc.read_schema(pa.py_buffer(base64.b64decode(output)))
+
+
+def _rows_of_values(names: Sequence[str], rows: pa.RecordBatch) -> Iterator[dict[str, pa.Scalar]]:
+    """A value for each parameter, row by row: by name if the columns have the parameters' names, else in order."""
+    if rows.num_columns != len(names):
+        raise SqlError(f"the statement has {len(names)} parameter(s), {rows.num_columns} values were bound")
+    by_name = set(names) == set(rows.schema.names)
+    columns = [rows.column(name if by_name else place) for place, name in enumerate(names)]
+    for number in range(rows.num_rows):
+        yield {name: column[number] for name, column in zip(names, columns, strict=True)}
 
 
 def _text(statement: SqlStatement) -> str:

@@ -81,16 +81,22 @@ def test_a_statement_without_rows_runs_when_it_is_asked_for_and_is_not_fetched(p
     assert port.writes.statements == ["delete from items where id = 1"]
 
 
-def test_executemany_puts_its_rows_and_runs_the_statement_for_each(port, connect):
+def test_executemany_of_an_insert_puts_its_rows_and_inserts_them_at_once(port, connect):
     with connect().cursor() as cursor:
         rows = [(1, "a"), (2, None)]
         found, _ = asked(port, lambda: cursor.executemany("insert into items (id, name) values (?, ?)", rows))
-        assert cursor.rowcount == 6
+        assert cursor.rowcount == 3
     assert found == [PREPARE, "DoPut CommandPreparedStatementUpdate"]
     assert port.writes.statements == [
-        "insert into items (id, name) values (CAST(1 AS BIGINT), 'a')",
-        "insert into items (id, name) values (CAST(2 AS BIGINT), NULL)",
+        "insert into items (id, name) values (CAST(1 AS BIGINT), 'a'), (CAST(2 AS BIGINT), NULL)"
     ]
+
+
+def test_executemany_of_anything_else_runs_the_statement_for_each_row(port, connect):
+    with connect().cursor() as cursor:
+        cursor.executemany("delete from items where id = ?", [(1,), (2,)])
+        assert cursor.rowcount == 6
+    assert port.writes.statements == [f"delete from items where id = CAST({n} AS BIGINT)" for n in (1, 2)]
 
 
 @pytest.mark.parametrize("mode", ["append", "create", "replace", "create_append"])

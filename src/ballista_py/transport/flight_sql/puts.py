@@ -8,8 +8,9 @@ from typing import Any
 import pyarrow as pa
 
 from ballista_py.errors import SqlError, TransportError
+from ballista_py.transport.commands import IngestMode
 from ballista_py.transport.flight_sql.messages import message
-from ballista_py.transport.flight_sql.service import IngestMode, StatementService
+from ballista_py.transport.flight_sql.service import StatementService
 from ballista_py.transport.flight_sql.statement import MAX_HANDLE_BYTES, SqlStatement
 from ballista_py.transport.flight_sql.status import Unsupported
 from ballista_py.transport.open_calls import OpenCall

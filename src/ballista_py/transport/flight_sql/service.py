@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Literal, Protocol
+from typing import Any, Protocol
 
 import pyarrow as pa
 from attrs import frozen
 
+from ballista_py.transport.commands import IngestMode
 from ballista_py.transport.flight_server import StreamResult
 from ballista_py.transport.flight_sql.statement import SqlStatement
 from ballista_py.transport.open_calls import CallContext
-
-IngestMode = Literal["append", "create", "replace", "create_append"]
 
 
 @frozen(kw_only=True)

@@ -1,0 +1,82 @@
+"""The ADBC driver writes to a cluster of real processes."""
+
+import adbc_driver_flightsql.dbapi as flightsql
+import adbc_driver_manager
+import polars
+import pyarrow as pa
+import pytest
+
+from ballista_py import LocalCluster
+
+pytestmark = pytest.mark.cluster
+
+
+@pytest.fixture(scope="module")
+def small():
+    with LocalCluster(schedulers=1, executors=2) as cluster:
+        yield cluster
+
+
+@pytest.fixture
+def cursor(small):
+    url = small.flight_sql_url()
+    with flightsql.connect(url, autocommit=True) as connection, connection.cursor() as made:
+        yield made
+
+
+@pytest.fixture
+def items(cursor):
+    cursor.execute("create table items (id bigint not null, name varchar) partitioned by (bucket(4, id))")
+    yield "items"
+    cursor.execute("drop table items")
+
+
+def rows(cursor, query="select * from items order by id", parameters=None):
+    cursor.execute(query, parameters)
+    return cursor.fetchall()
+
+
+def test_statements_change_rows_and_say_how_many(cursor, items):
+    cursor.execute("insert into items values (1, 'a'), (2, 'b'), (3, null)")
+    assert cursor.rowcount == 3
+    cursor.execute("update items set name = ? where id = ?", ("it's", 3))
+    assert cursor.rowcount == 1
+    cursor.execute("delete from items where id < ?", (2,))
+    assert cursor.rowcount == 1
+    assert rows(cursor) == [(2, "b"), (3, "it's")]
+
+
+def test_executemany_inserts_every_row_once(cursor, items):
+    cursor.executemany("insert into items (name, id) values (?, ?)", [(f"n{n}", n) for n in range(1_500)])
+    assert rows(cursor, "select count(*), count(distinct id), min(name) from items") == [(1_500, 1_500, "n0")]
+
+
+def test_a_stream_is_ingested_and_what_to_do_with_a_table_is_heeded(cursor, items):
+    data = pa.table({"id": pa.array(range(50_000), pa.int64()), "name": ["x"] * 50_000})
+    assert cursor.adbc_ingest(items, data.to_reader(max_chunksize=5_000), mode="append") == 50_000
+    assert cursor.adbc_ingest(items, data.slice(0, 10), mode="append") == 10
+    assert rows(cursor, "select count(*), count(distinct id) from items") == [(50_010, 50_000)]
+    assert cursor.adbc_ingest(items, data.slice(0, 7), mode="replace") == 7
+    assert rows(cursor, "select count(*) from items") == [(7,)]
+    with pytest.raises(adbc_driver_manager.ProgrammingError, match="exists already"):
+        cursor.adbc_ingest(items, data, mode="create")
+    assert rows(cursor, "select count(*) from items") == [(7,)]
+
+
+def test_a_new_table_is_made_for_what_is_ingested(cursor, small):
+    frame = polars.DataFrame({"id": [1, 2], "at": ["x", "y"]})
+    cursor.adbc_ingest("made", frame.to_arrow(), mode="create")
+    assert rows(cursor, "select * from made order by id") == [(1, "x"), (2, "y")]
+    cursor.adbc_ingest("made", frame.to_arrow(), mode="create_append")
+    assert rows(cursor, "select count(*) from made") == [(4,)]
+    cursor.execute("drop table made")
+    with pytest.raises(adbc_driver_manager.ProgrammingError, match="SQLSTATE 42P01"):
+        rows(cursor, "select * from made")
+
+
+def test_rows_that_do_not_fit_are_refused_and_nothing_is_written(cursor, items):
+    with pytest.raises(adbc_driver_manager.Error, match="SQLSTATE 2"):
+        cursor.adbc_ingest(items, pa.table({"id": ["no number"], "name": ["x"]}), mode="append")
+    with pytest.raises(adbc_driver_manager.Error, match="SQLSTATE 2"):
+        cursor.execute("insert into items values (null, 'x')")
+    assert rows(cursor) == []
