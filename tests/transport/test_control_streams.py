@@ -14,29 +14,37 @@ import pyarrow as pa
 import pytest
 from attrs import define, evolve, field
 
-from ballista_py.errors import ConfigError, Fenced, StoreUnavailable
+from ballista_py.errors import ConfigError, Fenced, ObjectMissing, StoreUnavailable, TransportError
 from ballista_py.planning.partition_spec import PartitionSpec
 from ballista_py.planning.table import TableSpec
 from ballista_py.runtime import SystemRuntime
+from ballista_py.secret import Secret
 from ballista_py.state.control import (
+    AppDefinition,
+    CancelTasks,
     ExecutorInfo,
     Grant,
     Heartbeat,
     HeldPartitions,
+    NodeReport,
     PartitionAssignment,
+    PollNow,
+    RefreshDataset,
     Refusal,
+    TaskRecord,
     UpdatePartitions,
 )
 from ballista_py.state.documents import SchedulerInfo
 from ballista_py.transport.certificates import CertificateFolder
 from ballista_py.transport.control_client import ControlClient
 from ballista_py.transport.control_codec import heartbeat_to_message
-from ballista_py.transport.control_link import LINK_FAILURES
+from ballista_py.transport.control_link import LINK_FAILURES, Link
 from ballista_py.transport.control_server import ControlServer
 from ballista_py.transport.credentials import Removed, Tls
 from ballista_py.transport.endpoints import open_control
 from ballista_py.transport.grpc_door import messages as pb
 from ballista_py.transport.grpc_door import rpc
+from ballista_py.transport.outbox import Letter
 
 SCHEMA = pa.schema([pa.field("id", pa.int64(), nullable=False)])
 
@@ -50,6 +58,19 @@ def update(revision, table="t", instance_id="i1", partitions=1):
         partitions=tuple(
             PartitionAssignment(partition=n, path=f"expr0={n}", epoch=1, role="owner") for n in range(partitions)
         ),
+    )
+
+
+def task(started_at_ms, kind):
+    return TaskRecord(
+        node_id="lies",
+        task_id="a",
+        kind=kind,
+        text="select 1",
+        started_at_ms=started_at_ms,
+        took_ms=1.5,
+        rows=3,
+        outcome="done",
     )
 
 
@@ -80,6 +101,18 @@ class Scheduler:
             raise StoreUnavailable("the store does not answer")
         self.left.append((executor_id, instance_id))
 
+    def definition(self):
+        return AppDefinition(revision=7, tables=(update(1).table,), labels={"dsn": "${secrets:db}"})
+
+    def secret(self, key):
+        return {"db": Secret("hunter2")}.get(key)
+
+    def allocate(self, executor_id, instance_id):
+        return (update(5, instance_id=instance_id),)
+
+    def report(self, tasks):
+        return NodeReport(node_id=self.scheduler_id, metrics_text=b"up 1\n", tasks=(task(1, "own"),)[:tasks])
+
 
 @define
 class Executor:
@@ -104,6 +137,9 @@ class Executor:
         if self.crash_on is not None and isinstance(message, self.crash_on):
             raise RuntimeError("bug")
         self.messages.append(message)
+
+    def report(self, tasks):
+        return NodeReport(node_id="lies", metrics_text=b"held 2\n", tasks=(task(2, "leg"), task(0, "leg"))[:tasks])
 
     def updates(self):
         return [m for m in self.messages if isinstance(m, UpdatePartitions)]
@@ -559,3 +595,126 @@ def test_a_renewed_certificate_of_a_scheduler_counts_for_the_next_connection(con
     assert not node.part.connected()
     folder.add("s1")
     kit.wait_until(node.part.connected, 6)
+
+
+def test_requests_reach_the_executor_and_a_poll_is_answered_at_once(control, kit):
+    scheduler = control.serve()
+    node = control.execute(scheduler.address, heartbeat_ms=60_000)
+    kit.wait_until(lambda: scheduler.part.connected() and scheduler.handler.heard_all)
+    sent = [RefreshDataset("t"), CancelTasks(("a", "b")), PollNow()]
+    for message in sent:
+        scheduler.part.push("i1", message)
+    kit.wait_until(lambda: [m for m in node.executor.messages if not isinstance(m, Grant)] == sent)
+    kit.wait_until(lambda: len(scheduler.handler.heard_all) == 2 or len(scheduler.handler.heard_all) == 3, 1)
+
+
+def test_the_definition_and_what_is_to_be_held_can_be_asked_for(control, kit):
+    scheduler = control.serve()
+    node = control.execute(scheduler.address)
+    kit.wait_until(node.part.connected)
+    assert control.wait_for(node.part.ask(Link.definition)) == scheduler.handler.definition()
+    found = control.wait_for(node.part.ask(lambda link: link.allocate("e1", "i1")))
+    assert found == (update(5),)
+
+
+def test_a_question_goes_to_another_scheduler_when_one_does_not_answer(control, kit):
+    first, second = control.serve("s1"), control.serve("s2")
+    node = control.execute(first.address)
+    kit.wait_until(lambda: node.part.connected() == ("s1", "s2"))
+
+    async def fussy(link):
+        if link.address == first.address:
+            raise LINK_FAILURES[1]("no")
+        return await link.definition()
+
+    assert control.wait_for(node.part.ask(fussy)).revision == 7
+    second.stop()
+    first.stop()
+    kit.wait_until(lambda: not node.part.connected())
+    with pytest.raises(TransportError, match="no scheduler answers"):
+        control.wait_for(node.part.ask(Link.definition))
+
+
+def test_a_forbidden_secret_and_a_missing_one_look_alike_and_plain_tcp_gives_none(control, kit, folder, caplog):
+    scheduler = control.serve("s1", tls=folder.tls("s1"))
+    node = control.execute(scheduler.address, tls=folder.tls("e1"))
+    kit.wait_until(node.part.connected)
+    assert control.wait_for(node.part.ask(lambda link: link.expand_secret("db"))).reveal() == "hunter2"
+    plain = control.serve("s2", listed=False)
+    open_node = control.execute(plain.address)
+    kit.wait_until(open_node.part.connected)
+    said = set()
+    for part, key in ((node.part, "other"), (node.part, ""), (open_node.part, "db")):
+        with pytest.raises(ObjectMissing) as raised:
+            control.wait_for(part.ask(lambda link, key=key: link.expand_secret(key)))
+        said.add(str(raised.value))
+    assert said == {"the definition references no such secret"}
+    assert "over plain TCP" in caplog.text
+    assert "hunter2" not in caplog.text
+
+
+def test_metrics_and_tasks_of_all_are_gathered_and_nobody_reports_for_another(control, kit):
+    scheduler = control.serve("s1")
+    first = control.execute(scheduler.address)
+    info = ExecutorInfo(executor_id="e2", instance_id="i2", data_address="")
+    control.execute(scheduler.address, executor=Executor(info=info))
+    kit.wait_until(lambda: len(scheduler.part.connected()) == 2)
+
+    async def ask():
+        async with open_control(scheduler.address) as channel:
+            stub = rpc.ControlStub(channel)
+            metrics = await stub.GetMetrics(pb.GetMetricsRequest(include_executors=True), timeout=5)
+            own = await stub.GetMetrics(pb.GetMetricsRequest(), timeout=5)
+            tasks = await stub.GetTaskHistory(pb.GetTaskHistoryRequest(limit=3), timeout=5)
+            return metrics.reports, own.reports, tasks.tasks
+
+    reports, own, tasks = control.wait_for(ask())
+    assert {report.node_id: report.metrics_text for report in reports} == {
+        "s1": b"up 1\n",
+        "e1": b"held 2\n",
+        "e2": b"held 2\n",
+    }
+    assert [report.node_id for report in own] == ["s1"]
+    assert [(t.started_at_ms, t.kind) for t in tasks] == [(2, "leg"), (2, "leg"), (1, "own")]
+    assert {t.node_id for t in tasks} == {"e1", "e2", "lies"}
+    assert first.part.connected()
+
+
+def test_an_executor_that_does_not_report_in_time_is_left_out(control, kit):
+    scheduler = control.serve("s1")
+    mute = heartbeat_to_message(Executor().heartbeat())
+
+    async def ask():
+        async with open_control(scheduler.address) as channel:
+            stub = rpc.ControlStub(channel)
+            stream = stub.ControlStream()
+            await stream.write(mute)
+            await stream.read()
+            return (await stub.GetMetrics(pb.GetMetricsRequest(include_executors=True), timeout=5)).reports
+
+    assert [report.node_id for report in control.wait_for(ask())] == ["s1"]
+
+
+def test_messages_from_the_future_are_ignored_on_both_sides(control, kit):
+    scheduler = control.serve()
+    node = control.execute(scheduler.address)
+    kit.wait_until(scheduler.part.connected)
+    future = bytes([0xFA, 0x3E, 3]) + b"new"  # field 1007, which nobody knows yet
+    known = pb.SchedulerMessage.FromString(future)
+    peer = next(iter(scheduler.part._service.peers.values()))
+    count = len(node.executor.messages)
+    control.loop.call_soon_threadsafe(peer.outbox.put, Letter(PollNow(), known))
+    kit.wait_until(lambda: len(node.executor.messages) > count + 3)
+    assert all(isinstance(message, Grant) for message in node.executor.messages)
+    beats = heartbeat_to_message(Executor().heartbeat()).SerializeToString()
+    nested = pb.ExecutorMessage.FromString(beats)
+    nested.heartbeat.MergeFromString(future)
+
+    async def say():
+        async with open_control(scheduler.address) as channel:
+            call = channel.stream_stream("/ballista_py.control.v1.Control/ControlStream")()
+            await call.write(future)
+            await call.write(nested.SerializeToString())
+            return pb.SchedulerMessage.FromString(await call.read())
+
+    assert control.wait_for(say()).WhichOneof("body") == "grant"

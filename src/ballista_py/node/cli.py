@@ -139,6 +139,8 @@ def node(
     flight_port: Annotated[int | None, typer.Option(help="scheduler: port for clients")] = None,
     control_port: Annotated[int | None, typer.Option(help="scheduler: port for executors")] = None,
     data_port: Annotated[int | None, typer.Option(help="executor: port for legs")] = None,
+    http_port: Annotated[int | None, typer.Option(help="port for health and status")] = None,
+    metrics_port: Annotated[int | None, typer.Option(help="port for Prometheus")] = None,
     scheduler_address: Annotated[
         list[str] | None, typer.Option(help="executor: control address of a scheduler; may be repeated")
     ] = None,
@@ -176,6 +178,9 @@ def node(
     flight_tls_key_file: Annotated[str | None, typer.Option(help="PEM: the key of that certificate")] = None,
     flight_tokens_file: Annotated[
         str | None, typer.Option(help="scheduler: clients and their tokens, one pair a line")
+    ] = None,
+    secrets_file: Annotated[
+        str | None, typer.Option(help="scheduler: keys and values that executors may ask for, one pair a line")
     ] = None,
     max_calls_per_client: Annotated[int | None, typer.Option(help="scheduler: at once, of one client")] = None,
     allow_insecure_connections: Annotated[

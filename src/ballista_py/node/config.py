@@ -40,7 +40,9 @@ class NodeConfig:
 
     Nodes prove themselves to each other with the three `node_mtls_…` files; `node_mtls_removed_file` lists the ids
     of nodes that are not let in any more. Clients are shown the same certificate, or that in `flight_tls_…`, and
-    asked for a token if there is a `flight_tokens_file`. Only `allow_insecure_connections` does without.
+    asked for a token if there is a `flight_tokens_file`. `secrets_file` holds what executors may ask for by the
+    keys that the cluster's definition references. `http_port` and `metrics_port` show how the node is to whoever
+    reaches them, and change nothing. Only `allow_insecure_connections` does without.
     """
 
     role: NodeRole
@@ -52,6 +54,8 @@ class NodeConfig:
     flight_port: int = field(default=50051, validator=_port)
     control_port: int = field(default=50052, validator=_port)
     data_port: int = field(default=50053, validator=_port)
+    http_port: int = field(default=8090, validator=_port)
+    metrics_port: int = field(default=9090, validator=_port)
     scheduler_address: tuple[str, ...] = ()
     allow_insecure_connections: bool = False
     node_mtls_ca_certificate_file: str | None = None
@@ -61,6 +65,7 @@ class NodeConfig:
     flight_tls_certificate_file: str | None = None
     flight_tls_key_file: str | None = None
     flight_tokens_file: str | None = None
+    secrets_file: str | None = None
     max_calls_per_client: int = field(default=128, validator=_positive)
     ttl_ms: float = field(default=30_000, validator=_positive)
     skew_ms: float = field(default=5_000, validator=_positive)

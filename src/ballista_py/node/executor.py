@@ -13,27 +13,41 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import pyarrow as pa
+from attrs import asdict
 
 from ballista_py.engines.duckdb import DuckDBEngine
-from ballista_py.errors import SqlError, TryLater
+from ballista_py.errors import BallistaError, SqlError, TryLater
 from ballista_py.node.config import NodeConfig
 from ballista_py.node.location import open_state_location
 from ballista_py.node.logs import log_event
 from ballista_py.node.loops import Loop
+from ballista_py.node.metrics import NodeMetrics
 from ballista_py.node.owner_writes import OwnerWrites
 from ballista_py.node.query_service import conformed
 from ballista_py.node.statements import output_schema
+from ballista_py.node.status_ports import StatusPorts
+from ballista_py.node.tasks import Tasks
 from ballista_py.node.threads import EventLoopThread, spawn
 from ballista_py.planning.query_plan import leg_from_json
 from ballista_py.planning.sql.changes import Rewrite
 from ballista_py.runtime import Runtime, SystemRuntime
-from ballista_py.state.control import Grant, Heartbeat, Refusal, UpdatePartitions
+from ballista_py.state.control import (
+    CancelTasks,
+    Grant,
+    Heartbeat,
+    NodeReport,
+    PollNow,
+    RefreshDataset,
+    Refusal,
+    UpdatePartitions,
+)
 from ballista_py.state.executor_lease import ExecutorLease
 from ballista_py.storage.cache import FileCache
 from ballista_py.storage.holder import PartitionHolder
 from ballista_py.transport.callers import Nodes
 from ballista_py.transport.commands import BASE, PARTITION_COLUMN, RELOAD, REWRITE, SETTLE, WRITE, WriteTarget
 from ballista_py.transport.control_client import ControlClient
+from ballista_py.transport.control_codec import ToExecutor
 from ballista_py.transport.credentials import Removed
 from ballista_py.transport.flight_server import FlightServer, StreamResult
 from ballista_py.transport.flight_sql.legs import LegService
@@ -47,6 +61,7 @@ FLIGHT_TICK_MS = 200
 SETTLE_TICK_MS = 2_000
 STORE_WORKERS = 8
 CONTROL_WORKERS = 4
+SHOWN_TASKS = 100
 
 In = TypeVar("In")
 Out = TypeVar("Out")
@@ -58,6 +73,9 @@ class Executor:
     def __init__(self, config: NodeConfig, runtime: Runtime | None = None) -> None:
         self._config = config
         self._runtime = runtime or SystemRuntime()
+        self._metrics = NodeMetrics(config.node_id, config.role)
+        self._tasks = Tasks(config.node_id, self._runtime, self._metrics.ended)
+        self._allocated = ""
         self._loops: list[Loop] = []
         self._holder: PartitionHolder | None = None
 
@@ -126,6 +144,15 @@ class Executor:
             Loop("flight", self._flight.tick, interval_ms=FLIGHT_TICK_MS, runtime=runtime).start(),
         ]
         self._event_loop.start(self._control.run())
+        self._observe()
+        self._ports = StatusPorts(
+            config,
+            self._metrics,
+            ready=self._lease.valid,
+            status=lambda: {"schedulers": self._control.connected(), **self._held()},
+            tasks=self._shown_tasks,
+        )
+        log_event(_log, "ports", http=self._ports.http.port, metrics=self._ports.metrics.port)
         log_event(_log, "started", data=self._lease.info.data_address, instance=self._lease.info.instance_id)
 
     def stop(self) -> None:
@@ -138,6 +165,7 @@ class Executor:
             log_event(_log, "leave_failed", logging.WARNING, reason="no scheduler could be told")
         self._event_loop.stop()
         self._flight.shutdown(spawn)
+        self._ports.close()
         self._workers.shutdown(wait=False, cancel_futures=True)
         self._store_workers.shutdown(wait=False, cancel_futures=True)
         self._engine.close()
@@ -146,8 +174,25 @@ class Executor:
         """What this executor says to every scheduler."""
         return self._lease.heartbeat(self._holding_now().held())
 
-    def received(self, message: Grant | Refusal | UpdatePartitions) -> None:
+    def report(self, tasks: int) -> NodeReport:
+        """How this executor is, and what it did last."""
+        return NodeReport(
+            node_id=self._config.node_id, metrics_text=self._metrics.text(), tasks=self._tasks.last(tasks)
+        )
+
+    def received(self, message: ToExecutor) -> None:
         """Take in what a scheduler said."""
+        if isinstance(message, CancelTasks):
+            self._tasks.cancel(message.task_ids)
+        elif isinstance(message, RefreshDataset):
+            self._holding_now().refresh(message.table)
+            self._holding.poke()
+        elif isinstance(message, PollNow):
+            self._holding.poke()
+        elif isinstance(message, Grant | Refusal | UpdatePartitions):
+            self._told(message)
+
+    def _told(self, message: Grant | Refusal | UpdatePartitions) -> None:
         if isinstance(message, UpdatePartitions):
             if self._holding_now().apply(message):
                 self._holding.poke()
@@ -159,6 +204,23 @@ class Executor:
             joined = self._lease.rejoin()
             log_event(_log, "lost", logging.ERROR, instance=joined.instance_id)
             self._holding.poke()
+        elif isinstance(message, Grant) and self._allocated != self._lease.info.instance_id:
+            self._allocated = self._lease.info.instance_id
+            spawn(self._allocate)
+
+    def _allocate(self) -> None:
+        """Ask for a share of what waits, once an instance: it need not wait for the next interval."""
+        info = self._lease.info
+        try:
+            updates = self._event_loop.call(
+                self._control.ask(lambda link: link.allocate(info.executor_id, info.instance_id))
+            )
+        except BallistaError as error:  # what is assigned comes over the stream, too
+            log_event(_log, "not_allocated", reason=error)
+            return
+        for update in updates:
+            if self._holding_now().apply(update):
+                self._holding.poke()
 
     def stream(self, command: Mapping[str, Any], context: CallContext) -> StreamResult:
         """Run a leg (`commands.leg_command`) over exactly the partitions that it names."""
@@ -167,11 +229,16 @@ class Executor:
         if command.get("kind") != "leg":
             raise SqlError("an executor runs legs; send statements to a scheduler")
         leg = leg_from_json(command["leg"])
-        running = self._engine.query(leg.sql, scans=self._holding_now().files_for(leg))
+        task = self._tasks.begin("leg", leg.sql, str(command.get("task") or ""))
+        try:
+            running = self._engine.query(leg.sql, scans=self._holding_now().files_for(leg))
+        except BaseException as error:
+            task.failed(error)
+            raise
+        task.attach(running.cancel)
         output = output_schema(command)
-        if output is None:
-            return StreamResult(schema=running.schema, batches=running.batches(), cancel=running.cancel)
-        return StreamResult(schema=output, batches=conformed(running.batches(), output), cancel=running.cancel)
+        batches = running.batches() if output is None else conformed(running.batches(), output)
+        return StreamResult(schema=output or running.schema, batches=task.follow(batches), cancel=task.cancelled)
 
     def write(self, command: Mapping[str, Any], rows: IncomingRows, context: CallContext) -> Mapping[str, Any]:
         """Do what a scheduler asks for a statement: take rows in, rewrite, settle, reload."""
@@ -193,6 +260,9 @@ class Executor:
         """Answer `held`: what this executor holds, for people."""
         if name != "held":
             raise SqlError(f"an executor has no action '{name}'")
+        return self._held()
+
+    def _held(self) -> dict[str, Any]:
         return {
             "held": [
                 {
@@ -218,6 +288,24 @@ class Executor:
     def _writing(self) -> OwnerWrites:
         self._holding_now()
         return self._writes
+
+    def _shown_tasks(self) -> list[dict[str, Any]]:
+        return [asdict(task) for task in self._tasks.last(SHOWN_TASKS)]
+
+    def _observe(self) -> None:
+        gauge = self._metrics.gauge
+        gauge("legs_running", "Legs under way.", (), lambda: {(): self._tasks.running()})
+        gauge("open_calls", "Calls that wait for an answer.", (), lambda: {(): self._flight.open_calls()})
+        gauge("schedulers_connected", "Control streams.", (), lambda: {(): len(self._control.connected())})
+        gauge("lease_remaining_seconds", "Of the lease.", (), lambda: {(): self._lease.remaining_ms() / 1e3})
+        gauge("partitions_held", "Of every table, those held.", ("table", "state"), self._partitions)
+
+    def _partitions(self) -> dict[tuple[str, ...], float]:
+        return {
+            (held.table, state): float(len(members))
+            for held in self._holding_now().held()
+            for state, members in (("active", held.active), ("loaded", held.loaded), ("failed", held.failed))
+        }
 
     def _holding_now(self) -> PartitionHolder:
         """The holder; the port is open a moment before there is one."""

@@ -143,6 +143,14 @@ class LocalCluster:
         """All that a node has logged since it was first started."""
         return self._node(node_id).log_path.read_text(errors="replace")
 
+    def status_url(self, node_id: str, metrics: bool = False) -> str:
+        """Where a running node shows how it is: `/status` and others, or with `metrics` those for Prometheus."""
+        lines = [line for line in self.log(node_id).splitlines() if f" {node_id} ports " in line]
+        if not lines:
+            raise TryLater(f"node '{node_id}' has not started yet")
+        words = dict(word.partition("=")[::2] for word in lines[-1].split() if "=" in word)
+        return f"http://127.0.0.1:{words['metrics']}/metrics" if metrics else f"http://127.0.0.1:{words['http']}"
+
     @property
     def node_ids(self) -> tuple[str, ...]:
         """All nodes, running or not."""
@@ -271,7 +279,7 @@ class LocalCluster:
 
     def _add(self, node_id: str, arguments: list[str], detached: bool) -> None:
         words = [*arguments, "--node-id", node_id, "--data-dir", str(self._folder / node_id)]
-        words += self._credentials(node_id)
+        words += ["--http-port", "0", "--metrics-port", "0", *self._credentials(node_id)]
         self._nodes[node_id] = NodeProcess(node_id, words, self._folder / f"{node_id}.log", detached)
 
     def _make_authority(self) -> CertificateFolder:

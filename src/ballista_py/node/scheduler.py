@@ -8,6 +8,8 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Any
 
+from attrs import asdict
+
 from ballista_py.engines.duckdb import DuckDBEngine
 from ballista_py.errors import BallistaError, SqlError, TryLater
 from ballista_py.node.catalogs import Catalogs
@@ -15,20 +17,35 @@ from ballista_py.node.config import NodeConfig
 from ballista_py.node.location import open_state_location
 from ballista_py.node.logs import log_event
 from ballista_py.node.loops import Loop
+from ballista_py.node.metrics import NodeMetrics
+from ballista_py.node.observed_queries import ObservedQueries
 from ballista_py.node.owner_calls import OwnerCalls
 from ballista_py.node.query_service import QueryService
+from ballista_py.node.scheduler_control import SchedulerControl
 from ballista_py.node.scheduler_core import SchedulerCore
+from ballista_py.node.secrets_file import read_secrets
 from ballista_py.node.statements import Statements
+from ballista_py.node.status_ports import StatusPorts
 from ballista_py.node.tables import TableMaker
+from ballista_py.node.tasks import Tasks
 from ballista_py.node.threads import EventLoopThread, spawn
 from ballista_py.node.write_service import WriteService
 from ballista_py.planning.query_plan import Leg
 from ballista_py.planning.sql import engine_sql
 from ballista_py.runtime import Runtime, SystemRuntime
-from ballista_py.state.control import Grant, Heartbeat, Refusal
+from ballista_py.secret import Secret
 from ballista_py.state.documents import SchedulerInfo
 from ballista_py.transport.callers import Anyone, Callers, Clients
-from ballista_py.transport.commands import EXECUTE, EXPLAIN, MEMBERS, RECONCILE_ALL, TABLES, leg_command
+from ballista_py.transport.commands import (
+    EXECUTE,
+    EXPLAIN,
+    MEMBERS,
+    RECONCILE_ALL,
+    REFRESH,
+    TABLES,
+    TASKS,
+    leg_command,
+)
 from ballista_py.transport.control_server import ControlServer
 from ballista_py.transport.credentials import Removed
 from ballista_py.transport.flight_client import FlightPool, FlightStream
@@ -45,6 +62,7 @@ LOOKS_PER_INTERVAL = 4
 FLIGHT_TICK_MS = 200
 CONTROL_WORKERS = 8
 OWNER_WORKERS = 64
+SHOWN_TASKS = 100
 
 
 class Scheduler:
@@ -54,6 +72,8 @@ class Scheduler:
         self._config = config
         self._runtime = runtime or SystemRuntime()
         self._loops: list[Loop] = []
+        self._metrics = NodeMetrics(config.node_id, config.role)
+        self._tasks = Tasks(config.node_id, self._runtime, self._metrics.ended)
         self._core: SchedulerCore | None = None
         self._queries: QueryService | None = None
         self._statements: Statements | None = None
@@ -81,11 +101,12 @@ class Scheduler:
             spawn=spawn,
             service=partial(FlightSqlService, ready=self._ready_statements, runtime=runtime),
         )
+        control = SchedulerControl(config.node_id, self._tasks, self._metrics, _secrets(config))
         self._workers = ThreadPoolExecutor(CONTROL_WORKERS, thread_name_prefix="control")
         self._control = ControlServer(
             f"{config.node_bind_address}:{config.control_port}",
             config.node_id,
-            self,
+            control,
             self._workers,
             tls=config.node_tls(),
             removed=Removed(config.node_mtls_removed_file),
@@ -103,7 +124,7 @@ class Scheduler:
         core = SchedulerCore(config, info, store, catalogs, self._control.push, runtime)
         core.join()
         self._start_loops(core)
-        self._queries = queries = QueryService(catalogs, self._engine, self._open_legs, runtime)
+        self._queries = queries = ObservedQueries(catalogs, self._engine, self._open_legs, runtime, self._tasks)
         self._writes = WriteService(
             catalogs,
             store,
@@ -116,7 +137,16 @@ class Scheduler:
             config.max_merge_bytes,
         )
         self._statements = Statements(queries, self._engine, writes=self._writes, direct=_is_open(config))
-        self._core = core
+        self._core = control.core = core
+        self._observe(core)
+        self._ports = StatusPorts(
+            config,
+            self._metrics,
+            ready=core.membership.valid,
+            status=lambda: {"members": core.members(), "tables": core.tables()},
+            tasks=self._shown_tasks,
+        )
+        log_event(_log, "ports", http=self._ports.http.port, metrics=self._ports.metrics.port)
 
     def stop(self) -> None:
         """Leave the cluster, end every call and thread; about ten seconds at most."""
@@ -130,6 +160,7 @@ class Scheduler:
         self._flight.shutdown(spawn)
         if self._core is not None:
             self._core.close()
+            self._ports.close()
         self._event_loop.stop()
         self._workers.shutdown(wait=False, cancel_futures=True)
         self._owner_workers.shutdown(wait=False, cancel_futures=True)
@@ -174,7 +205,7 @@ class Scheduler:
         return {"affected": affected}
 
     def action(self, name: str, body: Mapping[str, Any], context: CallContext) -> Mapping[str, Any]:
-        """Answer a client's question: `explain`, `members`, `tables` or `reconcile_all`."""
+        """Answer a client's question; see `commands`."""
         core, queries = self._core, self._queries
         if core is None or queries is None:
             raise TryLater(f"scheduler '{self._config.node_id}' is starting")
@@ -186,43 +217,46 @@ class Scheduler:
             return {"rows": core.tables()}
         if name == RECONCILE_ALL:
             return {"moves": core.reconcile_all()}
+        if name == REFRESH:
+            return {"executors": core.refresh_dataset(str(body.get("table")))}
+        if name == TASKS:
+            return {"rows": self._shown_tasks()}
         raise SqlError(f"a scheduler has no action '{name}'")
+
+    def _shown_tasks(self) -> list[dict[str, Any]]:
+        return [asdict(task) for task in self._tasks.last(SHOWN_TASKS)]
 
     def _ready_statements(self) -> Statements:
         if self._statements is None:
             raise TryLater(f"scheduler '{self._config.node_id}' is starting")
         return self._statements
 
-    def heard(self, heartbeat: Heartbeat) -> Grant | Refusal | None:
-        """Answer an executor's heartbeat."""
-        if self._core is None:
-            return Refusal(
-                sequence=heartbeat.sequence, reason="scheduler_lapsed", message="the scheduler is starting"
-            )
-        return self._core.heard(heartbeat)
-
-    def schedulers(self) -> Sequence[SchedulerInfo]:
-        """The schedulers of the cluster."""
-        return () if self._core is None else self._core.schedulers()
-
-    def leave(self, executor_id: str, instance_id: str) -> None:
-        """Let an executor go."""
-        if self._core is None:
-            raise TryLater(f"scheduler '{self._config.node_id}' is starting")
-        self._core.leave_executor(executor_id, instance_id)
-
     def _open_legs(self, legs: Sequence[Leg], addresses: Mapping[str, str]) -> LegStreams:
         """Start all legs at once and return when every executor has accepted its own."""
         streams: list[FlightStream] = []
+        task_id = self._runtime.new_id()
         try:
             for leg in legs:
                 address, peer_id = addresses[leg.executor_id], leg.executor_id
-                streams.append(self._pool.open_stream(address, leg_command(leg), peer_id=peer_id))
+                streams.append(self._pool.open_stream(address, leg_command(leg, task_id), peer_id=peer_id))
         except BaseException:
             for stream in streams:
                 stream.cancel()
             raise
-        return LegStreams(streams, self._runtime, spawn)
+        return LegStreams(streams, self._runtime, spawn, given_up=partial(self._give_up, task_id))
+
+    def _give_up(self, task_id: str) -> None:
+        """The streams of these legs are cancelled; say it another way, too, for those whose link is stuck."""
+        if self._core is not None:
+            self._core.cancel_tasks([task_id])
+
+    def _observe(self, core: SchedulerCore) -> None:
+        gauge = self._metrics.gauge
+        gauge("statements_running", "Statements under way.", (), lambda: {(): self._tasks.running()})
+        gauge("open_calls", "Calls that clients wait for.", (), lambda: {(): self._flight.open_calls()})
+        gauge("executors_connected", "Control streams.", (), lambda: {(): len(self._control.connected())})
+        gauge("lease_remaining_seconds", "Of the lease.", (), lambda: {(): core.membership.remaining_ms() / 1e3})
+        gauge("partitions", "Of every table, and those served.", ("table", "state"), lambda: _partitions(core))
 
     def _start_loops(self, core: SchedulerCore) -> None:
         ttl_ms, interval_ms = self._config.ttl_ms, self._config.partition_assignment_interval
@@ -238,6 +272,16 @@ class Scheduler:
         loop = Loop(name, tick, interval_ms=interval_ms, runtime=self._runtime).start()
         self._loops.append(loop)
         return loop
+
+
+def _partitions(core: SchedulerCore) -> dict[tuple[str, ...], float]:
+    rows = core.tables()
+    states = ("partitions", "all"), ("serving", "serving")
+    return {(row["table"], state): float(row[field]) for row in rows for field, state in states}
+
+
+def _secrets(config: NodeConfig) -> Mapping[str, Secret]:
+    return {} if config.secrets_file is None else read_secrets(config.secrets_file)
 
 
 def _clients(config: NodeConfig, runtime: Runtime) -> Callers:

@@ -6,7 +6,7 @@ import logging
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from ballista_py.errors import Fenced
+from ballista_py.errors import Fenced, SqlError, TryLater
 from ballista_py.node.catalogs import Catalogs
 from ballista_py.node.config import NodeConfig
 from ballista_py.node.embedded_spark import EmbeddedPipeline
@@ -14,7 +14,16 @@ from ballista_py.node.logs import log_event
 from ballista_py.planning.assigner import PartitionAssigner
 from ballista_py.planning.partition_map import Owner
 from ballista_py.runtime import Runtime
-from ballista_py.state.control import Grant, Heartbeat, Refusal, UpdatePartitions
+from ballista_py.state.control import (
+    AppDefinition,
+    CancelTasks,
+    Grant,
+    Heartbeat,
+    PollNow,
+    RefreshDataset,
+    Refusal,
+    UpdatePartitions,
+)
 from ballista_py.state.documents import SchedulerInfo
 from ballista_py.state.executor_registry import ExecutorRegistry
 from ballista_py.state.membership import Membership
@@ -31,7 +40,8 @@ from ballista_py.storage.partition_storage import PartitionStorage
 _log = logging.getLogger(__name__)
 RESENDS_PER_TTL = 6
 
-Push = Callable[[str, Grant | Refusal | UpdatePartitions], object]
+Message = Grant | Refusal | UpdatePartitions | PollNow | RefreshDataset | CancelTasks
+Push = Callable[[str, Message], object]
 
 
 class SchedulerCore:
@@ -74,6 +84,7 @@ class SchedulerCore:
         )
         self._notifier = Notifier(runtime, config.ttl_ms / RESENDS_PER_TTL)
         self._reconciling = runtime.lock()
+        self._rounds = 0  # of `reconcile_all`, begun
 
     def join(self) -> None:
         """Become a member. Raises `AlreadyRegistered` while a live instance holds the id."""
@@ -147,7 +158,9 @@ class SchedulerCore:
 
     def reconcile_all(self) -> dict[str, int]:
         """As `reconcile`, without the limit; returns the moves made, by table."""
+        self.poll_now()
         with self._reconciling:
+            self._rounds += 1
             report = self._reconciler.reconcile_all()
             self._publish(report)
         return {name: len(commit.assigned) + len(commit.targeted) for name, commit in report.commits.items()}
@@ -170,6 +183,46 @@ class SchedulerCore:
         if found is None:
             return False
         return table_status(found, view.catalog.maps[table], view.members, self.registry.held()).ready
+
+    def poll_now(self) -> None:
+        """Let every executor say now what it holds."""
+        for heartbeat in self.registry.newest():
+            self._push(heartbeat.executor.instance_id, PollNow())
+
+    def allocate(self, executor_id: str, instance_id: str) -> tuple[UpdatePartitions, ...]:
+        """Assign all that waits; what this executor is to hold then. Raises `TryLater` before it was admitted."""
+        if (executor_id, instance_id) not in self._catalogs.refresh().members:
+            raise TryLater(f"executor '{executor_id}' is not admitted yet")
+        rounds = self._rounds
+        with self._reconciling:
+            if self._rounds == rounds:  # otherwise a round that began after this call has answered it too
+                self._rounds += 1
+                self._publish(self._reconciler.reconcile_all())
+        catalog = self._catalogs.current().catalog
+        return tuple(desired(catalog.maps, catalog.tables, executor_id, instance_id))
+
+    def refresh_dataset(self, table: str) -> int:
+        """Let every executor compare what it holds of the table with the manifests; returns how many were told.
+
+        Raises `SqlError` for a table that there is not.
+        """
+        if table not in self._catalogs.refresh().catalog.tables:
+            raise SqlError(f"there is no table '{table}'")
+        executors = [heartbeat.executor for heartbeat in self.registry.newest()]
+        for executor in executors:
+            self._push(executor.instance_id, RefreshDataset(table))
+        return len(executors)
+
+    def cancel_tasks(self, task_ids: Sequence[str]) -> None:
+        """Tell every executor that nobody waits for these tasks any more."""
+        for heartbeat in self.registry.newest():
+            self._push(heartbeat.executor.instance_id, CancelTasks(tuple(task_ids)))
+
+    def definition(self) -> AppDefinition:
+        """What the cluster serves now."""
+        read = self.membership.cluster.read()
+        tables = tuple(table for _, table in sorted(read.document.tables.items()))
+        return AppDefinition(revision=read.header.revision, tables=tables, labels=read.document.labels)
 
     def _publish(self, report: ReconcileReport) -> None:
         """Log what was done, read it back, and tell every executor what is now committed."""

@@ -97,3 +97,66 @@ class UpdatePartitions:
     table: TableSpec
     revision: int
     partitions: tuple[PartitionAssignment, ...]
+
+
+@frozen
+class PollNow:
+    """Look at what is to be held, and send a heartbeat, now."""
+
+
+@frozen
+class RefreshDataset:
+    """The data of `table` was renewed: compare its partitions with their manifests."""
+
+    table: str
+
+
+@frozen
+class CancelTasks:
+    """Nobody waits for these tasks any more."""
+
+    task_ids: tuple[str, ...]
+
+
+@frozen(kw_only=True)
+class ReportRequest:
+    """Say how you are, and what your last `tasks` tasks were. The answer carries `request_id`."""
+
+    request_id: int
+    tasks: int = 0
+
+
+@frozen(kw_only=True)
+class TaskRecord:
+    """One task that a node has ended, or is at now.
+
+    `kind` is `statement` or `leg`; the legs of one fragment share their `task_id`. `outcome` is `running`, `done`,
+    `cancelled` or the code of an error. `started_at_ms` is for people.
+    """
+
+    node_id: str
+    task_id: str
+    kind: str
+    text: str
+    started_at_ms: int
+    took_ms: float
+    rows: int
+    outcome: str
+
+
+@frozen(kw_only=True)
+class NodeReport:
+    """What a node says of itself: metrics in the text format of Prometheus, and its last tasks, newest first."""
+
+    node_id: str
+    metrics_text: bytes
+    tasks: tuple[TaskRecord, ...] = ()
+
+
+@frozen(kw_only=True)
+class AppDefinition:
+    """What the cluster serves, as of one revision of `cluster.json`."""
+
+    revision: int
+    tables: tuple[TableSpec, ...]
+    labels: Mapping[str, str] = Factory(dict)

@@ -1,8 +1,8 @@
 """What is asked over data ports: the commands of streams and the names of questions.
 
-A scheduler answers the stream `sql` and the questions `explain`, `tables` and `members`, and carries out the writes
-`execute` and `ingest`. An executor answers the streams `leg` and `base`, and carries out the writes `write`,
-`rewrite`, `settle` and `reload`.
+A scheduler answers the stream `sql` and the questions `explain`, `tables`, `members`, `reconcile_all`, `refresh` and
+`tasks`, and carries out the writes `execute` and `ingest`. An executor answers the streams `leg` and `base`, and
+carries out the writes `write`, `rewrite`, `settle` and `reload`.
 """
 
 from __future__ import annotations
@@ -25,6 +25,8 @@ SETTLE = "settle"
 RELOAD = "reload"
 WRITE = "write"
 BASE = "base"
+REFRESH = "refresh"
+TASKS = "tasks"
 
 IngestMode = Literal["append", "create", "replace", "create_append"]
 
@@ -34,9 +36,9 @@ def sql_command(query: str, dialect: str | None = None) -> dict[str, Any]:
     return {"kind": "sql", "query": query, "dialect": dialect}
 
 
-def leg_command(leg: Leg) -> dict[str, Any]:
-    """Run one leg; `leg_from_json(command["leg"])` reads it."""
-    return {"kind": "leg", "leg": leg.to_json()}
+def leg_command(leg: Leg, task_id: str = "") -> dict[str, Any]:
+    """Run one leg of the task `task_id`; `leg_from_json(command["leg"])` reads it."""
+    return {"kind": "leg", "leg": leg.to_json(), "task": task_id}
 
 
 def execute_command(statement: str, dialect: str | None, token: str) -> dict[str, Any]:
@@ -116,10 +118,12 @@ __all__ = [
     "MEMBERS",
     "PARTITION_COLUMN",
     "RECONCILE_ALL",
+    "REFRESH",
     "RELOAD",
     "REWRITE",
     "SETTLE",
     "TABLES",
+    "TASKS",
     "WRITE",
     "IngestMode",
     "WriteTarget",

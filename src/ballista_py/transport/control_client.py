@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from concurrent.futures import Executor
+from typing import TypeVar
 
-from ballista_py.errors import BallistaError
+from ballista_py.errors import BallistaError, TransportError
 from ballista_py.runtime import Runtime
 from ballista_py.state.object_state import Retry
 from ballista_py.transport.control_link import LINK_FAILURES, ControlledExecutor, Link, until_one_ends
@@ -26,6 +27,7 @@ RECONNECT_CAP_MS = 5_000.0
 _TRIES_UNTIL_CAP = 12
 
 _log = logging.getLogger(__name__)
+T = TypeVar("T")
 
 
 def reconnect_delay_ms(failures: int, chance: float) -> float:
@@ -110,6 +112,18 @@ class ControlClient:
             except LINK_FAILURES as error:
                 _log.info("scheduler at %s was not told of the leave: %s", address, type(error).__name__)
         return False
+
+    async def ask(self, question: Callable[[Link], Awaitable[T]]) -> T:
+        """The answer of the first scheduler that gives one, as in `ask(Link.definition)`. On the loop only.
+
+        Raises `TransportError` when none does, and what `question` raises of our tree.
+        """
+        for _, link in sorted(self._links.items()):
+            try:
+                return await question(link)
+            except LINK_FAILURES as error:
+                _log.info("scheduler at %s did not answer: %s", link.address, _said(error))
+        raise TransportError("no scheduler answers")
 
     def _link(self, address: str) -> Link:
         return Link(

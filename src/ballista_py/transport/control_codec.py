@@ -8,23 +8,33 @@ from __future__ import annotations
 
 from typing import get_args
 
+from attrs import asdict, fields
+
 from ballista_py.state.codec import table_from_json, table_to_json
 from ballista_py.state.control import (
+    AppDefinition,
+    CancelTasks,
     ExecutorInfo,
     Grant,
     Heartbeat,
     HeldPartitions,
+    NodeReport,
     PartitionAssignment,
+    PollNow,
+    RefreshDataset,
     Refusal,
     RefusalReason,
+    ReportRequest,
     Role,
+    TaskRecord,
     UpdatePartitions,
 )
 from ballista_py.state.documents import SchedulerInfo
 from ballista_py.transport.grpc_door import messages as pb
 
-ToExecutor = Grant | Refusal | UpdatePartitions
+ToExecutor = Grant | Refusal | UpdatePartitions | PollNow | RefreshDataset | CancelTasks | ReportRequest
 
+_TASK_FIELDS = tuple(attribute.name for attribute in fields(TaskRecord))
 _ROLES: dict[Role, str] = {role: f"ROLE_{role.upper()}" for role in get_args(Role)}
 _REASONS: dict[RefusalReason, str] = {reason: f"REASON_{reason.upper()}" for reason in get_args(RefusalReason)}
 _ROLE_OF = {pb.PartitionAssignment.Role.Value(name): role for role, name in _ROLES.items()}
@@ -100,21 +110,32 @@ def to_executor_message(value: ToExecutor) -> pb.SchedulerMessage:
         return pb.SchedulerMessage(
             refusal=pb.Refusal(sequence=value.sequence, reason=_REASONS[value.reason], message=value.message)
         )
-    return pb.SchedulerMessage(
-        update_partitions=pb.UpdatePartitions(
-            instance_id=value.instance_id,
-            table_json=table_to_json(value.table),
-            revision=value.revision,
-            partitions=[
-                pb.PartitionAssignment(
-                    partition=assignment.partition,
-                    path=assignment.path,
-                    epoch=assignment.epoch,
-                    role=_ROLES[assignment.role],
-                )
-                for assignment in value.partitions
-            ],
-        )
+    if isinstance(value, UpdatePartitions):
+        return pb.SchedulerMessage(update_partitions=update_to_message(value))
+    if isinstance(value, PollNow):
+        return pb.SchedulerMessage(poll_now=pb.PollNow())
+    if isinstance(value, RefreshDataset):
+        return pb.SchedulerMessage(refresh_dataset=pb.RefreshDataset(table=value.table))
+    if isinstance(value, CancelTasks):
+        return pb.SchedulerMessage(cancel_tasks=pb.CancelTasks(task_ids=value.task_ids))
+    return pb.SchedulerMessage(report_request=pb.ReportRequest(request_id=value.request_id, tasks=value.tasks))
+
+
+def update_to_message(update: UpdatePartitions) -> pb.UpdatePartitions:
+    """All that an executor is to hold of one table."""
+    return pb.UpdatePartitions(
+        instance_id=update.instance_id,
+        table_json=table_to_json(update.table),
+        revision=update.revision,
+        partitions=[
+            pb.PartitionAssignment(
+                partition=assignment.partition,
+                path=assignment.path,
+                epoch=assignment.epoch,
+                role=_ROLES[assignment.role],
+            )
+            for assignment in update.partitions
+        ],
     )
 
 
@@ -137,11 +158,67 @@ def from_scheduler_message(message: pb.SchedulerMessage) -> ToExecutor | None:
             return None
         return Refusal(sequence=message.refusal.sequence, reason=reason, message=message.refusal.message)
     if body == "update_partitions":
-        return _update_from_message(message.update_partitions)
+        return update_from_message(message.update_partitions)
+    if body == "poll_now":
+        return PollNow()
+    if body == "refresh_dataset":
+        return RefreshDataset(message.refresh_dataset.table)
+    if body == "cancel_tasks":
+        return CancelTasks(tuple(message.cancel_tasks.task_ids))
+    if body == "report_request":
+        return ReportRequest(request_id=message.report_request.request_id, tasks=message.report_request.tasks)
     return None
 
 
-def _update_from_message(update: pb.UpdatePartitions) -> UpdatePartitions | None:
+def report_to_message(report: NodeReport, request_id: int = 0) -> pb.NodeReport:
+    """What a node says of itself, in answer to that request."""
+    return pb.NodeReport(
+        request_id=request_id,
+        node_id=report.node_id,
+        metrics_text=report.metrics_text,
+        tasks=[task_to_message(task) for task in report.tasks],
+    )
+
+
+def report_from_message(message: pb.NodeReport) -> NodeReport:
+    """What `report_to_message` wrote."""
+    return NodeReport(
+        node_id=message.node_id,
+        metrics_text=message.metrics_text,
+        tasks=tuple(task_from_message(task) for task in message.tasks),
+    )
+
+
+def task_to_message(task: TaskRecord) -> pb.TaskRecord:
+    """One task."""
+    return pb.TaskRecord(**asdict(task))
+
+
+def task_from_message(message: pb.TaskRecord) -> TaskRecord:
+    """What `task_to_message` wrote."""
+    return TaskRecord(**{name: getattr(message, name) for name in _TASK_FIELDS})
+
+
+def definition_to_message(definition: AppDefinition) -> pb.GetAppDefinitionReply:
+    """What the cluster serves."""
+    return pb.GetAppDefinitionReply(
+        revision=definition.revision,
+        tables_json=[table_to_json(table) for table in definition.tables],
+        labels=definition.labels,
+    )
+
+
+def definition_from_message(message: pb.GetAppDefinitionReply) -> AppDefinition:
+    """What `definition_to_message` wrote. Raises `DocumentUnreadable` for a table that this release cannot read."""
+    return AppDefinition(
+        revision=message.revision,
+        tables=tuple(table_from_json(table) for table in message.tables_json),
+        labels=dict(message.labels),
+    )
+
+
+def update_from_message(update: pb.UpdatePartitions) -> UpdatePartitions | None:
+    """What `update_to_message` wrote; None for one that names a role of a newer release."""
     if any(assignment.role not in _ROLE_OF for assignment in update.partitions):
         return None
     return UpdatePartitions(

@@ -9,20 +9,33 @@ from concurrent.futures import Executor
 from contextlib import contextmanager, suppress
 from typing import Any, Protocol
 
-from ballista_py.errors import Fenced, TransportError
-from ballista_py.state.control import Grant, Heartbeat, Refusal, UpdatePartitions
+from ballista_py.errors import Fenced, ObjectMissing, TransportError
+from ballista_py.secret import Secret
+from ballista_py.state.control import (
+    AppDefinition,
+    Heartbeat,
+    NodeReport,
+    PollNow,
+    ReportRequest,
+    UpdatePartitions,
+)
 from ballista_py.state.documents import SchedulerInfo
 from ballista_py.transport.control_codec import (
+    ToExecutor,
+    definition_from_message,
     from_scheduler_message,
     heartbeat_to_message,
+    report_to_message,
     scheduler_from_message,
+    update_from_message,
 )
 from ballista_py.transport.credentials import Tls
 from ballista_py.transport.endpoints import open_control
-from ballista_py.transport.grpc_door import aio, rpc
+from ballista_py.transport.grpc_door import StatusCode, aio, rpc
 from ballista_py.transport.grpc_door import messages as pb
 
 CALL_TIMEOUT_S = 5.0
+ALLOCATE_TIMEOUT_S = 30.0
 _log = logging.getLogger(__name__)
 LINK_FAILURES = (aio.AioRpcError, aio.BaseError, asyncio.InvalidStateError)
 
@@ -47,8 +60,12 @@ class ControlledExecutor(Protocol):
         """The next heartbeat; it is sent at once. `Fenced` means that there is nothing to say now."""
         ...
 
-    def received(self, message: Grant | Refusal | UpdatePartitions) -> None:
+    def received(self, message: ToExecutor) -> None:
         """Take in what a scheduler said. Those of one scheduler come one after the other, in its order."""
+        ...
+
+    def report(self, tasks: int) -> NodeReport:
+        """How this executor is, and what its last `tasks` tasks were."""
         ...
 
 
@@ -78,6 +95,7 @@ class Link:
         self._heartbeat_ms = heartbeat_ms
         self._silence_ms = silence_ms
         self._poked = asyncio.Event()
+        self._answers: list[pb.ExecutorMessage] = []
 
     async def __aenter__(self) -> Link:
         self._channel = open_control(self.address, self._tls, self.peer_id)
@@ -97,6 +115,28 @@ class Link:
         request = pb.LeaveRequest(executor_id=executor_id, instance_id=instance_id)
         await self._stub.Leave(request, timeout=CALL_TIMEOUT_S)
 
+    async def definition(self) -> AppDefinition:
+        """What the cluster serves."""
+        reply = await self._stub.GetAppDefinition(pb.GetAppDefinitionRequest(), timeout=CALL_TIMEOUT_S)
+        return definition_from_message(reply)
+
+    async def expand_secret(self, key: str) -> Secret:
+        """A secret that the definition references. Raises `ObjectMissing` for every other, whether it exists or not."""
+        try:
+            reply = await self._stub.ExpandSecret(pb.ExpandSecretRequest(key=key), timeout=CALL_TIMEOUT_S)
+        except aio.AioRpcError as error:
+            if error.code() is StatusCode.NOT_FOUND:
+                raise ObjectMissing(str(error.details()), key=key) from None
+            raise
+        return Secret(reply.value)
+
+    async def allocate(self, executor_id: str, instance_id: str) -> tuple[UpdatePartitions, ...]:
+        """Have all that waits assigned; what this executor is to hold then."""
+        request = pb.AllocateInitialPartitionsRequest(executor_id=executor_id, instance_id=instance_id)
+        reply = await self._stub.AllocateInitialPartitions(request, timeout=ALLOCATE_TIMEOUT_S)
+        found = (update_from_message(update) for update in reply.updates)
+        return tuple(update for update in found if update is not None)
+
     def poke(self) -> None:
         """Send a heartbeat now. On the loop of the link only."""
         self._poked.set()
@@ -112,14 +152,13 @@ class Link:
     async def _tell(self, stream: Any) -> None:
         while True:
             self._poked.clear()
-            try:
-                heartbeat = await self._work(self._next_heartbeat)
-            except Fenced:
-                heartbeat = None
-            if heartbeat is not None:
+            messages, self._answers = self._answers, []
+            with suppress(Fenced):
+                messages.append(await self._work(self._next_heartbeat))
+            for message in messages:
                 with self._within_silence():
                     async with asyncio.timeout(self._silence_ms / 1e3):
-                        await stream.write(heartbeat)
+                        await stream.write(message)
             with suppress(TimeoutError):
                 async with asyncio.timeout(self._heartbeat_ms / 1e3):
                     await self._poked.wait()
@@ -132,18 +171,30 @@ class Link:
             if message is aio.EOF:
                 raise TransportError(f"the scheduler at {self.address} ended the stream", peer=self.address)
             self.answered = True
-            await self._work(self._take_in, message)
+            answer = await self._work(self._take_in, message)
+            if answer is not None:
+                self._answers.append(answer)
+                self._poked.set()
 
     def _next_heartbeat(self) -> pb.ExecutorMessage:
         return heartbeat_to_message(self._executor.heartbeat())
 
-    def _take_in(self, message: pb.SchedulerMessage) -> None:
+    def _take_in(self, message: pb.SchedulerMessage) -> pb.ExecutorMessage | None:
+        """What is to be answered at once, if anything."""
         try:
             value = from_scheduler_message(message)
+            if isinstance(value, ReportRequest):
+                report = report_to_message(self._executor.report(value.tasks), value.request_id)
+                return pb.ExecutorMessage(report=report)
             if value is not None:
                 self._executor.received(value)
+            if isinstance(value, PollNow):
+                return self._next_heartbeat()
+        except Fenced:
+            return None
         except Exception:  # one bad message must not cost the lease that the next one may carry
             _log.exception("a message of the scheduler at %s could not be taken in", self.address)
+        return None
 
     @contextmanager
     def _within_silence(self) -> Iterator[None]:

@@ -12,8 +12,8 @@ from concurrent.futures import Executor
 from typing import Any
 
 from ballista_py.errors import TryLater
-from ballista_py.state.control import Grant, Refusal, UpdatePartitions
 from ballista_py.state.documents import MAX_EXECUTORS
+from ballista_py.transport.control_codec import ToExecutor
 from ballista_py.transport.control_service import ControlHandler, ControlService
 from ballista_py.transport.credentials import Removed, Tls
 from ballista_py.transport.endpoints import CONTROL_SERVER_OPTIONS, Address, listen_control
@@ -75,7 +75,7 @@ class ControlServer:
             self._service.end_all(TryLater("the scheduler is shutting down: use another one"))
             await self._server.stop(STOP_GRACE_MS / 1e3)
 
-    def push(self, instance_id: str, message: Grant | Refusal | UpdatePartitions) -> bool:
+    def push(self, instance_id: str, message: ToExecutor) -> bool:
         """Send a message to an executor instance soon. False if it has no stream here now.
 
         True promises nothing: only what the executor reports in its heartbeats says that a message arrived.

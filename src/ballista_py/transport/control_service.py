@@ -8,12 +8,29 @@ from collections.abc import Sequence
 from concurrent.futures import Executor
 from typing import Any, Protocol
 
+from attrs import evolve
+
 from ballista_py.errors import BallistaError, TransportError, TryLater, Unauthenticated, to_wire
-from ballista_py.state.control import Grant, Heartbeat, Refusal
+from ballista_py.secret import Secret
+from ballista_py.state.control import (
+    AppDefinition,
+    Grant,
+    Heartbeat,
+    NodeReport,
+    Refusal,
+    ReportRequest,
+    TaskRecord,
+    UpdatePartitions,
+)
 from ballista_py.state.documents import SchedulerInfo
 from ballista_py.transport.control_codec import (
+    definition_to_message,
     heartbeat_from_message,
+    report_from_message,
+    report_to_message,
     scheduler_to_message,
+    task_to_message,
+    update_to_message,
 )
 from ballista_py.transport.credentials import Removed, check_identity
 from ballista_py.transport.grpc_door import StatusCode, aio
@@ -22,6 +39,8 @@ from ballista_py.transport.outbox import Letter, Outbox
 from ballista_py.transport.sockets import sever
 
 LAST_WRITE_S = 0.1
+REPORT_S = 2.0
+MAX_TASKS = 1_000
 
 _log = logging.getLogger(__name__)
 
@@ -39,6 +58,22 @@ class ControlHandler(Protocol):
 
     def leave(self, executor_id: str, instance_id: str) -> None:
         """Give up what that executor owns; it has stopped serving for good."""
+        ...
+
+    def definition(self) -> AppDefinition:
+        """What the cluster serves."""
+        ...
+
+    def secret(self, key: str) -> Secret | None:
+        """The secret of that key, if there is one and the definition references it."""
+        ...
+
+    def allocate(self, executor_id: str, instance_id: str) -> Sequence[UpdatePartitions]:
+        """Assign all that waits; what that executor is to hold then."""
+        ...
+
+    def report(self, tasks: int) -> NodeReport:
+        """How this scheduler is, and what it did last."""
         ...
 
 
@@ -97,6 +132,8 @@ class ControlService:
         self._silence_ms = silence_ms
         self._write_timeout_ms = write_timeout_ms
         self._removed = removed
+        self._reports: dict[int, asyncio.Future[NodeReport]] = {}
+        self._asked = 0
 
     async def GetSchedulers(self, _request: Any, context: Any) -> pb.GetSchedulersReply:  # noqa: N802
         """The rpc of that name."""
@@ -107,13 +144,78 @@ class ControlService:
 
     async def Leave(self, request: Any, context: Any) -> pb.LeaveReply:  # noqa: N802
         """The rpc of that name."""
-        try:
-            self._check(context, request.executor_id)
-        except Unauthenticated as error:
-            _log.warning("a leave was refused: %s", error)
-            await context.abort(StatusCode.UNAUTHENTICATED, _said(error))
+        await self._admit(context, request.executor_id)
         await self._answer(context, self._handler.leave, request.executor_id, request.instance_id)
         return pb.LeaveReply()
+
+    async def GetAppDefinition(self, _request: Any, context: Any) -> pb.GetAppDefinitionReply:  # noqa: N802
+        """The rpc of that name."""
+        return definition_to_message(await self._answer(context, self._handler.definition))
+
+    async def ExpandSecret(self, request: Any, context: Any) -> pb.ExpandSecretReply:  # noqa: N802
+        """The rpc of that name. Nothing tells a secret that may not be asked for from one that is missing."""
+        found: Secret | None = None
+        if self._removed is None:
+            _log.warning("a secret was asked for over plain TCP, where none is given out")
+        else:
+            try:
+                self._removed.check(_proved(context))
+                found = await self._answer(context, self._handler.secret, request.key)
+            except Unauthenticated as error:
+                _log.warning("a secret was refused: %s", error)
+        if found is None:
+            await context.abort(StatusCode.NOT_FOUND, "the definition references no such secret")
+            raise AssertionError("abort raises")
+        return pb.ExpandSecretReply(value=found.reveal())
+
+    async def AllocateInitialPartitions(  # noqa: N802
+        self, request: Any, context: Any
+    ) -> pb.AllocateInitialPartitionsReply:
+        """The rpc of that name."""
+        await self._admit(context, request.executor_id)
+        found = await self._answer(context, self._handler.allocate, request.executor_id, request.instance_id)
+        return pb.AllocateInitialPartitionsReply(updates=[update_to_message(update) for update in found])
+
+    async def GetTaskHistory(self, request: Any, context: Any) -> pb.GetTaskHistoryReply:  # noqa: N802
+        """The rpc of that name."""
+        limit = min(request.limit, MAX_TASKS)
+        own = await self._answer(context, self._handler.report, limit)
+        reports = [own, *await self._reports_of_all(limit)]
+        tasks: list[TaskRecord] = sorted(
+            (task for report in reports for task in report.tasks), key=lambda task: -task.started_at_ms
+        )
+        return pb.GetTaskHistoryReply(tasks=[task_to_message(task) for task in tasks[:limit]])
+
+    async def GetMetrics(self, request: Any, context: Any) -> pb.GetMetricsReply:  # noqa: N802
+        """The rpc of that name. An executor that does not answer in `REPORT_S` is left out."""
+        reports = [await self._answer(context, self._handler.report, 0)]
+        if request.include_executors:
+            reports += await self._reports_of_all(0)
+        return pb.GetMetricsReply(reports=[report_to_message(report) for report in reports])
+
+    async def _reports_of_all(self, tasks: int) -> list[NodeReport]:
+        """The reports of the executors that have a stream here and answer in time."""
+        waiting: dict[int, asyncio.Future[NodeReport]] = {}
+        for instance_id in tuple(self.peers):
+            self._asked += 1
+            waiting[self._asked] = asyncio.get_running_loop().create_future()
+            self._reports[self._asked] = waiting[self._asked]
+            self.put(instance_id, Letter.of(ReportRequest(request_id=self._asked, tasks=tasks)))
+        try:
+            if waiting:
+                await asyncio.wait(waiting.values(), timeout=REPORT_S)
+            return [report.result() for report in waiting.values() if report.done()]
+        finally:
+            for number in waiting:
+                self._reports.pop(number, None)
+
+    def _take_report(self, peer: Peer, message: pb.NodeReport) -> None:
+        """Whatever the report says, it is that of the executor whose stream it came over."""
+        waiting = self._reports.get(message.request_id)
+        if waiting is not None and not waiting.done():
+            report = report_from_message(message)
+            tasks = tuple(evolve(task, node_id=peer.executor_id) for task in report.tasks)
+            waiting.set_result(evolve(report, node_id=peer.executor_id, tasks=tasks))
 
     async def ControlStream(self, _requests: Any, context: Any) -> None:  # noqa: N802
         """The rpc of that name: hear and tell until one side ends, then say why."""
@@ -162,6 +264,9 @@ class ControlService:
                 raise TransportError(f"nothing was heard for {self._silence_ms / 1e3:g} s") from None
             if message is aio.EOF:
                 return
+            if message.WhichOneof("body") == "report":
+                self._take_report(peer, message.report)
+                continue
             heartbeat = heartbeat_from_message(message)
             if heartbeat is None:
                 continue
@@ -181,8 +286,15 @@ class ControlService:
     def _check(self, context: Any, executor_id: str) -> None:
         """That the peer may speak for this executor. Raises `Unauthenticated`."""
         if self._removed is not None:
-            names = context.auth_context().get("x509_subject_alternative_name") or [b""]
-            check_identity(names[0].decode(errors="replace"), executor_id, self._removed)
+            check_identity(_proved(context), executor_id, self._removed)
+
+    async def _admit(self, context: Any, executor_id: str) -> None:
+        """As `_check`, for a single call: it ends there."""
+        try:
+            self._check(context, executor_id)
+        except Unauthenticated as error:
+            _log.warning("a call was refused: %s", error)
+            await context.abort(StatusCode.UNAUTHENTICATED, _said(error))
 
     def _register(self, peer: Peer, heartbeat: Heartbeat) -> None:
         """Make this the stream of the instance. An older stream of it is ended; one of another instance stays."""
@@ -203,6 +315,12 @@ class ControlService:
             return await asyncio.get_running_loop().run_in_executor(self._workers, function, *arguments)
         except Exception as error:
             await context.abort(StatusCode.UNAVAILABLE, _said(error))
+
+
+def _proved(context: Any) -> str:
+    """The node that the peer's certificate names."""
+    names = context.auth_context().get("x509_subject_alternative_name") or [b""]
+    return str(names[0].decode(errors="replace"))
 
 
 def _first_error(results: Sequence[Any]) -> Exception | None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any, Protocol
 
@@ -37,6 +37,8 @@ class LegStreams:
     stream at most `ahead_batches` and about `ahead_bytes` wait to be read; a stream that is further ahead waits,
     and its node with it. The first error of any stream cancels all and is raised before anything that still waits.
 
+    `given_up` is called once if they are cancelled or one fails before all have ended.
+
     `schema` is that of all batches. Read by one thread; `cancel` may come from any.
     """
 
@@ -48,9 +50,11 @@ class LegStreams:
         *,
         ahead_batches: int = AHEAD_BATCHES,
         ahead_bytes: int = AHEAD_BYTES,
+        given_up: Callable[[], None] = lambda: None,
     ) -> None:
         self.schema = _accepted(streams)
         self._streams = tuple(streams)
+        self._given_up = given_up
         self._ahead_batches = ahead_batches
         self._ahead_bytes = ahead_bytes
         self._changed = runtime.condition()
@@ -158,6 +162,7 @@ class LegStreams:
             self._changed.notify_all()
         for stream in self._streams:
             stream.cancel()
+        self._given_up()
 
 
 def _accepted(streams: Sequence[LegStream]) -> pa.Schema:

@@ -1,4 +1,4 @@
-"""What waits to be written to one executor: the newest answer and the newest update of each table, no more."""
+"""What waits to be written to one executor: the newest answer, the newest update of each table, and requests."""
 
 from __future__ import annotations
 
@@ -8,21 +8,22 @@ from attrs import frozen
 
 from ballista_py.errors import TryLater
 from ballista_py.state.control import Grant, Refusal, UpdatePartitions
-from ballista_py.transport.control_codec import heard_message, to_executor_message
+from ballista_py.transport.control_codec import ToExecutor, heard_message, to_executor_message
 from ballista_py.transport.grpc_door import messages as pb
 
 MAX_TABLES_WAITING = 1_024
+MAX_REQUESTS_WAITING = 1_024
 
 
 @frozen
 class Letter:
     """What is to be said, and the same as a message; a bare number says that the heartbeat of it was heard."""
 
-    value: Grant | Refusal | UpdatePartitions | int
+    value: ToExecutor | int
     message: pb.SchedulerMessage
 
     @classmethod
-    def of(cls, value: Grant | Refusal | UpdatePartitions | int) -> Letter:
+    def of(cls, value: ToExecutor | int) -> Letter:
         """The letter that says `value`. Takes milliseconds for thousands of partitions: write it off the loop."""
         return cls(value, heard_message(value) if isinstance(value, int) else to_executor_message(value))
 
@@ -31,13 +32,15 @@ class Outbox:
     """Letters for a reader that may be slow. Used on one event loop.
 
     A newer answer replaces one that was not taken, a newer revision of a table replaces an older one, and an older
-    one is dropped: all of them are level-triggered, so the newest says everything. So the box is bounded by the
-    number of tables; above `MAX_TABLES_WAITING` putting raises `TryLater`.
+    one is dropped: all of them are level-triggered, so the newest says everything. A request that waits already is
+    not put in again. So the box is bounded by the number of tables and of requests; above `MAX_TABLES_WAITING` or
+    `MAX_REQUESTS_WAITING` putting raises `TryLater`.
     """
 
     def __init__(self) -> None:
         self._answer: Letter | None = None
         self._updates: dict[str, tuple[UpdatePartitions, Letter]] = {}
+        self._requests: dict[ToExecutor, Letter] = {}
         self._filled = asyncio.Event()
 
     def put(self, letter: Letter) -> None:
@@ -45,19 +48,28 @@ class Outbox:
         value = letter.value
         if isinstance(value, UpdatePartitions):
             self._put_update(value, letter)
+        elif not isinstance(value, Grant | Refusal | int):
+            self._put_request(value, letter)
         elif self._answer is None or _says_more(value, self._answer.value):
             self._answer = letter
         self._filled.set()
 
     async def take(self) -> pb.SchedulerMessage:
-        """The next message, answers first; waits for one."""
-        while self._answer is None and not self._updates:
+        """The next message, answers first, then requests; waits for one."""
+        while self._answer is None and not self._updates and not self._requests:
             self._filled.clear()
             await self._filled.wait()
         if self._answer is not None:
             answer, self._answer = self._answer, None
             return answer.message
+        if self._requests:
+            return self._requests.pop(next(iter(self._requests))).message
         return self._updates.pop(next(iter(self._updates)))[1].message
+
+    def _put_request(self, request: ToExecutor, letter: Letter) -> None:
+        if request not in self._requests and len(self._requests) >= MAX_REQUESTS_WAITING:
+            raise TryLater(f"the executor reads too slowly: {MAX_REQUESTS_WAITING} requests wait for it")
+        self._requests[request] = letter
 
     def _put_update(self, update: UpdatePartitions, letter: Letter) -> None:
         table = update.table.name
@@ -73,7 +85,7 @@ class Outbox:
             self._updates[table] = update, letter
 
 
-def _says_more(answer: Grant | Refusal | int, waiting: Grant | Refusal | UpdatePartitions | int) -> bool:
-    if isinstance(waiting, int | UpdatePartitions):
+def _says_more(answer: Grant | Refusal | int, waiting: ToExecutor | int) -> bool:
+    if not isinstance(waiting, Grant | Refusal):
         return True
     return not isinstance(answer, int) and answer.sequence >= waiting.sequence

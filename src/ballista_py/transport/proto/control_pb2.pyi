@@ -43,23 +43,160 @@ class LeaveReply(_message.Message):
     __slots__ = ()
     def __init__(self) -> None: ...
 
+class GetAppDefinitionRequest(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class GetAppDefinitionReply(_message.Message):
+    __slots__ = ("revision", "tables_json", "labels")
+    class LabelsEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: str
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[str] = ...) -> None: ...
+    REVISION_FIELD_NUMBER: _ClassVar[int]
+    TABLES_JSON_FIELD_NUMBER: _ClassVar[int]
+    LABELS_FIELD_NUMBER: _ClassVar[int]
+    revision: int
+    tables_json: _containers.RepeatedScalarFieldContainer[bytes]
+    labels: _containers.ScalarMap[str, str]
+    def __init__(self, revision: _Optional[int] = ..., tables_json: _Optional[_Iterable[bytes]] = ..., labels: _Optional[_Mapping[str, str]] = ...) -> None: ...
+
+class ExpandSecretRequest(_message.Message):
+    __slots__ = ("key",)
+    KEY_FIELD_NUMBER: _ClassVar[int]
+    key: str
+    def __init__(self, key: _Optional[str] = ...) -> None: ...
+
+class ExpandSecretReply(_message.Message):
+    __slots__ = ("value",)
+    VALUE_FIELD_NUMBER: _ClassVar[int]
+    value: str
+    def __init__(self, value: _Optional[str] = ...) -> None: ...
+
+class AllocateInitialPartitionsRequest(_message.Message):
+    __slots__ = ("executor_id", "instance_id")
+    EXECUTOR_ID_FIELD_NUMBER: _ClassVar[int]
+    INSTANCE_ID_FIELD_NUMBER: _ClassVar[int]
+    executor_id: str
+    instance_id: str
+    def __init__(self, executor_id: _Optional[str] = ..., instance_id: _Optional[str] = ...) -> None: ...
+
+class AllocateInitialPartitionsReply(_message.Message):
+    __slots__ = ("updates",)
+    UPDATES_FIELD_NUMBER: _ClassVar[int]
+    updates: _containers.RepeatedCompositeFieldContainer[UpdatePartitions]
+    def __init__(self, updates: _Optional[_Iterable[_Union[UpdatePartitions, _Mapping]]] = ...) -> None: ...
+
+class GetTaskHistoryRequest(_message.Message):
+    __slots__ = ("limit",)
+    LIMIT_FIELD_NUMBER: _ClassVar[int]
+    limit: int
+    def __init__(self, limit: _Optional[int] = ...) -> None: ...
+
+class GetTaskHistoryReply(_message.Message):
+    __slots__ = ("tasks",)
+    TASKS_FIELD_NUMBER: _ClassVar[int]
+    tasks: _containers.RepeatedCompositeFieldContainer[TaskRecord]
+    def __init__(self, tasks: _Optional[_Iterable[_Union[TaskRecord, _Mapping]]] = ...) -> None: ...
+
+class TaskRecord(_message.Message):
+    __slots__ = ("node_id", "task_id", "kind", "text", "started_at_ms", "took_ms", "rows", "outcome")
+    NODE_ID_FIELD_NUMBER: _ClassVar[int]
+    TASK_ID_FIELD_NUMBER: _ClassVar[int]
+    KIND_FIELD_NUMBER: _ClassVar[int]
+    TEXT_FIELD_NUMBER: _ClassVar[int]
+    STARTED_AT_MS_FIELD_NUMBER: _ClassVar[int]
+    TOOK_MS_FIELD_NUMBER: _ClassVar[int]
+    ROWS_FIELD_NUMBER: _ClassVar[int]
+    OUTCOME_FIELD_NUMBER: _ClassVar[int]
+    node_id: str
+    task_id: str
+    kind: str
+    text: str
+    started_at_ms: int
+    took_ms: float
+    rows: int
+    outcome: str
+    def __init__(self, node_id: _Optional[str] = ..., task_id: _Optional[str] = ..., kind: _Optional[str] = ..., text: _Optional[str] = ..., started_at_ms: _Optional[int] = ..., took_ms: _Optional[float] = ..., rows: _Optional[int] = ..., outcome: _Optional[str] = ...) -> None: ...
+
+class GetMetricsRequest(_message.Message):
+    __slots__ = ("include_executors",)
+    INCLUDE_EXECUTORS_FIELD_NUMBER: _ClassVar[int]
+    include_executors: bool
+    def __init__(self, include_executors: _Optional[bool] = ...) -> None: ...
+
+class GetMetricsReply(_message.Message):
+    __slots__ = ("reports",)
+    REPORTS_FIELD_NUMBER: _ClassVar[int]
+    reports: _containers.RepeatedCompositeFieldContainer[NodeReport]
+    def __init__(self, reports: _Optional[_Iterable[_Union[NodeReport, _Mapping]]] = ...) -> None: ...
+
+class NodeReport(_message.Message):
+    __slots__ = ("request_id", "node_id", "metrics_text", "tasks")
+    REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
+    NODE_ID_FIELD_NUMBER: _ClassVar[int]
+    METRICS_TEXT_FIELD_NUMBER: _ClassVar[int]
+    TASKS_FIELD_NUMBER: _ClassVar[int]
+    request_id: int
+    node_id: str
+    metrics_text: bytes
+    tasks: _containers.RepeatedCompositeFieldContainer[TaskRecord]
+    def __init__(self, request_id: _Optional[int] = ..., node_id: _Optional[str] = ..., metrics_text: _Optional[bytes] = ..., tasks: _Optional[_Iterable[_Union[TaskRecord, _Mapping]]] = ...) -> None: ...
+
 class ExecutorMessage(_message.Message):
-    __slots__ = ("heartbeat",)
+    __slots__ = ("heartbeat", "report")
     HEARTBEAT_FIELD_NUMBER: _ClassVar[int]
+    REPORT_FIELD_NUMBER: _ClassVar[int]
     heartbeat: Heartbeat
-    def __init__(self, heartbeat: _Optional[_Union[Heartbeat, _Mapping]] = ...) -> None: ...
+    report: NodeReport
+    def __init__(self, heartbeat: _Optional[_Union[Heartbeat, _Mapping]] = ..., report: _Optional[_Union[NodeReport, _Mapping]] = ...) -> None: ...
 
 class SchedulerMessage(_message.Message):
-    __slots__ = ("grant", "refusal", "update_partitions", "heard")
+    __slots__ = ("grant", "refusal", "update_partitions", "heard", "poll_now", "refresh_dataset", "cancel_tasks", "report_request")
     GRANT_FIELD_NUMBER: _ClassVar[int]
     REFUSAL_FIELD_NUMBER: _ClassVar[int]
     UPDATE_PARTITIONS_FIELD_NUMBER: _ClassVar[int]
     HEARD_FIELD_NUMBER: _ClassVar[int]
+    POLL_NOW_FIELD_NUMBER: _ClassVar[int]
+    REFRESH_DATASET_FIELD_NUMBER: _ClassVar[int]
+    CANCEL_TASKS_FIELD_NUMBER: _ClassVar[int]
+    REPORT_REQUEST_FIELD_NUMBER: _ClassVar[int]
     grant: Grant
     refusal: Refusal
     update_partitions: UpdatePartitions
     heard: Heard
-    def __init__(self, grant: _Optional[_Union[Grant, _Mapping]] = ..., refusal: _Optional[_Union[Refusal, _Mapping]] = ..., update_partitions: _Optional[_Union[UpdatePartitions, _Mapping]] = ..., heard: _Optional[_Union[Heard, _Mapping]] = ...) -> None: ...
+    poll_now: PollNow
+    refresh_dataset: RefreshDataset
+    cancel_tasks: CancelTasks
+    report_request: ReportRequest
+    def __init__(self, grant: _Optional[_Union[Grant, _Mapping]] = ..., refusal: _Optional[_Union[Refusal, _Mapping]] = ..., update_partitions: _Optional[_Union[UpdatePartitions, _Mapping]] = ..., heard: _Optional[_Union[Heard, _Mapping]] = ..., poll_now: _Optional[_Union[PollNow, _Mapping]] = ..., refresh_dataset: _Optional[_Union[RefreshDataset, _Mapping]] = ..., cancel_tasks: _Optional[_Union[CancelTasks, _Mapping]] = ..., report_request: _Optional[_Union[ReportRequest, _Mapping]] = ...) -> None: ...
+
+class PollNow(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class RefreshDataset(_message.Message):
+    __slots__ = ("table",)
+    TABLE_FIELD_NUMBER: _ClassVar[int]
+    table: str
+    def __init__(self, table: _Optional[str] = ...) -> None: ...
+
+class CancelTasks(_message.Message):
+    __slots__ = ("task_ids",)
+    TASK_IDS_FIELD_NUMBER: _ClassVar[int]
+    task_ids: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, task_ids: _Optional[_Iterable[str]] = ...) -> None: ...
+
+class ReportRequest(_message.Message):
+    __slots__ = ("request_id", "tasks")
+    REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
+    TASKS_FIELD_NUMBER: _ClassVar[int]
+    request_id: int
+    tasks: int
+    def __init__(self, request_id: _Optional[int] = ..., tasks: _Optional[int] = ...) -> None: ...
 
 class ExecutorInfo(_message.Message):
     __slots__ = ("executor_id", "instance_id", "data_address", "capacity", "labels")

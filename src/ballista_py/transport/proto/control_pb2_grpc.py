@@ -44,6 +44,31 @@ class ControlStub:
                 request_serializer=ballista__py_dot_transport_dot_proto_dot_control__pb2.LeaveRequest.SerializeToString,
                 response_deserializer=ballista__py_dot_transport_dot_proto_dot_control__pb2.LeaveReply.FromString,
                 _registered_method=True)
+        self.GetAppDefinition = channel.unary_unary(
+                '/ballista_py.control.v1.Control/GetAppDefinition',
+                request_serializer=ballista__py_dot_transport_dot_proto_dot_control__pb2.GetAppDefinitionRequest.SerializeToString,
+                response_deserializer=ballista__py_dot_transport_dot_proto_dot_control__pb2.GetAppDefinitionReply.FromString,
+                _registered_method=True)
+        self.ExpandSecret = channel.unary_unary(
+                '/ballista_py.control.v1.Control/ExpandSecret',
+                request_serializer=ballista__py_dot_transport_dot_proto_dot_control__pb2.ExpandSecretRequest.SerializeToString,
+                response_deserializer=ballista__py_dot_transport_dot_proto_dot_control__pb2.ExpandSecretReply.FromString,
+                _registered_method=True)
+        self.AllocateInitialPartitions = channel.unary_unary(
+                '/ballista_py.control.v1.Control/AllocateInitialPartitions',
+                request_serializer=ballista__py_dot_transport_dot_proto_dot_control__pb2.AllocateInitialPartitionsRequest.SerializeToString,
+                response_deserializer=ballista__py_dot_transport_dot_proto_dot_control__pb2.AllocateInitialPartitionsReply.FromString,
+                _registered_method=True)
+        self.GetTaskHistory = channel.unary_unary(
+                '/ballista_py.control.v1.Control/GetTaskHistory',
+                request_serializer=ballista__py_dot_transport_dot_proto_dot_control__pb2.GetTaskHistoryRequest.SerializeToString,
+                response_deserializer=ballista__py_dot_transport_dot_proto_dot_control__pb2.GetTaskHistoryReply.FromString,
+                _registered_method=True)
+        self.GetMetrics = channel.unary_unary(
+                '/ballista_py.control.v1.Control/GetMetrics',
+                request_serializer=ballista__py_dot_transport_dot_proto_dot_control__pb2.GetMetricsRequest.SerializeToString,
+                response_deserializer=ballista__py_dot_transport_dot_proto_dot_control__pb2.GetMetricsReply.FromString,
+                _registered_method=True)
         self.ControlStream = channel.stream_stream(
                 '/ballista_py.control.v1.Control/ControlStream',
                 request_serializer=ballista__py_dot_transport_dot_proto_dot_control__pb2.ExecutorMessage.SerializeToString,
@@ -68,6 +93,41 @@ class ControlServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def GetAppDefinition(self, request, context):
+        """What the cluster serves, as its schedulers last read it.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ExpandSecret(self, request, context):
+        """The value of a secret that the definition references; NOT_FOUND for every other, whether there is one or not.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def AllocateInitialPartitions(self, request, context):
+        """Assign now all that waits, without the limit of an interval; answered with what this executor is to hold.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def GetTaskHistory(self, request, context):
+        """What this scheduler, and the executors that it hears, did last; the newest first.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def GetMetrics(self, request, context):
+        """The metrics of this scheduler and, if asked for, of the executors that it hears.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def ControlStream(self, request_iterator, context):
         """Heartbeats one way; leases, refusals and assignments the other. The executor opens it, one to each scheduler.
         """
@@ -87,6 +147,31 @@ def add_ControlServicer_to_server(servicer, server):
                     servicer.Leave,
                     request_deserializer=ballista__py_dot_transport_dot_proto_dot_control__pb2.LeaveRequest.FromString,
                     response_serializer=ballista__py_dot_transport_dot_proto_dot_control__pb2.LeaveReply.SerializeToString,
+            ),
+            'GetAppDefinition': grpc.unary_unary_rpc_method_handler(
+                    servicer.GetAppDefinition,
+                    request_deserializer=ballista__py_dot_transport_dot_proto_dot_control__pb2.GetAppDefinitionRequest.FromString,
+                    response_serializer=ballista__py_dot_transport_dot_proto_dot_control__pb2.GetAppDefinitionReply.SerializeToString,
+            ),
+            'ExpandSecret': grpc.unary_unary_rpc_method_handler(
+                    servicer.ExpandSecret,
+                    request_deserializer=ballista__py_dot_transport_dot_proto_dot_control__pb2.ExpandSecretRequest.FromString,
+                    response_serializer=ballista__py_dot_transport_dot_proto_dot_control__pb2.ExpandSecretReply.SerializeToString,
+            ),
+            'AllocateInitialPartitions': grpc.unary_unary_rpc_method_handler(
+                    servicer.AllocateInitialPartitions,
+                    request_deserializer=ballista__py_dot_transport_dot_proto_dot_control__pb2.AllocateInitialPartitionsRequest.FromString,
+                    response_serializer=ballista__py_dot_transport_dot_proto_dot_control__pb2.AllocateInitialPartitionsReply.SerializeToString,
+            ),
+            'GetTaskHistory': grpc.unary_unary_rpc_method_handler(
+                    servicer.GetTaskHistory,
+                    request_deserializer=ballista__py_dot_transport_dot_proto_dot_control__pb2.GetTaskHistoryRequest.FromString,
+                    response_serializer=ballista__py_dot_transport_dot_proto_dot_control__pb2.GetTaskHistoryReply.SerializeToString,
+            ),
+            'GetMetrics': grpc.unary_unary_rpc_method_handler(
+                    servicer.GetMetrics,
+                    request_deserializer=ballista__py_dot_transport_dot_proto_dot_control__pb2.GetMetricsRequest.FromString,
+                    response_serializer=ballista__py_dot_transport_dot_proto_dot_control__pb2.GetMetricsReply.SerializeToString,
             ),
             'ControlStream': grpc.stream_stream_rpc_method_handler(
                     servicer.ControlStream,
@@ -148,6 +233,141 @@ class Control:
             '/ballista_py.control.v1.Control/Leave',
             ballista__py_dot_transport_dot_proto_dot_control__pb2.LeaveRequest.SerializeToString,
             ballista__py_dot_transport_dot_proto_dot_control__pb2.LeaveReply.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def GetAppDefinition(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/ballista_py.control.v1.Control/GetAppDefinition',
+            ballista__py_dot_transport_dot_proto_dot_control__pb2.GetAppDefinitionRequest.SerializeToString,
+            ballista__py_dot_transport_dot_proto_dot_control__pb2.GetAppDefinitionReply.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ExpandSecret(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/ballista_py.control.v1.Control/ExpandSecret',
+            ballista__py_dot_transport_dot_proto_dot_control__pb2.ExpandSecretRequest.SerializeToString,
+            ballista__py_dot_transport_dot_proto_dot_control__pb2.ExpandSecretReply.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def AllocateInitialPartitions(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/ballista_py.control.v1.Control/AllocateInitialPartitions',
+            ballista__py_dot_transport_dot_proto_dot_control__pb2.AllocateInitialPartitionsRequest.SerializeToString,
+            ballista__py_dot_transport_dot_proto_dot_control__pb2.AllocateInitialPartitionsReply.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def GetTaskHistory(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/ballista_py.control.v1.Control/GetTaskHistory',
+            ballista__py_dot_transport_dot_proto_dot_control__pb2.GetTaskHistoryRequest.SerializeToString,
+            ballista__py_dot_transport_dot_proto_dot_control__pb2.GetTaskHistoryReply.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def GetMetrics(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/ballista_py.control.v1.Control/GetMetrics',
+            ballista__py_dot_transport_dot_proto_dot_control__pb2.GetMetricsRequest.SerializeToString,
+            ballista__py_dot_transport_dot_proto_dot_control__pb2.GetMetricsReply.FromString,
             options,
             channel_credentials,
             insecure,

@@ -1,0 +1,51 @@
+"""The HTTP port of a node for probes and people, and its port for Prometheus."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from ballista_py.node.config import NodeConfig
+from ballista_py.node.http_port import TEXT, HttpPort, Reply, json_reply
+from ballista_py.node.metrics import NodeMetrics
+
+
+class StatusPorts:
+    """Both ports, from construction until `close`.
+
+    `/health` says that the process answers, `/ready` whether it serves (200 or 503), `/status` and `/tasks` what it
+    does, as JSON; `/metrics` is on the other port.
+    """
+
+    def __init__(
+        self,
+        config: NodeConfig,
+        metrics: NodeMetrics,
+        *,
+        ready: Callable[[], bool],
+        status: Callable[[], Any],
+        tasks: Callable[[], Any],
+    ) -> None:
+        host = config.node_bind_address
+        self.metrics = HttpPort(host, config.metrics_port, {"/metrics": lambda: Reply(metrics.text(), TEXT)})
+        node = {"node_id": config.node_id, "role": config.role}
+
+        def is_ready() -> Reply:
+            answer = ready()
+            return json_reply({**node, "ready": answer}, 200 if answer else 503)
+
+        self.http = HttpPort(
+            host,
+            config.http_port,
+            {
+                "/health": lambda: json_reply({**node, "healthy": True}),
+                "/ready": is_ready,
+                "/status": lambda: json_reply({**node, **status()}),
+                "/tasks": lambda: json_reply({**node, "tasks": tasks()}),
+            },
+        )
+
+    def close(self) -> None:
+        """Release both ports."""
+        self.http.close()
+        self.metrics.close()

@@ -1,0 +1,85 @@
+"""What a node did is remembered, bounded, and each task ends once."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+import pytest
+
+from ballista_py.errors import SqlError
+from ballista_py.node.metrics import NodeMetrics
+from ballista_py.node.tasks import MAX_REMEMBERED, MAX_TEXT_CHARS, Tasks
+from ballista_py.runtime import SystemRuntime
+
+BATCH = pa.record_batch({"n": [1, 2, 3]})
+
+
+@pytest.fixture
+def tasks():
+    return Tasks("n1", SystemRuntime())
+
+
+def test_a_task_read_to_its_end_is_done_with_its_rows(tasks):
+    task = tasks.begin("statement", "select\n  1")
+    assert [record.outcome for record in tasks.last(5)] == ["running"]
+    assert list(task.follow([BATCH, BATCH])) == [BATCH, BATCH]
+    (record,) = tasks.last(5)
+    assert (record.node_id, record.text, record.rows, record.outcome) == ("n1", "select 1", 6, "done")
+    assert tasks.running() == 0
+
+
+def test_an_error_and_a_reader_that_stops_end_it_too(tasks):
+    def failing(error):
+        yield BATCH
+        raise error
+
+    for error, outcome in ((SqlError("no"), "planning.sql"), (RuntimeError("secret"), "error")):
+        with pytest.raises(type(error)):
+            list(tasks.begin("leg", "x").follow(failing(error)))
+        assert tasks.last(1)[0].outcome == outcome
+    stopped = tasks.begin("leg", "x").follow([BATCH, BATCH])
+    next(stopped)
+    stopped.close()
+    assert tasks.last(1)[0].outcome == "cancelled"
+
+
+def test_cancelling_by_name_stops_every_task_of_that_name_and_no_other(tasks):
+    stopped = []
+    for task_id, name in (("a", 1), ("a", 2), ("b", 3)):
+        tasks.begin("leg", "x", task_id, lambda name=name: stopped.append(name))
+    assert tasks.cancel(["a", "nobody"]) == 2
+    assert sorted(stopped) == [1, 2]
+    assert tasks.running() == 1
+
+
+def test_a_task_that_was_cancelled_before_its_work_began_is_stopped_when_it_begins(tasks):
+    task = tasks.begin("leg", "x", "a")
+    tasks.cancel(["a"])
+    stopped = []
+    task.attach(lambda: stopped.append(1))
+    assert stopped == [1]
+
+
+def test_what_is_remembered_is_bounded_and_the_newest_comes_first(tasks):
+    for number in range(MAX_REMEMBERED + 5):
+        tasks.begin("leg", f"{number} " + "x" * 1_000).end("done")
+    found = tasks.last(10**6)
+    assert len(found) == MAX_REMEMBERED
+    assert found[0].text.startswith(f"{MAX_REMEMBERED + 4} ")
+    assert len(found[0].text) == MAX_TEXT_CHARS
+    assert tasks.last(0) == tasks.last(-1) == ()
+
+
+def test_metrics_count_tasks_once_and_leave_out_a_gauge_that_fails():
+    metrics = NodeMetrics("n1", "executor")
+    tasks = Tasks("n1", SystemRuntime(), metrics.ended)
+    task = tasks.begin("leg", "x")
+    list(task.follow([BATCH]))
+    task.end("cancelled")
+    metrics.gauge("good", "Good.", ("table",), lambda: {("t",): 4.0})
+    metrics.gauge("bad", "Bad.", (), lambda: 1 / 0)
+    text = metrics.text().decode()
+    assert 'ballista_tasks_total{kind="leg",outcome="done"} 1.0' in text
+    assert 'ballista_rows_total{kind="leg"} 3.0' in text
+    assert 'ballista_good{table="t"} 4.0' in text
+    assert "cancelled" not in text
+    assert "bad" not in text
