@@ -184,3 +184,11 @@ def test_a_cancelled_query_stops_its_legs(cluster, connection):
         assert not thread.is_alive()
     assert failed
     assert rows(connection, "select count(*) as n from region").to_pylist() == [{"n": 5}]
+
+
+def test_our_own_client_gives_the_same_frames(cluster, connection):
+    query = "select n_name, n_regionkey from nation order by n_name"
+    with cluster.client() as client:
+        result = client.query(query)
+    assert result.to_polars().rows() == [tuple(row.values()) for row in result.table.to_pylist()]
+    assert result.to_pandas().equals(pandas.read_sql(query, connection))

@@ -3,12 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import pyarrow as pa
 from attrs import frozen
 
-from ballista_py.errors import BallistaError, SchedulerLost, TransportError, TryLater, WriteIncomplete
+from ballista_py.errors import (
+    BallistaError,
+    MissingExtra,
+    SchedulerLost,
+    TransportError,
+    TryLater,
+    WriteIncomplete,
+)
 from ballista_py.planning.sql.changes import is_change
 from ballista_py.runtime import Runtime, SystemRuntime
 from ballista_py.secret import Secret
@@ -28,6 +35,10 @@ from ballista_py.transport.endpoints import TLS_SCHEMES, Address
 from ballista_py.transport.flight_client import FlightPool, FlightStream
 from ballista_py.transport.flight_errors import is_link_failure, was_never_sent
 
+if TYPE_CHECKING:
+    import pandas
+    import polars
+
 T = TypeVar("T")
 RESEND_MS = 30_000.0
 FIRST_RESEND_MS = 100.0
@@ -36,10 +47,30 @@ LONGEST_RESEND_MS = 2_000.0
 
 @frozen(kw_only=True)
 class QueryResult:
-    """The whole answer. `stats` says what it took: partitions, executors, bytes shipped, milliseconds."""
+    """The whole answer. `stats` says what it took: partitions, executors, bytes shipped, milliseconds.
+
+    >>> QueryResult(table=pa.table({"a": [1, 2]}), stats={}).to_polars().height
+    2
+    """
 
     table: pa.Table
     stats: Mapping[str, Any]
+
+    def to_polars(self) -> polars.DataFrame:
+        """The answer as a polars dataframe, mostly without copying."""
+        import polars
+
+        found = polars.from_arrow(self.table)
+        assert isinstance(found, polars.DataFrame)
+        return found
+
+    def to_pandas(self) -> pandas.DataFrame:
+        """The answer as a pandas dataframe. Raises `MissingExtra` without pandas."""
+        try:
+            import pandas  # noqa: F401  # pyarrow's own error names no extra
+        except ImportError as error:
+            raise MissingExtra.of("pandas", "spark") from error
+        return self.table.to_pandas()
 
 
 def connect(
