@@ -90,3 +90,15 @@ def test_every_scheduler_answers(cluster):
 
 def test_people_see_members_in_a_notebook(cluster):
     assert "executor-2" in cluster._repr_html_()
+
+
+def test_a_small_side_of_a_join_goes_to_the_legs_of_the_large_one(cluster, duck):
+    sql = (
+        "select p_brand, sum(l_quantity) as total from lineitem join part on l_partkey = p_partkey "
+        "where p_size < 10 group by p_brand"
+    )
+    assert "broadcast b0" in cluster.explain(sql)
+    with cluster.client() as client:
+        result = client.query(sql)
+    assert difference(result.table, duck.sql(sql).to_arrow_table()) is None
+    assert result.stats["shipped_bytes"] < 200_000

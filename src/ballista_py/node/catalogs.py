@@ -11,7 +11,7 @@ from attrs import frozen
 from ballista_py.errors import ObjectMissing
 from ballista_py.node.query_service import ClusterView
 from ballista_py.planning.partition_map import PartitionMap
-from ballista_py.planning.query_plan import Catalog
+from ballista_py.planning.query_plan import BroadcastLimits, Catalog
 from ballista_py.runtime import Runtime
 from ballista_py.state.documents import (
     CLUSTER_KEY,
@@ -66,7 +66,9 @@ class Catalogs:
             }
             dropped = {name: found for name in cluster.dropped if (found := self._map(name)) is not None}
             self._view = ClusterView(
-                catalog=Catalog(tables={name: cluster.tables[name] for name in maps}, maps=maps),
+                catalog=Catalog(
+                    tables={name: cluster.tables[name] for name in maps}, maps=maps, broadcasts=BroadcastLimits()
+                ),
                 addresses={id_: e.info.data_address for id_, e in sorted(cluster.executors.items())},
                 members=cluster.members(),
                 dropped={name: (cluster.dropped[name], found.revision) for name, found in dropped.items()},

@@ -28,7 +28,7 @@ from ballista_py.node.statements import output_schema
 from ballista_py.node.status_ports import StatusPorts
 from ballista_py.node.tasks import Tasks
 from ballista_py.node.threads import EventLoopThread, spawn
-from ballista_py.planning.query_plan import leg_from_json
+from ballista_py.planning.query_plan import leg_from_json, relation_table
 from ballista_py.planning.sql.changes import Rewrite
 from ballista_py.runtime import Runtime, SystemRuntime
 from ballista_py.state.control import (
@@ -231,7 +231,8 @@ class Executor:
         leg = leg_from_json(command["leg"])
         task = self._tasks.begin("leg", leg.sql, str(command.get("task") or ""))
         try:
-            running = self._engine.query(leg.sql, scans=self._holding_now().files_for(leg))
+            sent = {name: relation_table(data) for name, data in leg.relations.items()}
+            running = self._engine.query(leg.sql, scans=self._holding_now().files_for(leg), streams=sent)
         except BaseException as error:
             task.failed(error)
             raise

@@ -6,11 +6,11 @@ planned again (at most `MAX_REPLANS` times) only while nothing of its answer was
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Protocol
 
 import pyarrow as pa
-from attrs import Factory, define, frozen
+from attrs import Factory, define, evolve, frozen
 
 from ballista_py.engines.engine import Engine
 from ballista_py.errors import (
@@ -22,10 +22,11 @@ from ballista_py.errors import (
     TransportError,
     TryLater,
 )
+from ballista_py.node.broadcasts import Broadcasts, BroadcastTooLargeError
 from ballista_py.planning.explain import explain_text, plan_as_dict
 from ballista_py.planning.legs import legs_of
 from ballista_py.planning.parts import Partitions, restricted
-from ballista_py.planning.query_plan import Catalog, Leg, QueryPlan
+from ballista_py.planning.query_plan import Broadcast, Catalog, Leg, QueryPlan
 from ballista_py.planning.sql import plan_query
 from ballista_py.planning.table import TableSpec
 from ballista_py.runtime import Runtime
@@ -84,6 +85,7 @@ class Statement:
     _runtime: Runtime
     _cancel_merge: Callable[[], None]
     replans: int
+    _sent_bytes: int = 0
 
     def batches(self) -> Iterator[pa.RecordBatch]:
         """The rows, lazily; every error of a leg or of the merge comes out here."""
@@ -96,14 +98,14 @@ class Statement:
         self._cancel_merge()
 
     def stats(self) -> dict[str, Any]:
-        """What the statement touched: partitions, executors, legs, bytes shipped by the legs, milliseconds."""
+        """What the statement touched: partitions, executors, legs, bytes shipped by and with legs, milliseconds."""
         split = [t for fragment in self._plan.fragments for t in fragment.tables if not t.whole]
         return {
             "partitions": len({(t.table, p) for t in split for p in t.partitions}),
             "partitions_total": sum({t.table: t.total for t in split}.values()),
             "executors": sorted({leg.executor_id for leg in self._legs}),
             "legs": len(self._legs),
-            "shipped_bytes": sum(stream.bytes_received for stream in self._streams),
+            "shipped_bytes": self._sent_bytes + sum(stream.bytes_received for stream in self._streams),
             "took_ms": self._runtime.monotonic_ms() - self._started_ms,
             "replans": self.replans,
         }
@@ -150,7 +152,10 @@ class QueryService:
         for attempt in range(MAX_REPLANS + 1):
             try:
                 plan, legs = self._plan(view, statement, only)
-                return self._open(view, plan, legs, started_ms, attempt)
+                return self._open(view, plan, legs, started_ms, attempt, cancelled)
+            except BroadcastTooLargeError:
+                view = evolve(view, catalog=evolve(view.catalog, broadcasts=None))
+                continue
             except (*_WORTH_A_NEW_PLAN, PartitionsUnassigned) as error:
                 if attempt == MAX_REPLANS or isinstance(error, TryLater) or cancelled():
                     raise
@@ -180,17 +185,34 @@ class QueryService:
         return plan, legs_of(plan, view.catalog, view.members)
 
     def _open(
-        self, view: ClusterView, plan: QueryPlan, legs: tuple[Leg, ...], started_ms: float, replans: int
+        self,
+        view: ClusterView,
+        plan: QueryPlan,
+        legs: tuple[Leg, ...],
+        started_ms: float,
+        replans: int,
+        cancelled: Callable[[], bool],
     ) -> Statement:
-        streams: dict[str, LegStreams] = {}
-        try:
+        opened: list[LegStreams] = []
+        sent = Broadcasts()
+
+        def open_all(names: Collection[str]) -> dict[str, LegStreams]:
+            """The streams of fragments, by name; one that was pruned to nothing has none."""
+            found: dict[str, LegStreams] = {}
             for fragment in plan.fragments:
-                own = [leg for leg in legs if leg.fragment == fragment.name]
+                own = [leg for leg in legs if leg.fragment == fragment.name and fragment.name in names]
                 if own:
-                    streams[fragment.name] = self.open_legs(own, view.addresses)
-            batches, cancel = self._merge(view, plan, streams)
+                    found[fragment.name] = self.open_legs(sent.loaded(own, fragment), view.addresses)
+                    opened.append(found[fragment.name])
+            return found
+
+        try:
+            for broadcast in plan.broadcasts:
+                self._broadcast(view, plan, broadcast, sent, open_all(broadcast.fragments), cancelled)
+            streams = open_all([fragment.name for fragment in plan.fragments if fragment.merged])
+            batches, cancel = self._merge(view, plan, streams, sent)
         except BaseException:
-            for stream in streams.values():
+            for stream in opened:
                 stream.cancel()
             raise
         return Statement(
@@ -198,31 +220,75 @@ class QueryService:
             batches=batches,
             plan=plan,
             legs=legs,
-            streams=tuple(streams.values()),
+            streams=tuple(opened),
             started_ms=started_ms,
             runtime=self.runtime,
             cancel_merge=cancel,
             replans=replans,
+            sent_bytes=sent.sent_bytes,
         )
 
+    def _broadcast(
+        self,
+        view: ClusterView,
+        plan: QueryPlan,
+        broadcast: Broadcast,
+        sent: Broadcasts,
+        streams: Mapping[str, LegStreams],
+        cancelled: Callable[[], bool],
+    ) -> None:
+        """Compute one broadcast over the streams of its fragments."""
+        assert view.catalog.broadcasts is not None
+        relations = self._relations(view, plan, broadcast.fragments, streams, sent)
+        running = self.engine.query(broadcast.sql, streams={**relations, **sent.of(broadcast.uses)})
+        try:
+            rows = _with_own_errors(_until(running.batches(), cancelled), tuple(streams.values()))
+            sent.add(broadcast.name, rows, running.schema, view.catalog.broadcasts.max_bytes)
+        except BaseException:
+            running.cancel()
+            raise
+
     def _merge(
-        self, view: ClusterView, plan: QueryPlan, streams: Mapping[str, LegStreams]
+        self, view: ClusterView, plan: QueryPlan, streams: Mapping[str, LegStreams], sent: Broadcasts
     ) -> tuple[Iterator[pa.RecordBatch], Callable[[], None]]:
         """The rows of the answer, cast to the plan's output, and how to stop making them."""
         if plan.merge_sql is None:
             return conformed((b for s in streams.values() for b in s.batches()), plan.output), _nothing
+        names = [fragment.name for fragment in plan.fragments if fragment.merged]
+        relations = self._relations(view, plan, names, streams, sent)
+        running = self.engine.query(plan.merge_sql, streams={**relations, **sent.of(plan.merge_uses)})
+        rows = _with_own_errors(running.batches(), tuple(streams.values()))
+        return conformed(rows, plan.output), running.cancel
+
+    def _relations(
+        self,
+        view: ClusterView,
+        plan: QueryPlan,
+        names: Collection[str],
+        streams: Mapping[str, LegStreams],
+        sent: Broadcasts,
+    ) -> dict[str, pa.RecordBatchReader | pa.Table]:
+        """What a merge reads of these fragments. The engine keeps a stream that it reads twice, and may spill it."""
         schemas = {name: table.schema for name, table in view.catalog.tables.items()}
         relations: dict[str, pa.RecordBatchReader | pa.Table] = {}
         for fragment in plan.fragments:
             stream = streams.get(fragment.name)
+            if fragment.name not in names:
+                continue
             if stream is None:  # pruned to nothing: an empty relation of the fragment's form
-                relations[fragment.name] = self.engine.describe(fragment.sql, schemas).empty_table()
+                known = {**schemas, **sent.schemas_of(fragment)}
+                relations[fragment.name] = self.engine.describe(fragment.sql, known).empty_table()
             else:
-                reader = pa.RecordBatchReader.from_batches(stream.schema, stream.batches())
-                relations[fragment.name] = reader.read_all() if fragment.reused else reader
-        running = self.engine.query(plan.merge_sql, streams=relations)
-        rows = _with_own_errors(running.batches(), tuple(streams.values()))
-        return conformed(rows, plan.output), running.cancel
+                relations[fragment.name] = pa.RecordBatchReader.from_batches(stream.schema, stream.batches())
+        return relations
+
+
+def _until(batches: Iterable[pa.RecordBatch], cancelled: Callable[[], bool]) -> Iterator[pa.RecordBatch]:
+    """The same batches, until the client is gone."""
+    for batch in batches:
+        if cancelled():
+            raise TransportError("The query was cancelled")
+        yield batch
 
 
 def conformed(batches: Iterator[pa.RecordBatch], schema: pa.Schema) -> Iterator[pa.RecordBatch]:

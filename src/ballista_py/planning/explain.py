@@ -9,11 +9,21 @@ from ballista_py.planning.query_plan import Fragment, FragmentTable, Leg, QueryP
 
 
 def plan_as_dict(plan: QueryPlan, legs: Sequence[Leg]) -> dict[str, Any]:
-    """JSON-ready values: `fragments` with their tables and legs, `merge_sql`, `output`, `notes`."""
+    """JSON-ready values: `fragments` with their tables and legs, `broadcasts`, `merge_sql`, `output`, `notes`."""
     return {
         "sql": plan.sql,
         "output": [{"name": column.name, "type": str(column.type)} for column in plan.output],
         "fragments": [_fragment(fragment, legs) for fragment in plan.fragments],
+        "broadcasts": [
+            {
+                "name": one.name,
+                "sql": one.sql,
+                "fragments": list(one.fragments),
+                "broadcasts": list(one.uses),
+                "estimated_bytes": one.estimated_bytes,
+            }
+            for one in plan.broadcasts
+        ],
         "merge_sql": plan.merge_sql,
         "notes": list(plan.notes),
     }
@@ -25,12 +35,17 @@ def explain_text(plan: QueryPlan, legs: Sequence[Leg]) -> str:
     for fragment in plan.fragments:
         lines.append(f"fragment {fragment.name}")
         lines += [f"  {_table_line(table)}" for table in fragment.tables]
+        if fragment.uses:
+            lines.append(f"  with {', '.join(fragment.uses)} sent along")
         lines.append(f"  sql: {fragment.sql}")
         own = [leg for leg in legs if leg.fragment == fragment.name]
         lines.append(f"  {len(own)} leg{'' if len(own) == 1 else 's'}")
         for leg in own:
             parts = ", ".join(f"{t.table} {_ranges(t.partitions)}" for t in leg.tables)
             lines.append(f"    {leg.executor_id}: {parts}")
+    for one in plan.broadcasts:
+        lines.append(f"broadcast {one.name}, about {one.estimated_bytes:,} bytes, from {', '.join(one.fragments)}")
+        lines.append(f"  sql: {one.sql}")
     lines.append(f"merge: {plan.merge_sql}" if plan.merge_sql else "merge: none, the legs' rows are the answer")
     lines += [f"note: {note}" for note in plan.notes]
     return "\n".join(lines)
@@ -50,6 +65,7 @@ def _fragment(fragment: Fragment, legs: Sequence[Leg]) -> dict[str, Any]:
             }
             for t in fragment.tables
         ],
+        "broadcasts": list(fragment.uses),
         "legs": [leg.to_json() for leg in legs if leg.fragment == fragment.name],
     }
 

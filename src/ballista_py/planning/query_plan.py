@@ -2,22 +2,42 @@
 
 from __future__ import annotations
 
+from base64 import b64decode, b64encode
 from collections.abc import Mapping
 from typing import Any
 
 import pyarrow as pa
-from attrs import frozen
+from attrs import Factory, frozen
 
 from ballista_py.planning.partition_map import PartitionMap
 from ballista_py.planning.table import TableSpec
 
+BROADCAST_BYTES = 32 << 20
+WORTH_BYTES = 1 << 20
+
+
+@frozen(kw_only=True)
+class BroadcastLimits:
+    """When a small relation may be sent to the legs of a large one instead of bringing the large one to the merge.
+
+    `max_bytes` is what all broadcasts of one block are estimated to weigh at most, and what a single one may really
+    weigh; `worth_bytes` is the estimated saving from which on the extra round trip is worth it.
+    """
+
+    max_bytes: int = BROADCAST_BYTES
+    worth_bytes: int = WORTH_BYTES
+
 
 @frozen(kw_only=True)
 class Catalog:
-    """What the planner knows of the tables at one instant. `maps` holds the committed map of every table."""
+    """What the planner knows of the tables at one instant. `maps` holds the committed map of every table.
+
+    The weights of a map are taken for rows when sizes are estimated. Without `broadcasts` nothing is broadcast.
+    """
 
     tables: Mapping[str, TableSpec]
     maps: Mapping[str, PartitionMap]
+    broadcasts: BroadcastLimits | None = None
 
 
 @frozen(kw_only=True)
@@ -41,7 +61,8 @@ class Fragment:
 
     Base tables appear in `sql` under their own (unqualified) names. When several partitioned tables appear, they
     are of one co-location group, and partitions of equal value belong together (`legs_of` puts them in one leg).
-    `reused` says that the merge reads the relation more than once, so that a stream must be kept first. A fragment
+    `uses` are the broadcasts that `sql` reads beside its tables. `reused` says that the merge reads the relation more
+    than once, so that a stream must be kept first; `merged` is False for one that only broadcasts read. A fragment
     may have no legs (everything was pruned): its relation is then empty, with the columns that `sql` has over
     empty tables.
     """
@@ -50,6 +71,22 @@ class Fragment:
     sql: str
     tables: tuple[FragmentTable, ...]
     reused: bool = False
+    uses: tuple[str, ...] = ()
+    merged: bool = True
+
+
+@frozen(kw_only=True)
+class Broadcast:
+    """A small relation that is computed first and then sent along with legs.
+
+    `sql` reads `fragments` and the broadcasts before it by their names; `estimated_bytes` made the planner choose it.
+    """
+
+    name: str
+    sql: str
+    fragments: tuple[str, ...]
+    uses: tuple[str, ...] = ()
+    estimated_bytes: int = 0
 
 
 @frozen(kw_only=True)
@@ -57,8 +94,9 @@ class QueryPlan:
     """One query: fragments, then `merge_sql` over their names.
 
     `merge_sql` is None when the batches of the only fragment already are the answer: those of several legs in any
-    order, those of a single leg in theirs. `output` is the schema that a single node would give. `notes` say in
-    words what was not pushed down, and why.
+    order, those of a single leg in theirs. `broadcasts` are computed first, in their order; `merge_uses` are those that
+    `merge_sql` reads as well. `output` is the schema that a single node would give. `notes` say in words what was not
+    pushed down, and why.
     """
 
     sql: str
@@ -66,6 +104,8 @@ class QueryPlan:
     fragments: tuple[Fragment, ...]
     merge_sql: str | None
     notes: tuple[str, ...] = ()
+    broadcasts: tuple[Broadcast, ...] = ()
+    merge_uses: tuple[str, ...] = ()
 
 
 @frozen(kw_only=True)
@@ -80,12 +120,16 @@ class LegTable:
 
 @frozen(kw_only=True)
 class Leg:
-    """One executor's part of a fragment. It answers for exactly these partitions or raises `NotOwner`."""
+    """One executor's part of a fragment. It answers for exactly these partitions or raises `NotOwner`.
+
+    `relations` are the broadcasts that `sql` reads, each as an Arrow IPC stream.
+    """
 
     fragment: str
     executor_id: str
     sql: str
     tables: tuple[LegTable, ...]
+    relations: Mapping[str, bytes] = Factory(dict)
 
     def to_json(self) -> dict[str, Any]:
         """JSON-ready values; `leg_from_json` reads them back."""
@@ -97,6 +141,7 @@ class Leg:
                 {"table": t.table, "revision": t.revision, "partitions": t.partitions, "epochs": t.epochs}
                 for t in self.tables
             ],
+            "relations": {name: b64encode(data).decode() for name, data in self.relations.items()},
         }
 
 
@@ -115,4 +160,19 @@ def leg_from_json(data: Mapping[str, Any]) -> Leg:
             )
             for t in data["tables"]
         ),
+        relations={name: b64decode(text) for name, text in data.get("relations", {}).items()},
     )
+
+
+def relation_bytes(rows: pa.Table) -> bytes:
+    """A broadcast as `Leg.relations` carries it; `relation_table` reads it."""
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, rows.schema, options=pa.ipc.IpcWriteOptions(compression="lz4")) as writer:
+        writer.write_table(rows)
+    return bytes(sink.getvalue())
+
+
+def relation_table(data: bytes) -> pa.Table:
+    """The rows of a broadcast that came with a leg."""
+    with pa.ipc.open_stream(data) as reader:
+        return reader.read_all()

@@ -22,7 +22,7 @@ from ballista_py.errors import BallistaError
 from ballista_py.planning.legs import legs_of
 from ballista_py.planning.partition_map import PartitionMap
 from ballista_py.planning.partition_spec import PartitionSpec
-from ballista_py.planning.query_plan import Catalog, Leg, QueryPlan
+from ballista_py.planning.query_plan import BroadcastLimits, Catalog, Leg, QueryPlan
 from ballista_py.planning.sql import plan_query
 from ballista_py.planning.table import TableSpec
 from ballista_py.runtime import seeded_chance
@@ -67,9 +67,10 @@ class InProcessCluster:
     have equal owners. Use it as a context manager, or call `close`.
     """
 
-    def __init__(self, executors: int = 3, replicas: int = 1) -> None:
+    def __init__(self, executors: int = 3, replicas: int = 1, broadcasts: BroadcastLimits | None = None) -> None:
         self.owners = [(f"e{n}", f"i{n}") for n in range(1, executors + 1)]
         self.replicas = min(replicas, executors)
+        self.broadcasts = broadcasts
         self.tables: dict[str, TableSpec] = {}
         self.maps: dict[str, PartitionMap] = {}
         self.rows: dict[str, pa.Table] = {}
@@ -99,7 +100,11 @@ class InProcessCluster:
         values = spec.static_values()
         if values is None:
             values = sorted(set(zip(*(column.to_pylist() for column in columns), strict=True)), key=repr)
-        pmap = PartitionMap.build(name, spec, values)
+        found = PartitionMap.build(name, spec, values).lookup(columns, batch.num_rows)
+        found = found if keys else np.zeros(batch.num_rows, np.int32)
+        pmap = PartitionMap.build(
+            name, spec, values, weights=np.bincount(found, minlength=len(values)).astype(float)
+        )
         owner_index = np.array([self._owners_of(value, seed) for value in values], np.int32)
         owner_index = owner_index.reshape(-1, self.replicas)
         self.maps[name] = attrs.evolve(pmap, executors=tuple(self.owners), owner_index=owner_index, revision=7)
@@ -111,13 +116,12 @@ class InProcessCluster:
             group=group,
         )
         self.rows[name] = pa.Table.from_batches([batch], rows.schema)
-        found = pmap.lookup(columns, batch.num_rows) if keys else np.zeros(batch.num_rows, np.int32)
         self._partition_of[name] = found
 
     @property
     def catalog(self) -> Catalog:
         """What the planner knows of the tables."""
-        return Catalog(tables=self.tables, maps=self.maps)
+        return Catalog(tables=self.tables, maps=self.maps, broadcasts=self.broadcasts)
 
     def schema(self, sql: str) -> pa.Schema:
         """The output of a statement as one node gives it. Raises `SqlError`."""
@@ -143,28 +147,31 @@ class InProcessCluster:
             found = self._parts[table, partitions] = self.rows[table].filter(pa.array(kept))
         return found
 
-    def run_leg(self, leg: Leg) -> pa.Table:
-        """What one leg gives: its fragment over its partitions alone."""
-        return self._run(leg.sql, {table.table: self.part(table.table, table.partitions) for table in leg.tables})
+    def run_leg(self, leg: Leg, broadcasts: Mapping[str, pa.Table] | None = None) -> pa.Table:
+        """What one leg gives: its fragment over its partitions and some broadcasts alone."""
+        parts = {table.table: self.part(table.table, table.partitions) for table in leg.tables}
+        return self._run(leg.sql, {**parts, **(broadcasts or {})})
 
     def execute(self, plan: QueryPlan) -> pa.Table:
         """The cluster's answer. `shipped_bytes` then holds the bytes of Arrow data that its legs gave."""
-        results: dict[str, list[pa.Table]] = {fragment.name: [] for fragment in plan.fragments}
-        for leg in self.legs(plan):
-            results[leg.fragment].append(self.run_leg(leg))
-        self.shipped_bytes = sum(part.nbytes for parts in results.values() for part in parts)
-        relations = {
-            fragment.name: pa.concat_tables(results[fragment.name] or [self._nothing(fragment.sql)])
-            for fragment in plan.fragments
-        }
+        self.shipped_bytes = 0
+        legs = self.legs(plan)
+        sent: dict[str, pa.Table] = {}
+        for broadcast in plan.broadcasts:
+            read = {name: self._gathered(plan, name, legs, sent) for name in broadcast.fragments}
+            rows = self._run(broadcast.sql, {**read, **{name: sent[name] for name in broadcast.uses}})
+            sent[broadcast.name] = rows
+        merged = [fragment for fragment in plan.fragments if fragment.merged]
+        relations = {fragment.name: self._gathered(plan, fragment.name, legs, sent) for fragment in merged}
         if plan.merge_sql is None:
             (only,) = relations.values()
             return only.cast(plan.output)
         # A relation that is read once is a stream in the product, so here too.
         streams = {
             fragment.name: relations[fragment.name] if fragment.reused else relations[fragment.name].to_reader()
-            for fragment in plan.fragments
+            for fragment in merged
         }
+        streams.update({name: sent[name] for name in plan.merge_uses})
         return self._run(plan.merge_sql, streams).cast(plan.output)
 
     def check(self, sql: str, ordered: bool = False) -> QueryPlan:
@@ -189,9 +196,17 @@ class InProcessCluster:
         running = self._engine.query(sql, streams=relations)
         return pa.Table.from_batches(running.batches(), running.schema)
 
-    def _nothing(self, sql: str) -> pa.Table:
-        """What a fragment gives whose every partition was pruned."""
-        return self.schema(sql).empty_table()
+    def _gathered(self, plan: QueryPlan, name: str, legs: Sequence[Leg], sent: Mapping[str, pa.Table]) -> pa.Table:
+        """What all legs of a fragment give; the broadcasts that they read are counted as shipped to each."""
+        (fragment,) = (fragment for fragment in plan.fragments if fragment.name == name)
+        own = {one: sent[one] for one in fragment.uses}
+        parts = [self.run_leg(leg, own) for leg in legs if leg.fragment == name]
+        self.shipped_bytes += sum(part.nbytes for part in (*parts, *(list(own.values()) * len(parts))))
+        if parts:
+            return pa.concat_tables(parts)
+        schemas = {table: spec.schema for table, spec in self.tables.items()}
+        schemas.update({one: rows.schema for one, rows in own.items()})
+        return self._engine.describe(fragment.sql, schemas).empty_table()
 
     def _owners_of(self, value: tuple[Any, ...], seed: int) -> list[int]:
         chance = seeded_chance(zlib.crc32(repr((seed, value)).encode()))

@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from attrs import frozen
 
 from ballista_py.errors import BallistaError
+from ballista_py.planning.query_plan import BroadcastLimits
 from ballista_py.runtime import seeded_chance
 from ballista_py.testing.single_node import InProcessCluster
 from ballista_py.testing.sql_queries import Queries, RandomQuery
@@ -20,6 +21,7 @@ from ballista_py.testing.sql_tables import fill_with_small_tables
 
 QUERIES_PER_CLUSTER = 250
 _SHAPES = ((3, 1, 50), (2, 1, 30), (2, 2, 12), (4, 2, 40), (1, 1, 25), (5, 1, 90))  # executors, replicas, rows
+_WHENEVER_POSSIBLE = BroadcastLimits(worth_bytes=-(1 << 60))
 
 
 @frozen
@@ -55,7 +57,8 @@ def random_query(seed: int) -> RandomQuery:
 def cluster_of(number: int) -> InProcessCluster:
     """A cluster full of small tables; its shape and its rows are functions of `number`."""
     executors, replicas, rows = _SHAPES[number % len(_SHAPES)]
-    return fill_with_small_tables(InProcessCluster(executors, replicas), seed=number, rows=rows)
+    limits = _WHENEVER_POSSIBLE if number % 2 else None
+    return fill_with_small_tables(InProcessCluster(executors, replicas, limits), seed=number, rows=rows)
 
 
 def attempt(seed: int, query: RandomQuery, cluster: InProcessCluster) -> Tried | None:

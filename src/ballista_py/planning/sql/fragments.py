@@ -9,7 +9,7 @@ from attrs import Factory, define
 from ballista_py.planning.query_plan import Catalog, Fragment, FragmentTable
 from ballista_py.planning.sql.expressions import sources_of
 from ballista_py.planning.sql.placement import Placement, Split
-from ballista_py.planning.sql.query import Draft, FragmentScan, Query, Scan
+from ballista_py.planning.sql.query import BroadcastScan, Draft, FragmentScan, Query, Scan
 from ballista_py.planning.sql.render import render
 from ballista_py.planning.table import TableSpec
 
@@ -20,6 +20,8 @@ class Fragments:
 
     draft: Draft
     found: dict[tuple[str, tuple[FragmentTable, ...]], str] = Factory(dict)
+    uses: dict[str, tuple[str, ...]] = Factory(dict)
+    broadcast: set[str] = Factory(set)
 
     def next_name(self) -> str:
         """The name that the next new fragment will have."""
@@ -30,12 +32,21 @@ class Fragments:
         tables = {table.name: table for table in tables_of(query, self.draft)}
         parts = tuple(fragment_table(tables[name], placement, self.draft.catalog) for name in sorted(tables))
         key = (render(query, self.draft), parts)
-        return self.found.setdefault(key, self.next_name())
+        name = self.found.setdefault(key, self.next_name())
+        self.uses[name] = broadcasts_of(query, self.draft)
+        return name
 
     def fragments(self, uses: dict[str, int]) -> tuple[Fragment, ...]:
         """All of them; `uses` says how often the merge reads each."""
         return tuple(
-            Fragment(name=name, sql=sql, tables=tables, reused=uses.get(name, 1) > 1)
+            Fragment(
+                name=name,
+                sql=sql,
+                tables=tables,
+                reused=uses.get(name, 1) > 1,
+                uses=self.uses[name],
+                merged=name in uses or name not in self.broadcast,
+            )
             for (sql, tables), name in self.found.items()
         )
 
@@ -67,10 +78,17 @@ def tables_of(query: Query, draft: Draft) -> Iterator[TableSpec]:
             yield source.relation.table
 
 
-def fragment_uses(query: Query, draft: Draft) -> dict[str, int]:
-    """How often the merge reads each fragment; shared expressions are computed once."""
+def broadcasts_of(query: Query, draft: Draft, shared: bool = False) -> tuple[str, ...]:
+    """The broadcasts that a query reads, at any depth, each once; with `shared` as for `fragment_uses`."""
+    roots = [query, *(one.merged for one in draft.shared if shared and one.merged is not None)]
+    found = (source.relation for root in roots for source in sources_of(root, draft))
+    return tuple(sorted({relation.name for relation in found if isinstance(relation, BroadcastScan)}))
+
+
+def fragment_uses(query: Query, draft: Draft, shared: bool = True) -> dict[str, int]:
+    """How often the merge reads each fragment; with `shared`, expressions that are computed once are a part of it."""
     uses: dict[str, int] = {}
-    roots = [query, *(shared.merged for shared in draft.shared if shared.merged is not None)]
+    roots = [query, *(one.merged for one in draft.shared if shared and one.merged is not None)]
     for root in roots:
         for source in sources_of(root, draft):
             if isinstance(source.relation, FragmentScan):

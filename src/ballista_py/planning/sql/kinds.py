@@ -9,12 +9,13 @@ merge to compute with.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Literal, TypeAlias
+from typing import Literal, TypeAlias, cast
 
 import pyarrow as pa
 from sqlglot import exp
 
 from ballista_py.planning.sql.query import (
+    BroadcastScan,
     Draft,
     Expr,
     FragmentScan,
@@ -160,6 +161,8 @@ def _kind_of_column(relation: Relation, name: str, draft: Draft) -> Kind | None:
         return kind_of(found, draft)
     if isinstance(relation, FragmentScan):
         return "huge" if name in relation.huge else None
+    if isinstance(relation, BroadcastScan):
+        return cast(Kind, relation.kinds[relation.names.index(name)])
     if isinstance(relation, Query):
         return kinds_of_query(relation, draft)[relation.names.index(name)]
     position = relation.names.index(name)

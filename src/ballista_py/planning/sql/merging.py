@@ -6,9 +6,10 @@ from collections.abc import Callable, Iterable
 from typing import TypeAlias
 
 import attrs
-from attrs import define
+from attrs import Factory, define
 from sqlglot import exp
 
+from ballista_py.planning.sql.broadcasts import Broadcaster
 from ballista_py.planning.sql.expressions import copied, free_aliases, query_references, references, rewritten
 from ballista_py.planning.sql.fragments import Fragments, tables_of
 from ballista_py.planning.sql.kinds import kind_of, kinds_of_query
@@ -45,6 +46,7 @@ class Merger:
     draft: Draft
     placer: Placer
     fragments: Fragments
+    broadcaster: Broadcaster = Factory(lambda self: Broadcaster(self), takes_self=True)
 
     def merged(self, query: Query, final: bool = False) -> Query:
         """The query over fragments. `final` says that nothing computes with its columns any more."""
@@ -64,8 +66,11 @@ class Merger:
         place = self.placer.place(query)
         return isinstance(place.joined, Whole) and place.reach == "items"
 
-    def _merged_select(self, select: Select, final: bool) -> Select:
+    def _merged_select(self, select: Select, final: bool) -> Query:
         place = self.placer.place(select)
+        closer = self.broadcaster.closer(select, place) if isinstance(place.joined, Merged) else None
+        if closer is not None:
+            return self.merged(closer, final)
         if self.runs_on_one_leg(select):
             return self._read_all(select, place.joined, final)
         if place.reach == "items":
@@ -144,18 +149,20 @@ class Merger:
     def _over_rows(self, select: Select, place: Place) -> Select:
         """Legs give the joined, filtered rows of each unit; everything else happens at the merge."""
         mapping: dict[ColumnId, Expr] = {}
-        needed = self._needed(select, place)
+        needed = self.needed(select, place)
         sources: list[Source] = []
         where = list(place.rest)
         for unit in merge_joins(place.units):
             if isinstance(unit.placement, Merged) or not self._has_tables(unit):
                 sources.extend(self._kept(unit, where))
             else:
+                fewer = self.broadcaster.reducing(select, place, unit)
+                unit = attrs.evolve(unit, where=[*unit.where, *fewer])
                 sources.append(self._gathered(unit, needed, mapping))
         block = attrs.evolve(select, sources=tuple(sources), where=tuple(where))
         return self._with_nested_merged(block, mapping)
 
-    def _needed(self, select: Select, place: Place) -> list[ColumnId]:
+    def needed(self, select: Select, place: Place) -> list[ColumnId]:
         """The columns that the merge reads of the block's sources, in a fixed order."""
         exprs = [*place.rest, *(expr for unit in place.units for expr in unit.on), *select.upper()]
         return list(dict.fromkeys(reference for expr in exprs for reference in references(expr, self.draft)))
@@ -222,6 +229,19 @@ class Merger:
                 return copied(found) if found is not None else None
             if isinstance(node, exp.Placeholder):
                 return merged(node.this)
+            return None
+
+        return map_expressions(select, lambda expr: rewritten(expr, replace))
+
+    def renamed_columns(self, select: Select, mapping: dict[ColumnId, Expr]) -> Select:
+        """The block with columns of its sources renamed, also where its nested queries refer to them."""
+
+        def replace(node: Expr) -> Expr | None:
+            if isinstance(node, exp.Column):
+                found = mapping.get(column_id(node))
+                return copied(found) if found is not None else None
+            if isinstance(node, exp.Placeholder):
+                return self.draft.nest(self._renamed_free(self.draft.nested[node.this], mapping))
             return None
 
         return map_expressions(select, lambda expr: rewritten(expr, replace))

@@ -32,6 +32,7 @@ from ballista_py.planning.sql.placement import (
 )
 from ballista_py.planning.sql.pruning import Pruner
 from ballista_py.planning.sql.query import (
+    BroadcastScan,
     ColumnId,
     Draft,
     Expr,
@@ -104,7 +105,7 @@ class Placer:
         """Where a FROM item can be produced; carriers are under the alias ''."""
         if isinstance(relation, Scan):
             return place_table(relation.table)
-        if isinstance(relation, ValuesList):
+        if isinstance(relation, ValuesList | BroadcastScan):
             return WHOLE
         if isinstance(relation, SharedScan):
             if self._scans_in(relation.shared.query) > MAX_INLINED_SCANS:

@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+import attrs
 import pyarrow as pa
 from sqlglot import exp
 from sqlglot.tokenizer_core import TokenType
 
 from ballista_py.planning.query_plan import Catalog, Fragment, QueryPlan
 from ballista_py.planning.sql.binder import bind
-from ballista_py.planning.sql.fragments import Fragments, fragment_table, fragment_uses, tables_of
+from ballista_py.planning.sql.fragments import (
+    Fragments,
+    broadcasts_of,
+    fragment_table,
+    fragment_uses,
+    tables_of,
+)
 from ballista_py.planning.sql.merging import Merger
 from ballista_py.planning.sql.placement import MERGED, WHOLE, Merged, Placement
 from ballista_py.planning.sql.places import Placer
@@ -71,7 +78,14 @@ def _plan(statement: Statement, catalog: Catalog, output: pa.Schema) -> QueryPla
     if whole or not isinstance(placer.placement(query), Merged):
         fragments.add(query, _placement(query, placer, whole))
         return _finished(statement, output, draft, fragments, None)
-    return _finished(statement, output, draft, fragments, merger.merged(query, final=True))
+    merge = merger.merged(query, final=True)
+    plan = _finished(statement, output, draft, fragments, merge)
+    found = tuple(merger.broadcaster.found)
+    return (
+        attrs.evolve(plan, broadcasts=found, merge_uses=broadcasts_of(merge, draft, shared=True))
+        if found
+        else plan
+    )
 
 
 def _placement(query: Query, placer: Placer, whole: bool) -> Placement:

@@ -54,6 +54,15 @@ class FragmentScan:
 
 
 @frozen(eq=False)
+class BroadcastScan:
+    """A relation that is computed before the legs run and sent along with them. `kinds` are those of its columns."""
+
+    name: str
+    names: tuple[str, ...]
+    kinds: tuple[str, ...]
+
+
+@frozen(eq=False)
 class SharedScan:
     """A use of a common table expression that is computed once at the merge."""
 
@@ -152,7 +161,7 @@ class SetOperation:
 
 
 Query: TypeAlias = Select | SetOperation
-Relation: TypeAlias = Scan | ValuesList | FragmentScan | SharedScan | Select | SetOperation
+Relation: TypeAlias = Scan | ValuesList | FragmentScan | BroadcastScan | SharedScan | Select | SetOperation
 
 
 @define(eq=False)

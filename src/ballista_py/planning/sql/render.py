@@ -10,6 +10,7 @@ from sqlglot import exp
 from ballista_py.planning.sql.expressions import all_of, copied, is_number, rewritten, sources_of
 from ballista_py.planning.sql.identifiers import identifier
 from ballista_py.planning.sql.query import (
+    BroadcastScan,
     Draft,
     Expr,
     FragmentScan,
@@ -36,18 +37,21 @@ def render(query: Query, draft: Draft) -> str:
     return _text(_Writer(draft, _own_aliases(query, draft)).query(query))
 
 
-def render_merge(query: Query, draft: Draft) -> str:
-    """The text of the merge: the query under the common table expressions that it uses more than once."""
+def render_merge(query: Query, draft: Draft, shared: bool = True) -> str:
+    """The text of the merge: the query under the common table expressions that it uses more than once.
+
+    Without `shared` it uses none.
+    """
     writer = _Writer(draft, {})
     tree = writer.query(query)
     tables = [
         exp.CTE(
-            this=writer.query(shared.merged),
-            alias=exp.TableAlias(this=identifier(shared.name)),
+            this=writer.query(one.merged),
+            alias=exp.TableAlias(this=identifier(one.name)),
             materialized=True,
         )
-        for shared in draft.shared
-        if shared.merged is not None
+        for one in draft.shared
+        if shared and one.merged is not None
     ]
     if tables:
         tree.set("with_", exp.With(expressions=tables))
@@ -190,7 +194,7 @@ def _bound(tree: exp.Query, limit: int | None, offset: int) -> None:
         tree.set("offset", exp.Offset(expression=exp.Literal.number(offset)))
 
 
-def _name(relation: Scan | FragmentScan | SharedScan) -> str:
+def _name(relation: Scan | FragmentScan | BroadcastScan | SharedScan) -> str:
     if isinstance(relation, Scan):
         return relation.table.name
-    return relation.name if isinstance(relation, FragmentScan) else relation.shared.name
+    return relation.shared.name if isinstance(relation, SharedScan) else relation.name

@@ -1,0 +1,366 @@
+"""Small relations sent to the legs of large ones, where the large ones would have to come to the merge.
+
+Three ways, all by estimates, all without effect on the answer: a small side of a join becomes a relation that every
+leg has, so that the block runs in the legs; so does an uncorrelated subquery; and where the large side must come to
+the merge nevertheless, the keys that can match are sent first and only rows with them come back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Protocol
+
+import attrs
+from attrs import Factory, define, frozen
+from sqlglot import exp
+
+from ballista_py.planning.query_plan import Broadcast, BroadcastLimits
+from ballista_py.planning.sql.estimates import bytes_of_columns, rows_of_query, rows_of_select_unit, share_of
+from ballista_py.planning.sql.expressions import (
+    aliases_of,
+    equated_columns,
+    free_aliases,
+    rewritten,
+    sources_of,
+)
+from ballista_py.planning.sql.fragments import Fragments, broadcasts_of, fragment_uses, tables_of
+from ballista_py.planning.sql.kinds import Kind, kind_of, kinds_of_query
+from ballista_py.planning.sql.placement import Merged, Split, Whole
+from ballista_py.planning.sql.places import Place, Placer
+from ballista_py.planning.sql.query import (
+    BroadcastScan,
+    ColumnId,
+    Draft,
+    Expr,
+    Item,
+    Query,
+    Scan,
+    Select,
+    SharedScan,
+    Source,
+    column,
+    renamed,
+)
+from ballista_py.planning.sql.render import render_merge
+from ballista_py.planning.sql.units import Unit, is_reorderable, null_supplied, pooled
+
+_KEY_BYTES = 9
+
+
+class QueryMerger(Protocol):
+    """Who plans the queries whose results are broadcast."""
+
+    draft: Draft
+    placer: Placer
+    fragments: Fragments
+
+    def merged(self, query: Query) -> Query: ...
+    def needed(self, select: Select, place: Place) -> list[ColumnId]: ...
+    def renamed_columns(self, select: Select, mapping: dict[ColumnId, Expr]) -> Select: ...
+
+
+@frozen(eq=False)
+class _Sent:
+    """A unit that is to be broadcast: its query, and the source that stands for it."""
+
+    query: Select
+    source: Source
+    bytes: float
+
+
+@define(eq=False)
+class Broadcaster:
+    """Rewrites blocks that would run at the merge; `found` are the broadcasts that they then read."""
+
+    merger: QueryMerger
+    found: list[Broadcast] = Factory(list)
+    _done: dict[int, Select] = Factory(dict)
+    _named: int = 0
+
+    @property
+    def draft(self) -> Draft:
+        return self.merger.draft
+
+    def closer(self, select: Select, place: Place) -> Select | None:
+        """The block with something small broadcast, or None if nothing is worth it any more."""
+        limits = self.draft.catalog.broadcasts
+        if limits is None or not is_reorderable(select) or id(select) in self._done:
+            return None
+        self._done[id(select)] = select
+        for step in (self._with_subqueries_sent, self._with_sides_sent, self._with_nested_reduced):
+            found = step(select, place, limits)
+            if found is not None:
+                return found
+        return None
+
+    def reducing(self, select: Select, place: Place, unit: Unit) -> Iterator[Expr]:
+        """Conditions that let the legs of `unit` drop rows which no row of another, filtered unit will match."""
+        limits = self.draft.catalog.broadcasts
+        if limits is None or not isinstance(unit.placement, Split) or not is_reorderable(select):
+            return
+        size = self._bytes(unit, self.merger.needed(select, place))
+        touched = null_supplied(select.sources)
+        # In the ON of an outer join an unmatched row of this side has no effect, whatever else is true.
+        stated = [(conjunct, touched) for conjunct in pooled(select)]
+        stated += [(conjunct, touched - unit.aliases) for conjunct in unit.on]
+        for conjunct, nullable in stated:
+            for mine, theirs in _both_ways(equated_columns(conjunct)):
+                others = [other for other in place.units if theirs[0] in other.aliases and other is not unit]
+                if mine[0] not in unit.aliases or not others or others[0].join != "inner":
+                    continue
+                if isinstance(others[0].placement, Split) and nullable.isdisjoint((mine[0], theirs[0])):
+                    keys = self._keys(others[0], theirs, size, limits)
+                    if keys is not None:
+                        yield exp.In(this=column(*mine), query=exp.Subquery(this=self.draft.nest(keys)))
+                        return
+
+    def _with_subqueries_sent(self, select: Select, place: Place, limits: BroadcastLimits) -> Select | None:
+        """Uncorrelated subqueries of WHERE that keep a large unit from being filtered in its legs."""
+        anchor = self._anchor(select, place)
+        if anchor is None or anchor[1] < limits.worth_bytes:
+            return None
+        names = {
+            node.this
+            for conjunct in place.rest
+            for node in conjunct.find_all(exp.Placeholder)
+            if self._may_be_sent(self.draft.nested[node.this], anchor[1] / self._executors(anchor[0]), limits)
+        }
+        if not names:
+            return None
+        sent = {name: self._sent_query(self.draft.nested[name]) for name in sorted(names)}
+
+        def replace(node: Expr) -> Expr | None:
+            if isinstance(node, exp.Placeholder) and node.this in sent:
+                return self.draft.nest(sent[node.this])
+            return None
+
+        return attrs.evolve(
+            select,
+            sources=tuple(attrs.evolve(s, on=()) if s.join == "inner" else s for s in select.sources),
+            where=tuple(rewritten(conjunct, replace) for conjunct in pooled(select)),
+        )
+
+    def _may_be_sent(self, query: Query, most: float, limits: BroadcastLimits) -> bool:
+        if free_aliases(query, self.draft) or not any(True for _ in tables_of(query, self.draft)):
+            return False
+        if isinstance(self.merger.placer.placement(query), Whole) or None in kinds_of_query(query, self.draft):
+            return False
+        weight = rows_of_query(query, self.draft) * _KEY_BYTES * len(query.names)
+        return weight <= min(most, limits.max_bytes) and not self._shares(query)
+
+    def _sent_query(self, query: Query) -> Select:
+        """The query that reads the broadcast result of `query`."""
+        kinds = kinds_of_query(query, self.draft)
+        labels = tuple(f"c{place}" for place in range(len(query.names)))
+        source = self._source(labels, kinds)
+        weight = rows_of_query(query, self.draft) * _KEY_BYTES * len(labels)
+        self._add(query, source, labels, weight)
+        items = zip(query.names, labels, strict=True)
+        return Select(
+            sources=(source,), items=tuple(Item(name, self._read(source, label)) for name, label in items)
+        )
+
+    def _with_sides_sent(self, select: Select, place: Place, limits: BroadcastLimits) -> Select | None:
+        """All sides of a join but the largest."""
+        anchor = self._anchor(select, place)
+        sent_units = [unit for unit in place.units if anchor and unit is not anchor[0] and not _is_whole(unit)]
+        if anchor is None or not sent_units or any(unit.join not in ("inner", "left") for unit in place.units):
+            return None
+        needed = self.merger.needed(select, place)
+        mapping: dict[ColumnId, Expr] = {}
+        sent: dict[int, _Sent] = {}
+        for unit in sent_units:
+            one = self._side(unit, needed, mapping)
+            if one is None:
+                return None
+            sent[id(unit)] = one
+        weight = sum(one.bytes for one in sent.values())
+        cost = weight * (1 + self._executors(anchor[0]))
+        if weight > limits.max_bytes or anchor[1] - cost < limits.worth_bytes:
+            return None
+        closer = self.merger.renamed_columns(_joined(select, place, anchor[0], sent), mapping)
+        found = self.merger.placer.place(closer)
+        filtered = any(share_of(unit.where) < 1 or isinstance(unit.placement, Merged) for unit in sent_units)
+        if found.reach == "rows" and not filtered:
+            return None
+        for one in sent.values():
+            self._add(one.query, one.source, one.query.names, one.bytes)
+        return closer
+
+    def _side(self, unit: Unit, needed: list[ColumnId], mapping: dict[ColumnId, Expr]) -> _Sent | None:
+        """What would stand for a unit that is broadcast; `mapping` learns what its columns are called then."""
+        columns = [one for one in needed if one[0] in unit.aliases]
+        kinds = [kind_of(column(*one), self.draft) for one in columns]
+        if None in kinds:
+            return None
+        labels = tuple(f"c{place}" for place in range(len(columns))) or ("one",)
+        source = self._source(labels, kinds or ["int"])
+        first, *others = unit.sources
+        items = [Item(label, column(*one)) for label, one in zip(labels, columns, strict=False)]
+        query = Select(
+            sources=(attrs.evolve(first, join="inner", on=()), *others),
+            where=tuple(unit.where),
+            items=tuple(items) or (Item("one", exp.Literal.number(1)),),
+        )
+        if self._shares(query) or free_aliases(query, self.draft):
+            return None
+        for label, one in zip(labels, columns, strict=False):
+            mapping[one] = self._read(source, label)
+        joined = attrs.evolve(source, join=unit.join, on=tuple(unit.on))
+        return _Sent(query, joined, self._bytes(unit, columns))
+
+    def _with_nested_reduced(self, select: Select, place: Place, limits: BroadcastLimits) -> Select | None:
+        """Correlated subqueries that will be gathered: of their rows only those that some outer row can ask for."""
+        changed: dict[str, Select] = {}
+        for conjunct in place.rest:
+            for node in conjunct.find_all(exp.Placeholder):
+                query = self.draft.nested[node.this]
+                reduced = self._reduced(query, place, limits) if isinstance(query, Select) else None
+                if reduced is not None:
+                    changed[node.this] = reduced
+        if not changed:
+            return None
+
+        def replace(node: Expr) -> Expr | None:
+            if isinstance(node, exp.Placeholder) and node.this in changed:
+                return self.draft.nest(changed[node.this])
+            return None
+
+        where = tuple(rewritten(conjunct, replace) for conjunct in pooled(select))
+        sources = tuple(attrs.evolve(s, on=()) if s.join == "inner" else s for s in select.sources)
+        fresh = attrs.evolve(select, sources=sources, where=where)
+        self._done[id(fresh)] = fresh
+        return fresh
+
+    def _reduced(self, query: Select, place: Place, limits: BroadcastLimits) -> Select | None:
+        if not is_reorderable(query):
+            return None
+        own, touched = {source.alias for source in query.sources}, null_supplied(query.sources)
+        size = rows_of_query(attrs.evolve(query, grouped=False), self.draft) * _KEY_BYTES * 2
+        for conjunct in pooled(query):
+            for mine, theirs in _both_ways(equated_columns(conjunct)):
+                hosts = [unit for unit in place.units if theirs[0] in unit.aliases and unit.join == "inner"]
+                if mine[0] not in own or mine[0] in touched or not hosts:
+                    continue
+                keys = self._keys(hosts[0], theirs, size, limits)
+                if keys is not None:
+                    member = exp.In(this=column(*mine), query=exp.Subquery(this=self.draft.nest(keys)))
+                    return attrs.evolve(query, where=(*query.where, member))
+        return None
+
+    def _keys(self, unit: Unit, key: ColumnId, size: float, limits: BroadcastLimits) -> Select | None:
+        """A query for the values that `key` has in the rows of `unit`, if sending them saves enough of `size`."""
+        source = next(source for source in unit.sources if source.alias == key[0])
+        if isinstance(source.relation, BroadcastScan) and source.join == "inner":
+            other = self._alias_of(source.relation)
+            name = source.relation.names.index(key[1])
+            return Select(sources=(other,), items=(Item("key", self._read(other, other.relation.names[name])),))  # type: ignore[union-attr]
+        own = [part for part in unit.where if aliases_of(part, self.draft) == {key[0]}]
+        kind = kind_of(column(*key), self.draft)
+        if not own or not isinstance(source.relation, Scan) or source.join != "inner" or kind is None:
+            return None
+        rows = rows_of_select_unit([(source.relation, unit.placement)], own, self.draft)
+        weight = rows * _KEY_BYTES
+        saved = size * (1 - share_of(own)) - weight * (1 + self._executors(unit))
+        if weight > limits.max_bytes or saved < limits.worth_bytes:
+            return None
+        query = Select(
+            sources=(attrs.evolve(source, on=()),),
+            where=tuple(own),
+            items=(Item("key", column(*key)),),
+            distinct=True,
+        )
+        return self._sent_query(query)
+
+    def _add(self, query: Query, source: Source, labels: tuple[str, ...], weight: float) -> None:
+        """Plan the query whose result `source` reads."""
+        scan = source.relation
+        assert isinstance(scan, BroadcastScan)
+        merged = self.merger.merged(renamed(query, labels))
+        fragments = tuple(fragment_uses(merged, self.draft, shared=False))
+        self.merger.fragments.broadcast.update(fragments)
+        self.found.append(
+            Broadcast(
+                name=scan.name,
+                sql=render_merge(merged, self.draft, shared=False),
+                fragments=fragments,
+                uses=broadcasts_of(merged, self.draft),
+                estimated_bytes=int(weight),
+            )
+        )
+
+    def _source(self, labels: tuple[str, ...], kinds: list[Kind | None]) -> Source:
+        """A source that reads a new broadcast."""
+        name = f"b{self._named}"
+        while name in self.draft.catalog.tables:
+            self._named += 1
+            name = f"b{self._named}"
+        self._named += 1
+        return self._alias_of(BroadcastScan(name, labels, tuple(str(kind) for kind in kinds)))
+
+    def _alias_of(self, scan: BroadcastScan) -> Source:
+        source = Source(alias=self.draft.new_alias(scan.name), relation=scan)
+        self.draft.sources[source.alias] = source
+        return source
+
+    def _read(self, source: Source, label: str) -> Expr:
+        """A column of a broadcast, in the type that it had before it went through Arrow."""
+        assert isinstance(source.relation, BroadcastScan)
+        reference = column(source.alias, label)
+        if source.relation.kinds[source.relation.names.index(label)] != "huge":
+            return reference
+        return exp.Cast(this=reference, to=exp.DataType.build("HUGEINT", dialect="duckdb"))
+
+    def _anchor(self, select: Select, place: Place) -> tuple[Unit, float] | None:
+        """The unit that weighs most, which stays where it is, with its bytes."""
+        needed = self.merger.needed(select, place)
+        split = [unit for unit in place.units if unit.join == "inner" and isinstance(unit.placement, Split)]
+        sizes = [(unit, self._bytes(unit, needed)) for unit in split]
+        return max(sizes, key=lambda pair: pair[1], default=None)
+
+    def _bytes(self, unit: Unit, needed: list[ColumnId]) -> float:
+        sources = [(source.relation, unit.placement) for source in unit.sources]
+        columns = [one for one in needed if one[0] in unit.aliases]
+        return rows_of_select_unit(sources, unit.where, self.draft) * bytes_of_columns(columns, self.draft)
+
+    def _executors(self, unit: Unit) -> int:
+        if not isinstance(unit.placement, Split):
+            return 1
+        return max(1, len(self.draft.catalog.maps[min(unit.placement.tables)].executors))
+
+    def _shares(self, query: Query) -> bool:
+        """Whether it reads a common table expression that is computed once at the merge."""
+        found = (source.relation for source in sources_of(query, self.draft))
+        placer = self.merger.placer
+        return any(isinstance(one, SharedScan) and isinstance(placer.of_relation(one), Merged) for one in found)
+
+
+def _joined(select: Select, place: Place, anchor: Unit, sent: dict[int, _Sent]) -> Select:
+    """The block over the anchor, replicated relations, and broadcasts."""
+    inner: list[Source] = list(anchor.sources)
+    left: list[Source] = []
+    where = [*anchor.where, *place.rest]
+    for unit in place.units:
+        if unit is anchor:
+            continue
+        one = sent.get(id(unit))
+        if one is not None:
+            (inner if unit.join == "inner" else left).append(one.source)
+            continue
+        first, *others = unit.sources
+        if unit.join == "inner":
+            inner.extend((attrs.evolve(first, on=()), *others))
+            where.extend(unit.where)
+        else:
+            left.extend((attrs.evolve(first, join=unit.join, on=(*unit.on, *unit.where)), *others))
+    return attrs.evolve(select, sources=(*inner, *left), where=tuple(where))
+
+
+def _both_ways(pair: tuple[ColumnId, ColumnId] | None) -> Iterator[tuple[ColumnId, ColumnId]]:
+    if pair is not None:
+        yield pair
+        yield pair[1], pair[0]
+
+
+def _is_whole(unit: Unit) -> bool:
+    return isinstance(unit.placement, Whole)

@@ -1,0 +1,105 @@
+"""How many rows and bytes a relation will have, guessed from the weights of its partitions. Never exact.
+
+An estimate chooses between plans that give the same answer; it never drops a row. Rows of a table are the weights of
+the partitions that pruning left, each filter keeps a share of them that depends on its form alone, and a join has as
+many rows as its largest side.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from math import prod
+
+import pyarrow as pa
+from sqlglot import exp
+
+from ballista_py.planning.sql.expressions import equated_columns
+from ballista_py.planning.sql.placement import Placement, Split
+from ballista_py.planning.sql.query import ColumnId, Draft, Expr, Query, Relation, Scan, SetOperation, SharedScan
+from ballista_py.planning.table import TableSpec
+
+_TEXT_BYTES = 24
+_OTHER_BYTES = 16
+_DEFAULT_SHARE = 0.5
+_EQUAL_SHARE = 0.1
+_GROUPED_SHARE = 0.2
+_SHARES: dict[type[Expr], float] = {
+    exp.EQ: _EQUAL_SHARE, exp.NullSafeEQ: _EQUAL_SHARE, exp.Is: _EQUAL_SHARE, exp.Like: 0.15, exp.Between: 0.25,
+    exp.LT: 0.4, exp.LTE: 0.4, exp.GT: 0.4, exp.GTE: 0.4, exp.NEQ: 0.9, exp.Not: 0.9,
+}  # fmt: skip
+
+
+def rows_of_table(table: TableSpec, placement: Placement, draft: Draft) -> float:
+    """The rows of the partitions that `placement` leaves of a table."""
+    pmap = draft.catalog.maps[table.name]
+    if isinstance(placement, Split):
+        keys = zip(table.spec.keys, placement.allowed, strict=True)
+        allowed = {key.name: values for key, values in keys if values is not None}
+        if allowed:
+            return float(pmap.weights[pmap.matching(allowed)].sum())
+    return float(pmap.weights.sum())
+
+
+def rows_of_query(query: Query, draft: Draft) -> float:
+    """The rows of a query, without regard to pruning."""
+    if isinstance(query, SetOperation):
+        left, right = rows_of_query(query.left, draft), rows_of_query(query.right, draft)
+        rows = left + right if query.kind == "union" else left
+        return min(rows, query.limit) if query.limit is not None else rows
+    rows = max((rows_of_relation(source.relation, draft) for source in query.sources), default=1.0)
+    rows *= share_of(query.where)
+    if query.grouped:
+        rows = max(1.0, rows * _GROUPED_SHARE) if query.group else 1.0
+    return min(rows, query.limit) if query.limit is not None else rows
+
+
+def rows_of_relation(relation: Relation, draft: Draft) -> float:
+    """The rows of a FROM item, without regard to pruning."""
+    if isinstance(relation, Scan):
+        return float(draft.catalog.maps[relation.table.name].weights.sum())
+    if isinstance(relation, SharedScan):
+        return rows_of_query(relation.shared.query, draft)
+    return rows_of_query(relation, draft) if isinstance(relation, Query) else 1.0
+
+
+def share_of(conjuncts: Iterable[Expr]) -> float:
+    """The share of rows that conjuncts are guessed to keep; what only joins keeps all."""
+    return prod(map(_share, conjuncts))
+
+
+def _share(conjunct: Expr) -> float:
+    node = conjunct.unnest()
+    if equated_columns(node) is not None:
+        return 1.0
+    if isinstance(node, exp.In) and node.expressions:
+        return min(_DEFAULT_SHARE, _EQUAL_SHARE * len(node.expressions))
+    return _SHARES.get(type(node), _DEFAULT_SHARE)
+
+
+def bytes_of_columns(columns: Iterable[ColumnId], draft: Draft) -> int:
+    """The bytes of one row of these columns, as Arrow holds them."""
+    return 1 + sum(_width(column, draft) for column in columns)
+
+
+def _width(column: ColumnId, draft: Draft) -> int:
+    relation = draft.sources[column[0]].relation
+    if not isinstance(relation, Scan):
+        return _OTHER_BYTES
+    kind: pa.DataType = relation.table.schema.field(column[1]).type
+    try:
+        return max(1, int(kind.bit_width) // 8)
+    except ValueError:
+        return _TEXT_BYTES
+
+
+def rows_of_select_unit(
+    sources: Iterable[tuple[Relation, Placement]], where: Iterable[Expr], draft: Draft
+) -> float:
+    """The rows of joined sources under a placement that pruned them."""
+    rows = 1.0
+    for relation, placement in sources:
+        if isinstance(relation, Scan) and relation.table.distribution != "replicated":
+            rows = max(rows, rows_of_table(relation.table, placement, draft))
+        elif not isinstance(relation, Scan):
+            rows = max(rows, rows_of_relation(relation, draft))
+    return rows * share_of(where)

@@ -1,0 +1,142 @@
+"""The query service over legs that run in this process: stages, stale views, stale estimates, errors, ends."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+
+import attrs
+import pyarrow as pa
+import pytest
+
+from ballista_py.engines.answers import difference
+from ballista_py.engines.duckdb import DuckDBEngine
+from ballista_py.errors import NotOwner, SqlError, TransportError
+from ballista_py.node.query_service import ClusterView, QueryService
+from ballista_py.planning.query_plan import BroadcastLimits, Leg, relation_table
+from ballista_py.runtime import SystemRuntime
+from ballista_py.testing.single_node import InProcessCluster
+
+JOIN = "select kind, sum(amount) as total from sales join items on sales.item = items.item group by kind"
+
+
+class Legs:
+    """The streams of legs that run in this process; notes whether they were cancelled."""
+
+    def __init__(self, cluster: InProcessCluster, legs: Sequence[Leg], fails: BaseException | None) -> None:
+        read = {name: relation_table(data) for name, data in legs[0].relations.items()}
+        self.tables = [cluster.run_leg(leg, read) for leg in legs]
+        self.schema = self.tables[0].schema
+        self.error = fails
+        self.cancelled = False
+
+    @property
+    def bytes_received(self) -> int:
+        return sum(table.nbytes for table in self.tables)
+
+    def batches(self) -> Iterator[pa.RecordBatch]:
+        for table in self.tables:
+            if self.error is not None:
+                raise self.error
+            yield from table.to_batches()
+
+    def cancel(self) -> None:
+        self.cancelled = True
+
+
+class Site:
+    """A query service, its views and what it opened."""
+
+    def __init__(self, cluster: InProcessCluster, engine: DuckDBEngine) -> None:
+        self.cluster, self.refreshed, self.opened = cluster, 0, list[Legs]()
+        self.fails: dict[int, BaseException] = {}
+        self.view = ClusterView(catalog=cluster.catalog, members=frozenset(cluster.owners), addresses={})
+        self.service = QueryService(self, engine, self.open, SystemRuntime())
+
+    def current(self) -> ClusterView:
+        return self.view
+
+    def refresh(self) -> ClusterView:
+        self.refreshed += 1
+        return self.view
+
+    def open(self, legs: Sequence[Leg], addresses: Mapping[str, str]) -> Legs:
+        error = self.fails.get(len(self.opened))
+        self.opened.append(Legs(self.cluster, legs, error))
+        if isinstance(error, NotOwner):
+            raise error
+        return self.opened[-1]
+
+    def answer(self, sql: str) -> tuple[pa.Table, dict]:
+        statement = self.service.run(sql)
+        rows = pa.Table.from_batches(statement.batches(), statement.schema)
+        return rows, statement.stats()
+
+
+@pytest.fixture
+def site() -> Iterator[Site]:
+    sales = pa.table({"shop": range(4_000), "item": [n % 50 for n in range(4_000)], "amount": range(4_000)})
+    items = pa.table({"item": range(50), "kind": [f"kind {n % 5}" for n in range(50)]})
+    engine = DuckDBEngine(threads=1)
+    with InProcessCluster(3, broadcasts=BroadcastLimits(worth_bytes=1_000)) as cluster:
+        cluster.add("sales", sales, "bucket(6, shop)")
+        cluster.add("items", items, "bucket(2, item)")
+        yield Site(cluster, engine)
+    engine.close()
+
+
+def test_a_broadcast_is_complete_before_the_legs_that_read_it_start(site: Site) -> None:
+    rows, stats = site.answer(JOIN)
+    assert difference(rows, site.cluster.single(JOIN)) is None
+    assert len(site.opened) == 2
+    assert stats["shipped_bytes"] < 10_000
+
+
+def test_a_broadcast_that_outgrew_its_estimate_is_given_up_for_a_plan_without(site: Site) -> None:
+    stale = attrs.evolve(site.cluster.maps["items"], weights=site.cluster.maps["items"].weights * 0.01)
+    catalog = attrs.evolve(
+        site.view.catalog,
+        maps={**site.cluster.maps, "items": stale},
+        broadcasts=BroadcastLimits(max_bytes=200, worth_bytes=1_000),
+    )
+    site.view = attrs.evolve(site.view, catalog=catalog)
+    assert site.service.explain(JOIN)["broadcasts"]
+    rows, stats = site.answer(JOIN)
+    assert difference(rows, site.cluster.single(JOIN)) is None
+    assert stats["shipped_bytes"] > 30_000
+    assert site.opened[0].cancelled
+    assert site.refreshed == 0
+
+
+def test_an_owner_that_is_none_any_more_makes_a_new_plan_of_a_fresh_view(site: Site) -> None:
+    site.fails = {1: NotOwner("no longer")}
+    rows, stats = site.answer(JOIN)
+    assert difference(rows, site.cluster.single(JOIN)) is None
+    assert (stats["replans"], site.refreshed) == (1, 1)
+    assert site.opened[0].cancelled
+
+
+@pytest.mark.parametrize("stage", [0, 1])
+def test_the_error_of_a_leg_comes_out_as_it_is_whatever_read_it(site: Site, stage: int) -> None:
+    site.fails = {stage: SqlError("a leg failed")}
+    with pytest.raises(SqlError, match="a leg failed"):
+        site.answer(JOIN)
+    assert site.opened[0].cancelled or stage == 1
+
+
+def test_a_client_that_is_gone_ends_a_broadcast(site: Site) -> None:
+    with pytest.raises(TransportError, match="cancelled"):
+        site.service.run(JOIN, cancelled=lambda: True)
+    assert all(legs.cancelled for legs in site.opened)
+    assert len(site.opened) == 1
+
+
+def test_a_broadcast_of_pruned_partitions_is_empty_and_has_its_columns(site: Site) -> None:
+    sql = "select kind, sum(amount) from sales join items on sales.item = items.item where items.item = null group by 1"
+    rows, _ = site.answer(sql)
+    assert difference(rows, site.cluster.single(sql)) is None
+
+
+def test_a_relation_that_the_merge_reads_twice_is_kept_by_the_engine(site: Site) -> None:
+    sql = "select count(*) from sales a join sales b on a.item = b.item where a.amount < 40"
+    rows, _ = site.answer(sql)
+    assert difference(rows, site.cluster.single(sql)) is None

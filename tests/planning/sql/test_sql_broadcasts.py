@@ -1,0 +1,122 @@
+"""Small relations go to the legs of large ones when estimates say so, and the answer stays that of a single node."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import attrs
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from ballista_py.planning.explain import explain_text, plan_as_dict
+from ballista_py.planning.query_plan import BroadcastLimits, leg_from_json, relation_bytes, relation_table
+from ballista_py.testing.single_node import InProcessCluster
+
+ROWS = 5_000
+LIMITS = BroadcastLimits(worth_bytes=1_000)
+
+
+@pytest.fixture(scope="module")
+def shop() -> Iterator[InProcessCluster]:
+    """Sales by customer, items and shops by themselves: no join is in place."""
+    chance = np.random.default_rng(5)
+    sales = pa.table(
+        {
+            "customer": chance.integers(0, 300, ROWS),
+            "item": chance.integers(0, 200, ROWS),
+            "amount": chance.integers(0, 1_000, ROWS),
+            "note": [f"sold {n}" for n in range(ROWS)],
+        }
+    )
+    items = pa.table({"item": range(200), "kind": [f"kind {n % 20}" for n in range(200)], "price": range(200)})
+    shops = pa.table({"shop": range(30), "item": [n % 7 if n % 5 else None for n in range(30)]})
+    with InProcessCluster(3, broadcasts=LIMITS) as cluster:
+        cluster.add("sales", sales, "bucket(8, customer)")
+        cluster.add("items", items, "bucket(4, item)")
+        cluster.add("shops", shops, "bucket(2, shop)")
+        yield cluster
+
+
+def shipped(cluster: InProcessCluster, sql: str) -> tuple[int, int]:
+    """The bytes that legs and broadcasts moved: without broadcasts, and with them."""
+    found = []
+    for limits in (None, LIMITS):
+        cluster.broadcasts = limits
+        cluster.check(sql)
+        found.append(cluster.shipped_bytes)
+    return found[0], found[1]
+
+
+@pytest.mark.parametrize(
+    "sql",
+    [
+        "select kind, sum(amount) from sales join items using (item) group by kind",
+        "select kind, count(*) from sales left join items on sales.item = items.item and price > 9 group by kind",
+        "select customer, max(price) from sales s, items i where s.item = i.item and kind = 'kind 3' group by customer",
+        "select kind, sum(amount) from sales s, items i, shops h where s.item = i.item and h.item = i.item group by 1",
+        "select count(*) from sales where item in (select item from items where kind = 'kind 1')",
+        "select count(*) from sales where item not in (select item from shops where item is not null)",
+        "select count(*), sum(amount) from sales where amount > (select avg(amount) from sales)",
+        "select sum(amount) from sales s, items i where s.item = i.item and kind = 'kind 3' and "
+        "amount < (select avg(amount) from sales x where x.item = i.item)",
+        "select s.note from sales s, items i where s.item = i.item and kind = 'kind 7' order by amount, note limit 5",
+    ],
+)
+def test_what_would_gather_a_large_table_ships_less(shop: InProcessCluster, sql: str) -> None:
+    before, after = shipped(shop, sql)
+    assert after < before / 2
+
+
+def test_a_negated_membership_in_a_set_with_null_is_never_true(shop: InProcessCluster) -> None:
+    plan = shop.check("select count(*) from sales where item not in (select item from shops)")
+    assert plan.broadcasts != ()
+
+
+def test_a_preserved_small_side_is_not_sent_to_every_leg(shop: InProcessCluster) -> None:
+    sql = "select i.item, count(s.amount) from items i left join sales s on s.item = i.item group by i.item"
+    assert not shop.check(sql).broadcasts
+
+
+def test_the_keys_of_a_filtered_side_go_first_where_rows_must_come_to_the_merge(shop: InProcessCluster) -> None:
+    sql = (
+        "select i.item, median(s.amount) from items i left join sales s on s.item = i.item "
+        "where i.kind = 'kind 3' group by i.item"
+    )
+    plan = shop.check(sql)
+    (large,) = (fragment for fragment in plan.fragments if fragment.tables[0].table == "sales")
+    (keys,) = large.uses
+    assert f"s.item IN (SELECT {keys}.c0" in large.sql
+
+
+def test_what_is_not_worth_a_round_trip_is_not_broadcast(shop: InProcessCluster) -> None:
+    sql = "select kind, sum(amount) from sales join items using (item) group by kind"
+    for limits in (BroadcastLimits(), BroadcastLimits(max_bytes=10, worth_bytes=0), None):
+        shop.broadcasts = limits
+        assert shop.check(sql).broadcasts == ()
+    shop.broadcasts = LIMITS
+    assert len(shop.check(sql).broadcasts) == 1
+
+
+def test_a_broadcast_is_explained(shop: InProcessCluster) -> None:
+    plan = shop.plan("select kind, sum(amount) from sales join items using (item) group by kind")
+    text = explain_text(plan, shop.legs(plan))
+    assert "broadcast b0, about" in text
+    assert "with b0 sent along" in text
+    assert plan_as_dict(plan, ())["broadcasts"][0]["name"] == "b0"
+
+
+def test_a_broadcast_named_as_a_table_gets_another_name() -> None:
+    with InProcessCluster(2, broadcasts=BroadcastLimits(worth_bytes=-(1 << 40))) as cluster:
+        for name, key in (("b0", "k"), ("b1", "v")):
+            cluster.add(name, pa.table({"k": [1, 2, 3], "v": [3, 2, 1]}), f"bucket(2, {key})")
+        plan = cluster.check("select sum(b0.v) from b0 join b1 on b0.k = b1.k")
+        assert [broadcast.name for broadcast in plan.broadcasts] == ["b2"]
+
+
+def test_a_leg_carries_its_broadcasts(shop: InProcessCluster) -> None:
+    plan = shop.plan("select kind, sum(amount) from sales join items using (item) group by kind")
+    leg = shop.legs(plan)[-1]
+    rows = pa.table({"c0": [1, None], "c1": ["a", "é"]})
+    loaded = attrs.evolve(leg, relations={"b0": relation_bytes(rows)})
+    assert relation_table(leg_from_json(loaded.to_json()).relations["b0"]).equals(rows)
