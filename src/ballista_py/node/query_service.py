@@ -149,19 +149,20 @@ class QueryService:
         """
         started_ms = self.runtime.monotonic_ms()
         view = self._view_for(statement)
-        for attempt in range(MAX_REPLANS + 1):
+        replans, broadcasting = 0, True
+        while True:
             try:
-                plan, legs = self._plan(view, statement, only)
-                return self._open(view, plan, legs, started_ms, attempt, cancelled)
+                plan, legs = self._plan(view if broadcasting else _without_broadcasts(view), statement, only)
+                return self._open(view, plan, legs, started_ms, replans, cancelled)
             except BroadcastTooLargeError:
-                view = evolve(view, catalog=evolve(view.catalog, broadcasts=None))
+                broadcasting = False
                 continue
             except (*_WORTH_A_NEW_PLAN, PartitionsUnassigned) as error:
-                if attempt == MAX_REPLANS or isinstance(error, TryLater) or cancelled():
+                if replans == MAX_REPLANS or isinstance(error, TryLater) or cancelled():
                     raise
-            self.runtime.sleep_ms(REPLAN_WAIT_MS * (attempt + 1))
+            replans += 1
+            self.runtime.sleep_ms(REPLAN_WAIT_MS * replans)
             view = self.views.refresh()
-        raise AssertionError("the loop returns or raises")
 
     def _view_for(self, statement: str) -> ClusterView:
         """The current view, or a fresh one if the statement does not bind: a table may be new."""
@@ -281,6 +282,10 @@ class QueryService:
             else:
                 relations[fragment.name] = pa.RecordBatchReader.from_batches(stream.schema, stream.batches())
         return relations
+
+
+def _without_broadcasts(view: ClusterView) -> ClusterView:
+    return evolve(view, catalog=evolve(view.catalog, broadcasts=None))
 
 
 def _until(batches: Iterable[pa.RecordBatch], cancelled: Callable[[], bool]) -> Iterator[pa.RecordBatch]:
