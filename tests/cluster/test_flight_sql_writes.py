@@ -1,5 +1,8 @@
 """The ADBC driver writes to a cluster of real processes."""
 
+import re
+from pathlib import Path
+
 import adbc_driver_flightsql.dbapi as flightsql
 import adbc_driver_manager
 import polars
@@ -80,3 +83,18 @@ def test_rows_that_do_not_fit_are_refused_and_nothing_is_written(cursor, items):
     with pytest.raises(adbc_driver_manager.Error, match="SQLSTATE 2"):
         cursor.execute("insert into items values (null, 'x')")
     assert rows(cursor) == []
+
+
+def test_the_examples_of_the_guide_run_as_they_stand(small, capsys):
+    text = (Path(__file__).parents[2] / "docs" / "guide-flight-sql.md").read_text()
+    blocks = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
+    assert len(blocks) == 3  # the third shows the options of TLS
+    names = {}
+    first = blocks[0].replace("grpc://127.0.0.1:50051", small.flight_sql_url())
+    assert small.flight_sql_url() in first
+    exec(first, names)
+    assert capsys.readouterr().out == "{'kind': ['a', 'b'], 'n': [250, 250]}\nTrue\n"
+    with flightsql.connect(small.flight_sql_url(), autocommit=True) as connection:
+        exec(blocks[1], {"connection": connection})
+    found = small.sql("select count(*) as n from events where id = 1000")
+    assert found.to_pylist() == [{"n": 1}]

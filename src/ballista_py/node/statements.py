@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from hashlib import sha256
 from typing import Any, Protocol
 
 import pyarrow as pa
@@ -93,18 +94,26 @@ class Statements:
             schema=first.schema, batches=series.batches(), trailer=first.stats, cancel=series.cancel
         )
 
-    def update(self, statement: SqlStatement, context: CallContext) -> int:
-        """See `StatementService.update`."""
+    def update(self, statement: SqlStatement, context: CallContext, token: str | None = None) -> int:
+        """See `StatementService.update`. A token counts for one text: another statement is another write."""
         changed = 0
-        for text in self._executions(statement):
+        for number, text in enumerate(self._executions(statement)):
             if gives_rows(text):
                 raise SqlError("a statement that gives rows changes nothing: run it as a query")
-            changed += self._writes(text).execute(text)
+            changed += self._writes(text).execute(text, token=_token(token, f"{number}/{text}"))
         return changed
 
-    def ingest(self, table: str, rows: pa.RecordBatchReader, mode: IngestMode, context: CallContext) -> int:
+    def ingest(
+        self,
+        table: str,
+        rows: pa.RecordBatchReader,
+        mode: IngestMode,
+        context: CallContext,
+        token: str | None = None,
+    ) -> int:
         """See `StatementService.ingest`."""
-        return self._writes(f"insert into {table}").ingest(table, rows, mode=mode)
+        writes = self._writes(f"insert into {table}")
+        return writes.ingest(table, rows, mode=mode, token=_token(token, f"{mode}/{table}"))
 
     def tables(self) -> Mapping[str, pa.Schema]:
         """See `StatementService.tables`."""
@@ -188,6 +197,11 @@ def _rows_of_values(names: Sequence[str], rows: pa.RecordBatch) -> Iterator[dict
     columns = [rows.column(name if by_name else place) for place, name in enumerate(names)]
     for number in range(rows.num_rows):
         yield {name: column[number] for name, column in zip(names, columns, strict=True)}
+
+
+def _token(token: str | None, what: str) -> str | None:
+    """The token of one write among those that a client named alike."""
+    return None if token is None else f"{token}/{sha256(what.encode()).hexdigest()[:16]}"
 
 
 def _text(statement: SqlStatement) -> str:

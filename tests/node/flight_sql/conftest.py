@@ -46,14 +46,17 @@ class Notebook:
     """Takes writes down instead of doing them."""
 
     statements: list[str] = field(factory=list)
+    tokens: list[str | None] = field(factory=list)
     tables: dict[str, tuple[str, pa.Table]] = field(factory=dict)
 
     def execute(self, statement: str, *, token: str | None = None) -> int:
         self.statements.append(statement)
+        self.tokens.append(token)
         return 3
 
     def ingest(self, table: str, reader: Any, *, mode: str = "append", token: str | None = None) -> int:
         self.tables[table] = (mode, reader.read_all())
+        self.tokens.append(token)
         return self.tables[table][1].num_rows
 
 

@@ -300,3 +300,23 @@ def test_a_flight_info_cancels_what_it_started_and_nothing_else(serve, action):
     assert service.cancelled.wait(5)
     with pytest.raises((flight.FlightError, pa.ArrowException), match="cancelled"):
         reader.read_all()
+
+
+def test_a_header_names_what_is_written_so_that_it_can_be_sent_again(port, connect):
+    def write(name, text, rows):
+        headers = {} if name is None else {"adbc.flight.sql.rpc.call_header.ballista-token": name}
+        with connect().cursor(adbc_stmt_kwargs=headers) as cursor:
+            cursor.executemany(text, rows)
+            cursor.adbc_ingest("items", pa.table({"id": [1]}), mode="append")
+        found = list(port.writes.tokens)
+        port.writes.tokens.clear()
+        return found
+
+    delete, rows = "delete from items where id = ?", [(1,), (1,)]
+    first = write("load-1", delete, rows)
+    assert len(set(first)) == 3
+    assert all(token.startswith("load-1/") for token in first)
+    assert write("load-1", delete, rows) == first
+    assert not set(write("load-2", delete, rows)) & set(first)
+    assert not set(write("load-1", delete + " and true", rows)[:2]) & set(first)
+    assert write(None, delete, rows) == [None, None, None]

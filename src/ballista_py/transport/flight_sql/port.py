@@ -71,7 +71,9 @@ class FlightSqlService(FlightService):
             schema = metadata_schema(command)
             if schema is not None:
                 return _info(schema, descriptor, [flight.FlightEndpoint(pack(command), [])])
-            return self._statement_info(descriptor, _query(command, _dialect(context)), call)
+            session: Session = context.get_middleware(SESSION)
+            statement = _query(command, session.options.get("dialect"))
+            return self._statement_info(descriptor, statement, call, session.token)
 
     def get_schema(self, context: Any, descriptor: Any) -> Any:
         with self._answering(context):
@@ -92,7 +94,7 @@ class FlightSqlService(FlightService):
             command = _command(descriptor)
             if command.DESCRIPTOR.name not in PUTS:
                 raise _unknown(command)
-            result = put(command, reader, self._ready(), call, _dialect(context))
+            result = put(command, reader, self._ready(), call, context.get_middleware(SESSION))
             writer.write(pa.py_buffer(result))
 
     def do_action(self, context: Any, action: Any) -> list[bytes]:
@@ -123,11 +125,13 @@ class FlightSqlService(FlightService):
         except BaseException as error:
             raise to_status(error) from None
 
-    def _statement_info(self, descriptor: Any, statement: SqlStatement, call: OpenCall) -> flight.FlightInfo:
+    def _statement_info(
+        self, descriptor: Any, statement: SqlStatement, call: OpenCall, token: str | None
+    ) -> flight.FlightInfo:
         service = self._ready()
         schema = service.describe(statement).schema
         if schema is None:
-            changed = service.update(statement, call.context)
+            changed = service.update(statement, call.context, token)
             return flight.FlightInfo(NO_COLUMNS, descriptor, [], changed, -1)
         endpoints = []
         run_id = self._runtime.new_id()

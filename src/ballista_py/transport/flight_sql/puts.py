@@ -11,6 +11,7 @@ from ballista_py.errors import SqlError, TransportError
 from ballista_py.transport.commands import IngestMode
 from ballista_py.transport.flight_sql.messages import message
 from ballista_py.transport.flight_sql.service import StatementService
+from ballista_py.transport.flight_sql.sessions import Session
 from ballista_py.transport.flight_sql.statement import MAX_HANDLE_BYTES, SqlStatement
 from ballista_py.transport.flight_sql.status import Unsupported
 from ballista_py.transport.open_calls import OpenCall
@@ -29,11 +30,8 @@ _MODES: dict[tuple[bool, int], IngestMode] = {
 }
 
 
-def put(command: Any, reader: Any, service: StatementService, call: OpenCall, dialect: str | None) -> bytes:
-    """Do what `command` says with what `reader` brings; returns the message that is the answer.
-
-    `dialect` is that of the session.
-    """
+def put(command: Any, reader: Any, service: StatementService, call: OpenCall, session: Session) -> bytes:
+    """Do what `command` says with what `reader` brings; returns the message that is the answer."""
     name = command.DESCRIPTOR.name
     if name == "CommandStatementSubstraitPlan":
         raise Unsupported("Substrait plans are not run here: send SQL")
@@ -42,9 +40,11 @@ def put(command: Any, reader: Any, service: StatementService, call: OpenCall, di
         handle = statement.bound(_parameters(reader, call)).handle()
         return _bytes(message("DoPutPreparedStatementResult", prepared_statement_handle=handle))
     if name == "CommandStatementIngest":
-        changed = _ingest(command, reader, service, call)
+        changed = _ingest(command, reader, service, call, session.token)
     else:
-        changed = service.update(_update(command, reader, call, dialect), call.context)
+        changed = service.update(
+            _update(command, reader, call, session.options.get("dialect")), call.context, session.token
+        )
     return _bytes(message("DoPutUpdateResult", record_count=changed))
 
 
@@ -89,7 +89,7 @@ def _parameters(reader: Any, call: OpenCall) -> pa.RecordBatch | None:
     return combined
 
 
-def _ingest(command: Any, reader: Any, service: StatementService, call: OpenCall) -> int:
+def _ingest(command: Any, reader: Any, service: StatementService, call: OpenCall, token: str | None) -> int:
     _refuse_transaction(command)
     if command.temporary:
         raise Unsupported("there are no temporary tables here")
@@ -98,7 +98,7 @@ def _ingest(command: Any, reader: Any, service: StatementService, call: OpenCall
     if mode is None:
         raise Unsupported("that combination of what to do with missing and with existing tables is not provided")
     rows = pa.RecordBatchReader.from_batches(reader.schema, batches(reader, call))
-    return service.ingest(command.table, rows, mode, call.context)
+    return service.ingest(command.table, rows, mode, call.context, token)
 
 
 def _refuse_transaction(command: Any) -> None:

@@ -48,11 +48,16 @@ class StatementService(Protocol):
         """Start a query, or the part of it that `statement.part` names."""
         ...
 
-    def update(self, statement: SqlStatement, context: CallContext) -> int:
-        """Run a statement that gives no rows, once for each row of parameters; the rows it changed."""
+    def update(self, statement: SqlStatement, context: CallContext, token: str | None) -> int:
+        """Run a statement that gives no rows, once for each row of parameters; the rows it changed.
+
+        What was applied under a `token` is not applied again.
+        """
         ...
 
-    def ingest(self, table: str, rows: pa.RecordBatchReader, mode: IngestMode, context: CallContext) -> int:
+    def ingest(
+        self, table: str, rows: pa.RecordBatchReader, mode: IngestMode, context: CallContext, token: str | None
+    ) -> int:
         """Append `rows` to a table, made or emptied before as `mode` says; how many they were."""
         ...
 

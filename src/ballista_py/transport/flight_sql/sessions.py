@@ -26,6 +26,7 @@ from ballista_py.transport.wire import from_json, to_json
 
 COOKIE = "ballista_session"
 SESSION = "session"
+TOKEN_HEADER = "ballista-token"  # noqa: S105  # the name of a header
 MAX_SESSIONS = 10_000
 SESSION_MS = 3_600_000
 ACTIONS = ("SetSessionOptions", "GetSessionOptions", "CloseSession")
@@ -39,13 +40,15 @@ Options = Mapping[str, str]
 class Session(flight.ServerMiddleware):  # type: ignore[misc]  # pyarrow.flight has no types
     """The session of one call: its id, its options, and the cookie to send back, if any.
 
-    `returned` says that the client sent the cookie that it was given, so that it can have options at all.
+    `returned` says that the client sent the cookie that it was given, so that it can have options at all. `token` is
+    the client's name for what this call writes.
     """
 
     id: str
     options: Options
     returned: bool
     cookie: str | None
+    token: str | None
 
     def sending_headers(self) -> dict[str, str]:
         return {} if self.cookie is None else {"set-cookie": f"{COOKIE}={self.cookie}; Path=/; HttpOnly"}
@@ -73,18 +76,18 @@ class Sessions(flight.ServerMiddlewareFactory):  # type: ignore[misc]
 
     def start_call(self, _info: Any, headers: Mapping[str, list[str]]) -> Session:
         """The session of a call with these headers; a cookie that cannot be read starts a new one."""
-        sent = _cookie(headers)
+        sent, token = _cookie(headers), next(iter(headers.get(TOKEN_HEADER, ())), None)
         found = None if sent is None else _parse(sent)
         if sent is None or found is None:
             id_ = self._runtime.new_id()
-            return Session(id_, {}, False, _written(id_, {}))
+            return Session(id_, {}, False, _written(id_, {}), token)
         id_, options = found
         with self._lock:
             self._forget_old()
             kept = self._kept.get(id_)
         if kept is None or kept.options == options:
-            return Session(id_, options, True, None)
-        return Session(id_, dict(kept.options), True, _written(id_, kept.options))
+            return Session(id_, options, True, None, token)
+        return Session(id_, dict(kept.options), True, _written(id_, kept.options), token)
 
     def run(self, action: str, body: bytes, session: Session) -> list[bytes]:
         """The result of one of `ACTIONS`. Raises `Unsupported` for a client that keeps no cookies."""
