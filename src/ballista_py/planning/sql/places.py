@@ -13,6 +13,7 @@ from sqlglot import exp
 
 from ballista_py.planning.sql.expressions import (
     aliases_of,
+    copied,
     equated_columns,
     free_aliases,
     is_portable,
@@ -59,6 +60,7 @@ from ballista_py.planning.sql.units import (
 
 ENGINE_DIALECT = "duckdb"
 MAX_INLINED_SCANS = 32
+MAX_REASON_CHARS = 300
 Reach = Literal["rows", "groups", "items"]
 NO_ALIASES: frozenset[str] = frozenset()
 
@@ -187,7 +189,8 @@ class Placer:
             pruner = Pruner(split, self.draft.catalog.maps[min(split.tables)])
             allowed = pruner.constraints(conjunct)
             if allowed:
-                unit.placement = split.narrowed(allowed, conjunct.sql(ENGINE_DIALECT))
+                reason = copied(conjunct).sql(ENGINE_DIALECT, copy=False)
+                unit.placement = split.narrowed(allowed, shorten(reason))
 
     def _apply_implied(self, conjunct: Expr, units: list[Unit]) -> None:
         for unit in units:
@@ -322,6 +325,11 @@ class Placer:
         if not (by_row or all(carriers)) or not same_family(left, right, self.draft.catalog):
             return MERGED
         return union_all((left, right), carriers)
+
+
+def shorten(reason: str) -> str:
+    """The text of a predicate for people to read."""
+    return reason if len(reason) <= MAX_REASON_CHARS else f"{reason[:MAX_REASON_CHARS]} …"
 
 
 def _groups_are_local(select: Select, joined: Split) -> bool:
