@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import importlib.util
+import socket
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import ModuleType
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -21,12 +24,42 @@ from ballista_py.storage.manifest import ManifestDocument
 from ballista_py.storage.parquet import read_batches
 from ballista_py.storage.partition_storage import PartitionStorage
 
+CONNECT_PORT = "spark.connect.grpc.binding.port"
+
 
 @pytest.fixture(scope="session")
 def spark():
-    session = embedded_session(master="local[2,2]", memory="1g", options={"spark.sql.shuffle.partitions": "4"})
+    """A session of two cores that tries a failed task once more and is a Spark Connect server too."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = str(free.getsockname()[1])
+    options = {
+        "spark.sql.shuffle.partitions": "4",
+        "spark.plugins": "org.apache.spark.sql.connect.SparkConnectPlugin",
+        "spark.connect.grpc.binding.address": "127.0.0.1",
+        CONNECT_PORT: port,
+    }
+    session = embedded_session(master="local[2,2]", memory="1g", options=options)
     yield session
     stop_session(session)
+
+
+@pytest.fixture(scope="session")
+def connect_url(spark) -> str:
+    """Where the session of this run is to be had by Spark Connect."""
+    return f"sc://127.0.0.1:{spark.conf.get(CONNECT_PORT)}"
+
+
+@pytest.fixture(scope="session")
+def agreement() -> ModuleType:
+    """The module `agreement`, which also runs by itself as a client of Spark Connect."""
+    path = Path(__file__).with_name("agreement.py")
+    spec = importlib.util.spec_from_file_location("agreement", path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
 
 
 @pytest.fixture
