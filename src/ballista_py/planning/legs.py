@@ -40,29 +40,47 @@ def _legs_of(fragment: Fragment, catalog: Catalog, live: frozenset[Owner]) -> li
         chosen = _cover(split, catalog, live)
     if chosen and not all(_is_assigned(table, catalog) for table in fragment.tables if table.whole):
         raise unassigned([partition for table in fragment.tables if table.whole for partition in table.partitions])
+    names = sorted(chosen)
+    slots = [chosen[name] for name in names]
+    tables = [
+        _whole_table(table, len(names), catalog.maps[table.table])
+        if table.whole
+        else _split_table(table, [part[:, split.index(table)] for part in slots], catalog.maps[table.table])
+        for table in fragment.tables
+    ]
     return [
-        Leg(
-            fragment=fragment.name,
-            executor_id=executor_id,
-            sql=fragment.sql,
-            tables=tuple(_leg_table(table, split, slots, catalog.maps[table.table]) for table in fragment.tables),
-        )
-        for executor_id, slots in sorted(chosen.items())
+        Leg(fragment=fragment.name, executor_id=name, sql=fragment.sql, tables=of_leg)
+        for name, of_leg in zip(names, zip(*tables, strict=True) if tables else [()] * len(names), strict=True)
     ]
 
 
-def _leg_table(table: FragmentTable, split: Sequence[FragmentTable], slots: Slots, pmap: PartitionMap) -> LegTable:
-    if table.whole:
-        partitions = np.array(table.partitions, np.int64)
-    else:
-        partitions = slots[:, split.index(table)]
-        partitions = np.sort(partitions[partitions != NOBODY])
-    return LegTable(
-        table=table.table,
-        revision=pmap.revision,
-        partitions=tuple(partitions.tolist()),
-        epochs=tuple(pmap.epochs[partitions].tolist()),
-    )
+def _whole_table(table: FragmentTable, legs: int, pmap: PartitionMap) -> list[LegTable]:
+    """The same table for every leg."""
+    epochs = tuple(pmap.epochs[np.array(table.partitions, np.int64)].tolist())
+    return [LegTable(table=table.table, revision=pmap.revision, partitions=table.partitions, epochs=epochs)] * legs
+
+
+def _split_table(
+    table: FragmentTable, parts: Sequence[npt.NDArray[np.int64]], pmap: PartitionMap
+) -> list[LegTable]:
+    """The partitions of each leg in ascending order; one pass over all, because there may be many legs."""
+    owner = np.repeat(np.arange(len(parts)), [len(part) for part in parts])
+    partitions = np.concatenate(parts) if parts else np.empty(0, np.int64)
+    kept = partitions != NOBODY
+    owner, partitions = owner[kept], partitions[kept]
+    order = np.lexsort((partitions, owner))
+    partitions = partitions[order]
+    ids, epochs = partitions.tolist(), pmap.epochs[partitions].tolist()
+    ends = np.cumsum(np.bincount(owner, minlength=len(parts))).tolist()
+    return [
+        LegTable(
+            table=table.table,
+            revision=pmap.revision,
+            partitions=tuple(ids[start:end]),
+            epochs=tuple(epochs[start:end]),
+        )
+        for start, end in zip([0, *ends], ends, strict=False)
+    ]
 
 
 def _any_executor(tables: Sequence[FragmentTable], catalog: Catalog, live: frozenset[Owner]) -> str:

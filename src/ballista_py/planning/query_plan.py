@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import pyarrow as pa
-from attrs import Factory, frozen
+from attrs import Factory, field, frozen
 
 from ballista_py.planning.partition_map import PartitionMap
 from ballista_py.planning.table import TableSpec
@@ -38,6 +38,7 @@ class Catalog:
     tables: Mapping[str, TableSpec]
     maps: Mapping[str, PartitionMap]
     broadcasts: BroadcastLimits | None = None
+    known: dict[Any, Any] = field(factory=dict, eq=False, repr=False, init=False)  # what follows from the rest
 
 
 @frozen(kw_only=True)

@@ -19,7 +19,8 @@ class Fragments:
     """The fragments so far; equal ones are one."""
 
     draft: Draft
-    found: dict[tuple[str, tuple[FragmentTable, ...]], str] = Factory(dict)
+    found: dict[tuple[str, tuple[object, ...]], str] = Factory(dict)
+    tables: dict[tuple[str, tuple[object, ...]], tuple[FragmentTable, ...]] = Factory(dict)
     uses: dict[str, tuple[str, ...]] = Factory(dict)
     broadcast: set[str] = Factory(set)
 
@@ -31,8 +32,10 @@ class Fragments:
         """The name of the fragment that runs `query`, new or not."""
         tables = {table.name: table for table in tables_of(query, self.draft)}
         parts = tuple(fragment_table(tables[name], placement, self.draft.catalog) for name in sorted(tables))
-        key = (render(query, self.draft), parts)
-        name = self.found.setdefault(key, self.next_name())
+        # The partitions of tables that are read whole go by their identity, which is that of the catalog.
+        same = tuple((id(part.partitions) if part.pruned_by == "" else part.partitions) for part in parts)
+        key = (render(query, self.draft), same)
+        name, self.tables[key] = self.found.setdefault(key, self.next_name()), parts
         self.uses[name] = broadcasts_of(query, self.draft)
         return name
 
@@ -41,31 +44,32 @@ class Fragments:
         return tuple(
             Fragment(
                 name=name,
-                sql=sql,
-                tables=tables,
+                sql=key[0],
+                tables=self.tables[key],
                 reused=uses.get(name, 1) > 1,
                 uses=self.uses[name],
                 merged=name in uses or name not in self.broadcast,
             )
-            for (sql, tables), name in self.found.items()
+            for key, name in self.found.items()
         )
 
 
 def fragment_table(table: TableSpec, placement: Placement, catalog: Catalog) -> FragmentTable:
     """The partitions of a table that a fragment of that placement must cover."""
     pmap = catalog.maps[table.name]
-    ids = pmap.ids()
+    ids = catalog.known.get(("ids", table.name))
+    if ids is None:
+        ids = catalog.known["ids", table.name] = tuple(pmap.ids().tolist())
     if table.distribution == "replicated" or not isinstance(placement, Split):
-        return FragmentTable(table=table.name, partitions=tuple(ids.tolist()), total=len(ids), whole=True)
+        return FragmentTable(table=table.name, partitions=ids, total=len(ids), whole=True)
     allowed = {
         key.name: values
         for key, values in zip(table.spec.keys, placement.allowed, strict=True)
         if values is not None
     }
-    needed = pmap.matching(allowed) if allowed else ids
     return FragmentTable(
         table=table.name,
-        partitions=tuple(needed.tolist()),
+        partitions=tuple(pmap.matching(allowed).tolist()) if allowed else ids,
         total=len(ids),
         pruned_by=" AND ".join(placement.reasons) if allowed else "",
     )

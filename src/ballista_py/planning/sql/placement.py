@@ -113,9 +113,13 @@ def same_family(left: Split, right: Split, catalog: Catalog) -> bool:
     """Whether equal keys of both are in partitions of one executor, now."""
     if left.family != right.family or not left.spec.colocates_with(right.spec):
         return False
-    tables = sorted(left.tables | right.tables)
-    first = catalog.maps[tables[0]]
-    return all(owners_agree(first, catalog.maps[name]) for name in tables[1:])
+    tables = tuple(sorted(left.tables | right.tables))
+    known = catalog.known.get(("agree", tables))
+    if known is None:
+        first = catalog.maps[tables[0]]
+        known = all(owners_agree(first, catalog.maps[name]) for name in tables[1:])
+        catalog.known["agree", tables] = known
+    return bool(known)
 
 
 def owners_agree(left: PartitionMap, right: PartitionMap) -> bool:
