@@ -112,7 +112,7 @@ def run(
 
 @app.command()
 def mutants(
-    seeds: Annotated[int, typer.Option(help="give up on a mutant after that many seeds", min=1)] = 40,
+    seeds: Annotated[int, typer.Option(help="give up on a mutant after that many seeds", min=1)] = 60,
     hours: Annotated[float, typer.Option(help="virtual hours per seed", min=0.0)] = 1.0,
     name: Annotated[list[str] | None, typer.Option(help="only this one; may be repeated")] = None,
     write: Annotated[Path | None, typer.Option(help="put the table into this file, between its marks")] = None,
