@@ -229,6 +229,8 @@ class Executor:
         if command.get("kind") != "leg":
             raise SqlError("an executor runs legs; send statements to a scheduler")
         leg = leg_from_json(command["leg"])
+        for table in leg.tables if "incarnations" in command else ():
+            self._holding_now().owned(table, command["incarnations"][table.table])
         task = self._tasks.begin("leg", leg.sql, str(command.get("task") or ""))
         try:
             sent = {name: relation_table(data) for name, data in leg.relations.items()}

@@ -72,12 +72,15 @@ class Statements:
         if not is_divisible(plan) or len(legs) < 2:
             return [Part()]
         output = base64.b64encode(plan.output.serialize().to_pybytes()).decode()
+        tables = {table.table: view.catalog.tables[table.table].incarnation for table in legs[0].tables}
         return [
             Part(
                 ticket={
                     "only": partitions_of(plan, leg),
-                    "revisions": {table.table: table.revision for table in leg.tables},
-                    "command": {**leg_command(leg), "output": output} if self.direct else None,
+                    "tables": tables,
+                    "command": {**leg_command(leg), "output": output, "incarnations": tables}
+                    if self.direct
+                    else None,
                 },
                 address=view.addresses[leg.executor_id] if self.direct else None,
             )
@@ -147,12 +150,12 @@ class Statements:
 
     def _only(self, part: Mapping[str, Any]) -> dict[str, list[int]]:
         """The partitions of a part. Raises `SqlError` when a table is not the one that was divided any more."""
-        only, revisions = part.get("only"), part.get("revisions")
-        if not isinstance(only, dict) or not isinstance(revisions, dict):
+        only, tables = part.get("only"), part.get("tables")
+        if not isinstance(only, dict) or not isinstance(tables, dict):
             raise SqlError("the ticket names no part of an answer")
-        maps = self.queries.views.refresh().catalog.maps
-        for table, revision in revisions.items():
-            if table not in maps or maps[table].revision < revision:
+        now = self.queries.views.refresh().catalog.tables
+        for table, incarnation in tables.items():
+            if table not in now or now[table].incarnation != incarnation:
                 raise SqlError(f"table '{table}' was dropped since the statement was divided: run it again")
         return {str(table): [int(partition) for partition in found] for table, found in only.items()}
 

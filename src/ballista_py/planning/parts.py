@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 
 import attrs
 
+from ballista_py.errors import SqlError
 from ballista_py.planning.query_plan import Fragment, Leg, QueryPlan
 
 Partitions = Mapping[str, Sequence[int]]
@@ -13,8 +14,8 @@ Partitions = Mapping[str, Sequence[int]]
 
 
 def is_divisible(plan: QueryPlan) -> bool:
-    """Whether the batches of the legs, taken together in any order, are the answer."""
-    return plan.merge_sql is None and len(plan.fragments) == 1
+    """Whether the batches of the legs, taken together in any order, are the answer, and need nothing first."""
+    return plan.merge_sql is None and len(plan.fragments) == 1 and not plan.broadcasts
 
 
 def partitions_of(plan: QueryPlan, leg: Leg) -> Partitions:
@@ -27,7 +28,11 @@ def restricted(plan: QueryPlan, only: Partitions) -> QueryPlan:
     """The plan over these partitions alone, as far as it needs them.
 
     The restrictions to the partitions of all legs of one plan share the answer between them: each row is in one.
+
+    Raises `SqlError` for a plan that is not divisible, as one may be when it is made again.
     """
+    if not is_divisible(plan):
+        raise SqlError("the statement is not answered in parts any more: run it again")
     return attrs.evolve(plan, fragments=tuple(_restricted(fragment, only) for fragment in plan.fragments))
 
 

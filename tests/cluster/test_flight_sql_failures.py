@@ -1,0 +1,94 @@
+"""Flight SQL while executors die, move their partitions and are told to stop."""
+
+import time
+
+import adbc_driver_flightsql.dbapi as flightsql
+import psutil
+import pyarrow as pa
+import pytest
+
+from ballista_py import LocalCluster
+from ballista_py.errors import PartitionsUnassigned
+
+pytestmark = pytest.mark.cluster
+
+ROWS = 20_000
+QUERY = "select id from items"
+
+
+@pytest.fixture
+def cluster():
+    with LocalCluster(schedulers=2, executors=2, ttl_ms=1_500) as made:
+        made.sql("create table items (id bigint not null, k bigint not null) partitioned by (bucket(8, k))")
+        with made.client() as client:
+            client.ingest("items", pa.table({"id": range(ROWS), "k": [n % 64 for n in range(ROWS)]}))
+        yield made
+
+
+def wait_until(condition, within_s=40.0):
+    deadline = time.monotonic() + within_s
+    while not condition():
+        assert time.monotonic() < deadline, "it did not happen in time"
+        time.sleep(0.1)
+
+
+def legs(cluster):
+    """Who would run a leg of the query now."""
+    try:
+        plan = cluster.explain(QUERY)
+    except PartitionsUnassigned:
+        return set()
+    return {name for name in ("executor-1", "executor-2") if name in plan}
+
+
+def read(cursor, partitions):
+    found = []
+    for partition in partitions:
+        cursor.adbc_read_partition(partition)
+        found += cursor.fetch_arrow_table()["id"].to_pylist()
+    return sorted(found)
+
+
+def test_parts_are_read_exactly_once_whoever_died_or_owns_them_since_they_were_named(cluster):
+    wait_until(lambda: len(legs(cluster)) == 2)
+    with flightsql.connect(cluster.flight_sql_url(), autocommit=True) as connection, connection.cursor() as cursor:
+        partitions, _schema = cursor.adbc_execute_partitions(QUERY)
+        assert len(partitions) == 2
+        cluster.kill("executor-1")
+        wait_until(lambda: legs(cluster) == {"executor-2"})
+        cluster.wait_until_loaded("items")
+        assert read(cursor, partitions) == list(range(ROWS))
+        cluster.start("executor-1")
+        wait_until(lambda: len(legs(cluster)) == 2)
+        cluster.wait_until_loaded("items")
+        assert read(cursor, partitions) == list(range(ROWS))
+        cursor.execute("drop table items")
+        cursor.execute("create table items (id bigint not null, k bigint not null) partitioned by (bucket(8, k))")
+        with pytest.raises(connection.Error):
+            read(cursor, partitions)
+
+
+def test_a_cancelled_statement_stops_at_the_executors(cluster):
+    wait_until(lambda: len(legs(cluster)) == 2)
+    endless = (  # each leg joins its own partitions, and finds nothing for hours
+        "select a.id from items a join items b on a.k = b.k join items c on b.k = c.k join items d on c.k = d.k "
+        "where a.id + b.id + c.id + d.id = -1"
+    )
+    processes = [psutil.Process(cluster.pid(name)) for name in ("executor-1", "executor-2", "scheduler-1")]
+
+    def busy_s(for_s=0.4):
+        before = [sum(process.cpu_times()[:2]) for process in processes]
+        time.sleep(for_s)
+        return sum(sum(p.cpu_times()[:2]) - b for p, b in zip(processes, before, strict=True))
+
+    with flightsql.connect(cluster.flight_sql_url(), autocommit=True) as connection, connection.cursor() as cursor:
+        assert "merge: none" in cluster.explain(endless)
+        cursor.execute(endless)
+        reader = cursor.fetch_record_batch()
+        wait_until(lambda: busy_s() > 0.2)
+        cursor.adbc_cancel()
+        with pytest.raises((connection.Error, OSError, pa.ArrowException)):
+            reader.read_all()
+        wait_until(lambda: busy_s() < 0.2)
+        cursor.execute("select count(*) from items")
+        assert cursor.fetchall() == [(ROWS,)]
