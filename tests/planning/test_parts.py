@@ -1,5 +1,6 @@
 """Parts of an answer: together they are all of it, and no row is in two."""
 
+import attrs
 import pyarrow as pa
 import pytest
 
@@ -21,11 +22,10 @@ MEMBERS = [("e1", "i1"), ("e2", "i2"), ("e3", "i3")]
 def catalog():
     spec = PartitionSpec.parse(["bucket(12, id)"], SCHEMA)
     executors = [Executor(name, instance_id=instance) for name, instance in MEMBERS]
-    tables, maps = {}, {}
-    for name in ("items", "other"):
-        tables[name] = TableSpec(name=name, schema=SCHEMA, spec=spec, group="items")
-        pmap = PartitionMap.build(name, spec, spec.static_values())
-        maps[name] = pmap.apply(PartitionAssigner().assign(pmap, executors))
+    tables = {n: TableSpec(name=n, schema=SCHEMA, spec=spec, group="items") for n in ("items", "other")}
+    pmap = PartitionMap.build("items", spec, spec.static_values())
+    pmap = pmap.apply(PartitionAssigner().assign(pmap, executors))
+    maps = {"items": pmap, "other": attrs.evolve(pmap, table="other")}
     tables["small"] = TableSpec(name="small", schema=SCHEMA, spec=PartitionSpec.whole(), distribution="replicated")
     pmap = PartitionMap.build("small", PartitionSpec.whole(), PartitionSpec.whole().static_values())
     maps["small"] = pmap.apply(PartitionAssigner().assign(pmap, executors))
