@@ -320,3 +320,42 @@ def test_a_header_names_what_is_written_so_that_it_can_be_sent_again(port, conne
     assert not set(write("load-2", delete, rows)) & set(first)
     assert not set(write("load-1", delete + " and true", rows)[:2]) & set(first)
     assert write(None, delete, rows) == [None, None, None]
+
+
+def test_an_older_client_that_keeps_its_first_handle_finds_what_it_bound(port):
+    from ballista_py.transport.flight_sql.messages import message, pack, unpack
+
+    client = port.raw()
+
+    def prepare():
+        request = pack(message("ActionCreatePreparedStatementRequest", query="select ? as a"))
+        (result,) = client.do_action(flight.Action("CreatePreparedStatement", request))
+        return unpack(result.body.to_pybytes()).prepared_statement_handle
+
+    def descriptor(handle):
+        command = pack(message("CommandPreparedStatementQuery", prepared_statement_handle=handle))
+        return flight.FlightDescriptor.for_command(command)
+
+    def bind(handle, value):
+        batch = pa.record_batch({"a": [value]})
+        writer, reader = client.do_put(descriptor(handle), batch.schema)
+        writer.write_batch(batch)
+        writer.done_writing()
+        reader.read()
+        writer.close()
+
+    def run(handle):
+        info = client.get_flight_info(descriptor(handle))
+        return client.do_get(info.endpoints[0].ticket).read_all()["a"].to_pylist()
+
+    first, second = prepare(), prepare()
+    bind(first, "x")
+    bind(second, "y")
+    assert (run(first), run(second), run(first)) == (["x"], ["y"], ["x"])
+    bind(first, "z")
+    assert run(first) == ["z"]
+    close = pack(message("ActionClosePreparedStatementRequest", prepared_statement_handle=first))
+    list(client.do_action(flight.Action("ClosePreparedStatement", close)))
+    with pytest.raises(pa.ArrowInvalid, match="no value was bound"):
+        run(first)
+    assert run(second) == ["y"]

@@ -8,6 +8,7 @@ import pyarrow as pa
 import pyarrow.flight as flight
 
 from ballista_py.errors import SqlError, TransportError
+from ballista_py.transport.flight_sql.bindings import Bindings
 from ballista_py.transport.flight_sql.messages import message, pack, read, unpack
 from ballista_py.transport.flight_sql.service import StatementService
 from ballista_py.transport.flight_sql.statement import SqlStatement
@@ -31,15 +32,23 @@ _CANCELLED = 1
 _TRANSACTIONS = ("BeginTransaction", "EndTransaction", "BeginSavepoint", "EndSavepoint")
 
 
-def run_action(name: str, body: bytes, service: StatementService, dialect: str | None) -> list[bytes]:
-    """The results of one of `ACTIONS` that is about a statement; `dialect` is that of the session."""
+def run_action(
+    name: str, body: bytes, service: StatementService, dialect: str | None, bindings: Bindings, run_id: str
+) -> list[bytes]:
+    """The results of one of `ACTIONS` that is about a statement.
+
+    `dialect` is that of the session, `run_id` a new id for a statement that is prepared.
+    """
     if name in _TRANSACTIONS:
         raise Unsupported("there are no transactions here: every statement commits by itself")
     if name == "CreatePreparedSubstraitPlan":
         raise Unsupported("Substrait plans are not run here: send SQL")
     if name == "ClosePreparedStatement":
+        closed = unpack(body)
+        if closed.DESCRIPTOR.name == "ActionClosePreparedStatementRequest":
+            bindings.forget(SqlStatement.from_handle(closed.prepared_statement_handle))
         return []
-    return [pack(_prepared(unpack(body), service, dialect))]
+    return [pack(_prepared(unpack(body), service, dialect, run_id))]
 
 
 def cancelled_tickets(name: str, body: bytes) -> list[bytes]:
@@ -59,14 +68,14 @@ def cancel_result(name: str) -> bytes:
     return pack(message("ActionCancelQueryResult", result=_CANCELLED))
 
 
-def _prepared(request: Any, service: StatementService, dialect: str | None) -> Any:
+def _prepared(request: Any, service: StatementService, dialect: str | None, run_id: str) -> Any:
     if request.DESCRIPTOR.name != "ActionCreatePreparedStatementRequest":
         raise TransportError("the bytes are no request for a prepared statement")
     if request.HasField("transaction_id"):
         raise Unsupported("there are no transactions here: every statement commits by itself")
     if not request.query.strip():
         raise SqlError("the statement is empty")
-    statement = SqlStatement(query=request.query, dialect=dialect)
+    statement = SqlStatement(query=request.query, dialect=dialect, run_id=run_id)
     found = service.describe(statement)
     return message(
         "ActionCreatePreparedStatementResult",

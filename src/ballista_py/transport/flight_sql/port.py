@@ -1,8 +1,9 @@
 """The public port: Arrow Flight SQL beside our own protocol.
 
 Commands arrive as protobuf in descriptors and tickets; every one is answered from the statement or the pattern that
-it carries. Handles and tickets hold the whole statement, so nothing is remembered between calls, nothing has to
-expire, and any scheduler continues what another began. Errors leave as `status.to_status` makes them.
+it carries. Handles and tickets hold the whole statement, so any scheduler continues what another began; what is
+remembered between calls (`sessions`, `bindings`) is little, bounded and expires. Errors leave as `status.to_status`
+makes them.
 
 A statement that changes something runs in `get_flight_info`, because drivers ask no `do_get` for one without rows.
 """
@@ -23,6 +24,7 @@ from ballista_py.transport.endpoints import Door
 from ballista_py.transport.flight_server import DataHandler, FlightService, StreamResult
 from ballista_py.transport.flight_sql.actions import ACTIONS, cancel_result, cancelled_tickets, run_action
 from ballista_py.transport.flight_sql.answers import answer
+from ballista_py.transport.flight_sql.bindings import Bindings
 from ballista_py.transport.flight_sql.messages import message, pack, unpack
 from ballista_py.transport.flight_sql.metadata import metadata_schema, metadata_table
 from ballista_py.transport.flight_sql.puts import PUTS, put
@@ -61,6 +63,7 @@ class FlightSqlService(FlightService):
         self._ready = ready
         self._runtime = runtime
         self._sessions = Sessions(runtime)
+        self._bindings = Bindings(runtime)
         self._lock = runtime.lock()
         self._runs: dict[str, list[OpenCall]] = {}
         super().__init__(door, handler, calls)
@@ -72,7 +75,7 @@ class FlightSqlService(FlightService):
             if schema is not None:
                 return _info(schema, descriptor, [flight.FlightEndpoint(pack(command), [])])
             session: Session = context.get_middleware(SESSION)
-            statement = _query(command, session.options.get("dialect"))
+            statement = self._bindings.complete(_query(command, session.options.get("dialect")))
             return self._statement_info(descriptor, statement, call, session.token)
 
     def get_schema(self, context: Any, descriptor: Any) -> Any:
@@ -80,7 +83,7 @@ class FlightSqlService(FlightService):
             command = _command(descriptor)
             schema = metadata_schema(command)
             if schema is None:
-                schema = self._ready().describe(_query(command, _dialect(context))).schema
+                schema = self._ready().describe(self._bindings.complete(_query(command, _dialect(context)))).schema
             return flight.SchemaResult(NO_COLUMNS if schema is None else schema)
 
     def do_get(self, context: Any, ticket: Any) -> Any:
@@ -94,7 +97,7 @@ class FlightSqlService(FlightService):
             command = _command(descriptor)
             if command.DESCRIPTOR.name not in PUTS:
                 raise _unknown(command)
-            result = put(command, reader, self._ready(), call, context.get_middleware(SESSION))
+            result = put(command, reader, self._ready(), call, context.get_middleware(SESSION), self._bindings)
             writer.write(pa.py_buffer(result))
 
     def do_action(self, context: Any, action: Any) -> list[bytes]:
@@ -107,7 +110,9 @@ class FlightSqlService(FlightService):
             if action.type in ("CancelFlightInfo", "CancelQuery"):
                 self._cancel(cancelled_tickets(action.type, body))
                 return [cancel_result(action.type)]
-            return run_action(action.type, body, self._ready(), _dialect(context))
+            return run_action(
+                action.type, body, self._ready(), _dialect(context), self._bindings, self._runtime.new_id()
+            )
 
     def list_actions(self, context: Any) -> list[flight.ActionType]:
         with self._answering(context):

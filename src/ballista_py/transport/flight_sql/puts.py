@@ -9,6 +9,7 @@ import pyarrow as pa
 
 from ballista_py.errors import SqlError, TransportError
 from ballista_py.transport.commands import IngestMode
+from ballista_py.transport.flight_sql.bindings import Bindings
 from ballista_py.transport.flight_sql.messages import message
 from ballista_py.transport.flight_sql.service import StatementService
 from ballista_py.transport.flight_sql.sessions import Session
@@ -16,6 +17,7 @@ from ballista_py.transport.flight_sql.statement import MAX_HANDLE_BYTES, SqlStat
 from ballista_py.transport.flight_sql.status import Unsupported
 from ballista_py.transport.open_calls import OpenCall
 
+MAX_PARAMETER_BYTES = 64 << 20
 PUTS = frozenset((
     "CommandStatementUpdate", "CommandPreparedStatementUpdate", "CommandPreparedStatementQuery",
     "CommandStatementIngest", "CommandStatementSubstraitPlan",
@@ -30,14 +32,18 @@ _MODES: dict[tuple[bool, int], IngestMode] = {
 }
 
 
-def put(command: Any, reader: Any, service: StatementService, call: OpenCall, session: Session) -> bytes:
+def put(
+    command: Any, reader: Any, service: StatementService, call: OpenCall, session: Session, bindings: Bindings
+) -> bytes:
     """Do what `command` says with what `reader` brings; returns the message that is the answer."""
     name = command.DESCRIPTOR.name
     if name == "CommandStatementSubstraitPlan":
         raise Unsupported("Substrait plans are not run here: send SQL")
     if name == "CommandPreparedStatementQuery":
         statement = SqlStatement.from_handle(command.prepared_statement_handle)
-        handle = statement.bound(_parameters(reader, call)).handle()
+        statement = statement.bound(_parameters(reader, call, MAX_HANDLE_BYTES))
+        handle = statement.handle()
+        bindings.remember(statement)
         return _bytes(message("DoPutPreparedStatementResult", prepared_statement_handle=handle))
     if name == "CommandStatementIngest":
         changed = _ingest(command, reader, service, call, session.token)
@@ -70,18 +76,18 @@ def _update(command: Any, reader: Any, call: OpenCall, dialect: str | None) -> S
         _refuse_transaction(command)
         return SqlStatement(query=command.query, dialect=dialect)
     statement = SqlStatement.from_handle(command.prepared_statement_handle)
-    return statement.bound(_parameters(reader, call) or statement.parameters)
+    return statement.bound(_parameters(reader, call, MAX_PARAMETER_BYTES) or statement.parameters)
 
 
-def _parameters(reader: Any, call: OpenCall) -> pa.RecordBatch | None:
+def _parameters(reader: Any, call: OpenCall, max_bytes: int) -> pa.RecordBatch | None:
     """The rows of parameters, or None when the client sent no row."""
     found, size = [], 0
     for batch in batches(reader, call):
         found.append(batch)
         size += batch.nbytes
-        if size > MAX_HANDLE_BYTES:
+        if size > max_bytes:
             raise SqlError(
-                f"the parameters have more than {MAX_HANDLE_BYTES >> 20} MiB: ingest them into a table instead"
+                f"the parameters have more than {max_bytes >> 20} MiB: ingest them into a table instead"
             )
     if not found:
         return None

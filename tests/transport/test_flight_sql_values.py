@@ -1,0 +1,206 @@
+"""Messages, handles, cookies and what little is remembered: bytes that others can read, bounds that hold."""
+
+import pyarrow as pa
+import pytest
+from google.protobuf import descriptor_pb2, descriptor_pool
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ballista_py.errors import SqlError, TransportError
+from ballista_py.runtime import SystemRuntime
+from ballista_py.transport.flight_sql import bindings, sessions
+from ballista_py.transport.flight_sql.bindings import Bindings
+from ballista_py.transport.flight_sql.messages import SQL_PACKAGE, message, pack, read, unpack
+from ballista_py.transport.flight_sql.metadata import metadata_schema, metadata_table
+from ballista_py.transport.flight_sql.sessions import Sessions
+from ballista_py.transport.flight_sql.statement import MAX_HANDLE_BYTES, SqlStatement
+from ballista_py.transport.flight_sql.status import Unsupported
+
+
+class Later(SystemRuntime):
+    """A clock that can be put forward."""
+
+    ahead_ms = 0.0
+
+    def monotonic_ms(self):
+        return super().monotonic_ms() + self.ahead_ms
+
+
+# Bytes as the specification gives them: field number and wire type, then the value.
+@pytest.mark.parametrize(
+    ("made", "expected"),
+    [
+        (lambda: message("CommandStatementQuery", query="a"), b"\n\x01a"),
+        (lambda: message("CommandStatementQuery", query="a", transaction_id=b""), b"\n\x01a\x12\x00"),
+        (lambda: message("CommandGetTables", catalog="", include_schema=True), b"\n\x00\x28\x01"),
+        (lambda: message("CommandGetTables", table_types=["A", "B"]), b'"\x01A"\x01B'),
+        (lambda: message("CommandGetSqlInfo", info=[1, 500]), b"\n\x03\x01\xf4\x03"),
+        (lambda: message("DoPutUpdateResult", record_count=-1), b"\x08" + b"\xff" * 9 + b"\x01"),
+        (lambda: message("CancelFlightInfoResult", status=1), b"\x08\x01"),
+        (
+            lambda: message("CommandStatementIngest", table="t", temporary=True, options={"k": "v"}),
+            b"\x12\x01t(\x01\xc2>\x06\n\x01k\x12\x01v",
+        ),
+    ],
+)
+def test_messages_have_the_bytes_of_the_specification(made, expected):
+    assert made().SerializeToString(deterministic=True) == expected
+
+
+def test_a_command_travels_with_its_type():
+    packed = pack(message("CommandGetCatalogs"))
+    assert b"type.googleapis.com/arrow.flight.protocol.sql.CommandGetCatalogs" in packed
+    assert unpack(packed).DESCRIPTOR.name == "CommandGetCatalogs"
+
+
+def test_classes_of_the_same_names_in_the_common_pool_are_no_trouble():
+    unpack(pack(message("CommandGetCatalogs")))
+    file = descriptor_pb2.FileDescriptorProto(name="some/FlightSql.proto", package=SQL_PACKAGE, syntax="proto3")
+    file.message_type.add(name="CommandGetCatalogs")
+    descriptor_pool.Default().Add(file)
+    assert descriptor_pool.Default().FindMessageTypeByName(f"{SQL_PACKAGE}.CommandGetCatalogs")
+
+
+@given(data=st.binary(max_size=200))
+def test_other_bytes_are_refused_and_nothing_else_is_raised(data):
+    for parse in (unpack, SqlStatement.from_handle, lambda d: read("CommandGetTables", d)):
+        try:
+            parse(data)
+        except TransportError:
+            continue
+
+
+@given(
+    query=st.text(),
+    dialect=st.none() | st.text(),
+    part=st.none() | st.dictionaries(st.text(), st.integers(0, 9)),
+    run_id=st.none() | st.text(),
+)
+def test_a_handle_gives_back_what_it_was_made_of(query, dialect, part, run_id):
+    rows = pa.record_batch({"a": [1, None], "b\n": ["x", "\n"]})
+    try:
+        query.encode()
+    except UnicodeEncodeError:
+        return
+    for parameters in (None, rows, rows.slice(0, 0)):
+        made = SqlStatement(query=query, dialect=dialect, parameters=parameters, part=part, run_id=run_id)
+        assert SqlStatement.from_handle(made.handle()) == made
+
+
+def test_a_handle_does_not_grow_without_bound():
+    rows = pa.record_batch({"a": ["x" * 1_000_000] * 9})
+    with pytest.raises(SqlError, match=f"{MAX_HANDLE_BYTES >> 20} MiB"):
+        SqlStatement(query="select ?", parameters=rows).handle()
+
+
+def test_bindings_are_bounded_in_number_bytes_and_time(monkeypatch):
+    clock = Later()
+    found = Bindings(clock)
+    small = pa.record_batch({"a": [1]})
+
+    def bind(run_id, rows):
+        found.remember(SqlStatement(query="q", parameters=rows, run_id=run_id))
+
+    def has(run_id):
+        return found.complete(SqlStatement(query="q", run_id=run_id)).parameters is not None
+
+    monkeypatch.setattr(bindings, "MAX_STATEMENTS", 3)
+    for number in range(5):
+        bind(str(number), small)
+    assert ([has(str(number)) for number in range(5)], len(found)) == ([False, False, True, True, True], 3)
+    monkeypatch.setattr(bindings, "MAX_BYTES", 20)
+    bind("5", small)
+    assert (len(found), has("5")) == (2, True)
+    bind("5", None)
+    assert not has("5")
+    clock.ahead_ms = bindings.REMEMBERED_MS + 1
+    assert (has("4"), len(found)) == (False, 0)
+
+
+def cookie_of(session):
+    return session.sending_headers()["set-cookie"].partition(";")[0]
+
+
+def set_dialect(kept, session, dialect):
+    request = message("SetSessionOptionsRequest")
+    request.session_options["dialect"].string_value = dialect
+    (answer,) = kept.run("SetSessionOptions", request.SerializeToString(), session)
+    return read("SetSessionOptionsResult", answer)
+
+
+def test_the_cookie_carries_the_options_to_a_scheduler_that_knows_nothing_of_the_session():
+    first, second = Sessions(SystemRuntime()), Sessions(SystemRuntime())
+    cookie = cookie_of(first.start_call(None, {}))
+    session = first.start_call(None, {"cookie": [cookie]})
+    assert session.returned
+    assert not set_dialect(first, session, "spark").errors
+    session = first.start_call(None, {"cookie": [f"other=1; {cookie}"]})
+    assert session.options == {"dialect": "spark"}
+    assert second.start_call(None, {"cookie": [cookie_of(session)]}).options == {"dialect": "spark"}
+    first.run("CloseSession", b"", session)
+    assert first.start_call(None, {"cookie": [cookie_of(session)]}).options == {}
+
+
+@pytest.mark.parametrize(
+    "cookie", ["", "x", "x.y", "x.e30=", "a.eyJ4IjoxfQ", "a b.e30", "x" * 99 + ".e30", "a.bnVsbA"]
+)
+def test_a_cookie_of_somebody_else_has_no_options(cookie):
+    session = Sessions(SystemRuntime()).start_call(None, {"cookie": [f"{sessions.COOKIE}={cookie}"]})
+    assert session.options == {}
+
+
+def test_a_dialect_that_nobody_knows_is_no_value_and_another_option_no_name():
+    kept = Sessions(SystemRuntime())
+    session = kept.start_call(None, {"cookie": [cookie_of(kept.start_call(None, {}))]})
+    assert set_dialect(kept, session, "klingon").errors["dialect"].value == 2
+    request = message("SetSessionOptionsRequest")
+    request.session_options["speed"].int64_value = 1
+    (answer,) = kept.run("SetSessionOptions", request.SerializeToString(), session)
+    assert read("SetSessionOptionsResult", answer).errors["speed"].value == 1
+    with pytest.raises(Unsupported, match="cookies"):
+        set_dialect(kept, kept.start_call(None, {}), "spark")
+
+
+def test_sessions_are_bounded_and_expire(monkeypatch):
+    clock = Later()
+    kept = Sessions(clock)
+    monkeypatch.setattr(sessions, "MAX_SESSIONS", 10)
+    for _ in range(30):
+        session = kept.start_call(None, {"cookie": [cookie_of(kept.start_call(None, {}))]})
+        set_dialect(kept, session, "spark")
+    assert len(kept) == 10
+    clock.ahead_ms = sessions.SESSION_MS + 1
+    kept.start_call(None, {"cookie": [cookie_of(session) if session.cookie else "x"]})
+    set_dialect(kept, kept.start_call(None, {"cookie": [cookie_of(kept.start_call(None, {}))]}), "spark")
+    assert len(kept) == 1
+
+
+COMMANDS = [
+    "CommandGetCatalogs",
+    "CommandGetDbSchemas",
+    "CommandGetTables",
+    "CommandGetTableTypes",
+    "CommandGetPrimaryKeys",
+    "CommandGetExportedKeys",
+    "CommandGetImportedKeys",
+    "CommandGetCrossReference",
+    "CommandGetXdbcTypeInfo",
+    "CommandGetSqlInfo",
+]
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_every_metadata_command_is_answered_with_the_columns_it_announced(name):
+    table = metadata_table(message(name), lambda: {"t": pa.schema([("a", pa.int64())])})
+    assert table.schema == metadata_schema(message(name))
+    table.validate(full=True)
+    assert all(table.column(field.name).null_count == 0 for field in table.schema if not field.nullable)
+
+
+def test_what_is_asked_for_of_the_infos_and_types_is_what_comes():
+    infos = metadata_table(message("CommandGetSqlInfo", info=[0, 8, 508, 77_777]), dict)
+    assert infos.to_pylist()[:2] == [{"info_name": 0, "value": "ballista_py"}, {"info_name": 8, "value": 0}]
+    assert infos["info_name"].to_pylist() == [0, 8, 508]
+    assert metadata_table(message("CommandGetXdbcTypeInfo", data_type=12), dict)["type_name"].to_pylist() == [
+        "VARCHAR"
+    ]
