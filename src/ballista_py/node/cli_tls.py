@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import Annotated
 
@@ -18,6 +19,7 @@ tls_app = typer.Typer(
 )
 cluster_app.add_typer(tls_app, name="tls")
 Folder = Annotated[Path, typer.Option("--folder", help="where authority and certificates are kept")]
+LOG_WIDTH = 200
 DEFAULT_FOLDER = Path("ballista-tls")
 
 
@@ -67,7 +69,7 @@ def show(folder: Folder = DEFAULT_FOLDER) -> None:
     for found in _authority(folder).show():
         until = "removed" if found.removed else found.not_after
         table.add_row(found.node_id, ", ".join(found.names[1:]), found.not_before, until, found.serial[:16])
-    Console().print(table)
+    (Console() if sys.stdout.isatty() else Console(width=LOG_WIDTH)).print(table)
 
 
 def _authority(folder: Path) -> CertificateFolder:

@@ -20,6 +20,7 @@ from ballista_py.node.tables import Source, TableMaker
 from ballista_py.planning.partition_spec import PartitionBy
 from ballista_py.planning.table import Distribution
 from ballista_py.runtime import Runtime, SystemRuntime
+from ballista_py.secret import Secret
 from ballista_py.state.store import open_store
 from ballista_py.transport.client import Client, connect
 from ballista_py.transport.client_rows import Rows
@@ -46,7 +47,8 @@ class LocalCluster:
     serves its tables. Nodes are named `scheduler-1`, …, `executor-1`, …. Leases last `ttl_ms`; a dead node's
     partitions have new owners a little more than `ttl_ms` + `skew_ms` after its death. `detached` nodes outlive
     this process. With `tls` nodes prove themselves to each other by certificates made for this cluster, and `tls`
-    holds what a client needs to trust them; otherwise everything is plain TCP on the loopback interface.
+    holds what a client needs to trust them; otherwise everything is plain TCP on the loopback interface. `ports` says
+    by node which ports it was given. `token` is what this process shows to schedulers that ask for one.
 
     Raises `ConfigError` when the state location cannot be used or a node does not come up.
     """
@@ -62,6 +64,7 @@ class LocalCluster:
         threads: int | None = None,
         detached: bool = False,
         tls: bool = False,
+        token: str | Secret | None = None,
         node_options: Mapping[str, str] | None = None,
         runtime: Runtime | None = None,
     ) -> None:
@@ -77,6 +80,7 @@ class LocalCluster:
         self._ports = free_ports(2 * schedulers + executors)
         self._nodes: dict[str, NodeProcess] = {}
         self._flight: list[str] = []
+        self.ports: dict[str, dict[str, int]] = {}
         common = [
             "node",
             *("--state-location", self.state_location),
@@ -84,18 +88,24 @@ class LocalCluster:
             *("--partition-assignment-interval", str(ttl_ms)),
             *(word for name, value in (node_options or {}).items() for word in (f"--{name}", value)),
         ]
+        self._token = token
+        self._hosts = [value for name, value in (node_options or {}).items() if name == "node-advertise-address"]
         self._certificates = self._make_authority() if tls else None
         self.tls = None if self._certificates is None else Tls(ca_file=str(self._certificates.ca_file))
+        host = (node_options or {}).get("node-advertise-address", "127.0.0.1")
         control: list[str] = []
         for number in range(schedulers):
             flight_port, control_port = self._ports[2 * number : 2 * number + 2]
+            self.ports[f"scheduler-{number + 1}"] = {"flight": flight_port, "control": control_port}
             self._flight.append(f"127.0.0.1:{flight_port}")
-            control.append(f"127.0.0.1:{control_port}")
+            control.append(f"{host}:{control_port}")
             ports = ["--flight-port", str(flight_port), "--control-port", str(control_port)]
             self._add(f"scheduler-{number + 1}", [*common, "--role", "scheduler", *ports], detached)
         share = threads or max(1, (os.cpu_count() or 1) // max(1, executors))
         for number in range(executors):
-            words = ["--data-port", str(self._ports[2 * schedulers + number]), "--threads", str(share)]
+            data_port = self._ports[2 * schedulers + number]
+            self.ports[f"executor-{number + 1}"] = {"data": data_port}
+            words = ["--data-port", str(data_port), "--threads", str(share)]
             words += [word for address in control for word in ("--scheduler-address", address)]
             self._add(f"executor-{number + 1}", [*common, "--role", "executor", *words], detached)
         self._tables = TableMaker(self._store, self._runtime)
@@ -135,6 +145,13 @@ class LocalCluster:
         """`kill -9` one node."""
         self._node(node_id).kill()
 
+    def remove(self, node_id: str) -> None:
+        """Let a node of a cluster with `tls` in no more; it stays up, and nobody listens to it."""
+        if self._certificates is None:
+            raise ConfigError("this cluster has no certificates: nodes are let in by no more than an address")
+        self._node(node_id)
+        self._certificates.remove(node_id)
+
     def pid(self, node_id: str) -> int:
         """The process id of a node that was started."""
         return self._node(node_id).pid
@@ -172,7 +189,7 @@ class LocalCluster:
 
     def client(self) -> Client:
         """A client that knows every running scheduler; close it, or use it as a context manager."""
-        return connect(",".join(self.addresses()), tls=self.tls)
+        return connect(",".join(self.addresses()), tls=self.tls, token=self._token)
 
     def sql(self, query: str, dialect: str | None = None, *, token: str | None = None) -> pa.Table:
         """Run a statement and return all of its rows; see `Client.sql`."""
@@ -264,7 +281,7 @@ class LocalCluster:
         missing: list[str] = []
         for address in self.addresses():
             try:
-                with connect(address, tls=self.tls) as client:
+                with connect(address, tls=self.tls, token=self._token) as client:
                     rows = {row["table"]: row for row in client.tables()}
             except TransportError as error:
                 return [str(error)]
@@ -293,7 +310,7 @@ class LocalCluster:
         """The arguments by which a node proves itself, or is told that nobody does."""
         if self._certificates is None:
             return ["--allow-insecure-connections"]
-        self._certificates.add(node_id)
+        self._certificates.add(node_id, self._hosts)
         files = self._certificates.tls(node_id)
         return [
             *("--node-mtls-ca-certificate-file", str(files.ca_file)),

@@ -44,6 +44,11 @@ class NodeProcess:
         return self._process is not None and self._process.poll() is None
 
     @property
+    def returncode(self) -> int | None:
+        """How the process ended: 0 when it was told to and did in time; None while it runs or was never started."""
+        return None if self._process is None else self._process.poll()
+
+    @property
     def pid(self) -> int:
         """The process id; the process must have been started."""
         assert self._process is not None, f"{self.node_id} was never started"

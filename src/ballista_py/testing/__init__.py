@@ -1,9 +1,9 @@
 """The kit that attacks clusters: simulation, faulty stores, history checkers, strategies. Public.
 
-`StoreContract` proves a store of yours, `FaultyStore` and `HttpProxy` make any store lose replies. `Simulation` lets
-a whole cluster live through faults in virtual time and `check_history` judges what happened; `MUTANTS` prove that it
-would notice. `strategies` (a module) draws what clusters are made of. `assert_single_node_equivalent` compares a
-query over partitions with a single node. They need the extra `testing`.
+`StoreContract` proves a store of yours, `FaultyStore` and `HttpProxy` make any store lose replies, `TcpProxy` spoils
+links. `Simulation` lets a whole cluster live through faults in virtual time and `check_history` judges what
+happened; `MUTANTS` prove that it would notice. `strategies` (a module) draws what clusters are made of.
+`assert_single_node_equivalent` compares a query over partitions with a single node. They need the extra `testing`.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from ballista_py.testing.chance import Chance
 from ballista_py.testing.faulty_store import FaultyStore, StoreFaults
 from ballista_py.testing.http_proxy import HttpProxy, ReplyFaults
 from ballista_py.testing.store_contract import StoreContract
+from ballista_py.testing.tcp_proxy import TcpProxy
 
 if TYPE_CHECKING:
     from ballista_py.testing import strategies
@@ -57,6 +58,7 @@ __all__ = [
     "SimulationResult",
     "StoreContract",
     "StoreFaults",
+    "TcpProxy",
     "Violation",
     "assert_single_node_equivalent",
     "check_history",

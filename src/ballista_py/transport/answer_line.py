@@ -6,6 +6,9 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
+import pyarrow.flight as flight
+
+from ballista_py.errors import TransportError
 from ballista_py.runtime import Runtime
 from ballista_py.transport.flight_errors import FLIGHT_FAILURES
 
@@ -27,11 +30,13 @@ class AnswerLine:
         self._busy = False
 
     def send(self, write: Callable[[Any], None]) -> None:
-        """Let `write` write something. Raises what it raises."""
+        """Let `write` write something. Raises `TransportError` when the reader went away."""
         self._busy = True
         try:
             with self._lock:
                 write(self._writer)
+        except flight.FlightError:
+            raise TransportError("the reader of the answer went away") from None
         finally:
             self._last_ms = self._runtime.monotonic_ms()
             self._busy = False

@@ -123,6 +123,7 @@ class FlightServer:
 
         self._listen = listen
         self._in_use = None if tls is None else tls.fingerprint()
+        self._unusable: Any = None
         self._service = listen(bind.port)
         self.port: int = self._service.port
 
@@ -170,11 +171,12 @@ class FlightServer:
     def _renew(self, tls: Tls, spawn: Spawn) -> None:
         """Open the port with the files as they are now, if they were replaced and can be used."""
         now = tls.fingerprint()
-        if now == self._in_use:
+        if now in (self._in_use, self._unusable):
             return
         try:
             tls.check()
-        except ConfigError as error:  # amid a replacement; or for good, and then this is said once a tick
+        except ConfigError as error:  # amid a replacement, or for good
+            self._unusable = now
             _log.warning("certificates were replaced and cannot be used yet: %s", error)
             return
         spawn(self._service.shutdown)

@@ -1,0 +1,122 @@
+"""A whole cluster behind certificates and tokens."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import time
+import urllib.request
+
+import pytest
+
+from ballista_py import LocalCluster, Tls, connect
+from ballista_py.errors import BallistaError, TransportError, Unauthenticated
+from ballista_py.node.demo_queries import QUERIES
+
+pytestmark = pytest.mark.cluster
+TTL_MS = 2_000
+TOKEN = "alice-token-0123456789"
+
+
+@pytest.fixture(scope="module")
+def secured(tpch_state, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("secured")
+    shutil.copytree(tpch_state, folder / "state")
+    tokens, secrets = folder / "tokens", folder / "secrets"
+    tokens.write_text(f"alice {TOKEN}\n")
+    secrets.write_text("db hunter2-hunter2\n")
+    with LocalCluster(
+        schedulers=2,
+        executors=2,
+        state_location=(folder / "state").as_uri(),
+        ttl_ms=TTL_MS,
+        tls=True,
+        token=TOKEN,
+        node_options={"flight-tokens-file": str(tokens), "secrets-file": str(secrets)},
+    ) as cluster:
+        cluster.wait_until_loaded()
+        yield cluster
+
+
+def test_queries_are_answered_over_tls_to_whoever_has_a_token(secured, duck):
+    for name in ("Q1", "Q3"):
+        if name in QUERIES:
+            assert secured.sql(QUERIES[name]).num_rows == duck.sql(QUERIES[name]).to_arrow_table().num_rows
+    assert {row["role"] for row in secured.members()} == {"scheduler", "executor"}
+
+
+def test_who_has_no_token_no_authority_or_no_tls_is_refused(secured):
+    address = secured.addresses()[0]
+    for token in (None, "wrong-token-0123456789"):
+        with pytest.raises(Unauthenticated):
+            connect(address, tls=secured.tls, token=token)
+    for tls in (None, Tls()):
+        with pytest.raises(TransportError):
+            connect(address, tls=tls, token=TOKEN)
+    assert any("a call was refused" in secured.log(name) for name in ("scheduler-1", "scheduler-2"))
+
+
+def test_a_client_does_not_reach_the_ports_of_nodes(secured):
+    for node_id, link in (("executor-1", "data"), ("scheduler-1", "control")):
+        with pytest.raises(BallistaError):
+            connect(f"127.0.0.1:{secured.ports[node_id][link]}", tls=secured.tls, token=TOKEN)
+
+
+def test_the_command_line_takes_certificate_and_token(secured, cli):
+    words = ["--connect", secured.addresses()[0], "--tls-ca", secured.tls.ca_file]
+    good = cli("sql", "select count(*) as n from orders", *words, "--token", TOKEN, "--json")
+    assert good.returncode == 0, good.stderr
+    assert json.loads(good.stdout)["rows"][0]["n"] > 0
+    bad = cli("sql", "select 1", *words)
+    assert bad.returncode == 1
+    assert "token" in bad.stderr
+    assert "Traceback" not in bad.stderr
+
+
+def test_certificates_are_made_shown_and_removed_by_the_command_line(cli, tmp_path):
+    folder = ["--folder", str(tmp_path / "tls")]
+    assert cli("cluster", "tls", "init", *folder).returncode == 0
+    added = cli("cluster", "tls", "add", "executor-1", "--host", "e1.example.org", *folder)
+    assert "--node-mtls-certificate-file" in added.stdout
+    assert "e1.example.org" in cli("cluster", "tls", "show", *folder).stdout
+    assert cli("cluster", "tls", "remove", "executor-1", *folder).returncode == 0
+    assert "removed" in cli("cluster", "tls", "show", *folder).stdout
+    again = cli("cluster", "tls", "add", "executor-1", *folder)
+    assert again.returncode == 1
+    assert "another id" in again.stderr
+
+
+def test_every_node_shows_how_it_is_and_nothing_shows_a_secret(secured):
+    shown = []
+    for node_id in secured.node_ids:
+        for path in ("/health", "/ready", "/status", "/tasks"):
+            with urllib.request.urlopen(secured.status_url(node_id) + path) as reply:
+                assert reply.status == 200
+                shown.append(reply.read().decode())
+        with urllib.request.urlopen(secured.status_url(node_id, metrics=True)) as reply:
+            shown.append(reply.read().decode())
+            assert "ballista_lease_remaining_seconds" in shown[-1]
+        shown.append(secured.log(node_id))
+    assert 'ballista_partitions{state="serving",table="orders"}' in "".join(shown)
+    assert "hunter2" not in "".join(shown)
+    assert TOKEN not in "".join(shown)
+
+
+def test_a_removed_executor_loses_its_partitions_to_the_others_and_queries_go_on(secured, duck):
+    secured.remove("executor-2")
+    query = "select count(*) as n from orders"
+    expected = duck.sql(query).to_arrow_table().to_pylist()
+
+    def gone():
+        try:
+            return "executor-2" not in {row["node_id"] for row in secured.members()}
+        except BallistaError:
+            return False
+
+    until = time.monotonic() + 40
+    while not gone():
+        assert time.monotonic() < until
+        time.sleep(0.2)
+    secured.wait_until_loaded(timeout_ms=30_000)
+    assert secured.sql(query).to_pylist() == expected
+    assert any("'executor-2' was removed" in secured.log(name) for name in ("scheduler-1", "scheduler-2"))
