@@ -17,7 +17,6 @@ from attrs import frozen
 
 from ballista_py.engines.duckdb_errors import translate
 from ballista_py.engines.duckdb_types import quoted
-from ballista_py.errors import BallistaError
 
 BATCH_ROWS = 65_536
 _BEFORE = "__before"
@@ -68,11 +67,12 @@ def run_change(
         if memory_limit is not None:
             config["memory_limit"] = memory_limit
         connection = duckdb.connect(":memory:", config=config)
+        sources = {name: _Source(relation) for name, relation in ((table, rows), *others.items())}
         try:
             connection.execute(_LOCKDOWN)
             try:
-                for name, relation in ((table, rows), *others.items()):
-                    _fill(connection, name, relation)
+                for name, source in sources.items():
+                    _fill(connection, name, source.reader())
                 name = quoted(table)
                 connection.execute(f"create table {_BEFORE} as select rowid as r, * from {name}")
                 done = connection.execute(sql).fetchall()
@@ -83,16 +83,33 @@ def run_change(
                     connection,
                     table,
                 )
-            except duckdb.Error as error:
-                raise translate(error, sql) from None
-            except BallistaError:
-                raise
+            except (duckdb.Error, OSError, pa.ArrowException) as error:
+                failed = next((source.error for source in sources.values() if source.error is not None), None)
+                raise failed or translate(error, sql) from None
             yield changed
         finally:
             connection.close()
 
 
-def _fill(connection: duckdb.DuckDBPyConnection, name: str, rows: pa.RecordBatchReader | pa.Table) -> None:
+class _Source:
+    """A stream that remembers how it failed: DuckDB keeps only the text of an error in a stream."""
+
+    def __init__(self, rows: pa.RecordBatchReader | pa.Table) -> None:
+        self.error: BaseException | None = None
+        self._rows = rows.to_reader() if isinstance(rows, pa.Table) else rows
+
+    def reader(self) -> pa.RecordBatchReader:
+        return pa.RecordBatchReader.from_batches(self._rows.schema, self._batches())
+
+    def _batches(self) -> Iterator[pa.RecordBatch]:
+        try:
+            yield from self._rows
+        except BaseException as error:
+            self.error = error
+            raise
+
+
+def _fill(connection: duckdb.DuckDBPyConnection, name: str, rows: pa.RecordBatchReader) -> None:
     connection.register("__rows", rows)
     connection.execute(f"create table {quoted(name)} as from __rows")
     connection.unregister("__rows")

@@ -16,6 +16,7 @@ from rich.table import Table
 
 from ballista_py.errors import BallistaError, ConfigError
 from ballista_py.node.cli_sim import sim_app
+from ballista_py.node.cli_storage import storage_app
 from ballista_py.node.cli_store import store_app
 from ballista_py.node.cli_tls import cluster_app
 from ballista_py.node.config import load_config
@@ -27,6 +28,7 @@ app = typer.Typer(
     help="Distributed SQL on a cluster whose only shared service is an object store.",
 )
 app.add_typer(store_app, name="store")
+app.add_typer(storage_app, name="storage")
 app.add_typer(cluster_app, name="cluster")
 app.add_typer(sim_app)
 Connect = Annotated[

@@ -34,7 +34,7 @@ def check(
     as_json: Annotated[bool, typer.Option("--json", help="print JSON for programs")] = False,
 ) -> None:
     """Prove which promises a store keeps; exit 1 if coordination on it would be unsafe."""
-    target = open_store(url, **_options(option or []))
+    target = open_store(url, **store_options(option or []))
     with ThreadPoolExecutor(RACERS) as executor:
         report = check_store(target, quick=quick, executor=executor)
     if as_json:
@@ -54,7 +54,7 @@ def _print(report: StoreReport) -> None:
     print("safe: nodes may coordinate on this store" if report.safe else "UNSAFE: coordination would lose updates")
 
 
-def _options(words: list[str]) -> dict[str, Any]:
+def store_options(words: list[str]) -> dict[str, Any]:
     """`name=value` words as options: text, JSON objects, `true` and `false`, `@NAME` for a variable's value."""
     found: dict[str, Any] = {}
     for word in words:

@@ -59,6 +59,7 @@ HEARTBEATS_PER_TTL = 10
 HOLDER_TICK_MS = 500
 FLIGHT_TICK_MS = 200
 SETTLE_TICK_MS = 2_000
+COMPACT_TICK_MS = 1_000
 STORE_WORKERS = 8
 CONTROL_WORKERS = 4
 SHOWN_TASKS = 100
@@ -140,6 +141,7 @@ class Executor:
         self._holding = Loop("hold", self._hold, interval_ms=HOLDER_TICK_MS, runtime=runtime)
         self._loops = [
             self._holding.start(),
+            Loop("compact", self._compact, interval_ms=COMPACT_TICK_MS, runtime=runtime).start(),
             Loop("settle", self._writes.tick, interval_ms=SETTLE_TICK_MS, runtime=runtime).start(),
             Loop("flight", self._flight.tick, interval_ms=FLIGHT_TICK_MS, runtime=runtime).start(),
         ]
@@ -323,6 +325,11 @@ class Executor:
             log_event(_log, "hydrated", partitions=report.hydrated, failed=report.failed, waiting=report.waiting)
         if report.hydrated or report.failed or report.unloaded_files:
             self._control.poke()
+
+    def _compact(self) -> None:
+        """Merge small files, one partition after the other, while there are any."""
+        while self._writes.compact():
+            pass
 
     def _map(self, call: Callable[[In], Out], items: Iterable[In], /) -> Iterator[Out]:
         return self._store_workers.map(call, items)

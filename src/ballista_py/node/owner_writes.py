@@ -23,7 +23,9 @@ from ballista_py.planning.table import TableSpec
 from ballista_py.runtime import Runtime
 from ballista_py.state.statements import Statements
 from ballista_py.state.store import ConditionalStore
+from ballista_py.storage.compaction import CompactionPolicy, to_compact
 from ballista_py.storage.files import read_data_file
+from ballista_py.storage.garbage import MAX_WRITE_MS
 from ballista_py.storage.holder import Mapper, PartitionHolder
 from ballista_py.storage.holdings import Holdings
 from ballista_py.storage.manifest import DataFile, Prepared
@@ -56,7 +58,9 @@ class OwnerWrites:
         runtime: Runtime,
         mapper: Mapper,
         instance: Callable[[], str],
+        policy: CompactionPolicy | None = None,
     ) -> None:
+        self._policy = policy or CompactionPolicy()
         self._holder = holder
         self._store = store
         self._engine = engine
@@ -75,10 +79,13 @@ class OwnerWrites:
         holdings = self._holder.owned(target.table, target.incarnation)
         table = holdings.table
         spool = RowSpool(self._store, table.folder, table.schema, self._runtime, self._map)
+        started_ms = self._runtime.monotonic_ms()
         try:
             for batch in rows:
                 spool.add(batch)
             files = spool.finish()
+            if self._runtime.monotonic_ms() - started_ms > MAX_WRITE_MS:
+                raise TryLater("the rows took too long: their files may count as garbage by now")
         except BaseException:
             spool.discard()
             raise
@@ -152,6 +159,41 @@ class OwnerWrites:
                 self._end(name, partition, attempt)
             except BallistaError as error:
                 log_event(_log, "settle_failed", logging.WARNING, table=name, code=error.code, reason=error)
+
+    def compact(self) -> int:
+        """Merge the small files of one partition, if one has too many; how many files were merged.
+
+        Reads go on over the old files, writes to the table wait.
+        """
+        for name, partition in self._holder.owned_partitions():
+            holdings = self._holder.holdings(name)
+            if holdings is None or partition not in holdings.held:
+                continue
+            if len(holdings.held[partition].files) >= self._policy.min_files:
+                with self._turn(name):
+                    merged = self._compact(holdings, partition)
+                if merged:
+                    self._holder.reload(name, [partition])
+                    return merged
+        return 0
+
+    def _compact(self, holdings: Holdings, partition: int) -> int:
+        table = holdings.table
+        storage, epoch = self._storage(holdings, partition)
+        manifest = storage.read().document
+        files = to_compact(manifest.files, manifest.prepared, self._policy)
+        loaded = holdings.held[partition].files
+        if not files or any(file.path not in loaded for file in files):
+            return 0
+        spool = RowSpool(self._store, table.folder, table.schema, self._runtime, self._map)
+        for batch in self._all(table, [loaded[file.path] for file in files]):
+            spool.add(_tagged(batch.cast(table.schema), partition))
+        new = spool.finish().get(partition, [])
+        if not storage.compact(add=new, remove=[file.path for file in files], epoch=epoch):
+            spool.discard()
+            return 0
+        log_event(_log, "compacted", table=table.name, partition=partition, files=len(files), into=len(new))
+        return len(files)
 
     def _end(self, name: str, partition: int, attempt: str) -> None:
         holdings = self._holder.holdings(name)

@@ -150,6 +150,16 @@ class PartitionHolder:
         with self._lock:
             return self._tables.get(table)
 
+    def owned_partitions(self) -> list[tuple[str, int]]:
+        """Table and number of every partition that is served here as its owner."""
+        with self._lock:
+            return [
+                (name, partition)
+                for name, holdings in sorted(self._tables.items())
+                for partition, held in sorted(holdings.held.items())
+                if held.assignment.role == "owner"
+            ]
+
     def prepared(self) -> list[tuple[str, int, str]]:
         """Table, partition and attempt of every statement that is prepared in a partition owned here."""
         with self._lock:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import ClassVar
 
-from attrs import Factory, evolve, frozen
+from attrs import Factory, evolve, field, frozen
 
 from ballista_py.errors import InvariantViolated, TryLater, VersionConflict
 from ballista_py.state.fence import require_epoch
@@ -33,12 +33,17 @@ class DataFile:
 
 @frozen(kw_only=True)
 class AppliedToken:
-    """A statement that was applied: `added` and `removed` count the rows of its files, `affected` its own."""
+    """A statement that was applied: `added` and `removed` count the rows of its files, `affected` its own.
+
+    `by` is the instance that committed it, `at_ms` wall time; both are for people.
+    """
 
     token: str
     added: int
     removed: int
     affected: int = 0
+    by: str = field(default="", eq=False, repr=False)
+    at_ms: int = field(default=0, eq=False, repr=False)
 
 
 @frozen(kw_only=True)
@@ -130,6 +135,27 @@ class ManifestDocument:
         if (base is not None and here != set(base)) or not here.issuperset(prepared.remove):
             raise TryLater(f"{self._name} has changed since the statement read it")
         return evolve(self, prepared=(*self.prepared, prepared))
+
+    def compacted(self, add: Iterable[DataFile], remove: Iterable[str], epoch: int) -> ManifestDocument:
+        """With files replaced by others that hold the same rows; itself if that was done or one is gone.
+
+        Raises `Fenced`, and `InvariantViolated` when the rows would not be as many.
+        """
+        self._require(epoch)
+        added, removed = tuple(add), frozenset(remove)
+        here = {file.path: file for file in self.files}
+        reserved = any(p.exclusive or removed.intersection(p.remove) for p in self.prepared)
+        if reserved or not removed <= here.keys():
+            return self
+        if sum(file.rows for file in added) != sum(here[path].rows for path in removed):
+            raise InvariantViolated(f"{self._name} would change its rows by a compaction: nothing was changed")
+        return evolve(self, files=(*(file for file in self.files if file.path not in removed), *added))
+
+    def stamped(self, before: ManifestDocument, by: str, at_ms: int) -> ManifestDocument:
+        """With a note of who applied what `before` had not."""
+        if not self.tokens or self.tokens[-1:] == before.tokens[-1:]:
+            return self
+        return evolve(self, tokens=(*self.tokens[:-1], evolve(self.tokens[-1], by=by, at_ms=at_ms)))
 
     def folded(self, attempt: str, epoch: int) -> ManifestDocument:
         """With a prepared statement that was decided to be; itself if it is not prepared here (any more)."""

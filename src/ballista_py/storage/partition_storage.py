@@ -6,7 +6,7 @@ is seen whole or not at all; a token is applied once, whatever is resent. Who ma
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from ballista_py.errors import InvariantViolated, ObjectExists
 from ballista_py.runtime import Runtime, SystemRuntime
@@ -49,12 +49,14 @@ class PartitionStorage:
         runtime: Runtime | None = None,
         committed_by: str = "",
     ) -> None:
+        self._runtime = runtime or SystemRuntime()
+        self._committed_by = committed_by
         self._empty = ManifestDocument(table=table, partition=path)
         self._state = ObjectState(
             store,
             manifest_key(table, path),
             ManifestDocument,
-            runtime=runtime or SystemRuntime(),
+            runtime=self._runtime,
             committed_by=committed_by,
             invariant=objection,
         )
@@ -100,8 +102,9 @@ class PartitionStorage:
         `InvariantViolated` for a file that is listed already and for a path in `remove` that is not. `affected`
         is what the statement counts (default: the rows added).
         """
-        landed = self._state.update(lambda m: m.committed(add, remove, epoch, token, source_position, affected))
-        return _applied(landed, token)
+        return _applied(
+            self._update(lambda m: m.committed(add, remove, epoch, token, source_position, affected)), token
+        )
 
     def prepare(self, prepared: Prepared, *, epoch: int, base: Sequence[str] | None = None) -> ManifestDocument:
         """Make a statement ready to be applied here by `fold`, and invisible until then.
@@ -112,7 +115,7 @@ class PartitionStorage:
 
     def fold(self, attempt: str, *, epoch: int) -> ManifestDocument:
         """Apply what was prepared, because it was decided to be. Raises `Fenced`."""
-        return self._state.update(lambda m: m.folded(attempt, epoch)).document
+        return self._update(lambda m: m.folded(attempt, epoch)).document
 
     def abandon(self, attempt: str, *, epoch: int) -> ManifestDocument:
         """Forget what was prepared, because it was decided not to be. Raises `Fenced`."""
@@ -126,7 +129,7 @@ class PartitionStorage:
         Makes the manifest if there is none.
         """
         self.create()
-        return _applied(self._state.update(lambda m: m.replaced(files, token, source_position)), token)
+        return _applied(self._update(lambda m: m.replaced(files, token, source_position)), token)
 
     def append_files(
         self, files: Sequence[DataFile], *, token: str, source_position: str, after: str | None
@@ -135,7 +138,19 @@ class PartitionStorage:
 
         Raises `VersionConflict` when another run was faster; a token that was applied changes nothing.
         """
-        return _applied(self._state.update(lambda m: m.appended(files, token, source_position, after)), token)
+        return _applied(self._update(lambda m: m.appended(files, token, source_position, after)), token)
+
+    def compact(self, *, add: Sequence[DataFile], remove: Sequence[str], epoch: int) -> bool:
+        """Put files with the same rows in the place of others; False when that is not possible any more.
+
+        Raises `Fenced`, and `InvariantViolated` for files that hold more or fewer rows.
+        """
+        landed = self._state.update(lambda m: m.compacted(add, remove, epoch)).document
+        return {file.path for file in add} <= {file.path for file in landed.files}
+
+    def _update(self, change: Callable[[ManifestDocument], ManifestDocument]) -> Versioned[ManifestDocument]:
+        at_ms = self._runtime.wall_ms()
+        return self._state.update(lambda m: change(m).stamped(m, self._committed_by, at_ms))
 
 
 def _applied(landed: Versioned[ManifestDocument], token: str) -> AppliedToken:

@@ -1,0 +1,107 @@
+"""Files that no manifest names: found first, removed on request, never while they could still be needed.
+
+A file is written before a manifest names it and read for a while after none does. So one is garbage only when it is
+older than `min_age_ms`, by the store's own clock, which must be longer than the longest write (`MAX_WRITE_MS`) and
+the longest hydration. A table with a manifest that cannot be read keeps all of its files.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+
+from attrs import Factory, frozen
+
+from ballista_py.errors import BallistaError, ConfigError
+from ballista_py.runtime import Runtime, SystemRuntime
+from ballista_py.state.object_state import ObjectState
+from ballista_py.state.store import ConditionalStore, ObjectEntry
+from ballista_py.storage.manifest import ManifestDocument
+
+MAX_WRITE_MS = 1_800_000.0
+MIN_AGE_MS = 2 * MAX_WRITE_MS
+_ROOT = "snapshots/"
+_MANIFEST = "/manifest.json"
+_PROBE = "snapshots/clock-"
+
+
+@frozen(kw_only=True)
+class Garbage:
+    """What a collection found. `files` can go; `young` ones might still be needed; `kept` says why of whole tables."""
+
+    files: tuple[ObjectEntry, ...] = ()
+    young: int = 0
+    kept: dict[str, str] = Factory(dict)
+
+    @property
+    def bytes(self) -> int:
+        """How much the files take."""
+        return sum(file.size for file in self.files)
+
+
+def find_garbage(
+    store: ConditionalStore,
+    folders: Collection[str],
+    *,
+    min_age_ms: float = MIN_AGE_MS,
+    runtime: Runtime | None = None,
+) -> Garbage:
+    """The objects below `snapshots/` that no manifest of the tables (their `folders`) names; nothing is removed.
+
+    All of a folder that is no table's is garbage once its youngest object is old enough. Raises `ConfigError` for
+    a `min_age_ms` below `MAX_WRITE_MS`, and what the store raises.
+    """
+    if min_age_ms < MAX_WRITE_MS:
+        raise ConfigError(f"files younger than {MAX_WRITE_MS / 60_000:.0f} minutes may be of a write under way")
+    runtime = runtime or SystemRuntime()
+    now_ms = _now_ms(store, runtime)
+    tables: dict[str, list[ObjectEntry]] = {}
+    for entry in store.list(_ROOT):
+        tables.setdefault(entry.key.removeprefix(_ROOT).partition("/")[0], []).append(entry)
+    garbage: list[ObjectEntry] = []
+    kept: dict[str, str] = {}
+    young = 0
+    for folder, entries in sorted(tables.items()):
+        if folder not in folders:
+            unnamed = [] if any(now_ms - e.modified_ms < min_age_ms for e in entries) else entries
+            young += len(entries) - len(unnamed)
+            garbage.extend(unnamed)
+            continue
+        try:
+            named = _named(store, entries, runtime)
+        except BallistaError as error:
+            kept[folder] = error.message
+            continue
+        unnamed = [e for e in entries if not e.key.endswith(_MANIFEST) and e.key not in named]
+        old = [e for e in unnamed if now_ms - e.modified_ms >= min_age_ms]
+        young += len(unnamed) - len(old)
+        garbage.extend(old)
+    return Garbage(files=tuple(garbage), young=young, kept=kept)
+
+
+def remove_garbage(store: ConditionalStore, garbage: Garbage) -> int:
+    """Remove what `find_garbage` found; how many objects. Each is removed for itself: it may be repeated."""
+    # Manifests last, so that a run that breaks off leaves no file without the folder's own account of it.
+    for file in sorted(garbage.files, key=lambda entry: entry.key.endswith(_MANIFEST)):
+        store.delete(file.key)
+    return len(garbage.files)
+
+
+def _named(store: ConditionalStore, entries: Iterable[ObjectEntry], runtime: Runtime) -> set[str]:
+    """The files that manifests name, prepared ones too. Read after the listing: a file listed is named by now."""
+    named: set[str] = set()
+    for entry in entries:
+        if entry.key.endswith(_MANIFEST):
+            manifest = ObjectState(store, entry.key, ManifestDocument, runtime=runtime).read().document
+            named.update(file.path for file in manifest.files)
+            named.update(file.path for waiting in manifest.prepared for file in waiting.add)
+    return named
+
+
+def _now_ms(store: ConditionalStore, runtime: Runtime) -> int:
+    """The time by the clock that stamps the store's objects."""
+    key = f"{_PROBE}{runtime.new_id()}"
+    store.create(key, b"now")
+    try:
+        return max(entry.modified_ms for entry in store.list(key))
+    finally:
+        store.delete(key)

@@ -1,0 +1,163 @@
+"""Writes at an owner, with a real engine and real files: applied once, fenced, prepared and settled, compacted."""
+
+import pyarrow as pa
+import pytest
+
+from ballista_py.errors import LeaseExpired, NotOwner, TransportError
+from ballista_py.node.owner_writes import UNDECIDED_MS, OwnerWrites
+from ballista_py.planning.query_plan import LegTable
+from ballista_py.planning.sql.changes import Rewrite
+from ballista_py.state.statements import Statements
+from ballista_py.storage.compaction import CompactionPolicy
+from ballista_py.storage.manifest import DataFile, Prepared
+from ballista_py.transport.commands import WriteTarget
+
+DELETE_1 = Rewrite(
+    count="select count(*) from t where k = 1", rows="select k, v from t where (k = 1) is distinct from true"
+)
+
+
+@pytest.fixture
+def writes(world):
+    for partition in (1, 2):
+        world.storage(partition).create()
+    world.holder.apply(world.update(1, (1, 1, "owner"), (2, 1, "owner")))
+    world.holder.tick()
+    policy = CompactionPolicy(min_files=4)
+    return OwnerWrites(world.holder, world.store, world.engine, world.clock, map, lambda: "me", policy)
+
+
+def target(token: str, *partitions: int, epoch: int = 1, **more) -> WriteTarget:
+    table = LegTable(table="t", revision=1, partitions=partitions, epochs=(epoch,) * len(partitions))
+    return WriteTarget(table=table, incarnation="", token=token, **more)
+
+
+def batch(partition: int, *keys: int) -> pa.RecordBatch:
+    return pa.record_batch(
+        {
+            "k": pa.array(keys, pa.int64()),
+            "v": [f"v{k}" for k in keys],
+            "__partition": pa.array([partition] * len(keys), pa.int32()),
+        }
+    )
+
+
+def test_rows_are_applied_once_and_served(world, writes):
+    said = [writes.write(target("a", 1, 2), [batch(1, 1, 2), batch(2, 3)]) for _ in range(2)]
+    assert said == [{"1": {"affected": 2}, "2": {"affected": 1}}] * 2
+    assert world.read((1, 1), (2, 1)) == [1, 2, 3]
+
+
+def test_a_stream_that_breaks_off_applies_nothing_and_leaves_no_file(world, writes):
+    def broken():
+        yield batch(1, 1)
+        raise TransportError("broke off")
+
+    with pytest.raises(TransportError):
+        writes.write(target("a", 1), broken())
+    assert world.read((1, 1)) == []
+    assert not list(world.store.list("snapshots/t/data/"))
+
+
+def test_an_owner_of_another_epoch_or_without_a_lease_writes_nothing(world, writes):
+    with pytest.raises(NotOwner):
+        writes.write(target("a", 1, epoch=2), [batch(1, 1)])
+    world.clock.now_ms += 60_000
+    with pytest.raises(LeaseExpired):
+        writes.write(target("a", 1), [batch(1, 1)])
+
+
+def test_a_commit_after_a_newer_owner_was_activated_is_refused(world, writes):
+    def late():
+        yield batch(1, 1)
+        world.storage(1).activate(2)
+
+    assert writes.write(target("a", 1), late())["1"]["error"]["code"] == "ownership.fenced"
+    assert world.storage(1).read().document.files == ()
+
+
+def test_a_rewrite_touches_only_files_that_hold_matching_rows(world, writes):
+    writes.write(target("a", 1), [batch(1, 1, 2)])
+    writes.write(target("b", 1), [batch(1, 5)])
+    before = world.storage(1).read().document.files
+    assert [writes.rewrite(target("c", 1), DELETE_1)["1"] for _ in range(2)] == [{"affected": 1}] * 2
+    after = world.storage(1).read().document.files
+    assert before[1] in after
+    assert before[0] not in after
+    assert world.read((1, 1)) == [2, 5]
+
+
+@pytest.mark.parametrize("committed", [True, False])
+def test_prepared_rows_are_seen_once_it_is_decided(world, writes, committed):
+    attempt = target("a", 1, 2, attempt="a1")
+    assert writes.write(attempt, [batch(1, 1), batch(2, 2)]) == {"1": {"affected": 1}, "2": {"affected": 1}}
+    assert world.read((1, 1), (2, 1)) == []
+    for _ in range(2):
+        writes.settle(attempt, committed=committed)
+    writes.tick()
+    assert world.read((1, 1), (2, 1)) == ([1, 2] if committed else [])
+    assert world.storage(1).read().document.prepared == ()
+
+
+@pytest.mark.parametrize("decided", [True, False])
+def test_what_was_left_prepared_is_ended_by_its_owner(world, writes, decided):
+    writes.write(target("a", 1, attempt="a1"), [batch(1, 1)])
+    if decided:
+        Statements(world.store, "t").commit("a1", "a", affected=1)
+    writes.tick()
+    world.clock.now_ms += UNDECIDED_MS
+    world.grant()
+    writes.tick()
+    assert world.read((1, 1)) == ([1] if decided else [])
+    assert world.storage(1).read().document.prepared == ()
+    assert Statements(world.store, "t").commit("a1", "a", affected=1).committed is decided
+
+
+def test_two_statements_made_from_the_same_rows_cannot_both_be_prepared(world, writes):
+    writes.write(target("a", 1), [batch(1, 1)])
+    (file,) = world.storage(1).read().document.files
+    first = target("b", 1, attempt="b1", replaced=(1,), base={1: (file.path,)})
+    second = target("c", 1, attempt="c1", replaced=(1,), base={1: (file.path,)})
+    assert "affected" in writes.write(first, [batch(1, 7)])["1"]
+    assert writes.write(second, [batch(1, 8)])["1"]["error"]["code"] == "transport.try_later"
+    assert writes.rewrite(target("d", 1), DELETE_1)["1"]["error"]["code"] == "transport.try_later"
+    assert writes.write(target("e", 1), [batch(1, 9)])["1"] == {"affected": 1}
+    writes.settle(first, committed=True)
+    assert world.read((1, 1)) == [7, 9]
+
+
+def test_a_statement_made_from_rows_that_changed_is_not_prepared(world, writes):
+    writes.write(target("a", 1), [batch(1, 1)])
+    (file,) = world.storage(1).read().document.files
+    writes.write(target("b", 1), [batch(1, 2)])
+    late = target("c", 1, attempt="c1", replaced=(1,), base={1: (file.path,)})
+    assert writes.write(late, [batch(1, 8)])["1"]["error"]["code"] == "transport.try_later"
+
+
+def test_many_small_files_become_one_with_the_same_rows(world, writes):
+    for n in range(6):
+        writes.write(target(f"s{n}", 1), [batch(1, n)])
+    assert writes.compact() == 6
+    assert writes.compact() == 0
+    assert len(world.storage(1).read().document.files) == 1
+    assert world.read((1, 1)) == list(range(6))
+    assert writes.write(target("s3", 1), [batch(1, 3)])["1"] == {"affected": 1}
+    assert world.read((1, 1)) == list(range(6))
+
+
+def test_no_compaction_takes_files_from_under_a_prepared_statement(world, writes):
+    for n in range(6):
+        writes.write(target(f"s{n}", 1), [batch(1, n)])
+    files = [file.path for file in world.storage(1).read().document.files]
+    world.storage(1).prepare(Prepared(attempt="x", token="x", remove=tuple(files)), epoch=1, base=files)
+    assert writes.compact() == 0
+
+
+def test_a_compaction_that_lost_its_files_changes_nothing(world, writes):
+    for n in range(4):
+        writes.write(target(f"s{n}", 1), [batch(1, n)])
+    storage = world.storage(1)
+    files = [file.path for file in storage.read().document.files]
+    storage.commit(remove=files[:1], epoch=1, token="gone")
+    assert not storage.compact(add=[DataFile(path="merged", rows=4, bytes=9)], remove=files, epoch=1)
+    assert len(storage.read().document.files) == 3

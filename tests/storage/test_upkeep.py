@@ -1,0 +1,124 @@
+"""Garbage is found and nothing else; damage is named and stays where it is; history says who did what."""
+
+import re
+
+import pytest
+
+from ballista_py.errors import ConfigError
+from ballista_py.state.memory import MemoryStore
+from ballista_py.state.store import local_path
+from ballista_py.storage.compaction import CompactionPolicy, to_compact
+from ballista_py.storage.files import write_data_file
+from ballista_py.storage.garbage import MAX_WRITE_MS, find_garbage, remove_garbage
+from ballista_py.storage.manifest import DataFile, Prepared, manifest_key
+from ballista_py.storage.verify import history, verify_table
+
+HOUR_MS = 3_600_000
+
+
+class AgedStore(MemoryStore):
+    """A store whose clock can be moved on."""
+
+    moved_ms = 0
+
+    def list(self, prefix):
+        from attrs import evolve
+
+        for entry in super().list(prefix):
+            age = 0 if entry.key.startswith("snapshots/clock-") else self.moved_ms
+            yield evolve(entry, modified_ms=entry.modified_ms - age)
+
+
+@pytest.fixture
+def aged(world):
+    world.store = AgedStore()
+    return world
+
+
+def test_garbage_is_what_no_manifest_names_and_only_once_it_is_old(aged):
+    kept = aged.put(1, 1, 2)
+    lost = "snapshots/t/data/lost.parquet"
+    write_data_file(aged.store, lost, aged.rows(9))
+    storage = aged.storage(1)
+    storage.activate(1)
+    prepared = write_data_file(aged.store, "snapshots/t/data/prepared.parquet", aged.rows(7))
+    storage.prepare(Prepared(attempt="a", token="a", add=(prepared,)), epoch=1)
+    assert find_garbage(aged.store, {"t"}).files == ()
+    aged.store.moved_ms = 2 * HOUR_MS
+    found = find_garbage(aged.store, {"t"})
+    assert [entry.key for entry in found.files] == [lost]
+    assert remove_garbage(aged.store, found) == 1
+    left = {entry.key for entry in aged.store.list("snapshots/")}
+    assert left == {kept, prepared.path, manifest_key("t", "expr0=1")}
+
+
+def test_the_folder_of_a_dropped_table_goes_as_a_whole(aged):
+    aged.put(1, 1)
+    assert find_garbage(aged.store, set()).young == 2
+    aged.store.moved_ms = 2 * HOUR_MS
+    assert remove_garbage(aged.store, find_garbage(aged.store, set())) == 2
+    assert not list(aged.store.list("snapshots/"))
+
+
+def test_a_table_with_an_unreadable_manifest_keeps_all_its_files(aged):
+    aged.put(1, 1)
+    write_data_file(aged.store, "snapshots/t/data/lost.parquet", aged.rows(9))
+    aged.store.create(manifest_key("t", "expr0=2"), b"torn")
+    aged.store.moved_ms = 2 * HOUR_MS
+    found = find_garbage(aged.store, {"t"})
+    assert (found.files, list(found.kept)) == ((), ["t"])
+
+
+def test_an_age_that_could_meet_a_write_under_way_is_refused(world):
+    with pytest.raises(ConfigError, match="30 minutes"):
+        find_garbage(world.store, {"t"}, min_age_ms=MAX_WRITE_MS - 1)
+
+
+def damage(store, path: str, data: bytes | None) -> None:
+    local = local_path(store, path)
+    if local is not None and data is not None:
+        with open(local, "wb") as file:
+            file.write(data)
+        return
+    store.delete(path)
+    if data is not None:
+        store.create(path, data)
+
+
+@pytest.mark.parametrize(
+    ("data", "said"),
+    [(None, "missing|does not exist"), (b"short", "5 bytes instead of"), (b"x" * 2_000, "bytes instead of")],
+)
+def test_a_damaged_file_is_named_and_the_others_are_whole(world, data, said):
+    bad, _ = world.put(1, 1, 2), world.put(2, 3)
+    damage(world.store, bad, data)
+    found = verify_table(world.store, world.table(), ["expr0=1", "expr0=2"])
+    assert (found.partitions, found.files, found.rows) == (2, 2, 3)
+    (problem,) = found.problems
+    assert (problem.partition, problem.file) == ("expr0=1", bad)
+    assert re.search(said, problem.reason)
+
+
+def test_a_damaged_manifest_is_a_problem_of_its_partition_alone(world):
+    world.put(1, 1)
+    world.store.create(manifest_key("t", "expr0=2"), b"{")
+    found = verify_table(world.store, world.table(), ["expr0=1", "expr0=2", "expr0=3"])
+    assert [problem.partition for problem in found.problems] == ["expr0=2", "expr0=3"]
+    assert found.rows == 1
+
+
+def test_history_tells_the_newest_first(world):
+    first, second = world.put(1, 1), world.put(1, 2)
+    assert [(a.token, a.added, a.at_ms > 0) for a in history(world.store, world.table(), "expr0=1")] == [
+        (second, 2, True),
+        (first, 1, True),
+    ]
+
+
+def test_files_of_a_like_size_are_merged_up_to_a_bound():
+    small = [DataFile(path=f"s{n}", rows=1, bytes=100_000) for n in range(8)]
+    large = [DataFile(path=f"l{n}", rows=1, bytes=100 << 20) for n in range(8)]
+    assert to_compact([*large, *small]) == tuple(small)
+    assert to_compact(large) == ()
+    assert len(to_compact(small, policy=CompactionPolicy(max_bytes=350_000))) == 3
+    assert to_compact(small, [Prepared(attempt="a", token="a", remove=("s1",))]) == ()
