@@ -8,34 +8,25 @@ move), or that is asked to be `atomic`, is decided once for all of its partition
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from hashlib import sha256
+from collections.abc import Callable, Iterable, Iterator
 from itertools import chain
-from typing import Any, Protocol
 
 import pyarrow as pa
 from attrs import define, field
 
 from ballista_py.engines.engine import Engine
 from ballista_py.errors import (
-    BallistaError,
     ConfigError,
-    OwnershipError,
-    PartitionsUnassigned,
-    RetriesExhausted,
     SqlError,
-    StoreError,
-    TransportError,
     TryLater,
-    WriteError,
-    WriteIncomplete,
 )
 from ballista_py.node.checks import RowChecks
 from ballista_py.node.general_writes import GeneralWrites
-from ballista_py.node.owner_calls import Order, Outcome, OwnerCalls, named
+from ballista_py.node.owner_calls import Order, Outcome, OwnerCalls
 from ballista_py.node.query_service import ClusterView, QueryService, Views
-from ballista_py.node.tables import INCARNATION_DIGITS, TableMaker
-from ballista_py.planning.partition_spec import PartitionBy
+from ballista_py.node.table_writes import TableWrites, incarnation_of
+from ballista_py.node.tables import TableMaker
+from ballista_py.node.write_rounds import PATIENCE_MS, Growth, WriteRounds
 from ballista_py.planning.sql.changes import (
     CopyFrom,
     CreateTable,
@@ -53,29 +44,10 @@ from ballista_py.planning.sql.changes import (
 )
 from ballista_py.planning.table import TableSpec
 from ballista_py.runtime import Runtime
-from ballista_py.state.statements import Statements
 from ballista_py.state.store import ConditionalStore
 from ballista_py.transport.commands import IngestMode
 
-PATIENCE_MS = 30_000.0
-FIRST_WAIT_MS = 50.0
-LONGEST_WAIT_MS = 1_000.0
 REPEATABLE_BYTES = 64 << 20
-_WORTH_ANOTHER_TRY = (OwnershipError, TransportError, PartitionsUnassigned, StoreError, RetriesExhausted)
-
-
-class Growth(Protocol):
-    """What a scheduler does so that rows have somewhere to go."""
-
-    def add_values(self, table: str, values: Sequence[tuple[Any, ...]]) -> None:
-        """Give the table partitions for these values, and every partition an owner; returns when committed."""
-        ...
-
-    def table_is_served(self, table: str) -> bool:
-        """Whether every partition of the table is loaded at its owner."""
-        ...
-
-    def reconcile_all(self) -> Mapping[str, int]: ...
 
 
 @define
@@ -94,9 +66,13 @@ class WriteService:
     patience_ms: float = PATIENCE_MS
     _general: GeneralWrites = field(init=False)
     _checks: RowChecks = field(init=False)
+    _rounds: WriteRounds = field(init=False)
+    _ddl: TableWrites = field(init=False)
 
     def __attrs_post_init__(self) -> None:
         self._checks = RowChecks(self.engine)
+        self._rounds = WriteRounds(self.views, self.store, self.calls, self.growth, self.runtime, self.patience_ms)
+        self._ddl = TableWrites(self.views, self.tables, self.growth, self._checks, self.runtime, self.patience_ms)
         self._general = GeneralWrites(self.queries, self.calls, self._checks, self.max_bytes)
 
     def execute(self, statement: str, *, token: str | None = None, atomic: bool = False) -> int:
@@ -119,7 +95,7 @@ class WriteService:
         if isinstance(change, CreateTable):
             return self._create(change, token)
         if isinstance(change, DropTable):
-            return self._drop(change)
+            return self._ddl.drop(change)
         if isinstance(change, CopyFrom):
             raise SqlError("COPY reads a file of the client: send it with Client.sql, or use Client.ingest")
         raise SqlError("the statement changes nothing: send it as a query")
@@ -145,11 +121,11 @@ class WriteService:
         token = token or self.runtime.new_id()
         columns = schema or getattr(reader, "schema", None)
         name = table.lower()
-        if mode in ("create", "create_append") and not self._exists(name):
+        if mode in ("create", "create_append") and not self._ddl.exists(name):
             if columns is None:
                 raise ConfigError(f"table '{name}' cannot be created from rows without a schema")
-            self._make(name, columns, (), if_not_exists=mode == "create_append", token=token)
-        elif mode == "create" and self._table(name).incarnation != _incarnation(token):
+            self._ddl.make(name, columns, (), if_not_exists=mode == "create_append", token=token)
+        elif mode == "create" and self._table(name).incarnation != incarnation_of(token):
             raise ConfigError(f"table '{name}' exists already")
         spec = self._table(name)
         if mode == "replace" or atomic:
@@ -166,68 +142,10 @@ class WriteService:
 
         def one(view: ClusterView) -> Outcome:
             batches = head if rest is None else chain(head, rest)
-            known = self._known(table)
+            known = self._rounds.known(table)
             return self.calls.send(_order(table, token), view, batches, known, skip=frozenset(done))
 
-        return self._until_done(table, one, done, repeatable=rest is None)
-
-    def _until_done(
-        self,
-        table: TableSpec,
-        one: Callable[[ClusterView], Outcome],
-        done: dict[int, int],
-        *,
-        repeatable: bool = True,
-    ) -> int:
-        """Call `one` with fresh views until every partition applied its share; the rows affected."""
-        deadline_ms = self.runtime.monotonic_ms() + self.patience_ms
-        wait_ms = FIRST_WAIT_MS
-        view = self._view(table)
-        while True:
-            errors: Mapping[int, BallistaError] = {}
-            try:
-                outcome = one(view)
-                done.update(outcome.affected)
-                errors = {p: e for p, e in outcome.errors.items() if p not in done}
-                if not errors:
-                    self.calls.reload(self._view(table), table, sorted(done))
-                    return sum(done.values())
-            except _WORTH_ANOTHER_TRY as error:
-                if not repeatable or self.runtime.monotonic_ms() > deadline_ms:
-                    if not done:
-                        raise
-                    raise self._incomplete(table, view, {}, done, error) from error
-            worst = next((e for e in errors.values() if not isinstance(e, _WORTH_ANOTHER_TRY)), None)
-            over = worst is not None or not repeatable or self.runtime.monotonic_ms() > deadline_ms
-            if errors and over:
-                first = worst or next(iter(errors.values()))
-                if worst is not None and not done and len(errors) == 1:
-                    raise worst
-                raise self._incomplete(table, view, errors, done, first)
-            self.runtime.sleep_ms(wait_ms)
-            wait_ms = min(LONGEST_WAIT_MS, 2 * wait_ms)
-            self.views.refresh()
-            view = self._view(table)
-
-    def _incomplete(
-        self,
-        table: TableSpec,
-        view: ClusterView,
-        errors: Mapping[int, BallistaError],
-        done: Mapping[int, int],
-        reason: BallistaError,
-    ) -> WriteError:
-        if isinstance(reason, WriteError) and not done:
-            return reason
-        names = named(view.catalog.maps[table.name], list(errors))
-        where = f"partitions {', '.join(names)}" + (" and others" if len(errors) > len(names) else "")
-        return WriteIncomplete(
-            f"table '{table.name}': {len(errors) or 'some'} partition(s) did not apply the statement, "
-            f"{len(done)} did ({where if names else 'which is not known'}: {reason.message}); "
-            "send it again with the same token",
-            table=table.name,
-            partitions=names,
-        )
+        return self._rounds.until_done(table, one, done, repeatable=rest is None)
 
     def _decided(self, table: TableSpec, rows: Iterable[pa.RecordBatch], token: str, *, replace: bool) -> int:
         checked = self._checks.batches(table, rows)
@@ -250,81 +168,14 @@ class WriteService:
         def prepare(attempt: str, view: ClusterView) -> Outcome:
             order = Order(table=table, token=token, attempt=attempt, replace=replace)
             also = view.catalog.maps[table.name].ids().tolist() if replace else ()
-            return self.calls.send(order, view, rows(), self._known(table), also=also)
+            return self.calls.send(order, view, rows(), self._rounds.known(table), also=also)
 
-        return self._once(table, token, prepare)
-
-    def _once(
-        self,
-        table: TableSpec,
-        token: str,
-        prepare: Callable[[str, ClusterView], Outcome],
-        affected: Callable[[], int] | None = None,
-    ) -> int:
-        """Prepare an attempt everywhere, decide it, have it folded in; attempt it again where that may help."""
-        statements = self._statements(table)
-        deadline_ms = self.runtime.monotonic_ms() + self.patience_ms
-        wait_ms = FIRST_WAIT_MS
-        while True:
-            earlier = statements.read().of(token)
-            if earlier is not None:
-                view = self._view(table)
-                everywhere = view.catalog.maps[table.name].ids().tolist()
-                if not earlier.settled:
-                    self._fold(table, token, earlier.attempt, everywhere)
-                return earlier.affected
-            attempt = self.runtime.new_id()
-            view = self._view(table)
-            try:
-                outcome = prepare(attempt, view)
-                error = next(
-                    iter(sorted(outcome.errors.values(), key=lambda e: isinstance(e, _WORTH_ANOTHER_TRY))), None
-                )
-                if error is not None:
-                    self._give_up(table, statements, attempt, token, list(outcome.affected))
-                    raise error
-            except _WORTH_ANOTHER_TRY:
-                if self.runtime.monotonic_ms() > deadline_ms:
-                    raise
-            else:
-                total = sum(outcome.affected.values()) if affected is None else affected()
-                decision = statements.commit(attempt, token, affected=total)
-                if decision.committed:
-                    self._fold(table, token, attempt, sorted(outcome.affected))
-                    return total
-                self._give_up(table, statements, attempt, token, list(outcome.affected))
-            self.runtime.sleep_ms(wait_ms * (0.5 + self.runtime.random()))
-            wait_ms = min(LONGEST_WAIT_MS, 2 * wait_ms)
-            self.views.refresh()
-
-    def _fold(self, table: TableSpec, token: str, attempt: str, partitions: Sequence[int]) -> None:
-        """Have a decided attempt folded in where it was prepared. It counts, whatever happens here."""
-        waiting = set(partitions)
-
-        def one(view: ClusterView) -> Outcome:
-            order = Order(table=table, token=token, attempt=attempt)
-            outcome = self.calls.settle(order, view, sorted(waiting), committed=True)
-            waiting.difference_update(outcome.affected)
-            return outcome
-
-        self._until_done(table, one, {})
-        self._statements(table).settle(attempt)
-
-    def _give_up(
-        self, table: TableSpec, statements: Statements, attempt: str, token: str, partitions: Sequence[int]
-    ) -> None:
-        """Abort an attempt. Owners that cannot be told find out by themselves."""
-        statements.abort(attempt, token)
-        try:
-            order = Order(table=table, token=token, attempt=attempt)
-            self.calls.settle(order, self._view(table), partitions, committed=False)
-        except BallistaError:
-            return
+        return self._rounds.once(table, token, prepare)
 
     def _insert(self, change: Insert, token: str, atomic: bool) -> int:
         table = self._table(change.table)
         if not change.constant:
-            earlier = self._statements(table).read().of(token)
+            earlier = self._rounds.statements(table).read().of(token)
             if earlier is not None:
                 return self._decided_checked(table, lambda: iter(()), token, replace=False)
         running = self.queries.run(change.query)
@@ -362,8 +213,8 @@ class WriteService:
             return self.calls.rewrite(order, view, partitions(view), rewrite)
 
         if atomic:
-            return self._once(table, token, prepare)
-        return self._until_done(
+            return self._rounds.once(table, token, prepare)
+        return self._rounds.until_done(
             table, lambda view: self.calls.rewrite(_order(table, token), view, partitions(view), rewrite), done
         )
 
@@ -375,13 +226,13 @@ class WriteService:
             order = Order(table=table, token=token, attempt=attempt)
             pmap = view.catalog.maps[table.name]
             read = pmap.ids().tolist() if local is None else list(touched_partitions(local, table, pmap))
-            outcome, affected[0] = self._general.prepare(change, order, view, read, self._known(table))
+            outcome, affected[0] = self._general.prepare(change, order, view, read, self._rounds.known(table))
             return outcome
 
-        return self._once(table, token, prepare, affected=lambda: affected[0])
+        return self._rounds.once(table, token, prepare, affected=lambda: affected[0])
 
     def _create(self, change: CreateTable, token: str) -> int:
-        if change.if_not_exists and self._exists(change.table):
+        if change.if_not_exists and self._ddl.exists(change.table):
             return 0
         rows: Iterable[pa.RecordBatch] | None = None
         if change.columns is not None:
@@ -391,7 +242,7 @@ class WriteService:
             schema, rows = running.schema, running.batches()
         else:
             raise SqlError("CREATE TABLE needs columns or a query")
-        self._make(
+        self._ddl.make(
             change.table,
             schema,
             change.partition_by,
@@ -402,99 +253,12 @@ class WriteService:
         )
         return 0 if rows is None else self._decided(self._table(change.table), rows, token, replace=False)
 
-    def _make(
-        self,
-        name: str,
-        schema: pa.Schema,
-        partition_by: PartitionBy,
-        *,
-        primary_key: Sequence[str] = (),
-        checks: Sequence[str] = (),
-        if_not_exists: bool = False,
-        token: str,
-    ) -> None:
-        """Create a managed table; the same statement sent again finds its own table and is content."""
-        incarnation = _incarnation(token)
-        self._checks.require_valid(name, schema, checks)
-        try:
-            self.tables.create(
-                name,
-                None,
-                partition_by,
-                schema=schema,
-                distribution="partitioned" if partition_by else "replicated",
-                primary_key=primary_key,
-                checks=checks,
-                incarnation=incarnation,
-            )
-        except ConfigError:
-            found = self.views.refresh().catalog.tables.get(name)
-            if found is None or not (if_not_exists or found.incarnation == incarnation):
-                raise
-        self.growth.reconcile_all()
-        self.views.refresh()
-        deadline_ms = self.runtime.monotonic_ms() + self.patience_ms
-        while not self.growth.table_is_served(name) and self.runtime.monotonic_ms() < deadline_ms:
-            self.runtime.sleep_ms(FIRST_WAIT_MS)
-
-    def _drop(self, change: DropTable) -> int:
-        if self.tables.drop(change.table) is None and not change.if_exists:
-            raise SqlError(f"table '{change.table}' does not exist")
-        self.growth.reconcile_all()
-        self.views.refresh()
-        return 0
-
-    def _known(self, table: TableSpec) -> Callable[[Sequence[tuple[Any, ...]]], ClusterView]:
-        """Gives views in which values have partitions with owners, making them if need be."""
-
-        def known(values: Sequence[tuple[Any, ...]]) -> ClusterView:
-            self.growth.add_values(table.name, values)
-            deadline_ms = self.runtime.monotonic_ms() + self.patience_ms
-            while True:
-                self.views.refresh()
-                view = self._view(table)
-                pmap = view.catalog.maps[table.name]
-                found = [pmap.index(value) for value in values]
-                lacking = [
-                    v for v, p in zip(values, found, strict=True) if p is None or pmap.owner(p) not in view.members
-                ]
-                if not lacking:
-                    return view
-                if self.runtime.monotonic_ms() > deadline_ms:
-                    raise PartitionsUnassigned(
-                        f"table '{table.name}': no executor takes the partition of {lacking[0]}: add executors"
-                    )
-                self.runtime.sleep_ms(FIRST_WAIT_MS)
-                self.growth.add_values(table.name, lacking)
-
-        return known
-
-    def _view(self, table: TableSpec) -> ClusterView:
-        """A view that has the very table. Raises `SqlError` when it was dropped."""
-        for view in (self.views.current, self.views.refresh):
-            found = view()
-            now = found.catalog.tables.get(table.name)
-            if now is not None and now.incarnation == table.incarnation:
-                return found
-        raise SqlError(f"table '{table.name}' does not exist any more")
-
     def _table(self, name: str) -> TableSpec:
         for view in (self.views.current, self.views.refresh):
             found = view().catalog.tables.get(name)
             if found is not None:
                 return found
         raise SqlError(f"Table '{name}' does not exist")
-
-    def _exists(self, name: str) -> bool:
-        return name in self.views.refresh().catalog.tables
-
-    def _statements(self, table: TableSpec) -> Statements:
-        return Statements(self.store, table.folder, runtime=self.runtime)
-
-
-def _incarnation(token: str) -> str:
-    """That of the table which the statement makes, however often it is sent."""
-    return sha256(token.encode()).hexdigest()[:INCARNATION_DIGITS]
 
 
 def _order(table: TableSpec, token: str) -> Order:

@@ -1,0 +1,224 @@
+"""Rounds of a write: asked again with fresh views while that may help, complete in the end or named.
+
+Two ways lead through all partitions. In the first each owner applies its share by itself, under the token. In the
+second every owner prepares its share, the attempt is decided once, and the owners fold it in.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Protocol
+
+from attrs import frozen
+
+from ballista_py.errors import (
+    BallistaError,
+    OwnershipError,
+    PartitionsUnassigned,
+    RetriesExhausted,
+    SqlError,
+    StoreError,
+    TransportError,
+    WriteError,
+    WriteIncomplete,
+)
+from ballista_py.node.owner_calls import Order, Outcome, OwnerCalls, named
+from ballista_py.node.query_service import ClusterView, Views
+from ballista_py.planning.table import TableSpec
+from ballista_py.runtime import Runtime
+from ballista_py.state.statements import Statements
+from ballista_py.state.store import ConditionalStore
+
+PATIENCE_MS = 30_000.0
+FIRST_WAIT_MS = 50.0
+LONGEST_WAIT_MS = 1_000.0
+WORTH_ANOTHER_TRY = (OwnershipError, TransportError, PartitionsUnassigned, StoreError, RetriesExhausted)
+
+
+class Growth(Protocol):
+    """What a scheduler does so that rows have somewhere to go."""
+
+    def add_values(self, table: str, values: Sequence[tuple[Any, ...]]) -> None:
+        """Give the table partitions for these values, and every partition an owner; returns when committed."""
+        ...
+
+    def table_is_served(self, table: str) -> bool:
+        """Whether every partition of the table is loaded at its owner."""
+        ...
+
+    def reconcile_all(self) -> Mapping[str, int]: ...
+
+
+@frozen
+class WriteRounds:
+    """Runs rounds for at most `patience_ms`. Thread-safe."""
+
+    views: Views
+    store: ConditionalStore
+    calls: OwnerCalls
+    growth: Growth
+    runtime: Runtime
+    patience_ms: float = PATIENCE_MS
+
+    def until_done(
+        self,
+        table: TableSpec,
+        one: Callable[[ClusterView], Outcome],
+        done: dict[int, int],
+        *,
+        repeatable: bool = True,
+    ) -> int:
+        """Call `one` with fresh views until every partition applied its share; the rows affected."""
+        deadline_ms = self.runtime.monotonic_ms() + self.patience_ms
+        wait_ms = FIRST_WAIT_MS
+        view = self.view(table)
+        while True:
+            errors: Mapping[int, BallistaError] = {}
+            try:
+                outcome = one(view)
+                done.update(outcome.affected)
+                errors = {p: e for p, e in outcome.errors.items() if p not in done}
+                if not errors:
+                    self.calls.reload(self.view(table), table, sorted(done))
+                    return sum(done.values())
+            except WORTH_ANOTHER_TRY as error:
+                if not repeatable or self.runtime.monotonic_ms() > deadline_ms:
+                    if not done:
+                        raise
+                    raise self._incomplete(table, view, {}, done, error) from error
+            worst = next((e for e in errors.values() if not isinstance(e, WORTH_ANOTHER_TRY)), None)
+            over = worst is not None or not repeatable or self.runtime.monotonic_ms() > deadline_ms
+            if errors and over:
+                first = worst or next(iter(errors.values()))
+                if worst is not None and not done and len(errors) == 1:
+                    raise worst
+                raise self._incomplete(table, view, errors, done, first)
+            self.runtime.sleep_ms(wait_ms)
+            wait_ms = min(LONGEST_WAIT_MS, 2 * wait_ms)
+            self.views.refresh()
+            view = self.view(table)
+
+    def _incomplete(
+        self,
+        table: TableSpec,
+        view: ClusterView,
+        errors: Mapping[int, BallistaError],
+        done: Mapping[int, int],
+        reason: BallistaError,
+    ) -> WriteError:
+        if isinstance(reason, WriteError) and not done:
+            return reason
+        names = named(view.catalog.maps[table.name], list(errors))
+        where = f"partitions {', '.join(names)}" + (" and others" if len(errors) > len(names) else "")
+        return WriteIncomplete(
+            f"table '{table.name}': {len(errors) or 'some'} partition(s) did not apply the statement, "
+            f"{len(done)} did ({where if names else 'which is not known'}: {reason.message}); "
+            "send it again with the same token",
+            table=table.name,
+            partitions=names,
+        )
+
+    def once(
+        self,
+        table: TableSpec,
+        token: str,
+        prepare: Callable[[str, ClusterView], Outcome],
+        affected: Callable[[], int] | None = None,
+    ) -> int:
+        """Prepare an attempt everywhere, decide it, have it folded in; attempt it again where that may help."""
+        statements = self.statements(table)
+        deadline_ms = self.runtime.monotonic_ms() + self.patience_ms
+        wait_ms = FIRST_WAIT_MS
+        while True:
+            earlier = statements.read().of(token)
+            if earlier is not None:
+                view = self.view(table)
+                everywhere = view.catalog.maps[table.name].ids().tolist()
+                if not earlier.settled:
+                    self.fold(table, token, earlier.attempt, everywhere)
+                return earlier.affected
+            attempt = self.runtime.new_id()
+            view = self.view(table)
+            try:
+                outcome = prepare(attempt, view)
+                error = next(
+                    iter(sorted(outcome.errors.values(), key=lambda e: isinstance(e, WORTH_ANOTHER_TRY))), None
+                )
+                if error is not None:
+                    self._give_up(table, statements, attempt, token, list(outcome.affected))
+                    raise error
+            except WORTH_ANOTHER_TRY:
+                if self.runtime.monotonic_ms() > deadline_ms:
+                    raise
+            else:
+                total = sum(outcome.affected.values()) if affected is None else affected()
+                decision = statements.commit(attempt, token, affected=total)
+                if decision.committed:
+                    self.fold(table, token, attempt, sorted(outcome.affected))
+                    return total
+                self._give_up(table, statements, attempt, token, list(outcome.affected))
+            self.runtime.sleep_ms(wait_ms * (0.5 + self.runtime.random()))
+            wait_ms = min(LONGEST_WAIT_MS, 2 * wait_ms)
+            self.views.refresh()
+
+    def fold(self, table: TableSpec, token: str, attempt: str, partitions: Sequence[int]) -> None:
+        """Have a decided attempt folded in where it was prepared. It counts, whatever happens here."""
+        waiting = set(partitions)
+
+        def one(view: ClusterView) -> Outcome:
+            order = Order(table=table, token=token, attempt=attempt)
+            outcome = self.calls.settle(order, view, sorted(waiting), committed=True)
+            waiting.difference_update(outcome.affected)
+            return outcome
+
+        self.until_done(table, one, {})
+        self.statements(table).settle(attempt)
+
+    def _give_up(
+        self, table: TableSpec, statements: Statements, attempt: str, token: str, partitions: Sequence[int]
+    ) -> None:
+        """Abort an attempt. Owners that cannot be told find out by themselves."""
+        statements.abort(attempt, token)
+        try:
+            order = Order(table=table, token=token, attempt=attempt)
+            self.calls.settle(order, self.view(table), partitions, committed=False)
+        except BallistaError:
+            return
+
+    def known(self, table: TableSpec) -> Callable[[Sequence[tuple[Any, ...]]], ClusterView]:
+        """Gives views in which values have partitions with owners, making them if need be."""
+
+        def ask(values: Sequence[tuple[Any, ...]]) -> ClusterView:
+            self.growth.add_values(table.name, values)
+            deadline_ms = self.runtime.monotonic_ms() + self.patience_ms
+            while True:
+                self.views.refresh()
+                view = self.view(table)
+                pmap = view.catalog.maps[table.name]
+                found = [pmap.index(value) for value in values]
+                lacking = [
+                    v for v, p in zip(values, found, strict=True) if p is None or pmap.owner(p) not in view.members
+                ]
+                if not lacking:
+                    return view
+                if self.runtime.monotonic_ms() > deadline_ms:
+                    raise PartitionsUnassigned(
+                        f"table '{table.name}': no executor takes the partition of {lacking[0]}: add executors"
+                    )
+                self.runtime.sleep_ms(FIRST_WAIT_MS)
+                self.growth.add_values(table.name, lacking)
+
+        return ask
+
+    def view(self, table: TableSpec) -> ClusterView:
+        """A view that has the very table. Raises `SqlError` when it was dropped."""
+        for view in (self.views.current, self.views.refresh):
+            found = view()
+            now = found.catalog.tables.get(table.name)
+            if now is not None and now.incarnation == table.incarnation:
+                return found
+        raise SqlError(f"table '{table.name}' does not exist any more")
+
+    def statements(self, table: TableSpec) -> Statements:
+        """The decisions of a table."""
+        return Statements(self.store, table.folder, runtime=self.runtime)
