@@ -186,6 +186,13 @@ def test_a_cancelled_query_stops_its_legs(cluster, connection):
     assert rows(connection, "select count(*) as n from region").to_pylist() == [{"n": 5}]
 
 
+def test_explain_is_a_statement_too(connection, cluster):
+    query = "select * from orders where o_orderkey = 7"
+    found = rows(connection, "EXPLAIN " + query.replace("7", "?"), (7,))
+    lines = found["plan"].to_pylist()
+    assert any("1 of 16 partitions" in line for line in lines)
+
+
 def test_our_own_client_gives_the_same_frames(cluster, connection):
     query = "select n_name, n_regionkey from nation order by n_name"
     with cluster.client() as client:

@@ -130,8 +130,8 @@ class QueryService:
         return self._bind(self._view_for(statement), statement)
 
     def plan(self, statement: str) -> tuple[QueryPlan, tuple[Leg, ...], ClusterView]:
-        """How the statement would run now, and over what. Raises what `run` raises while it plans."""
-        view = self.views.refresh()
+        """How the statement would run, and over what. Raises what `run` raises while it plans."""
+        view = self._view_for(statement)
         return *self._plan(view, statement), view
 
     def run(

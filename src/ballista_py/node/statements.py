@@ -8,7 +8,7 @@ from hashlib import sha256
 from typing import Any, Protocol
 
 import pyarrow as pa
-from attrs import define
+from attrs import define, evolve
 
 from ballista_py.engines.engine import Engine
 from ballista_py.errors import BallistaError, SqlError
@@ -17,7 +17,7 @@ from ballista_py.planning.parts import is_divisible, partitions_of
 from ballista_py.planning.sql import engine_sql
 from ballista_py.planning.sql.parameter_types import parameter_schema
 from ballista_py.planning.sql.parameters import bound, names_of, places_of, with_nulls
-from ballista_py.planning.sql.statement import gives_rows
+from ballista_py.planning.sql.statement import explained, gives_rows
 from ballista_py.planning.sql.value_rows import row_template
 from ballista_py.transport.commands import IngestMode, leg_command
 from ballista_py.transport.flight_server import StreamResult
@@ -26,6 +26,7 @@ from ballista_py.transport.flight_sql.statement import SqlStatement
 from ballista_py.transport.open_calls import CallContext
 
 MAX_QUERY_EXECUTIONS = 10_000
+EXPLAINED = pa.schema([pa.field("plan", pa.string(), nullable=False)])
 
 
 class Writes(Protocol):
@@ -52,16 +53,19 @@ class Statements:
     def describe(self, statement: SqlStatement) -> Description:
         """See `StatementService.describe`."""
         text = _text(statement)
-        parameters = self._parameter_schema(text)
+        plain = explained(text)
+        parameters = self._parameter_schema(plain or text)
+        if plain is not None:
+            return Description(schema=EXPLAINED, parameters=parameters)
         if not gives_rows(text):
             return Description(schema=None, parameters=parameters)
-        first = next(self._executions(statement)) if statement.parameters is not None else with_nulls(text)
+        first = self._first(self._executions(statement)) if statement.parameters is not None else with_nulls(text)
         return Description(schema=self.queries.describe(first), parameters=parameters)
 
     def parts(self, statement: SqlStatement) -> Sequence[Part]:
         """See `StatementService.parts`. More than one where the legs' rows are the answer as they are."""
         executions = list(self._executions(statement))
-        if len(executions) != 1:
+        if len(executions) != 1 or explained(executions[0]) is not None:
             return [Part()]
         try:
             plan, legs, view = self.queries.plan(executions[0])
@@ -90,8 +94,13 @@ class Statements:
     def run(self, statement: SqlStatement, context: CallContext) -> StreamResult:
         """See `StatementService.run`. Several rows of parameters give one answer after the other."""
         executions = self._executions(statement)
+        text = self._first(executions)
+        plain = explained(text)
+        if plain is not None:
+            lines = str(self.queries.explain(plain)["text"]).splitlines()
+            return StreamResult(schema=EXPLAINED, batches=[pa.record_batch([lines], schema=EXPLAINED)])
         only = None if statement.part is None else self._only(statement.part)
-        first = self.queries.run(next(executions), context.cancelled, only)
+        first = self.queries.run(text, context.cancelled, only)
         series = _Series(first, executions, lambda text: self.queries.run(text, context.cancelled))
         return StreamResult(
             schema=first.schema, batches=series.batches(), trailer=first.stats, cancel=series.cancel
@@ -134,6 +143,11 @@ class Statements:
     def _executions(self, statement: SqlStatement) -> Iterator[str]:
         """The text of each execution, with literals for its parameters."""
         text = _text(statement)
+        plain = explained(text)
+        if plain is not None:  # the tokenizer takes what follows EXPLAIN for one word
+            inner = self._executions(evolve(statement, query=plain, dialect=None))
+            yield from (f"explain {execution}" for execution in inner)
+            return
         names = names_of(places_of(text))
         if set(names) != self.engine.parameters(text):
             raise SqlError("the parameters of the statement cannot be told from its text")
@@ -147,6 +161,12 @@ class Statements:
             raise SqlError(f"a query runs for at most {MAX_QUERY_EXECUTIONS:,} rows of parameters at once")
         template = row_template(text)
         yield from (bound(text, row) for row in rows) if template is None else template.statements(rows)
+
+    def _first(self, executions: Iterator[str]) -> str:
+        found = next(executions, None)
+        if found is None:
+            raise SqlError("no row of parameters was bound")
+        return found
 
     def _only(self, part: Mapping[str, Any]) -> dict[str, list[int]]:
         """The partitions of a part. Raises `SqlError` when a table is not the one that was divided any more."""

@@ -359,3 +359,10 @@ def test_an_older_client_that_keeps_its_first_handle_finds_what_it_bound(port):
     with pytest.raises(pa.ArrowInvalid, match="no value was bound"):
         run(first)
     assert run(second) == ["y"]
+
+
+def test_explain_says_how_a_statement_would_run(connect):
+    with connect().cursor() as cursor:
+        assert cursor.adbc_prepare("explain select * from items where id = ?").types == [pa.int64()]
+        lines = run(cursor, "explain select ? as a", ("it's",))
+    assert any("merge" in line["plan"] for line in lines)

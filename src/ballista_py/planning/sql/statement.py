@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 from attrs import frozen
 from sqlglot import exp, parse, parse_one
 from sqlglot.dialects.dialect import Dialect
@@ -68,6 +70,16 @@ def gives_rows(sql: str) -> bool:
         except (SqlglotError, RecursionError):
             return True
     return tokens[0].text.upper() in _QUERY_WORDS or tokens[0].token_type == TokenType.L_PAREN
+
+
+def explained(sql: str) -> str | None:
+    """The statement that `EXPLAIN` stands before; None for any other.
+
+    >>> explained("explain select 1"), explained("select 1")
+    ('select 1', None)
+    """
+    found = re.match(r"\s*explain\s+(?!analyze\b)(?=\S)", sql, re.IGNORECASE)
+    return sql[found.end() :] if found else None
 
 
 def read(sql: str, dialect: str | None = None, described: bool = True) -> Statement:
