@@ -11,7 +11,6 @@ from __future__ import annotations
 import os
 import shutil
 import tempfile
-from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
@@ -19,11 +18,10 @@ from weakref import WeakSet
 
 import pyarrow as pa
 
-from ballista_py.engines.duckdb_errors import EXPLAIN, translate
-from ballista_py.engines.duckdb_guard import Guard
+from ballista_py.engines.duckdb_binder import LOCKDOWN, Binder, explain_error
+from ballista_py.engines.duckdb_errors import translate
 from ballista_py.engines.duckdb_query import DuckDBQuery, StreamSource
-from ballista_py.engines.duckdb_tables import HeldTable, HeldTables
-from ballista_py.engines.duckdb_types import ArrowTypes, quoted
+from ballista_py.engines.duckdb_tables import HeldTables
 from ballista_py.errors import BallistaError, ConfigError, MissingExtra
 from ballista_py.runtime import Runtime, SystemRuntime
 from ballista_py.storage.local_file import LocalFile
@@ -33,16 +31,8 @@ try:
 except ImportError:  # pragma: no cover
     raise MissingExtra.of("duckdb", "node") from None
 
-_REMEMBERED_CATALOGS = 8
 _DATABASE_FILE = "engine.duckdb"
 _SPILL_FOLDER = "spill"
-_LOCKDOWN = """
-    set global enable_external_access = false;
-    set global autoinstall_known_extensions = false;
-    set global autoload_known_extensions = false;
-    set global python_enable_replacements = false;
-    set global TimeZone = 'UTC';
-"""
 
 
 class DuckDBEngine:
@@ -90,15 +80,12 @@ class DuckDBEngine:
         except duckdb.Error as error:
             self._clean_up()
             raise ConfigError(f"DuckDB cannot start: {translate(error, '').message}") from None
-        self._root.execute(_LOCKDOWN)
+        self._root.execute(LOCKDOWN)
         self._tables = HeldTables(self._root, self._runtime)
         self._root.execute("set global lock_configuration = true")
-        self._aside = _empty_catalog({})  # one thread: parsing must not wait for the threads that run queries
-        self._guard = Guard(self._aside)
-        self._types = ArrowTypes(self._aside)
+        self._binder = Binder(self._runtime)
         self._running: WeakSet[DuckDBQuery] = WeakSet()
         self._lock = self._runtime.lock()
-        self._catalogs: OrderedDict[frozenset[tuple[str, pa.Schema]], duckdb.DuckDBPyConnection] = OrderedDict()
         self._closed = False
 
     def create_table(self, table: str, schema: pa.Schema) -> None:
@@ -140,7 +127,7 @@ class DuckDBEngine:
         """
         self._require_open()
         scans, streams = scans or {}, streams or {}
-        statement = self._guard.check(sql, [*scans, *streams])
+        statement = self._binder.check(sql, [*scans, *streams])
         cursor = self._root.cursor()
         sources = [
             StreamSource(name, stream, scanned_once=name in statement.once)
@@ -152,10 +139,9 @@ class DuckDBEngine:
             for source in sources:
                 source.show(cursor)
             relation = cursor.sql(sql)
-            query = DuckDBQuery(sql, cursor, relation, self._types.schema(relation), sources)
+            query = DuckDBQuery(sql, cursor, relation, self._binder.schema(relation), sources)
         except BaseException as error:
-            explain_error = partial(_explain_error, cursor, sql)
-            raised = _raised(error, sql, sources, explain_error)
+            raised = _raised(error, sql, sources, partial(explain_error, cursor, sql))
             cursor.close()
             raise raised from None
         with self._lock:
@@ -168,23 +154,12 @@ class DuckDBEngine:
         Raises `SqlError`.
         """
         self._require_open()
-        self._guard.check(sql, schemas)
-        cursor = self._catalog(schemas).cursor()
-        try:
-            return self._types.schema(cursor.sql(sql))
-        except Exception as error:
-            raise translate(error, sql, partial(_explain_error, cursor, sql)) from None
-        finally:
-            cursor.close()
+        return self._binder.describe(sql, schemas)
 
     def parameters(self, sql: str) -> frozenset[str]:
         """The names of the parameters in `sql`, any statement; `?` are numbered from 1. Raises `SqlError`."""
         self._require_open()
-        try:
-            statements = self._aside.extract_statements(sql)
-        except Exception as error:
-            raise translate(error, sql) from None
-        return frozenset(name for statement in statements for name in statement.named_parameters)
+        return self._binder.parameters(sql)
 
     def sql_types(self, schema: pa.Schema) -> tuple[str, ...]:
         """The types of the columns as DuckDB's SQL writes them. Raises `SchemaMismatch` for one it cannot hold."""
@@ -199,31 +174,16 @@ class DuckDBEngine:
         """Release everything; running queries are cancelled. Closing twice is fine."""
         with self._lock:
             self._closed = True
-            running, catalogs = list(self._running), list(self._catalogs.values())
-            self._catalogs.clear()
+            running = list(self._running)
         for query in running:
             query.cancel()
-        for connection in (*catalogs, self._aside, self._root):
-            connection.close()
+        self._binder.close()
+        self._root.close()
         self._clean_up()
 
     def _require_open(self) -> None:
         if self._closed:
             raise ConfigError("the engine is closed")
-
-    def _catalog(self, schemas: Mapping[str, pa.Schema]) -> duckdb.DuckDBPyConnection:
-        """A database of empty tables of these schemas, made once."""
-        key = frozenset(schemas.items())
-        with self._lock:
-            found = self._catalogs.get(key)
-            if found is not None:
-                self._catalogs.move_to_end(key)
-                return found
-        made = _empty_catalog(schemas)
-        with self._lock:
-            if len(self._catalogs) >= _REMEMBERED_CATALOGS:
-                self._catalogs.popitem(last=False)
-            return self._catalogs.setdefault(key, made)
 
     def _clean_up(self) -> None:
         if self._folder is None:
@@ -250,17 +210,8 @@ def _remove_leftovers(folder: str) -> None:
     shutil.rmtree(os.path.join(folder, _SPILL_FOLDER), ignore_errors=True)
 
 
-def _empty_catalog(schemas: Mapping[str, pa.Schema]) -> duckdb.DuckDBPyConnection:
-    connection = duckdb.connect(":memory:", config={"threads": 1})
-    connection.execute(_LOCKDOWN)
-    for name, schema in schemas.items():
-        HeldTable.create(connection, quoted(name), schema, name)
-    connection.execute("set global lock_configuration = true")
-    return connection
-
-
 def _raised(
-    error: BaseException, sql: str, sources: Sequence[StreamSource], explain_error: Callable[[], str]
+    error: BaseException, sql: str, sources: Sequence[StreamSource], explain: Callable[[], str]
 ) -> BaseException:
     """What the caller is told: the error of a stream that failed, else DuckDB's, translated."""
     for source in sources:
@@ -268,12 +219,4 @@ def _raised(
             return source.error
     if isinstance(error, BallistaError) or not isinstance(error, Exception):
         return error
-    return translate(error, sql, explain_error)
-
-
-def _explain_error(cursor: duckdb.DuckDBPyConnection, sql: str) -> str:
-    try:
-        cursor.execute(EXPLAIN + sql)
-    except Exception as error:
-        return str(error)
-    return ""
+    return translate(error, sql, explain)

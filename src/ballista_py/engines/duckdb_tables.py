@@ -15,15 +15,14 @@ import pyarrow as pa
 from ballista_py.engines.duckdb_errors import translate
 from ballista_py.engines.duckdb_types import quoted
 from ballista_py.engines.file_ranges import ranges
+from ballista_py.engines.file_readers import read_batches
 from ballista_py.errors import BallistaError, ConfigError, NotOwner, SchemaMismatch
 from ballista_py.runtime import Runtime
-from ballista_py.storage import parquet
 from ballista_py.storage.local_file import LocalFile
 
 FILE_ID = "__file_id"
 MAX_RANGES = 2  # beyond it a join with the ids is faster
 _SCHEMA = "held"
-_READERS = {"parquet": parquet.read_batches}
 
 
 class HeldTable:
@@ -194,9 +193,7 @@ class _Tagged:
     def _batches(self, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
         try:
             for file in self._files:
-                if file.format not in _READERS:
-                    raise ConfigError(f"data file '{file.name}' has format '{file.format}', which is not known")
-                for batch in _READERS[file.format](file.path, self._schema, file.name):
+                for batch in read_batches(file, self._schema):
                     tag = pa.repeat(pa.scalar(file.file_id, pa.int32()), batch.num_rows)
                     self._counts[file.file_id] += batch.num_rows
                     yield pa.RecordBatch.from_arrays([tag, *batch.columns], schema=schema)

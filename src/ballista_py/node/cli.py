@@ -162,6 +162,7 @@ def node(
     max_partitions_per_executor: Annotated[int | None, typer.Option(help="cap of each executor")] = None,
     max_merge_bytes: Annotated[int | None, typer.Option(help="memory of merges at a scheduler")] = None,
     capacity: Annotated[float | None, typer.Option(help="executor: its share of the load, relative")] = None,
+    engine: Annotated[str | None, typer.Option(help="executor: what runs its legs, duckdb or polars")] = None,
     threads: Annotated[int | None, typer.Option(help="threads of the SQL engine")] = None,
     memory_limit: Annotated[str | None, typer.Option(help="memory of the SQL engine, as '4GB'")] = None,
     data_dir: Annotated[str | None, typer.Option(help="folder for caches and spilling")] = None,

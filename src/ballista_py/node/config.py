@@ -16,6 +16,7 @@ from ballista_py.errors import ConfigError
 from ballista_py.transport.credentials import Tls
 
 NodeRole = Literal["scheduler", "executor"]
+EngineName = Literal["duckdb", "polars"]
 
 
 def _positive(_instance: object, attribute: Any, value: float) -> None:
@@ -37,6 +38,8 @@ class NodeConfig:
 
     With a `partition_discovery_interval` schedulers look at the sources of tables whose partitions are not known
     beforehand that often, on an embedded Spark; without one nobody does.
+
+    An executor runs its legs on `engine`; schedulers always merge with DuckDB. `memory_limit` is DuckDB's.
 
     Nodes prove themselves to each other with the three `node_mtls_…` files; `node_mtls_removed_file` lists the ids
     of nodes that are not let in any more. Clients are shown the same certificate, or that in `flight_tls_…`, and
@@ -77,6 +80,7 @@ class NodeConfig:
     max_merge_bytes: int = field(default=4 << 30, validator=_positive)
     capacity: float = field(default=1.0, validator=_positive)
     labels: Mapping[str, str] = Factory(dict)
+    engine: EngineName = "duckdb"
     threads: int | None = None
     memory_limit: str | None = None
     data_dir: str | None = None
@@ -91,6 +95,8 @@ class NodeConfig:
             raise ConfigError(f"node_id: '{self.node_id}' is not usable; take letters, digits, '-' and '_'")
         if self.role == "executor" and not self.scheduler_address:
             raise ConfigError("scheduler_address: an executor needs the control address of at least one scheduler")
+        if self.engine == "polars" and self.memory_limit is not None:
+            raise ConfigError("memory_limit: the polars engine holds what it loads in memory and knows no limit")
         missing = [name for name in _MTLS if getattr(self, name) is None]
         if missing and len(missing) < len(_MTLS):
             raise ConfigError(f"{missing[0]}: missing; nodes need the authority, a certificate and its key")

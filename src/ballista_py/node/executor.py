@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 import pyarrow as pa
 from attrs import asdict
 
-from ballista_py.engines.duckdb import DuckDBEngine
+from ballista_py.engines.engine import Engine
 from ballista_py.errors import BallistaError, SqlError, TryLater
 from ballista_py.node.config import NodeConfig
 from ballista_py.node.location import open_state_location
@@ -90,13 +90,7 @@ class Executor:
         folder = Path(config.data_dir) if config.data_dir is not None else None
         if folder is not None:
             folder.mkdir(parents=True, exist_ok=True)
-        self._engine = DuckDBEngine(
-            None if folder is None else str(folder / "engine"),
-            threads=config.threads,
-            memory_limit=config.memory_limit,
-            keeps_order=False,
-            runtime=runtime,
-        )
+        self._engine = _engine(config, folder, runtime)
         tls = config.node_tls()
         self._flight = FlightServer(
             f"{config.node_bind_address}:{config.data_port}",
@@ -333,3 +327,19 @@ class Executor:
 
     def _map(self, call: Callable[[In], Out], items: Iterable[In], /) -> Iterator[Out]:
         return self._store_workers.map(call, items)
+
+
+def _engine(config: NodeConfig, folder: Path | None, runtime: Runtime) -> Engine:
+    if config.engine == "polars":
+        from ballista_py.engines.polars import PolarsEngine
+
+        return PolarsEngine(runtime=runtime)
+    from ballista_py.engines.duckdb import DuckDBEngine
+
+    return DuckDBEngine(
+        None if folder is None else str(folder / "engine"),
+        threads=config.threads,
+        memory_limit=config.memory_limit,
+        keeps_order=False,
+        runtime=runtime,
+    )

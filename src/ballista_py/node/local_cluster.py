@@ -15,6 +15,7 @@ from weakref import finalize
 import pyarrow as pa
 
 from ballista_py.errors import BallistaError, ConfigError, TransportError, TryLater
+from ballista_py.node.config import EngineName
 from ballista_py.node.processes import NodeProcess, free_ports
 from ballista_py.node.tables import Source, TableMaker
 from ballista_py.planning.partition_spec import PartitionBy
@@ -45,7 +46,8 @@ class LocalCluster:
     Used as a context manager it is up inside the block and gone after it. `state_location` is a `file://` URL;
     None takes a temporary folder that is removed at the end. A cluster started on the state of an earlier one
     serves its tables. Nodes are named `scheduler-1`, …, `executor-1`, …. Leases last `ttl_ms`; a dead node's
-    partitions have new owners a little more than `ttl_ms` + `skew_ms` after its death. `detached` nodes outlive
+    partitions have new owners a little more than `ttl_ms` + `skew_ms` after its death. Executors run their legs on
+    `engine`; what Polars does not do exactly as DuckDB fails with an error that names it. `detached` nodes outlive
     this process. With `tls` nodes prove themselves to each other by certificates made for this cluster, and `tls`
     holds what a client needs to trust them; otherwise everything is plain TCP on the loopback interface. `ports` says
     by node which ports it was given. `token` is what this process shows to schedulers that ask for one.
@@ -62,6 +64,7 @@ class LocalCluster:
         ttl_ms: float = TTL_MS,
         skew_ms: float | None = None,
         threads: int | None = None,
+        engine: EngineName = "duckdb",
         detached: bool = False,
         tls: bool = False,
         token: str | Secret | None = None,
@@ -106,6 +109,7 @@ class LocalCluster:
             data_port = self._ports[2 * schedulers + number]
             self.ports[f"executor-{number + 1}"] = {"data": data_port}
             words = ["--data-port", str(data_port), "--threads", str(share)]
+            words += ["--engine", engine]
             words += [word for address in control for word in ("--scheduler-address", address)]
             self._add(f"executor-{number + 1}", [*common, "--role", "executor", *words], detached)
         self._tables = TableMaker(self._store, self._runtime)

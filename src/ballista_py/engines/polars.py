@@ -1,0 +1,139 @@
+"""Polars behind the `Engine` protocol: loaded files as frames in memory, DuckDB's plan run by Polars.
+
+Promises: the answer of a single DuckDB, in names, types and rows, or a `SqlError` that names what this engine does
+not do exactly; a query sees exactly the files it names, whatever is loaded or unloaded meanwhile. Statements are
+bound by DuckDB, so nothing is understood otherwise; `polars_plan` holds the list of operations, everything not on
+it is refused. `docs/design/090-polars-engine.md` says why it is so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
+from weakref import WeakSet
+
+import polars as pl
+import pyarrow as pa
+
+from ballista_py.engines import polars_plan
+from ballista_py.engines.duckdb_binder import Binder
+from ballista_py.engines.polars_query import PolarsQuery, require_held
+from ballista_py.engines.polars_tables import FrameTables
+from ballista_py.engines.polars_types import to_frame
+from ballista_py.errors import ConfigError
+from ballista_py.runtime import Runtime, SystemRuntime
+from ballista_py.storage.local_file import LocalFile
+
+
+class PolarsEngine:
+    """An `Engine` that holds its partitions in memory. Safe to share between threads.
+
+    It has no spill space and no bound: what is loaded and what a query gathers must fit in memory. Streams are read
+    whole before a query over them gives its first row, and `cancel` is noticed between batches.
+
+    >>> engine = PolarsEngine()
+    >>> engine.create_table("t", pa.schema([("n", pa.int64())]))
+    >>> [batch.to_pydict() for batch in engine.query("select count(*) as c from t", {"t": []}).batches()]
+    [{'c': [0]}]
+    >>> engine.close()
+    """
+
+    dialect = "duckdb"
+
+    def __init__(self, *, runtime: Runtime | None = None) -> None:
+        self._runtime = runtime or SystemRuntime()
+        self._binder = Binder(self._runtime)
+        self._tables = FrameTables(self._runtime)
+        self._running: WeakSet[PolarsQuery] = WeakSet()
+        self._lock = self._runtime.lock()
+        self._closed = False
+
+    def create_table(self, table: str, schema: pa.Schema) -> None:
+        """Make an empty table; a table of that name and schema may exist already.
+
+        Raises `SchemaMismatch` when the table exists with another schema, or naming a column that cannot be held.
+        """
+        self._require_open()
+        self._tables.create(table, schema)
+
+    def drop_table(self, table: str) -> None:
+        """Forget a table and all its files; queries that run over them finish undisturbed."""
+        self._require_open()
+        self._tables.drop(table)
+
+    def load(self, table: str, files: Sequence[LocalFile]) -> int:
+        """Make the rows of `files` readable, all or none; a file already loaded is skipped. Returns rows loaded.
+
+        Raises `ConfigError` for an unknown table or format, `DocumentUnreadable` for a damaged file,
+        `SchemaMismatch` for rows that do not fit the table.
+        """
+        self._require_open()
+        return self._tables.load(table, files)
+
+    def unload(self, table: str, file_ids: Iterable[int]) -> None:
+        """Forget files; queries that already run over them finish undisturbed."""
+        self._require_open()
+        self._tables.unload(table, file_ids)
+
+    def query(
+        self,
+        sql: str,
+        scans: Mapping[str, Iterable[int]] | None = None,
+        streams: Mapping[str, pa.RecordBatchReader | pa.Table] | None = None,
+    ) -> PolarsQuery:
+        """Bind `sql`, take its snapshot and translate its plan; it runs when its batches are read.
+
+        Raises `SqlError` for what does not parse or bind and for what this engine does not do exactly, and
+        `NotOwner` when a file of `scans` is not loaded.
+        """
+        self._require_open()
+        scans, streams = scans or {}, streams or {}
+        read = self._binder.check(sql, [*scans, *streams]).relations
+        held = self._tables.snapshot({name: ids for name, ids in scans.items() if name in read})
+        streams = {name: stream for name, stream in streams.items() if name in read}
+        for name, stream in streams.items():
+            require_held(name, stream.schema)
+        schemas = {name: schema for name, (schema, _) in held.items()}
+        schemas.update({name: stream.schema for name, stream in streams.items()})
+        schema = self._binder.describe(sql, schemas)
+        make = partial(polars_plan.translate, self._binder.plan(sql, schemas))
+        empty = {name: to_frame(schemas[name].empty_table()).lazy() for name in schemas}
+        make(empty)  # what is refused is refused now, not with the first batch
+        query = PolarsQuery(schema, {name: _together(*each) for name, each in held.items()}, streams, make)
+        with self._lock:
+            self._running.add(query)
+        return query
+
+    def describe(self, sql: str, schemas: Mapping[str, pa.Schema]) -> pa.Schema:
+        """The result schema of `sql` over empty tables of these schemas: names and types as one node gives them.
+
+        Raises `SqlError`.
+        """
+        self._require_open()
+        return self._binder.describe(sql, schemas)
+
+    def parameters(self, sql: str) -> frozenset[str]:
+        """The names of the parameters in `sql`, any statement; `?` are numbered from 1. Raises `SqlError`."""
+        self._require_open()
+        return self._binder.parameters(sql)
+
+    def close(self) -> None:
+        """Release everything; running queries are cancelled. Closing twice is fine."""
+        with self._lock:
+            if self._closed:
+                return
+            self._closed = True
+            running = list(self._running)
+        for query in running:
+            query.cancel()
+        self._tables = FrameTables(self._runtime)
+        self._binder.close()
+
+    def _require_open(self) -> None:
+        if self._closed:
+            raise ConfigError("the engine is closed")
+
+
+def _together(schema: pa.Schema, frames: Sequence[pl.DataFrame]) -> pl.LazyFrame:
+    """The frames as one relation; nothing is copied."""
+    return (pl.concat(frames, rechunk=False) if frames else to_frame(schema.empty_table())).lazy()
