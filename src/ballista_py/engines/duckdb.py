@@ -164,11 +164,7 @@ class DuckDBEngine:
     def sql_types(self, schema: pa.Schema) -> tuple[str, ...]:
         """The types of the columns as DuckDB's SQL writes them. Raises `SchemaMismatch` for one it cannot hold."""
         self._require_open()
-        cursor = self._catalog({"t": schema}).cursor()
-        try:
-            return tuple(map(str, cursor.sql("from t").types))
-        finally:
-            cursor.close()
+        return self._binder.sql_types(schema)
 
     def close(self) -> None:
         """Release everything; running queries are cancelled. Closing twice is fine."""

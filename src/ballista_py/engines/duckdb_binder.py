@@ -103,6 +103,14 @@ class Binder:
             raise translate(error, sql) from None
         return frozenset(name for statement in statements for name in statement.named_parameters)
 
+    def sql_types(self, schema: pa.Schema) -> tuple[str, ...]:
+        """The types of the columns as DuckDB's SQL writes them. Raises `SchemaMismatch` for one it cannot hold."""
+        cursor = self._catalog({"t": schema}).cursor()
+        try:
+            return tuple(map(str, cursor.sql("from t").types))
+        finally:
+            cursor.close()
+
     def close(self) -> None:
         """Release every catalog."""
         with self._lock:

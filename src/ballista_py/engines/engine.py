@@ -6,7 +6,7 @@ The same face serves an executor (files loaded, fragments run over some of them)
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Protocol
 
 import pyarrow as pa
@@ -19,7 +19,7 @@ class RunningQuery(Protocol):
 
     schema: pa.Schema
 
-    def batches(self) -> Iterable[pa.RecordBatch]: ...
+    def batches(self) -> Iterator[pa.RecordBatch]: ...
     def cancel(self) -> None: ...
 
 

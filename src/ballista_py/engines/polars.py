@@ -117,6 +117,11 @@ class PolarsEngine:
         self._require_open()
         return self._binder.parameters(sql)
 
+    def sql_types(self, schema: pa.Schema) -> tuple[str, ...]:
+        """The types of the columns as DuckDB's SQL writes them. Raises `SchemaMismatch` for one it cannot hold."""
+        self._require_open()
+        return self._binder.sql_types(schema)
+
     def close(self) -> None:
         """Release everything; running queries are cancelled. Closing twice is fine."""
         with self._lock:

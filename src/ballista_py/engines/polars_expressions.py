@@ -219,7 +219,7 @@ def within(value: pl.Expr, kind: Kind) -> pl.Expr:
 
         def checked(numbers: pl.Series) -> pl.Series:
             low, high = numbers.min(), numbers.max()
-            if low is not None and (low <= -bound or high >= bound):  # type: ignore[operator]
+            if low is not None and (low <= -bound or high >= bound):
                 raise SqlError(f"a value is out of the range of {kind}")
             return numbers.cast(kind.held)
     else:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from typing import TypeAlias
 
 import polars as pl
 import pyarrow as pa
@@ -11,7 +12,7 @@ from ballista_py.engines.polars_types import to_batch, to_frame, why_not_held
 from ballista_py.errors import BallistaError, ConfigError, SqlError, TransportError
 
 BATCH_ROWS = 65_536
-Stream = pa.RecordBatchReader | pa.Table
+Stream: TypeAlias = pa.RecordBatchReader | pa.Table
 
 
 class PolarsQuery:
