@@ -102,3 +102,15 @@ def test_a_small_side_of_a_join_goes_to_the_legs_of_the_large_one(cluster, duck)
         result = client.query(sql)
     assert difference(result.table, duck.sql(sql).to_arrow_table()) is None
     assert result.stats["shipped_bytes"] < 200_000
+
+
+@pytest.mark.long
+@pytest.mark.spark
+def test_the_same_statement_runs_on_spark_over_the_same_partitions(cluster, duck):
+    sql = QUERIES["Q3"]
+    expected = duck.sql(sql).to_arrow_table()
+    with cluster.client() as client:
+        result = client.query(sql, engine="spark")
+        assert difference(result.table, expected) is None
+        assert result.stats["engine"] == "spark"
+        assert "engine" not in client.query(sql, engine="auto").stats

@@ -172,6 +172,7 @@ def test_a_query_beyond_memory_and_spill_space_is_named_as_such(tmp_path):
     with pytest.raises(MergeTooLarge) as raised:
         list(query.batches())
     assert str(tmp_path) not in raised.value.message
+    assert 'engine="spark"' in raised.value.message
     assert [b.to_pydict() for b in engine.query("select 1 as one").batches()] == [{"one": [1]}]
     engine.close()
 

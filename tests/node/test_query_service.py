@@ -12,8 +12,10 @@ from ballista_py.engines.answers import difference
 from ballista_py.engines.duckdb import DuckDBEngine
 from ballista_py.errors import NotOwner, SqlError, TransportError
 from ballista_py.node.query_service import ClusterView, QueryService
+from ballista_py.node.spark_statements import SparkQueries
 from ballista_py.planning.query_plan import BroadcastLimits, Leg, relation_table
 from ballista_py.runtime import SystemRuntime
+from ballista_py.state.memory import MemoryStore
 from ballista_py.testing.single_node import InProcessCluster
 
 JOIN = "select kind, sum(amount) as total from sales join items on sales.item = items.item group by kind"
@@ -140,3 +142,17 @@ def test_a_relation_that_the_merge_reads_twice_is_kept_by_the_engine(site: Site)
     sql = "select count(*) from sales a join sales b on a.item = b.item where a.amount < 40"
     rows, _ = site.answer(sql)
     assert difference(rows, site.cluster.single(sql)) is None
+
+
+def test_a_merge_that_would_be_too_large_goes_to_spark_if_the_client_lets_it(site: Site) -> None:
+    def goes(sql: str, engine: object, max_merge_bytes: int) -> bool:
+        return SparkQueries(site.service, MemoryStore(), SystemRuntime(), max_merge_bytes).takes(sql, engine)
+
+    large = "select a.amount, median(b.amount) from sales a join sales b on a.item = b.item group by 1"
+    assert goes(large, "auto", 10_000)
+    assert not goes(large, "auto", 10_000_000)
+    assert not goes("select amount from sales", "auto", 10)  # streams pass through
+    assert not goes(large, None, 10)
+    assert goes("select 1", "spark", 1 << 40)
+    with pytest.raises(SqlError, match="no engine 'presto'"):
+        goes(large, "presto", 10)

@@ -195,10 +195,12 @@ class LocalCluster:
         """A client that knows every running scheduler; close it, or use it as a context manager."""
         return connect(",".join(self.addresses()), tls=self.tls, token=self._token)
 
-    def sql(self, query: str, dialect: str | None = None, *, token: str | None = None) -> pa.Table:
+    def sql(
+        self, query: str, dialect: str | None = None, *, token: str | None = None, engine: str | None = None
+    ) -> pa.Table:
         """Run a statement and return all of its rows; see `Client.sql`."""
         with self.client() as client:
-            return client.sql(query, dialect=dialect, token=token)
+            return client.sql(query, dialect=dialect, token=token, engine=engine)
 
     def ingest(
         self,

@@ -134,6 +134,11 @@ class QueryService:
         view = self._view_for(statement)
         return *self._plan(view, statement), view
 
+    def planned(self, statement: str, fresh: bool = False) -> tuple[QueryPlan, ClusterView]:
+        """How the statement would run, whoever lives; with `fresh`, by what the store says now."""
+        view = self.views.refresh() if fresh else self._view_for(statement)
+        return plan_query(statement, view.catalog, self._bind(view, statement)), view
+
     def run(
         self,
         statement: str,

@@ -24,6 +24,7 @@ from ballista_py.node.query_service import QueryService
 from ballista_py.node.scheduler_control import SchedulerControl
 from ballista_py.node.scheduler_core import SchedulerCore
 from ballista_py.node.secrets_file import read_secrets
+from ballista_py.node.spark_statements import SparkQueries
 from ballista_py.node.statements import Statements
 from ballista_py.node.status_ports import StatusPorts
 from ballista_py.node.tables import TableMaker
@@ -125,6 +126,7 @@ class Scheduler:
         core.join()
         self._start_loops(core)
         self._queries = queries = ObservedQueries(catalogs, self._engine, self._open_legs, runtime, self._tasks)
+        self._spark = SparkQueries(queries, store, runtime, config.max_merge_bytes)
         self._writes = WriteService(
             catalogs,
             store,
@@ -165,6 +167,8 @@ class Scheduler:
         self._workers.shutdown(wait=False, cancel_futures=True)
         self._owner_workers.shutdown(wait=False, cancel_futures=True)
         self._pool.close()
+        if self._core is not None:
+            self._spark.close()
         self._engine.close()
 
     def stream(self, command: Mapping[str, Any], context: CallContext) -> StreamResult:
@@ -172,7 +176,11 @@ class Scheduler:
         queries = self._queries
         if queries is None:
             raise TryLater(f"scheduler '{self._config.node_id}' is starting")
-        statement = queries.run(_statement(command), context.cancelled)
+        text = _statement(command)
+        if self._spark.takes(text, command.get("engine")):
+            rows, stats = self._spark.run(text)
+            return StreamResult(schema=rows.schema, batches=rows.to_batches(), trailer=lambda: stats)
+        statement = queries.run(text, context.cancelled)
         return StreamResult(
             schema=statement.schema,
             batches=statement.batches(),

@@ -63,7 +63,8 @@ class Fragment:
     Base tables appear in `sql` under their own (unqualified) names. When several partitioned tables appear, they
     are of one co-location group, and partitions of equal value belong together (`legs_of` puts them in one leg).
     `uses` are the broadcasts that `sql` reads beside its tables. `reused` says that the merge reads the relation more
-    than once, so that a stream must be kept first; `merged` is False for one that only broadcasts read. A fragment
+    than once, so that a stream must be kept first; `merged` is False for one that only broadcasts read.
+    `estimated_bytes` is what its legs are guessed to give together. A fragment
     may have no legs (everything was pruned): its relation is then empty, with the columns that `sql` has over
     empty tables.
     """
@@ -74,6 +75,7 @@ class Fragment:
     reused: bool = False
     uses: tuple[str, ...] = ()
     merged: bool = True
+    estimated_bytes: int = 0
 
 
 @frozen(kw_only=True)
@@ -107,6 +109,11 @@ class QueryPlan:
     notes: tuple[str, ...] = ()
     broadcasts: tuple[Broadcast, ...] = ()
     merge_uses: tuple[str, ...] = ()
+
+    @property
+    def merge_bytes(self) -> int:
+        """What the merge is guessed to read; 0 if there is none, because streams pass through then."""
+        return sum(f.estimated_bytes for f in self.fragments if f.merged) if self.merge_sql is not None else 0
 
 
 @frozen(kw_only=True)

@@ -120,8 +120,13 @@ class Client:
         self._runtime = runtime or SystemRuntime()
         self._pool = pool
 
-    def sql(self, query: str, dialect: str | None = None, *, token: str | None = None) -> pa.Table:
+    def sql(
+        self, query: str, dialect: str | None = None, *, token: str | None = None, engine: str | None = None
+    ) -> pa.Table:
         """The answer to `query`. `dialect` is sqlglot's name of the SQL it is written in (default: the engine's).
+
+        `engine="spark"` runs a query on Spark at the scheduler, over the files of the partitions: the way out when a
+        merge would be too large. `engine="auto"` does so when the merge is estimated to exceed `max_merge_bytes`.
 
         A statement that changes something gives one row, `affected_rows`. It has a `token` (made if not given), is
         sent again under it when a reply is lost, and applied once: after any error, send it again with its token.
@@ -130,7 +135,7 @@ class Client:
         Raises the `PlanningError` that says what is wrong with it, or `SchedulerLost` when the scheduler died.
         """
         if not is_change(query, dialect):
-            return self.query(query, dialect).table
+            return self.query(query, dialect, engine=engine).table
         return pa.table({"affected_rows": pa.array([self._execute(query, dialect, token)], pa.int64())})
 
     def ingest(
@@ -186,14 +191,14 @@ class Client:
             self._runtime.sleep_ms(wait_ms)
             wait_ms = min(LONGEST_RESEND_MS, 2 * wait_ms)
 
-    def query(self, query: str, dialect: str | None = None) -> QueryResult:
+    def query(self, query: str, dialect: str | None = None, *, engine: str | None = None) -> QueryResult:
         """The answer to `query`, as `sql` gives it, and what it took."""
 
         def read(stream: FlightStream) -> QueryResult:
             table = pa.Table.from_batches(stream.batches(), schema=stream.schema)
             return QueryResult(table=table, stats=stream.trailer)
 
-        return self._start(query, dialect, read)
+        return self._start(query, dialect, read, engine)
 
     def stream(self, query: str, dialect: str | None = None) -> QueryStream:
         """The answer to `query` batch by batch, so that it need not fit into memory."""
@@ -232,12 +237,14 @@ class Client:
     def __exit__(self, *_exc: object) -> None:
         self.close()
 
-    def _start(self, query: str, dialect: str | None, read: Callable[[FlightStream], T]) -> T:
+    def _start(
+        self, query: str, dialect: str | None, read: Callable[[FlightStream], T], engine: str | None = None
+    ) -> T:
         """What `read` makes of the answer, by the first scheduler that takes the statement."""
         repeatable = self._retry_reads and _only_reads(query, dialect)
 
         def run(address: str) -> T:
-            stream = self._pool.open_stream(address, sql_command(query, dialect))
+            stream = self._pool.open_stream(address, sql_command(query, dialect, engine))
             try:
                 return read(stream)
             except BaseException:

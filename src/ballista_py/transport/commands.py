@@ -31,9 +31,12 @@ TASKS = "tasks"
 IngestMode = Literal["append", "create", "replace", "create_append"]
 
 
-def sql_command(query: str, dialect: str | None = None) -> dict[str, Any]:
-    """Run a statement; the trailer holds its stats. Also the body of the question `explain`."""
-    return {"kind": "sql", "query": query, "dialect": dialect}
+def sql_command(query: str, dialect: str | None = None, engine: str | None = None) -> dict[str, Any]:
+    """Run a statement; the trailer holds its stats. Also the body of the question `explain`.
+
+    `engine` "spark" runs it on Spark, "auto" does so if the merge is estimated to be too large.
+    """
+    return {"kind": "sql", "query": query, "dialect": dialect, "engine": engine}
 
 
 def leg_command(leg: Leg, task_id: str = "") -> dict[str, Any]:

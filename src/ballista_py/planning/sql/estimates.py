@@ -14,6 +14,7 @@ import pyarrow as pa
 from sqlglot import exp
 
 from ballista_py.planning.sql.expressions import equated_columns
+from ballista_py.planning.sql.kinds import Kind, kinds_of_query
 from ballista_py.planning.sql.placement import Placement, Split
 from ballista_py.planning.sql.query import ColumnId, Draft, Expr, Query, Relation, Scan, SetOperation, SharedScan
 from ballista_py.planning.table import TableSpec
@@ -23,6 +24,9 @@ _OTHER_BYTES = 16
 _DEFAULT_SHARE = 0.5
 _EQUAL_SHARE = 0.1
 _GROUPED_SHARE = 0.2
+_KIND_BYTES: dict[Kind | None, int] = {
+    "int": 8, "float": 4, "double": 8, "bool": 1, "date": 4, "timestamp": 8, "time": 8, "text": _TEXT_BYTES,
+}  # fmt: skip
 _SHARES: dict[type[Expr], float] = {
     exp.EQ: _EQUAL_SHARE, exp.NullSafeEQ: _EQUAL_SHARE, exp.Is: _EQUAL_SHARE, exp.Like: 0.15, exp.Between: 0.25,
     exp.LT: 0.4, exp.LTE: 0.4, exp.GT: 0.4, exp.GTE: 0.4, exp.NEQ: 0.9, exp.Not: 0.9,
@@ -60,6 +64,16 @@ def rows_of_relation(relation: Relation, draft: Draft) -> float:
     if isinstance(relation, SharedScan):
         return rows_of_query(relation.shared.query, draft)
     return rows_of_query(relation, draft) if isinstance(relation, Query) else 1.0
+
+
+def bytes_of_query(query: Query, placement: Placement, draft: Draft) -> float:
+    """The bytes that a query gives over the partitions which its placement leaves."""
+    rows = rows_of_query(query, draft)
+    if isinstance(placement, Split) and any(values is not None for values in placement.allowed):
+        tables = [draft.catalog.tables[name] for name in sorted(placement.tables)]
+        whole = sum(float(draft.catalog.maps[table.name].weights.sum()) for table in tables)
+        rows *= sum(rows_of_table(table, placement, draft) for table in tables) / max(whole, 1.0)
+    return rows * (1 + sum(_KIND_BYTES.get(kind, _OTHER_BYTES) for kind in kinds_of_query(query, draft)))
 
 
 def share_of(conjuncts: Iterable[Expr]) -> float:

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from attrs import Factory, define
 
 from ballista_py.planning.query_plan import Catalog, Fragment, FragmentTable
+from ballista_py.planning.sql.estimates import bytes_of_query
 from ballista_py.planning.sql.expressions import sources_of
 from ballista_py.planning.sql.placement import Placement, Split
 from ballista_py.planning.sql.query import BroadcastScan, Draft, FragmentScan, Query, Scan
@@ -23,6 +24,7 @@ class Fragments:
     tables: dict[tuple[str, tuple[object, ...]], tuple[FragmentTable, ...]] = Factory(dict)
     uses: dict[str, tuple[str, ...]] = Factory(dict)
     broadcast: set[str] = Factory(set)
+    estimated: dict[str, int] = Factory(dict)
 
     def next_name(self) -> str:
         """The name that the next new fragment will have."""
@@ -37,6 +39,7 @@ class Fragments:
         key = (render(query, self.draft), same)
         name, self.tables[key] = self.found.setdefault(key, self.next_name()), parts
         self.uses[name] = broadcasts_of(query, self.draft)
+        self.estimated[name] = int(bytes_of_query(query, placement, self.draft))
         return name
 
     def fragments(self, uses: dict[str, int]) -> tuple[Fragment, ...]:
@@ -49,6 +52,7 @@ class Fragments:
                 reused=uses.get(name, 1) > 1,
                 uses=self.uses[name],
                 merged=name in uses or name not in self.broadcast,
+                estimated_bytes=self.estimated[name],
             )
             for key, name in self.found.items()
         )

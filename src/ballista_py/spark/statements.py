@@ -1,0 +1,111 @@
+"""Statements on Spark over the files of partitions: the way out when a merge at a scheduler would be too large."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+from attrs import frozen
+
+from ballista_py.errors import SqlError, TryLater
+from ballista_py.planning.partition_map import PartitionMap
+from ballista_py.planning.sql.spark_sql import spark_sql
+from ballista_py.planning.table import TableSpec
+from ballista_py.runtime import Runtime, SystemRuntime
+from ballista_py.spark.reasons import reason_of
+from ballista_py.state.store import ConditionalStore
+from ballista_py.storage.cache import FileCache
+from ballista_py.storage.manifest import DataFile, ManifestDocument
+from ballista_py.storage.partition_storage import PartitionStorage
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+SETTLE_ATTEMPTS = 10
+SETTLE_WAIT_MS = 200.0
+
+
+@frozen(kw_only=True)
+class TablePart:
+    """The partitions of one table that a statement needs, by the map of its planning."""
+
+    table: TableSpec
+    map: PartitionMap
+    partitions: Sequence[int]
+
+
+class SparkStatements:
+    """Runs statements on `spark` over files of `store`. To be called from one thread at a time."""
+
+    def __init__(self, spark: SparkSession, store: ConditionalStore, runtime: Runtime | None = None) -> None:
+        self._spark = spark
+        self._store = store
+        self._runtime = runtime or SystemRuntime()
+        self._cache = FileCache(store, runtime=self._runtime)
+
+    def run(self, statement: str, parts: Iterable[TablePart], output: pa.Schema) -> pa.Table:
+        """The answer, under the names and types of `output`.
+
+        Each partition is read as its manifest stands when the statement starts. Raises `SqlError` for what Spark
+        refuses and `TryLater` for a partition on which an atomic write has waited too long to be decided.
+        """
+        session = self._spark.newSession()
+        acquired: list[str] = []
+        try:
+            for part in parts:
+                paths = [self._cache.acquire(file) for file in self._files(part)]
+                acquired += paths
+                self._show(session, part.table, paths)
+            return conformed(self._answer(session, statement), output)
+        finally:
+            self._cache.release(acquired)
+
+    def close(self) -> None:
+        """Remove the copies of files that came from a store elsewhere."""
+        self._cache.close()
+
+    def _files(self, part: TablePart) -> list[DataFile]:
+        found: list[DataFile] = []
+        for partition in part.partitions:
+            found += self._settled(part.table.folder, part.map.path(partition)).files
+        for file in found:
+            if file.format != "parquet":
+                raise SqlError(f"table '{part.table.name}' has {file.format} files, which Spark does not read")
+        return [file for file in found if file.rows]
+
+    def _settled(self, folder: str, path: str) -> ManifestDocument:
+        """The manifest once nothing is prepared in it that may be decided already."""
+        storage = PartitionStorage(self._store, folder, path, runtime=self._runtime)
+        for _ in range(SETTLE_ATTEMPTS):
+            manifest = storage.read().document
+            if not manifest.prepared:
+                return manifest
+            self._runtime.sleep_ms(SETTLE_WAIT_MS)
+        raise TryLater(f"partition '{path}' of '{folder}' waits for the decision on an atomic write")
+
+    def _show(self, session: SparkSession, table: TableSpec, paths: Sequence[str]) -> None:
+        """Make the files a view of the table's name."""
+        if paths:
+            columns = [f"`{name.replace('`', '``')}`" for name in table.schema.names]
+            session.read.parquet(*paths).select(*columns).createOrReplaceTempView(table.name)
+        else:
+            session.createDataFrame(table.schema.empty_table()).createOrReplaceTempView(table.name)
+
+    def _answer(self, session: SparkSession, statement: str) -> pa.Table:
+        text = spark_sql(statement)
+        try:
+            return session.sql(text).toArrow()
+        except Exception as error:
+            raise SqlError(f"Spark refused the statement: {reason_of(error)}") from None
+
+
+def conformed(rows: pa.Table, output: pa.Schema) -> pa.Table:
+    """The rows under the names and types that a single node would give. Raises `SqlError` where they do not fit."""
+    if rows.num_columns != len(output):
+        raise SqlError(f"Spark gave {rows.num_columns} columns where a single node gives {len(output)}")
+    try:
+        columns = [column.cast(kind) for column, kind in zip(rows.columns, output.types, strict=True)]
+    except pa.ArrowException as error:
+        raise SqlError(f"a value of Spark's answer is not of the type that a single node gives: {error}") from None
+    return pa.Table.from_arrays(columns, schema=output)

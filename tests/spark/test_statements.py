@@ -1,0 +1,78 @@
+"""A statement on Spark over the files of partitions gives the rows that the engine gives."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+import pytest
+
+from ballista_py.engines.answers import difference
+from ballista_py.engines.duckdb import DuckDBEngine
+from ballista_py.errors import SqlError
+from ballista_py.planning.partition_map import PartitionMap
+from ballista_py.spark.statements import SparkStatements, TablePart
+
+QUERIES = [
+    "select kind, count(*) as n, sum(size) as total, avg(price) as mean from events group by kind",
+    "select id // 7 as week, max(moment) as latest from events where size > 3 group by 1 order by 1 desc limit 3",
+    "select kind, size from events order by kind desc, size desc, id limit 5",
+    "select e.kind, count(distinct f.id) from events e left join events f on e.id = f.id + 1 group by e.kind",
+    "select id, row_number() over (partition by kind order by id) as n from events qualify n = 2",
+    "select kind from events where kind is not null intersect select 'k1'",
+    "select id / 2 as half, id % 3 as rest, kind || '!' as loud from events where id < 9",
+]
+
+
+@pytest.fixture
+def events(pipeline, declare, parquet):
+    """A table of 300 rows in four buckets, loaded, and the same rows for the engine."""
+    rows = pa.table(
+        {
+            "id": pa.array(range(300), pa.int64()),
+            "kind": pa.array([None if n % 11 == 0 else f"k{n % 5}" for n in range(300)]),
+            "size": pa.array([n * 7 % 23 for n in range(300)], pa.int32()),
+            "price": pa.array([n % 97 for n in range(300)], pa.int32()).cast(pa.decimal128(12, 2)),
+            "moment": pa.array([n * 7_000_000_000_000 for n in range(300)], pa.timestamp("us")),
+        }
+    )
+    table = declare(
+        parquet("events.parquet", **dict(zip(rows.column_names, rows.columns, strict=True))), "bucket(4, id)"
+    )
+    report = pipeline.materialize(table)
+    pmap = PartitionMap.build("events", table.spec, list(report.partitions))
+    return rows, TablePart(table=table, map=pmap, partitions=range(len(pmap)))
+
+
+@pytest.mark.spark
+def test_the_answer_is_that_of_the_engine(spark, store, events):
+    rows, part = events
+    engine, statements = DuckDBEngine(threads=1), SparkStatements(spark, store)
+    for sql in QUERIES:
+        running = engine.query(sql, streams={"events": rows})
+        expected = pa.Table.from_batches(running.batches(), running.schema)
+        actual = statements.run(sql, [part], expected.schema)
+        assert difference(actual, expected) is None, sql
+    engine.close()
+
+
+@pytest.mark.spark
+def test_only_the_partitions_that_are_named_are_read(spark, store, events):
+    _, part = events
+    statements, output = SparkStatements(spark, store), pa.schema([("n", pa.int64())])
+    counted = [
+        statements.run(
+            "select count(*) as n from events", [TablePart(table=part.table, map=part.map, partitions=p)], output
+        )
+        for p in ([0], [1, 2, 3], [])
+    ]
+    numbers = [table.column(0)[0].as_py() for table in counted]
+    assert numbers[0] + numbers[1] == 300
+    assert numbers[0] > 0
+    assert numbers[2] == 0
+
+
+@pytest.mark.spark
+def test_what_spark_refuses_is_an_error_in_one_line(spark, store, events):
+    _, part = events
+    with pytest.raises(SqlError, match="Spark refused the statement: .*nope") as caught:
+        SparkStatements(spark, store).run("select nope from events", [part], pa.schema([("n", pa.int64())]))
+    assert "\n" not in caught.value.message
