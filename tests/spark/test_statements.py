@@ -73,6 +73,6 @@ def test_only_the_partitions_that_are_named_are_read(spark, store, events):
 @pytest.mark.spark
 def test_what_spark_refuses_is_an_error_in_one_line(spark, store, events):
     _, part = events
-    with pytest.raises(SqlError, match="Spark refused the statement: .*nope") as caught:
+    with pytest.raises(SqlError, match=r"Spark refused the statement: .*nope") as caught:
         SparkStatements(spark, store).run("select nope from events", [part], pa.schema([("n", pa.int64())]))
     assert "\n" not in caught.value.message

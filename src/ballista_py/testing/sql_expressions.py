@@ -161,13 +161,13 @@ class Expressions:
         values = self.rng.sample(LITERALS[column.type], k=3)
         return f"{column.text} {self.rng.choice(('', '', 'not '))}in ({', '.join(values)})"
 
-    def aggregate(self, columns: Sequence[Column]) -> Column:
-        """An aggregate call that has one right answer."""
+    def aggregate(self, columns: Sequence[Column], unique: bool = False) -> Column:
+        """An aggregate call that has one right answer; `unique` says that no row of a table comes twice."""
         if self.chance(0.2):
             return Column("count(*)", "int")
         argument = self.scalar(columns)
         ids = [c.text for c in columns if c.text.endswith(".id")]
-        if len(ids) == 1 and self.chance(0.08):  # the id is unique where it is the only one
+        if unique and len(ids) == 1 and self.chance(0.15):
             return Column(f"{self.rng.choice(('min_by', 'max_by'))}({argument.text}, {ids[0]})", argument.type)
         form = self.rng.choice(_AGGREGATES[argument.type].split())
         name = form.removesuffix("_distinct")

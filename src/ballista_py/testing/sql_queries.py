@@ -218,7 +218,8 @@ class Queries(Expressions):
         own_keys = [c for c in columns if c.is_key and c.type != "dbl"]
         if keys and own_keys and self.chance(0.4):
             keys[0] = self.rng.choice(own_keys)
-        items = [*keys, *(self.aggregate(columns) for _ in range(self.rng.choice((1, 2, 3))))]
+        unique = " join " not in source
+        items = [*keys, *(self.aggregate(columns, unique) for _ in range(self.rng.choice((1, 2, 3))))]
         picked, out = _labelled(items)
         clause = f" group by {', '.join(str(n + 1) for n in range(len(keys)))}" if keys else ""
         texts = [key.text for key in keys]

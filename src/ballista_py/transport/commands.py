@@ -36,7 +36,8 @@ def sql_command(query: str, dialect: str | None = None, engine: str | None = Non
 
     `engine` "spark" runs it on Spark, "auto" does so if the merge is estimated to be too large.
     """
-    return {"kind": "sql", "query": query, "dialect": dialect, "engine": engine}
+    asked = {} if engine is None else {"engine": engine}
+    return {"kind": "sql", "query": query, "dialect": dialect, **asked}
 
 
 def leg_command(leg: Leg, task_id: str = "") -> dict[str, Any]:

@@ -45,6 +45,9 @@ def test_what_legs_can_finish_needs_no_merge(small: Any, sql: str) -> None:
     [
         "select a, count(*), sum(d), avg(b), min(s), max(dt), stddev(b) from t group by a",
         "select count(distinct a), sum(b) filter (where a > 1) from t",
+        "select a, min_by(s, id), max_by(d, id) filter (where b > 0), arg_min(x, id) from t group by a",
+        "select max_by(ts, id), min_by(k, id) from t where a > 0",
+        "select a, min_by(s, -id) from e group by a",
         "select a, b, count(*) from t group by cube (a, b)",
         "select t.a, sum(u.d) from t, u, r where t.k = u.k and u.a = r.a group by t.a",
         "select a, count(*) from t where k in (select k from u) group by a order by 2 desc limit 3",

@@ -55,7 +55,7 @@ _DOUBLE = (
 )  # fmt: skip
 _SAME_AS_ARGUMENT = (
     exp.Min, exp.Max, exp.BitwiseAndAgg, exp.BitwiseOrAgg, exp.BitwiseXorAgg, exp.FirstValue, exp.LastValue,
-    exp.NthValue, exp.Lag, exp.Lead, exp.Filter, exp.Window, exp.Paren, exp.Distinct, exp.Neg,
+    exp.ArgMin, exp.ArgMax, exp.NthValue, exp.Lag, exp.Lead, exp.Filter, exp.Window, exp.Paren, exp.Distinct, exp.Neg,
     exp.Nullif,
 )  # fmt: skip
 _ROUNDINGS = (exp.Round, exp.Ceil, exp.Floor, exp.Abs, exp.Trunc)

@@ -16,6 +16,7 @@ from sqlglot import exp
 from ballista_py.planning.sql.expressions import (
     aliases_of,
     copied,
+    enclosed,
     free_aliases,
     is_aggregate,
     is_number,
@@ -141,6 +142,8 @@ class TwoPhase:
 
     def _merged(self, node: Expr, condition: Expr | None) -> Expr:
         """The aggregate `node`, put together from what the legs ship."""
+        if isinstance(node, exp.ArgMin | exp.ArgMax) and not node.args.get("count"):
+            return self._by_other(node, condition)
         if any(node.args.get(extra) for extra in ("expressions", "count", "order")):
             raise IndivisibleError(f"{node.key} with several arguments")
         argument = node.args.get("this")
@@ -215,6 +218,20 @@ class TwoPhase:
             ratio = exp.Sqrt(this=ratio)
         enough = exp.GT(this=total.copy(), expression=exp.Literal.number(0 if population else 1))
         return exp.Case(ifs=[exp.If(this=enough, true=ratio)])
+
+    def _by_other(self, node: Expr, condition: Expr | None) -> Expr:
+        """The value beside the least or greatest other one. A row counts only if both are there."""
+        value, other = node.args["this"], node.args["expression"]
+        kinds = kind_of(value, self.draft), kind_of(other, self.draft)
+        if kinds[0] is None or kinds[1] is None:
+            raise IndivisibleError(f"{node.key} over values of a type that is not known")
+        least: type[Expr] = exp.Min if isinstance(node, exp.ArgMin) else exp.Max
+        there: Expr = exp.Not(this=exp.Is(this=enclosed(copied(value)), expression=exp.Null()))
+        if condition is not None:
+            there = exp.And(this=exp.Paren(this=copied(condition)), expression=there)
+        part = self._ship(copied(node), condition, "value", kinds[0])
+        beside = self._ship(least(this=copied(other)), there, "beside", kinds[1])
+        return type(node)(this=part, expression=beside)
 
     def _of_distinct(self, node: Expr, distinct: exp.Distinct, condition: Expr | None) -> Expr:
         if len(distinct.expressions) != 1:
