@@ -8,7 +8,10 @@ import pytest
 from ballista_py.errors import ConfigError
 from ballista_py.node.embedded_spark import EmbeddedPipeline
 from ballista_py.planning.partition_map import PartitionMap
+from ballista_py.planning.partition_spec import PartitionSpec
+from ballista_py.planning.table import TableSpec
 from ballista_py.runtime import SystemRuntime
+from ballista_py.secret import Secret
 
 pytestmark = pytest.mark.spark
 
@@ -32,3 +35,23 @@ def test_a_source_that_is_gone_is_an_error_of_the_tree(parquet, declare, store, 
     with pytest.raises(ConfigError, match="table 'events'"):
         embedded.find(table, PartitionMap.build(table.name, table.spec, []))
     embedded.close()
+
+
+def test_a_source_is_opened_with_the_secrets_that_it_references_and_the_table_keeps_the_references(
+    declare, store, tmp_path, spark
+):
+    (tmp_path / "a.csv").write_text("region#n\neu#1\nus#2\n")
+    source = {"format": "csv", "path": str(tmp_path / "a.csv"), "header": "true", "sep": "${secrets:separator}"}
+    secrets = {"separator": Secret("#")}
+    embedded = EmbeddedPipeline(store, SystemRuntime(), secrets=secrets)
+    schema = embedded.get().describe("events", embedded.opened_source(source))
+    assert schema.names == ["region", "n"]
+    spec = PartitionSpec.parse(["region"], schema)
+    table = TableSpec(name="events", schema=schema, spec=spec, source=source)
+    assert embedded.find(table, PartitionMap.build("events", spec, [])) == [("eu",), ("us",)]
+    assert table.source["sep"] == "${secrets:separator}"
+    without = EmbeddedPipeline(store, SystemRuntime())
+    with pytest.raises(ConfigError, match="'separator'"):
+        without.find(table, PartitionMap.build("events", spec, []))
+    for made in (embedded, without):
+        made.close()

@@ -2,29 +2,44 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
+
+from attrs import evolve
 
 from ballista_py.node.threads import spawn
 from ballista_py.planning.partition_map import PartitionMap
 from ballista_py.planning.table import TableSpec
 from ballista_py.runtime import Runtime
+from ballista_py.secret import Secret
+from ballista_py.state.secret_references import with_secrets
 from ballista_py.state.store import ConditionalStore
 from ballista_py.storage.partition_storage import PartitionStorage
 
 if TYPE_CHECKING:
     from ballista_py.spark.pipeline import SparkPipeline
 
-
 DISCOVERY_TIMEOUT_MS = 60_000.0
+
+Source = str | Mapping[str, Any]
 
 
 class EmbeddedPipeline:
-    """One pipeline over `store`. Raises what `embedded_session` raises where Spark cannot start."""
+    """One pipeline over `store`. Raises what `embedded_session` raises where Spark cannot start.
+
+    `secrets` take the place of the references to them in sources. They belong into options, not into a path, which
+    errors name.
+    """
 
     def __init__(
-        self, store: ConditionalStore, runtime: Runtime, *, discovery_timeout_ms: float = DISCOVERY_TIMEOUT_MS
+        self,
+        store: ConditionalStore,
+        runtime: Runtime,
+        *,
+        discovery_timeout_ms: float = DISCOVERY_TIMEOUT_MS,
+        secrets: Mapping[str, Secret] | None = None,
     ) -> None:
+        self._secrets = secrets or {}
         self._store = store
         self._runtime = runtime
         self._discovery_timeout_ms = discovery_timeout_ms
@@ -53,11 +68,19 @@ class EmbeddedPipeline:
 
         Those that `pmap` lacks get an empty manifest, so that they can be held before a refresh brings their rows.
         """
-        values = self.get().discover(table)
+        values = self.get().discover(self.opened(table))
         for value in values:
             if pmap.index(value) is None:
                 PartitionStorage(self._store, table.folder, table.spec.path(value), runtime=self._runtime).create()
         return values
+
+    def opened(self, table: TableSpec) -> TableSpec:
+        """The table with the secrets that its source references, for Spark alone: it must not be kept or shown."""
+        return evolve(table, source=with_secrets(table.source, self._secrets))
+
+    def opened_source(self, source: Source) -> Source:
+        """The same for a source that has no table yet."""
+        return with_secrets(source, self._secrets)
 
     def close(self) -> None:
         """End the session, if one was started."""

@@ -16,8 +16,10 @@ import pyarrow as pa
 
 from ballista_py.errors import BallistaError, ConfigError, TransportError, TryLater
 from ballista_py.node.config import EngineName
+from ballista_py.node.embedded_spark import Source
 from ballista_py.node.processes import NodeProcess, free_ports
-from ballista_py.node.tables import Source, TableMaker
+from ballista_py.node.secrets_file import read_secrets
+from ballista_py.node.tables import TableMaker
 from ballista_py.planning.partition_spec import PartitionBy
 from ballista_py.planning.table import Distribution
 from ballista_py.runtime import Runtime, SystemRuntime
@@ -112,7 +114,9 @@ class LocalCluster:
             words += ["--engine", engine]
             words += [word for address in control for word in ("--scheduler-address", address)]
             self._add(f"executor-{number + 1}", [*common, "--role", "executor", *words], detached)
-        self._tables = TableMaker(self._store, self._runtime)
+        secrets_file = (node_options or {}).get("secrets-file")
+        secrets = {} if secrets_file is None else read_secrets(secrets_file)
+        self._tables = TableMaker(self._store, self._runtime, secrets)
 
     def __enter__(self) -> LocalCluster:
         return self.start()

@@ -11,6 +11,7 @@ from ballista_py.node.catalogs import Catalogs
 from ballista_py.node.config import NodeConfig
 from ballista_py.node.embedded_spark import EmbeddedPipeline
 from ballista_py.node.logs import log_event
+from ballista_py.node.secrets_file import read_secrets
 from ballista_py.planning.assigner import PartitionAssigner
 from ballista_py.planning.partition_map import Owner
 from ballista_py.runtime import Runtime
@@ -70,7 +71,12 @@ class SchedulerCore:
         self.membership = Membership(store, info, ttl_ms=config.ttl_ms, skew_ms=config.skew_ms, runtime=runtime)
         self.registry = ExecutorRegistry(self.membership)
         self._reaper = Reaper(store, self.membership)
-        self._sources = EmbeddedPipeline(store, runtime, discovery_timeout_ms=config.partition_discovery_timeout)
+        self._sources = EmbeddedPipeline(
+            store,
+            runtime,
+            discovery_timeout_ms=config.partition_discovery_timeout,
+            secrets={} if config.secrets_file is None else read_secrets(config.secrets_file),
+        )
         self._watch = SourceWatch(
             self._sources.find, config.partition_discovery_interval or DISCOVERY_INTERVAL_MS, runtime
         )

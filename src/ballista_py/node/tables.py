@@ -10,11 +10,12 @@ import pyarrow as pa
 from attrs import evolve
 
 from ballista_py.errors import ConfigError, ObjectExists, ObjectMissing
-from ballista_py.node.embedded_spark import EmbeddedPipeline
+from ballista_py.node.embedded_spark import EmbeddedPipeline, Source
 from ballista_py.planning.partition_map import PartitionMap
 from ballista_py.planning.partition_spec import PartitionBy, PartitionSpec
 from ballista_py.planning.table import Distribution, TableSpec, check_same_keys, may_colocate
 from ballista_py.runtime import Runtime
+from ballista_py.secret import Secret
 from ballista_py.state.documents import CLUSTER_KEY, ClusterDocument, PartitionMapDocument, partition_map_key
 from ballista_py.state.object_state import SHARED, ObjectState
 from ballista_py.state.store import ConditionalStore
@@ -24,7 +25,6 @@ if TYPE_CHECKING:
     from ballista_py.spark.jobs import Progress
 
 _log = logging.getLogger(__name__)
-Source = str | Mapping[str, Any]
 INCARNATION_DIGITS = 12
 
 
@@ -80,11 +80,13 @@ def declare_table(
 class TableMaker:
     """Makes tables from this process. The embedded Spark starts with the first source and ends with `close`."""
 
-    def __init__(self, store: ConditionalStore, runtime: Runtime) -> None:
+    def __init__(
+        self, store: ConditionalStore, runtime: Runtime, secrets: Mapping[str, Secret] | None = None
+    ) -> None:
         self._store = store
         self._runtime = runtime
         self._cluster = ObjectState(store, CLUSTER_KEY, ClusterDocument, runtime=runtime, retry=SHARED)
-        self._spark = EmbeddedPipeline(store, runtime)
+        self._spark = EmbeddedPipeline(store, runtime, secrets=secrets)
 
     def create(
         self,
@@ -109,7 +111,9 @@ class TableMaker:
             raise ConfigError(f"table '{name}' needs either a source, or a schema if it is a managed table")
         if source is not None and (primary_key or checks):
             raise ConfigError(f"table '{name}' has a source: only a managed table can enforce keys and checks")
-        found = self._spark.get().describe(name, source) if source is not None else schema
+        found = schema
+        if source is not None:
+            found = self._spark.get().describe(name, self._spark.opened_source(source))
         incarnation = incarnation or self._runtime.new_id()[:INCARNATION_DIGITS]
 
         def declare(cluster: ClusterDocument) -> TableSpec:
@@ -174,7 +178,7 @@ class TableMaker:
     def _write(self, table: TableSpec, progress: Progress | None) -> Mapping[tuple[Any, ...], float]:
         """Make every partition's manifest; returns the rows of each by value."""
         if table.source is not None:
-            report = self._spark.get().materialize(table, progress=progress)
+            report = self._spark.get().materialize(self._spark.opened(table), progress=progress)
             if (skew := report.skew_text()) is not None:
                 _log.warning(skew)
             return {value: float(written.rows) for value, written in report.partitions.items()}
