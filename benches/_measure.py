@@ -33,8 +33,8 @@ def show(title: str, medians: Mapping[str, float], rows: int, base: str) -> None
 
 
 def claim(text: str, holds: bool, measured: str) -> None:
-    """Print whether a claim holds in this run."""
-    print(f"  {'holds ' if holds else 'FAILS '} {text} (measured: {measured})")
+    """Print an aim, what this run got, and whether it is reached."""
+    print(f"  aim {text}: got {measured} ({'reached' if holds else 'MISSED'})")
 
 
 def peak_mb() -> float:

@@ -26,6 +26,7 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
+from _measure import claim
 from _peers import Peer, serve
 from ballista_py.node.tpch_data import generate_tpch
 
@@ -81,6 +82,8 @@ def report(
             f"{one.peak_bytes / 1e6:.0f}",
         )
     console.print(table)
+    ratio = median["materialize"] / median["partitionBy"]
+    claim("materialize takes at most 1.3x partitionBy", ratio <= 1.3, f"{ratio:.2f}x")
 
 
 def peer(name: str, source: str, folder: str, buckets: str) -> None:

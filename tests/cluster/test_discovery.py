@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from ballista_py import LocalCluster
+from ballista_py import LocalCluster, Watermark
 
 pytestmark = [pytest.mark.cluster, pytest.mark.spark, pytest.mark.long]
 INTERVAL_MS = 1_500
@@ -34,6 +34,13 @@ def wait_for_partitions(cluster: LocalCluster, count: int) -> None:
         time.sleep(0.1)
 
 
+def wait_for_regions(cluster: LocalCluster, *regions: str) -> None:
+    until = time.monotonic() + 30
+    while regions_of(cluster) != list(regions):
+        assert time.monotonic() < until, regions_of(cluster)
+        time.sleep(0.1)
+
+
 def test_a_new_value_gets_a_partition_and_a_vanished_one_loses_it(tmp_path):
     source = tmp_path / "events.csv"
     write(source, "eu", "us", "us")
@@ -44,7 +51,12 @@ def test_a_new_value_gets_a_partition_and_a_vanished_one_loses_it(tmp_path):
         write(source, "eu", "us", "us", "asia")
         wait_for_partitions(cluster, 3)
         assert regions_of(cluster) == ["eu", "us"]  # its rows come with the next refresh
+        cluster.refresh_table("events", "append", watermark=Watermark("id"))
+        wait_for_regions(cluster, "asia", "eu", "us")
         write(source, "us", "asia")
         wait_for_partitions(cluster, 2)
-        assert regions_of(cluster) == ["us"]
+        assert regions_of(cluster) == ["asia", "us"]
+        write(source, "us", "mars")
+        cluster.refresh_table("events")
+        wait_for_regions(cluster, "mars", "us")
         assert "partitions_discovered" not in cluster.log("scheduler-2")

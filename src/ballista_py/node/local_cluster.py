@@ -32,6 +32,9 @@ from ballista_py.transport.credentials import Tls
 
 if TYPE_CHECKING:
     from ballista_py.spark.jobs import Progress
+    from ballista_py.spark.pipeline import RefreshMode
+    from ballista_py.spark.report import MaterializeReport
+    from ballista_py.spark.watermark import Watermark
     from ballista_py.transport.certificates import CertificateFolder
 
 TTL_MS = 3_000
@@ -271,6 +274,28 @@ class LocalCluster:
             client.reconcile_all()
         if wait:
             self.wait_until_loaded(name)
+
+    def refresh_table(
+        self,
+        name: str,
+        mode: RefreshMode = "full",
+        *,
+        watermark: Watermark | None = None,
+        progress: Progress | None = None,
+    ) -> MaterializeReport:
+        """Bring a table up to its source on Spark: anew, or with a `watermark` by the rows it lacks ("append").
+
+        See `SparkPipeline.refresh` for what an append sees. Values that are new get partitions, which are assigned
+        and loaded when this returns; executors take in what changed in the others within a second or two.
+
+        Raises `ConfigError` for a table that there is not or that has no source, and what `refresh` raises.
+        """
+        report = self._tables.refresh(name, mode=mode, watermark=watermark, progress=progress)
+        with self.client() as client:
+            client.reconcile_all()
+            client.refresh(name)
+        self.wait_until_loaded(name)
+        return report
 
     def wait_until_loaded(self, *tables: str, timeout_ms: float = LOAD_TIMEOUT_MS) -> None:
         """Return when every partition of these tables (default: all) is assigned, loaded and served.

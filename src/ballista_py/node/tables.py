@@ -11,6 +11,8 @@ from attrs import evolve
 
 from ballista_py.errors import ConfigError, ObjectExists, ObjectMissing
 from ballista_py.node.embedded_spark import EmbeddedPipeline, Source
+from ballista_py.planning.assigner import PartitionAssigner
+from ballista_py.planning.diff import NO_LOOK, diff_partitions
 from ballista_py.planning.partition_map import PartitionMap
 from ballista_py.planning.partition_spec import PartitionBy, PartitionSpec
 from ballista_py.planning.table import Distribution, TableSpec, check_same_keys, may_colocate
@@ -18,11 +20,15 @@ from ballista_py.runtime import Runtime
 from ballista_py.secret import Secret
 from ballista_py.state.documents import CLUSTER_KEY, ClusterDocument, PartitionMapDocument, partition_map_key
 from ballista_py.state.object_state import SHARED, ObjectState
+from ballista_py.state.partition_store import PartitionStore
 from ballista_py.state.store import ConditionalStore
 from ballista_py.storage.partition_storage import PartitionStorage
 
 if TYPE_CHECKING:
     from ballista_py.spark.jobs import Progress
+    from ballista_py.spark.pipeline import RefreshMode
+    from ballista_py.spark.report import MaterializeReport
+    from ballista_py.spark.watermark import Watermark
 
 _log = logging.getLogger(__name__)
 INCARNATION_DIGITS = 12
@@ -139,6 +145,35 @@ class TableMaker:
         self._map(name).update(lambda now: evolve(now, published=True) if _is_of(now, table) else published)
         return table
 
+    def refresh(
+        self,
+        name: str,
+        *,
+        mode: RefreshMode = "full",
+        watermark: Watermark | None = None,
+        progress: Progress | None = None,
+    ) -> MaterializeReport:
+        """Bring the table up to its source and name its new partitions. See `LocalCluster.refresh_table`."""
+        table = self.cluster().tables.get(name)
+        if table is None:
+            raise ConfigError(f"there is no table '{name}'")
+        report = self._spark.get().refresh(
+            self._spark.opened(table), mode=mode, watermark=watermark, progress=progress
+        )
+        _warn_of_skew(report)
+        if not table.spec.is_static:
+            self._add_partitions(table, report)
+        return report
+
+    def _add_partitions(self, table: TableSpec, report: MaterializeReport) -> None:
+        """Name the values that are new; what a refresh did not see is left to discovery."""
+        maps = PartitionStore(self._store, runtime=self._runtime)
+        base = maps.read(table.name)
+        weights = [1.0 + written.rows for written in report.partitions.values()]
+        diff = diff_partitions(base, list(report.partitions), weights, after=NO_LOOK)
+        if diff:
+            maps.commit(PartitionAssigner().assign(base, ()), diff=diff)
+
     def drop(self, name: str) -> TableSpec | None:
         """Take the table out of the cluster, at once for every new statement; what it was, or None without one.
 
@@ -179,8 +214,7 @@ class TableMaker:
         """Make every partition's manifest; returns the rows of each by value."""
         if table.source is not None:
             report = self._spark.get().materialize(self._spark.opened(table), progress=progress)
-            if (skew := report.skew_text()) is not None:
-                _log.warning(skew)
+            _warn_of_skew(report)
             return {value: float(written.rows) for value, written in report.partitions.items()}
         values = table.spec.static_values()
         if values is None:
@@ -206,6 +240,11 @@ class TableMaker:
 
     def _map(self, name: str) -> ObjectState[PartitionMapDocument]:
         return ObjectState(self._store, partition_map_key(name), PartitionMapDocument, runtime=self._runtime)
+
+
+def _warn_of_skew(report: MaterializeReport) -> None:
+    if (skew := report.skew_text()) is not None:
+        _log.warning(skew)
 
 
 def _first_map(table: TableSpec, weights: Mapping[tuple[Any, ...], float]) -> PartitionMap:

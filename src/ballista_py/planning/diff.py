@@ -16,6 +16,8 @@ from ballista_py.planning.partition_index import Ids, ValueIndex
 from ballista_py.planning.partition_map import MISSING, PartitionMap, value_columns
 from ballista_py.planning.partition_values import as_key
 
+NO_LOOK = -1
+
 
 @frozen(kw_only=True)
 class PartitionDiff:
@@ -23,7 +25,8 @@ class PartitionDiff:
 
     `missing` were seen by the discovery before and not by this one; `vanished` were missing already and are
     missing again; `returned` were missing and are back. `empty` says that the discovery found nothing at all.
-    `after` is what the map's `discoveries` counted when the discovery began; None: no other can have come between.
+    `after` is what the map's `discoveries` counted when the discovery began; None: no other can have come between,
+    `NO_LOOK`: what it does not show proves nothing.
     """
 
     table: str

@@ -33,7 +33,8 @@ from ballista_py.spark.report import MaterializeReport, WrittenPartition
 from ballista_py.spark.sources import Source, describe_source, read_source
 from ballista_py.spark.staging import Staging, partition_paths, staging
 from ballista_py.spark.watermark import Watermark, position_text
-from ballista_py.state.partition_store import PartitionStore
+from ballista_py.state.documents import PartitionMapDocument, partition_map_key
+from ballista_py.state.object_state import ObjectState
 from ballista_py.state.store import ConditionalStore
 from ballista_py.storage.manifest import DataFile, ManifestDocument
 from ballista_py.storage.partition_storage import PartitionStorage
@@ -261,11 +262,13 @@ class SparkPipeline:
 
     def _check_keys(self, table: TableSpec) -> None:
         """A table that has a map keeps the keys of it: the partitions of other keys would mix with these."""
+        kept = ObjectState(self._store, partition_map_key(table.name), PartitionMapDocument, runtime=self._runtime)
         try:
-            held = PartitionStore(self._store, runtime=self._runtime).read(table.name)
+            found = kept.read().document
         except ObjectMissing:
             return
-        check_same_keys(table.name, held.spec, table.spec)
+        if found.incarnation == table.incarnation:
+            check_same_keys(table.name, found.map.spec, table.spec)
 
     def _read(self, table: TableSpec, origin: Source) -> DataFrame:
         """The table's columns of the source, checked."""

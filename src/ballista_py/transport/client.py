@@ -24,6 +24,7 @@ from ballista_py.transport.commands import (
     EXPLAIN,
     MEMBERS,
     RECONCILE_ALL,
+    REFRESH,
     TABLES,
     IngestMode,
     execute_command,
@@ -226,6 +227,13 @@ class Client:
     def reconcile_all(self) -> dict[str, int]:
         """Let a scheduler assign what waits, without the limit of an interval; the moves made, by table."""
         return dict(self._ask(RECONCILE_ALL, {})["moves"])
+
+    def refresh(self, table: str) -> int:
+        """Let every executor compare what it holds of the table with what is stored; returns how many were told.
+
+        Raises `SqlError` for a table that there is not.
+        """
+        return int(self._ask(REFRESH, {"table": table})["executors"])
 
     def close(self) -> None:
         """Give up the connections."""
