@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from xml.etree import ElementTree
 
 import attrs
 import pyarrow as pa
@@ -13,7 +14,8 @@ from ballista_py.engines.duckdb import DuckDBEngine
 from ballista_py.errors import NotOwner, SqlError, TransportError
 from ballista_py.node.query_service import ClusterView, QueryService
 from ballista_py.node.spark_statements import SparkQueries
-from ballista_py.planning.query_plan import BroadcastLimits, Leg, relation_table
+from ballista_py.planning.plan_drawing import ExplainedPlan
+from ballista_py.planning.query_plan import BroadcastLimits, Leg, LegProgress, relation_table
 from ballista_py.runtime import SystemRuntime
 from ballista_py.state.memory import MemoryStore
 from ballista_py.testing.single_node import InProcessCluster
@@ -34,6 +36,10 @@ class Legs:
     @property
     def bytes_received(self) -> int:
         return sum(table.nbytes for table in self.tables)
+
+    @property
+    def progress(self) -> tuple[LegProgress, ...]:
+        return tuple(LegProgress(rows=t.num_rows, bytes=t.nbytes, took_ms=1.0) for t in self.tables)
 
     def batches(self) -> Iterator[pa.RecordBatch]:
         for table in self.tables:
@@ -156,3 +162,15 @@ def test_a_merge_that_would_be_too_large_goes_to_spark_if_the_client_lets_it(sit
     assert goes("select 1", "spark", 1 << 40)
     with pytest.raises(SqlError, match="no engine 'presto'"):
         goes(large, "presto", 10)
+
+
+def test_an_analysed_plan_says_what_every_leg_gave(site: Site) -> None:
+    plan = ExplainedPlan(site.service.explain(JOIN, analyze=True))
+    (large,) = (one for one in plan["fragments"] if one["tables"][-1]["table"] == "sales")
+    assert sum(leg["ran"]["rows"] for leg in large["legs"]) == 5 * len(large["legs"])
+    assert plan["stats"]["shipped_bytes"] > 0
+    assert "gave 5 rows" in str(plan)
+    assert "5 rows" in plan._repr_html_()
+    drawn = ElementTree.fromstring(plan._repr_html_())
+    assert "broadcast b0" in "".join(drawn.itertext())
+    assert "ran" not in site.service.explain(JOIN)["fragments"][0]["legs"][0]

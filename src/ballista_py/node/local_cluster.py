@@ -226,10 +226,10 @@ class LocalCluster:
         """End a table: no statement finds it any more, its executors unload it, its files become garbage."""
         self.sql(f'drop table "{name}"')
 
-    def explain(self, query: str, dialect: str | None = None) -> str:
-        """How a query would run, in words."""
+    def explain(self, query: str, dialect: str | None = None, *, analyze: bool = False) -> str:
+        """How a query would run, in words; with `analyze` it runs, and legs say what they gave."""
         with self.client() as client:
-            return str(client.explain(query, dialect=dialect)["text"])
+            return str(client.explain(query, dialect=dialect, analyze=analyze)["text"])
 
     def members(self) -> list[dict[str, Any]]:
         """The nodes that belong to the cluster now, as its schedulers see it."""

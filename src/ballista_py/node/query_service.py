@@ -26,7 +26,7 @@ from ballista_py.node.broadcasts import Broadcasts, BroadcastTooLargeError
 from ballista_py.planning.explain import explain_text, plan_as_dict
 from ballista_py.planning.legs import legs_of
 from ballista_py.planning.parts import Partitions, restricted
-from ballista_py.planning.query_plan import Broadcast, Catalog, Leg, QueryPlan
+from ballista_py.planning.query_plan import Broadcast, Catalog, Leg, LegProgress, QueryPlan
 from ballista_py.planning.sql import plan_query
 from ballista_py.planning.table import TableSpec
 from ballista_py.runtime import Runtime
@@ -65,6 +65,8 @@ class LegStreams(Protocol):
     def error(self) -> BaseException | None: ...
     @property
     def bytes_received(self) -> int: ...
+    @property
+    def progress(self) -> tuple[LegProgress, ...]: ...
     def batches(self) -> Iterator[pa.RecordBatch]: ...
     def cancel(self) -> None: ...
 
@@ -86,6 +88,7 @@ class Statement:
     _cancel_merge: Callable[[], None]
     replans: int
     _sent_bytes: int = 0
+    _of_streams: Sequence[Sequence[Leg]] = ()
 
     def batches(self) -> Iterator[pa.RecordBatch]:
         """The rows, lazily; every error of a leg or of the merge comes out here."""
@@ -96,6 +99,16 @@ class Statement:
         for stream in self._streams:
             stream.cancel()
         self._cancel_merge()
+
+    def explained(self) -> dict[str, Any]:
+        """The plan as `QueryService.explain` gives it, with what every leg has given."""
+        measured = {
+            (leg.fragment, leg.executor_id): given
+            for legs, stream in zip(self._of_streams, self._streams, strict=True)
+            for leg, given in zip(legs, stream.progress, strict=True)
+        }
+        text = explain_text(self._plan, self._legs, measured)
+        return {**plan_as_dict(self._plan, self._legs, measured), "text": text, "stats": self.stats()}
 
     def stats(self) -> dict[str, Any]:
         """What the statement touched: partitions, executors, legs, bytes shipped by and with legs, milliseconds."""
@@ -120,8 +133,17 @@ class QueryService:
     open_legs: OpenLegs
     runtime: Runtime
 
-    def explain(self, statement: str) -> dict[str, Any]:
-        """The plan as a dict, with the same in words under `text`. Raises what `run` raises while it plans."""
+    def explain(self, statement: str, analyze: bool = False) -> dict[str, Any]:
+        """The plan as a dict, with the same in words under `text`. Raises what `run` raises while it plans.
+
+        With `analyze` the statement is run, its rows are thrown away, and legs say what they gave; `stats` are those
+        of the statement.
+        """
+        if analyze:
+            running = self.run(statement)
+            for _ in running.batches():
+                pass
+            return running.explained()
         plan, legs = self._plan(self._view_for(statement), statement)
         return {**plan_as_dict(plan, legs), "text": explain_text(plan, legs)}
 
@@ -200,6 +222,7 @@ class QueryService:
         cancelled: Callable[[], bool],
     ) -> Statement:
         opened: list[LegStreams] = []
+        of_streams: list[Sequence[Leg]] = []
         sent = Broadcasts()
 
         def open_all(names: Collection[str]) -> dict[str, LegStreams]:
@@ -210,6 +233,7 @@ class QueryService:
                 if own:
                     found[fragment.name] = self.open_legs(sent.loaded(own, fragment), view.addresses)
                     opened.append(found[fragment.name])
+                    of_streams.append(own)
             return found
 
         try:
@@ -232,6 +256,7 @@ class QueryService:
             cancel_merge=cancel,
             replans=replans,
             sent_bytes=sent.sent_bytes,
+            of_streams=tuple(of_streams),
         )
 
     def _broadcast(

@@ -218,7 +218,7 @@ class Scheduler:
         if core is None or queries is None:
             raise TryLater(f"scheduler '{self._config.node_id}' is starting")
         if name == EXPLAIN:
-            return queries.explain(_statement(body))
+            return queries.explain(_statement(body), bool(body.get("analyze")))
         if name == MEMBERS:
             return {"rows": core.members()}
         if name == TABLES:

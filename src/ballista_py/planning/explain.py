@@ -2,18 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ballista_py.planning.query_plan import Fragment, FragmentTable, Leg, QueryPlan
+from ballista_py.planning.query_plan import Fragment, FragmentTable, Leg, LegProgress, QueryPlan
+
+Measured = Mapping[tuple[str, str], LegProgress]
+"""What legs really gave, by fragment and executor id."""
+NOTHING_RAN: Measured = {}
 
 
-def plan_as_dict(plan: QueryPlan, legs: Sequence[Leg]) -> dict[str, Any]:
-    """JSON-ready values: `fragments` with their tables and legs, `broadcasts`, `merge_sql`, `output`, `notes`."""
+def plan_as_dict(plan: QueryPlan, legs: Sequence[Leg], measured: Measured = NOTHING_RAN) -> dict[str, Any]:
+    """JSON-ready values: `fragments` with their tables and legs, `broadcasts`, `merge_sql`, `output`, `notes`.
+
+    Legs that are in `measured` say under `ran` what they gave.
+    """
     return {
         "sql": plan.sql,
         "output": [{"name": column.name, "type": str(column.type)} for column in plan.output],
-        "fragments": [_fragment(fragment, legs) for fragment in plan.fragments],
+        "fragments": [_fragment(fragment, legs, measured) for fragment in plan.fragments],
         "broadcasts": [
             {
                 "name": one.name,
@@ -29,11 +36,11 @@ def plan_as_dict(plan: QueryPlan, legs: Sequence[Leg]) -> dict[str, Any]:
     }
 
 
-def explain_text(plan: QueryPlan, legs: Sequence[Leg]) -> str:
+def explain_text(plan: QueryPlan, legs: Sequence[Leg], measured: Measured = NOTHING_RAN) -> str:
     """The plan as indented text: what is read where, under which SQL, and what the merge does."""
     lines: list[str] = []
     for fragment in plan.fragments:
-        lines.append(f"fragment {fragment.name}")
+        lines.append(f"fragment {fragment.name}, about {fragment.estimated_bytes:,} bytes")
         lines += [f"  {_table_line(table)}" for table in fragment.tables]
         if fragment.uses:
             lines.append(f"  with {', '.join(fragment.uses)} sent along")
@@ -42,7 +49,9 @@ def explain_text(plan: QueryPlan, legs: Sequence[Leg]) -> str:
         lines.append(f"  {len(own)} leg{'' if len(own) == 1 else 's'}")
         for leg in own:
             parts = ", ".join(f"{t.table} {_ranges(t.partitions)}" for t in leg.tables)
-            lines.append(f"    {leg.executor_id}: {parts}")
+            ran = measured.get((fragment.name, leg.executor_id))
+            gave = f" gave {ran.rows:,} rows, {ran.bytes:,} bytes in {ran.took_ms:.0f} ms" if ran else ""
+            lines.append(f"    {leg.executor_id}: {parts}{gave}")
     for one in plan.broadcasts:
         lines.append(f"broadcast {one.name}, about {one.estimated_bytes:,} bytes, from {', '.join(one.fragments)}")
         lines.append(f"  sql: {one.sql}")
@@ -51,7 +60,14 @@ def explain_text(plan: QueryPlan, legs: Sequence[Leg]) -> str:
     return "\n".join(lines)
 
 
-def _fragment(fragment: Fragment, legs: Sequence[Leg]) -> dict[str, Any]:
+def _leg(leg: Leg, measured: Measured) -> dict[str, Any]:
+    ran = measured.get((leg.fragment, leg.executor_id))
+    if ran is None:
+        return leg.to_json()
+    return {**leg.to_json(), "ran": {"rows": ran.rows, "bytes": ran.bytes, "took_ms": ran.took_ms}}
+
+
+def _fragment(fragment: Fragment, legs: Sequence[Leg], measured: Measured) -> dict[str, Any]:
     return {
         "name": fragment.name,
         "sql": fragment.sql,
@@ -66,7 +82,9 @@ def _fragment(fragment: Fragment, legs: Sequence[Leg]) -> dict[str, Any]:
             for t in fragment.tables
         ],
         "broadcasts": list(fragment.uses),
-        "legs": [leg.to_json() for leg in legs if leg.fragment == fragment.name],
+        "merged": fragment.merged,
+        "estimated_bytes": fragment.estimated_bytes,
+        "legs": [_leg(leg, measured) for leg in legs if leg.fragment == fragment.name],
     }
 
 

@@ -153,6 +153,15 @@ class Leg:
         }
 
 
+@frozen(kw_only=True)
+class LegProgress:
+    """What a leg has given so far, and how long it has taken since it was accepted."""
+
+    rows: int
+    bytes: int
+    took_ms: float
+
+
 def leg_from_json(data: Mapping[str, Any]) -> Leg:
     """The leg that `Leg.to_json` described."""
     return Leg(

@@ -16,6 +16,7 @@ from ballista_py.errors import (
     TryLater,
     WriteIncomplete,
 )
+from ballista_py.planning.plan_drawing import ExplainedPlan
 from ballista_py.planning.sql.changes import is_change
 from ballista_py.runtime import Runtime, SystemRuntime
 from ballista_py.secret import Secret
@@ -209,9 +210,12 @@ class Client:
 
         return self._start(query, dialect, accepted)
 
-    def explain(self, query: str, dialect: str | None = None) -> dict[str, Any]:
-        """How `query` would run, JSON-ready; `["text"]` says it for people."""
-        return self._ask(EXPLAIN, sql_command(query, dialect))
+    def explain(self, query: str, dialect: str | None = None, *, analyze: bool = False) -> dict[str, Any]:
+        """How `query` would run, JSON-ready; `["text"]` says it for people, a notebook draws it.
+
+        With `analyze` it is run, without its rows: each leg says what it gave, and `["stats"]` what all took.
+        """
+        return ExplainedPlan(self._ask(EXPLAIN, {**sql_command(query, dialect), "analyze": analyze}))
 
     def tables(self) -> list[dict[str, Any]]:
         """The tables of the cluster, one JSON-ready row each."""

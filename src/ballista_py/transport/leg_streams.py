@@ -10,6 +10,7 @@ from typing import Any, Protocol
 import pyarrow as pa
 
 from ballista_py.errors import TransportError
+from ballista_py.planning.query_plan import LegProgress
 from ballista_py.runtime import Runtime
 from ballista_py.transport.spawn import Spawn
 
@@ -62,8 +63,9 @@ class LegStreams:
         self._ahead = [[0, 0] for _ in self._streams]  # batches and bytes that wait, by stream
         self._unfinished = len(self._streams)
         self._error: BaseException | None = None
-        self._rows = 0
-        self._bytes = 0
+        self._runtime = runtime
+        self._accepted_ms = runtime.monotonic_ms()
+        self._given = [LegProgress(rows=0, bytes=0, took_ms=0.0) for _ in self._streams]
         for number in range(len(self._streams)):
             spawn(partial(self._read_ahead, number))
 
@@ -78,12 +80,17 @@ class LegStreams:
     @property
     def rows_received(self) -> int:
         """Rows that have arrived so far."""
-        return self._rows
+        return sum(one.rows for one in self._given)
 
     @property
     def bytes_received(self) -> int:
         """Bytes of Arrow data that have arrived so far."""
-        return self._bytes
+        return sum(one.bytes for one in self._given)
+
+    @property
+    def progress(self) -> tuple[LegProgress, ...]:
+        """What each stream has given so far, in the order of `streams`."""
+        return tuple(self._given)
 
     def trailers(self) -> tuple[Mapping[str, Any], ...]:
         """What each stream said at its end, in the order of `streams`. Raises `TransportError` before the end."""
@@ -147,8 +154,11 @@ class LegStreams:
                 return False
             ahead[0] += 1
             ahead[1] += size
-            self._rows += batch.num_rows
-            self._bytes += size
+            self._given[number] = LegProgress(
+                rows=self._given[number].rows + batch.num_rows,
+                bytes=self._given[number].bytes + size,
+                took_ms=self._runtime.monotonic_ms() - self._accepted_ms,
+            )
             self._waiting.append((number, batch))
             self._changed.notify_all()
             return True

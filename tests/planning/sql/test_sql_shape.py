@@ -56,7 +56,7 @@ def test_what_legs_can_finish_needs_no_merge(small: Any, sql: str) -> None:
 def test_aggregates_are_computed_per_leg_and_put_together(small: Any, sql: str) -> None:
     plan = small.check(sql)
     (fragment,) = plan.fragments
-    assert "GROUP BY" in fragment.sql or "SUM" in fragment.sql
+    assert any(word in fragment.sql for word in ("GROUP BY", "SUM(", "ARG_MAX("))
     assert plan.notes == ()
 
 
