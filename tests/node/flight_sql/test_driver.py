@@ -6,6 +6,7 @@ import warnings
 
 import adbc_driver_flightsql.dbapi as flightsql
 import adbc_driver_manager
+import psutil
 import pyarrow as pa
 import pyarrow.flight as flight
 import pytest
@@ -366,3 +367,33 @@ def test_explain_says_how_a_statement_would_run(connect):
         assert cursor.adbc_prepare("explain select * from items where id = ?").types == [pa.int64()]
         lines = run(cursor, "explain select ? as a", ("it's",))
     assert any("merge" in line["plan"] for line in lines)
+
+
+@pytest.mark.parametrize("width", ["range % 3", "if(range >= 59000, 60, 0)"])
+def test_wide_rows_come_in_messages_that_the_driver_takes(connect, width):
+    with connect().cursor() as cursor:
+        cursor.execute(f"select range as n, repeat('x', 1000 * ({width})) as x from range(60000)")
+        table = cursor.fetch_arrow_table()
+    assert table["n"].to_pylist() == list(range(60_000))
+    assert table.nbytes > 50_000_000
+
+
+def test_many_connections_leave_no_thread_file_or_call_behind(port):
+    def rounds(count):
+        for _ in range(count):
+            with flightsql.connect(port.url, autocommit=True) as connection, connection.cursor() as cursor:
+                assert run(cursor, "select ? as a", (1,)) == [{"a": 1}]
+                cursor.execute("select * from range(1000000)")  # not read to its end
+
+    process = psutil.Process()
+
+    def held():
+        return (process.num_fds(), process.num_threads(), port.server.open_calls())
+
+    rounds(10)
+    files, threads, _ = held()
+    rounds(50)
+    deadline = time.monotonic() + 10
+    while any(now > before for now, before in zip(held(), (files + 8, threads + 8, 0), strict=True)):
+        assert time.monotonic() < deadline, (held(), files, threads)
+        time.sleep(0.1)

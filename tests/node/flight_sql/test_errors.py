@@ -3,6 +3,7 @@
 import importlib.util
 import subprocess
 import sys
+import threading
 import time
 from contextlib import suppress
 from pathlib import Path
@@ -301,29 +302,41 @@ time.sleep(60)
         assert port.writes.tables == {}, attempt
 
 
+class Flood:
+    """More rows than any socket buffers."""
+
+    def __init__(self):
+        self.cancelled = []
+
+    def describe(self, statement):
+        return Description(schema=NUMBERS, parameters=pa.schema([]))
+
+    def parts(self, statement):
+        return [Part()]
+
+    def run(self, statement, context):
+        big = pa.record_batch([pa.array(range(200_000), pa.int64())], schema=NUMBERS)
+        batches = (big for _ in range(1_000))
+        return StreamResult(schema=NUMBERS, batches=batches, cancel=lambda: self.cancelled.append(1))
+
+
+def test_a_port_is_shut_down_under_a_client_that_does_not_read(serve):
+    port = serve(Flood())
+    client = port.raw()
+    reader = client.do_get(port.start("CommandStatementQuery", query="x").endpoints[0].ticket)
+    assert reader.read_chunk().data.num_rows
+    assert port.server.shutdown(lambda stop: threading.Thread(target=stop, daemon=True).start(), 6_000)
+    with pytest.raises(REFUSED):
+        reader.read_all()
+
+
 def test_a_reader_that_stops_reading_gives_its_resources_back(serve):
-    from ballista_py.transport.flight_sql.service import Description
-
-    cancelled = []
-
-    class Flood:
-        def describe(self, statement):
-            return Description(schema=NUMBERS, parameters=pa.schema([]))
-
-        def parts(self, statement):
-            return [Part()]
-
-        def run(self, statement, context):
-            big = pa.record_batch([pa.array(range(200_000), pa.int64())], schema=NUMBERS)
-            return StreamResult(
-                schema=NUMBERS, batches=(big for _ in range(1_000)), cancel=lambda: cancelled.append(1)
-            )
-
-    port = serve(Flood(), idle_ms=300)
+    service = Flood()
+    port = serve(service, idle_ms=300)
     client = port.raw()
     reader = client.do_get(port.start("CommandStatementQuery", query="x").endpoints[0].ticket)
     deadline = time.monotonic() + 10
-    while not cancelled:
+    while not service.cancelled:
         assert time.monotonic() < deadline
         time.sleep(0.05)
     with pytest.raises(REFUSED, match="nothing of it was read"):

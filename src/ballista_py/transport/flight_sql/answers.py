@@ -28,12 +28,15 @@ def answer(entered: AbstractContextManager[OpenCall], start: Callable[[OpenCall]
     return flight.GeneratorStream(result.schema, rows)
 
 
+MAX_MESSAGE_BYTES = 4 << 20
+
+
 class _Rows:
     """The batches of a result. While one was handed out and the next is not asked for, it is being sent."""
 
     def __init__(self, call: OpenCall, result: StreamResult, over: ExitStack) -> None:
         self._over = over
-        self._batches = iter(result.batches)
+        self._batches = (portion for batch in result.batches for portion in portions(batch))
         self._sending: AbstractContextManager[None] | None = None
         self._call = call
         self._has_dictionaries = any(map(_has_dictionary, result.schema.types))
@@ -65,6 +68,21 @@ class _Rows:
         sending, self._sending = self._sending, None
         if sending is not None:
             sending.__exit__(None, None, None)
+
+
+def portions(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+    """The rows in batches that every client takes: the drivers written in Go refuse messages above 16 MiB."""
+    count = min(-(-batch.nbytes // MAX_MESSAGE_BYTES), batch.num_rows)
+    if count <= 1:
+        yield batch
+        return
+    rows = -(-batch.num_rows // count)
+    for start in range(0, batch.num_rows, rows):
+        portion = batch.slice(start, rows)
+        if portion.num_rows < batch.num_rows and portion.nbytes > MAX_MESSAGE_BYTES:
+            yield from portions(portion)  # the large values stand together
+        else:
+            yield portion
 
 
 def _has_dictionary(kind: pa.DataType) -> bool:
