@@ -6,7 +6,7 @@ import numpy as np
 from attrs import define
 
 from ballista_py.planning.assign_place import place
-from ballista_py.planning.assign_state import SHED, TOLERANCE, Counts, Flags, Floats, State
+from ballista_py.planning.assign_state import KEPT, SHED, TOLERANCE, Counts, Flags, Floats, Places, State
 
 
 def shed(state: State) -> None:
@@ -29,10 +29,27 @@ def shed(state: State) -> None:
         drained = state.shares[executor] == 0
         taken.append(mine[:forced] if drained else _excess(state.weights, mine, excess, forced))
     items = np.concatenate(taken)
+    crowded = state.counts > cap
     state.take_back(items)
     place(state, items, SHED)
+    # From one that is too full to another that is: where all room is taken that would only exchange items, for ever.
+    free = (state.home[items] >= 0) & (state.shares[before[items]] > 0) & ~crowded[before[items]]
+    idle = items[free & over[state.home[items]]]
+    _undo(state, idle, before)
     stranded = items[state.home[items] < 0]
     state.give_all(stranded, before[stranded], SHED)
+
+
+def _undo(state: State, items: Counts, before: Places) -> None:
+    """Give the items back to whom they were with, as far as there is room."""
+    after = state.home[items].copy()
+    state.take_back(items)
+    for item, new in zip(items.tolist(), after.tolist(), strict=True):
+        old = int(before[item])
+        if state.counts[old] < state.fleet.cap:
+            state.give(item, old, KEPT)
+        else:
+            state.give(item, new, SHED)
 
 
 def even_out(state: State) -> None:
