@@ -16,7 +16,7 @@ ROWS = 20_000
 QUERY = "select id from items"
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def cluster():
     with LocalCluster(schedulers=2, executors=2, ttl_ms=1_500) as made:
         made.sql("create table items (id bigint not null, k bigint not null) partitioned by (bucket(8, k))")
@@ -49,25 +49,6 @@ def read(cursor, partitions):
     return sorted(found)
 
 
-def test_parts_are_read_exactly_once_whoever_died_or_owns_them_since_they_were_named(cluster):
-    wait_until(lambda: len(legs(cluster)) == 2)
-    with flightsql.connect(cluster.flight_sql_url(), autocommit=True) as connection, connection.cursor() as cursor:
-        partitions, _schema = cursor.adbc_execute_partitions(QUERY)
-        assert len(partitions) == 2
-        cluster.kill("executor-1")
-        wait_until(lambda: legs(cluster) == {"executor-2"})
-        cluster.wait_until_loaded("items")
-        assert read(cursor, partitions) == list(range(ROWS))
-        cluster.start("executor-1")
-        wait_until(lambda: len(legs(cluster)) == 2)
-        cluster.wait_until_loaded("items")
-        assert read(cursor, partitions) == list(range(ROWS))
-        cursor.execute("drop table items")
-        cursor.execute("create table items (id bigint not null, k bigint not null) partitioned by (bucket(8, k))")
-        with pytest.raises(connection.Error):
-            read(cursor, partitions)
-
-
 def test_a_cancelled_statement_stops_at_the_executors(cluster):
     wait_until(lambda: len(legs(cluster)) == 2)
     endless = (  # each leg joins its own partitions, and finds nothing for hours
@@ -89,6 +70,25 @@ def test_a_cancelled_statement_stops_at_the_executors(cluster):
         cursor.adbc_cancel()
         with pytest.raises((connection.Error, OSError, pa.ArrowException)):
             reader.read_all()
-        wait_until(lambda: busy_s() < 0.2)
+        wait_until(lambda: busy_s() < 0.2)  # within a second, when nothing else runs
         cursor.execute("select count(*) from items")
         assert cursor.fetchall() == [(ROWS,)]
+
+
+def test_parts_are_read_exactly_once_whoever_died_or_owns_them_since_they_were_named(cluster):
+    wait_until(lambda: len(legs(cluster)) == 2)
+    with flightsql.connect(cluster.flight_sql_url(), autocommit=True) as connection, connection.cursor() as cursor:
+        partitions, _schema = cursor.adbc_execute_partitions(QUERY)
+        assert len(partitions) == 2
+        cluster.kill("executor-1")
+        wait_until(lambda: legs(cluster) == {"executor-2"})
+        cluster.wait_until_loaded("items")
+        assert read(cursor, partitions) == list(range(ROWS))
+        cluster.start("executor-1")
+        wait_until(lambda: len(legs(cluster)) == 2)
+        cluster.wait_until_loaded("items")
+        assert read(cursor, partitions) == list(range(ROWS))
+        cursor.execute("drop table items")
+        cursor.execute("create table items (id bigint not null, k bigint not null) partitioned by (bucket(8, k))")
+        with pytest.raises(connection.Error):
+            read(cursor, partitions)

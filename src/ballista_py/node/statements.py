@@ -177,7 +177,10 @@ class Statements:
         for table, incarnation in tables.items():
             if table not in now or now[table].incarnation != incarnation:
                 raise SqlError(f"table '{table}' was dropped since the statement was divided: run it again")
-        return {str(table): [int(partition) for partition in found] for table, found in only.items()}
+        try:
+            return {str(table): [int(partition) for partition in found] for table, found in only.items()}
+        except (TypeError, ValueError):
+            raise SqlError("the ticket names no part of an answer") from None
 
 
 class _Series:
