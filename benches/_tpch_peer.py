@@ -1,4 +1,5 @@
-"""One peer of benches/tpch.py: `load`, `cluster`, `duckdb`, `loaded` or `spark`, over the same Parquet files."""
+"""One peer of benches/tpch.py over the same Parquet files: `load`, `cluster`, `duckdb`, `loaded`, `polars`, `spark`
+or `sail`."""
 
 from __future__ import annotations
 
@@ -18,9 +19,16 @@ from ballista_py.node.tpch_data import TABLES, create_tpch_tables
 def main() -> None:
     """Prepare the peer named on the command line and serve its queries."""
     kind, data, *rest = sys.argv[1:]
-    {"load": load, "cluster": cluster, "duckdb": duckdb_alone, "loaded": duckdb_loaded, "spark": spark_alone}[
-        kind
-    ](Path(data), *rest)
+    peers = {
+        "load": load,
+        "cluster": cluster,
+        "duckdb": duckdb_alone,
+        "loaded": duckdb_loaded,
+        "polars": polars_alone,
+        "spark": spark_alone,
+        "sail": sail_alone,
+    }
+    peers[kind](Path(data), *rest)
 
 
 def load(data: Path, state: str, executors: str) -> None:
@@ -40,7 +48,19 @@ def cluster(_data: Path, state: str, executors: str) -> None:
     with LocalCluster(schedulers=1, executors=int(executors), state_location=Path(state).as_uri()) as local:
         local.wait_until_loaded()
         client = local.client()
-        serve(lambda command: timed(lambda: client.sql(command["sql"])))
+        serve(lambda command: _with_stats(client, command["sql"]))
+
+
+def _with_stats(client: Any, sql: str) -> dict[str, Any]:
+    """As `timed`, with the bytes that legs shipped."""
+    kept: dict[str, Any] = {}
+
+    def run() -> pa.Table:
+        kept["result"] = client.query(sql)
+        return kept["result"].table
+
+    answer = timed(run)
+    return {**answer, "shipped": kept["result"].stats["shipped_bytes"]}
 
 
 def duckdb_alone(data: Path) -> None:
@@ -64,6 +84,28 @@ def duckdb_loaded(data: Path, folder: str) -> None:
         serve(lambda command: timed(lambda: connection.sql(command["sql"]).to_arrow_table()))
 
 
+def polars_alone(data: Path) -> None:
+    """Polars with two threads over lazy scans of the files (`POLARS_MAX_THREADS` is set by the bench)."""
+    import polars as pl
+
+    context = pl.SQLContext({table: pl.scan_parquet(data / f"{table}.parquet") for table in TABLES})
+    serve(lambda command: timed(lambda: context.execute(command["sql"]).collect().to_arrow()))
+
+
+def sail_alone(data: Path) -> None:
+    """Sail, a Spark Connect server without a JVM, in this process."""
+    from pysail.spark import SparkConnectServer
+    from pyspark.sql import SparkSession
+
+    server = SparkConnectServer()
+    server.start(background=True)
+    _, port = server.listening_address
+    spark = SparkSession.builder.remote(f"sc://localhost:{port}").getOrCreate()
+    for table in TABLES:
+        spark.read.parquet(str(data / f"{table}.parquet")).createOrReplaceTempView(table)
+    serve(lambda command: timed(lambda: spark.sql(command["sql"]).toArrow()))
+
+
 def spark_alone(data: Path) -> None:
     """Spark with two threads over temporary views of the files."""
     from ballista_py.spark.session import embedded_session
@@ -77,7 +119,10 @@ def spark_alone(data: Path) -> None:
 def timed(run: Any) -> dict[str, Any]:
     """Run the query; its seconds and its rows, as texts and numbers only, sorted."""
     started = time.perf_counter()
-    table: pa.Table = run()
+    try:
+        table: pa.Table = run()
+    except Exception as error:
+        return {"seconds": None, "rows": None, "failed": f"{type(error).__name__}: {error}"[:300]}
     seconds = time.perf_counter() - started
     rows = [[_plain(value) for value in row.values()] for row in table.to_pylist()]
     return {"seconds": seconds, "rows": sorted(rows, key=str)}

@@ -1,4 +1,7 @@
-"""Eight TPC-H queries on a local cluster, on DuckDB alone and on Spark `local[2]`, interleaved in one run.
+"""The 22 TPC-H queries on a local cluster, on DuckDB, Polars and Spark `local[2]` alone, interleaved in one run.
+
+Sail takes part where `pysail` is installed. A peer that cannot run a query, or answers it otherwise than DuckDB, has
+a dash there, and the totals over the queries that it and the cluster both answered are compared.
 
 DuckDB runs twice: over the Parquet files as they are, and over its own tables, loaded before the clock starts, as
 an executor loads its partitions.
@@ -13,7 +16,9 @@ memory of each peer's whole process tree while the queries ran. All answers are 
 from __future__ import annotations
 
 import argparse
+import importlib.util
 import math
+import os
 import statistics
 import tempfile
 from pathlib import Path
@@ -23,9 +28,15 @@ from rich.console import Console
 from rich.table import Table
 
 from _peers import Peer
-from ballista_py.node.demo_queries import QUERIES
 from ballista_py.node.tpch_data import generate_tpch
 
+_PATH = Path(__file__).parent.parent / "tests" / "planning" / "sql" / "tpch_queries.py"
+_SPEC = importlib.util.spec_from_file_location("tpch_queries", _PATH)
+assert _SPEC is not None
+assert _SPEC.loader is not None
+_MODULE = importlib.util.module_from_spec(_SPEC)
+_SPEC.loader.exec_module(_MODULE)
+QUERIES: dict[str, str] = _MODULE.QUERIES
 SCRIPT = str(Path(__file__).with_name("_tpch_peer.py"))
 
 
@@ -37,7 +48,8 @@ def main() -> None:
     parser.add_argument("--executors", type=int, default=2)
     parser.add_argument("--folder", help="where to keep the data between runs")
     options = parser.parse_args()
-    console = Console(width=120)
+    console = Console(width=140)
+    os.environ["POLARS_MAX_THREADS"] = "2"
     with tempfile.TemporaryDirectory(prefix="ballista-bench-") as scratch:
         folder = Path(options.folder or scratch)
         data = generate_tpch(folder / f"tpch-{options.scale:g}", options.scale)
@@ -56,8 +68,11 @@ def main() -> None:
             ),
             Peer("duckdb", SCRIPT, "duckdb", str(data)),
             Peer("duckdb loaded", SCRIPT, "loaded", str(data), str(folder)),
+            Peer("polars", SCRIPT, "polars", str(data)),
             Peer("spark local[2]", SCRIPT, "spark", str(data)),
         ]
+        if importlib.util.find_spec("pysail") is not None:
+            peers.append(Peer("sail", SCRIPT, "sail", str(data)))
         try:
             report(console, options, peers, measure(console, peers, options.rounds))
         finally:
@@ -65,23 +80,35 @@ def main() -> None:
                 peer.close()
 
 
-def measure(console: Console, peers: list[Peer], rounds: int) -> dict[str, dict[str, list[float]]]:
-    """Seconds of every query on every peer, round by round; the first round only warms up and compares answers."""
-    seconds: dict[str, dict[str, list[float]]] = {name: {peer.name: [] for peer in peers} for name in QUERIES}
+Seconds = dict[str, dict[str, list[float]]]
+
+
+def measure(console: Console, peers: list[Peer], rounds: int) -> tuple[Seconds, dict[str, int]]:
+    """Seconds of every query on every peer that answers it as DuckDB does, round by round, and the bytes shipped.
+
+    The first round only warms up and compares answers.
+    """
+    seconds: Seconds = {name: {peer.name: [] for peer in peers} for name in QUERIES}
+    shipped: dict[str, int] = {}
+    left_out: set[tuple[str, str]] = set()
     for number in range(rounds + 1):
         for name, sql in QUERIES.items():
-            answers = {peer.name: peer.ask(sql=sql) for peer in peers}
-            wrong = [p for p, answer in answers.items() if not same(answer["rows"], answers["duckdb"]["rows"])]
-            if wrong:
-                raise SystemExit(f"{name}: {', '.join(wrong)} gave another answer than duckdb")
-            if number:
-                for peer in peers:
-                    seconds[name][peer.name].append(answers[peer.name]["seconds"])
+            asked = [peer for peer in peers if (name, peer.name) not in left_out]
+            answers = {peer.name: peer.ask(sql=sql) for peer in asked}
+            for peer, answer in answers.items():
+                if answer["rows"] is None or not same(answer["rows"], answers["duckdb"]["rows"]):
+                    if peer == "ballista_py":
+                        raise SystemExit(f"{name}: {answer.get('failed', 'another answer than duckdb')}")
+                    left_out.add((name, peer))
+                    console.print(f"{name} on {peer}: {answer.get('failed', 'another answer than duckdb')}")
+                elif number:
+                    seconds[name][peer].append(answer["seconds"])
+            shipped[name] = answers["ballista_py"]["shipped"]
         if number == 0:
             for peer in peers:
                 peer.reset_peak()
-        console.print(f"round {number} of {rounds} done" if number else "warm-up done, all answers equal")
-    return seconds
+        console.print(f"round {number} of {rounds} done" if number else "warm-up done, answers compared")
+    return seconds, shipped
 
 
 def same(left: list[list[Any]], right: list[list[Any]]) -> bool:
@@ -94,30 +121,42 @@ def same(left: list[list[Any]], right: list[list[Any]]) -> bool:
 
 
 def report(
-    console: Console, options: argparse.Namespace, peers: list[Peer], seconds: dict[str, dict[str, list[float]]]
+    console: Console,
+    options: argparse.Namespace,
+    peers: list[Peer],
+    measured: tuple[Seconds, dict[str, int]],
 ) -> None:
-    """Print the medians, the totals, the ratios and the memory."""
+    """Print the medians, the totals, the ratios, the bytes shipped and the memory."""
+    seconds, shipped = measured
     table = Table(title=f"TPC-H scale {options.scale:g}, median of {options.rounds} rounds, seconds")
-    table.add_column("query")
-    for peer in peers:
-        table.add_column(peer.name, justify="right")
-    table.add_column("/ duckdb", justify="right")
-    table.add_column("/ loaded", justify="right")
-    table.add_column("/ spark", justify="right")
-    totals = [0.0] * len(peers)
+    for column in (
+        "query",
+        *(peer.name for peer in peers),
+        *(f"/ {peer.name}" for peer in peers[1:]),
+        "shipped kB",
+    ):
+        table.add_column(column, justify="left" if column == "query" else "right")
+    sums = {peer.name: [0.0, 0.0] for peer in peers[1:]}
+    total = 0.0
     for name, by_peer in seconds.items():
-        medians = [statistics.median(by_peer[peer.name]) for peer in peers]
-        totals = [total + median for total, median in zip(totals, medians, strict=True)]
-        table.add_row(name, *(f"{m:.3f}" for m in medians), *_ratios(medians))
-    table.add_row("total", *(f"{t:.3f}" for t in totals), *_ratios(totals), style="bold")
-    table.add_row(
-        "peak MB", *(f"{peer.peak_bytes / 1e6:.0f}" for peer in peers), *_ratios([p.peak_bytes for p in peers])
-    )
+        medians = [statistics.median(found) if (found := by_peer[peer.name]) else None for peer in peers]
+        ours = medians[0]
+        assert ours is not None
+        total += ours
+        for peer, theirs in zip(peers[1:], medians[1:], strict=True):
+            if theirs is not None:
+                sums[peer.name][0] += ours
+                sums[peer.name][1] += theirs
+        ratios = [f"{ours / theirs:.2f}" if theirs else "-" for theirs in medians[1:]]
+        shown = [f"{median:.3f}" if median else "-" for median in medians]
+        table.add_row(name, *shown, *ratios, f"{shipped[name] / 1e3:,.0f}")
+    totals = [f"{total:.3f}", *(f"{theirs:.3f}" for _, theirs in sums.values())]
+    ratios = [f"{ours / theirs:.2f}" if theirs else "-" for ours, theirs in sums.values()]
+    table.add_row("total", *totals, *ratios, f"{sum(shipped.values()) / 1e3:,.0f}", style="bold")
+    peaks = [peer.peak_bytes for peer in peers]
+    against = [f"{peaks[0] / peak:.2f}" for peak in peaks[1:]]
+    table.add_row("peak MB", *(f"{peak / 1e6:.0f}" for peak in peaks), *against, "")
     console.print(table)
-
-
-def _ratios(values: list[float]) -> list[str]:
-    return [f"{values[0] / other:.2f}" for other in values[1:]]
 
 
 if __name__ == "__main__":

@@ -75,6 +75,12 @@ def tpcds(tmp_path_factory: pytest.TempPathFactory) -> Callable[[float], Path]:
 
 
 @pytest.fixture(scope="session")
+def layouts() -> dict[str, Layout]:
+    """How each layout cuts the tables: their key and their group."""
+    return LAYOUTS
+
+
+@pytest.fixture(scope="session")
 def texts(tpcds: Callable[[float], Path]) -> dict[str, str]:
     """The queries by name."""
     return json.loads((tpcds(0.01) / "queries.json").read_text())

@@ -29,6 +29,7 @@ from ballista_py.planning.sql.query import Expr, column_id
 Constraints: TypeAlias = dict[int, frozenset[Any]]
 
 _DATE = re.compile(r"\d{4}-\d{2}-\d{2}\Z")
+_DECIMAL = re.compile(r"-?\d{1,26}(\.\d{1,26})?\Z")
 _TIMESTAMP = re.compile(r"\d{4}-\d{2}-\d{2}( \d{2}:\d{2}:\d{2}(\.\d{1,6})?)?\Z")
 _NUMBER = re.compile(r"-?\d+(\.\d+)?\Z")
 _NOT_OF_THE_TYPE = (BallistaError, pa.ArrowException, OverflowError, ValueError)
@@ -36,6 +37,13 @@ _MAX_EXACT_FLOAT = 2**53
 _COMPARISONS: dict[type[Expr], Callable[[Any, Any], bool]] = {
     exp.LT: operator.lt, exp.LTE: operator.le, exp.GT: operator.gt, exp.GTE: operator.ge,
 }  # fmt: skip
+# A function that never falls keeps an order, but may give two values one key.
+_LOOSE: dict[type[Expr], type[Expr]] = {exp.LT: exp.LTE, exp.LTE: exp.LTE, exp.GT: exp.GTE, exp.GTE: exp.GTE}
+_WHOLE_NUMBERS = {
+    f"{sign}{name}": (0 if sign else -(2 ** (bits - 1)), 2**bits - 1 if sign else 2 ** (bits - 1) - 1)
+    for name, bits in (("TINYINT", 8), ("SMALLINT", 16), ("INT", 32), ("BIGINT", 64))
+    for sign in ("", "U")
+}
 _MIRRORED: dict[type[Expr], type[Expr]] = {exp.LT: exp.GT, exp.LTE: exp.GTE, exp.GT: exp.LT, exp.GTE: exp.LTE}
 
 
@@ -71,6 +79,10 @@ class Pruner:
             return self._values(left, node.expressions)
         if isinstance(node, exp.Is) and isinstance(right, exp.Null):
             return self._values(left, [right], keep_null=True)
+        if isinstance(node, exp.Not) and isinstance(left, exp.Paren | exp.Is):
+            tested = left.unnest()
+            if isinstance(tested, exp.Is) and isinstance(tested.args["expression"], exp.Null):
+                return self._there(tested.args["this"])
         if isinstance(node, exp.Between):
             low = self._range(left, exp.GTE, node.args["low"])
             return _all([low, self._range(left, exp.LTE, node.args["high"])])
@@ -109,16 +121,30 @@ class Pruner:
     def _range(self, node: Expr, comparison: type[Expr], bound: Expr) -> Constraints:
         found: Constraints = {}
         for position, key in self._keys_of(node):
-            if key.kind != "column" or pa.types.is_floating(key.type):
+            if pa.types.is_floating(key.column_type) or not (key.kind == "column" or key.is_monotonic):
                 continue
             try:
-                limit = constant(bound, key.column_type)
-                present = pc.unique(self.pmap.columns[position]).drop_null().to_pylist()
-                holds = _COMPARISONS[comparison]
+                limit, holds = constant(bound, key.column_type), _COMPARISONS[comparison]
+                if key.kind == "function" and limit is not None:
+                    limit, holds = (
+                        key.value_for(limit, self.split.spec.time_zone),
+                        _COMPARISONS[_LOOSE[comparison]],
+                    )
+                present = self._present(position)
                 found[position] = frozenset(v for v in present if limit is not None and holds(v, limit))
-            except (InexactError, TypeError):
+            except (InexactError, TypeError, *_NOT_OF_THE_TYPE):
                 continue
         return found
+
+    def _there(self, node: Expr) -> Constraints:
+        """For `node IS NOT NULL`: the keys that are null exactly if their column is."""
+        keys = self._keys_of(node)
+        return {place: frozenset(self._present(place)) for place, key in keys if key.kind in ("column", "bucket")}
+
+    def _present(self, position: int) -> list[Any]:
+        """The values, not null, that a key has in any partition."""
+        values: list[Any] = pc.unique(self.pmap.columns[position]).drop_null().to_pylist()
+        return values
 
 
 def constant(node: Expr, arrow_type: pa.DataType | None) -> Any:
@@ -168,7 +194,22 @@ def _without_cast(node: Expr) -> Expr:
     return node
 
 
+def _cast_decimal(node: Expr, arrow_type: pa.DataType) -> Decimal:
+    """The value of `CAST('1.50' AS DECIMAL(4, 2))`, if no digit of the text is lost."""
+    sizes = [int(size.name) for size in node.args["to"].expressions]
+    inner = node.args["this"].unnest()
+    if len(sizes) != 2 or not isinstance(inner, exp.Literal) or _DECIMAL.match(inner.name) is None:
+        raise InexactError
+    value = Decimal(inner.name)
+    fits = value == round(value, sizes[1]) and abs(value) < Decimal(10) ** (sizes[0] - sizes[1])
+    if not fits or value != round(value, arrow_type.scale):
+        raise InexactError
+    return value
+
+
 def _text(node: Expr) -> str:
+    if isinstance(node, exp.Cast) and node.args["to"].this.name in ("VARCHAR", "TEXT"):
+        node = node.args["this"].unnest()
     if isinstance(node, exp.Literal) and node.is_string:
         return str(node.this)
     raise InexactError
@@ -177,6 +218,12 @@ def _text(node: Expr) -> str:
 def _integer(node: Expr) -> int:
     if isinstance(node, exp.Neg):
         return -_integer(node.args["this"].unnest())
+    if isinstance(node, exp.Cast) and node.args["to"].this.name in _WHOLE_NUMBERS:
+        low, high = _WHOLE_NUMBERS[node.args["to"].this.name]
+        number = _integer(node.args["this"].unnest())
+        if not low <= number <= high:
+            raise InexactError
+        return number
     if isinstance(node, exp.Literal) and node.is_int:
         return int(node.this)
     raise InexactError
@@ -185,6 +232,8 @@ def _integer(node: Expr) -> int:
 def _decimal(node: Expr, arrow_type: pa.DataType) -> Decimal:
     if isinstance(node, exp.Neg):
         return -_decimal(node.args["this"].unnest(), arrow_type)
+    if isinstance(node, exp.Cast) and node.args["to"].this.name == "DECIMAL":
+        return _cast_decimal(node, arrow_type)
     if not isinstance(node, exp.Literal) or node.is_string or "e" in node.name.lower() or len(node.name) > 26:
         raise InexactError
     value = Decimal(node.name)

@@ -1,0 +1,86 @@
+"""All 22 TPC-H queries on real processes, and TPC-DS: the tables cut in several ways, on one to five executors."""
+
+from __future__ import annotations
+
+import importlib.util
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import pytest
+
+from ballista_py import LocalCluster
+from ballista_py.engines.answers import difference
+from ballista_py.node.tpch_data import TABLES, generate_tpch
+
+_PATH = Path(__file__).parent.parent / "planning" / "sql" / "tpch_queries.py"
+_SPEC = importlib.util.spec_from_file_location("tpch_queries", _PATH)
+assert _SPEC is not None
+assert _SPEC.loader is not None
+_MODULE = importlib.util.module_from_spec(_SPEC)
+_SPEC.loader.exec_module(_MODULE)
+QUERIES: dict[str, str] = _MODULE.QUERIES
+
+pytestmark = pytest.mark.cluster
+LONG = (pytest.mark.long, pytest.mark.timeout(3_000))
+
+# The keys of partitioned tables; whoever has none is replicated. A pair names the table to be co-located with.
+TOGETHER: dict[str, Any] = TABLES
+APART: dict[str, Any] = {
+    "region": {"distribution": "replicated"},
+    "nation": {"partition_by": ["n_regionkey"]},
+    "supplier": {"partition_by": ["s_nationkey"]},
+    "customer": {"partition_by": ["c_mktsegment"]},
+    "part": {"partition_by": ["bucket(5, p_brand)"]},
+    "partsupp": {"partition_by": ["bucket(3, ps_suppkey)"]},
+    "orders": {"partition_by": ["year(o_orderdate)"]},
+    "lineitem": {"partition_by": ["l_returnflag", "l_linestatus"]},
+}
+ONE_BUCKET: dict[str, Any] = {
+    "region": {"distribution": "replicated"},
+    "nation": {"distribution": "replicated"},
+    "supplier": {"partition_by": ["bucket(1, s_suppkey)"]},
+    "customer": {"partition_by": ["bucket(1, c_custkey)"]},
+    "part": {"partition_by": ["bucket(1, p_partkey)"]},
+    "partsupp": {"partition_by": ["bucket(1, ps_partkey)"], "colocate_with": "part"},
+    "orders": {"partition_by": ["bucket(1, o_orderkey)"]},
+    "lineitem": {"partition_by": ["bucket(1, l_orderkey)"], "colocate_with": "orders"},
+}
+LAYOUTS = {"together": TOGETHER, "apart": APART, "one bucket": ONE_BUCKET}
+
+
+@pytest.mark.parametrize("name", QUERIES)
+def test_every_tpch_query_is_answered_as_by_one_node(cluster: LocalCluster, duck: Any, name: str) -> None:
+    expected = duck.sql(QUERIES[name]).to_arrow_table()
+    assert difference(cluster.sql(QUERIES[name]), expected) is None
+
+
+@pytest.fixture(scope="module")
+def larger(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return generate_tpch(tmp_path_factory.mktemp("tpch-larger") / "data", 0.1)
+
+
+@pytest.fixture(scope="module")
+def single(larger: Path) -> Iterator[duckdb.DuckDBPyConnection]:
+    with duckdb.connect() as connection:
+        for table in TABLES:
+            connection.read_parquet(str(larger / f"{table}.parquet")).create_view(table)
+        yield connection
+
+
+@pytest.mark.parametrize("layout", [pytest.param(name, marks=LONG) for name in LAYOUTS])
+def test_tpch_in_every_layout_on_one_two_and_five_executors(
+    layout: str, larger: Path, single: Any, tmp_path: Path
+) -> None:
+    state = (tmp_path / "state").as_uri()
+    for executors in (2, 1, 5):
+        with LocalCluster(schedulers=1, executors=executors, state_location=state) as cluster:
+            if executors == 2:
+                for table, options in LAYOUTS[layout].items():
+                    cluster.create_table(table, str(larger / f"{table}.parquet"), wait=False, **options)
+            cluster.wait_until_loaded()
+            with cluster.client() as client:
+                for name, sql in QUERIES.items():
+                    wrong = difference(client.sql(sql), single.sql(sql).to_arrow_table())
+                    assert wrong is None, f"{name} on {executors} executors: {wrong}"
