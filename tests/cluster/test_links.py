@@ -72,7 +72,7 @@ def status(cluster, node_id, path="/status"):
     return json.loads(connection.getresponse().read())
 
 
-@pytest.fixture(scope="module", params=[False, True], ids=["plain", "mtls"])
+@pytest.fixture(scope="module", params=[pytest.param(False, marks=pytest.mark.long), True], ids=["plain", "mtls"])
 def proxied(request, tpch_state, tmp_path_factory):
     folder = tmp_path_factory.mktemp("links") / "state"
     shutil.copytree(tpch_state, folder)

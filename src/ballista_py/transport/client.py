@@ -27,6 +27,7 @@ from ballista_py.transport.commands import (
     RECONCILE_ALL,
     REFRESH,
     TABLES,
+    TASKS,
     IngestMode,
     execute_command,
     ingest_command,
@@ -238,6 +239,10 @@ class Client:
         Raises `SqlError` for a table that there is not.
         """
         return int(self._ask(REFRESH, {"table": table})["executors"])
+
+    def tasks(self) -> list[dict[str, Any]]:
+        """What the scheduler is doing and did last, newest first, one JSON-ready row each."""
+        return list(self._ask(TASKS, {})["rows"])
 
     def close(self) -> None:
         """Give up the connections."""
