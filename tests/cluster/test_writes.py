@@ -231,3 +231,22 @@ def test_one_of_two_that_create_a_table_at_once_gets_the_name(small):
         assert sum(pool.map(make, range(3))) == 1
     assert small.ingest("raced", rows(0, 10)) == 10
     assert count(small, "raced") == (10, 45)
+
+
+def test_a_table_kept_as_vortex_is_written_changed_and_taken_over(small):
+    small.create_table("as_vortex", schema=SCHEMA, partition_by=["bucket(4, id)"], file_format="vortex")
+    assert small.ingest("as_vortex", rows(0, 1_000)) == 1_000
+    assert affected(small.sql("update as_vortex set size = null where kind = 'k1'")) == 333
+    assert affected(small.sql("delete from as_vortex where id >= 900")) == 100
+    assert count(small, "as_vortex", "size is null or kind <> 'k1'") == (900, 404_550)
+    small.kill("executor-1")
+    small.start("executor-1")
+    small.wait_until_loaded("as_vortex")
+    assert count(small, "as_vortex") == (900, 404_550)
+    small.drop_table("as_vortex")
+
+
+def test_a_column_that_vortex_cannot_hold_is_named_when_the_table_is_made(small):
+    schema = pa.schema([("id", pa.int64()), ("took", pa.duration("us"))])
+    with pytest.raises(ConfigError, match="'took'"):
+        small.create_table("odd", schema=schema, partition_by=["bucket(4, id)"], file_format="vortex")

@@ -186,5 +186,5 @@ def test_a_cache_folder_keeps_files_that_are_not_copies(store, tmp_path):
 
 def test_an_unknown_format_is_a_clear_error(store):
     file = write_data_file(store, "f", TABLE)
-    with pytest.raises(ConfigError, match="format 'vortex'"):
-        FileCache(store).acquire(evolve(file, format="vortex"))
+    with pytest.raises(ConfigError, match="format 'avro'"):
+        FileCache(store).acquire(evolve(file, format="avro"))

@@ -15,9 +15,9 @@ import pyarrow as pa
 from ballista_py.engines.duckdb_errors import translate
 from ballista_py.engines.duckdb_types import quoted
 from ballista_py.engines.file_ranges import ranges
-from ballista_py.engines.file_readers import read_batches
 from ballista_py.errors import BallistaError, ConfigError, NotOwner, SchemaMismatch
 from ballista_py.runtime import Runtime
+from ballista_py.storage.formats import file_format
 from ballista_py.storage.local_file import LocalFile
 
 FILE_ID = "__file_id"
@@ -193,7 +193,7 @@ class _Tagged:
     def _batches(self, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
         try:
             for file in self._files:
-                for batch in read_batches(file, self._schema):
+                for batch in file_format(file.format, file.name).read_batches(file.path, self._schema, file.name):
                     tag = pa.repeat(pa.scalar(file.file_id, pa.int32()), batch.num_rows)
                     self._counts[file.file_id] += batch.num_rows
                     yield pa.RecordBatch.from_arrays([tag, *batch.columns], schema=schema)

@@ -8,10 +8,10 @@ import polars as pl
 import pyarrow as pa
 from attrs import Factory, define
 
-from ballista_py.engines.file_readers import read_batches
 from ballista_py.engines.polars_types import to_frame, why_not_held
 from ballista_py.errors import ConfigError, NotOwner, SchemaMismatch
 from ballista_py.runtime import Runtime
+from ballista_py.storage.formats import file_format
 from ballista_py.storage.local_file import LocalFile
 
 
@@ -90,7 +90,8 @@ class FrameTables:
 
 def _read(file: LocalFile, schema: pa.Schema) -> pl.DataFrame:
     """The rows of a file as one frame, converted batch by batch so that they are in memory once."""
-    frames = [to_frame(pa.Table.from_batches([batch])) for batch in read_batches(file, schema)]
+    batches = file_format(file.format, file.name).read_batches(file.path, schema, file.name)
+    frames = [to_frame(pa.Table.from_batches([batch])) for batch in batches]
     if not frames:
         return to_frame(schema.empty_table())
     return pl.concat(frames, rechunk=len(frames) > 1)

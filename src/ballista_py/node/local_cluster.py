@@ -21,7 +21,7 @@ from ballista_py.node.processes import NodeProcess, free_ports
 from ballista_py.node.secrets_file import read_secrets
 from ballista_py.node.tables import TableMaker
 from ballista_py.planning.partition_spec import PartitionBy
-from ballista_py.planning.table import Distribution
+from ballista_py.planning.table import Distribution, FileFormatName
 from ballista_py.runtime import Runtime, SystemRuntime
 from ballista_py.secret import Secret
 from ballista_py.state.store import open_store
@@ -247,14 +247,16 @@ class LocalCluster:
         colocate_with: str | None = None,
         primary_key: Sequence[str] = (),
         checks: Sequence[str] = (),
+        file_format: FileFormatName = "parquet",
         progress: Progress | None = None,
         wait: bool = True,
     ) -> None:
         """Partition `source` on Spark and return when every partition is assigned and loaded.
 
         `source` is a path, a glob or a dict of Spark reader options; None with a `schema` makes an empty managed
-        table, whose `primary_key` columns are unique and not null and whose rows fulfil the SQL conditions in
-        `checks`. A replicated table takes no `partition_by`. `progress(done, total)` is called as the work goes on.
+        table, whose `primary_key` columns are unique and not null, whose rows fulfil the SQL conditions in `checks`
+        and whose files are of `file_format`. A replicated table takes no `partition_by`. `progress(done, total)` is
+        called as the work goes on.
 
         Raises `PartitionKeysMissing`, `UnsupportedExpression`, and `ConfigError` for a name that is taken or a
         source that cannot be read; nothing is left behind then.
@@ -268,6 +270,7 @@ class LocalCluster:
             colocate_with=colocate_with,
             primary_key=primary_key,
             checks=checks,
+            file_format=file_format,
             progress=progress,
         )
         with self.client() as client:

@@ -78,7 +78,7 @@ class OwnerWrites:
         """
         holdings = self._holder.owned(target.table, target.incarnation)
         table = holdings.table
-        spool = RowSpool(self._store, table.folder, table.schema, self._runtime, self._map)
+        spool = self._spool(table)
         started_ms = self._runtime.monotonic_ms()
         try:
             for batch in rows:
@@ -177,6 +177,11 @@ class OwnerWrites:
                     return merged
         return 0
 
+    def _spool(self, table: TableSpec) -> RowSpool:
+        return RowSpool(
+            self._store, table.folder, table.schema, self._runtime, self._map, file_format=table.file_format
+        )
+
     def _compact(self, holdings: Holdings, partition: int) -> int:
         table = holdings.table
         storage, epoch = self._storage(holdings, partition)
@@ -185,7 +190,7 @@ class OwnerWrites:
         loaded = holdings.held[partition].files
         if not files or any(file.path not in loaded for file in files):
             return 0
-        spool = RowSpool(self._store, table.folder, table.schema, self._runtime, self._map)
+        spool = self._spool(table)
         for batch in self._all(table, [loaded[file.path] for file in files]):
             spool.add(_tagged(batch.cast(table.schema), partition))
         new = spool.finish().get(partition, [])
@@ -281,7 +286,7 @@ class OwnerWrites:
         if rewrite.count is None:
             return _Change((), tuple(file.path for file in here), sum(file.rows for file in here))
         loaded = self._loaded(target, partition, here)
-        spool = RowSpool(self._store, table.folder, table.schema, self._runtime, self._map)
+        spool = self._spool(table)
         remove: list[str] = []
         affected = 0
         try:

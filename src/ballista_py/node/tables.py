@@ -15,13 +15,14 @@ from ballista_py.planning.assigner import PartitionAssigner
 from ballista_py.planning.diff import NO_LOOK, diff_partitions
 from ballista_py.planning.partition_map import PartitionMap
 from ballista_py.planning.partition_spec import PartitionBy, PartitionSpec
-from ballista_py.planning.table import Distribution, TableSpec, check_same_keys, may_colocate
+from ballista_py.planning.table import Distribution, FileFormatName, TableSpec, check_same_keys, may_colocate
 from ballista_py.runtime import Runtime
 from ballista_py.secret import Secret
 from ballista_py.state.documents import CLUSTER_KEY, ClusterDocument, PartitionMapDocument, partition_map_key
 from ballista_py.state.object_state import SHARED, ObjectState
 from ballista_py.state.partition_store import PartitionStore
 from ballista_py.state.store import ConditionalStore
+from ballista_py.storage.formats import require_held
 from ballista_py.storage.partition_storage import PartitionStorage
 
 if TYPE_CHECKING:
@@ -46,6 +47,7 @@ def declare_table(
     incarnation: str = "",
     primary_key: Sequence[str] = (),
     checks: Sequence[str] = (),
+    file_format: FileFormatName = "parquet",
 ) -> TableSpec:
     """The declaration of a table that may join `cluster`; pure.
 
@@ -67,6 +69,7 @@ def declare_table(
         incarnation=incarnation,
         primary_key=tuple(primary_key),
         checks=tuple(checks),
+        file_format=file_format,
     )
     if colocate_with is None:
         return table
@@ -105,6 +108,7 @@ class TableMaker:
         colocate_with: str | None = None,
         primary_key: Sequence[str] = (),
         checks: Sequence[str] = (),
+        file_format: FileFormatName = "parquet",
         incarnation: str | None = None,
         progress: Progress | None = None,
     ) -> TableSpec:
@@ -120,6 +124,7 @@ class TableMaker:
         found = schema
         if source is not None:
             found = self._spark.get().describe(name, self._spark.opened_source(source))
+        require_held(name, file_format, found)
         incarnation = incarnation or self._runtime.new_id()[:INCARNATION_DIGITS]
 
         def declare(cluster: ClusterDocument) -> TableSpec:
@@ -134,6 +139,7 @@ class TableMaker:
                 incarnation=incarnation,
                 primary_key=primary_key,
                 checks=checks,
+                file_format=file_format,
             )
 
         table = declare(self.cluster())

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import pyarrow as pa
 from attrs import field, frozen
@@ -12,6 +12,8 @@ from ballista_py.errors import ConfigError, PartitionKeysMissing, UnsupportedExp
 from ballista_py.planning.partition_spec import PartitionKey, PartitionSpec
 
 Distribution = Literal["partitioned", "replicated"]
+FileFormatName = Literal["parquet", "vortex"]
+FILE_FORMATS: tuple[FileFormatName, ...] = get_args(FileFormatName)
 
 
 @frozen(kw_only=True)
@@ -24,7 +26,8 @@ class TableSpec:
 
     `incarnation` tells tables of one name apart that follow each other: all that a table keeps lies under its
     `folder`, which no other table ever had. `primary_key` names columns whose values are unique and not null;
-    `checks` are SQL conditions that no row may violate. Both are enforced by writes, not by sources.
+    `checks` are SQL conditions that no row may violate. Both are enforced by writes, not by sources. Writes make
+    files of `file_format`; a table with a source is written by Spark, as Parquet.
 
     Raises `PartitionKeysMissing` for a partitioned table without keys and `ConfigError` for an unusable name.
     """
@@ -38,6 +41,7 @@ class TableSpec:
     incarnation: str = ""
     primary_key: tuple[str, ...] = ()
     checks: tuple[str, ...] = ()
+    file_format: FileFormatName = "parquet"
 
     @property
     def folder(self) -> str:
@@ -55,6 +59,14 @@ class TableSpec:
                 f"Accelerated dataset '{self.name}' has no partition keys configured. Add 'partition_by' to its "
                 "acceleration config to participate in cluster partition assignment.",
                 table=self.name,
+            )
+        if self.file_format not in FILE_FORMATS:
+            raise ConfigError(
+                f"table '{self.name}': no format '{self.file_format}'; take {' or '.join(FILE_FORMATS)}"
+            )
+        if self.file_format != "parquet" and self.source is not None:
+            raise ConfigError(
+                f"table '{self.name}' has a source: its files are Parquet, whatever 'file_format' says"
             )
         if self.distribution == "replicated" and self.spec.keys:
             raise ConfigError(f"table '{self.name}' is replicated: a replicated table takes no 'partition_by'")

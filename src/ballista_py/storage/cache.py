@@ -17,7 +17,7 @@ from hashlib import sha256
 from ballista_py.errors import ConfigError, StoreUnavailable
 from ballista_py.runtime import Runtime, SystemRuntime
 from ballista_py.state.store import ConditionalStore, local_path
-from ballista_py.storage.files import check_bytes, require_known_format
+from ballista_py.storage.files import check_bytes, check_local, require_known_format
 from ballista_py.storage.manifest import DataFile
 
 DEFAULT_MAX_BYTES = 8 << 30
@@ -56,7 +56,10 @@ class FileCache:
         `ConfigError` for an unknown format, `StoreUnavailable`.
         """
         require_known_format(file)
-        return local_path(self._store, file.path) or self._copy(file)
+        path = local_path(self._store, file.path)
+        if path is not None and file.format == "vortex":  # which itself does not notice damage
+            check_local(path, file)
+        return path or self._copy(file)
 
     def release(self, paths: Iterable[str]) -> None:
         """Let go of paths that `acquire` gave."""

@@ -3,27 +3,35 @@
 from __future__ import annotations
 
 import zlib
-from collections.abc import Iterator
 from typing import BinaryIO
 
 import pyarrow as pa
 
-from ballista_py.errors import ConfigError, DocumentUnreadable
+from ballista_py.errors import DocumentUnreadable
 from ballista_py.state.store import ConditionalStore, local_path
 from ballista_py.storage import parquet
+from ballista_py.storage.formats import file_format
 from ballista_py.storage.manifest import DataFile
 
 _BLOCK_BYTES = 1 << 20
 
 
-def write_data_file(store: ConditionalStore, key: str, rows: pa.Table) -> DataFile:
-    """Store the rows as a Parquet file under `key`, which must be fresh. Nobody sees it until a manifest names it.
+def write_data_file(store: ConditionalStore, key: str, rows: pa.Table, format_name: str = "parquet") -> DataFile:
+    """Store the rows as a file under `key`, which must be fresh. Nobody sees it until a manifest names it.
 
-    Raises `ObjectExists` when something is stored there already, and what `store.create` raises.
+    Raises `ObjectExists` when something is stored there already, `ConfigError` for a format that is not known or
+    not installed, and what `store.create` raises.
     """
-    data = parquet.encode(rows)
+    data, columns = file_format(format_name).encode(rows)
     store.create(key, data)
-    return _describe(key, pa.py_buffer(data), len(data), checksum(data))
+    return DataFile(
+        path=key,
+        rows=rows.num_rows,
+        bytes=len(data),
+        checksum=checksum(data),
+        format=format_name,
+        columns=columns,
+    )
 
 
 def describe_data_file(store: ConditionalStore, key: str) -> DataFile:
@@ -54,7 +62,7 @@ def describe_local_file(path: str, key: str) -> DataFile:
 def read_data_file(store: ConditionalStore, file: DataFile, schema: pa.Schema) -> pa.Table:
     """The rows of a file, its bytes checked. Raises `ObjectMissing`, `DocumentUnreadable`, `SchemaMismatch`."""
     data = check_bytes(store.get(file.path).data, file)
-    batches: Iterator[pa.RecordBatch] = parquet.read_batches(pa.py_buffer(data), schema, file.path)
+    batches = file_format(file.format, file.path).read_batches(pa.py_buffer(data), schema, file.path)
     return pa.Table.from_batches(batches, schema=schema)
 
 
@@ -69,6 +77,19 @@ def check_bytes(data: bytes, file: DataFile) -> bytes:
     return data
 
 
+def check_local(path: str, file: DataFile) -> None:
+    """Raises `DocumentUnreadable` unless the file at `path` of this machine is what the manifest describes."""
+    try:
+        with open(path, "rb") as opened:
+            found, size = _checksum_of(opened)
+    except OSError as error:
+        raise DocumentUnreadable(
+            f"data file '{file.path}' cannot be read: {error.strerror}", file=file.path
+        ) from None
+    if size != file.bytes or (file.checksum and found != file.checksum):
+        raise DocumentUnreadable(f"data file '{file.path}' is damaged: its checksum differs", file=file.path)
+
+
 def checksum(data: bytes) -> str:
     """The checksum of a data file as manifests keep it.
 
@@ -79,9 +100,8 @@ def checksum(data: bytes) -> str:
 
 
 def require_known_format(file: DataFile) -> None:
-    """Raises `ConfigError` for a file format that this release cannot read."""
-    if file.format != "parquet":
-        raise ConfigError(f"data file '{file.path}' has format '{file.format}'; this release reads parquet")
+    """Raises `ConfigError` for a file format that this release cannot read, or not without another extra."""
+    file_format(file.format, file.path)
 
 
 def _checksum_of(file: BinaryIO) -> tuple[str, int]:

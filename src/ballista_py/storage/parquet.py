@@ -7,18 +7,30 @@ from collections.abc import Iterator
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from ballista_py.errors import DocumentUnreadable, SchemaMismatch
+from ballista_py.errors import DocumentUnreadable
+from ballista_py.storage.columns import as_schema, require_columns
 from ballista_py.storage.statistics import ColumnStatistics, column_statistics
 
 ROW_GROUP_ROWS = 122_880  # what DuckDB gathers in one row group of its own
 _COMPRESSION = "zstd"
 
 
-def encode(table: pa.Table) -> bytes:
-    """The rows as one Parquet file."""
+def encode(table: pa.Table) -> tuple[bytes, dict[str, ColumnStatistics]]:
+    """The rows as one Parquet file, and the statistics of their columns."""
     sink = pa.BufferOutputStream()
     pq.write_table(table, sink, compression=_COMPRESSION, row_group_size=ROW_GROUP_ROWS, store_schema=True)
-    return bytes(sink.getvalue())
+    data = sink.getvalue()
+    return bytes(data), footer(data, "")[1]
+
+
+def why_not_held(schema: pa.Schema) -> str | None:
+    """The first column that Parquet cannot hold, in words, or None."""
+    for field in schema:
+        try:
+            encode(pa.schema([field]).empty_table())
+        except (pa.ArrowException, DocumentUnreadable):
+            return f"column '{field.name}' of type {field.type}"
+    return None
 
 
 def read_batches(source: str | pa.Buffer, schema: pa.Schema, name: str) -> Iterator[pa.RecordBatch]:
@@ -29,13 +41,10 @@ def read_batches(source: str | pa.Buffer, schema: pa.Schema, name: str) -> Itera
     """
     try:
         with _open(source) as file:
-            held = file.schema_arrow
-            for field in schema:
-                if held.names.count(field.name) != 1:
-                    raise SchemaMismatch(f"data file '{name}' has no single column '{field.name}'", file=name)
+            require_columns(file.schema_arrow, schema, name)
             columns = list(schema.names)
             for batch in file.iter_batches(ROW_GROUP_ROWS, columns=columns):
-                yield _as_schema(batch.select(columns), schema, name)
+                yield as_schema(batch.select(columns), schema, name)
     except (OSError, pa.ArrowException) as error:
         raise _unreadable(name) from error
 
@@ -52,21 +61,6 @@ def footer(source: str | pa.Buffer, name: str) -> tuple[int, dict[str, ColumnSta
 def _open(source: str | pa.Buffer) -> pq.ParquetFile:
     # Spark's INT96 timestamps as nanoseconds would end in the year 2262.
     return pq.ParquetFile(source, memory_map=isinstance(source, str), coerce_int96_timestamp_unit="us")
-
-
-def _as_schema(batch: pa.RecordBatch, schema: pa.Schema, name: str) -> pa.RecordBatch:
-    columns = []
-    for column, field in zip(batch.columns, schema, strict=True):
-        if column.type != field.type:
-            try:
-                column = column.cast(field.type)
-            except pa.ArrowException:
-                raise SchemaMismatch(
-                    f"column '{field.name}' of data file '{name}' is {column.type} and does not fit {field.type}",
-                    file=name,
-                ) from None
-        columns.append(column)
-    return pa.RecordBatch.from_arrays(columns, schema=schema)
 
 
 def _unreadable(name: str) -> DocumentUnreadable:

@@ -23,7 +23,7 @@ RunAll = Callable[[Callable[[tuple[int, pa.Table]], DataFile], list[tuple[int, p
 class RowSpool:
     """Takes batches of a table whose last column is the partition, and gives the files that hold them.
 
-    `schema` is that of the files. `run_all` works as `map` does. Not for several threads.
+    `schema` is that of the files, `file_format` their form. `run_all` works as `map` does. Not for several threads.
     """
 
     def __init__(
@@ -34,12 +34,14 @@ class RowSpool:
         runtime: Runtime,
         run_all: RunAll = map,
         *,
+        file_format: str = "parquet",
         max_bytes: int = SPOOL_BYTES,
     ) -> None:
         self._store = store
         self._prefix = f"{data_prefix(folder)}{runtime.new_id()}"
         self._schema = schema
         self._run_all = run_all
+        self._format = file_format
         self._max_bytes = max_bytes
         self._waiting: list[pa.RecordBatch] = []
         self._bytes = 0
@@ -73,10 +75,10 @@ class RowSpool:
         parts = list(_by_partition(rows, self._schema))
         first = self._written
         self._written += len(parts)
-        keys = {partition: f"{self._prefix}/{first + n}.parquet" for n, (partition, _) in enumerate(parts)}
+        keys = {partition: f"{self._prefix}/{first + n}.{self._format}" for n, (partition, _) in enumerate(parts)}
 
         def write(part: tuple[int, pa.Table]) -> DataFile:
-            return write_data_file(self._store, keys[part[0]], part[1])
+            return write_data_file(self._store, keys[part[0]], part[1], self._format)
 
         for (partition, _), file in zip(parts, self._run_all(write, parts), strict=True):
             self._files.setdefault(partition, []).append(file)

@@ -8,6 +8,7 @@ from decimal import Decimal
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from attrs import frozen
 
@@ -43,6 +44,22 @@ def column_statistics(metadata: pq.FileMetaData, schema: pa.Schema) -> dict[str,
             min=bound_text(low),
             max=bound_text(high),
             null_count=sum(int(group.null_count) for group in groups) if counted else None,
+        )
+    return found
+
+
+def table_statistics(table: pa.Table) -> dict[str, ColumnStatistics]:
+    """The statistics of every plain column of rows at hand; a type without an order has counts only."""
+    found = {}
+    for name, column in zip(table.column_names, table.columns, strict=True):
+        if pa.types.is_nested(column.type):
+            continue
+        try:
+            bounds = pc.min_max(column).as_py()
+        except pa.ArrowException:
+            bounds = {"min": None, "max": None}
+        found[name] = ColumnStatistics(
+            min=bound_text(bounds["min"]), max=bound_text(bounds["max"]), null_count=column.null_count
         )
     return found
 
