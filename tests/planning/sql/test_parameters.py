@@ -184,6 +184,12 @@ def test_many_rows_are_few_statements_and_no_row_is_lost():
     ]
 
 
+def test_rows_of_long_texts_are_more_statements():
+    template = row_template("insert into t values (?)")
+    statements = list(template.statements({"1": pa.scalar("x" * 400_000)} for _ in range(7)))
+    assert [statement.count("'") // 2 for statement in statements] == [3, 3, 1]
+
+
 @pytest.mark.parametrize(
     "sql",
     [

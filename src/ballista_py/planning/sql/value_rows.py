@@ -14,6 +14,7 @@ from ballista_py.planning.sql.parameters import bound, places_of
 from ballista_py.planning.sql.statement import ENGINE_DIALECT
 
 MAX_ROWS = 1_000
+MAX_CHARS = 1_000_000
 
 
 @frozen
@@ -24,13 +25,16 @@ class RowTemplate:
     row: str
 
     def statements(self, rows: Iterable[Mapping[str, pa.Scalar]]) -> Iterator[str]:
-        """Statements that insert these rows, up to `MAX_ROWS` each."""
+        """Statements that insert these rows, up to `MAX_ROWS` and about `MAX_CHARS` each."""
         written: list[str] = []
+        chars = 0
         for values in rows:
             written.append(bound(self.row, values))
-            if len(written) == MAX_ROWS:
+            chars += len(written[-1])
+            if len(written) == MAX_ROWS or chars > MAX_CHARS:
                 yield self.head + ", ".join(written)
                 written.clear()
+                chars = 0
         if written:
             yield self.head + ", ".join(written)
 
