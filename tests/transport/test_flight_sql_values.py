@@ -11,7 +11,7 @@ from ballista_py.runtime import SystemRuntime
 from ballista_py.transport.flight_sql import bindings, sessions
 from ballista_py.transport.flight_sql.bindings import Bindings
 from ballista_py.transport.flight_sql.messages import SQL_PACKAGE, message, pack, read, unpack
-from ballista_py.transport.flight_sql.metadata import metadata_schema, metadata_table
+from ballista_py.transport.flight_sql.metadata import TableInfo, metadata_schema, metadata_table
 from ballista_py.transport.flight_sql.sessions import Sessions
 from ballista_py.transport.flight_sql.statement import MAX_HANDLE_BYTES, SqlStatement
 from ballista_py.transport.flight_sql.status import Unsupported
@@ -191,7 +191,7 @@ COMMANDS = [
 
 @pytest.mark.parametrize("name", COMMANDS)
 def test_every_metadata_command_is_answered_with_the_columns_it_announced(name):
-    table = metadata_table(message(name), lambda: {"t": pa.schema([("a", pa.int64())])})
+    table = metadata_table(message(name), lambda: {"t": TableInfo(pa.schema([("a", pa.int64())]))})
     assert table.schema == metadata_schema(message(name))
     table.validate(full=True)
     assert all(table.column(field.name).null_count == 0 for field in table.schema if not field.nullable)
@@ -204,3 +204,22 @@ def test_what_is_asked_for_of_the_infos_and_types_is_what_comes():
     assert metadata_table(message("CommandGetXdbcTypeInfo", data_type=12), dict)["type_name"].to_pylist() == [
         "VARCHAR"
     ]
+
+
+def test_the_primary_key_is_told_column_by_column():
+    tables = {"t": TableInfo(pa.schema([("a", pa.int64()), ("b", pa.int64())]), ("b", "a"))}
+    keys = metadata_table(message("CommandGetPrimaryKeys", table="T"), lambda: tables)
+    assert [(row["column_name"], row["key_sequence"]) for row in keys.to_pylist()] == [("b", 1), ("a", 2)]
+    for other in ({"table": "u"}, {"table": "t", "catalog": "x"}, {"table": "t", "db_schema": "x"}):
+        assert metadata_table(message("CommandGetPrimaryKeys", **other), lambda: tables).num_rows == 0
+
+
+def test_the_columns_of_a_table_have_their_sql_types():
+    schema = pa.schema([("a", pa.decimal128(9, 2)), ("b", pa.list_(pa.int8())), ("c", pa.binary(3))])
+    command = message("CommandGetTables", include_schema=True)
+    (row,) = metadata_table(command, lambda: {"t": TableInfo(schema)}).to_pylist()
+    found = pa.ipc.read_schema(pa.py_buffer(row["table_schema"]))
+    assert found.equals(schema)
+    names = [field.metadata[b"ARROW:FLIGHT:SQL:TYPE_NAME"] for field in found]
+    assert names == [b"DECIMAL", b"LIST", b"BLOB"]
+    assert found.field("a").metadata[b"ARROW:FLIGHT:SQL:PRECISION"] == b"9"

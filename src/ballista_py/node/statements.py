@@ -21,6 +21,7 @@ from ballista_py.planning.sql.statement import explained, gives_rows
 from ballista_py.planning.sql.value_rows import row_template
 from ballista_py.transport.commands import IngestMode, leg_command
 from ballista_py.transport.flight_server import StreamResult
+from ballista_py.transport.flight_sql.metadata import TableInfo
 from ballista_py.transport.flight_sql.service import Description, Part
 from ballista_py.transport.flight_sql.statement import SqlStatement
 from ballista_py.transport.open_calls import CallContext
@@ -127,9 +128,10 @@ class Statements:
         writes = self._writes(f"insert into {table}")
         return writes.ingest(table, rows, mode=mode, token=_token(token, f"{mode}/{table}"))
 
-    def tables(self) -> Mapping[str, pa.Schema]:
+    def tables(self) -> Mapping[str, TableInfo]:
         """See `StatementService.tables`."""
-        return {name: table.schema for name, table in self.queries.views.refresh().catalog.tables.items()}
+        tables = self.queries.views.refresh().catalog.tables
+        return {name: TableInfo(table.schema, tuple(table.primary_key)) for name, table in tables.items()}
 
     def _writes(self, text: str) -> Writes:
         if self.writes is None:

@@ -131,7 +131,11 @@ def test_describing_objects_asks_for_as_much_as_it_needs(port, connect):
         }
         assert rows[0]["catalog_name"] == "ballista"
     columns = rows[0]["catalog_db_schemas"][0]["db_schema_tables"][0]["table_columns"]
-    assert [column["column_name"] for column in columns] == ["id", "name", "made"]
+    assert [(column["column_name"], column["xdbc_type_name"]) for column in columns] == [
+        ("id", "BIGINT"),
+        ("name", "VARCHAR"),
+        ("made", "DATE"),
+    ]
 
 
 @pytest.mark.parametrize(

@@ -10,14 +10,23 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 import pyarrow as pa
+from attrs import frozen
 
+from ballista_py.transport.flight_sql.columns import CATALOG, SCHEMA, described_column
 from ballista_py.transport.flight_sql.sql_info import SQL_INFO, sql_info
 
-CATALOG = "ballista"
-SCHEMA = "main"
 TABLE_TYPE = "TABLE"
 
-Tables = Mapping[str, pa.Schema]
+
+@frozen
+class TableInfo:
+    """What is told of a table."""
+
+    schema: pa.Schema
+    primary_key: tuple[str, ...] = ()
+
+
+Tables = Mapping[str, TableInfo]
 
 
 def _form(text: str) -> pa.Schema:
@@ -79,6 +88,8 @@ def metadata_table(command: Any, tables: Callable[[], Tables]) -> pa.Table:
     name = command.DESCRIPTOR.name
     if name == "CommandGetTables":
         return _tables(command, tables())
+    if name == "CommandGetPrimaryKeys":
+        return _primary_keys(command, tables())
     if name == "CommandGetSqlInfo":
         return sql_info(command.info)
     if name == "CommandGetXdbcTypeInfo":
@@ -128,12 +139,25 @@ def _tables(command: Any, tables: Tables) -> pa.Table:
     if _in_schema(command, "db_schema_filter_pattern") and TABLE_TYPE in (
         list(command.table_types) or [TABLE_TYPE]
     ):
-        for name, schema in sorted(tables.items()):
+        for name, table in sorted(tables.items()):
             if command.HasField("table_name_filter_pattern") and not like(command.table_name_filter_pattern, name):
                 continue
-            row = (CATALOG, SCHEMA, name, TABLE_TYPE)
-            rows.append((*row, schema.serialize().to_pybytes()) if command.include_schema else row)
+            row: tuple[Any, ...] = (CATALOG, SCHEMA, name, TABLE_TYPE)
+            if command.include_schema:
+                described = pa.schema([described_column(name, field) for field in table.schema])
+                row = (*row, described.serialize().to_pybytes())
+            rows.append(row)
     return _rows(TABLES_WITH_SCHEMA if command.include_schema else TABLES, rows)
+
+
+def _primary_keys(command: Any, tables: Tables) -> pa.Table:
+    table = tables.get(command.table.lower())
+    if table is None or (command.HasField("catalog") and command.catalog != CATALOG):
+        return _rows(PRIMARY_KEYS, [])
+    if command.HasField("db_schema") and command.db_schema != SCHEMA:
+        return _rows(PRIMARY_KEYS, [])
+    place = (CATALOG, SCHEMA, command.table.lower())
+    return _rows(PRIMARY_KEYS, [(*place, name, None, number) for number, name in enumerate(table.primary_key, 1)])
 
 
 def _types(code: int | None) -> pa.Table:

@@ -10,6 +10,7 @@ from attrs import frozen
 
 from ballista_py.transport.commands import IngestMode
 from ballista_py.transport.flight_server import StreamResult
+from ballista_py.transport.flight_sql.metadata import TableInfo
 from ballista_py.transport.flight_sql.statement import SqlStatement
 from ballista_py.transport.open_calls import CallContext
 
@@ -61,6 +62,6 @@ class StatementService(Protocol):
         """Append `rows` to a table, made or emptied before as `mode` says; how many they were."""
         ...
 
-    def tables(self) -> Mapping[str, pa.Schema]:
-        """Every table of the cluster and its columns."""
+    def tables(self) -> Mapping[str, TableInfo]:
+        """Every table of the cluster, its columns and its key."""
         ...

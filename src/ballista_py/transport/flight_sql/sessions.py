@@ -19,8 +19,8 @@ from sqlglot.dialects.dialect import Dialect
 
 from ballista_py.errors import TransportError
 from ballista_py.runtime import Runtime
+from ballista_py.transport.flight_sql.columns import CATALOG, SCHEMA
 from ballista_py.transport.flight_sql.messages import message, read
-from ballista_py.transport.flight_sql.metadata import CATALOG, SCHEMA
 from ballista_py.transport.flight_sql.status import Unsupported
 from ballista_py.transport.wire import from_json, to_json
 
