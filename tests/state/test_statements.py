@@ -48,3 +48,14 @@ def test_too_many_unsettled_statements_are_refused(monkeypatch):
     with pytest.raises(TryLater):
         document.decided(Decision(attempt="a2", token="t2", committed=True))
     document.settled("a0").decided(Decision(attempt="a2", token="t2", committed=True))
+
+
+def test_an_attempt_whose_abortion_may_be_forgotten_never_commits():
+    document = StatementsDocument()
+    begun = document.decisions_made
+    document = document.decided(Decision(attempt="late", token="x", committed=False, settled=True))
+    for n in range(MAX_SETTLED + 1):
+        document = document.decided(Decision(attempt=f"a{n}", token=f"t{n}", committed=False, settled=True))
+    assert document.on("late") is None
+    document = document.decided(Decision(attempt="late", token="x", committed=True), begun)
+    assert not document.on("late").committed

@@ -2,6 +2,7 @@
 
 import pyarrow as pa
 import pytest
+from attrs import evolve
 
 from ballista_py.errors import LeaseExpired, NotOwner, TransportError
 from ballista_py.node.owner_writes import UNDECIDED_MS, OwnerWrites
@@ -93,7 +94,7 @@ def test_prepared_rows_are_seen_once_it_is_decided(world, writes, committed):
     assert writes.write(attempt, [batch(1, 1), batch(2, 2)]) == {"1": {"affected": 1}, "2": {"affected": 1}}
     assert world.read((1, 1), (2, 1)) == []
     for _ in range(2):
-        writes.settle(attempt, committed=committed)
+        writes.settle(attempt, 1 if committed else None)
     writes.tick()
     assert world.read((1, 1), (2, 1)) == ([1, 2] if committed else [])
     assert world.storage(1).read().document.prepared == ()
@@ -122,7 +123,7 @@ def test_two_statements_made_from_the_same_rows_cannot_both_be_prepared(world, w
     assert writes.write(second, [batch(1, 8)])["1"]["error"]["code"] == "transport.try_later"
     assert writes.rewrite(target("d", 1), DELETE_1)["1"]["error"]["code"] == "transport.try_later"
     assert writes.write(target("e", 1), [batch(1, 9)])["1"] == {"affected": 1}
-    writes.settle(first, committed=True)
+    writes.settle(first, 1)
     assert world.read((1, 1)) == [7, 9]
 
 
@@ -161,3 +162,40 @@ def test_a_compaction_that_lost_its_files_changes_nothing(world, writes):
     storage.commit(remove=files[:1], epoch=1, token="gone")
     assert not storage.compact(add=[DataFile(path="merged", rows=4, bytes=9)], remove=files, epoch=1)
     assert len(storage.read().document.files) == 3
+
+
+def read_as_of(world, writes, sequence: int) -> list[int]:
+    leg = world.leg((1, 1), (2, 1))
+    leg = evolve(leg, tables=tuple(evolve(table, sequence=sequence) for table in leg.tables))
+    writes.catch_up(leg)
+    query = world.engine.query(leg.sql, world.holder.files_for(leg))
+    return sorted(key for rows in query.batches() for key in rows.column(0).to_pylist())
+
+
+def test_a_statement_is_seen_in_all_partitions_from_its_commit_on_and_in_none_before(world, writes):
+    writes.write(target("old", 1, 2), [batch(1, 1), batch(2, 2)])
+    attempt = target("new", 1, 2, attempt="a1", replace=True)
+    writes.write(attempt, [batch(1, 10), batch(2, 20)])
+    assert read_as_of(world, writes, 0) == [1, 2]
+    decision = Statements(world.store, "t").commit("a1", "new", affected=2)
+    assert decision.sequence == 1
+    writes.settle(target("new", 1, attempt="a1"), 1)
+    assert read_as_of(world, writes, 0) == [1, 2]
+    assert read_as_of(world, writes, 1) == [10, 20]
+    assert world.storage(2).read().document.prepared == ()
+    writes.rewrite(target("later", 1), Rewrite(count="select count(*) from t", rows="select k, v from t limit 0"))
+    assert read_as_of(world, writes, 0) == [1, 2]
+    assert read_as_of(world, writes, 1) == [20]
+
+
+def test_what_was_replaced_long_ago_can_no_longer_be_read_and_says_so(world, writes, monkeypatch):
+    writes.write(target("old", 1, 2), [batch(1, 1), batch(2, 2)])
+    writes.write(target("new", 1, 2, attempt="a1", replace=True), [batch(1, 10), batch(2, 20)])
+    Statements(world.store, "t").commit("a1", "new", affected=2)
+    writes.settle(target("new", 1, 2, attempt="a1"), 1)
+    monkeypatch.setattr("ballista_py.storage.manifest.RETIRED_MS", 0)
+    writes.write(target("more", 1), [batch(1, 11)])
+    with pytest.raises(NotOwner):
+        read_as_of(world, writes, 0)
+    assert read_as_of(world, writes, 1) == [10, 11, 20]
+    assert world.storage(1).read().document.retired == ()

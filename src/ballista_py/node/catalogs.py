@@ -6,6 +6,8 @@ query service refreshes and plans again.
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 from attrs import frozen
 
 from ballista_py.errors import ObjectMissing
@@ -20,6 +22,7 @@ from ballista_py.state.documents import (
     partition_map_key,
 )
 from ballista_py.state.object_state import ObjectState
+from ballista_py.state.statements import StatementsDocument, statements_key
 from ballista_py.state.store import ConditionalStore
 
 
@@ -40,6 +43,7 @@ class Catalogs:
         self._cluster = ObjectState(store, CLUSTER_KEY, ClusterDocument, runtime=runtime)
         self._maps: dict[str, _CachedMap] = {}
         self._view: ClusterView | None = None
+        self._statements: dict[str, tuple[str, int]] = {}
 
     def current(self) -> ClusterView:
         """The view as last read; read now if there is none yet.
@@ -54,6 +58,30 @@ class Catalogs:
         if growing and any(self._changed(name) for name in growing):
             return self.refresh()
         return view
+
+    def sequences(self, tables: Collection[str]) -> dict[str, int]:
+        """How many statements over several partitions are committed now, for those tables that had any."""
+        view = self._view or self.refresh()
+        found = {}
+        for name in tables:
+            spec = view.catalog.tables.get(name)
+            if spec is not None and spec.source is None:
+                sequence = self._sequence(spec.folder)
+                if sequence:
+                    found[name] = sequence
+        return found
+
+    def _sequence(self, folder: str) -> int:
+        key = statements_key(folder)
+        cached = self._statements.get(key)
+        try:
+            if cached is not None and self._store.get_if_changed(key, cached[0]) is None:
+                return cached[1]
+            read = ObjectState(self._store, key, StatementsDocument, runtime=self._runtime).read()
+        except ObjectMissing:
+            return 0
+        self._statements[key] = (read.version, read.document.sequence)
+        return read.document.sequence
 
     def refresh(self) -> ClusterView:
         """Read what changed and return the new view. Errors of the store pass through."""

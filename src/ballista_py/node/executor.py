@@ -225,6 +225,7 @@ class Executor:
         if command.get("kind") != "leg":
             raise SqlError("an executor runs legs; send statements to a scheduler")
         leg = leg_from_json(command["leg"])
+        self._writing().catch_up(leg)
         for table in leg.tables if "incarnations" in command else ():
             self._holding_now().owned(table, command["incarnations"][table.table])
         task = self._tasks.begin("leg", leg.sql, str(command.get("task") or ""))
@@ -249,7 +250,7 @@ class Executor:
             rewrite = Rewrite(count=command["count"], rows=command["rows"])
             return self._writing().rewrite(WriteTarget.from_json(command["target"]), rewrite)
         if kind == SETTLE:
-            return self._writing().settle(WriteTarget.from_json(command["target"]), bool(command["committed"]))
+            return self._writing().settle(WriteTarget.from_json(command["target"]), command["sequence"])
         if kind == RELOAD:
             self._holding_now().reload(command["table"], command["partitions"])
             return {}

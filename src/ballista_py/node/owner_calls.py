@@ -150,9 +150,9 @@ class OwnerCalls:
         body = {"count": rewrite.count, "rows": rewrite.rows}
         return self._ask(order, view, partitions, REWRITE, body)
 
-    def settle(self, order: Order, view: ClusterView, partitions: Sequence[int], committed: bool) -> Outcome:
-        """Have the owners fold in, or give up, an attempt."""
-        return self._ask(order, view, partitions, SETTLE, {"committed": committed})
+    def settle(self, order: Order, view: ClusterView, partitions: Sequence[int], sequence: int | None) -> Outcome:
+        """Have the owners fold in an attempt that committed with this sequence, or give it up (None)."""
+        return self._ask(order, view, partitions, SETTLE, {"sequence": sequence})
 
     def reload(self, view: ClusterView, table: TableSpec, partitions: Sequence[int]) -> None:
         """Let everybody who holds copies of these partitions read their manifests again; who cannot, does later."""

@@ -18,6 +18,7 @@ from ballista_py.engines.engine import Engine
 from ballista_py.errors import BallistaError, InvariantViolated, SchemaMismatch, TryLater, to_wire
 from ballista_py.node.logs import log_event
 from ballista_py.planning.conform import conform
+from ballista_py.planning.query_plan import Leg
 from ballista_py.planning.sql.changes import Rewrite, key_sql
 from ballista_py.planning.table import TableSpec
 from ballista_py.runtime import Runtime
@@ -113,20 +114,39 @@ class OwnerWrites:
 
         return self._each(target, holdings, sorted(target.table.partitions), change, alone=True)
 
-    def settle(self, target: WriteTarget, committed: bool) -> dict[str, Any]:
-        """Fold in, or give up, what was prepared under the attempt of `target`."""
+    def catch_up(self, leg: Leg) -> None:
+        """Fold in what is prepared in the partitions of a leg and was committed before the leg's sequence was taken.
+
+        So a statement over several partitions is seen in all of them from the instant of its commit.
+        """
+        for wanted in leg.tables:
+            asked = set(wanted.partitions)
+            waiting = [(p, a) for name, p, a in self._holder.prepared() if name == wanted.table and p in asked]
+            holdings = self._holder.holdings(wanted.table)
+            if wanted.sequence is None or not waiting or holdings is None:
+                continue
+            decisions = self._statements(holdings.table).read()
+            folded: set[int] = set()
+            for partition, attempt in waiting:
+                decision = decisions.on(attempt)
+                if decision is not None and decision.committed and decision.sequence <= wanted.sequence:
+                    self._settle(holdings, partition, attempt, decision.sequence)
+                    folded.add(partition)
+            self._holder.reload(wanted.table, folded)
+
+    def settle(self, target: WriteTarget, sequence: int | None) -> dict[str, Any]:
+        """Fold in what was prepared under the attempt of `target` and committed as `sequence`, or give it up (None)."""
         holdings = self._holder.owned(target.table, target.incarnation)
         assert target.attempt is not None
         outcome: dict[str, Any] = {}
         done: list[int] = []
         for partition in target.table.partitions:
             try:
-                self._settle(holdings, partition, target.attempt, committed)
+                self._settle(holdings, partition, target.attempt, sequence)
                 done.append(partition)
             except BallistaError as error:
                 outcome[str(partition)] = {"error": to_wire(error)}
-        if committed:
-            self._holder.reload(holdings.table.name, done)
+        self._holder.reload(holdings.table.name, done)
         return outcome | {str(partition): {"affected": 0} for partition in done}
 
     def base(self, target: WriteTarget) -> tuple[dict[str, list[str]], Callable[[], Iterable[pa.RecordBatch]]]:
@@ -205,14 +225,16 @@ class OwnerWrites:
         if holdings is None or partition not in holdings.held:
             return
         decision = self._statements(holdings.table).abort(attempt)
-        self._settle(holdings, partition, attempt, decision.committed)
+        self._settle(holdings, partition, attempt, decision.sequence if decision.committed else None)
         self._holder.reload(name, [partition])
         log_event(_log, "settled", table=name, partition=partition, committed=decision.committed)
 
-    def _settle(self, holdings: Holdings, partition: int, attempt: str, committed: bool) -> None:
+    def _settle(self, holdings: Holdings, partition: int, attempt: str, sequence: int | None) -> None:
         storage, epoch = self._storage(holdings, partition)
-        act = storage.fold if committed else storage.abandon
-        act(attempt, epoch=epoch)
+        if sequence is None:
+            storage.abandon(attempt, epoch=epoch)
+        else:
+            storage.fold(attempt, epoch=epoch, sequence=sequence)
 
     def _each(
         self,

@@ -10,7 +10,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from typing import Any, Protocol
 
 import pyarrow as pa
-from attrs import Factory, define, evolve, frozen
+from attrs import Factory, define, evolve, field, frozen
 
 from ballista_py.engines.engine import Engine
 from ballista_py.errors import (
@@ -71,6 +71,7 @@ class LegStreams(Protocol):
     def cancel(self) -> None: ...
 
 
+Sequences = Callable[[Collection[str]], Mapping[str, int]]
 OpenLegs = Callable[[Sequence[Leg], Mapping[str, str]], LegStreams]
 
 
@@ -126,12 +127,16 @@ class Statement:
 
 @define
 class QueryService:
-    """Plans and runs statements. Thread-safe. `engine` binds statements and merges streams."""
+    """Plans and runs statements. Thread-safe. `engine` binds statements and merges streams.
+
+    `sequences` tells for tables how many statements over several partitions are committed, where there were any.
+    """
 
     views: Views
     engine: Engine
     open_legs: OpenLegs
     runtime: Runtime
+    sequences: Sequences = field(default=lambda _tables: {}, kw_only=True)
 
     def explain(self, statement: str, analyze: bool = False) -> dict[str, Any]:
         """The plan as a dict, with the same in words under `text`. Raises what `run` raises while it plans.
@@ -212,6 +217,24 @@ class QueryService:
             plan = restricted(plan, only)
         return plan, legs_of(plan, view.catalog, view.members)
 
+    def _pinned(self, view: ClusterView, legs: tuple[Leg, ...]) -> tuple[Leg, ...]:
+        """The legs, to be read as of one sequence of each table's statements over several partitions.
+
+        Raises `NotOwner` when a table grew partitions in between, in which such a statement may have put rows.
+        """
+        names = {table.table for leg in legs for table in leg.tables}
+        sequences = self.sequences(names)
+        if not sequences:
+            return legs
+        now = self.views.current().catalog.maps
+        for name in sequences:
+            if name not in now or len(now[name]) != len(view.catalog.maps[name]):
+                raise NotOwner(f"table '{name}' has changed since the statement was planned", table=name)
+        return tuple(
+            evolve(leg, tables=tuple(evolve(t, sequence=sequences.get(t.table)) for t in leg.tables))
+            for leg in legs
+        )
+
     def _open(
         self,
         view: ClusterView,
@@ -224,6 +247,7 @@ class QueryService:
         opened: list[LegStreams] = []
         of_streams: list[Sequence[Leg]] = []
         sent = Broadcasts()
+        legs = self._pinned(view, legs)
 
         def open_all(names: Collection[str]) -> dict[str, LegStreams]:
             """The streams of fragments, by name; one that was pruned to nothing has none."""

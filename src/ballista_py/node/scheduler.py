@@ -125,7 +125,9 @@ class Scheduler:
         core = SchedulerCore(config, info, store, catalogs, self._control.push, runtime)
         core.join()
         self._start_loops(core)
-        self._queries = queries = ObservedQueries(catalogs, self._engine, self._open_legs, runtime, self._tasks)
+        self._queries = queries = ObservedQueries(
+            catalogs, self._engine, self._open_legs, runtime, self._tasks, sequences=catalogs.sequences
+        )
         self._spark = SparkQueries(queries, store, runtime, config.max_merge_bytes)
         self._writes = WriteService(
             catalogs,

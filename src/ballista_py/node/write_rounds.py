@@ -26,7 +26,7 @@ from ballista_py.node.owner_calls import Order, Outcome, OwnerCalls, named
 from ballista_py.node.query_service import ClusterView, Views
 from ballista_py.planning.table import TableSpec
 from ballista_py.runtime import Runtime
-from ballista_py.state.statements import Statements
+from ballista_py.state.statements import Decision, Statements
 from ballista_py.state.store import ConditionalStore
 
 PATIENCE_MS = 30_000.0
@@ -130,12 +130,13 @@ class WriteRounds:
         deadline_ms = self.runtime.monotonic_ms() + self.patience_ms
         wait_ms = FIRST_WAIT_MS
         while True:
-            earlier = statements.read().of(token)
+            before = statements.read()
+            earlier = before.of(token)
             if earlier is not None:
                 view = self.view(table)
                 everywhere = view.catalog.maps[table.name].ids().tolist()
                 if not earlier.settled:
-                    self.fold(table, token, earlier.attempt, everywhere)
+                    self.fold(table, token, earlier, everywhere)
                 return earlier.affected
             attempt = self.runtime.new_id()
             view = self.view(table)
@@ -152,27 +153,27 @@ class WriteRounds:
                     raise
             else:
                 total = sum(outcome.affected.values()) if affected is None else affected()
-                decision = statements.commit(attempt, token, affected=total)
+                decision = statements.commit(attempt, token, affected=total, begun=before.decisions_made)
                 if decision.committed:
-                    self.fold(table, token, attempt, sorted(outcome.affected))
+                    self.fold(table, token, decision, sorted(outcome.affected))
                     return total
                 self._give_up(table, statements, attempt, token, list(outcome.affected))
             self.runtime.sleep_ms(wait_ms * (0.5 + self.runtime.random()))
             wait_ms = min(LONGEST_WAIT_MS, 2 * wait_ms)
             self.views.refresh()
 
-    def fold(self, table: TableSpec, token: str, attempt: str, partitions: Sequence[int]) -> None:
+    def fold(self, table: TableSpec, token: str, decision: Decision, partitions: Sequence[int]) -> None:
         """Have a decided attempt folded in where it was prepared. It counts, whatever happens here."""
         waiting = set(partitions)
 
         def one(view: ClusterView) -> Outcome:
-            order = Order(table=table, token=token, attempt=attempt)
-            outcome = self.calls.settle(order, view, sorted(waiting), committed=True)
+            order = Order(table=table, token=token, attempt=decision.attempt)
+            outcome = self.calls.settle(order, view, sorted(waiting), decision.sequence)
             waiting.difference_update(outcome.affected)
             return outcome
 
         self.until_done(table, one, {})
-        self.statements(table).settle(attempt)
+        self.statements(table).settle(decision.attempt)
 
     def _give_up(
         self, table: TableSpec, statements: Statements, attempt: str, token: str, partitions: Sequence[int]
@@ -181,7 +182,7 @@ class WriteRounds:
         statements.abort(attempt, token)
         try:
             order = Order(table=table, token=token, attempt=attempt)
-            self.calls.settle(order, self.view(table), partitions, committed=False)
+            self.calls.settle(order, self.view(table), partitions, None)
         except BallistaError:
             return
 

@@ -118,12 +118,16 @@ class QueryPlan:
 
 @frozen(kw_only=True)
 class LegTable:
-    """The exact partitions of one table that one leg must read, with the epochs the planner saw."""
+    """The exact partitions of one table that one leg must read, with the epochs the planner saw.
+
+    They are read as of `sequence` of the table's statements over several partitions; None: as they are.
+    """
 
     table: str
     revision: int
     partitions: tuple[int, ...]
     epochs: tuple[int, ...]
+    sequence: int | None = None
 
 
 @frozen(kw_only=True)
@@ -146,7 +150,13 @@ class Leg:
             "executor_id": self.executor_id,
             "sql": self.sql,
             "tables": [
-                {"table": t.table, "revision": t.revision, "partitions": t.partitions, "epochs": t.epochs}
+                {
+                    "table": t.table,
+                    "revision": t.revision,
+                    "partitions": t.partitions,
+                    "epochs": t.epochs,
+                    "sequence": t.sequence,
+                }
                 for t in self.tables
             ],
             "relations": {name: b64encode(data).decode() for name, data in self.relations.items()},
@@ -174,6 +184,7 @@ def leg_from_json(data: Mapping[str, Any]) -> Leg:
                 revision=t["revision"],
                 partitions=tuple(t["partitions"]),
                 epochs=tuple(t["epochs"]),
+                sequence=t.get("sequence"),
             )
             for t in data["tables"]
         ),

@@ -30,7 +30,8 @@ def statements_key(folder: str) -> str:
 class Decision:
     """Whether an attempt at the statement `token` counts, and how many rows it affects.
 
-    It is `settled` once no manifest holds the attempt as prepared any more.
+    It is `settled` once no manifest holds the attempt as prepared any more. `sequence` is its place among those that
+    committed, `number` its place among all decisions.
     """
 
     attempt: str
@@ -38,19 +39,24 @@ class Decision:
     committed: bool
     affected: int = 0
     settled: bool = False
+    sequence: int = 0
+    number: int = 0
 
 
 @frozen(kw_only=True)
 class StatementsDocument:
-    """`accelerations/commits/{folder}.json`: the decisions, oldest first. `sequence` counts those that committed.
+    """`accelerations/commits/{folder}.json`: the decisions, oldest first.
 
-    The last 1,000 settled ones are kept; a statement sent again after that many others is run again.
+    `sequence` counts those that committed, `decisions_made` all. The last 1,000 settled ones are kept: a statement
+    sent again after that many others is run again. `floor` is the number of the newest one forgotten.
     """
 
     document_kind: ClassVar[str] = "statements"
     schema_version: ClassVar[int] = 1
 
     sequence: int = 0
+    decisions_made: int = 0
+    floor: int = 0
     decisions: tuple[Decision, ...] = ()
 
     def on(self, attempt: str) -> Decision | None:
@@ -61,19 +67,25 @@ class StatementsDocument:
         """The attempt at a statement that counts, if there is one."""
         return next((found for found in self.decisions if found.token == token and found.committed), None)
 
-    def decided(self, decision: Decision) -> StatementsDocument:
+    def decided(self, decision: Decision, begun: int | None = None) -> StatementsDocument:
         """With a decision; itself if the attempt is decided. Of the attempts at one statement one commits at most.
+
+        `begun` is how many decisions had been made when the attempt began. If one that came later was forgotten,
+        that may have been the abortion of this very attempt: it does not commit any more.
 
         Raises `TryLater` when too many statements are committed and not yet settled.
         """
         if self.on(decision.attempt) is not None:
             return self
-        if decision.committed and self.of(decision.token) is not None:
+        late = begun is not None and self.floor > begun
+        if decision.committed and (late or self.of(decision.token) is not None):
             decision = evolve(decision, committed=False, settled=True)
         if decision.committed and sum(not found.settled for found in self.decisions) >= MAX_UNSETTLED:
             raise TryLater(f"{MAX_UNSETTLED} statements wait to be settled: try again later")
+        sequence, number = self.sequence + decision.committed, self.decisions_made + 1
+        decision = evolve(decision, sequence=sequence if decision.committed else 0, number=number)
         return evolve(
-            self, sequence=self.sequence + decision.committed, decisions=(*self.decisions, decision)
+            self, sequence=sequence, decisions_made=number, decisions=(*self.decisions, decision)
         )._kept()
 
     def settled(self, attempt: str) -> StatementsDocument:
@@ -88,8 +100,9 @@ class StatementsDocument:
         settled = [decision for decision in self.decisions if decision.settled]
         if len(settled) <= MAX_SETTLED:
             return self
-        forgotten = {decision.attempt for decision in settled[:-MAX_SETTLED]}
-        return evolve(self, decisions=tuple(d for d in self.decisions if d.attempt not in forgotten))
+        forgotten = {decision.number for decision in settled[:-MAX_SETTLED]}
+        kept = tuple(decision for decision in self.decisions if decision.number not in forgotten)
+        return evolve(self, floor=max(self.floor, *forgotten), decisions=kept)
 
 
 class Statements:
@@ -121,12 +134,14 @@ class Statements:
         except ObjectMissing:
             return StatementsDocument()
 
-    def commit(self, attempt: str, token: str, *, affected: int) -> Decision:
+    def commit(self, attempt: str, token: str, *, affected: int, begun: int | None = None) -> Decision:
         """Make the attempt count, unless it was aborted or another attempt at the statement counts already.
+
+        `begun` is `decisions_made` as it was read before anything was prepared.
 
         The decision that is returned is the one that holds. Raises `TryLater` at the bound.
         """
-        return self._decide(Decision(attempt=attempt, token=token, committed=True, affected=affected))
+        return self._decide(Decision(attempt=attempt, token=token, committed=True, affected=affected), begun)
 
     def abort(self, attempt: str, token: str = "") -> Decision:
         """Make the attempt never count, unless it counts already; the decision that holds is returned."""
@@ -136,9 +151,9 @@ class Statements:
         """Say that every partition has acted on the decision."""
         self._state.update(lambda document: document.settled(attempt))
 
-    def _decide(self, decision: Decision) -> Decision:
+    def _decide(self, decision: Decision, begun: int | None = None) -> Decision:
         def change(document: StatementsDocument) -> StatementsDocument:
-            return document.decided(decision)
+            return document.decided(decision, begun)
 
         try:
             landed = self._state.update(change)

@@ -93,6 +93,7 @@ def _named(store: ConditionalStore, entries: Iterable[ObjectEntry], runtime: Run
         if entry.key.endswith(_MANIFEST):
             manifest = ObjectState(store, entry.key, ManifestDocument, runtime=runtime).read().document
             named.update(file.path for file in manifest.files)
+            named.update(old.file.path for old in manifest.retired)
             named.update(file.path for waiting in manifest.prepared for file in waiting.add)
     return named
 

@@ -9,7 +9,7 @@ heartbeat loop are called by the node. What to hold is decided by the schedulers
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Protocol, TypeVar
 
 import pyarrow as pa
@@ -222,7 +222,7 @@ class PartitionHolder:
         holdings = self._tables.get(wanted.table)
         missing = list(wanted.partitions) if holdings is None else holdings.not_served(wanted)
         if holdings is not None and not missing and wanted.table in self._schemas:
-            return holdings.file_ids(wanted.partitions)
+            return holdings.file_ids(wanted)
         raise self._not_owner(wanted.table, missing)
 
     def _not_owner(self, table: str, missing: Sequence[int]) -> NotOwner:
@@ -330,7 +330,7 @@ class PartitionHolder:
             file
             for work in works
             if work.manifest is not None
-            for file in work.manifest.files
+            for file in _needed(work.manifest)
             if file.path not in loaded
         ]
         try:
@@ -392,6 +392,9 @@ class PartitionHolder:
                         revision=work.revision,
                         files=files,
                         prepared=tuple(waiting.attempt for waiting in work.manifest.prepared),
+                        sequence=work.manifest.sequence,
+                        readable_from=work.manifest.readable_from,
+                        spans=_spans(work.manifest, loaded),
                     )
                 )
             self._tables[table] = holdings
@@ -404,7 +407,7 @@ class PartitionHolder:
         """Unload every file that no hydrated partition names; returns how many."""
         with self._lock:
             needed = {
-                name: {path for held in holdings.held.values() for path in held.files}
+                name: {path for held in holdings.held.values() for path in held.loaded_paths()}
                 for name, holdings in self._tables.items()
             }
         count = 0
@@ -422,6 +425,23 @@ class PartitionHolder:
         self._loader.drop_table(table)
         self._loaded.pop(table, None)
         self._schemas.pop(table, None)
+
+
+def _needed(manifest: ManifestDocument) -> list[DataFile]:
+    """The files to load: those that are visible now, and those that a query begun earlier may still see."""
+    return [*manifest.files, *(old.file for old in manifest.retired)]
+
+
+def _spans(manifest: ManifestDocument, loaded: Mapping[str, int]) -> dict[str, tuple[int, int | None, int]]:
+    """From and until which sequence each file is visible; nothing while no statement was ever folded in."""
+    if not manifest.sequence:
+        return {}
+    spans: dict[str, tuple[int, int | None, int]] = {}
+    for old in manifest.retired:
+        spans[old.file.path] = (old.file.added, old.removed, loaded[old.file.path])
+    for file in manifest.files:
+        spans[file.path] = (file.added, None, loaded[file.path])
+    return spans
 
 
 def _by_bytes(works: Sequence[_Work]) -> Iterator[list[_Work]]:

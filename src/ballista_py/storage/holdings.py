@@ -22,6 +22,23 @@ class Held:
     revision: int
     files: Mapping[str, int]  # path -> file id
     prepared: tuple[str, ...] = ()  # attempts
+    sequence: int = 0
+    readable_from: int = 0
+    spans: Mapping[str, tuple[int, int | None, int]] = Factory(dict)  # path -> added, removed, file id
+
+    def file_ids(self, sequence: int | None) -> list[int]:
+        """The files that hold the rows as of `sequence` of the table's statements (None: as they are now)."""
+        if sequence is None or sequence >= self.sequence:
+            return list(self.files.values())
+        return [
+            file_id
+            for added, removed, file_id in self.spans.values()
+            if added <= sequence and (removed is None or sequence < removed)
+        ]
+
+    def loaded_paths(self) -> set[str]:
+        """All files that it needs, those of earlier sequences too."""
+        return self.files.keys() | self.spans.keys()
 
 
 @frozen(kw_only=True)
@@ -129,6 +146,7 @@ class Holdings:
             partition
             for partition, epoch in zip(wanted.partitions, wanted.epochs, strict=True)
             if not self._serves(partition, epoch)
+            or (wanted.sequence is not None and wanted.sequence < self.held[partition].readable_from)
         ]
 
     def _serves(self, partition: int, epoch: int) -> bool:
@@ -139,9 +157,9 @@ class Holdings:
             return epoch <= assignment.epoch
         return assignment.role == "owner" and epoch == assignment.epoch
 
-    def file_ids(self, partitions: tuple[int, ...]) -> list[int]:
-        """The files of hydrated partitions."""
-        return [file_id for partition in partitions for file_id in self.held[partition].files.values()]
+    def file_ids(self, wanted: LegTable) -> list[int]:
+        """The files of hydrated partitions, as of the leg's sequence."""
+        return [file_id for p in wanted.partitions for file_id in self.held[p].file_ids(wanted.sequence)]
 
     def report(self) -> HeldPartitions:
         """What heartbeats say of this table."""

@@ -6,7 +6,7 @@ commit of a partition completely or not at all.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import ClassVar
 
 from attrs import Factory, evolve, field, frozen
@@ -17,11 +17,15 @@ from ballista_py.storage.statistics import ColumnStatistics
 
 MAX_TOKENS = 1_000
 MAX_PREPARED = 64
+RETIRED_MS = 120_000
 
 
 @frozen(kw_only=True)
 class DataFile:
-    """One immutable file. `path` is its key on the state location; `checksum` is `crc32:…` or unknown."""
+    """One immutable file. `path` is its key on the state location; `checksum` is `crc32:…` or unknown.
+
+    Its rows are visible from sequence `added` of the table's statements on.
+    """
 
     path: str
     rows: int
@@ -29,6 +33,16 @@ class DataFile:
     checksum: str = ""
     format: str = "parquet"
     columns: Mapping[str, ColumnStatistics] = Factory(dict)
+    added: int = 0
+
+
+@frozen(kw_only=True)
+class Retired:
+    """A file that was replaced: queries that began before sequence `removed` still see it, for a while."""
+
+    file: DataFile
+    removed: int
+    at_ms: int = 0
 
 
 @frozen(kw_only=True)
@@ -69,7 +83,9 @@ class ManifestDocument:
 
     `epoch` is the fence: nothing stamped older is accepted. `tokens` are the statements applied last, oldest
     first, at most 1,000: one sent again after that many others is applied again. `source_position` is how far the
-    source had been read when its rows were last taken, in the source's own words.
+    source had been read when its rows were last taken, in the source's own words. `sequence` is that of the newest
+    statement over several partitions that was folded in. What was replaced since is `retired`, so that a query can
+    read the partition as it was at any sequence from `readable_from` on.
     """
 
     document_kind: ClassVar[str] = "manifest"
@@ -82,6 +98,9 @@ class ManifestDocument:
     tokens: tuple[AppliedToken, ...] = ()
     source_position: str | None = None
     prepared: tuple[Prepared, ...] = ()
+    sequence: int = 0
+    retired: tuple[Retired, ...] = ()
+    readable_from: int = 0
 
     @property
     def rows(self) -> int:
@@ -149,21 +168,36 @@ class ManifestDocument:
             return self
         if sum(file.rows for file in added) != sum(here[path].rows for path in removed):
             raise InvariantViolated(f"{self._name} would change its rows by a compaction: nothing was changed")
-        return evolve(self, files=(*(file for file in self.files if file.path not in removed), *added))
+        return self._exchanged(added, removed)
 
     def stamped(self, before: ManifestDocument, by: str, at_ms: int) -> ManifestDocument:
-        """With a note of who applied what `before` had not."""
-        if not self.tokens or self.tokens[-1:] == before.tokens[-1:]:
+        """With a note of who applied what `before` had not, and without files that were retired long ago."""
+        if self == before:
             return self
-        return evolve(self, tokens=(*self.tokens[:-1], evolve(self.tokens[-1], by=by, at_ms=at_ms)))
+        tokens = self.tokens
+        if tokens and tokens[-1:] != before.tokens[-1:]:
+            tokens = (*tokens[:-1], evolve(tokens[-1], by=by, at_ms=at_ms))
+        dated = [evolve(old, at_ms=old.at_ms or at_ms) for old in self.retired]
+        kept = tuple(old for old in dated if at_ms - old.at_ms < RETIRED_MS)
+        unreadable = [old.removed for old in dated if old not in kept]
+        return evolve(self, tokens=tokens, retired=kept, readable_from=max([self.readable_from, *unreadable]))
 
-    def folded(self, attempt: str, epoch: int) -> ManifestDocument:
-        """With a prepared statement that was decided to be; itself if it is not prepared here (any more)."""
+    def _exchanged(self, added: Iterable[DataFile], removed: Collection[str]) -> ManifestDocument:
+        """With files that are visible from the newest sequence on, and without others that were until then."""
+        gone = [file for file in self.files if file.path in removed]
+        retired = [Retired(file=file, removed=self.sequence) for file in gone if file.added < self.sequence]
+        kept = [file for file in self.files if file.path not in removed]
+        new = [evolve(file, added=self.sequence) for file in added]
+        return evolve(self, files=(*kept, *new), retired=(*self.retired, *retired))
+
+    def folded(self, attempt: str, epoch: int, sequence: int = 0) -> ManifestDocument:
+        """With a prepared statement that committed as `sequence`; itself if it is not prepared here (any more)."""
         found = self._waiting(attempt)
         if found is None:
             return self
         self._require(epoch)
-        rest = evolve(self, prepared=tuple(p for p in self.prepared if p.attempt != attempt))
+        left = tuple(p for p in self.prepared if p.attempt != attempt)
+        rest = evolve(self, prepared=left, sequence=max(sequence, self.sequence))
         if rest.applied(found.token) is not None:
             return rest
         return rest._changed(found.add, frozenset(found.remove), found.token, None, found.affected)
@@ -195,7 +229,6 @@ class ManifestDocument:
         if unknown or doubled or len({file.path for file in added}) != len(added):
             name, state = (unknown[0], "is not") if unknown else ((doubled or [added[0].path])[0], "is already")
             raise InvariantViolated(f"file '{name}' {state} in {self._name}: nothing was changed")
-        kept = tuple(file for file in self.files if file.path not in removed)
         removed_rows = sum(here[path].rows for path in removed)
         added_rows = sum(file.rows for file in added)
         applied = AppliedToken(
@@ -204,7 +237,8 @@ class ManifestDocument:
             removed=removed_rows,
             affected=added_rows if affected is None else affected,
         )
-        return self._with((*kept, *added), applied, source_position)
+        after = self._exchanged(added, removed)
+        return after._with(after.files, applied, source_position)
 
     def replaced(
         self, files: Iterable[DataFile], token: str, source_position: str | None = None
@@ -216,7 +250,9 @@ class ManifestDocument:
         rows = sum(file.rows for file in new)
         applied = AppliedToken(token=token, added=rows, removed=self.rows, affected=rows)
         # What was prepared was made from rows that are no more.
-        return evolve(self, prepared=())._with(new, applied, source_position)
+        here = {file.path for file in self.files}
+        after = evolve(self, prepared=())._exchanged(new, here)
+        return after._with(after.files, applied, source_position)
 
     def appended(
         self, files: Iterable[DataFile], token: str, source_position: str, after: str | None

@@ -113,9 +113,9 @@ class PartitionStorage:
         """
         return self._state.update(lambda m: m.with_prepared(prepared, epoch, base)).document
 
-    def fold(self, attempt: str, *, epoch: int) -> ManifestDocument:
-        """Apply what was prepared, because it was decided to be. Raises `Fenced`."""
-        return self._update(lambda m: m.folded(attempt, epoch)).document
+    def fold(self, attempt: str, *, epoch: int, sequence: int = 0) -> ManifestDocument:
+        """Apply what was prepared, because it committed as `sequence`. Raises `Fenced`."""
+        return self._update(lambda m: m.folded(attempt, epoch, sequence)).document
 
     def abandon(self, attempt: str, *, epoch: int) -> ManifestDocument:
         """Forget what was prepared, because it was decided not to be. Raises `Fenced`."""
@@ -145,7 +145,7 @@ class PartitionStorage:
 
         Raises `Fenced`, and `InvariantViolated` for files that hold more or fewer rows.
         """
-        landed = self._state.update(lambda m: m.compacted(add, remove, epoch)).document
+        landed = self._update(lambda m: m.compacted(add, remove, epoch)).document
         return {file.path for file in add} <= {file.path for file in landed.files}
 
     def _update(self, change: Callable[[ManifestDocument], ManifestDocument]) -> Versioned[ManifestDocument]:
