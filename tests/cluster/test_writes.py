@@ -1,5 +1,6 @@
 """Writes through real processes: what is acknowledged is there, once, whatever was resent."""
 
+import threading
 from concurrent.futures import ThreadPoolExecutor
 
 import pyarrow as pa
@@ -250,3 +251,38 @@ def test_a_column_that_vortex_cannot_hold_is_named_when_the_table_is_made(small)
     schema = pa.schema([("id", pa.int64()), ("took", pa.duration("us"))])
     with pytest.raises(ConfigError, match="'took'"):
         small.create_table("odd", schema=schema, partition_by=["bucket(4, id)"], file_format="vortex")
+
+
+def test_money_that_moves_between_partitions_is_never_seen_twice_or_missing(small):
+    small.create_table(
+        "accounts",
+        schema=pa.schema([pa.field("id", pa.int64()), ("money", pa.int64())]),
+        partition_by=["bucket(6, id)"],
+    )
+    small.ingest("accounts", pa.table({"id": list(range(20)), "money": [100] * 20}))
+    done = threading.Event()
+
+    def transfer(writer: int) -> int:
+        with small.client() as client:
+            for number in range(8):
+                giver, taker = (writer * 7 + number * 3) % 20, (writer * 5 + number * 11 + 1) % 20
+                if giver != taker:
+                    change = f"money + case id when {giver} then -{number + 1} else {number + 1} end"
+                    client.sql(f"update accounts set money = {change} where id in ({giver}, {taker})", atomic=True)
+        return 8
+
+    def look() -> list[tuple[int, int]]:
+        seen = []
+        with small.client() as client:
+            while not done.is_set():
+                (row,) = client.sql("select count(*) as n, sum(money) as s from accounts").to_pylist()
+                seen.append((row["n"], row["s"]))
+        return seen
+
+    with ThreadPoolExecutor(4) as pool:
+        readers = [pool.submit(look) for _ in range(2)]
+        try:
+            assert sum(pool.map(transfer, range(2))) == 16
+        finally:
+            done.set()
+        assert {total for reader in readers for total in reader.result()} == {(20, 2_000)}

@@ -203,11 +203,17 @@ class LocalCluster:
         return connect(",".join(self.addresses()), tls=self.tls, token=self._token)
 
     def sql(
-        self, query: str, dialect: str | None = None, *, token: str | None = None, engine: str | None = None
+        self,
+        query: str,
+        dialect: str | None = None,
+        *,
+        token: str | None = None,
+        atomic: bool = False,
+        engine: str | None = None,
     ) -> pa.Table:
         """Run a statement and return all of its rows; see `Client.sql`."""
         with self.client() as client:
-            return client.sql(query, dialect=dialect, token=token, engine=engine)
+            return client.sql(query, dialect=dialect, token=token, atomic=atomic, engine=engine)
 
     def ingest(
         self,

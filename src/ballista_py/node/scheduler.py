@@ -201,7 +201,11 @@ class Scheduler:
         """Carry out a write (`commands.execute_command`, `commands.ingest_command`)."""
         if command.get("kind") == EXECUTE:
             rows.drain()
-            return {"affected": self.writes.execute(_statement(command), token=command["token"])}
+            return {
+                "affected": self.writes.execute(
+                    _statement(command), token=command["token"], atomic=bool(command.get("atomic"))
+                )
+            }
         if command.get("kind") != "ingest":
             raise SqlError("a scheduler takes rows for tables, not for partitions")
         affected = self.writes.ingest(

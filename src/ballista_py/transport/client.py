@@ -124,7 +124,13 @@ class Client:
         self._pool = pool
 
     def sql(
-        self, query: str, dialect: str | None = None, *, token: str | None = None, engine: str | None = None
+        self,
+        query: str,
+        dialect: str | None = None,
+        *,
+        token: str | None = None,
+        atomic: bool = False,
+        engine: str | None = None,
     ) -> pa.Table:
         """The answer to `query`. `dialect` is sqlglot's name of the SQL it is written in (default: the engine's).
 
@@ -133,13 +139,14 @@ class Client:
 
         A statement that changes something gives one row, `affected_rows`. It has a `token` (made if not given), is
         sent again under it when a reply is lost, and applied once: after any error, send it again with its token.
+        An `atomic` one is applied in all partitions or in none, and all of it is visible from one instant on.
         `COPY table FROM 'file'` reads a Parquet or CSV file of this machine.
 
         Raises the `PlanningError` that says what is wrong with it, or `SchedulerLost` when the scheduler died.
         """
         if not is_change(query, dialect):
             return self.query(query, dialect, engine=engine).table
-        return pa.table({"affected_rows": pa.array([self._execute(query, dialect, token)], pa.int64())})
+        return pa.table({"affected_rows": pa.array([self._execute(query, dialect, token, atomic)], pa.int64())})
 
     def ingest(
         self,
@@ -174,11 +181,11 @@ class Client:
 
         return self._applied(run, rows.repeatable)
 
-    def _execute(self, query: str, dialect: str | None, token: str | None) -> int:
+    def _execute(self, query: str, dialect: str | None, token: str | None, atomic: bool) -> int:
         copy = copy_of(query, dialect)
         if copy is not None:
-            return self.ingest(copy[0], file_rows(*copy[1:]), token=token)
-        command = execute_command(query, dialect, token or self._runtime.new_id())
+            return self.ingest(copy[0], file_rows(*copy[1:]), token=token, atomic=atomic)
+        command = execute_command(query, dialect, token or self._runtime.new_id(), atomic)
         return self._applied(lambda address: int(self._pool.ask(address, command)["affected"]))
 
     def _applied(self, run: Callable[[str], int], repeatable: bool = True) -> int:

@@ -45,9 +45,9 @@ def leg_command(leg: Leg, task_id: str = "") -> dict[str, Any]:
     return {"kind": "leg", "leg": leg.to_json(), "task": task_id}
 
 
-def execute_command(statement: str, dialect: str | None, token: str) -> dict[str, Any]:
+def execute_command(statement: str, dialect: str | None, token: str, atomic: bool = False) -> dict[str, Any]:
     """Run a statement that changes something; the answer holds `affected`."""
-    return {"kind": EXECUTE, "query": statement, "dialect": dialect, "token": token}
+    return {"kind": EXECUTE, "query": statement, "dialect": dialect, "token": token, "atomic": atomic}
 
 
 def ingest_command(table: str, mode: IngestMode, token: str, atomic: bool = False) -> dict[str, Any]:
