@@ -146,9 +146,12 @@ class QueryService:
         """
         if analyze:
             running = self.run(statement)
-            for _ in running.batches():
-                pass
-            return running.explained()
+            try:
+                for _ in running.batches():
+                    pass
+                return running.explained()
+            finally:
+                running.cancel()
         plan, legs = self._plan(self._view_for(statement), statement)
         return {**plan_as_dict(plan, legs), "text": explain_text(plan, legs)}
 
