@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 import time
 import urllib.request
+from pathlib import Path
 
+import adbc_driver_flightsql.dbapi as flightsql
+import adbc_driver_manager
+import pyarrow as pa
 import pytest
 
 from ballista_py import LocalCluster, Tls, connect
@@ -56,6 +61,29 @@ def test_who_has_no_token_no_authority_or_no_tls_is_refused(secured):
     assert any("a call was refused" in secured.log(name) for name in ("scheduler-1", "scheduler-2"))
 
 
+def test_rows_are_written_between_nodes_that_prove_themselves(secured):
+    schema = pa.schema([pa.field("id", pa.int64(), nullable=False), ("x", pa.float64())])
+    secured.create_table("marks", schema=schema, partition_by=["bucket(4, id)"])
+    with secured.client() as client:
+        client.ingest("marks", pa.table({"id": [1, 2, 3], "x": [0.1, 0.2, 0.3]}, schema=schema))
+        client.sql("insert into marks values (4, 0.4)")
+        client.sql("update marks set x = 1 where id = 2")
+        assert client.sql("select sum(id) as i, max(x) as x from marks").to_pylist() == [{"i": 10, "x": 1.0}]
+
+
+def test_the_adbc_driver_speaks_tls_and_shows_its_token(secured, duck):
+    options = {"adbc.flight.sql.client_option.tls_root_certs": Path(secured.tls.ca_file).read_text()}
+    header = {"adbc.flight.sql.authorization_header": f"Bearer {TOKEN}"}
+    url = secured.flight_sql_url()
+    expected = duck.sql("select count(*) as n from orders where o_orderkey < 100").to_arrow_table()
+    connected = flightsql.connect(url, db_kwargs={**options, **header}, autocommit=True)
+    with connected as connection, connection.cursor() as cursor:
+        cursor.execute("select count(*) from orders where o_orderkey < ?", (100,))
+        assert cursor.fetchone()[0] == expected["n"][0].as_py()
+    with pytest.raises(adbc_driver_manager.Error, match="token"):
+        flightsql.connect(url, db_kwargs=options, autocommit=True).cursor().execute("select 1")
+
+
 def test_a_client_does_not_reach_the_ports_of_nodes(secured):
     for node_id, link in (("executor-1", "data"), ("scheduler-1", "control")):
         with pytest.raises(BallistaError):
@@ -96,6 +124,8 @@ def test_every_node_shows_how_it_is_and_nothing_shows_a_secret(secured):
         with urllib.request.urlopen(secured.status_url(node_id, metrics=True)) as reply:
             shown.append(reply.read().decode())
             assert "ballista_lease_remaining_seconds" in shown[-1]
+            days = float(re.search("^ballista_certificate_remaining_seconds (.*)$", shown[-1], re.M)[1]) / 86_400
+            assert 396 < days < 397
         shown.append(secured.log(node_id))
     assert 'ballista_partitions{state="serving",table="orders"}' in "".join(shown)
     assert "hunter2" not in "".join(shown)

@@ -294,6 +294,7 @@ class Executor:
 
     def _observe(self) -> None:
         gauge = self._metrics.gauge
+        self._metrics.watch_certificate(self._config.node_tls(), self._runtime)
         gauge("legs_running", "Legs under way.", (), lambda: {(): self._tasks.running()})
         gauge("open_calls", "Calls that wait for an answer.", (), lambda: {(): self._flight.open_calls()})
         gauge("schedulers_connected", "Control streams.", (), lambda: {(): len(self._control.connected())})

@@ -9,7 +9,9 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 from ballista_py.errors import MissingExtra
+from ballista_py.runtime import Runtime
 from ballista_py.state.control import TaskRecord
+from ballista_py.transport.credentials import Tls
 
 try:
     from prometheus_client import CollectorRegistry, Counter, Histogram, generate_latest
@@ -45,6 +47,15 @@ class NodeMetrics:
     def gauge(self, name: str, help_text: str, labels: Iterable[str], read: Callable[[], Values]) -> None:
         """Show `read()`, a value for each combination of `labels`, as `ballista_{name}` whenever it is asked for."""
         self._gauges.append((name, help_text, tuple(labels), read))
+
+    def watch_certificate(self, tls: Tls | None, runtime: Runtime) -> None:
+        """Show how long the node's certificate is valid still, if it has one."""
+        if tls is None:
+            return
+        from ballista_py.transport.certificates import remaining_ms
+
+        text = "Until the certificate ends."
+        self.gauge("certificate_remaining_seconds", text, (), lambda: {(): remaining_ms(tls, runtime) / 1e3})
 
     def ended(self, task: TaskRecord) -> None:
         """Count a task that ended."""

@@ -266,6 +266,7 @@ class Scheduler:
 
     def _observe(self, core: SchedulerCore) -> None:
         gauge = self._metrics.gauge
+        self._metrics.watch_certificate(self._config.node_tls(), self._runtime)
         gauge("statements_running", "Statements under way.", (), lambda: {(): self._tasks.running()})
         gauge("open_calls", "Calls that clients wait for.", (), lambda: {(): self._flight.open_calls()})
         gauge("executors_connected", "Control streams.", (), lambda: {(): len(self._control.connected())})

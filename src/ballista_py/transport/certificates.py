@@ -184,6 +184,19 @@ class CertificateFolder:
         )
 
 
+def remaining_ms(tls: Tls, runtime: Runtime) -> float:
+    """How long the certificate of this side is valid still, by the wall clock; for people and alarms.
+
+    Raises `ConfigError` for a file that cannot be used.
+    """
+    certificate, _ = tls.read().pair()
+    try:
+        ends = x509.load_pem_x509_certificate(certificate).not_valid_after_utc
+    except ValueError:
+        raise ConfigError(f"TLS: {tls.certificate_file} holds no certificate") from None
+    return ends.timestamp() * 1e3 - runtime.wall_ms()
+
+
 def _described(certificate: x509.Certificate) -> NodeCertificate:
     try:
         found = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
