@@ -1,8 +1,10 @@
 """Flight SQL while executors die, move their partitions and are told to stop."""
 
+import threading
 import time
 
 import adbc_driver_flightsql.dbapi as flightsql
+import adbc_driver_manager
 import psutil
 import pyarrow as pa
 import pytest
@@ -92,3 +94,49 @@ def test_parts_are_read_exactly_once_whoever_died_or_owns_them_since_they_were_n
         cursor.execute("create table items (id bigint not null, k bigint not null) partitioned by (bucket(8, k))")
         with pytest.raises(connection.Error):
             read(cursor, partitions)
+
+
+@pytest.mark.long
+def test_what_is_ingested_under_a_name_is_there_once_whatever_dies_meanwhile():
+    """A client that sends again under the same token until it is told how many rows were taken."""
+    rows, loads = 5_000, 40
+    with LocalCluster(schedulers=2, executors=3, ttl_ms=1_500) as cluster:
+        cluster.sql("create table loaded (id bigint not null, load bigint) partitioned by (bucket(8, id))")
+        deaths = threading.Event()
+
+        def kill():
+            number = 0
+            while not deaths.wait(2):
+                name = f"executor-{number % 3 + 1}"
+                number += 1
+                cluster.kill(name)
+                cluster.start(name)
+
+        killer = threading.Thread(target=kill)
+        killer.start()
+        try:
+            for load in range(loads):
+                ingest(cluster, f"load-{load}", pa.table({"id": range(rows), "load": [load] * rows}))
+        finally:
+            deaths.set()
+            killer.join()
+        cluster.wait_until_loaded("loaded")
+        found = cluster.sql(
+            "select count(*) as n, count(distinct (id, load)) as different from loaded"
+        ).to_pylist()
+    assert found == [{"n": rows * loads, "different": rows * loads}]
+
+
+def ingest(cluster, name, data):
+    header = {"adbc.flight.sql.rpc.call_header.ballista-token": name}
+    deadline = time.monotonic() + 120
+    while True:
+        try:
+            with (
+                flightsql.connect(cluster.flight_sql_url(), autocommit=True) as connection,
+                connection.cursor(adbc_stmt_kwargs=header) as cursor,
+            ):
+                assert cursor.adbc_ingest("loaded", data, mode="append") == data.num_rows
+                return
+        except adbc_driver_manager.Error:
+            assert time.monotonic() < deadline
