@@ -20,13 +20,14 @@ from ballista_py.errors import StoreUnavailable, UnsupportedExpression
 from ballista_py.planning.expression import quote_text
 from ballista_py.planning.partition_spec import PartitionSpec
 from ballista_py.planning.partition_values import as_key
+from ballista_py.spark.file_size import MAX_FILE_BYTES, rows_per_file, split_large
+from ballista_py.spark.schema import arrow_schema
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, Observation
 
 MAX_DIRECT_TASKS = 256
 MAX_DISCOVERED_PARTITIONS = 100_000
-MAX_ROWS_PER_FILE = 50_000_000
 COMPRESSION = "zstd"
 NO_PARTITION = "ballista_py: a row belongs to no partition"
 
@@ -110,11 +111,17 @@ def tasks_of(count: int, rows: DataFrame) -> int:
 
 
 def write_partitions(
-    rows: DataFrame, numbering: Numbering, folder: Path, sort_by: Sequence[str], compression: str
+    rows: DataFrame,
+    numbering: Numbering,
+    folder: Path,
+    sort_by: Sequence[str],
+    compression: str,
+    max_file_bytes: int = MAX_FILE_BYTES,
 ) -> dict[int, list[Path]]:
     """Write `rows` as Parquet files below `folder`, which must not exist: one Spark job.
 
-    Returns the files of each partition that has rows, usually one. The rows in them are counted against the rows
+    Returns the files of each partition that has rows, in the order of these: usually one, more where it would be
+    larger than `max_file_bytes`. The rows in them are counted against the rows
     that were read; raises `StoreUnavailable` if some are not there.
     """
     from pyspark.sql import Observation
@@ -133,10 +140,15 @@ def write_partitions(
     elif sort_by:
         spread = spread.sortWithinPartitions(*sort_by)
     writer = (spread.drop(_ID) if direct else spread).write.options(**_PLAIN_FILES)
-    writer = writer.option("compression", compression).option("maxRecordsPerFile", MAX_ROWS_PER_FILE)
+    writer = writer.option("compression", compression).option(
+        "maxRecordsPerFile", rows_per_file(arrow_schema(rows.schema), max_file_bytes)
+    )
     # Hadoop takes the path as it is, without percent-encoding.
     (writer if direct else writer.partitionBy(_ID)).parquet(f"file://{folder}")
-    found = _files_by_partition(folder, direct)
+    found = {
+        number: [piece for path in paths for piece in split_large(path, max_file_bytes)]
+        for number, paths in _files_by_partition(folder, direct).items()
+    }
     written = sum(pq.read_metadata(path).num_rows for paths in found.values() for path in paths)
     expected = _counted(read)
     if written != expected or not folder.is_dir():

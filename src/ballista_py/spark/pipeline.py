@@ -19,6 +19,7 @@ from ballista_py.planning.table import TableSpec, check_same_keys
 from ballista_py.runtime import Runtime, SystemRuntime
 from ballista_py.spark.append import new_rows, on_this_machine, window_of
 from ballista_py.spark.checks import check_columns, check_nulls, failure_of, origin_of
+from ballista_py.spark.file_size import MAX_FILE_BYTES
 from ballista_py.spark.jobs import JobWatch, Progress, Spawn, Steps, tell_nobody
 from ballista_py.spark.layout import (
     COMPRESSION,
@@ -68,7 +69,8 @@ class SparkPipeline:
     in time; without it progress comes after the tasks and discovery takes as long as it takes. `run_all` works as
     the built-in `map` does, its default; that of an executor makes requests to the store overlap. Files go
     straight to a store that is a folder of this machine, else to a temporary folder first, so Spark's workers must
-    share the file system of this process (those of an embedded session do).
+    share the file system of this process (those of an embedded session do). A partition whose file would be larger
+    than `max_file_bytes` gets several.
     """
 
     def __init__(
@@ -81,6 +83,7 @@ class SparkPipeline:
         run_all: RunAll = map,
         discovery_timeout_ms: float = DISCOVERY_TIMEOUT_MS,
         max_partitions: int = MAX_DISCOVERED_PARTITIONS,
+        max_file_bytes: int = MAX_FILE_BYTES,
     ) -> None:
         self._spark = spark
         self._store = store
@@ -89,6 +92,7 @@ class SparkPipeline:
         self._jobs = JobWatch(spark, self._runtime, spawn)
         self._discovery_timeout_ms = discovery_timeout_ms if spawn is not None else None
         self._max_partitions = max_partitions
+        self._max_file_bytes = max_file_bytes
         # The default, INT96, has no statistics and readers disagree about it.
         spark.conf.set("spark.sql.parquet.outputTimestampType", "TIMESTAMP_MICROS")
 
@@ -294,7 +298,9 @@ class SparkPipeline:
         what = f"writing table '{run.table.name}'"
         try:
             with self._jobs.group(what, progress=steps.tasks_done, last_tasks=steps.last_tasks):
-                paths = write_partitions(rows, numbering, stage.folder, run.sort_by, run.compression)
+                paths = write_partitions(
+                    rows, numbering, stage.folder, run.sort_by, run.compression, self._max_file_bytes
+                )
             files = dict(zip(paths, self._run_all(stage.publish, paths.values()), strict=True))
             stage.settle()
             check_nulls(run.table, run.origin, files)
