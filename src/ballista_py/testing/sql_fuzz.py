@@ -20,7 +20,7 @@ from ballista_py.testing.sql_queries import Queries, RandomQuery
 from ballista_py.testing.sql_tables import fill_with_small_tables
 
 QUERIES_PER_CLUSTER = 250
-_SHAPES = ((3, 1, 50), (2, 1, 30), (2, 2, 12), (4, 2, 40), (1, 1, 25), (5, 1, 90))  # executors, replicas, rows
+_SHAPES = ((3, 1, 50), (2, 1, 30), (2, 2, 12), (3, 2, 40), (1, 1, 25), (2, 1, 90), (5, 1, 60))
 _WHENEVER_POSSIBLE = BroadcastLimits(worth_bytes=-(1 << 60))
 
 
