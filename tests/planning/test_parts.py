@@ -9,7 +9,7 @@ from ballista_py.planning.assigner import Executor, PartitionAssigner
 from ballista_py.planning.legs import legs_of
 from ballista_py.planning.partition_map import PartitionMap
 from ballista_py.planning.partition_spec import PartitionSpec
-from ballista_py.planning.parts import is_divisible, partitions_of, restricted
+from ballista_py.planning.parts import is_divisible, portion_of, restricted
 from ballista_py.planning.query_plan import Catalog
 from ballista_py.planning.sql import plan_query
 from ballista_py.planning.table import TableSpec
@@ -49,7 +49,7 @@ def plan(catalog, sql):
 def test_the_parts_share_the_partitions_of_the_plan(catalog, sql):
     found = plan(catalog, sql)
     assert is_divisible(found)
-    parts = [partitions_of(found, leg) for leg in legs_of(found, catalog, MEMBERS)]
+    parts = [portion_of(found, leg).partitions for leg in legs_of(found, catalog, MEMBERS)]
     assert len(parts) > 1
     for table in found.fragments[0].tables:
         of_parts = [restricted(found, part).fragments[0].tables for part in parts]

@@ -8,7 +8,7 @@ from attrs import define, evolve
 
 from ballista_py.node.query_service import QueryService, Statement
 from ballista_py.node.tasks import CANCELLED, Tasks
-from ballista_py.planning.parts import Partitions
+from ballista_py.planning.parts import Portion
 
 
 @define
@@ -21,7 +21,7 @@ class ObservedQueries(QueryService):
         self,
         statement: str,
         cancelled: Callable[[], bool] = lambda: False,
-        only: Partitions | None = None,
+        only: Portion | None = None,
     ) -> Statement:
         """See `QueryService.run`."""
         task = self.tasks.begin("statement", statement)

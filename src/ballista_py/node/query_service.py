@@ -25,7 +25,7 @@ from ballista_py.errors import (
 from ballista_py.node.broadcasts import Broadcasts, BroadcastTooLargeError
 from ballista_py.planning.explain import explain_text, plan_as_dict
 from ballista_py.planning.legs import legs_of
-from ballista_py.planning.parts import Partitions, restricted
+from ballista_py.planning.parts import Portion, restricted
 from ballista_py.planning.query_plan import Broadcast, Catalog, Leg, LegProgress, QueryPlan
 from ballista_py.planning.sql import plan_query
 from ballista_py.planning.table import TableSpec
@@ -160,9 +160,10 @@ class QueryService:
         return self._bind(self._view_for(statement), statement)
 
     def plan(self, statement: str) -> tuple[QueryPlan, tuple[Leg, ...], ClusterView]:
-        """How the statement would run, and over what. Raises what `run` raises while it plans."""
+        """How the statement would run, and over what, as of now. Raises what `run` raises while it plans."""
         view = self._view_for(statement)
-        return *self._plan(view, statement), view
+        plan, legs = self._plan(view, statement)
+        return plan, self._pinned(view, legs), view
 
     def planned(self, statement: str, fresh: bool = False) -> tuple[QueryPlan, ClusterView]:
         """How the statement would run, whoever lives; with `fresh`, by what the store says now."""
@@ -173,11 +174,11 @@ class QueryService:
         self,
         statement: str,
         cancelled: Callable[[], bool] = lambda: False,
-        only: Partitions | None = None,
+        only: Portion | None = None,
     ) -> Statement:
         """Plan the statement (in the engine's dialect), open its legs; the rows come from the result's `batches`.
 
-        With `only`, which must be of a divisible plan, the answer is the part that those partitions give.
+        With `only`, which must be of a divisible plan, the answer is that part of it.
 
         Raises `SqlError` and the other planning errors, and after `MAX_REPLANS` new plans whatever the executors
         answered last. `cancelled` is asked before each new plan.
@@ -188,7 +189,7 @@ class QueryService:
         while True:
             try:
                 plan, legs = self._plan(view if broadcasting else _without_broadcasts(view), statement, only)
-                return self._open(view, plan, legs, started_ms, replans, cancelled)
+                return self._open(view, plan, legs, started_ms, replans, cancelled, only)
             except BroadcastTooLargeError:
                 broadcasting = False
                 continue
@@ -213,24 +214,25 @@ class QueryService:
         return self.engine.describe(statement, schemas)
 
     def _plan(
-        self, view: ClusterView, statement: str, only: Partitions | None = None
+        self, view: ClusterView, statement: str, only: Portion | None = None
     ) -> tuple[QueryPlan, tuple[Leg, ...]]:
         plan = plan_query(statement, view.catalog, self._bind(view, statement))
         if only is not None:
-            plan = restricted(plan, only)
+            plan = restricted(plan, only.partitions)
         return plan, legs_of(plan, view.catalog, view.members)
 
-    def _pinned(self, view: ClusterView, legs: tuple[Leg, ...]) -> tuple[Leg, ...]:
+    def _pinned(self, view: ClusterView, legs: tuple[Leg, ...], only: Portion | None = None) -> tuple[Leg, ...]:
         """The legs, to be read as of one sequence of each table's statements over several partitions.
 
-        Raises `NotOwner` when a table grew partitions in between, in which such a statement may have put rows.
+        That is the sequence of now, or of the instant at which the answer was divided. Raises `NotOwner` when a
+        table grew partitions in between, in which such a statement may have put rows.
         """
         names = {table.table for leg in legs for table in leg.tables}
-        sequences = self.sequences(names)
+        sequences = self.sequences(names) if only is None else only.sequences
         if not sequences:
             return legs
         now = self.views.current().catalog.maps
-        for name in sequences:
+        for name in sequences if only is None else ():
             if name not in now or len(now[name]) != len(view.catalog.maps[name]):
                 raise NotOwner(f"table '{name}' has changed since the statement was planned", table=name)
         return tuple(
@@ -246,11 +248,12 @@ class QueryService:
         started_ms: float,
         replans: int,
         cancelled: Callable[[], bool],
+        only: Portion | None,
     ) -> Statement:
         opened: list[LegStreams] = []
         of_streams: list[Sequence[Leg]] = []
         sent = Broadcasts()
-        legs = self._pinned(view, legs)
+        legs = self._pinned(view, legs, only)
 
         def open_all(names: Collection[str]) -> dict[str, LegStreams]:
             """The streams of fragments, by name; one that was pruned to nothing has none."""

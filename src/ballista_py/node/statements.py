@@ -8,12 +8,12 @@ from hashlib import sha256
 from typing import Any, Protocol
 
 import pyarrow as pa
-from attrs import define, evolve
+from attrs import asdict, define, evolve
 
 from ballista_py.engines.engine import Engine
 from ballista_py.errors import BallistaError, SqlError
 from ballista_py.node.query_service import QueryService, Statement
-from ballista_py.planning.parts import is_divisible, partitions_of
+from ballista_py.planning.parts import Portion, is_divisible, portion_of
 from ballista_py.planning.sql import engine_sql
 from ballista_py.planning.sql.parameter_types import parameter_schema
 from ballista_py.planning.sql.parameters import bound, names_of, places_of, with_nulls
@@ -81,7 +81,7 @@ class Statements:
         return [
             Part(
                 ticket={
-                    "only": partitions_of(plan, leg),
+                    **asdict(portion_of(plan, leg)),
                     "tables": tables,
                     "command": {**leg_command(leg), "output": output, "incarnations": tables}
                     if self.direct
@@ -100,7 +100,7 @@ class Statements:
         if plain is not None:
             lines = str(self.queries.explain(plain)["text"]).splitlines()
             return StreamResult(schema=EXPLAINED, batches=[pa.record_batch([lines], schema=EXPLAINED)])
-        only = None if statement.part is None else self._only(statement.part)
+        only = None if statement.part is None else self._portion(statement.part)
         first = self.queries.run(text, context.cancelled, only)
         series = _Series(first, executions, lambda text: self.queries.run(text, context.cancelled))
         return StreamResult(
@@ -170,17 +170,20 @@ class Statements:
             raise SqlError("no row of parameters was bound")
         return found
 
-    def _only(self, part: Mapping[str, Any]) -> dict[str, list[int]]:
-        """The partitions of a part. Raises `SqlError` when a table is not the one that was divided any more."""
-        only, tables = part.get("only"), part.get("tables")
-        if not isinstance(only, dict) or not isinstance(tables, dict):
+    def _portion(self, part: Mapping[str, Any]) -> Portion:
+        """What a ticket stands for. Raises `SqlError` when a table is not the one that was divided any more."""
+        partitions, sequences, tables = (part.get(name) for name in ("partitions", "sequences", "tables"))
+        if not (isinstance(partitions, dict) and isinstance(sequences, dict) and isinstance(tables, dict)):
             raise SqlError("the ticket names no part of an answer")
         now = self.queries.views.refresh().catalog.tables
         for table, incarnation in tables.items():
             if table not in now or now[table].incarnation != incarnation:
                 raise SqlError(f"table '{table}' was dropped since the statement was divided: run it again")
         try:
-            return {str(table): [int(partition) for partition in found] for table, found in only.items()}
+            return Portion(
+                {str(table): [int(partition) for partition in found] for table, found in partitions.items()},
+                {str(table): int(sequence) for table, sequence in sequences.items()},
+            )
         except (TypeError, ValueError):
             raise SqlError("the ticket names no part of an answer") from None
 

@@ -13,15 +13,26 @@ Partitions = Mapping[str, Sequence[int]]
 """The partitions of each table that is not read whole."""
 
 
+@attrs.frozen
+class Portion:
+    """What one reader takes of an answer: these partitions, as of these sequences of the tables that have one."""
+
+    partitions: Partitions
+    sequences: Mapping[str, int]
+
+
 def is_divisible(plan: QueryPlan) -> bool:
     """Whether the batches of the legs, taken together in any order, are the answer, and need nothing first."""
     return plan.merge_sql is None and len(plan.fragments) == 1 and not plan.broadcasts
 
 
-def partitions_of(plan: QueryPlan, leg: Leg) -> Partitions:
+def portion_of(plan: QueryPlan, leg: Leg) -> Portion:
     """What this leg covers of a divisible plan."""
     whole = {table.table for table in plan.fragments[0].tables if table.whole}
-    return {table.table: table.partitions for table in leg.tables if table.table not in whole}
+    return Portion(
+        partitions={table.table: table.partitions for table in leg.tables if table.table not in whole},
+        sequences={table.table: table.sequence for table in leg.tables if table.sequence is not None},
+    )
 
 
 def restricted(plan: QueryPlan, only: Partitions) -> QueryPlan:
