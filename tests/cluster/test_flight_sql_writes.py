@@ -1,6 +1,8 @@
 """The ADBC driver writes to a cluster of real processes."""
 
 import re
+import threading
+import time
 from pathlib import Path
 
 import adbc_driver_flightsql.dbapi as flightsql
@@ -98,3 +100,44 @@ def test_the_examples_of_the_guide_run_as_they_stand(small, capsys):
         exec(blocks[1], {"connection": connection})
     found = small.sql("select count(*) as n from events where id = 1000")
     assert found.to_pylist() == [{"n": 1}]
+
+
+def test_the_parts_of_an_answer_show_an_atomic_statement_all_or_not_at_all(small):
+    """The driver fetches the rows from two executors, one after the other if it likes."""
+    accounts = 20
+    small.sql("create table accounts (id bigint not null, money bigint) partitioned by (bucket(8, id))")
+    with small.client() as client:
+        client.ingest("accounts", pa.table({"id": range(accounts), "money": [100] * accounts}), atomic=True)
+    query = "select id, money from accounts"
+    deadline = time.monotonic() + 60
+    while "2 legs" not in small.explain(query):
+        assert time.monotonic() < deadline
+        time.sleep(0.2)
+    done, seen = threading.Event(), set()
+
+    def look():
+        with (
+            flightsql.connect(small.flight_sql_url(), autocommit=True) as connection,
+            connection.cursor() as cursor,
+        ):
+            while not done.is_set():
+                partitions, _schema = cursor.adbc_execute_partitions(query)
+                found = []
+                for partition in partitions:
+                    time.sleep(0.05)
+                    cursor.adbc_read_partition(partition)
+                    found += cursor.fetchall()
+                seen.add((len(partitions), len(found), sum(money for _, money in found)))
+
+    reader = threading.Thread(target=look)
+    reader.start()
+    try:
+        with small.client() as client:
+            for number in range(12):
+                giver, taker = number % accounts, (number * 7 + 3) % accounts
+                change = f"case id when {giver} then money - 10 else money + 10 end"
+                client.sql(f"update accounts set money = {change} where id in ({giver}, {taker})", atomic=True)
+    finally:
+        done.set()
+        reader.join()
+    assert seen == {(2, accounts, accounts * 100)}
