@@ -3,7 +3,7 @@ PYTHON ?= python3
 SCALE ?= 0.1
 BIN := .venv/bin
 .DEFAULT_GOAL := help
-.PHONY: help demo test long lint types bench docs proto clean sim mutants fuzz-sql
+.PHONY: soak help demo test long lint types bench docs proto clean sim mutants fuzz-sql
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 10
@@ -27,6 +27,9 @@ sim: .venv/.ready-dev ## simulate 10,000 virtual hours full of faults; goes on w
 
 mutants: .venv/.ready-dev ## let the simulation catch every deliberate fault; writes the table of docs/guarantees.md
 	@$(BIN)/ballista-py sim mutants --write docs/guarantees.md
+
+soak: .venv/.ready-dev ## write, change and read for ten minutes while nodes are killed; count every row
+	@$(BIN)/python -m pytest -m long -s tests/cluster/test_soak.py
 
 fuzz-sql: .venv/.ready-dev ## compare 100,000 random queries over partitions with a single node
 	@$(BIN)/python -m ballista_py.testing.sql_fuzz --queries 100000
