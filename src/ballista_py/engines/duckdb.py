@@ -14,7 +14,7 @@ import tempfile
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
-from weakref import WeakSet
+from weakref import WeakSet, finalize
 
 import pyarrow as pa
 
@@ -67,6 +67,8 @@ class DuckDBEngine:
         self._folder = folder
         database = _prepare_folder(folder) if folder else ":memory:"
         self._home = folder or tempfile.mkdtemp(prefix="ballista-engine-")
+        if folder is None:  # also when nobody closes the engine
+            self._remove_home = finalize(self, shutil.rmtree, self._home, ignore_errors=True)
         options: dict[str, str | bool | int | float | list[str]] = {
             "temp_directory": temp_directory or os.path.join(self._home, _SPILL_FOLDER),
             "preserve_insertion_order": keeps_order,
@@ -183,7 +185,7 @@ class DuckDBEngine:
 
     def _clean_up(self) -> None:
         if self._folder is None:
-            shutil.rmtree(self._home, ignore_errors=True)
+            self._remove_home()
         else:
             with suppress(OSError):
                 _remove_leftovers(self._folder)

@@ -19,7 +19,10 @@ LOG_TAIL_LINES = 5
 
 @define
 class NodeProcess:
-    """One node as a child process. Its log goes to a file of its own; a restart keeps ports and log."""
+    """One node as a child process. Its log goes to a file of its own; a restart keeps ports and log.
+
+    Its temporary files are kept beside the log, so that those of a killed node go when that folder goes.
+    """
 
     node_id: str
     arguments: Sequence[str]
@@ -33,9 +36,12 @@ class NodeProcess:
         command = [sys.executable, "-m", "ballista_py.node", *self.arguments]
         if not self.detached:
             command += ["--parent-pid", str(os.getpid())]
+        temporary = self.log_path.with_suffix(".tmp")
+        temporary.mkdir(exist_ok=True)
+        environment = {**os.environ, "TMPDIR": str(temporary)}
         with self.log_path.open("ab") as log:
             self._process = subprocess.Popen(
-                command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True
+                command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True, env=environment
             )
 
     @property

@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 import tempfile
 from collections import OrderedDict
 from collections.abc import Iterable
 from contextlib import suppress
 from hashlib import sha256
+from weakref import finalize
 
 from ballista_py.errors import ConfigError, StoreUnavailable
 from ballista_py.runtime import Runtime, SystemRuntime
@@ -122,6 +124,7 @@ class FileCache:
         with self._lock:
             if self._folder is None:
                 self._folder = tempfile.mkdtemp(prefix="ballista-files-")
+                finalize(self, shutil.rmtree, self._folder, ignore_errors=True)
             return self._folder
 
 
