@@ -25,6 +25,7 @@ lag(a) over (order by id); first_value(s) over (order by id); ntile(2) over (ord
 cast(a as varchar); a::hugeint; a::decimal(10, 2); a::double; a::float; s::date; dt::timestamp; a::smallint
 a::utinyint
 case when bo then 1 else 0 end; case when bo then a end; case when bo then a else 1.5 end; coalesce(a, b)
+last_day(dt); last_day(ts); coalesce(ts, dt); coalesce(dt, ts); case when bo then dt else ts end; greatest(ts, dt)
 coalesce(d, 0); greatest(a, b); least(d, 1); nullif(a, 2); nullif(d, 2); if(bo, a, 1.5)
 case when bo then s else 'x' end
 year(dt); month(dt); extract(year from dt); extract(hour from ts); quarter(dt); dayofweek(dt)

@@ -66,6 +66,7 @@ _FIXED: dict[type[Expr], Kind] = {
     **dict.fromkeys(_DOUBLE, "double"),
     exp.Interval: "interval",
     exp.CountIf: "huge",
+    exp.LastDay: "date",
 }
 _CASTS: dict[str, Kind] = {
     **dict.fromkeys(("TINYINT", "SMALLINT", "INT", "BIGINT", "UTINYINT", "USMALLINT", "UINT", "UBIGINT"), "int"),
@@ -221,6 +222,8 @@ def _common(kinds: list[Kind | None]) -> Kind | None:
     distinct = set(kinds)
     if len(distinct) == 1:
         return kinds[0]
+    if distinct == {"date", "timestamp"}:
+        return "timestamp"
     if not distinct or not distinct <= NUMERIC or distinct >= {"huge", "decimal"}:
         return None
     if "float" in distinct and "double" not in distinct:
