@@ -12,13 +12,13 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import pyarrow as pa
-from attrs import frozen
+from attrs import evolve, frozen
 
 from ballista_py.engines.engine import Engine
 from ballista_py.errors import BallistaError, InvariantViolated, SchemaMismatch, TryLater, to_wire
 from ballista_py.node.logs import log_event
 from ballista_py.planning.conform import conform
-from ballista_py.planning.query_plan import Leg
+from ballista_py.planning.query_plan import Leg, LegTable
 from ballista_py.planning.sql.changes import Rewrite, key_sql
 from ballista_py.planning.table import TableSpec
 from ballista_py.runtime import Runtime
@@ -75,9 +75,10 @@ class OwnerWrites:
     def write(self, target: WriteTarget, rows: Iterable[pa.RecordBatch]) -> dict[str, Any]:
         """Take in rows (last column: the partition) and apply or prepare them; what became of each partition.
 
-        Raises `NotOwner`, `LeaseExpired`, and what the stream of rows raises; nothing is applied then.
+        Raises `NotOwner` for a table that is not held here, `LeaseExpired`, and what the stream of rows raises;
+        nothing is applied then.
         """
-        holdings = self._holder.owned(target.table, target.incarnation)
+        holdings = self._holder.owned(_part(target.table), target.incarnation)
         table = holdings.table
         spool = self._spool(table)
         started_ms = self._runtime.monotonic_ms()
@@ -107,7 +108,7 @@ class OwnerWrites:
 
     def rewrite(self, target: WriteTarget, rewrite: Rewrite) -> dict[str, Any]:
         """Replace the files that hold rows of a predicate by files without them, or with them changed."""
-        holdings = self._holder.owned(target.table, target.incarnation)
+        holdings = self._holder.owned(_part(target.table), target.incarnation)
 
         def change(partition: int, here: Sequence[DataFile]) -> _Change:
             return self._rewritten(target, holdings.table, partition, here, rewrite)
@@ -136,17 +137,17 @@ class OwnerWrites:
 
     def settle(self, target: WriteTarget, sequence: int | None) -> dict[str, Any]:
         """Fold in what was prepared under the attempt of `target` and committed as `sequence`, or give it up (None)."""
-        holdings = self._holder.owned(target.table, target.incarnation)
         assert target.attempt is not None
         outcome: dict[str, Any] = {}
         done: list[int] = []
         for partition in target.table.partitions:
             try:
+                holdings = self._holder.owned(_part(target.table, partition), target.incarnation)
                 self._settle(holdings, partition, target.attempt, sequence)
                 done.append(partition)
             except BallistaError as error:
                 outcome[str(partition)] = {"error": to_wire(error)}
-        self._holder.reload(holdings.table.name, done)
+        self._holder.reload(target.table.table, done)
         return outcome | {str(partition): {"affected": 0} for partition in done}
 
     def base(self, target: WriteTarget) -> tuple[dict[str, list[str]], Callable[[], Iterable[pa.RecordBatch]]]:
@@ -249,7 +250,8 @@ class OwnerWrites:
 
         def one(partition: int) -> tuple[int, dict[str, Any]]:
             try:
-                return partition, {"affected": self._apply(target, holdings, partition, change)}
+                mine = self._holder.owned(_part(target.table, partition), target.incarnation)
+                return partition, {"affected": self._apply(target, mine, partition, change)}
             except BallistaError as error:
                 return partition, {"error": to_wire(error)}
 
@@ -330,7 +332,8 @@ class OwnerWrites:
     def _loaded(self, target: WriteTarget, partition: int, here: Sequence[DataFile]) -> Mapping[str, int]:
         """The ids of the files of a manifest, which are loaded if they were not."""
         for _ in range(ATTEMPTS):
-            held = self._holder.owned(target.table, target.incarnation).held[partition].files
+            mine = self._holder.owned(_part(target.table, partition), target.incarnation)
+            held = mine.held[partition].files
             if held.keys() >= {file.path for file in here}:
                 return held
             self._holder.reload(target.table.table, [partition])
@@ -388,6 +391,12 @@ class OwnerWrites:
         """One statement at a time where one must see what the other did."""
         with self._lock:
             return self._turns.setdefault(table, self._runtime.lock())
+
+
+def _part(table: LegTable, *partitions: int) -> LegTable:
+    """Some of the partitions, each at the epoch that was asked for: what is damaged keeps nothing else from writes."""
+    epochs = dict(zip(table.partitions, table.epochs, strict=True))
+    return evolve(table, partitions=partitions, epochs=tuple(epochs[partition] for partition in partitions))
 
 
 def _tagged(batch: pa.RecordBatch, partition: int) -> pa.RecordBatch:
