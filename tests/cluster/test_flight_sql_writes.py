@@ -107,7 +107,7 @@ def test_the_parts_of_an_answer_show_an_atomic_statement_all_or_not_at_all(small
     accounts = 20
     small.sql("create table accounts (id bigint not null, money bigint) partitioned by (bucket(8, id))")
     with small.client() as client:
-        client.ingest("accounts", pa.table({"id": range(accounts), "money": [100] * accounts}), atomic=True)
+        client.ingest("accounts", pa.table({"id": range(accounts), "money": [100] * accounts}))
     query = "select id, money from accounts"
     deadline = time.monotonic() + 60
     while "2 legs" not in small.explain(query):

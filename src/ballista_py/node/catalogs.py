@@ -60,15 +60,16 @@ class Catalogs:
         return view
 
     def sequences(self, tables: Collection[str]) -> dict[str, int]:
-        """How many statements over several partitions are committed now, for those tables that had any."""
+        """How many statements over several partitions are committed now, for the tables that can have any.
+
+        None yet is told as well: a query must not see the first one in some partitions only.
+        """
         view = self._view or self.refresh()
         found = {}
         for name in tables:
             spec = view.catalog.tables.get(name)
             if spec is not None and spec.source is None:
-                sequence = self._sequence(spec.folder)
-                if sequence:
-                    found[name] = sequence
+                found[name] = self._sequence(spec.folder)
         return found
 
     def _sequence(self, folder: str) -> int:

@@ -129,7 +129,7 @@ class Statement:
 class QueryService:
     """Plans and runs statements. Thread-safe. `engine` binds statements and merges streams.
 
-    `sequences` tells for tables how many statements over several partitions are committed, where there were any.
+    `sequences` tells how many statements over several partitions are committed, for the tables that can have any.
     """
 
     views: Views
