@@ -11,6 +11,7 @@ from ballista_py.node.catalogs import Catalogs
 from ballista_py.node.config import NodeConfig
 from ballista_py.node.embedded_spark import EmbeddedPipeline
 from ballista_py.node.logs import log_event
+from ballista_py.node.query_service import ClusterView
 from ballista_py.node.secrets_file import read_secrets
 from ballista_py.planning.assigner import PartitionAssigner
 from ballista_py.planning.partition_map import Owner
@@ -196,12 +197,17 @@ class SchedulerCore:
             self._push(heartbeat.executor.instance_id, PollNow())
 
     def allocate(self, executor_id: str, instance_id: str) -> tuple[UpdatePartitions, ...]:
-        """Assign all that waits; what this executor is to hold then. Raises `TryLater` before it was admitted."""
+        """Assign all that has no owner; what this executor is to hold then.
+
+        What has one moves within the limits of an interval, as ever. Raises `TryLater` before the executor was
+        admitted.
+        """
         if (executor_id, instance_id) not in self._catalogs.refresh().members:
             raise TryLater(f"executor '{executor_id}' is not admitted yet")
         rounds = self._rounds
         with self._reconciling:
-            if self._rounds == rounds:  # otherwise a round that began after this call has answered it too
+            # A round that began after this call has answered it, too.
+            if self._rounds == rounds and _has_orphans(self._catalogs.refresh()):
                 self._rounds += 1
                 self._publish(self._reconciler.reconcile_all())
         catalog = self._catalogs.current().catalog
@@ -315,6 +321,14 @@ class SchedulerCore:
         updates += farewells(view.dropped, heartbeat.held, executor.instance_id)
         for update in self._notifier.due(owner, updates, heartbeat.held):
             self._push(executor.instance_id, update)
+
+
+def _has_orphans(view: ClusterView) -> bool:
+    """Whether a partition of a partitioned table has no owner that is a member."""
+    split = [
+        pmap for name, pmap in view.catalog.maps.items() if view.catalog.tables[name].distribution != "replicated"
+    ]
+    return any(sum(len(pmap.owned_by(*member)) for member in view.members) < len(pmap) for pmap in split)
 
 
 def _member(node_id: str, role: str, address: str, instance_id: str, partitions: int) -> dict[str, Any]:
