@@ -5,13 +5,14 @@ from __future__ import annotations
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from ballista_py.planning.query_plan import BroadcastLimits
 from ballista_py.testing.single_node import InProcessCluster
 from ballista_py.testing.sql_tables import fill_with_small_tables
 
@@ -24,6 +25,29 @@ TPCH_KEYS = {
     "supplier": ("bucket(4, s_suppkey)", None),
     "nation": None,
     "region": None,
+}
+TPCH_APART = {
+    "lineitem": (["l_returnflag", "l_linestatus"], None),
+    "orders": ("year(o_orderdate)", None),
+    "customer": ("c_mktsegment", None),
+    "part": ("bucket(5, p_brand)", None),
+    "partsupp": ("bucket(3, ps_suppkey)", "supplier"),
+    "supplier": ("bucket(3, s_suppkey)", "supplier"),
+    "nation": ("n_regionkey", None),
+    "region": None,
+}
+TPCH_ONE_BUCKET = {
+    name: (f"bucket(1, {keys[0].partition(', ')[2]}", keys[1]) if keys else None
+    for name, keys in TPCH_KEYS.items()
+}
+WHENEVER_POSSIBLE = BroadcastLimits(worth_bytes=-(1 << 60))
+# The keys of every table; the number of executors, the replicas, when small relations are broadcast.
+TPCH_LAYOUTS = {
+    "together": (TPCH_KEYS, (3, 1, None)),
+    "together, replicated twice": (TPCH_KEYS, (5, 2, BroadcastLimits())),
+    "apart": (TPCH_APART, (2, 1, WHENEVER_POSSIBLE)),
+    "one bucket": (TPCH_ONE_BUCKET, (2, 1, BroadcastLimits())),
+    "one executor": (TPCH_KEYS, (1, 1, None)),
 }
 
 
@@ -52,12 +76,26 @@ def plain(table: pa.Table) -> pa.Table:
 
 
 @pytest.fixture(scope="session")
-def tpch(tpch_folder: Path) -> Iterator[InProcessCluster]:
-    with InProcessCluster() as cluster:
-        for name, keys in TPCH_KEYS.items():
-            rows = plain(pq.read_table(tpch_folder / f"{name}.parquet"))
-            cluster.add(name, rows, keys[0] if keys else None, keys[1] if keys else None)
-        yield cluster
+def tpch_rows(tpch_folder: Path) -> dict[str, pa.Table]:
+    return {name: plain(pq.read_table(tpch_folder / f"{name}.parquet")) for name in TPCH_KEYS}
+
+
+@pytest.fixture(scope="session")
+def tpch(tpch_rows: dict[str, pa.Table]) -> Iterator[Callable[[str], InProcessCluster]]:
+    """TPC-H in a layout; the layouts are on different numbers of executors."""
+    made: dict[str, InProcessCluster] = {}
+
+    def cut(layout: str) -> InProcessCluster:
+        if layout not in made:
+            keys, shape = TPCH_LAYOUTS[layout]
+            made[layout] = InProcessCluster(*shape)
+            for name, rows in tpch_rows.items():
+                made[layout].add(name, rows, *(keys[name] or (None, None)))
+        return made[layout]
+
+    yield cut
+    for cluster in made.values():
+        cluster.close()
 
 
 @pytest.fixture(scope="session")

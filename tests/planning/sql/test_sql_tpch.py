@@ -15,7 +15,11 @@ _QUERIES = importlib.util.module_from_spec(_SPEC)
 _SPEC.loader.exec_module(_QUERIES)
 
 
+LAYOUTS = ("together", "together, replicated twice", "apart", "one bucket", "one executor")
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
 @pytest.mark.parametrize("name", _QUERIES.QUERIES)
-def test_every_tpch_query_gives_the_single_node_answer(tpch: Any, name: str) -> None:
-    plan = tpch.check(_QUERIES.QUERIES[name], ordered=True)
+def test_every_tpch_query_gives_the_single_node_answer(tpch: Any, name: str, layout: str) -> None:
+    plan = tpch(layout).check(_QUERIES.QUERIES[name], ordered=True)
     assert not any("everything" in note for note in plan.notes), plan.notes
