@@ -133,7 +133,7 @@ def test_the_parts_of_an_answer_show_an_atomic_statement_all_or_not_at_all(small
     reader.start()
     try:
         with small.client() as client:
-            for number in range(12):
+            for number in range(8):
                 giver, taker = number % accounts, (number * 7 + 3) % accounts
                 change = f"case id when {giver} then money - 10 else money + 10 end"
                 client.sql(f"update accounts set money = {change} where id in ({giver}, {taker})", atomic=True)
