@@ -165,6 +165,34 @@ def test_every_link_fails_in_every_way_and_comes_back(proxied, duck, link, mood)
     try_fault(proxied, duck, link, mood)
 
 
+def running_legs(cluster):
+    return [
+        task
+        for node_id in cluster.node_ids
+        if node_id.startswith("executor")
+        for task in status(cluster, node_id, "/tasks")["tasks"]
+        if task["outcome"] == "running"
+    ]
+
+
+def test_a_cancelled_query_stops_its_legs_though_their_link_is_stuck(proxied):
+    until = time.monotonic() + 20
+    proxied.spoil("data", "throttle")
+    try:
+        with proxied.client() as client:
+            stream = client.stream("select * from lineitem order by l_comment")
+            while not running_legs(proxied.cluster):
+                assert time.monotonic() < until
+                time.sleep(0.05)
+            proxied.spoil("data", "stall")
+            stream.cancel()
+            while running_legs(proxied.cluster):
+                assert time.monotonic() < until
+                time.sleep(0.05)
+    finally:
+        proxied.spoil("data", "pass")
+
+
 def junk(chance, plain):
     """Bytes that no client of ours sends; one connection's worth."""
     kind = chance.randrange(5)
