@@ -2,6 +2,7 @@
 
 import threading
 import time
+from contextlib import suppress
 
 import adbc_driver_flightsql.dbapi as flightsql
 import adbc_driver_manager
@@ -34,10 +35,10 @@ def wait_until(condition, within_s=40.0):
         time.sleep(0.1)
 
 
-def legs(cluster):
+def legs(cluster, query=QUERY):
     """Who would run a leg of the query now."""
     try:
-        plan = cluster.explain(QUERY)
+        plan = cluster.explain(query)
     except PartitionsUnassigned:
         return set()
     return {name for name in ("executor-1", "executor-2") if name in plan}
@@ -125,6 +126,31 @@ def test_what_is_ingested_under_a_name_is_there_once_whatever_dies_meanwhile():
             "select count(*) as n, count(distinct (id, load)) as different from loaded"
         ).to_pylist()
     assert found == [{"n": rows * loads, "different": rows * loads}]
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("victim", ["executor-1", "scheduler-1"])
+def test_a_stream_whose_node_dies_ends_with_an_error_and_is_never_short(victim):
+    """The driver reads rows from executors, and what has to be merged from the scheduler."""
+    query = "select * from wide" if victim == "executor-1" else "select * from wide order by id"
+    with LocalCluster(schedulers=1, executors=2, ttl_ms=1_500) as cluster:
+        cluster.sql("create table wide (id bigint not null, text varchar) partitioned by (bucket(8, id))")
+        with cluster.client() as client:
+            for number in range(4):
+                ids = range(number * 250_000, (number + 1) * 250_000)
+                client.ingest("wide", pa.table({"id": ids, "text": ["x" * 200] * 250_000}))
+        wait_until(lambda: len(legs(cluster, "select * from wide")) == 2)
+        connection = flightsql.connect(cluster.flight_sql_url(), autocommit=True)
+        cursor = connection.cursor()
+        cursor.execute(query)
+        reader = cursor.fetch_record_batch()
+        assert reader.read_next_batch().num_rows
+        cluster.kill(victim)
+        with pytest.raises((connection.Error, OSError, pa.ArrowException)):
+            reader.read_all()
+        for opened in (cursor, connection):
+            with suppress(connection.Error):  # nobody is there to hear it
+                opened.close()
 
 
 def ingest(cluster, name, data):
