@@ -129,6 +129,9 @@ def test_what_is_ingested_under_a_name_is_there_once_whatever_dies_meanwhile():
 
 
 @pytest.mark.long
+@pytest.mark.filterwarnings(
+    "ignore::pytest.PytestUnraisableExceptionWarning"
+)  # the driver closes a statement twice
 @pytest.mark.parametrize("victim", ["executor-1", "scheduler-1"])
 def test_a_stream_whose_node_dies_ends_with_an_error_and_is_never_short(victim):
     """The driver reads rows from executors, and what has to be merged from the scheduler."""
