@@ -15,6 +15,7 @@ from attrs import define
 
 from ballista_py.errors import ConfigError, TryLater
 from ballista_py.runtime import Runtime
+from ballista_py.spark.work import Work, work_on
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -67,16 +68,15 @@ class JobWatch:
         """
         if timeout_ms is not None and self._spawn is None:
             raise ConfigError(f"{what}: a timeout needs a thread that looks on; give SparkPipeline a 'spawn'")
-        group = f"ballista-{self._runtime.new_id()}"
-        look = _Look(self._spark, self._runtime, group, progress, last_tasks, timeout_ms)
-        context = self._spark.sparkContext
-        context.setJobGroup(group, what)
+        work = work_on(self._spark, f"ballista-{self._runtime.new_id()}")
+        look = _Look(work, self._runtime, progress, last_tasks, timeout_ms)
+        work.begin(what)
         if self._spawn is not None:
             self._spawn(look.run)
         try:
             yield
         except BaseException as error:
-            context.cancelJobGroup(group)
+            work.cancel()
             if look.timed_out and isinstance(error, Exception):
                 raise TryLater(
                     f"{what} took longer than {(timeout_ms or 0) / 1e3:g} s and was cancelled: give it more time "
@@ -85,8 +85,7 @@ class JobWatch:
             raise
         finally:
             look.end()
-            for name in ("spark.jobGroup.id", "spark.job.description", "spark.job.interruptOnCancel"):
-                context.setLocalProperty(name, None)  # type: ignore[arg-type]
+            work.end()
 
 
 class _Look:
@@ -94,17 +93,15 @@ class _Look:
 
     def __init__(
         self,
-        spark: SparkSession,
+        work: Work,
         runtime: Runtime,
-        group: str,
         progress: Progress,
         last_tasks: int,
         timeout_ms: float | None,
     ) -> None:
         self.timed_out = False
-        self._context = spark.sparkContext
+        self._work = work
         self._runtime = runtime
-        self._group = group
         self._progress = progress
         self._last_tasks = last_tasks
         self._deadline_ms = None if timeout_ms is None else runtime.monotonic_ms() + timeout_ms
@@ -113,16 +110,14 @@ class _Look:
         self._shown = (-1, 0)
 
     def run(self) -> None:
-        from py4j.protocol import Py4JError  # type: ignore[import-untyped]
-
         try:
             while not self._wait():
                 if self._deadline_ms is not None and self._runtime.monotonic_ms() >= self._deadline_ms:
                     self.timed_out = True
-                    self._context.cancelJobGroup(self._group)
+                    self._work.cancel()
                     return
-                self._tell(*self._tasks())
-        except Py4JError:  # the JVM is gone: the block itself fails and says why
+                self._tell(*self._work.tasks(self._last_tasks))
+        except self._work.lost:  # Spark is gone: the block itself fails and says why
             return
 
     def end(self) -> None:
@@ -143,21 +138,3 @@ class _Look:
             if not self._ended:
                 self._changed.wait(POLL_MS)
             return self._ended
-
-    def _tasks(self) -> tuple[int, int]:
-        """Tasks done, and tasks known: those of every stage that was started and of the last one to come."""
-        tracker = self._context.statusTracker()
-        done = total = started = 0
-        for job in tracker.getJobIdsForGroup(self._group):
-            info = tracker.getJobInfo(job)
-            for stage_id in info.stageIds if info else ():
-                stage = tracker.getStageInfo(stage_id)
-                # A stage whose shuffle is there already is skipped: it never starts.
-                if stage and (stage.numActiveTasks or stage.numCompletedTasks):
-                    started += 1
-                    done += stage.numCompletedTasks
-                    total += stage.numTasks
-        return done, total + (self._last_tasks if started < _STAGES else 0)
-
-
-_STAGES = 2  # one that splits the rows by partition, one that writes them

@@ -105,8 +105,12 @@ class SparkPipeline:
         """
         return describe_source(self._spark, source, f"table '{table}'")
 
-    def discover(self, table: TableSpec, *, source: Source | None = None) -> list[tuple[Any, ...]]:
+    def discover(
+        self, table: TableSpec, *, source: Source | None = None, progress: Progress | None = None
+    ) -> list[tuple[Any, ...]]:
         """Every partition value of the table, one item per key; static keys need no look at the source.
+
+        `progress(done, total)` counts Spark's tasks.
 
         Raises `TryLater` when the search took longer than `discovery_timeout_ms` (it is cancelled then),
         `UnsupportedExpression` beyond `max_partitions` values, `ConfigError` for a source that cannot be read.
@@ -114,7 +118,8 @@ class SparkPipeline:
         numbering = static_numbering(table.spec)
         if numbering is None:
             origin = origin_of(table, source)
-            numbering = self._find(table, origin, self._read(table, origin), self._discovery_timeout_ms)
+            rows = self._read(table, origin)
+            numbering = self._find(table, origin, rows, self._discovery_timeout_ms, progress or tell_nobody)
         return list(numbering.values)
 
     def materialize(
@@ -280,10 +285,17 @@ class SparkPipeline:
         check_columns(table, origin, rows)
         return rows.select(*("`" + name.replace("`", "``") + "`" for name in table.schema.names))
 
-    def _find(self, table: TableSpec, origin: Source, rows: DataFrame, timeout_ms: float | None) -> Numbering:
+    def _find(
+        self,
+        table: TableSpec,
+        origin: Source,
+        rows: DataFrame,
+        timeout_ms: float | None,
+        progress: Progress = tell_nobody,
+    ) -> Numbering:
         what = f"discovering the partitions of table '{table.name}'"
         try:
-            with self._jobs.group(what, timeout_ms=timeout_ms):
+            with self._jobs.group(what, progress=progress, timeout_ms=timeout_ms):
                 return find_numbering(table.spec, rows, self._max_partitions)
         except BallistaError:
             raise
