@@ -113,9 +113,10 @@ class _Look:
         try:
             while not self._wait():
                 if self._deadline_ms is not None and self._runtime.monotonic_ms() >= self._deadline_ms:
+                    # Again and again: Spark forgets a cancelling that comes before its job does.
                     self.timed_out = True
                     self._work.cancel()
-                    return
+                    continue
                 self._tell(*self._work.tasks(self._last_tasks))
         except self._work.lost:  # Spark is gone: the block itself fails and says why
             return
