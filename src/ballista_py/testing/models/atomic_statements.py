@@ -13,15 +13,11 @@ from __future__ import annotations
 import sys
 from collections import Counter
 from collections.abc import Callable, Generator
-from typing import TYPE_CHECKING
+from typing import Any
 
 from attrs import evolve, field, frozen
 
 from ballista_py.runtime import seeded_chance
-
-if TYPE_CHECKING:
-    from random import Random  # noqa: TID251  # a type alone
-
 
 PARTITIONS, STATEMENTS, STEPS = 4, 40, 6_000
 DEADLINE, LONGEST_QUERY = 250, 200
@@ -93,7 +89,7 @@ class World:
     """The store, what happened, and what was wrong."""
 
     rules: Rules
-    chance: Random
+    chance: Any  # of `seeded_chance`
     manifests: list[Manifest]
     commits: list[Commits]  # one element: the document
     moved: dict[int, tuple[int, int, int]] = field(factory=dict)  # token: from, to, amount
