@@ -93,7 +93,7 @@ class Pruner:
     def _keys_of(self, node: Expr) -> Iterable[tuple[int, PartitionKey]]:
         """The keys that are a function of this column alone, with their places."""
         node = node.unnest()
-        if not isinstance(node, exp.Column):
+        if not isinstance(node, exp.Column) or not any(column_id(node) in names for names in self.split.carriers):
             return
         place = 0
         for position, key in enumerate(self.split.spec.keys):
