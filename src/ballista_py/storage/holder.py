@@ -394,7 +394,7 @@ class PartitionHolder:
                         prepared=tuple(waiting.attempt for waiting in work.manifest.prepared),
                         sequence=work.manifest.sequence,
                         readable_from=work.manifest.readable_from,
-                        spans=_spans(work.manifest, loaded),
+                        spans=spans_of(work.manifest, loaded),
                     )
                 )
             self._tables[table] = holdings
@@ -432,7 +432,7 @@ def _needed(manifest: ManifestDocument) -> list[DataFile]:
     return [*manifest.files, *(old.file for old in manifest.retired)]
 
 
-def _spans(manifest: ManifestDocument, loaded: Mapping[str, int]) -> dict[str, tuple[int, int | None, int]]:
+def spans_of(manifest: ManifestDocument, loaded: Mapping[str, int]) -> dict[str, tuple[int, int | None, int]]:
     """From and until which sequence each file is visible; nothing while no statement was ever folded in."""
     if not manifest.sequence:
         return {}
