@@ -17,10 +17,11 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 from attrs import frozen
 
+from ballista_py.errors import ConfigError
 from ballista_py.planning.expression import quote_name
 from ballista_py.spark.watermark import Watermark, position_of
 from ballista_py.state.store import ConditionalStore, local_path
-from ballista_py.storage.files import check_bytes, require_known_format
+from ballista_py.storage.files import check_bytes
 from ballista_py.storage.manifest import DataFile, ManifestDocument
 
 if TYPE_CHECKING:
@@ -87,7 +88,8 @@ def new_rows(source: DataFrame, held_paths: Sequence[str], watermark: Watermark,
 def on_this_machine(store: ConditionalStore, files: Sequence[DataFile]) -> Iterator[list[str]]:
     """Where Spark can read the files: in place, or temporary copies that are gone when the block ends."""
     for file in files:
-        require_known_format(file)
+        if file.format != "parquet":
+            raise ConfigError(f"data file '{file.path}' has format '{file.format}', which Spark does not read")
     places = [local_path(store, file.path) for file in files]
     if all(place is not None for place in places):
         yield [str(place) for place in places]
