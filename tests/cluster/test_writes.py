@@ -220,6 +220,15 @@ def test_a_wrong_statement_is_one_clear_error(small, table, statement, said):
     assert "\n" not in str(raised.value)
 
 
+def test_a_table_with_a_source_is_not_written(small, events):
+    small.create_table("sourced", source=events, partition_by=["bucket(2, id)"])
+    for statement in ("insert into sourced values (1, 'a')", "delete from sourced", "truncate sourced"):
+        with pytest.raises(SqlError, match="filled from its source"):
+            small.sql(statement)
+    assert small.sql("select count(*) as n from sourced").to_pylist() == [{"n": 1_000}]
+    small.drop_table("sourced")
+
+
 def test_one_of_two_that_create_a_table_at_once_gets_the_name(small):
     def make(_):
         try:

@@ -256,6 +256,10 @@ class WriteService:
     def _table(self, name: str) -> TableSpec:
         for view in (self.views.current, self.views.refresh):
             found = view().catalog.tables.get(name)
+            if found is not None and found.source is not None:
+                raise SqlError(
+                    f"table '{name}' is filled from its source: refresh it, or write to a managed table"
+                )
             if found is not None:
                 return found
         raise SqlError(f"Table '{name}' does not exist")
