@@ -100,7 +100,7 @@ class World:
     now: list[int] = field(factory=lambda: [0])
 
     def name(self) -> int:
-        return self.chance.getrandbits(60)
+        return int(self.chance.getrandbits(60))
 
 
 def amount_at(world: World, manifest: Manifest, commits: Commits, sequence: int) -> int:
