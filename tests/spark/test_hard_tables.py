@@ -207,9 +207,9 @@ def test_tpch_at_scale_1_keeps_every_row(spark, store, declare, tmp_path):
         files = f"{tmp_path}/state/snapshots/{name}/data/{report.run_id}/**/*.parquet"
         with duckdb.connect() as connection:
             columns = ", ".join(f'"{column}"' for column in schema.names)
-            (differing,) = connection.sql(
+            ((differing,),) = connection.sql(
                 f"select count(*) from ((select {columns} from '{source}' except all select {columns} from '{files}') "
                 f"union all (select {columns} from '{files}' except all select {columns} from '{source}'))"
-            ).fetchone()
+            ).fetchall()
         assert differing == 0
         assert pipeline.materialize(table).partitions == report.partitions
