@@ -17,7 +17,7 @@ demo: .venv/.ready-demo ## answer TPC-H queries on a real local cluster, kill no
 
 test: .venv/.ready-dev ## run the fast tests with coverage
 	@rm -f .coverage .coverage.*
-	@$(BIN)/python -m pytest --cov --cov-report=term:skip-covered
+	@$(BIN)/python -m pytest -n 2 --dist loadfile --cov --cov-report=term:skip-covered
 
 long: .venv/.ready-dev ## run the tests that take minutes: more kills, more increments over lost replies
 	@$(BIN)/python -m pytest -m long

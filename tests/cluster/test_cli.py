@@ -62,6 +62,10 @@ def test_a_bad_statement_is_one_line_and_exit_code_1(cli, at, query, said):
     assert done.stderr.count("\n") == 1
 
 
+SCHEDULER = ("node", "--role", "scheduler", "--node-id", "s")
+INSECURE = ("--allow-insecure-connections", "--http-port", "0", "--metrics-port", "0")
+
+
 def test_wrong_usage_is_exit_code_2(cli):
     assert cli("sql").returncode == 2
     assert cli("sql", "--nope", "select 1").returncode == 2
@@ -75,11 +79,9 @@ def test_wrong_usage_is_exit_code_2(cli):
         (("sql", "--connect", "nonsense", "select 1"), "host:port"),
         (("node", "--role", "scheduler"), "node_id: missing"),
         (("node", "--role", "boss", "--node-id", "x", "--state-location", "memory://x"), "role"),
-        (("node", "--role", "scheduler", "--node-id", "x", "--state-location", "ftp://x"), "ftp://x"),
-        (
-            ("node", "--role", "scheduler", "--node-id", "x", "--state-location", "file:///proc/x"),
-            "cannot be written",
-        ),
+        ((*SCHEDULER, "--state-location", "memory://x"), "certificate"),
+        ((*SCHEDULER, *INSECURE, "--state-location", "ftp://x"), "ftp://x"),
+        ((*SCHEDULER, *INSECURE, "--state-location", "file:///proc/x"), "cannot be written"),
         (("node", "--config", "/does/not/exist.yaml"), "cannot be read"),
     ],
 )
@@ -96,7 +98,7 @@ def test_a_port_in_use_is_named(cli, tmp_path):
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = str(taken.getsockname()[1])
         done = cli(
-            *("node", "--role", "scheduler", "--node-id", "s", "--state-location", (tmp_path / "s").as_uri()),
+            *(*SCHEDULER, *INSECURE, "--state-location", (tmp_path / "s").as_uri()),
             *("--flight-port", port, "--control-port", "0"),
         )
     assert done.returncode == 1
@@ -108,7 +110,7 @@ def test_a_document_of_another_release_is_refused(cli, tmp_path):
     path = tmp_path / CLUSTER_KEY
     path.write_bytes(path.read_bytes().replace(b'"schema_version":1', b'"schema_version":2'))
     done = cli(
-        *("node", "--role", "scheduler", "--node-id", "s", "--state-location", tmp_path.as_uri()),
+        *(*SCHEDULER, *INSECURE, "--state-location", tmp_path.as_uri()),
         *("--flight-port", "0", "--control-port", "0"),
     )
     assert done.returncode == 1

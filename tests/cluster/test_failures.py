@@ -133,6 +133,7 @@ def test_a_second_node_with_a_live_id_is_refused(own, cli):
     said = cli(
         *("node", "--role", "scheduler", "--node-id", "scheduler-1", "--state-location", own.state_location),
         *("--flight-port", "0", "--control-port", "0", "--ttl-ms", str(TTL_MS), "--skew-ms", "500"),
+        *("--allow-insecure-connections", "--http-port", "0", "--metrics-port", "0"),
     )
     assert said.returncode == 1
     assert "error: scheduler id scheduler-1 is already registered" in said.stderr
