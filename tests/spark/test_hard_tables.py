@@ -75,7 +75,7 @@ def test_every_row_of_a_nasty_table_lies_in_its_partition_unchanged(spark, decla
 def test_a_giant_key_is_reported_with_its_size(spark, declare, pipeline):
     frame = spark.sql(NASTY)
     report = pipeline.materialize(declare(frame, "region"), source=frame)
-    (giant, *_) = report.skewed(min_bytes=0)
+    (giant, *_) = report.skewed(factor=2.0, min_bytes=0)  # small files are mostly footer
     assert giant.value == ("giant",)
     assert giant.rows == report.partitions[("giant",)].rows > 800
     assert giant.bytes == report.partitions[("giant",)].bytes > 0
