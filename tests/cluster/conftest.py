@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -34,7 +35,10 @@ def duck(tpch):
 
 @pytest.fixture(scope="session")
 def tpch_state(tpch, tmp_path_factory) -> Path:
-    """A state location that holds the partitioned tables; copy it to have a cluster of one's own."""
+    """A state location that holds the partitioned tables and no members. Serve a copy of it, never itself.
+
+    A copy of what a cluster serves names that cluster's nodes, and executors of the copy would talk to them.
+    """
     folder = tmp_path_factory.mktemp("tpch-state") / "state"
     with LocalCluster(schedulers=1, executors=2, state_location=folder.as_uri()) as cluster:
         create_tpch_tables(cluster, tpch)
@@ -42,9 +46,11 @@ def tpch_state(tpch, tmp_path_factory) -> Path:
 
 
 @pytest.fixture(scope="session")
-def cluster(tpch_state):
+def cluster(tpch_state, tmp_path_factory):
     """Two schedulers and two executors that serve TPC-H. Kill nothing here."""
-    with LocalCluster(schedulers=2, executors=2, state_location=tpch_state.as_uri()) as cluster:
+    folder = tmp_path_factory.mktemp("served") / "state"
+    shutil.copytree(tpch_state, folder)
+    with LocalCluster(schedulers=2, executors=2, state_location=folder.as_uri()) as cluster:
         cluster.wait_until_loaded()
         yield cluster
 
