@@ -20,16 +20,12 @@ import pyarrow as pa
 
 from ballista_py.engines.duckdb_binder import LOCKDOWN, Binder, explain_error
 from ballista_py.engines.duckdb_errors import translate
+from ballista_py.engines.duckdb_library import duckdb
 from ballista_py.engines.duckdb_query import DuckDBQuery, StreamSource
 from ballista_py.engines.duckdb_tables import HeldTables
-from ballista_py.errors import BallistaError, ConfigError, MissingExtra
+from ballista_py.errors import BallistaError, ConfigError
 from ballista_py.runtime import Runtime, SystemRuntime
 from ballista_py.storage.local_file import LocalFile
-
-try:
-    import duckdb
-except ImportError:  # pragma: no cover
-    raise MissingExtra.of("duckdb", "node") from None
 
 _DATABASE_FILE = "engine.duckdb"
 _SPILL_FOLDER = "spill"

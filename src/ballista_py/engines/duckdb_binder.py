@@ -16,15 +16,11 @@ import pyarrow as pa
 
 from ballista_py.engines.duckdb_errors import EXPLAIN, translate
 from ballista_py.engines.duckdb_guard import Guard, Statement
+from ballista_py.engines.duckdb_library import duckdb
 from ballista_py.engines.duckdb_tables import HeldTable
 from ballista_py.engines.duckdb_types import ArrowTypes, quoted
-from ballista_py.errors import MissingExtra, SqlError
+from ballista_py.errors import SqlError
 from ballista_py.runtime import Runtime
-
-try:
-    import duckdb
-except ImportError:  # pragma: no cover
-    raise MissingExtra.of("duckdb", "node") from None
 
 _REMEMBERED_CATALOGS = 8
 LOCKDOWN = """

@@ -11,11 +11,11 @@ import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 
-import duckdb
 import pyarrow as pa
 from attrs import frozen
 
 from ballista_py.engines.duckdb_errors import translate
+from ballista_py.engines.duckdb_library import duckdb
 from ballista_py.engines.duckdb_types import quoted
 
 BATCH_ROWS = 65_536

@@ -14,10 +14,10 @@ from collections.abc import Collection, Iterator
 from functools import lru_cache
 from typing import Any
 
-import duckdb
 from attrs import frozen
 
 from ballista_py.engines.duckdb_errors import error_at, one_line
+from ballista_py.engines.duckdb_library import duckdb
 from ballista_py.errors import SqlError
 
 _QUERY_NODES = {"SELECT_NODE", "SET_OPERATION_NODE", "RECURSIVE_CTE_NODE", "CTE_NODE"}

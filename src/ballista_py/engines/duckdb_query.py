@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 
-import duckdb
 import pyarrow as pa
 
 from ballista_py.engines.duckdb_errors import translate
+from ballista_py.engines.duckdb_library import duckdb
 from ballista_py.engines.duckdb_types import quoted
 from ballista_py.errors import ConfigError, TransportError
 

@@ -9,10 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-import duckdb
 import pyarrow as pa
 
 from ballista_py.engines.duckdb_errors import translate
+from ballista_py.engines.duckdb_library import duckdb
 from ballista_py.engines.duckdb_types import quoted
 from ballista_py.engines.file_ranges import ranges
 from ballista_py.errors import BallistaError, ConfigError, NotOwner, SchemaMismatch

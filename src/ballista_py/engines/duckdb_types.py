@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-import duckdb
 import pyarrow as pa
+
+from ballista_py.engines.duckdb_library import duckdb
 
 _MAX_REMEMBERED_TYPES = 4_096
 
