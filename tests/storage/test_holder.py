@@ -29,6 +29,9 @@ def test_an_owner_loads_what_the_manifests_name_and_serves_it(world):
     assert world.read((0, 1), (2, 1)) == [0, 1, 2, 20, 21]
     assert world.read(*[(p, 1) for p in range(4)]) == [0, 1, 2, 10, 11, 20, 21, 30, 31]
     assert (held(world).revision, held(world).active, held(world).epochs) == (1, (0, 1, 2, 3), (1, 1, 1, 1))
+    manifests = [world.storage(p).read().document for p in range(4)]
+    assert held(world).rows == (3, 2, 2, 2)
+    assert held(world).bytes == tuple(manifest.bytes for manifest in manifests)
     assert world.holder.tick().hydrated == 0
 
 

@@ -39,7 +39,14 @@ HEARTBEAT = Heartbeat(
     admitted=True,
     held=(
         HeldPartitions(
-            table="t", revision=7, active=(0, 3), epochs=(1, 2**33), loaded=(2,), failed={1: "no file"}
+            table="t",
+            revision=7,
+            active=(0, 3),
+            epochs=(1, 2**33),
+            loaded=(2,),
+            failed={1: "no file"},
+            rows=(4, 0),
+            bytes=(2**40, 7),
         ),
         HeldPartitions(table="u", revision=0),
     ),

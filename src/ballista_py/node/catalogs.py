@@ -6,14 +6,16 @@ query service refreshes and plans again.
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 
-from attrs import frozen
+from attrs import evolve, frozen
 
 from ballista_py.errors import ObjectMissing
 from ballista_py.node.query_service import ClusterView
 from ballista_py.planning.partition_map import PartitionMap
 from ballista_py.planning.query_plan import BroadcastLimits, Catalog
+from ballista_py.planning.table import TableSpec
+from ballista_py.planning.table_sizes import TableSizes
 from ballista_py.runtime import Runtime
 from ballista_py.state.documents import (
     CLUSTER_KEY,
@@ -24,6 +26,8 @@ from ballista_py.state.documents import (
 from ballista_py.state.object_state import ObjectState
 from ballista_py.state.statements import StatementsDocument, statements_key
 from ballista_py.state.store import ConditionalStore
+from ballista_py.state.table_sizes import table_sizes
+from ballista_py.state.table_status import Held
 
 
 @frozen
@@ -44,6 +48,8 @@ class Catalogs:
         self._maps: dict[str, _CachedMap] = {}
         self._view: ClusterView | None = None
         self._statements: dict[str, tuple[str, int]] = {}
+        self._held: Held = {}
+        self._sizes: dict[str, TableSizes] = {}
 
     def current(self) -> ClusterView:
         """The view as last read; read now if there is none yet.
@@ -58,6 +64,26 @@ class Catalogs:
         if growing and any(self._changed(name) for name in growing):
             return self.refresh()
         return view
+
+    def measure(self, held: Held) -> None:
+        """Take in what executors report of the sizes of their partitions; asks nothing of the store.
+
+        Plans made from now on estimate by it.
+        """
+        with self._lock:
+            self._held = held
+            view = self._view
+            if view is None:
+                return
+            sizes = self._measured(view.catalog.tables, view.catalog.maps)
+            if any(found is not view.catalog.sizes.get(name) for name, found in sizes.items()):
+                self._view = evolve(view, catalog=evolve(view.catalog, sizes=sizes))
+
+    def _measured(
+        self, tables: Mapping[str, TableSpec], maps: Mapping[str, PartitionMap]
+    ) -> dict[str, TableSizes]:
+        self._sizes = table_sizes(tables, maps, self._held, self._sizes)
+        return self._sizes
 
     def sequences(self, tables: Collection[str]) -> dict[str, int]:
         """How many statements over several partitions are committed now, for the tables that can have any.
@@ -94,9 +120,10 @@ class Catalogs:
                 if (found := self._map(name, table.incarnation)) is not None
             }
             dropped = {name: found for name in cluster.dropped if (found := self._map(name)) is not None}
+            tables = {name: cluster.tables[name] for name in maps}
             self._view = ClusterView(
                 catalog=Catalog(
-                    tables={name: cluster.tables[name] for name in maps}, maps=maps, broadcasts=BroadcastLimits()
+                    tables=tables, maps=maps, broadcasts=BroadcastLimits(), sizes=self._measured(tables, maps)
                 ),
                 addresses={id_: e.info.data_address for id_, e in sorted(cluster.executors.items())},
                 members=cluster.members(),

@@ -278,6 +278,7 @@ class Scheduler:
         self._loop("beat", core.beat, core.membership.beat_every_ms)
         core.wake_admission = self._loop("admit", core.admit, ttl_ms / LOOKS_PER_TTL).poke
         core.wake_reconciler = self._loop("reconcile", core.reconcile, interval_ms).poke
+        self._loop("measure", core.measure, ttl_ms / LOOKS_PER_TTL)
         self._loop("reap", core.reap, ttl_ms / LOOKS_PER_TTL)
         self._loop("flight", self._flight.tick, FLIGHT_TICK_MS)
         if self._config.partition_discovery_interval is not None:

@@ -128,6 +128,10 @@ class SchedulerCore:
         if report.admitted:
             self.wake_reconciler()
 
+    def measure(self) -> None:
+        """Let the planner know the sizes that executors report."""
+        self._catalogs.measure(self.registry.held())
+
     def reap(self) -> None:
         """Look for the dead once."""
         report = self._reaper.tick()

@@ -11,6 +11,7 @@ from attrs import Factory, field, frozen
 
 from ballista_py.planning.partition_map import PartitionMap
 from ballista_py.planning.table import TableSpec
+from ballista_py.planning.table_sizes import TEXT_BYTES, Numbers, TableSizes
 
 BROADCAST_BYTES = 32 << 20
 WORTH_BYTES = 1 << 20
@@ -32,13 +33,29 @@ class BroadcastLimits:
 class Catalog:
     """What the planner knows of the tables at one instant. `maps` holds the committed map of every table.
 
-    The weights of a map are taken for rows when sizes are estimated. Without `broadcasts` nothing is broadcast.
+    `sizes` are for estimates; where a table has none, the weights of its map are taken for rows. Without `broadcasts`
+    nothing is broadcast.
     """
 
     tables: Mapping[str, TableSpec]
     maps: Mapping[str, PartitionMap]
     broadcasts: BroadcastLimits | None = None
+    sizes: Mapping[str, TableSizes] = Factory(dict)
     known: dict[Any, Any] = field(factory=dict, eq=False, repr=False, init=False)  # what follows from the rest
+
+    def rows(self, table: str) -> Numbers:
+        """The estimated rows of each partition of a table."""
+        found = self.sizes.get(table)
+        return self.maps[table].weights if found is None else found.rows
+
+    def text_bytes(self, table: str) -> float:
+        """The estimated bytes of one value of a column without a fixed width."""
+        found = self.known.get(("text", table))
+        if found is None:
+            sizes = self.sizes.get(table)
+            found = float(TEXT_BYTES) if sizes is None else sizes.text_bytes(self.tables[table].schema)
+            self.known["text", table] = found
+        return float(found)
 
 
 @frozen(kw_only=True)

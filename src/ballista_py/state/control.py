@@ -32,7 +32,8 @@ class HeldPartitions:
     """What an executor holds of one table (`table` is its folder), at the newest map revision it was told.
 
     `active` are the partitions that it serves, `epochs` theirs, index by index; `loaded` those hydrated but not
-    served (targets of a move); `failed` says for the others why they could not be loaded.
+    served (targets of a move); `failed` says for the others why they could not be loaded. `rows` and `bytes` say how
+    large the active ones are by their manifests, index by index; nobody relies on them.
     """
 
     table: str
@@ -40,6 +41,8 @@ class HeldPartitions:
     active: tuple[int, ...] = ()
     epochs: tuple[int, ...] = ()
     loaded: tuple[int, ...] = ()
+    rows: tuple[int, ...] = ()
+    bytes: tuple[int, ...] = ()
     failed: Mapping[int, str] = Factory(dict)
 
 

@@ -391,6 +391,8 @@ class PartitionHolder:
                         assignment=work.assignment,
                         revision=work.revision,
                         files=files,
+                        rows=work.manifest.rows,
+                        bytes=work.manifest.bytes,
                         prepared=tuple(waiting.attempt for waiting in work.manifest.prepared),
                         sequence=work.manifest.sequence,
                         readable_from=work.manifest.readable_from,

@@ -21,6 +21,8 @@ class Held:
     assignment: PartitionAssignment
     revision: int
     files: Mapping[str, int]  # path -> file id
+    rows: int = 0
+    bytes: int = 0
     prepared: tuple[str, ...] = ()  # attempts
     sequence: int = 0
     readable_from: int = 0
@@ -172,6 +174,8 @@ class Holdings:
             epochs=tuple(self.wanted[p].epoch for p in active),
             loaded=tuple(p for p in hydrated if self.wanted[p].role == "target"),
             failed={p: failure.reason for p, failure in sorted(self.failures.items())},
+            rows=tuple(self.held[p].rows for p in active),
+            bytes=tuple(self.held[p].bytes for p in active),
         )
 
 

@@ -64,6 +64,8 @@ def heartbeat_to_message(heartbeat: Heartbeat) -> pb.ExecutorMessage:
                     epochs=held.epochs,
                     loaded=held.loaded,
                     failed=held.failed,
+                    rows=held.rows,
+                    bytes=held.bytes,
                 )
                 for held in heartbeat.held
             ],
@@ -96,6 +98,8 @@ def heartbeat_from_message(message: pb.ExecutorMessage) -> Heartbeat | None:
                 epochs=tuple(held.epochs),
                 loaded=tuple(held.loaded),
                 failed=dict(held.failed),
+                rows=tuple(held.rows),
+                bytes=tuple(held.bytes),
             )
             for held in heartbeat.held
         ),

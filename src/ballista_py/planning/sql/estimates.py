@@ -1,31 +1,40 @@
-"""How many rows and bytes a relation will have, guessed from the weights of its partitions. Never exact.
+"""How many rows and bytes a relation will have, guessed from the sizes of its partitions. Never exact.
 
-An estimate chooses between plans that give the same answer; it never drops a row. Rows of a table are the weights of
-the partitions that pruning left, each filter keeps a share of them that depends on its form alone, and a join has as
-many rows as its largest side.
+An estimate chooses between plans that give the same answer; it never drops a row. Rows of a table are those of the
+partitions that pruning left, as their owners report them from the manifests; each filter keeps a share of them that
+depends on its form alone, and a join has as many rows as its largest side.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from math import prod
 
-import pyarrow as pa
 from sqlglot import exp
 
 from ballista_py.planning.sql.expressions import equated_columns
 from ballista_py.planning.sql.kinds import Kind, kinds_of_query
 from ballista_py.planning.sql.placement import Placement, Split
-from ballista_py.planning.sql.query import ColumnId, Draft, Expr, Query, Relation, Scan, SetOperation, SharedScan
+from ballista_py.planning.sql.query import (
+    ColumnId,
+    Draft,
+    Expr,
+    Query,
+    Relation,
+    Scan,
+    SetOperation,
+    SharedScan,
+    column_id,
+)
 from ballista_py.planning.table import TableSpec
+from ballista_py.planning.table_sizes import TEXT_BYTES, fixed_bytes
 
-_TEXT_BYTES = 24
 _OTHER_BYTES = 16
 _DEFAULT_SHARE = 0.5
 _EQUAL_SHARE = 0.1
 _GROUPED_SHARE = 0.2
 _KIND_BYTES: dict[Kind | None, int] = {
-    "int": 8, "float": 4, "double": 8, "bool": 1, "date": 4, "timestamp": 8, "time": 8, "text": _TEXT_BYTES,
+    "int": 8, "float": 4, "double": 8, "bool": 1, "date": 4, "timestamp": 8, "time": 8, "text": TEXT_BYTES,
 }  # fmt: skip
 _SHARES: dict[type[Expr], float] = {
     exp.EQ: _EQUAL_SHARE, exp.NullSafeEQ: _EQUAL_SHARE, exp.Is: _EQUAL_SHARE, exp.Like: 0.15, exp.Between: 0.25,
@@ -35,13 +44,13 @@ _SHARES: dict[type[Expr], float] = {
 
 def rows_of_table(table: TableSpec, placement: Placement, draft: Draft) -> float:
     """The rows of the partitions that `placement` leaves of a table."""
-    pmap = draft.catalog.maps[table.name]
+    rows = draft.catalog.rows(table.name)
     if isinstance(placement, Split):
         keys = zip(table.spec.keys, placement.allowed, strict=True)
         allowed = {key.name: values for key, values in keys if values is not None}
         if allowed:
-            return float(pmap.weights[pmap.matching(allowed)].sum())
-    return float(pmap.weights.sum())
+            return float(rows[draft.catalog.maps[table.name].matching(allowed)].sum())
+    return float(rows.sum())
 
 
 def rows_of_query(query: Query, draft: Draft) -> float:
@@ -60,7 +69,7 @@ def rows_of_query(query: Query, draft: Draft) -> float:
 def rows_of_relation(relation: Relation, draft: Draft) -> float:
     """The rows of a FROM item, without regard to pruning."""
     if isinstance(relation, Scan):
-        return float(draft.catalog.maps[relation.table.name].weights.sum())
+        return float(draft.catalog.rows(relation.table.name).sum())
     if isinstance(relation, SharedScan):
         return rows_of_query(relation.shared.query, draft)
     return rows_of_query(relation, draft) if isinstance(relation, Query) else 1.0
@@ -71,9 +80,21 @@ def bytes_of_query(query: Query, placement: Placement, draft: Draft) -> float:
     rows = rows_of_query(query, draft)
     if isinstance(placement, Split) and any(values is not None for values in placement.allowed):
         tables = [draft.catalog.tables[name] for name in sorted(placement.tables)]
-        whole = sum(float(draft.catalog.maps[table.name].weights.sum()) for table in tables)
+        whole = sum(float(draft.catalog.rows(table.name).sum()) for table in tables)
         rows *= sum(rows_of_table(table, placement, draft) for table in tables) / max(whole, 1.0)
-    return rows * (1 + sum(_KIND_BYTES.get(kind, _OTHER_BYTES) for kind in kinds_of_query(query, draft)))
+    return rows * (1 + sum(_output_bytes(query, draft)))
+
+
+def _output_bytes(query: Query, draft: Draft) -> Iterator[float]:
+    """The bytes of one value of each output."""
+    first = query
+    while isinstance(first, SetOperation):
+        first = first.left
+    for item, kind in zip(first.items, kinds_of_query(query, draft), strict=True):
+        if isinstance(item.expr, exp.Column) and kind == "text":
+            yield _width(column_id(item.expr), draft)
+        else:
+            yield _KIND_BYTES.get(kind, _OTHER_BYTES)
 
 
 def share_of(conjuncts: Iterable[Expr]) -> float:
@@ -90,20 +111,17 @@ def _share(conjunct: Expr) -> float:
     return _SHARES.get(type(node), _DEFAULT_SHARE)
 
 
-def bytes_of_columns(columns: Iterable[ColumnId], draft: Draft) -> int:
+def bytes_of_columns(columns: Iterable[ColumnId], draft: Draft) -> float:
     """The bytes of one row of these columns, as Arrow holds them."""
     return 1 + sum(_width(column, draft) for column in columns)
 
 
-def _width(column: ColumnId, draft: Draft) -> int:
+def _width(column: ColumnId, draft: Draft) -> float:
     relation = draft.sources[column[0]].relation
     if not isinstance(relation, Scan):
         return _OTHER_BYTES
-    kind: pa.DataType = relation.table.schema.field(column[1]).type
-    try:
-        return max(1, int(kind.bit_width) // 8)
-    except ValueError:
-        return _TEXT_BYTES
+    fixed = fixed_bytes(relation.table.schema.field(column[1]).type)
+    return draft.catalog.text_bytes(relation.table.name) if fixed is None else fixed
 
 
 def rows_of_select_unit(

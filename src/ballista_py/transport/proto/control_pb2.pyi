@@ -234,7 +234,7 @@ class Heartbeat(_message.Message):
     def __init__(self, executor: _Optional[_Union[ExecutorInfo, _Mapping]] = ..., sequence: _Optional[int] = ..., lapsed: _Optional[bool] = ..., admitted: _Optional[bool] = ..., held: _Optional[_Iterable[_Union[HeldPartitions, _Mapping]]] = ...) -> None: ...
 
 class HeldPartitions(_message.Message):
-    __slots__ = ("table", "revision", "active", "epochs", "loaded", "failed")
+    __slots__ = ("table", "revision", "active", "epochs", "loaded", "failed", "rows", "bytes")
     class FailedEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -248,13 +248,17 @@ class HeldPartitions(_message.Message):
     EPOCHS_FIELD_NUMBER: _ClassVar[int]
     LOADED_FIELD_NUMBER: _ClassVar[int]
     FAILED_FIELD_NUMBER: _ClassVar[int]
+    ROWS_FIELD_NUMBER: _ClassVar[int]
+    BYTES_FIELD_NUMBER: _ClassVar[int]
     table: str
     revision: int
     active: _containers.RepeatedScalarFieldContainer[int]
     epochs: _containers.RepeatedScalarFieldContainer[int]
     loaded: _containers.RepeatedScalarFieldContainer[int]
     failed: _containers.ScalarMap[int, str]
-    def __init__(self, table: _Optional[str] = ..., revision: _Optional[int] = ..., active: _Optional[_Iterable[int]] = ..., epochs: _Optional[_Iterable[int]] = ..., loaded: _Optional[_Iterable[int]] = ..., failed: _Optional[_Mapping[int, str]] = ...) -> None: ...
+    rows: _containers.RepeatedScalarFieldContainer[int]
+    bytes: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, table: _Optional[str] = ..., revision: _Optional[int] = ..., active: _Optional[_Iterable[int]] = ..., epochs: _Optional[_Iterable[int]] = ..., loaded: _Optional[_Iterable[int]] = ..., failed: _Optional[_Mapping[int, str]] = ..., rows: _Optional[_Iterable[int]] = ..., bytes: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class Grant(_message.Message):
     __slots__ = ("sequence", "lease_ms")
