@@ -13,6 +13,7 @@ import time
 from contextlib import ExitStack, suppress
 
 import psutil
+import pyarrow as pa
 import pytest
 from attrs import define, field
 
@@ -29,6 +30,8 @@ FAULT_S = 3
 OUTSIDE = "127.0.0.2"
 LINKS = ("flight", "control", "data")
 FAULTS = ("cut", "stall", "throttle")
+LEDGER = pa.schema([pa.field("id", pa.int64(), nullable=False), pa.field("statement", pa.int64())])
+ROWS_A_STATEMENT = 20
 
 
 def spawn(run):
@@ -41,6 +44,7 @@ class Proxied:
 
     cluster: LocalCluster
     proxies: dict[str, list[TcpProxy]] = field(factory=dict)
+    statements: dict[int, bool] = field(factory=dict)  # those that were sent, and whether each is acknowledged
 
     def url(self):
         return ",".join(
@@ -53,6 +57,17 @@ class Proxied:
     def spoil(self, link, mood):
         for proxy in self.proxies[link]:
             proxy.mood = mood
+
+    def write(self, client, statement):
+        """Send a statement, perhaps again; only what was acknowledged is marked so."""
+        self.statements[statement] = False
+        first = statement * ROWS_A_STATEMENT
+        rows = pa.table(
+            {"id": range(first, first + ROWS_A_STATEMENT), "statement": [statement] * ROWS_A_STATEMENT},
+            schema=LEDGER,
+        )
+        assert client.ingest("ledger", rows, token=f"statement-{statement}", atomic=statement % 2 == 0) == len(rows)
+        self.statements[statement] = True
 
     def connected(self):
         """Whether every executor hears both schedulers."""
@@ -92,11 +107,12 @@ def proxied(request, tpch_state, tmp_path_factory):
                 found.proxies.setdefault(link, []).append(proxy)
         stack.enter_context(cluster)
         cluster.wait_until_loaded()
+        cluster.create_table("ledger", schema=LEDGER, partition_by=["bucket(4, id)"])
         yield found
 
 
 def asked_while(proxied, duck, fault):
-    """Ask again and again while `fault` goes on; every answer must be right."""
+    """Ask and write again and again while `fault` goes on; every answer must be right."""
     expected = duck.sql(QUERIES["Q3"]).to_arrow_table()
     over, wrong, right = threading.Event(), [], []
 
@@ -110,7 +126,13 @@ def asked_while(proxied, duck, fault):
                 continue
             (wrong if difference(answer, expected) else right).append(answer)
 
-    threads = [threading.Thread(target=ask) for _ in range(2)]
+    def write():
+        while not over.is_set():
+            with suppress(BallistaError), proxied.client() as client:
+                proxied.write(client, len(proxied.statements))
+            over.wait(0.05)
+
+    threads = [*(threading.Thread(target=ask) for _ in range(2)), threading.Thread(target=write)]
     for thread in threads:
         thread.start()
     try:
@@ -120,7 +142,7 @@ def asked_while(proxied, duck, fault):
         for thread in threads:
             thread.join(60)
     assert not wrong
-    assert not any(thread.is_alive() for thread in threads), "a query hangs"
+    assert not any(thread.is_alive() for thread in threads), "a query or a write hangs"
 
 
 def comes_back(proxied, duck):
@@ -140,6 +162,22 @@ def comes_back(proxied, duck):
     raise AssertionError(f"not back within {BACK_WITHIN_S} s: {last}")
 
 
+def every_row_is_there_once(proxied):
+    """What was acknowledged is there once; what was not is, too, after it was sent again under its token."""
+    count = "select count(*) as n, count(distinct id) as ids from ledger"
+    with proxied.client() as client:
+        acknowledged = [number for number, done in proxied.statements.items() if done]
+        assert acknowledged, "nothing was written"
+        listed = ", ".join(map(str, acknowledged))
+        expected = len(acknowledged) * ROWS_A_STATEMENT
+        found = client.sql(f"{count} where statement in ({listed})").to_pylist()
+        assert found == [{"n": expected, "ids": expected}]
+        for number in proxied.statements:
+            proxied.write(client, number)
+        expected = len(proxied.statements) * ROWS_A_STATEMENT
+        assert client.sql(count).to_pylist() == [{"n": expected, "ids": expected}]
+
+
 def try_fault(proxied, duck, link, mood):
     def fault():
         proxied.spoil(link, mood)
@@ -151,6 +189,7 @@ def try_fault(proxied, duck, link, mood):
     finally:
         proxied.spoil(link, "pass")
     comes_back(proxied, duck)
+    every_row_is_there_once(proxied)
 
 
 def test_a_link_of_each_kind_fails_and_comes_back_and_no_answer_is_wrong(proxied, duck):
