@@ -66,7 +66,9 @@ class Proxied:
             {"id": range(first, first + ROWS_A_STATEMENT), "statement": [statement] * ROWS_A_STATEMENT},
             schema=LEDGER,
         )
-        assert client.ingest("ledger", rows, token=f"statement-{statement}", atomic=statement % 2 == 0) == len(rows)
+        assert client.ingest("ledger", rows, token=f"statement-{statement}", atomic=statement % 2 == 0) == len(
+            rows
+        )
         self.statements[statement] = True
 
     def connected(self):
