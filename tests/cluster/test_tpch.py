@@ -56,31 +56,59 @@ def test_every_tpch_query_is_answered_as_by_one_node(cluster: LocalCluster, duck
     assert difference(cluster.sql(QUERIES[name]), expected) is None
 
 
-@pytest.fixture(scope="module")
-def larger(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return generate_tpch(tmp_path_factory.mktemp("tpch-larger") / "data", 0.1)
+def make_tables(cluster: LocalCluster, data: Path, layout: str) -> None:
+    for table, options in LAYOUTS[layout].items():
+        cluster.create_table(table, str(data / f"{table}.parquet"), wait=False, **options)
+    cluster.wait_until_loaded()
+
+
+def check_all(cluster: LocalCluster, single: Any, where: str, names: Any = QUERIES) -> None:
+    with cluster.client() as client:
+        for name in names:
+            wrong = difference(client.sql(QUERIES[name]), single.sql(QUERIES[name]).to_arrow_table())
+            assert wrong is None, f"{name} {where}: {wrong}"
+
+
+def test_tpch_is_right_when_tables_are_cut_by_other_columns_and_held_twice(tpch: Path, duck: Any) -> None:
+    with LocalCluster(schedulers=1, executors=3, node_options={"replicas": "2"}) as cluster:
+        make_tables(cluster, tpch, "apart")
+        check_all(cluster, duck, "apart, on 3 executors, held twice")
+
+
+def data_and_single(folder: Path, scale: float) -> tuple[Path, duckdb.DuckDBPyConnection]:
+    data, single = generate_tpch(folder, scale), duckdb.connect()
+    for table in TABLES:
+        single.read_parquet(str(data / f"{table}.parquet")).create_view(table)
+    return data, single
 
 
 @pytest.fixture(scope="module")
-def single(larger: Path) -> Iterator[duckdb.DuckDBPyConnection]:
-    with duckdb.connect() as connection:
-        for table in TABLES:
-            connection.read_parquet(str(larger / f"{table}.parquet")).create_view(table)
-        yield connection
+def larger(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, Any]]:
+    data, single = data_and_single(tmp_path_factory.mktemp("tpch-larger") / "data", 0.1)
+    yield data, single
+    single.close()
 
 
+@pytest.mark.parametrize("replicas", [pytest.param(number, marks=LONG) for number in (1, 2)])
 @pytest.mark.parametrize("layout", [pytest.param(name, marks=LONG) for name in LAYOUTS])
 def test_tpch_in_every_layout_on_one_two_and_five_executors(
-    layout: str, larger: Path, single: Any, tmp_path: Path
+    layout: str, replicas: int, larger: tuple[Path, Any], tmp_path: Path
 ) -> None:
+    data, single = larger
     state = (tmp_path / "state").as_uri()
     for executors in (2, 1, 5):
-        with LocalCluster(schedulers=1, executors=executors, state_location=state) as cluster:
+        options = {"replicas": str(replicas)}
+        with LocalCluster(1, executors, state_location=state, node_options=options) as cluster:
             if executors == 2:
-                for table, options in LAYOUTS[layout].items():
-                    cluster.create_table(table, str(larger / f"{table}.parquet"), wait=False, **options)
+                make_tables(cluster, data, layout)
             cluster.wait_until_loaded()
-            with cluster.client() as client:
-                for name, sql in QUERIES.items():
-                    wrong = difference(client.sql(sql), single.sql(sql).to_arrow_table())
-                    assert wrong is None, f"{name} on {executors} executors: {wrong}"
+            check_all(cluster, single, f"{layout}, on {executors} executors, held {replicas} times")
+
+
+@pytest.mark.long
+@pytest.mark.timeout(3_000)
+def test_tpch_at_scale_1_when_tables_are_cut_by_other_columns(tmp_path: Path) -> None:
+    data, single = data_and_single(tmp_path / "data", 1)
+    with single, LocalCluster(schedulers=1, executors=2) as cluster:
+        make_tables(cluster, data, "apart")
+        check_all(cluster, single, "apart, at scale 1")

@@ -51,6 +51,8 @@ def test_the_defaults_are_those_that_the_field_knows():
         ({"flight_tls_certificate_file": "a.pem"}, "flight_tls_key_file"),
         ({"max_calls_per_client": 0}, "max_calls_per_client"),
         ({"max_partitions_per_executor": 0}, "max_partitions_per_executor"),
+        ({"replicas": 0}, "replicas"),
+        ({"replicas": 17}, "replicas"),
         ({"tttl_ms": 1}, "tttl_ms"),
     ],
 )

@@ -13,6 +13,7 @@ from attrs import Factory, field, fields, frozen
 from attrs.validators import optional
 
 from ballista_py.errors import ConfigError
+from ballista_py.planning.assigner import MAX_REPLICAS
 from ballista_py.transport.credentials import Tls
 
 NodeRole = Literal["scheduler", "executor"]
@@ -22,6 +23,11 @@ EngineName = Literal["duckdb", "polars"]
 def _positive(_instance: object, attribute: Any, value: float) -> None:
     if not (math.isfinite(value) and value > 0):
         raise ConfigError(f"{attribute.name}: {value!r} is not a positive number")
+
+
+def _replicas(_instance: object, attribute: Any, value: int) -> None:
+    if not 1 <= value <= MAX_REPLICAS:
+        raise ConfigError(f"{attribute.name}: {value!r} is none of 1 to {MAX_REPLICAS}")
 
 
 def _port(_instance: object, attribute: Any, value: int) -> None:
@@ -38,6 +44,9 @@ class NodeConfig:
 
     With a `partition_discovery_interval` schedulers look at the sources of tables whose partitions are not known
     beforehand that often, on an embedded Spark; without one nobody does.
+
+    Each partition is held by `replicas` executors, if there are as many: one of them owns it and takes its writes,
+    all of them answer legs.
 
     An executor runs its legs on `engine`; schedulers always merge with DuckDB. `memory_limit` is DuckDB's.
 
@@ -77,6 +86,7 @@ class NodeConfig:
     partition_discovery_timeout: float = field(default=60_000, validator=_positive)
     max_partition_assignments_per_interval: int = field(default=100, validator=_positive)
     max_partitions_per_executor: int = field(default=1_000, validator=_positive)
+    replicas: int = field(default=1, validator=_replicas)
     max_merge_bytes: int = field(default=4 << 30, validator=_positive)
     capacity: float = field(default=1.0, validator=_positive)
     labels: Mapping[str, str] = Factory(dict)

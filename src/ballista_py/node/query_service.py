@@ -188,7 +188,9 @@ class QueryService:
         replans, broadcasting = 0, True
         while True:
             try:
-                plan, legs = self._plan(view if broadcasting else _without_broadcasts(view), statement, only)
+                # A replica that would not answer may be loading still; owners are the ones who must.
+                seen = view if broadcasting else _without_broadcasts(view)
+                plan, legs = self._plan(seen, statement, only, owners_only=replans > 0)
                 return self._open(view, plan, legs, started_ms, replans, cancelled, only)
             except BroadcastTooLargeError:
                 broadcasting = False
@@ -214,12 +216,12 @@ class QueryService:
         return self.engine.describe(statement, schemas)
 
     def _plan(
-        self, view: ClusterView, statement: str, only: Portion | None = None
+        self, view: ClusterView, statement: str, only: Portion | None = None, owners_only: bool = False
     ) -> tuple[QueryPlan, tuple[Leg, ...]]:
         plan = plan_query(statement, view.catalog, self._bind(view, statement))
         if only is not None:
             plan = restricted(plan, only.partitions)
-        return plan, legs_of(plan, view.catalog, view.members)
+        return plan, legs_of(plan, view.catalog, view.members, owners_only)
 
     def _pinned(self, view: ClusterView, legs: tuple[Leg, ...], only: Portion | None = None) -> tuple[Leg, ...]:
         """The legs, to be read as of one sequence of each table's statements over several partitions.

@@ -86,7 +86,9 @@ class SchedulerCore:
             self.membership,
             reports=self.registry.held,
             discover=self._watch.take,
-            assigner=PartitionAssigner(max_partitions_per_executor=config.max_partitions_per_executor),
+            assigner=PartitionAssigner(
+                max_partitions_per_executor=config.max_partitions_per_executor, replicas=config.replicas
+            ),
             limit=config.max_partition_assignments_per_interval,
         )
         self._notifier = Notifier(runtime, config.ttl_ms / RESENDS_PER_TTL)

@@ -7,12 +7,14 @@ tables are in the same one. The same plan, maps and members give the same legs o
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from ballista_py.errors import PartitionsUnassigned
 from ballista_py.planning.partition_map import NOBODY, Owner, PartitionMap
 from ballista_py.planning.query_plan import Catalog, Fragment, FragmentTable, Leg, LegTable, QueryPlan
 from ballista_py.planning.selector import SetCoverSelector, unassigned
@@ -21,23 +23,27 @@ Slots = npt.NDArray[np.int64]
 """One row per partition value, one column per table: the table's partition of that value, or -1."""
 
 
-def legs_of(plan: QueryPlan, catalog: Catalog, live: Collection[Owner]) -> tuple[Leg, ...]:
+def legs_of(
+    plan: QueryPlan, catalog: Catalog, live: Collection[Owner], owners_only: bool = False
+) -> tuple[Leg, ...]:
     """The legs of all fragments, by fragment and executor id. A fragment that was pruned to nothing has none.
 
     `live` are the members as (executor id, instance id); who is not among them owns nothing. A fragment over
-    replicated tables only runs on one executor: the owner of the first of them if it is live.
+    replicated tables only runs on one executor: the owner of the first of them if it is live. With `owners_only` no
+    replica is asked of a fragment whose partitions all have live owners that agree.
 
     Raises `PartitionsUnassigned`, naming some of the partitions, if a needed one has no live owner.
     """
-    return tuple(leg for fragment in plan.fragments for leg in _legs_of(fragment, catalog, frozenset(live)))
+    members = frozenset(live)
+    return tuple(leg for fragment in plan.fragments for leg in _legs_of(fragment, catalog, members, owners_only))
 
 
-def _legs_of(fragment: Fragment, catalog: Catalog, live: frozenset[Owner]) -> list[Leg]:
+def _legs_of(fragment: Fragment, catalog: Catalog, live: frozenset[Owner], owners_only: bool) -> list[Leg]:
     split = [table for table in fragment.tables if not table.whole]
     if not split:
         chosen = {_any_executor(fragment.tables, catalog, live): np.empty((1, 0), np.int64)}
     else:
-        chosen = _cover(split, catalog, live)
+        chosen = _cover(split, catalog, live, owners_only)
     if chosen and not all(_is_assigned(table, catalog) for table in fragment.tables if table.whole):
         raise unassigned([partition for table in fragment.tables if table.whole for partition in table.partitions])
     names = sorted(chosen)
@@ -98,12 +104,17 @@ def _is_assigned(table: FragmentTable, catalog: Catalog) -> bool:
     return all(pmap.owner(partition) is not None for partition in table.partitions)
 
 
-def _cover(tables: Sequence[FragmentTable], catalog: Catalog, live: frozenset[Owner]) -> dict[str, Slots]:
+def _cover(
+    tables: Sequence[FragmentTable], catalog: Catalog, live: frozenset[Owner], owners_only: bool
+) -> dict[str, Slots]:
     """Executor id to the slots that it covers."""
     maps = [catalog.maps[table.table] for table in tables]
     slots = _slots(tables, maps)
     names = sorted({executor_id for pmap in maps for executor_id, _ in pmap.executors})
     holders = [_holders(pmap, slots[:, place], names, live) for place, pmap in enumerate(maps)]
+    if owners_only:
+        with suppress(PartitionsUnassigned):
+            return _by_single_owner(slots, [held[:, :1] for held in holders], names)
     if all(held.shape[1] == 1 for held in holders):
         return _by_single_owner(slots, holders, names)
     candidates = {number: _common(holders, number, names) for number in range(len(slots))}

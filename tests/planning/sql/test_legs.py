@@ -56,6 +56,21 @@ def test_a_nullable_key_meets_one_that_is_not(make_cluster: Any) -> None:
     assert len(cluster.check("select p.k, q.k from q full join p on p.k = q.k").fragments) == 1
 
 
+def test_only_owners_are_asked_once_a_replica_did_not_answer(make_cluster: Any) -> None:
+    cluster = make_cluster(executors=4, replicas=2)
+    cluster.add("p", pa.table({"k": range(100)}), "bucket(16, k)")
+    plan = cluster.plan("select k from p")
+    legs = legs_of(plan, cluster.catalog, cluster.owners, owners_only=True)
+    for leg in legs:
+        assert {cluster.maps["p"].owner(partition)[0] for partition in leg.tables[0].partitions} == {
+            leg.executor_id
+        }
+    assert sum(len(leg.tables[0].partitions) for leg in legs) == len(cluster.maps["p"])
+    first = cluster.maps["p"].owner(0)
+    legs = legs_of(plan, cluster.catalog, [o for o in cluster.owners if o != first], owners_only=True)
+    assert sum(len(leg.tables[0].partitions) for leg in legs) == len(cluster.maps["p"])
+
+
 def test_a_query_over_replicated_tables_runs_on_one_executor(small: Any) -> None:
     (leg,) = small.legs(small.plan("select r.id, r2.id from r join r2 on r.a = r2.a"))
     assert leg.executor_id == small.maps["r"].owner(0)[0]
