@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from typing import Any
 
 import attrs
 import numpy as np
@@ -120,3 +121,22 @@ def test_a_leg_carries_its_broadcasts(shop: InProcessCluster) -> None:
     rows = pa.table({"c0": [1, None], "c1": ["a", "é"]})
     loaded = attrs.evolve(leg, relations={"b0": relation_bytes(rows)})
     assert relation_table(leg_from_json(loaded.to_json()).relations["b0"]).equals(rows)
+
+
+def test_the_merge_gets_a_broadcast_that_only_a_shared_common_table_reads(
+    make_cluster: Callable[..., Any],
+) -> None:
+    """Found by random queries, seed 300,890."""
+    cluster = make_cluster(executors=3)
+    cluster.broadcasts = BroadcastLimits(worth_bytes=-(1 << 60))
+    ids = list(range(60))
+    cluster.add("t", pa.table({"id": ids, "a": [n % 9 for n in ids]}), "bucket(4, id)")
+    cluster.add("u", pa.table({"id": ids, "k": [n % 7 for n in ids]}), "bucket(3, id)")
+    plan = cluster.check(
+        "with c as (select distinct a, count(*) over (partition by a) as n from t anti join "
+        "(select k, count(*) as n from u group by cube (k) order by 1 nulls first limit 4) q on t.a = q.k "
+        "where t.id in (0, 2, 7, 8)) select x.a, y.n from c x cross join c y"
+    )
+    assert plan.merge_sql is not None
+    assert plan.merge_sql.startswith("WITH c AS MATERIALIZED")
+    assert plan.merge_uses != ()
