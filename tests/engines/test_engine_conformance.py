@@ -10,7 +10,7 @@ from decimal import Decimal
 import pyarrow as pa
 import pytest
 
-from ballista_py.engines.engine import LocalFile
+from ballista_py.engines.engine import LocalFile, RowsAtHand
 from ballista_py.errors import (
     BallistaError,
     ConfigError,
@@ -55,6 +55,27 @@ def test_hundreds_of_scattered_files_are_chosen_exactly(engine, files, answer):
     engine.load("t", made)
     chosen = [k for k in range(300) if k % 3 != 1 and k % 7 != 2]
     assert seen(engine, answer, [made[k].file_id for k in chosen]) == chosen
+
+
+def test_rows_at_hand_are_read_as_those_of_files_are(engine, files, answer, loaded):
+    assert engine.load("t", [RowsAtHand(file_id=900, rows=numbers(200, 205))]) == 5
+    assert engine.load("t", [RowsAtHand(file_id=900, rows=numbers(200, 205)), files.write(numbers(300, 301))]) == 1
+    assert seen(engine, answer, [900, loaded[0].file_id]) == [*range(10), *range(200, 205)]
+    engine.unload("t", [900])
+    with pytest.raises(NotOwner):
+        answer(engine, "select n from t", {"t": [900]})
+
+
+def test_rows_at_hand_stay_when_the_engine_tidies_up_while_others_read(engine, answer, loaded, monkeypatch):
+    monkeypatch.setattr("ballista_py.engines.duckdb_tables.MIN_LOOSE_BYTES", 1)
+    monkeypatch.setattr("ballista_py.engines.duckdb_tables.IDLE_MS", 0)
+    engine.load("t", [RowsAtHand(file_id=900, rows=numbers(0, 50_000))])
+    running = engine.query("select n from t", {"t": [900]})
+    engine.tidy()
+    assert sum(batch.num_rows for batch in running.batches()) == 50_000
+    engine.unload("t", [loaded[0].file_id])
+    engine.tidy()
+    assert seen(engine, answer, [900]) == list(range(50_000))
 
 
 def test_a_file_loaded_twice_is_there_once(engine, answer, loaded):

@@ -25,7 +25,7 @@ from ballista_py.engines.duckdb_query import DuckDBQuery, StreamSource
 from ballista_py.engines.duckdb_tables import HeldTables
 from ballista_py.errors import BallistaError, ConfigError
 from ballista_py.runtime import Runtime, SystemRuntime
-from ballista_py.storage.local_file import LocalFile
+from ballista_py.storage.local_file import Loadable
 
 _DATABASE_FILE = "engine.duckdb"
 _SPILL_FOLDER = "spill"
@@ -61,7 +61,7 @@ class DuckDBEngine:
     ) -> None:
         self._runtime = runtime or SystemRuntime()
         self._folder = folder
-        database = _prepare_folder(folder) if folder else ":memory:"
+        database = _prepare_folder(folder) if folder else None
         self._home = folder or tempfile.mkdtemp(prefix="ballista-engine-")
         if folder is None:  # also when nobody closes the engine
             self._remove_home = finalize(self, shutil.rmtree, self._home, ignore_errors=True)
@@ -74,12 +74,17 @@ class DuckDBEngine:
         if memory_limit is not None:
             options["memory_limit"] = memory_limit
         try:
-            self._root = duckdb.connect(database, config=options)
+            self._root = duckdb.connect(":memory:", config=options)
         except duckdb.Error as error:
             self._clean_up()
             raise ConfigError(f"DuckDB cannot start: {translate(error, '').message}") from None
+        try:
+            self._tables = HeldTables(self._root, self._runtime, database)
+        except duckdb.Error as error:
+            self._root.close()
+            self._clean_up()
+            raise ConfigError(f"DuckDB cannot start: {translate(error, '').message}") from None
         self._root.execute(LOCKDOWN)
-        self._tables = HeldTables(self._root, self._runtime)
         self._root.execute("set global lock_configuration = true")
         self._binder = Binder(self._runtime)
         self._running: WeakSet[DuckDBQuery] = WeakSet()
@@ -99,7 +104,7 @@ class DuckDBEngine:
         self._require_open()
         self._tables.drop(table)
 
-    def load(self, table: str, files: Sequence[LocalFile]) -> int:
+    def load(self, table: str, files: Sequence[Loadable]) -> int:
         """Make the rows of `files` readable, all or none; a file already loaded is skipped. Returns rows loaded.
 
         Raises `ConfigError` for an unknown table or format, `DocumentUnreadable` for a damaged file,
@@ -112,6 +117,14 @@ class DuckDBEngine:
         """Forget files; queries that already run over them finish undisturbed."""
         self._require_open()
         self._tables.unload(table, file_ids)
+
+    def tidy(self) -> None:
+        """Pack what was loaded from rows at hand into the file of the engine, if it is much or nobody loads now.
+
+        Loads wait meanwhile (half a second for 64 MB), queries go on.
+        """
+        self._require_open()
+        self._tables.tidy()
 
     def query(
         self,

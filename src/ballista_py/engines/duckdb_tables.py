@@ -17,12 +17,14 @@ from ballista_py.engines.duckdb_types import quoted
 from ballista_py.engines.file_ranges import ranges
 from ballista_py.errors import BallistaError, ConfigError, NotOwner, SchemaMismatch
 from ballista_py.runtime import Runtime
-from ballista_py.storage.formats import file_format
-from ballista_py.storage.local_file import LocalFile
+from ballista_py.storage.local_file import Loadable, RowsAtHand
 
 FILE_ID = "__file_id"
 MAX_RANGES = 2  # beyond it a join with the ids is faster
-_SCHEMA = "held"
+HELD = "held"  # the schema, or the attached database, of the native tables
+IDLE_MS = 2_000.0
+MIN_LOOSE_BYTES = 16 << 20
+MAX_LOOSE_BYTES = 512 << 20
 
 
 class HeldTable:
@@ -72,15 +74,24 @@ class HeldTable:
 class HeldTables:
     """Every table of an engine. Safe to share between threads; one load runs at a time, on all cores."""
 
-    def __init__(self, root: duckdb.DuckDBPyConnection, runtime: Runtime) -> None:
-        root.execute(f"create schema {_SCHEMA}")
+    def __init__(self, root: duckdb.DuckDBPyConnection, runtime: Runtime, file: str | None = None) -> None:
+        """Hold the tables in the database file at `file`, or in memory (None)."""
+        root.execute(f"create schema {HELD}" if file is None else _attach(file))
         self._root = root
+        self._runtime = runtime
+        self._in_file = file is not None
         self._tables: dict[str, HeldTable] = {}
         self._made = 0
         self._lock = runtime.lock()  # the list of tables and files, and the instant of a commit
         self._loading = runtime.lock()  # outer of the two
         self._loader = root.cursor()
         self._loader.execute("set session preserve_insertion_order = false")  # twice as fast
+        # Rows at hand are loaded while somebody waits: into memory, and packed into the file when there is time.
+        self._taker = root.cursor()
+        self._taker.execute("set session preserve_insertion_order = false")
+        self._taker.execute("set session enable_optimistic_write = false")
+        self._loose_bytes = 0
+        self._loaded_ms = 0.0
 
     def create(self, table: str, schema: pa.Schema) -> None:
         """See `DuckDBEngine.create_table`."""
@@ -88,7 +99,7 @@ class HeldTables:
             found = self._tables.get(table)
             if found is None:
                 self._made += 1
-                name = f"{_SCHEMA}.t{self._made}"
+                name = f"{HELD}.t{self._made}"
                 self._tables[table] = HeldTable.create(
                     self._loader, name, schema, table, f"0::integer as {FILE_ID},"
                 )
@@ -102,36 +113,40 @@ class HeldTables:
             if found is not None:
                 self._loader.execute(f"drop table {found.name}")
 
-    def load(self, table: str, files: Sequence[LocalFile]) -> int:
+    def load(self, table: str, files: Sequence[Loadable]) -> int:
         """See `DuckDBEngine.load`."""
+        at_hand = sum(file.rows.nbytes for file in files if isinstance(file, RowsAtHand))
+        loader = self._taker if at_hand else self._loader
         with self._loading:
+            self._loose_bytes += at_hand
+            self._loaded_ms = self._runtime.monotonic_ms()
             with self._lock:
                 held = self._find(table)
                 wanted = {file.file_id: file for file in files if file.file_id not in held.rows}
             counts = dict.fromkeys(wanted, 0)
             stream = _Tagged(held.schema, list(wanted.values()), counts)
-            self._loader.execute("begin")
+            loader.execute("begin")
             try:
                 if wanted:
-                    self._insert(held, stream)
+                    _insert(loader, held, stream)
                 with self._lock:
-                    self._loader.execute("commit")
+                    loader.execute("commit")
                     held.rows.update(counts)
             except BaseException as error:
-                self._loader.execute("rollback")
+                loader.execute("rollback")
                 if stream.error is not None:
                     raise stream.error from None
                 raise _load_error(error, table) from None
         return sum(counts.values())
 
-    def _insert(self, held: HeldTable, stream: _Tagged) -> None:
-        self._loader.register("__rows", stream.reader())
-        try:
-            done = self._loader.execute(f"insert into {held.name} select * from __rows").fetchone()
-        finally:
-            self._loader.unregister("__rows")
-        assert done is not None
-        assert done[0] == stream.rows, f"{done[0]} rows arrived of {stream.rows}"
+    def tidy(self) -> None:
+        """See `DuckDBEngine.tidy`."""
+        with self._loading:
+            idle = self._runtime.monotonic_ms() - self._loaded_ms >= IDLE_MS
+            if not self._in_file or self._loose_bytes < (MIN_LOOSE_BYTES if idle else MAX_LOOSE_BYTES):
+                return
+            self._loose_bytes = 0
+            self._loader.execute(f"checkpoint {HELD}")
 
     def unload(self, table: str, file_ids: Iterable[int]) -> None:
         """See `DuckDBEngine.unload`."""
@@ -173,10 +188,26 @@ class HeldTables:
         return found
 
 
+def _attach(file: str) -> str:
+    # Nothing in the file outlives the engine, so there is no log to write and to wait for.
+    path = file.replace("'", "''")
+    return f"attach '{path}' as {HELD} (recovery_mode no_wal_writes)"
+
+
+def _insert(loader: duckdb.DuckDBPyConnection, held: HeldTable, stream: _Tagged) -> None:
+    loader.register("__rows", stream.reader())
+    try:
+        done = loader.execute(f"insert into {held.name} select * from __rows").fetchone()
+    finally:
+        loader.unregister("__rows")
+    assert done is not None
+    assert done[0] == stream.rows, f"{done[0]} rows arrived of {stream.rows}"
+
+
 class _Tagged:
     """The rows of files as one stream, each with its file id in front. Keeps the error that a file raised."""
 
-    def __init__(self, schema: pa.Schema, files: Sequence[LocalFile], counts: dict[int, int]) -> None:
+    def __init__(self, schema: pa.Schema, files: Sequence[Loadable], counts: dict[int, int]) -> None:
         self.error: BaseException | None = None
         self._schema = schema
         self._files = files
@@ -193,7 +224,7 @@ class _Tagged:
     def _batches(self, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
         try:
             for file in self._files:
-                for batch in file_format(file.format, file.name).read_batches(file.path, self._schema, file.name):
+                for batch in file.batches(self._schema):
                     tag = pa.repeat(pa.scalar(file.file_id, pa.int32()), batch.num_rows)
                     self._counts[file.file_id] += batch.num_rows
                     yield pa.RecordBatch.from_arrays([tag, *batch.columns], schema=schema)

@@ -11,7 +11,7 @@ from typing import Protocol
 
 import pyarrow as pa
 
-from ballista_py.storage.local_file import LocalFile
+from ballista_py.storage.local_file import Loadable, LocalFile, RowsAtHand
 
 
 class RunningQuery(Protocol):
@@ -40,12 +40,16 @@ class Engine(Protocol):
         """Forget a table and all its files; a missing table is fine."""
         ...
 
-    def load(self, table: str, files: Sequence[LocalFile]) -> int:
+    def load(self, table: str, files: Sequence[Loadable]) -> int:
         """Make the rows of `files` readable, all or none; a loaded file is skipped. Returns the rows loaded."""
         ...
 
     def unload(self, table: str, file_ids: Iterable[int]) -> None:
         """Forget files; queries that already run over them finish undisturbed."""
+        ...
+
+    def tidy(self) -> None:
+        """Do what may wait until there is time; a node calls it now and then."""
         ...
 
     def query(
@@ -75,4 +79,4 @@ class Engine(Protocol):
         ...
 
 
-__all__ = ["Engine", "LocalFile", "RunningQuery"]
+__all__ = ["Engine", "Loadable", "LocalFile", "RowsAtHand", "RunningQuery"]

@@ -22,7 +22,7 @@ from ballista_py.engines.polars_tables import FrameTables
 from ballista_py.engines.polars_types import to_frame
 from ballista_py.errors import ConfigError
 from ballista_py.runtime import Runtime, SystemRuntime
-from ballista_py.storage.local_file import LocalFile
+from ballista_py.storage.local_file import Loadable
 
 
 class PolarsEngine:
@@ -61,7 +61,7 @@ class PolarsEngine:
         self._require_open()
         self._tables.drop(table)
 
-    def load(self, table: str, files: Sequence[LocalFile]) -> int:
+    def load(self, table: str, files: Sequence[Loadable]) -> int:
         """Make the rows of `files` readable, all or none; a file already loaded is skipped. Returns rows loaded.
 
         Raises `ConfigError` for an unknown table or format, `DocumentUnreadable` for a damaged file,
@@ -74,6 +74,9 @@ class PolarsEngine:
         """Forget files; queries that already run over them finish undisturbed."""
         self._require_open()
         self._tables.unload(table, file_ids)
+
+    def tidy(self) -> None:
+        """Nothing here waits for that."""
 
     def query(
         self,

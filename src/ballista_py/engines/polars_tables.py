@@ -11,8 +11,7 @@ from attrs import Factory, define
 from ballista_py.engines.polars_types import to_frame, why_not_held
 from ballista_py.errors import ConfigError, NotOwner, SchemaMismatch
 from ballista_py.runtime import Runtime
-from ballista_py.storage.formats import file_format
-from ballista_py.storage.local_file import LocalFile
+from ballista_py.storage.local_file import Loadable
 
 
 @define
@@ -52,7 +51,7 @@ class FrameTables:
         with self._loading, self._lock:
             self._tables.pop(table, None)
 
-    def load(self, table: str, files: Sequence[LocalFile]) -> int:
+    def load(self, table: str, files: Sequence[Loadable]) -> int:
         """See `PolarsEngine.load`."""
         with self._loading:
             with self._lock:
@@ -88,10 +87,9 @@ class FrameTables:
         return held.schema, [held.files[file_id] for file_id in sorted(wanted)]
 
 
-def _read(file: LocalFile, schema: pa.Schema) -> pl.DataFrame:
+def _read(file: Loadable, schema: pa.Schema) -> pl.DataFrame:
     """The rows of a file as one frame, converted batch by batch so that they are in memory once."""
-    batches = file_format(file.format, file.name).read_batches(file.path, schema, file.name)
-    frames = [to_frame(pa.Table.from_batches([batch])) for batch in batches]
+    frames = [to_frame(pa.Table.from_batches([batch])) for batch in file.batches(schema)]
     if not frames:
         return to_frame(schema.empty_table())
     return pl.concat(frames, rechunk=len(frames) > 1)

@@ -324,9 +324,10 @@ class Executor:
             self._control.poke()
 
     def _compact(self) -> None:
-        """Merge small files, one partition after the other, while there are any."""
+        """Merge small files, one partition after the other, while there are any; then tidy the engine up."""
         while self._writes.compact():
             pass
+        self._engine.tidy()
 
     def _map(self, call: Callable[[In], Out], items: Iterable[In], /) -> Iterator[Out]:
         return self._store_workers.map(call, items)

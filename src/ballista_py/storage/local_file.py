@@ -1,8 +1,14 @@
-"""An immutable data file as a plain file of this machine, ready to be loaded."""
+"""The rows of an immutable data file, ready to be loaded: as a plain file of this machine, or still at hand."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from typing import TypeAlias
+
+import pyarrow as pa
 from attrs import frozen
+
+from ballista_py.storage.formats import file_format
 
 
 @frozen(kw_only=True)
@@ -16,3 +22,22 @@ class LocalFile:
     path: str
     format: str = "parquet"
     name: str = ""
+
+    def batches(self, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+        """The rows under exactly `schema`. Raises `DocumentUnreadable`, `SchemaMismatch`."""
+        return file_format(self.format, self.name).read_batches(self.path, schema, self.name)
+
+
+@frozen(kw_only=True, eq=False)
+class RowsAtHand:
+    """The rows that were just written to a data file, which need not be read back. `rows` have the table's schema."""
+
+    file_id: int
+    rows: pa.Table
+
+    def batches(self, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+        """The rows under exactly `schema`."""
+        return iter(self.rows.cast(schema).to_batches())
+
+
+Loadable: TypeAlias = LocalFile | RowsAtHand
