@@ -69,6 +69,20 @@ class MapLife(RuleBasedStateMachine):
         self.map = self.map.apply(self.late.pop(0))
 
     @rule(step=st.integers(1, 3))
+    def former_owners_have_heard(self, step: int) -> None:
+        parting = [p for p in self.map.ids().tolist() if self.map.former(p) is not None]
+        self.map = self.map.release(parting[::step])
+
+    @rule()
+    def hand_back(self) -> None:
+        live = {executor.owner for executor in self.live.values()}
+        after = self.map.hand_back(live)
+        for partition in self.map.orphans(live).tolist():
+            if self.map.former(partition) in live:
+                assert after.owner(partition) == self.map.former(partition)
+        self.map = after
+
+    @rule(step=st.integers(1, 3))
     def targets_have_loaded(self, step: int) -> None:
         live = {executor.owner for executor in self.live.values()}
         ready = [p for p in self.map.ids().tolist() if self.map.target(p) in live]

@@ -70,6 +70,16 @@ def assign(pmap, *executors):
     return PartitionAssigner().assign(pmap, executors)
 
 
+def hand_over(partitions, pmap, cluster):
+    """E1 has handed two of its four partitions over to E2, and E3 is there, too."""
+    cluster.update(lambda document: document.admit(info(E3)))
+    owned = partitions.commit(assign(pmap, E1)).map
+    moving = partitions.commit(assign(owned, E1, E2))
+    moved = moving.targeted.tolist()
+    loaded = dict.fromkeys(moved, E2.owner)
+    return moved, partitions.commit(assign(moving.map, E1, E2), loaded=loaded).map
+
+
 def lose(cluster, *executors):
     cluster.update(lambda document: document.without_executors(frozenset(e.owner for e in executors)))
 
@@ -164,6 +174,39 @@ class TestPartitionStore:
         done = partitions.commit(assign(moving.map, E1), loaded=dict.fromkeys(moving.targeted.tolist(), E2.owner))
         assert len(done.promoted) == 0
         assert {done.map.owner(i) for i in range(4)} == {E1.owner}
+
+    def test_a_former_owner_that_may_not_know_yet_gets_the_partition_back_and_nobody_else_does(
+        self, partitions, pmap, cluster
+    ):
+        moved, done = hand_over(partitions, pmap, cluster)
+        assert [done.former(p) for p in moved] == [E1.owner] * 2
+        lose(cluster, E2)
+        commit = partitions.commit(assign(done, E3))
+        assert commit.returned.tolist() == moved
+        assert not len(commit.assigned)
+        assert [(commit.map.owner(p), commit.map.epoch(p)) for p in moved] == [(E1.owner, 3)] * 2
+        assert [commit.map.former(p) for p in moved] == [None] * 2
+
+    def test_when_the_former_owner_is_lost_too_anybody_may_own_it(self, partitions, pmap, cluster):
+        _, done = hand_over(partitions, pmap, cluster)
+        lose(cluster, E1, E2)
+        commit = partitions.commit(assign(done, E3))
+        assert len(commit.assigned) == 4
+        assert commit.map.owned_by(*E3.owner).tolist() == [0, 1, 2, 3]
+
+    def test_what_a_former_owner_may_still_serve_does_not_move_on(self, partitions, pmap, cluster):
+        moved, done = hand_over(partitions, pmap, cluster)
+        free = done.release(moved)
+        away = assign(free, E3, Executor("e4", "i4"))
+        cluster.update(lambda document: document.admit(info(Executor("e4", "i4"))))
+        assert not np.isin(partitions.commit(away).targeted, moved).any()
+        assert not np.isin(assign(done, E1, E2, E3).partitions, moved).any()
+
+    def test_a_release_counts_only_for_the_epoch_that_it_was_seen_at(self, partitions, pmap, cluster):
+        (first, second), done = hand_over(partitions, pmap, cluster)
+        nothing = assign(done, E1, E2)
+        after = partitions.commit(nothing, released={first: done.epoch(first), second: done.epoch(second) - 1}).map
+        assert (after.former(first), after.former(second)) == (None, E1.owner)
 
     def test_a_lost_reply_commits_a_plan_once(self, partitions, pmap, unreliable):
         unreliable.plan = {unreliable.writes + 1: "lost_reply"}
@@ -307,6 +350,30 @@ class TestReconciler:
         assert report.commits["t"].promoted.tolist() == [targets[0]]
         assert report.maps["t"].owned_by(*E2.owner).tolist() == [targets[0]]
         assert loop.reconciler.tick().settled
+
+    def test_a_partition_is_released_when_its_former_owner_has_heard_of_the_hand_over(self, loop):
+        (first, second), old = start_a_move(loop)
+        ready = HeldPartitions(table="t", revision=3, loaded=(first, second))
+        behind = HeldPartitions(table="t", revision=old.revision, active=(0, 1, 2, 3), epochs=(1, 1, 1, 1))
+        loop.held = {E2.owner: (ready,), E1.owner: (behind,)}
+        pmap = loop.reconciler.tick().maps["t"]
+        assert pmap.handed_over_by(*E1.owner).tolist() == [first, second]
+        assert loop.reconciler.tick().settled
+        left = tuple(p for p in range(4) if p not in (first, second))
+        loop.held[E1.owner] = (evolve(behind, revision=pmap.revision, active=left, epochs=(1, 1)),)
+        assert not loop.reconciler.tick().maps["t"].handed_over_by(*E1.owner).size
+        assert loop.reconciler.tick().settled
+
+    def test_a_lost_target_gives_back_what_its_former_owner_has_not_heard_of(self, loop):
+        moved, _ = start_a_move(loop)
+        loop.admit(E3)
+        loop.held = {E2.owner: (HeldPartitions(table="t", revision=3, loaded=tuple(moved)),)}
+        loop.reconciler.tick()
+        lose(loop.scheduler.cluster, E2)
+        report = loop.reconciler.tick()
+        assert report.commits["t"].returned.tolist() == moved
+        assert [report.maps["t"].owner(p) for p in moved] == [E1.owner] * 2
+        assert [report.maps["t"].epoch(p) for p in moved] == [3] * 2
 
     def test_a_target_that_never_loads_loses_its_moves_and_gets_no_others_for_a_while(self, loop, runtime):
         targets, old = start_a_move(loop)
@@ -479,6 +546,13 @@ class TestNotification:
             [evolve(right, active=(0, 1, 2, 3, 4), epochs=(1,) * 5)],
         ):
             assert unsettled(updates, wrong) == updates
+        maps = self.maps()
+        after = maps["t"].promote(maps["t"].targeted_at(*E2.owner)).with_revision(8)
+        (update,) = desired({"t": after}, {"t": table()}, *E1.owner)
+        kept = tuple(after.owned_by(*E1.owner).tolist())
+        heard = evolve(right, revision=8, active=kept, epochs=(1, 1))
+        assert unsettled([update], [evolve(heard, revision=7)]) == [update]
+        assert unsettled([update], [heard]) == []
         nothing = desired(self.maps(), {"t": table()}, *E3.owner)
         assert unsettled(nothing, []) == []
         assert unsettled(nothing, [right]) == nothing

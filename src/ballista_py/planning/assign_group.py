@@ -23,12 +23,14 @@ Flags = npt.NDArray[np.bool_]
 class Holders:
     """Who holds each item in one role, one column per map; places in the list of live executors, or -1.
 
-    `previous` names the live executor of the same id as the last holder, whatever its instance.
+    `previous` names the live executor of the same id as the last holder, whatever its instance. `parting` is set
+    where a live former owner may not know yet that it handed the partition over: it must not go on from there.
     """
 
     now: Places
     targets: Places
     previous: Places
+    parting: Flags
 
 
 @frozen(kw_only=True, eq=False)
@@ -82,14 +84,15 @@ class Group:
         agreed = ((role.now == home[:, None]) | (self.members < 0)).all(axis=1)
         weights = self.weights[:, 0] if len(self.maps) == 1 else self.weights.sum(axis=1)
         previous = _heaviest(role.previous, self.weights)
-        return Items(weights=weights, home=home, settled=agreed & (aimed < 0), preferred=previous)
+        settled = agreed & (aimed < 0) & ~role.parting.any(axis=1)
+        return Items(weights=weights, home=home, settled=settled, preferred=previous)
 
     def _changes(self, slot: int, decision: Balance, items: Items) -> tuple[Flags, Counts]:
         """Which partitions change, and the items that do in the order in which they matter."""
         role, wanted = self.roles[slot], decision.home[:, None]
         present = (self.members >= 0) & (wanted >= 0)
         # A live owner keeps serving: it gets a target, unless it has that one already.
-        change = present & (role.now != wanted) & ~((role.now >= 0) & (role.targets == wanted))
+        change = present & (role.now != wanted) & ~((role.now >= 0) & ((role.targets == wanted) | role.parting))
         # A move to another target is called off by naming the owner as the target.
         change |= present & (role.now == wanted) & (role.targets >= 0) & (role.targets != wanted)
         return change, order_of(items, np.flatnonzero(change.any(axis=1)))
@@ -171,7 +174,7 @@ def _joined(columns: Sequence[pa.Array], kind: pa.DataType) -> pa.Array:
 def _holders(
     maps: Sequence[PartitionMap], members: Places, known: Sequence[tuple[Places, Places]], slot: int
 ) -> Holders:
-    now, targets, previous = [], [], []
+    now, targets, previous, parting = [], [], [], []
     for place, (pmap, (instances, ids)) in enumerate(zip(maps, known, strict=True)):
         rows = members[:, place]
         held = (
@@ -182,8 +185,13 @@ def _holders(
         previous.append(ids[owner])
         aimed = _column(pmap.target_index, rows, NOBODY)
         targets.append(instances[np.where((aimed == owner) | (slot > 0), NOBODY, aimed)])
+        former = _column(pmap.former_index, rows, NOBODY)
+        parting.append((instances[former] >= 0) & (slot == 0))
     return Holders(
-        now=np.stack(now, axis=1), targets=np.stack(targets, axis=1), previous=np.stack(previous, axis=1)
+        now=np.stack(now, axis=1),
+        targets=np.stack(targets, axis=1),
+        previous=np.stack(previous, axis=1),
+        parting=np.stack(parting, axis=1),
     )
 
 

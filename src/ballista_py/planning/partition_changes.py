@@ -1,8 +1,8 @@
-"""How a partition map becomes the next one: a plan applied, targets promoted, a discovery taken in."""
+"""How a partition map becomes the next one: a plan applied, a move gone through its steps, a discovery taken in."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from typing import TYPE_CHECKING
 
 import attrs
@@ -30,7 +30,7 @@ def apply_plan(pmap: PartitionMap, plan: AssignmentPlan) -> PartitionMap:
     rank = max(pmap.owner_index.shape[1], int(plan.slots.max()) + 1)
     owners = np.full((len(pmap), rank), NOBODY, np.int32)
     owners[:, : pmap.owner_index.shape[1]] = pmap.owner_index
-    targets, epochs = pmap.target_index.copy(), pmap.epochs.copy()
+    targets, formers, epochs = pmap.target_index.copy(), pmap.former_index.copy(), pmap.epochs.copy()
     fresh = _still_fresh(pmap, plan)
     if not fresh.any():
         return pmap
@@ -43,8 +43,8 @@ def apply_plan(pmap: PartitionMap, plan: AssignmentPlan) -> PartitionMap:
         _hold(owners, ids[here], slot, to[here])
     first = ids[(slots == 0) & ~moved]
     epochs[first] += 1
-    targets[first] = NOBODY
-    return _changed(pmap, executors, owners, targets, epochs)
+    targets[first] = formers[first] = NOBODY
+    return _changed(pmap, executors, owners, targets, formers, epochs)
 
 
 def promote(pmap: PartitionMap, partitions: Iterable[int]) -> PartitionMap:
@@ -54,11 +54,13 @@ def promote(pmap: PartitionMap, partitions: Iterable[int]) -> PartitionMap:
     if not len(ids):
         return pmap
     owners, targets, epochs = pmap.owner_index.copy(), pmap.target_index.copy(), pmap.epochs.copy()
+    formers = pmap.former_index.copy()
     changed = ids[owners[ids, 0] != targets[ids]]
+    formers[changed] = owners[changed, 0]
     _hold(owners, changed, 0, targets[changed])
     epochs[changed] += 1
     targets[ids] = NOBODY
-    return _changed(pmap, pmap.executors, owners, targets, epochs)
+    return _changed(pmap, pmap.executors, owners, targets, formers, epochs)
 
 
 def call_off(pmap: PartitionMap, partitions: Iterable[int]) -> PartitionMap:
@@ -68,7 +70,32 @@ def call_off(pmap: PartitionMap, partitions: Iterable[int]) -> PartitionMap:
         return pmap
     targets = pmap.target_index.copy()
     targets[ids] = NOBODY
-    return _changed(pmap, pmap.executors, pmap.owner_index, targets, pmap.epochs)
+    return _changed(pmap, pmap.executors, pmap.owner_index, targets, pmap.former_index, pmap.epochs)
+
+
+def release(pmap: PartitionMap, partitions: Iterable[int]) -> PartitionMap:
+    """See `PartitionMap.release`."""
+    ids = np.unique(np.fromiter(partitions, np.int32))
+    if not (pmap.former_index[ids] != NOBODY).any():
+        return pmap
+    formers = pmap.former_index.copy()
+    formers[ids] = NOBODY
+    return _changed(pmap, pmap.executors, pmap.owner_index, pmap.target_index, formers, pmap.epochs)
+
+
+def hand_back(pmap: PartitionMap, live: Collection[Owner]) -> PartitionMap:
+    """See `PartitionMap.hand_back`."""
+    orphans = pmap.orphans(live)
+    orphans = orphans[pmap.former_index[orphans] != NOBODY]
+    ids = np.array([p for p in orphans.tolist() if pmap.former(p) in live], np.int32)
+    if not len(ids):
+        return pmap
+    owners, targets, epochs = pmap.owner_index.copy(), pmap.target_index.copy(), pmap.epochs.copy()
+    formers = pmap.former_index.copy()
+    _hold(owners, ids, 0, formers[ids])
+    epochs[ids] += 1
+    targets[ids] = formers[ids] = NOBODY
+    return _changed(pmap, pmap.executors, owners, targets, formers, epochs)
 
 
 def _changed(
@@ -76,11 +103,12 @@ def _changed(
     executors: tuple[Owner, ...],
     owners: Places,
     targets: Places,
+    formers: Places,
     epochs: npt.NDArray[np.int64],
 ) -> PartitionMap:
     """The map with these columns; `executors` in order, without those that hold nothing: one form per meaning."""
     used = np.zeros(len(executors) + 1, np.bool_)
-    for column in (*owners.T, targets):
+    for column in (*owners.T, targets, formers):
         used[column] = True
     order = sorted(np.flatnonzero(used[:-1]).tolist(), key=lambda place: executors[place])
     renamed = np.full(len(executors) + 1, NOBODY, np.int32)
@@ -90,6 +118,7 @@ def _changed(
         executors=tuple(executors[place] for place in order),
         owner_index=renamed[owners],
         target_index=renamed[targets],
+        former_index=renamed[formers],
         epochs=epochs,
     )
 
@@ -108,6 +137,7 @@ def apply_diff(pmap: PartitionMap, diff: PartitionDiff, allow_empty: bool) -> Pa
         raise PlanningError(f"a discovery of table '{diff.table}' was applied to table '{pmap.table}'")
     flags = pmap.flags.copy()
     owners, targets, epochs = pmap.owner_index.copy(), pmap.target_index.copy(), pmap.epochs.copy()
+    formers = pmap.former_index.copy()
     flags[diff.returned] &= ~np.uint8(MISSING)
     latest = diff.after is None or diff.after == pmap.discoveries
     if latest and (allow_empty or not diff.empty):
@@ -116,11 +146,12 @@ def apply_diff(pmap: PartitionMap, diff: PartitionDiff, allow_empty: bool) -> Pa
         gone = diff.vanished[((flags[diff.vanished] & MISSING) != 0) & live[diff.vanished]]
         flags[diff.missing[live[diff.missing]]] |= MISSING
         flags[gone] |= REMOVED
-        owners[gone], targets[gone] = NOBODY, NOBODY
+        owners[gone] = NOBODY
+        targets[gone] = formers[gone] = NOBODY
         epochs[gone] += 1
     if not np.array_equal(flags, pmap.flags):
         pmap = attrs.evolve(pmap, flags=flags, discoveries=pmap.discoveries + 1)
-    return _append(_changed(pmap, pmap.executors, owners, targets, epochs), diff)
+    return _append(_changed(pmap, pmap.executors, owners, targets, formers, epochs), diff)
 
 
 def _append(pmap: PartitionMap, diff: PartitionDiff) -> PartitionMap:
@@ -138,6 +169,7 @@ def _append(pmap: PartitionMap, diff: PartitionDiff) -> PartitionMap:
         columns=tuple(pa.concat_arrays([old, more]) for old, more in zip(pmap.columns, added, strict=True)),
         owner_index=np.concatenate([pmap.owner_index, np.full((count, width), NOBODY, np.int32)]),
         target_index=np.concatenate([pmap.target_index, np.full(count, NOBODY, np.int32)]),
+        former_index=np.concatenate([pmap.former_index, np.full(count, NOBODY, np.int32)]),
         epochs=np.concatenate([pmap.epochs, _first_epochs(pmap, [diff.added[place] for place in new])]),
         weights=np.concatenate([pmap.weights, np.array(diff.added_weights, np.float64)[new]]),
         flags=np.concatenate([pmap.flags, np.zeros(count, np.uint8)]),

@@ -1,14 +1,14 @@
 """The partition map as named columns, small enough to be a document: constant columns shrink to one number.
 
 Names: `spec` (JSON form), `length`, `values` (one list per key; None if they are the spec's static ones),
-`executors` (pairs of executor and instance id), `owners` (one column per replica), `targets` (pairs of partition
-and place in `executors`), `epochs`, `weights`, `flags`, `discoveries` (a count). A numeric column is one number if
-all its rows are equal.
+`executors` (pairs of executor and instance id), `owners` (one column per replica), `targets` and `formers` (pairs
+of partition and place in `executors`), `epochs`, `weights`, `flags`, `discoveries` (a count). A numeric column is
+one number if all its rows are equal.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -21,14 +21,14 @@ from ballista_py.planning.partition_values import from_json_values, to_json_valu
 
 def to_columns(pmap: PartitionMap) -> dict[str, Any]:
     """See `PartitionMap.to_columns`."""
-    aimed = np.flatnonzero(pmap.target_index != NOBODY)
     return {
         "spec": pmap.spec.to_json(),
         "length": len(pmap),
         "values": None if _is_static(pmap) else [to_json_values(column) for column in pmap.columns],
         "executors": [list(owner) for owner in pmap.executors],
         "owners": [_packed(column) for column in pmap.owner_index.T],
-        "targets": np.stack([aimed, pmap.target_index[aimed]], axis=1).tolist(),
+        "targets": _pairs(pmap.target_index),
+        "formers": _pairs(pmap.former_index),
         "epochs": _packed(pmap.epochs),
         "weights": _packed(_whole_numbers(pmap.weights)),
         "flags": _packed(pmap.flags),
@@ -46,9 +46,6 @@ def from_columns(table: str, revision: int, columns: Mapping[str, Any]) -> Parti
         values = tuple(
             from_json_values(column, key.type) for key, column in zip(spec.keys, columns["values"], strict=True)
         )
-    targets = np.full(length, NOBODY, np.int32)
-    for partition, place in columns["targets"]:
-        targets[partition] = place
     return PartitionMap(
         table=table,
         spec=spec,
@@ -56,7 +53,8 @@ def from_columns(table: str, revision: int, columns: Mapping[str, Any]) -> Parti
         columns=values,
         executors=tuple((str(owner[0]), str(owner[1])) for owner in columns["executors"]),
         owner_index=np.stack([_unpacked(column, length, np.int32) for column in columns["owners"]], axis=1),
-        target_index=targets,
+        target_index=_places(columns["targets"], length),
+        former_index=_places(columns.get("formers", ()), length),
         epochs=_unpacked(columns["epochs"], length, np.int64),
         weights=_unpacked(columns["weights"], length, np.float64),
         flags=_unpacked(columns["flags"], length, np.uint8),
@@ -69,6 +67,20 @@ def _is_static(pmap: PartitionMap) -> bool:
         return False
     static = pmap.spec.static_columns() or ()
     return len(static) == len(pmap.columns) and all(a.equals(b) for a, b in zip(static, pmap.columns, strict=True))
+
+
+def _pairs(places: npt.NDArray[np.int32]) -> list[list[int]]:
+    """The few rows that name somebody, as (row, place)."""
+    rows = np.flatnonzero(places != NOBODY)
+    found: list[list[int]] = np.stack([rows, places[rows]], axis=1).tolist()
+    return found
+
+
+def _places(pairs: Iterable[Sequence[int]], length: int) -> npt.NDArray[np.int32]:
+    places = np.full(length, NOBODY, np.int32)
+    for row, place in pairs:
+        places[row] = place
+    return places
 
 
 def _packed(column: npt.NDArray[Any]) -> Any:

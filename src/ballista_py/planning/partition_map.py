@@ -52,8 +52,9 @@ class PartitionMap:
     """The map of one table at one revision. Build it with `build`, change it with `apply` and its siblings.
 
     The columns are numpy arrays with one row per partition, for codecs and planners; treat them as read-only:
-    `owner_index` (row, replica; the first one writes) and `target_index` index `executors` or are -1; `epochs`;
-    `weights` (rows or bytes); `flags` (`MISSING`, `REMOVED`). `discoveries` counts those that changed a flag.
+    `owner_index` (row, replica; the first one writes), `target_index` and `former_index` index `executors` or are
+    -1; `epochs`; `weights` (rows or bytes); `flags` (`MISSING`, `REMOVED`). `discoveries` counts those that changed
+    a flag.
 
     >>> spec = PartitionSpec.parse(["bucket(2, id)"], pa.schema([pa.field("id", pa.int64(), nullable=False)]))
     >>> events = PartitionMap.build("events", spec, spec.static_values())
@@ -68,6 +69,7 @@ class PartitionMap:
     executors: tuple[Owner, ...] = field(default=())
     owner_index: npt.NDArray[np.int32] = field(eq=_ARRAYS)
     target_index: npt.NDArray[np.int32] = field(eq=_ARRAYS)
+    former_index: npt.NDArray[np.int32] = field(eq=_ARRAYS)
     epochs: npt.NDArray[np.int64] = field(eq=_ARRAYS)
     weights: npt.NDArray[np.float64] = field(eq=_ARRAYS)
     flags: npt.NDArray[np.uint8] = field(eq=_ARRAYS)
@@ -105,6 +107,7 @@ class PartitionMap:
             columns=tuple(columns),
             owner_index=np.full((length, 1), NOBODY, np.int32),
             target_index=np.full(length, NOBODY, np.int32),
+            former_index=np.full(length, NOBODY, np.int32),
             epochs=np.zeros(length, np.int64),
             weights=np.ones(length) if weights is None else np.array(weights, np.float64),
             flags=np.zeros(length, np.uint8),
@@ -134,6 +137,11 @@ class PartitionMap:
     def target(self, partition: int) -> Owner | None:
         """Who is to become its owner once loaded."""
         index = self.target_index[partition]
+        return None if index == NOBODY else self.executors[index]
+
+    def former(self, partition: int) -> Owner | None:
+        """Who handed it over to its owner, and may not know yet, so that it still serves its old epoch."""
+        index = self.former_index[partition]
         return None if index == NOBODY else self.executors[index]
 
     def epoch(self, partition: int) -> int:
@@ -212,6 +220,10 @@ class PartitionMap:
         found = self._where(self.target_index, (executor_id, instance_id))
         return np.asarray(found[self.owner_index[found, 0] != self.target_index[found]])
 
+    def handed_over_by(self, executor_id: str, instance_id: str) -> Ids:
+        """The partitions of which this instance is the `former` owner."""
+        return self._where(self.former_index, (executor_id, instance_id))
+
     def orphans(self, live: Collection[Owner]) -> Ids:
         """The partitions without an owner among the instances `live`."""
         alive = np.array([owner in live for owner in self.executors] + [False], np.bool_)
@@ -230,7 +242,8 @@ class PartitionMap:
     def promote(self, partitions: Iterable[int]) -> PartitionMap:
         """The map in which the targets of these partitions own them, at the next epoch; those without stay.
 
-        A target that is the owner already only stops being a target: so a move is called off.
+        Who owned them is their `former` owner until `release`. A target that is the owner already only stops being
+        a target: so a move is called off.
         """
         from ballista_py.planning.partition_changes import promote
 
@@ -241,6 +254,21 @@ class PartitionMap:
         from ballista_py.planning.partition_changes import call_off
 
         return call_off(self, partitions)
+
+    def release(self, partitions: Iterable[int]) -> PartitionMap:
+        """The map in which these partitions have no `former` owner any more: it knows, or is gone."""
+        from ballista_py.planning.partition_changes import release
+
+        return release(self, partitions)
+
+    def hand_back(self, live: Collection[Owner]) -> PartitionMap:
+        """The map in which partitions without an owner in `live` belong to their `former` owner again, if it is.
+
+        It may still serve them, so nobody else could own them safely. They get the next epoch.
+        """
+        from ballista_py.planning.partition_changes import hand_back
+
+        return hand_back(self, live)
 
     def apply_diff(self, diff: PartitionDiff, allow_empty: bool = False) -> PartitionMap:
         """The map after a discovery: new values appended, values missing once marked, missing twice removed.

@@ -27,6 +27,7 @@ def desired(
             table=tables[name],
             revision=maps[name].revision,
             partitions=_assignments(maps[name], tables[name], executor_id, instance_id),
+            until_heard=bool(maps[name].handed_over_by(executor_id, instance_id).size),
         )
         for name in sorted(maps.keys() & tables.keys())
     ]
@@ -70,5 +71,7 @@ def _settled(update: UpdatePartitions, report: HeldPartitions | None) -> bool:
     loading = {a.partition for a in update.partitions if a.role == "target"}
     if report is None:
         return not update.partitions
+    if update.until_heard and report.revision < update.revision:
+        return False
     held = dict(zip(report.active, report.epochs, strict=True))
     return held == served and set(report.loaded) == loading

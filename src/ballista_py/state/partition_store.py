@@ -44,7 +44,8 @@ class Commit:
     """What one commit did to one table's map, by partition id; `map` is the map that it left.
 
     `assigned` have a new owner, `targeted` a new target, `promoted` got their target as owner, `called_off` lost
-    it. `dropped` were planned, and left out because the partition or the membership had changed since.
+    it; `returned` went back to the owner that had handed them over. `dropped` were planned, and left out because
+    the partition or the membership had changed since.
     """
 
     map: PartitionMap
@@ -52,6 +53,7 @@ class Commit:
     targeted: Ids = field(factory=_ids, eq=False)
     promoted: Ids = field(factory=_ids, eq=False)
     called_off: Ids = field(factory=_ids, eq=False)
+    returned: Ids = field(factory=_ids, eq=False)
     dropped: Ids = field(factory=_ids, eq=False)
 
 
@@ -108,14 +110,16 @@ class PartitionStore:
         diff: PartitionDiff | None = None,
         loaded: Mapping[int, Owner] | None = None,
         stalled: Mapping[int, Owner] | None = None,
+        released: Mapping[int, int] | None = None,
     ) -> Commit:
         """Apply a discovery, promotions and a whole plan to the table of `plan` in one conditional write.
 
         First `diff`; then each partition in `loaded` is promoted if the executor named there still is its
-        target, and each in `stalled` loses that one as its target; then the moves, but for those whose partition
-        no longer has the epoch, owner and target that it was planned from, whose new owner is no member, or that
-        would take a partition from a member that is not told to give it up. Raises what `ObjectState.update` and
-        `guard` raise.
+        target, and each in `stalled` loses that one as its target; each in `released` no longer has a former owner
+        if its epoch still is the one named, and whose owner is gone goes back to its former one; then the moves,
+        but for those whose partition no longer has the epoch, owner and target that it was planned from, whose new
+        owner is no member, that would take a partition from a member that is not told to give it up, or move one
+        on that a member may still serve at its former epoch. Raises what `ObjectState.update` and `guard` raise.
         """
         table = plan.base.table
         done: list[Commit] = []
@@ -123,7 +127,8 @@ class PartitionStore:
         def change(document: PartitionMapDocument) -> PartitionMapDocument:
             self._guard()
             fresh = document.map if diff is None else document.map.apply_diff(diff)
-            done[:] = [_decide(fresh, plan, loaded or {}, stalled or {}, frozenset(self._members()))]
+            members = frozenset(self._members())
+            done[:] = [_decide(fresh, plan, loaded or {}, stalled or {}, released or {}, members)]
             return evolve(document, map=done[0].map)
 
         landed = self._state(table).update(change)
@@ -185,22 +190,28 @@ def _decide(
     plan: AssignmentPlan,
     loaded: Mapping[int, Owner],
     stalled: Mapping[int, Owner],
+    released: Mapping[int, int],
     members: frozenset[Owner],
 ) -> Commit:
+    heard = [p for p, epoch in sorted(released.items()) if p < len(pmap) and pmap.epoch(p) == epoch]
+    pmap = pmap.release(heard) if heard else pmap
     ready = [partition for partition in _aimed(pmap, loaded) if loaded[partition] in members]
     promoted = pmap.promote(ready) if ready else pmap
     lost = _aimed(promoted, stalled)
     promoted = promoted.call_off(lost) if lost else promoted
-    allowed = _allowed(promoted, plan, members)
-    after = promoted.apply(allowed) if allowed else promoted
+    owned = promoted.hand_back(members)
+    returned = np.flatnonzero(owned.epochs != promoted.epochs).astype(np.int32)
+    allowed = _allowed(owned, plan, members)
+    after = owned.apply(allowed) if allowed else owned
     assigned, targeted = _done(after, allowed)
     ids = allowed.partitions
     return Commit(
-        map=after if assigned.any() or targeted.any() else promoted,
+        map=after if assigned.any() or targeted.any() else owned,
         assigned=ids[assigned],
         targeted=ids[targeted],
         promoted=np.array(ready, np.int32),
         called_off=np.array(lost, np.int32),
+        returned=returned,
         dropped=np.setdiff1d(plan.partitions, ids[assigned | targeted]).astype(np.int32),
     )
 
@@ -220,14 +231,15 @@ def _done(after: PartitionMap, plan: AssignmentPlan) -> tuple[npt.NDArray[np.boo
 
 
 def _allowed(pmap: PartitionMap, plan: AssignmentPlan, members: frozenset[Owner]) -> AssignmentPlan:
-    """The plan without moves to strangers and without taking a partition from a living owner at once."""
+    """The plan without moves to strangers, of partitions that a living owner, or former owner, still serves."""
     if not plan:
         return plan
     welcome = np.array([executor.owner in members for executor in plan.executors], np.bool_)
     lives = np.array([*(owner in members for owner in pmap.executors), False], np.bool_)
     inside = plan.partitions < len(pmap)
-    owner = pmap.owner_index[np.where(inside, plan.partitions, 0), 0]
-    keep = inside & welcome[plan.to] & (plan.moved | (plan.slots > 0) | ~lives[owner])
+    ids = np.where(inside, plan.partitions, 0)
+    served, parting = lives[pmap.owner_index[ids, 0]], lives[pmap.former_index[ids]]
+    keep = inside & welcome[plan.to] & ((plan.slots > 0) | np.where(plan.moved, ~parting, ~served))
     return plan.only(keep)
 
 

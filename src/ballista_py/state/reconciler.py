@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
-from attrs import Factory, field, frozen
+from attrs import Factory, evolve, field, frozen
 
 from ballista_py.errors import BallistaError, ConfigError, DocumentError, ObjectMissing, PlanningError, StoreError
 from ballista_py.planning.assigner import AssignmentPlan, Executor, PartitionAssigner
@@ -73,6 +73,16 @@ class _Table:
     diff: PartitionDiff | None
     loaded: Mapping[int, Owner]
     stalled: Mapping[int, Owner]
+    released: Mapping[int, int]  # partition -> epoch
+
+    def handed_back(self, members: Collection[Owner]) -> _Table:
+        """As it will be when what its owner lost is with its former owner again."""
+        return evolve(self, planned=self.planned.hand_back(members))
+
+    @property
+    def changed(self) -> bool:
+        """Whether there is something to commit before any plan."""
+        return self.planned is not self.committed
 
 
 class Reconciler:
@@ -132,8 +142,9 @@ class Reconciler:
         loaded = [self._load(cluster.tables[member], tick, values if member == name else ()) for member in names]
         if name in tick.errors:
             raise tick.errors[name]
-        tables = [table for table in loaded if table is not None]
-        executors = _executors(self._membership.cluster.read().document)
+        document = self._membership.cluster.read().document
+        executors = _executors(document)
+        tables = [table.handed_back(document.members()) for table in loaded if table is not None]
         plans = self._assigner.assign_group([table.planned for table in tables], executors, None)
         for table, plan in zip(tables, plans, strict=True):
             if table.spec.name == name:
@@ -147,9 +158,10 @@ class Reconciler:
         cluster = self._membership.cluster.read().document
         tick = _Tick()
         loaded = [self._load(spec, tick) for _, spec in sorted(cluster.tables.items())]
-        tables = {table.spec.name: table for table in loaded if table is not None}
         # Members are read after the maps: so an owner in a map that is no member is one no more, not one to be.
-        executors = _executors(self._membership.cluster.read().document)
+        document = self._membership.cluster.read().document
+        executors = _executors(document)
+        tables = {t.spec.name: t.handed_back(document.members()) for t in loaded if t is not None}
         for group in _groups(tables, {cluster.tables[name].group for name in tick.errors}):
             try:
                 plans = self._assigner.assign_group([table.planned for table in group], executors, left)
@@ -174,11 +186,13 @@ class Reconciler:
             tick.errors[spec.name] = error
             return None
         reports = self._reports()
+        released = _released(spec.folder, committed, reports)
+        planned = planned.release(released) if released else planned
         loaded = _loaded(spec.folder, planned, reports)
         planned = planned.promote(loaded) if loaded else planned
         stalled = self._moves.stalled(planned, reports, self._now_ms(), spec.folder)
         planned = planned.call_off(stalled) if stalled else planned
-        return _Table(spec, committed, planned, diff, loaded, stalled)
+        return _Table(spec, committed, planned, diff, loaded, stalled, released)
 
     def _now_ms(self) -> float:
         return self._membership.runtime.monotonic_ms()
@@ -197,10 +211,12 @@ class Reconciler:
         """Commit what there is to commit for one table; returns how many moves that were."""
         name = table.spec.name
         tick.count(name, plan)
-        if not (plan or table.diff or table.loaded or table.stalled):
+        if not (plan or table.changed):
             return 0
         try:
-            commit = self._partitions.commit(plan, diff=table.diff, loaded=table.loaded, stalled=table.stalled)
+            commit = self._partitions.commit(
+                plan, diff=table.diff, loaded=table.loaded, stalled=table.stalled, released=table.released
+            )
         except (StoreError, DocumentError) as error:
             tick.errors[name] = error
             return 0
@@ -269,3 +285,15 @@ def _loaded(
         if ready:
             found.update((p, owner) for p in pmap.targeted_at(*owner).tolist() if p in ready)
     return found
+
+
+def _released(
+    folder: str, pmap: PartitionMap, reports: Mapping[Owner, Sequence[HeldPartitions]]
+) -> dict[int, int]:
+    """The partitions whose former owners report to have heard of this map, and the epochs they have in it."""
+    return {
+        partition: pmap.epoch(partition)
+        for owner, held in sorted(reports.items())
+        if any(report.table == folder and report.revision >= pmap.revision for report in held)
+        for partition in pmap.handed_over_by(*owner).tolist()
+    }

@@ -141,8 +141,8 @@ def check_single_service(events: Sequence[Event]) -> Iterator[Violation]:
             live = [other for other in live if other.until_ms > span.from_ms]
             for other in live:
                 low, high = sorted((other.epoch, span.epoch))
-                steps = {(partition, epoch) for epoch in range(low + 1, high + 1)}
-                if other.instance != span.instance and not (steps and steps <= handed_over):
+                handing_over = high == low + 1 and (partition, high) in handed_over
+                if other.instance != span.instance and not handing_over:
                     what = (
                         f"partition {partition} is served by {other.executor_id} at epoch {other.epoch} until "
                         f"{other.until_ms / 1000:.3f} s and by {span.executor_id} at epoch {span.epoch}"

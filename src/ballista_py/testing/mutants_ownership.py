@@ -110,11 +110,21 @@ def epoch_unchecked() -> Patches:
     return [(partition_changes, "_still_fresh", still_fresh), (partition_store, "_allowed", allowed)]
 
 
+def former_forgotten() -> Patches:
+    def promote(pmap: PartitionMap, partitions: Any) -> PartitionMap:
+        after = real(pmap, partitions)
+        return after.release(after.ids())
+
+    real = partition_changes.promote
+    return [(partition_changes, "promote", promote)]
+
+
 def notify_before_commit() -> Patches:
     def commit(self: Any, plan: AssignmentPlan, **rest: Any) -> Commit:
         pmap = self.read(plan.base.table)
         members = frozenset(self._members())
-        planned = partition_store._decide(pmap, plan, rest.get("loaded") or {}, rest.get("stalled") or {}, members)
+        steps = [rest.get(name) or {} for name in ("loaded", "stalled", "released")]
+        planned = partition_store._decide(pmap, plan, *steps, members)
         try:
             return real(self, plan, **rest)
         except BallistaError:
