@@ -30,6 +30,7 @@
     ├── TransportError          the conversation with a node failed
     │   ├── SchedulerLost           the scheduler is gone: connect to another
     │   ├── Unauthenticated         no valid credentials
+    │   ├── WrongCluster            the node belongs to another cluster: talk to one of your own
     │   └── TryLater                the node is busy or not ready
     └── ConfigError             the configuration or the environment is wrong
         └── MissingExtra            an optional dependency is not installed
@@ -232,6 +233,12 @@ class Unauthenticated(TransportError):
     """The peer showed no valid credentials."""
 
     code = "transport.unauthenticated"
+
+
+class WrongCluster(TransportError):
+    """The node belongs to another cluster; nothing was done."""
+
+    code = "transport.wrong_cluster"
 
 
 class TryLater(TransportError):

@@ -35,10 +35,7 @@ def duck(tpch):
 
 @pytest.fixture(scope="session")
 def tpch_state(tpch, tmp_path_factory) -> Path:
-    """A state location that holds the partitioned tables and no members. Serve a copy of it, never itself.
-
-    A copy of what a cluster serves names that cluster's nodes, and executors of the copy would talk to them.
-    """
+    """A state location that holds the partitioned tables and no members. Serve a copy of it, never itself."""
     folder = tmp_path_factory.mktemp("tpch-state") / "state"
     with LocalCluster(schedulers=1, executors=2, state_location=folder.as_uri()) as cluster:
         create_tpch_tables(cluster, tpch)

@@ -7,11 +7,13 @@ import threading
 import pytest
 from attrs import define, field
 
-from ballista_py.errors import ConfigError, SchedulerLost, SqlError, TransportError, TryLater
+from ballista_py.errors import ConfigError, SchedulerLost, SqlError, TransportError, TryLater, WrongCluster
 from ballista_py.planning.query_plan import Leg, LegTable, leg_from_json
+from ballista_py.transport.callers import Anyone
 from ballista_py.transport.client import connect
 from ballista_py.transport.commands import leg_command
 from ballista_py.transport.flight_server import StreamResult
+from ballista_py.transport.same_cluster import OfOneCluster
 from ballista_py.transport.wire import from_json, to_json
 
 
@@ -21,6 +23,7 @@ class Scheduler:
 
     kit: object
     addresses: list[str] = field(factory=list)
+    cluster_id: str = ""
     asked: list[dict] = field(factory=list)
     busy: bool = False
     endless: bool = False
@@ -58,7 +61,8 @@ class Scheduler:
 
     def action(self, name, body, context):
         if name == "members":
-            return {"rows": [{"role": "scheduler", "address": a, "node_id": a} for a in self.addresses]}
+            rows = [{"role": "scheduler", "address": a, "node_id": a} for a in self.addresses]
+            return {"rows": rows, "cluster": self.cluster_id}
         if name == "tables":
             return {"rows": [{"table": "t"}]}
         return {"text": f"plan of {body['query']} in {body['dialect']}"}
@@ -200,3 +204,42 @@ def test_a_leg_survives_its_command():
     table = LegTable(table="t", revision=3, partitions=(1, 2), epochs=(5, 6))
     leg = Leg(fragment="f0", executor_id="e1", sql="select 1", tables=(table,))
     assert leg_from_json(from_json(to_json(leg_command(leg)))["leg"]) == leg
+
+
+def test_schedulers_that_came_later_are_learnt_after_a_failure_and_now_and_then(cluster, serve, kit, monkeypatch):
+    first, second = cluster
+    with connect(first.address) as client:
+        third = serve(Scheduler(kit, first.handler.addresses))
+        first.handler.addresses.append(third.address)
+        first.stop()
+        assert client.sql("select 1").num_rows == 20  # by the second, which is asked for the others then
+        second.stop()
+        assert client.sql("select 1").num_rows == 20
+        assert third.handler.asked
+        fourth = serve(Scheduler(kit, third.handler.addresses))
+        third.handler.addresses.append(fourth.address)
+        monkeypatch.setattr("ballista_py.transport.client.LEARN_MS", 0.0)
+        client.sql("select 1")  # no failure, but the time has come
+        third.stop()
+        assert client.sql("select 1").num_rows == 20
+        assert fourth.handler.asked
+
+
+def test_schedulers_that_are_gone_are_asked_no_more_but_for_those_that_were_named(cluster):
+    first, second = cluster
+    with connect(first.address) as client:
+        assert set(client._addresses) == {first.address, second.address}
+        first.handler.addresses[:] = [first.address]
+        client.members()
+        assert client._addresses == (first.address,)
+
+
+def test_a_scheduler_of_another_cluster_is_passed_over(serve, kit):
+    ours, others = (
+        serve(Scheduler(kit, cluster_id=name), callers=OfOneCluster(Anyone(), name)) for name in ("ours", "others")
+    )
+    with connect(f"{ours.address},{others.address}") as client:
+        ours.handler.busy = True
+        with pytest.raises(WrongCluster, match="another cluster"):
+            client.sql("select 1")
+        assert others.handler.asked == []

@@ -718,3 +718,60 @@ def test_messages_from_the_future_are_ignored_on_both_sides(control, kit):
             return pb.SchedulerMessage.FromString(await call.read())
 
     assert control.wait_for(say()).WhichOneof("body") == "grant"
+
+
+def test_executor_and_scheduler_of_different_clusters_tell_each_other_nothing(control, kit, caplog):
+    caplog.set_level(logging.INFO)
+    scheduler = control.serve(cluster_id="one")
+    node = control.execute(scheduler.address, cluster_id="another")
+    kit.wait_until(lambda: "belongs to another cluster" in caplog.text)
+    time.sleep(0.3)
+    assert scheduler.handler.heard_all == []
+    assert node.executor.messages == []
+    assert node.part.connected() == ()
+
+
+def test_an_executor_does_not_believe_a_scheduler_of_another_cluster_that_lets_it_in(control, kit, caplog):
+    caplog.set_level(logging.INFO)
+    scheduler = control.serve()
+    control.wait_for(_pretend(scheduler, "another"))
+    node = control.execute(scheduler.address, cluster_id="one")
+    kit.wait_until(lambda: "belongs to another cluster" in caplog.text)
+    assert scheduler.handler.heard_all == []
+    assert node.executor.messages == []
+
+
+async def _pretend(scheduler, cluster_id):
+    scheduler.part._service._cluster_id = cluster_id
+
+
+@pytest.mark.parametrize(("own", "named"), [("", "one"), ("one", ""), ("one", "one")])
+def test_who_names_no_cluster_or_the_same_one_is_heard(control, kit, own, named):
+    scheduler = control.serve(cluster_id=own)
+    node = control.execute(scheduler.address, cluster_id=named)
+    kit.wait_until(lambda: node.executor.messages)
+    assert scheduler.handler.heard_all
+
+
+def test_no_rpc_is_answered_for_another_cluster(control):
+    scheduler = control.serve(cluster_id="one")
+
+    async def ask():
+        refused = []
+        async with Link(scheduler.address, Executor(), control.workers, 100, 1_000, cluster_id="another") as link:
+            for question in (
+                link.schedulers(),
+                link.leave("e1", "i1"),
+                link.definition(),
+                link.expand_secret("db"),
+                link.allocate("e1", "i1"),
+                link.converse(),
+            ):
+                try:
+                    await question
+                except grpc.aio.AioRpcError as error:
+                    refused.append(error.code())
+        return refused
+
+    assert control.wait_for(ask()) == [grpc.StatusCode.FAILED_PRECONDITION] * 6
+    assert scheduler.handler.left == []

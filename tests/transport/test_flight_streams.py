@@ -12,11 +12,21 @@ import pyarrow as pa
 import pyarrow.flight as flight
 import pytest
 
-from ballista_py.errors import BallistaError, ConfigError, NotOwner, SqlError, TransportError, TryLater
+from ballista_py.errors import (
+    BallistaError,
+    ConfigError,
+    NotOwner,
+    SqlError,
+    TransportError,
+    TryLater,
+    WrongCluster,
+)
 from ballista_py.runtime import SystemRuntime
 from ballista_py.transport import endpoints
+from ballista_py.transport.callers import Anyone
 from ballista_py.transport.flight_client import FlightPool
 from ballista_py.transport.flight_server import FlightServer, StreamResult
+from ballista_py.transport.same_cluster import OfOneCluster
 
 
 def read(stream):
@@ -384,3 +394,17 @@ def test_a_node_that_is_none_of_ours_is_an_error_in_one_line(pool):
             with pytest.raises(TransportError, match="is it a data port of ballista_py") as caught:
                 ask()
             assert "\n" not in caught.value.message
+
+
+def test_a_call_of_another_cluster_is_refused_and_one_that_names_none_is_answered(serve):
+    served = serve(callers=OfOneCluster(Anyone(), "one"))
+    for cluster_id in ("", "one"):
+        with FlightPool(SystemRuntime(), cluster_id=cluster_id) as pool:
+            assert pool.call(served.address, "ping", {})["name"] == "ping"
+    with FlightPool(SystemRuntime(), cluster_id="another") as pool:
+        with pytest.raises(WrongCluster, match="another cluster"):
+            pool.call(served.address, "ping", {})
+        with pytest.raises(WrongCluster):
+            list(pool.open_stream(served.address, {"batches": 1}).batches())
+        with pytest.raises(WrongCluster):
+            pool.ask(served.address, {"kind": "execute"})

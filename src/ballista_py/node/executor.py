@@ -31,6 +31,7 @@ from ballista_py.node.threads import EventLoopThread, spawn
 from ballista_py.planning.query_plan import leg_from_json, relation_table
 from ballista_py.planning.sql.changes import Rewrite
 from ballista_py.runtime import Runtime, SystemRuntime
+from ballista_py.state.cluster_identity import cluster_identity
 from ballista_py.state.control import (
     CancelTasks,
     Grant,
@@ -44,7 +45,7 @@ from ballista_py.state.control import (
 from ballista_py.state.executor_lease import ExecutorLease
 from ballista_py.storage.cache import FileCache
 from ballista_py.storage.holder import PartitionHolder
-from ballista_py.transport.callers import Nodes
+from ballista_py.transport.callers import Anyone, Nodes
 from ballista_py.transport.commands import BASE, PARTITION_COLUMN, RELOAD, REWRITE, SETTLE, WRITE, WriteTarget
 from ballista_py.transport.control_client import ControlClient
 from ballista_py.transport.control_codec import ToExecutor
@@ -53,6 +54,7 @@ from ballista_py.transport.flight_server import FlightServer, StreamResult
 from ballista_py.transport.flight_sql.legs import LegService
 from ballista_py.transport.flight_writes import IncomingRows
 from ballista_py.transport.open_calls import CallContext
+from ballista_py.transport.same_cluster import OfOneCluster
 
 _log = logging.getLogger(__name__)
 HEARTBEATS_PER_TTL = 10
@@ -87,6 +89,7 @@ class Executor:
         """
         config, runtime = self._config, self._runtime
         store = open_state_location(config, runtime)
+        cluster_id = cluster_identity(store, runtime=runtime)
         folder = Path(config.data_dir) if config.data_dir is not None else None
         if folder is not None:
             folder.mkdir(parents=True, exist_ok=True)
@@ -96,7 +99,9 @@ class Executor:
             f"{config.node_bind_address}:{config.data_port}",
             self,
             runtime,
-            callers=None if tls is None else Nodes(Removed(config.node_mtls_removed_file)),
+            callers=OfOneCluster(
+                Anyone() if tls is None else Nodes(Removed(config.node_mtls_removed_file)), cluster_id
+            ),
             tls=tls,
             ask_client=True,
             spawn=spawn,
@@ -130,6 +135,7 @@ class Executor:
             runtime,
             heartbeat_ms=config.ttl_ms / HEARTBEATS_PER_TTL,
             tls=tls,
+            cluster_id=cluster_id,
         )
         self._holder = holder
         self._holding = Loop("hold", self._hold, interval_ms=HOLDER_TICK_MS, runtime=runtime)

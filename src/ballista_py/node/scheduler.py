@@ -35,6 +35,7 @@ from ballista_py.planning.query_plan import Leg
 from ballista_py.planning.sql import engine_sql
 from ballista_py.runtime import Runtime, SystemRuntime
 from ballista_py.secret import Secret
+from ballista_py.state.cluster_identity import cluster_identity
 from ballista_py.state.documents import SchedulerInfo
 from ballista_py.transport.callers import Anyone, Callers, Clients
 from ballista_py.transport.commands import (
@@ -55,6 +56,7 @@ from ballista_py.transport.flight_sql.port import FlightSqlService
 from ballista_py.transport.flight_writes import IncomingRows
 from ballista_py.transport.leg_streams import LegStreams
 from ballista_py.transport.open_calls import CallContext
+from ballista_py.transport.same_cluster import OfOneCluster
 from ballista_py.transport.tokens import StaticTokens
 
 _log = logging.getLogger(__name__)
@@ -91,12 +93,15 @@ class Scheduler:
         self._engine = DuckDBEngine(
             config.data_dir, threads=config.threads, memory_limit=f"{config.max_merge_bytes}B", runtime=runtime
         )
-        self._pool = FlightPool(runtime, tls=config.node_tls(), node_id=config.node_id)
+        self._cluster_id = cluster_identity(store, runtime=runtime)
+        self._pool = FlightPool(
+            runtime, tls=config.node_tls(), node_id=config.node_id, cluster_id=self._cluster_id
+        )
         self._flight = FlightServer(
             f"{config.node_bind_address}:{config.flight_port}",
             self,
             runtime,
-            callers=_clients(config, runtime),
+            callers=OfOneCluster(_clients(config, runtime), self._cluster_id),
             caller_limit=config.max_calls_per_client,
             tls=config.flight_tls(),
             spawn=spawn,
@@ -111,6 +116,7 @@ class Scheduler:
             self._workers,
             tls=config.node_tls(),
             removed=Removed(config.node_mtls_removed_file),
+            cluster_id=self._cluster_id,
         )
         self._owner_workers = ThreadPoolExecutor(OWNER_WORKERS, thread_name_prefix="owners")
         self._event_loop = EventLoopThread("control")
@@ -226,7 +232,7 @@ class Scheduler:
         if name == EXPLAIN:
             return queries.explain(_statement(body), bool(body.get("analyze")))
         if name == MEMBERS:
-            return {"rows": core.members()}
+            return {"rows": core.members(), "cluster": self._cluster_id}
         if name == TABLES:
             return {"rows": core.tables()}
         if name == RECONCILE_ALL:

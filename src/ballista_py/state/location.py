@@ -6,6 +6,7 @@ from itertools import islice
 
 from ballista_py.errors import ConfigError, ObjectMissing
 from ballista_py.state.check_store import CHECK_PREFIX
+from ballista_py.state.cluster_identity import IDENTITY_KEY
 from ballista_py.state.documents import CLUSTER_KEY, ClusterDocument
 from ballista_py.state.object_state import ObjectState
 from ballista_py.state.store import ConditionalStore
@@ -37,7 +38,7 @@ def check_location(store: ConditionalStore, url: str) -> None:
     except ObjectMissing:
         pass
     keys = [entry.key for entry in islice(store.list(""), _LOOKED_AT)]
-    foreign = [key for key in keys if not key.startswith(OUR_PREFIXES) and key != CLUSTER_KEY]
+    foreign = [key for key in keys if not key.startswith(OUR_PREFIXES) and key not in (CLUSTER_KEY, IDENTITY_KEY)]
     if foreign:
         named = ", ".join(foreign[:_NAMED]) + (", …" if len(foreign) > _NAMED else "")
         raise ConfigError(

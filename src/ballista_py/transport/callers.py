@@ -16,6 +16,7 @@ from ballista_py.transport.credentials import Removed, check_identity
 from ballista_py.transport.tokens import TokenVerifier, bearer_token
 
 NODE_HEADER = "ballista-node"
+CLUSTER_HEADER = "ballista-cluster"
 TOKEN_HEADER = "authorization"  # noqa: S105 - the name of a header, not a token
 
 Headers = Mapping[str, Any]
@@ -50,7 +51,7 @@ class Clients:
     verifier: TokenVerifier = field(repr=False)
 
     def claimed(self, headers: Headers) -> str:
-        return self.verifier.verify(bearer_token(_header(headers, TOKEN_HEADER)))
+        return self.verifier.verify(bearer_token(header(headers, TOKEN_HEADER)))
 
     def proved(self, claimed: str, context: Any) -> str:
         return claimed
@@ -63,7 +64,7 @@ class Nodes:
     removed: Removed = field(factory=Removed)
 
     def claimed(self, headers: Headers) -> str:
-        node_id = _header(headers, NODE_HEADER)
+        node_id = header(headers, NODE_HEADER)
         if not node_id:
             raise Unauthenticated("the call does not say which node it comes from")
         return node_id
@@ -84,7 +85,7 @@ def peer_host(peer: str) -> str:
     return peer.partition(":")[2].rpartition(":")[0] or peer
 
 
-def _header(headers: Headers, name: str) -> str:
+def header(headers: Headers, name: str) -> str:
     """The one value of a header; nothing if there is none, or more than one."""
     values = headers.get(name, ())
     if len(values) != 1:

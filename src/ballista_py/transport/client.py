@@ -15,6 +15,7 @@ from ballista_py.errors import (
     TransportError,
     TryLater,
     WriteIncomplete,
+    WrongCluster,
 )
 from ballista_py.planning.plan_drawing import ExplainedPlan
 from ballista_py.planning.sql.changes import is_change
@@ -46,6 +47,8 @@ T = TypeVar("T")
 RESEND_MS = 30_000.0
 FIRST_RESEND_MS = 100.0
 LONGEST_RESEND_MS = 2_000.0
+LEARN_MS = 30_000.0
+LEARN_TIMEOUT_MS = 2_000.0
 
 
 @frozen(kw_only=True)
@@ -113,15 +116,19 @@ class Client:
     """Asks schedulers. Use it from any number of threads, and `close` it or use it as a context manager.
 
     A scheduler that cannot be reached before a statement started is passed over, as is one that says to try later.
+    Which schedulers there are is asked again after a failure, and after `LEARN_MS`. One of another cluster than the
+    first that answered is never asked for anything.
     """
 
     def __init__(
         self, addresses: list[str], pool: FlightPool, *, retry_reads: bool, runtime: Runtime | None = None
     ) -> None:
-        self._addresses = tuple(addresses)  # the one that answered last comes first
+        self._seeds = tuple(addresses)
+        self._addresses = self._seeds  # the one that answered last comes first
         self._retry_reads = retry_reads
         self._runtime = runtime or SystemRuntime()
         self._pool = pool
+        self._learned_ms = self._runtime.monotonic_ms()
 
     def sql(
         self,
@@ -231,10 +238,10 @@ class Client:
 
     def members(self) -> list[dict[str, Any]]:
         """The schedulers and executors of the cluster, one JSON-ready row each."""
-        rows = list(self._ask(MEMBERS, {})["rows"])
-        found = [row["address"] for row in rows if row["role"] == "scheduler" and row["address"]]
-        self._addresses = tuple(dict.fromkeys([*self._addresses[:1], *found, *self._addresses[1:]]))
-        return rows
+        self._learned_ms = self._runtime.monotonic_ms()
+        reply = self._ask(MEMBERS, {})
+        self._know(reply)
+        return list(reply["rows"])
 
     def reconcile_all(self) -> dict[str, int]:
         """Let a scheduler assign what waits, without the limit of an interval; the moves made, by table."""
@@ -289,8 +296,8 @@ class Client:
         for address in self._addresses:
             try:
                 answer = ask(address)
-            except TryLater as busy:
-                last = busy
+            except (TryLater, WrongCluster) as passed:
+                last = passed
             except TransportError as error:
                 if not is_link_failure(error, address):
                     raise
@@ -299,10 +306,27 @@ class Client:
                 last = error
             else:
                 self._prefer(address)
+                if last is not None or self._runtime.monotonic_ms() - self._learned_ms > LEARN_MS:
+                    self._learn(address)
                 return answer
-        if isinstance(last, TryLater):
+        if isinstance(last, TryLater | WrongCluster):
             raise last
         raise TransportError(f"no scheduler can be reached: {last}") from last
+
+    def _learn(self, address: str) -> None:
+        """Ask the scheduler there which others there are; if it does not say, the next call asks again."""
+        try:
+            self._know(self._pool.call(address, MEMBERS, {}, LEARN_TIMEOUT_MS))
+        except BallistaError:
+            return
+        self._learned_ms = self._runtime.monotonic_ms()
+
+    def _know(self, members: Mapping[str, Any]) -> None:
+        """Take in the schedulers that are listed now, and which cluster it is."""
+        rows = members.get("rows") or ()
+        found = [row["address"] for row in rows if row["role"] == "scheduler" and row["address"]]
+        self._addresses = tuple(dict.fromkeys([*self._addresses[:1], *found, *self._seeds]))
+        self._pool.cluster_id = self._pool.cluster_id or str(members.get("cluster") or "")
 
     def _prefer(self, address: str) -> None:
         if self._addresses[0] != address:

@@ -46,7 +46,8 @@ class ControlClient:
     `seeds` are control addresses of schedulers; the others are learnt from them within `discovery_ms`. A heartbeat
     goes to every scheduler each `heartbeat_ms`, and at once after `poke`: that is how an update is acknowledged. A
     stream over which nothing came back for `silence_ms` counts as broken. `workers` run the executor's methods.
-    With `tls` every scheduler must prove the id that it goes by before it is told anything.
+    With `tls` every scheduler must prove the id that it goes by before it is told anything. A scheduler of another
+    cluster than `cluster_id` is told nothing either.
 
     Raises `ConfigError` for a seed that is not an address.
     """
@@ -62,7 +63,9 @@ class ControlClient:
         silence_ms: float | None = None,
         discovery_ms: float = DISCOVERY_MS,
         tls: Tls | None = None,
+        cluster_id: str = "",
     ) -> None:
+        self._cluster_id = cluster_id
         self._seeds = tuple(str(Address.parse(seed)) for seed in seeds)
         self._executor = executor
         self._workers = workers
@@ -134,6 +137,7 @@ class ControlClient:
             self._silence_ms,
             tls=self._tls,
             peer_id=self._peer_ids.get(address),
+            cluster_id=self._cluster_id,
         )
 
     def _know(self, address: str) -> None:

@@ -20,6 +20,7 @@ from ballista_py.state.control import (
     UpdatePartitions,
 )
 from ballista_py.state.documents import SchedulerInfo
+from ballista_py.transport.callers import CLUSTER_HEADER
 from ballista_py.transport.control_codec import (
     ToExecutor,
     definition_from_message,
@@ -33,6 +34,7 @@ from ballista_py.transport.credentials import Tls
 from ballista_py.transport.endpoints import open_control
 from ballista_py.transport.grpc_door import StatusCode, aio, rpc
 from ballista_py.transport.grpc_door import messages as pb
+from ballista_py.transport.same_cluster import check_cluster
 
 CALL_TIMEOUT_S = 5.0
 ALLOCATE_TIMEOUT_S = 30.0
@@ -72,7 +74,8 @@ class ControlledExecutor(Protocol):
 class Link:
     """A channel to the control port at `address`. Enter it, ask who answers, then `converse` until it breaks.
 
-    With `tls` the scheduler must prove that it is `peer_id`; None: that it is the host in `address`.
+    With `tls` the scheduler must prove that it is `peer_id`; None: that it is the host in `address`. One of another
+    cluster than `cluster_id` refuses every call, and is not believed.
     """
 
     def __init__(
@@ -85,8 +88,11 @@ class Link:
         *,
         tls: Tls | None = None,
         peer_id: str | None = None,
+        cluster_id: str = "",
     ) -> None:
         self.address = address
+        self._cluster_id = cluster_id
+        self._says = ((CLUSTER_HEADER, cluster_id),) if cluster_id else ()
         self.peer_id = peer_id
         self.answered = False
         self._tls = tls
@@ -106,24 +112,28 @@ class Link:
         await self._channel.close()
 
     async def schedulers(self) -> tuple[str, Sequence[SchedulerInfo]]:
-        """The id of the scheduler that answers here, and all schedulers that it knows."""
-        reply = await self._stub.GetSchedulers(pb.GetSchedulersRequest(), timeout=CALL_TIMEOUT_S)
+        """The id of the scheduler that answers here, and all schedulers that it knows.
+
+        Raises `WrongCluster` for a scheduler of another one.
+        """
+        reply = await self._call("GetSchedulers", pb.GetSchedulersRequest())
+        check_cluster(reply.cluster_id, self._cluster_id)
         return reply.scheduler_id, [scheduler_from_message(scheduler) for scheduler in reply.schedulers]
 
     async def leave(self, executor_id: str, instance_id: str) -> None:
         """Tell the scheduler that this executor serves no longer; returns once that is committed."""
         request = pb.LeaveRequest(executor_id=executor_id, instance_id=instance_id)
-        await self._stub.Leave(request, timeout=CALL_TIMEOUT_S)
+        await self._call("Leave", request)
 
     async def definition(self) -> AppDefinition:
         """What the cluster serves."""
-        reply = await self._stub.GetAppDefinition(pb.GetAppDefinitionRequest(), timeout=CALL_TIMEOUT_S)
+        reply = await self._call("GetAppDefinition", pb.GetAppDefinitionRequest())
         return definition_from_message(reply)
 
     async def expand_secret(self, key: str) -> Secret:
         """A secret that the definition references. Raises `ObjectMissing` for every other, whether it exists or not."""
         try:
-            reply = await self._stub.ExpandSecret(pb.ExpandSecretRequest(key=key), timeout=CALL_TIMEOUT_S)
+            reply = await self._call("ExpandSecret", pb.ExpandSecretRequest(key=key))
         except aio.AioRpcError as error:
             if error.code() is StatusCode.NOT_FOUND:
                 raise ObjectMissing(str(error.details()), key=key) from None
@@ -133,7 +143,7 @@ class Link:
     async def allocate(self, executor_id: str, instance_id: str) -> tuple[UpdatePartitions, ...]:
         """Have all that waits assigned; what this executor is to hold then."""
         request = pb.AllocateInitialPartitionsRequest(executor_id=executor_id, instance_id=instance_id)
-        reply = await self._stub.AllocateInitialPartitions(request, timeout=ALLOCATE_TIMEOUT_S)
+        reply = await self._call("AllocateInitialPartitions", request, ALLOCATE_TIMEOUT_S)
         found = (update_from_message(update) for update in reply.updates)
         return tuple(update for update in found if update is not None)
 
@@ -146,7 +156,7 @@ class Link:
 
         Raises `TransportError` when nothing came back for `silence_ms`, or one of `LINK_FAILURES`.
         """
-        stream = self._stub.ControlStream()
+        stream = self._stub.ControlStream(metadata=self._says)
         await until_one_ends(self._tell(stream), self._hear(stream))
 
     async def _tell(self, stream: Any) -> None:
@@ -202,6 +212,9 @@ class Link:
             yield
         except TimeoutError:
             raise TransportError(f"the scheduler at {self.address} is silent", peer=self.address) from None
+
+    async def _call(self, name: str, request: Any, timeout_s: float = CALL_TIMEOUT_S) -> Any:
+        return await getattr(self._stub, name)(request, timeout=timeout_s, metadata=self._says)
 
     async def _work(self, function: Any, *arguments: Any) -> Any:
         return await asyncio.get_running_loop().run_in_executor(self._workers, function, *arguments)

@@ -14,6 +14,7 @@ from typing import Any
 from ballista_py.errors import TryLater
 from ballista_py.state.documents import MAX_EXECUTORS
 from ballista_py.transport.control_codec import ToExecutor
+from ballista_py.transport.control_gate import ControlGate
 from ballista_py.transport.control_service import ControlHandler, ControlService
 from ballista_py.transport.credentials import Removed, Tls
 from ballista_py.transport.endpoints import CONTROL_SERVER_OPTIONS, Address, listen_control
@@ -33,7 +34,8 @@ class ControlServer:
     off; the executor opens a new one.
 
     With `tls` every peer must show a certificate of its authority, and the first name in it must be the id of the
-    executor that it speaks for; one in `removed` is not heard.
+    executor that it speaks for; one in `removed` is not heard. Nor is one that names another cluster than
+    `cluster_id`.
     """
 
     def __init__(
@@ -47,11 +49,15 @@ class ControlServer:
         write_timeout_ms: float = WRITE_TIMEOUT_MS,
         tls: Tls | None = None,
         removed: Removed | None = None,
+        cluster_id: str = "",
     ) -> None:
         self._address = Address.parse(address)
         self._tls = tls
         identities = None if tls is None else removed or Removed()
-        self._service = ControlService(scheduler_id, handler, workers, silence_ms, write_timeout_ms, identities)
+        self._cluster_id = cluster_id
+        self._service = ControlService(
+            scheduler_id, handler, workers, silence_ms, write_timeout_ms, identities, cluster_id
+        )
         self._loop: asyncio.AbstractEventLoop | None = None
         self._server: Any = None
 
@@ -61,7 +67,11 @@ class ControlServer:
         Raises `ConfigError` naming the address when it cannot be had.
         """
         self._loop = asyncio.get_running_loop()
-        self._server = aio.server(options=CONTROL_SERVER_OPTIONS, maximum_concurrent_rpcs=2 * MAX_EXECUTORS)
+        self._server = aio.server(
+            interceptors=[ControlGate(self._cluster_id)],
+            options=CONTROL_SERVER_OPTIONS,
+            maximum_concurrent_rpcs=2 * MAX_EXECUTORS,
+        )
         rpc.add_ControlServicer_to_server(self._service, self._server)
         bound = listen_control(self._server, self._address, self._tls)
         await self._server.start()

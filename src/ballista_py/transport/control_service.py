@@ -124,9 +124,11 @@ class ControlService:
         silence_ms: float,
         write_timeout_ms: float,
         removed: Removed | None = None,
+        cluster_id: str = "",
     ) -> None:
         self.peers: dict[str, Peer] = {}
         self._scheduler_id = scheduler_id
+        self._cluster_id = cluster_id
         self._handler = handler
         self._workers = workers
         self._silence_ms = silence_ms
@@ -139,7 +141,9 @@ class ControlService:
         """The rpc of that name."""
         found = await self._answer(context, self._handler.schedulers)
         return pb.GetSchedulersReply(
-            scheduler_id=self._scheduler_id, schedulers=[scheduler_to_message(scheduler) for scheduler in found]
+            scheduler_id=self._scheduler_id,
+            schedulers=[scheduler_to_message(scheduler) for scheduler in found],
+            cluster_id=self._cluster_id,
         )
 
     async def Leave(self, request: Any, context: Any) -> pb.LeaveReply:  # noqa: N802

@@ -16,7 +16,7 @@ import pyarrow.flight as flight
 from ballista_py.errors import TransportError
 from ballista_py.runtime import Runtime
 from ballista_py.secret import Secret
-from ballista_py.transport.callers import NODE_HEADER, TOKEN_HEADER
+from ballista_py.transport.callers import CLUSTER_HEADER, NODE_HEADER, TOKEN_HEADER
 from ballista_py.transport.credentials import Tls
 from ballista_py.transport.endpoints import open_flight
 from ballista_py.transport.flight_errors import FLIGHT_FAILURES, from_flight, is_link_failure
@@ -32,8 +32,9 @@ class FlightPool:
     """Connections to data ports, made at first use and shared by all threads; `close` gives them up.
 
     `tls` is what both sides prove themselves with. Every call says that it comes from the node `node_id`, or from
-    the client with `token`. Files that are replaced count within `LOOK_MS`. A
-    node that was stopped or cut off counts as lost after `silence_ms`; one that only takes long does not.
+    the client with `token`, and of the cluster `cluster_id` once that is set: nodes of another one refuse it. Files
+    that are replaced count within `LOOK_MS`. A node that was stopped or cut off counts as lost after `silence_ms`;
+    one that only takes long does not.
 
     >>> from ballista_py.runtime import SystemRuntime
     >>> with FlightPool(SystemRuntime()) as pool:
@@ -51,7 +52,9 @@ class FlightPool:
         node_id: str | None = None,
         token: Secret | None = None,
         silence_ms: float = SILENCE_MS,
+        cluster_id: str = "",
     ) -> None:
+        self.cluster_id = cluster_id
         self._call_timeout_ms = call_timeout_ms
         self._tls = tls
         self._node_id = node_id
@@ -170,6 +173,8 @@ class FlightPool:
         headers = []
         if self._node_id is not None:
             headers.append((NODE_HEADER.encode(), self._node_id.encode()))
+        if self.cluster_id:
+            headers.append((CLUSTER_HEADER.encode(), self.cluster_id.encode()))
         if self._token is not None:
             headers.append((TOKEN_HEADER.encode(), b"Bearer " + self._token.reveal().encode()))
         return flight.FlightCallOptions(timeout=timeout_s, headers=headers)

@@ -18,5 +18,7 @@ except ImportError as error:
 rpc: Any = control_pb2_grpc
 aio: Any = grpc.aio
 StatusCode: Any = grpc.StatusCode
+unary_handler: Any = grpc.unary_unary_rpc_method_handler
+stream_handler: Any = grpc.stream_stream_rpc_method_handler
 
-__all__ = ["StatusCode", "aio", "messages", "rpc"]
+__all__ = ["StatusCode", "aio", "messages", "rpc", "stream_handler", "unary_handler"]

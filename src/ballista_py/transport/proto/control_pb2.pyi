@@ -12,12 +12,14 @@ class GetSchedulersRequest(_message.Message):
     def __init__(self) -> None: ...
 
 class GetSchedulersReply(_message.Message):
-    __slots__ = ("scheduler_id", "schedulers")
+    __slots__ = ("scheduler_id", "schedulers", "cluster_id")
     SCHEDULER_ID_FIELD_NUMBER: _ClassVar[int]
     SCHEDULERS_FIELD_NUMBER: _ClassVar[int]
+    CLUSTER_ID_FIELD_NUMBER: _ClassVar[int]
     scheduler_id: str
     schedulers: _containers.RepeatedCompositeFieldContainer[SchedulerInfo]
-    def __init__(self, scheduler_id: _Optional[str] = ..., schedulers: _Optional[_Iterable[_Union[SchedulerInfo, _Mapping]]] = ...) -> None: ...
+    cluster_id: str
+    def __init__(self, scheduler_id: _Optional[str] = ..., schedulers: _Optional[_Iterable[_Union[SchedulerInfo, _Mapping]]] = ..., cluster_id: _Optional[str] = ...) -> None: ...
 
 class SchedulerInfo(_message.Message):
     __slots__ = ("scheduler_id", "instance_id", "flight_address", "control_address")
@@ -199,7 +201,7 @@ class ReportRequest(_message.Message):
     def __init__(self, request_id: _Optional[int] = ..., tasks: _Optional[int] = ...) -> None: ...
 
 class ExecutorInfo(_message.Message):
-    __slots__ = ("executor_id", "instance_id", "data_address", "capacity", "labels")
+    __slots__ = ("executor_id", "instance_id", "data_address", "capacity", "labels", "parts_address")
     class LabelsEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -212,12 +214,14 @@ class ExecutorInfo(_message.Message):
     DATA_ADDRESS_FIELD_NUMBER: _ClassVar[int]
     CAPACITY_FIELD_NUMBER: _ClassVar[int]
     LABELS_FIELD_NUMBER: _ClassVar[int]
+    PARTS_ADDRESS_FIELD_NUMBER: _ClassVar[int]
     executor_id: str
     instance_id: str
     data_address: str
     capacity: float
     labels: _containers.ScalarMap[str, str]
-    def __init__(self, executor_id: _Optional[str] = ..., instance_id: _Optional[str] = ..., data_address: _Optional[str] = ..., capacity: _Optional[float] = ..., labels: _Optional[_Mapping[str, str]] = ...) -> None: ...
+    parts_address: str
+    def __init__(self, executor_id: _Optional[str] = ..., instance_id: _Optional[str] = ..., data_address: _Optional[str] = ..., capacity: _Optional[float] = ..., labels: _Optional[_Mapping[str, str]] = ..., parts_address: _Optional[str] = ...) -> None: ...
 
 class Heartbeat(_message.Message):
     __slots__ = ("executor", "sequence", "lapsed", "admitted", "held")
