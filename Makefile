@@ -28,8 +28,8 @@ sim: .venv/.ready-dev ## simulate 10,000 virtual hours full of faults; goes on w
 mutants: .venv/.ready-dev ## let the simulation catch every deliberate fault; writes the table of docs/guarantees.md
 	@$(BIN)/ballista-py sim mutants --write docs/guarantees.md
 
-soak: .venv/.ready-dev ## write, change and read for ten minutes while nodes are killed; count every row
-	@$(BIN)/python -m pytest -m long -s tests/cluster/test_soak.py
+soak: .venv/.ready-dev ## write, change and read for ten minutes while nodes are killed; reports in docs/guarantees.md
+	@$(BIN)/python scripts/soak.py --minutes 10 --write docs/guarantees.md
 
 fuzz-sql: .venv/.ready-dev ## compare 100,000 random queries over partitions with a single node
 	@$(BIN)/python -m ballista_py.testing.sql_fuzz --queries 100000

@@ -6,6 +6,7 @@ import datetime as dt
 import math
 import os
 from decimal import Decimal
+from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -13,8 +14,9 @@ import pytest
 from attrs import evolve
 
 from ballista_py.errors import ConfigError, DocumentUnreadable, ObjectExists, ObjectMissing, SchemaMismatch
-from ballista_py.storage.cache import FileCache
+from ballista_py.storage.cache import CacheStats, FileCache
 from ballista_py.storage.files import describe_data_file, read_data_file, write_data_file
+from ballista_py.storage.formats import file_format
 from ballista_py.storage.statistics import parse_bound
 
 TABLE = pa.table(
@@ -123,11 +125,11 @@ def far(store):
 def test_a_local_store_is_read_in_place(store, tmp_path):
     file = write_data_file(store, "snapshots/t/data/a.parquet", TABLE)
     cache = FileCache(store, str(tmp_path / "cache"))
-    path = cache.acquire(file)
-    in_place = path.startswith(str(tmp_path / "state"))
-    assert in_place == (cache.bytes == 0)
-    assert pq.read_metadata(path).num_rows == 3
-    cache.release([path])
+    copy = cache.acquire(file)
+    in_place = copy.path.startswith(str(tmp_path / "state"))
+    assert in_place == (cache.stats().bytes == 0)
+    assert pq.read_metadata(copy.path).num_rows == 3
+    cache.release([copy])
 
 
 def test_a_copy_is_checked_and_reused(store, far, tmp_path):
@@ -137,12 +139,52 @@ def test_a_copy_is_checked_and_reused(store, far, tmp_path):
     store.broken.add(file.path)
     assert cache.acquire(file) == first
     cache.release([first, first])
-    assert cache.bytes == file.bytes
+    assert cache.stats() == CacheStats(files=1, bytes=file.bytes, reused=1, fetched=1, fetched_bytes=file.bytes)
     with pytest.raises(DocumentUnreadable):
         FileCache(far, str(tmp_path / "other")).acquire(
             evolve(file, path=write_data_file(store, "b", TABLE).path, checksum="crc32:00000000")
         )
     assert os.listdir(tmp_path / "other") == []
+
+
+def test_copies_outlive_the_process_that_made_them(store, far, tmp_path):
+    file = write_data_file(store, "f", TABLE)
+    before = FileCache(far, str(tmp_path / "cache"))
+    before.release([before.acquire(file)])
+    store.broken.add(file.path)
+    after = FileCache(far, str(tmp_path / "cache"))
+    assert pq.read_metadata(after.acquire(file).path).num_rows == 3
+    assert (after.stats().reused, after.stats().fetched) == (1, 0)
+
+
+@pytest.mark.parametrize("form", [None, "vortex"])
+@pytest.mark.parametrize("damage", [lambda data: data[:-9], lambda data: data[:40] + b"XX" + data[42:]])
+def test_a_copy_that_was_damaged_is_dropped_and_fetched_anew(store, far, tmp_path, damage, form):
+    file = write_data_file(store, "f", TABLE)
+    before = FileCache(far, str(tmp_path / "cache"), format=form)
+    (copy,) = [before.acquire(file, TABLE.schema)]
+    before.release([copy])
+    lying = Path(copy.path)
+    lying.write_bytes(damage(lying.read_bytes()))
+    after = FileCache(far, str(tmp_path / "cache"), format=form)
+    found = after.acquire(file, TABLE.schema)
+    read = pa.Table.from_batches(file_format(found.format).read_batches(found.path, TABLE.schema, "f"))
+    assert repr(read.to_pylist()) == repr(TABLE.to_pylist())  # NaN is equal to nothing
+    assert (after.stats().damaged, after.stats().fetched, after.stats().files) == (1, 1, 1)
+
+
+def test_copies_are_vortex_while_the_store_holds_parquet(store, tmp_path):
+    file = write_data_file(store, "f", TABLE)
+    cache = FileCache(store, str(tmp_path / "cache"), format="vortex")
+    copy = cache.acquire(file, TABLE.schema)
+    assert copy.format == "vortex"
+    assert copy.path.startswith(str(tmp_path / "cache"))
+    read = pa.Table.from_batches(file_format("vortex").read_batches(copy.path, TABLE.schema, "f"))
+    assert repr(read.to_pylist()) == repr(TABLE.to_pylist())  # NaN is equal to nothing
+    cache.release([copy])
+    odd = pa.table({"took": pa.array([1], pa.duration("us"))})
+    kept = cache.acquire(write_data_file(store, "g", odd), odd.schema)
+    assert kept.format == "parquet"
 
 
 def test_copies_never_take_more_than_the_bound_once_they_are_not_in_use(store, far, tmp_path):
@@ -152,11 +194,14 @@ def test_copies_never_take_more_than_the_bound_once_they_are_not_in_use(store, f
     in_use = cache.acquire(files[0])
     for file in files[1:]:
         cache.release([cache.acquire(file)])
-        assert os.path.exists(in_use)
-        assert cache.bytes <= bound
+        assert os.path.exists(in_use.path)
+        assert cache.stats().bytes <= bound
     cache.release([in_use])
-    assert sum(entry.stat().st_size for entry in os.scandir(tmp_path / "cache")) == cache.bytes <= bound
-    cache.close()
+    on_disk = sum(entry.stat().st_size for entry in os.scandir(tmp_path / "cache"))
+    assert on_disk == cache.stats().bytes <= bound
+    smaller = FileCache(far, str(tmp_path / "cache"), max_bytes=files[0].bytes)
+    assert smaller.stats().files == 1
+    smaller.clear()
     assert os.listdir(tmp_path / "cache") == []
 
 
@@ -165,21 +210,20 @@ def test_many_readers_of_one_file_share_it(store, far, tmp_path, together):
     cache = FileCache(far, str(tmp_path / "cache"), max_bytes=0)
 
     def use():
-        path = cache.acquire(file)
-        rows = pq.read_metadata(path).num_rows
-        cache.release([path])
+        copy = cache.acquire(file)
+        rows = pq.read_metadata(copy.path).num_rows
+        cache.release([copy])
         return rows
 
     assert together(*[use] * 8) == [3] * 8
-    assert cache.bytes == 0
+    assert cache.stats().bytes == 0
 
 
 def test_a_cache_folder_keeps_files_that_are_not_copies(store, tmp_path):
     folder = tmp_path / "cache"
     folder.mkdir()
     (folder / "mine.txt").write_text("stays")
-    (folder / ("a" * 64)).write_text("a copy of an earlier process")
-    (folder / ("b" * 64 + ".0123abcd")).write_text("a torn copy")
+    (folder / ("b" * 64 + ".0123abcd.tmp")).write_text("a torn copy")
     FileCache(store, str(folder))
     assert os.listdir(folder) == ["mine.txt"]
 

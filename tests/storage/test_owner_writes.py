@@ -5,10 +5,13 @@ import pytest
 from attrs import evolve
 
 from ballista_py.errors import LeaseExpired, NotOwner, TransportError
-from ballista_py.node.owner_writes import UNDECIDED_MS, OwnerWrites
+from ballista_py.node.owner_writes import OwnerWrites
 from ballista_py.planning.query_plan import LegTable
 from ballista_py.planning.sql.changes import Rewrite
+from ballista_py.state.documents import CLUSTER_KEY, ClusterDocument, SchedulerInfo
+from ballista_py.state.object_state import ObjectState
 from ballista_py.state.statements import Statements
+from ballista_py.state.undecided import GIVEN_MS, LOOK_AFTER_MS, attempt_by
 from ballista_py.storage.compaction import CompactionPolicy
 from ballista_py.storage.manifest import DataFile, Prepared
 from ballista_py.transport.commands import WriteTarget
@@ -24,6 +27,8 @@ def writes(world):
         world.storage(partition).create()
     world.holder.apply(world.update(1, (1, 1, "owner"), (2, 1, "owner")))
     world.holder.tick()
+    alive = SchedulerInfo(scheduler_id="s1", instance_id="alive")
+    ObjectState(world.store, CLUSTER_KEY, ClusterDocument).create(ClusterDocument(schedulers={"s1": alive}))
     policy = CompactionPolicy(min_files=4)
     return OwnerWrites(world.holder, world.store, world.engine, world.clock, map, lambda: "me", policy)
 
@@ -100,18 +105,25 @@ def test_prepared_rows_are_seen_once_it_is_decided(world, writes, committed):
     assert world.storage(1).read().document.prepared == ()
 
 
-@pytest.mark.parametrize("decided", [True, False])
-def test_what_was_left_prepared_is_ended_by_its_owner(world, writes, decided):
-    writes.write(target("a", 1, attempt="a1"), [batch(1, 1)])
+@pytest.mark.parametrize(
+    ("scheduler", "decided", "after_ms"),
+    [("alive", True, LOOK_AFTER_MS), ("dead", False, LOOK_AFTER_MS), ("alive", False, GIVEN_MS)],
+)
+def test_what_was_left_prepared_is_ended_by_its_owner(world, writes, scheduler, decided, after_ms):
+    attempt = attempt_by(scheduler, "a1")
+    writes.write(target("a", 1, attempt=attempt), [batch(1, 1)])
     if decided:
-        Statements(world.store, "t").commit("a1", "a", affected=1)
+        Statements(world.store, "t").commit(attempt, "a", affected=1)
     writes.tick()
-    world.clock.now_ms += UNDECIDED_MS
+    world.clock.now_ms += after_ms - 1
     world.grant()
+    writes.tick()
+    assert len(world.storage(1).read().document.prepared) == 1
+    world.clock.now_ms += 1
     writes.tick()
     assert world.read((1, 1)) == ([1] if decided else [])
     assert world.storage(1).read().document.prepared == ()
-    assert Statements(world.store, "t").commit("a1", "a", affected=1).committed is decided
+    assert Statements(world.store, "t").commit(attempt, "a", affected=1).committed is decided
 
 
 def test_two_statements_made_from_the_same_rows_cannot_both_be_prepared(world, writes):

@@ -167,6 +167,10 @@ def node(
     threads: Annotated[int | None, typer.Option(help="threads of the SQL engine")] = None,
     memory_limit: Annotated[str | None, typer.Option(help="memory of the SQL engine, as '4GB'")] = None,
     data_dir: Annotated[str | None, typer.Option(help="folder for caches and spilling")] = None,
+    cache_max_bytes: Annotated[int | None, typer.Option(help="executor: copies of data files at most")] = None,
+    cache_format: Annotated[
+        str | None, typer.Option(help="executor: keep copies as parquet or vortex; default: as they are stored")
+    ] = None,
     log_level: Annotated[str | None, typer.Option(help="DEBUG, INFO, WARNING or ERROR")] = None,
     node_mtls_ca_certificate_file: Annotated[
         str | None, typer.Option(help="PEM: the authority of this cluster's nodes")

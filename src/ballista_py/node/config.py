@@ -14,6 +14,8 @@ from attrs.validators import optional
 
 from ballista_py.errors import ConfigError
 from ballista_py.planning.assigner import MAX_REPLICAS
+from ballista_py.planning.table import FileFormatName
+from ballista_py.storage.cache import DEFAULT_MAX_BYTES
 from ballista_py.transport.credentials import Tls
 
 NodeRole = Literal["scheduler", "executor"]
@@ -41,6 +43,10 @@ class NodeConfig:
 
     `store_options` go to the client of the object store (endpoint, credentials); they are never shown.
     `skew_ms` is how much longer than a lease a node waits before it calls another dead.
+
+    An executor keeps copies of data files from a store elsewhere below `data_dir`, at most `cache_max_bytes` of them,
+    and finds them again when it is restarted. With a `cache_format` it keeps them in that one (`vortex` loads
+    faster) whatever the store holds.
 
     With a `partition_discovery_interval` schedulers look at the sources of tables whose partitions are not known
     beforehand that often, on an embedded Spark; without one nobody does.
@@ -94,6 +100,8 @@ class NodeConfig:
     threads: int | None = None
     memory_limit: str | None = None
     data_dir: str | None = None
+    cache_max_bytes: int = field(default=DEFAULT_MAX_BYTES, validator=_positive)
+    cache_format: FileFormatName | None = None
     log_level: str = "INFO"
 
     def __attrs_post_init__(self) -> None:

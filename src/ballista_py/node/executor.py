@@ -115,11 +115,18 @@ class Executor:
             runtime=runtime,
         )
         self._store_workers = ThreadPoolExecutor(STORE_WORKERS, thread_name_prefix="store")
+        self._cache = FileCache(
+            store,
+            None if folder is None else str(folder / "files"),
+            max_bytes=config.cache_max_bytes,
+            format=config.cache_format,
+            runtime=runtime,
+        )
         holder = PartitionHolder(
             self._lease,
             store,
             self._engine,
-            cache=FileCache(store, None if folder is None else str(folder / "files"), runtime=runtime),
+            cache=self._cache,
             runtime=runtime,
             mapper=self._map,
         )
@@ -151,7 +158,11 @@ class Executor:
             config,
             self._metrics,
             ready=self._lease.valid,
-            status=lambda: {"schedulers": self._control.connected(), **self._held()},
+            status=lambda: {
+                "schedulers": self._control.connected(),
+                "cache": asdict(self._cache.stats()),
+                **self._held(),
+            },
             tasks=self._shown_tasks,
         )
         log_event(_log, "ports", http=self._ports.http.port, metrics=self._ports.metrics.port)
@@ -305,6 +316,8 @@ class Executor:
         gauge("open_calls", "Calls that wait for an answer.", (), lambda: {(): self._flight.open_calls()})
         gauge("schedulers_connected", "Control streams.", (), lambda: {(): len(self._control.connected())})
         gauge("lease_remaining_seconds", "Of the lease.", (), lambda: {(): self._lease.remaining_ms() / 1e3})
+        gauge("cache_bytes", "Copies of data files.", (), lambda: {(): self._cache.stats().bytes})
+        gauge("cache_files", "Data files asked of the cache.", ("outcome",), self._cache_outcomes)
         gauge("partitions_held", "Of every table, those held.", ("table", "state"), self._partitions)
 
     def _partitions(self) -> dict[tuple[str, ...], float]:
@@ -313,6 +326,10 @@ class Executor:
             for held in self._holding_now().held()
             for state, members in (("active", held.active), ("loaded", held.loaded), ("failed", held.failed))
         }
+
+    def _cache_outcomes(self) -> dict[tuple[str, ...], float]:
+        stats = self._cache.stats()
+        return {("reused",): stats.reused, ("fetched",): stats.fetched, ("damaged",): stats.damaged}
 
     def _holding_now(self) -> PartitionHolder:
         """The holder; the port is open a moment before there is one."""

@@ -171,6 +171,11 @@ class LocalCluster:
         """All that a node has logged since it was first started."""
         return self._node(node_id).log_path.read_text(errors="replace")
 
+    def data_dir(self, node_id: str) -> Path:
+        """The folder in which a node keeps copies of data files and spills; it outlives the process of the node."""
+        self._node(node_id)
+        return self._folder / node_id
+
     def status_url(self, node_id: str, metrics: bool = False) -> str:
         """Where a running node shows how it is: `/status` and others, or with `metrics` those for Prometheus."""
         lines = [line for line in self.log(node_id).splitlines() if f" {node_id} ports " in line]

@@ -2,7 +2,7 @@
 
 Promises: what is acknowledged is committed under this owner's epoch and served here; a token is applied once; what
 is refused or broken off is applied nowhere. What an attempt prepared is folded in or given up as was decided for
-the whole statement, and after `UNDECIDED_MS` without a decision it is aborted.
+the whole statement; one that its scheduler will not decide any more is aborted.
 """
 
 from __future__ import annotations
@@ -22,8 +22,11 @@ from ballista_py.planning.query_plan import Leg, LegTable
 from ballista_py.planning.sql.changes import Rewrite, key_sql
 from ballista_py.planning.table import TableSpec
 from ballista_py.runtime import Runtime
+from ballista_py.state.documents import CLUSTER_KEY, ClusterDocument
+from ballista_py.state.object_state import ObjectState
 from ballista_py.state.statements import Statements
 from ballista_py.state.store import ConditionalStore
+from ballista_py.state.undecided import LOOK_AFTER_MS, to_end
 from ballista_py.storage.compaction import CompactionPolicy, to_compact
 from ballista_py.storage.files import read_data_file
 from ballista_py.storage.garbage import MAX_WRITE_MS
@@ -35,7 +38,6 @@ from ballista_py.storage.row_spool import RowSpool
 from ballista_py.transport.commands import PARTITION_COLUMN, WriteTarget
 
 _log = logging.getLogger(__name__)
-UNDECIDED_MS = 30_000.0
 ATTEMPTS = 3
 
 
@@ -71,6 +73,7 @@ class OwnerWrites:
         self._lock = runtime.lock()
         self._turns: dict[str, Any] = {}
         self._undecided: dict[tuple[str, int, str], float] = {}
+        self._cluster = ObjectState(store, CLUSTER_KEY, ClusterDocument, runtime=runtime)
 
     def write(self, target: WriteTarget, rows: Iterable[pa.RecordBatch]) -> dict[str, Any]:
         """Take in rows (last column: the partition) and apply or prepare them; what became of each partition.
@@ -166,7 +169,7 @@ class OwnerWrites:
         return {str(p): list(files) for p, files in held.items()}, rows
 
     def tick(self) -> None:
-        """Bring what was prepared here and never decided to an end."""
+        """Bring to an end what was prepared here, and is decided or never will be."""
         now_ms = self._runtime.monotonic_ms()
         with self._lock:
             found = {(name, p, attempt) for name, p, attempt in self._holder.prepared()}
@@ -174,12 +177,30 @@ class OwnerWrites:
                 self._undecided[key] = now_ms
             for key in self._undecided.keys() - found:
                 del self._undecided[key]
-            due = [key for key, since_ms in self._undecided.items() if now_ms - since_ms >= UNDECIDED_MS]
-        for name, partition, attempt in due:
+            since_ms = dict(self._undecided)
+        for name in {name for (name, _, _), since in since_ms.items() if now_ms - since >= LOOK_AFTER_MS}:
+            try:
+                self._end_all(name, {key: since for key, since in since_ms.items() if key[0] == name}, now_ms)
+            except BallistaError as error:
+                log_event(_log, "settle_failed", logging.WARNING, table=name, code=error.code, reason=error)
+
+    def _end_all(self, name: str, since_ms: Mapping[tuple[str, int, str], float], now_ms: float) -> None:
+        """End what is to be ended of one table; one that cannot be keeps no other."""
+        holdings = self._holder.holdings(name)
+        if holdings is None:
+            return
+        decisions = self._statements(holdings.table).read()
+        waiting = {attempt: since for (_, _, attempt), since in since_ms.items()}
+        due = set(to_end(waiting, decisions, self._schedulers(), now_ms))
+        for _, partition, attempt in sorted(key for key in since_ms if key[2] in due):
             try:
                 self._end(name, partition, attempt)
             except BallistaError as error:
                 log_event(_log, "settle_failed", logging.WARNING, table=name, code=error.code, reason=error)
+
+    def _schedulers(self) -> set[str]:
+        """The instances of the schedulers that are members now."""
+        return {info.instance_id for info in self._cluster.read().document.schedulers.values()}
 
     def compact(self) -> int:
         """Merge the small files of one partition, if one has too many; how many files were merged.

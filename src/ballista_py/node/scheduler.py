@@ -145,6 +145,7 @@ class Scheduler:
             core,
             runtime,
             config.max_merge_bytes,
+            instance=lambda: core.membership.info.instance_id,
         )
         self._statements = Statements(queries, self._engine, writes=self._writes, direct=_is_open(config))
         self._core = control.core = core

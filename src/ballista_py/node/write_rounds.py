@@ -28,6 +28,7 @@ from ballista_py.planning.table import TableSpec
 from ballista_py.runtime import Runtime
 from ballista_py.state.statements import Decision, Statements
 from ballista_py.state.store import ConditionalStore
+from ballista_py.state.undecided import attempt_by
 
 PATIENCE_MS = 30_000.0
 FIRST_WAIT_MS = 50.0
@@ -51,7 +52,7 @@ class Growth(Protocol):
 
 @frozen
 class WriteRounds:
-    """Runs rounds for at most `patience_ms`. Thread-safe."""
+    """Runs rounds for at most `patience_ms`. Thread-safe. `instance` is that of the scheduler now."""
 
     views: Views
     store: ConditionalStore
@@ -59,6 +60,7 @@ class WriteRounds:
     growth: Growth
     runtime: Runtime
     patience_ms: float = PATIENCE_MS
+    instance: Callable[[], str] = str
 
     def until_done(
         self,
@@ -138,7 +140,7 @@ class WriteRounds:
                 if not earlier.settled:
                     self.fold(table, token, earlier, everywhere)
                 return earlier.affected
-            attempt = self.runtime.new_id()
+            attempt = attempt_by(self.instance(), self.runtime.new_id())
             view = self.view(table)
             try:
                 outcome = prepare(attempt, view)

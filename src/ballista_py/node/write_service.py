@@ -64,6 +64,7 @@ class WriteService:
     runtime: Runtime
     max_bytes: int
     patience_ms: float = PATIENCE_MS
+    instance: Callable[[], str] = str
     _general: GeneralWrites = field(init=False)
     _checks: RowChecks = field(init=False)
     _rounds: WriteRounds = field(init=False)
@@ -71,7 +72,9 @@ class WriteService:
 
     def __attrs_post_init__(self) -> None:
         self._checks = RowChecks(self.engine)
-        self._rounds = WriteRounds(self.views, self.store, self.calls, self.growth, self.runtime, self.patience_ms)
+        self._rounds = WriteRounds(
+            self.views, self.store, self.calls, self.growth, self.runtime, self.patience_ms, self.instance
+        )
         self._ddl = TableWrites(self.views, self.tables, self.growth, self._checks, self.runtime, self.patience_ms)
         self._general = GeneralWrites(self.queries, self.calls, self._checks, self.max_bytes)
 

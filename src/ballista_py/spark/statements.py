@@ -15,7 +15,7 @@ from ballista_py.planning.table import TableSpec
 from ballista_py.runtime import Runtime, SystemRuntime
 from ballista_py.spark.reasons import reason_of
 from ballista_py.state.store import ConditionalStore
-from ballista_py.storage.cache import FileCache
+from ballista_py.storage.cache import FileCache, LocalCopy
 from ballista_py.storage.manifest import DataFile, ManifestDocument
 from ballista_py.storage.partition_storage import PartitionStorage
 
@@ -51,19 +51,19 @@ class SparkStatements:
         refuses and `TryLater` for a partition on which an atomic write has waited too long to be decided.
         """
         session = self._spark.newSession()
-        acquired: list[str] = []
+        acquired: list[LocalCopy] = []
         try:
             for part in parts:
-                paths = [self._cache.acquire(file) for file in self._files(part)]
-                acquired += paths
-                self._show(session, part.table, paths)
+                copies = [self._cache.acquire(file) for file in self._files(part)]
+                acquired += copies
+                self._show(session, part.table, [copy.path for copy in copies])
             return conformed(self._answer(session, statement), output)
         finally:
             self._cache.release(acquired)
 
     def close(self) -> None:
         """Remove the copies of files that came from a store elsewhere."""
-        self._cache.close()
+        self._cache.clear()
 
     def _files(self, part: TablePart) -> list[DataFile]:
         found: list[DataFile] = []

@@ -21,7 +21,7 @@ from ballista_py.runtime import Runtime, SystemRuntime
 from ballista_py.state.control import HeldPartitions, PartitionAssignment, UpdatePartitions
 from ballista_py.state.executor_lease import ExecutorLease
 from ballista_py.state.store import ConditionalStore
-from ballista_py.storage.cache import FileCache
+from ballista_py.storage.cache import FileCache, LocalCopy
 from ballista_py.storage.holdings import Held, Holdings
 from ballista_py.storage.local_file import LocalFile
 from ballista_py.storage.manifest import DataFile, ManifestDocument
@@ -344,8 +344,9 @@ class PartitionHolder:
     def _load_files(self, table: str, files: Sequence[DataFile]) -> None:
         if not files:
             return
-        outcomes = list(self._map(self._acquire, files))
-        paths = [path for path in outcomes if isinstance(path, str)]
+        schema = self._schemas[table]
+        outcomes = list(self._map(lambda file: self._acquire(file, schema), files))
+        copies = [copy for copy in outcomes if isinstance(copy, LocalCopy)]
         try:
             for outcome in outcomes:
                 if isinstance(outcome, Exception):
@@ -355,21 +356,21 @@ class PartitionHolder:
             rows = self._loader.load(
                 table,
                 [
-                    LocalFile(file_id=ids[file.path], path=path, format=file.format, name=file.path)
-                    for file, path in zip(files, paths, strict=True)
+                    LocalFile(file_id=ids[file.path], path=copy.path, format=copy.format, name=file.path)
+                    for file, copy in zip(files, copies, strict=True)
                 ],
             )
         finally:
-            self._cache.release(paths)
+            self._cache.release(copies)
         expected = sum(file.rows for file in files)
         if rows != expected:
             self._loader.unload(table, ids.values())
             raise StoreError(f"the data files of table '{table}' hold {rows} rows where manifests say {expected}")
         self._loaded[table].update(ids)
 
-    def _acquire(self, file: DataFile) -> str | Exception:
+    def _acquire(self, file: DataFile, schema: pa.Schema) -> LocalCopy | Exception:
         try:
-            return self._cache.acquire(file)
+            return self._cache.acquire(file, schema)
         except Exception as error:
             return error
 

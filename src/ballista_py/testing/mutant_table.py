@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
-from ballista_py.errors import ConfigError
+from ballista_py.testing.marked_text import write_between
 from ballista_py.testing.mutants import MUTANTS
 from ballista_py.testing.simulation import Simulation
 
@@ -30,12 +30,7 @@ def caught_by(name: str, seeds: int, hours: float) -> tuple[int, str] | None:
 
 def write_table(path: Path, caught: Caught, seeds: int) -> None:
     """Replace what stands between the marks of the document. Raises `ConfigError` for one without them."""
-    text = path.read_text()
-    before, begin, rest = text.partition(BEGIN)
-    _, end, after = rest.partition(END)
-    if not begin or not end:
-        raise ConfigError(f"'{path.name}' has no place for the table of mutants: it lacks the line {BEGIN}")
-    path.write_text(f"{before}{BEGIN}\n{table(caught, seeds)}{END}{after}")
+    write_between(path, BEGIN, END, table(caught, seeds))
 
 
 def table(caught: Caught, seeds: int) -> str:

@@ -1,0 +1,52 @@
+"""Let a cluster live through kills under load, count every row, and write the report down."""
+
+from __future__ import annotations
+
+import argparse
+import os
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+from ballista_py import LocalCluster
+from ballista_py.runtime import SystemRuntime
+from ballista_py.state.store import open_store
+from ballista_py.testing.soak import SCHEMA, Load, Soak
+from ballista_py.testing.soak_report import SoakReport
+
+SCHEDULERS, EXECUTORS, TTL_MS = 2, 3, 1_500
+
+
+def soak(load: Load) -> SoakReport:
+    """One run on a fresh local cluster."""
+    with LocalCluster(schedulers=SCHEDULERS, executors=EXECUTORS, ttl_ms=TTL_MS) as cluster:
+        cluster.create_table("soaked", schema=SCHEMA, partition_by=["bucket(6, id)"])
+
+        def run_all(functions):
+            with ThreadPoolExecutor(len(functions)) as pool:
+                for running in [pool.submit(function) for function in functions]:
+                    running.result()
+
+        store = open_store(cluster.state_location)
+        return Soak(cluster, store, "soaked", load, SystemRuntime(), run_all).run()
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--minutes", type=float, default=10.0)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--write", type=Path, help="put the report into this document, between its marks")
+    arguments = parser.parse_args()
+    report = soak(Load(duration_ms=arguments.minutes * 60_000, seed=arguments.seed))
+    print(report.text())
+    for code, message in report.said.items():
+        print(f"  {code}: {message}")
+    for wrong in report.wrong:
+        print(f"  WRONG: {wrong}")
+    if arguments.write is not None:
+        how = f"{SCHEDULERS} schedulers, {EXECUTORS} executors, {os.cpu_count()} cores, seed {arguments.seed}"
+        report.write(arguments.write, how)
+    return 1 if report.wrong else 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
