@@ -130,8 +130,15 @@ class Executor:
             runtime=runtime,
             mapper=self._map,
         )
+        self._write_workers = ThreadPoolExecutor(STORE_WORKERS, thread_name_prefix="write")
         self._writes = OwnerWrites(
-            holder, store, self._engine, runtime, self._map, lambda: self._lease.info.instance_id
+            holder,
+            store,
+            self._engine,
+            runtime,
+            self._map,
+            lambda: self._lease.info.instance_id,
+            each=self._write_workers.map,
         )
         self._workers = ThreadPoolExecutor(CONTROL_WORKERS, thread_name_prefix="control")
         self._event_loop = EventLoopThread("control")
@@ -181,6 +188,7 @@ class Executor:
         self._ports.close()
         self._workers.shutdown(wait=False, cancel_futures=True)
         self._store_workers.shutdown(wait=False, cancel_futures=True)
+        self._write_workers.shutdown(wait=False, cancel_futures=True)
         self._engine.close()
 
     def heartbeat(self) -> Heartbeat:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, TypeAlias
 
 import pyarrow as pa
 from attrs import evolve, frozen
@@ -23,7 +23,7 @@ from ballista_py.planning.sql.changes import Rewrite, key_sql
 from ballista_py.planning.table import TableSpec
 from ballista_py.runtime import Runtime
 from ballista_py.state.documents import CLUSTER_KEY, ClusterDocument
-from ballista_py.state.object_state import ObjectState
+from ballista_py.state.object_state import ObjectState, Versioned
 from ballista_py.state.statements import Statements
 from ballista_py.state.store import ConditionalStore
 from ballista_py.state.undecided import LOOK_AFTER_MS, to_end
@@ -32,8 +32,8 @@ from ballista_py.storage.files import read_data_file
 from ballista_py.storage.garbage import MAX_WRITE_MS
 from ballista_py.storage.holder import Mapper, PartitionHolder
 from ballista_py.storage.holdings import Holdings
-from ballista_py.storage.manifest import DataFile, Prepared
-from ballista_py.storage.partition_storage import PartitionStorage
+from ballista_py.storage.manifest import DataFile, ManifestDocument, Prepared
+from ballista_py.storage.partition_storage import PartitionStorage, applied
 from ballista_py.storage.row_spool import RowSpool
 from ballista_py.transport.commands import PARTITION_COLUMN, WriteTarget
 
@@ -50,6 +50,9 @@ class _Change:
     affected: int = 0
 
 
+_Landed: TypeAlias = tuple[int, Versioned[ManifestDocument]]  # rows affected, and the manifest then
+
+
 class OwnerWrites:
     """The writes of one executor. Safe to share between threads; `tick` is called by one."""
 
@@ -62,7 +65,13 @@ class OwnerWrites:
         mapper: Mapper,
         instance: Callable[[], str],
         policy: CompactionPolicy | None = None,
+        each: Mapper | None = None,
     ) -> None:
+        """`mapper` runs requests to the store at the same time, and `each` the partitions of a statement.
+
+        They must not share threads: the second waits for the first.
+        """
+        self._each_of: Mapper = each or map
         self._policy = policy or CompactionPolicy()
         self._holder = holder
         self._store = store
@@ -74,6 +83,8 @@ class OwnerWrites:
         self._turns: dict[str, Any] = {}
         self._undecided: dict[tuple[str, int, str], float] = {}
         self._cluster = ObjectState(store, CLUSTER_KEY, ClusterDocument, runtime=runtime)
+        # By table and attempt: files that are loaded and wait for the decision.
+        self._staged: dict[tuple[str, str], list[str]] = {}
 
     def write(self, target: WriteTarget, rows: Iterable[pa.RecordBatch]) -> dict[str, Any]:
         """Take in rows (last column: the partition) and apply or prepare them; what became of each partition.
@@ -83,7 +94,7 @@ class OwnerWrites:
         """
         holdings = self._holder.owned(_part(target.table), target.incarnation)
         table = holdings.table
-        spool = self._spool(table)
+        spool = self._spool(table, self._map)
         started_ms = self._runtime.monotonic_ms()
         try:
             for batch in rows:
@@ -91,13 +102,12 @@ class OwnerWrites:
             files = spool.finish()
             if self._runtime.monotonic_ms() - started_ms > MAX_WRITE_MS:
                 raise TryLater("the rows took too long: their files may count as garbage by now")
+            asked = set(target.table.partitions)
+            if not files.keys() <= asked:
+                raise InvariantViolated(f"rows of table '{table.name}' came for partitions that were not named")
         except BaseException:
-            spool.discard()
+            self._discard(table, spool)
             raise
-        asked = set(target.table.partitions)
-        if not files.keys() <= asked:
-            spool.discard()
-            raise InvariantViolated(f"rows of table '{table.name}' came for partitions that were not named")
 
         def change(partition: int, here: Sequence[DataFile]) -> _Change:
             new = tuple(files.get(partition, ()))
@@ -107,16 +117,26 @@ class OwnerWrites:
             return _Change(new, tuple(gone), sum(file.rows for file in new))
 
         touched = sorted(asked) if target.replace else sorted({*files, *target.replaced, *target.base})
-        return self._each(target, holdings, touched, change, alone=bool(table.primary_key))
+        blind = not (target.replace or target.replaced or target.base or table.primary_key)
+        try:
+            return self._each(target, holdings, touched, change, alone=bool(table.primary_key), blind=blind)
+        finally:
+            self._unstage(target, table, [file.path for new in files.values() for file in new])
 
     def rewrite(self, target: WriteTarget, rewrite: Rewrite) -> dict[str, Any]:
         """Replace the files that hold rows of a predicate by files without them, or with them changed."""
         holdings = self._holder.owned(_part(target.table), target.incarnation)
 
         def change(partition: int, here: Sequence[DataFile]) -> _Change:
-            return self._rewritten(target, holdings.table, partition, here, rewrite)
+            done = self._rewritten(target, holdings.table, partition, here, rewrite)
+            written.extend(file.path for file in done.add)
+            return done
 
-        return self._each(target, holdings, sorted(target.table.partitions), change, alone=True)
+        written: list[str] = []
+        try:
+            return self._each(target, holdings, sorted(target.table.partitions), change, alone=True)
+        finally:
+            self._unstage(target, holdings.table, written)
 
     def catch_up(self, leg: Leg) -> None:
         """Fold in what is prepared in the partitions of a leg and was committed before the leg's sequence was taken.
@@ -130,28 +150,25 @@ class OwnerWrites:
             if wanted.sequence is None or not waiting or holdings is None:
                 continue
             decisions = self._statements(holdings.table).read()
-            folded: set[int] = set()
+            folded: dict[int, Versioned[ManifestDocument]] = {}
             for partition, attempt in waiting:
                 decision = decisions.on(attempt)
                 if decision is not None and decision.committed and decision.sequence <= wanted.sequence:
-                    self._settle(holdings, partition, attempt, decision.sequence)
-                    folded.add(partition)
-            self._holder.reload(wanted.table, folded)
+                    folded[partition] = self._settle(holdings, partition, attempt, decision.sequence)
+            self._holder.publish(wanted.table, folded)
 
     def settle(self, target: WriteTarget, sequence: int | None) -> dict[str, Any]:
         """Fold in what was prepared under the attempt of `target` and committed as `sequence`, or give it up (None)."""
-        assert target.attempt is not None
-        outcome: dict[str, Any] = {}
-        done: list[int] = []
-        for partition in target.table.partitions:
-            try:
-                holdings = self._holder.owned(_part(target.table, partition), target.incarnation)
-                self._settle(holdings, partition, target.attempt, sequence)
-                done.append(partition)
-            except BallistaError as error:
-                outcome[str(partition)] = {"error": to_wire(error)}
-        self._holder.reload(target.table.table, done)
-        return outcome | {str(partition): {"affected": 0} for partition in done}
+        attempt = target.attempt
+        assert attempt is not None
+
+        def one(partition: int) -> _Landed:
+            holdings = self._holder.owned(_part(target.table, partition), target.incarnation)
+            return 0, self._settle(holdings, partition, attempt, sequence)
+
+        said = self._all_of(target, target.table.partitions, one)
+        self._forget(target.table.table, attempt)
+        return said
 
     def base(self, target: WriteTarget) -> tuple[dict[str, list[str]], Callable[[], Iterable[pa.RecordBatch]]]:
         """The files that hold these partitions now, and their rows with the partition as last column."""
@@ -219,10 +236,33 @@ class OwnerWrites:
                     return merged
         return 0
 
-    def _spool(self, table: TableSpec) -> RowSpool:
+    def _spool(self, table: TableSpec, run_all: Mapper) -> RowSpool:
         return RowSpool(
-            self._store, table.folder, table.schema, self._runtime, self._map, file_format=table.file_format
+            self._store,
+            table.folder,
+            table.schema,
+            self._runtime,
+            run_all,
+            file_format=table.file_format,
+            on_file=lambda file, rows: self._holder.stage(table.name, file.path, rows),
         )
+
+    def _discard(self, table: TableSpec, spool: RowSpool) -> None:
+        self._holder.unstage(table.name, spool.discard())
+
+    def _unstage(self, target: WriteTarget, table: TableSpec, paths: list[str]) -> None:
+        """Unload what was written and not committed; what was prepared waits for its decision."""
+        if target.attempt is None:
+            self._holder.unstage(table.name, paths)
+            return
+        with self._lock:
+            self._staged.setdefault((table.name, target.attempt), []).extend(paths)
+
+    def _forget(self, table: str, attempt: str) -> None:
+        """Unload what was prepared and is decided by now, unless it is served."""
+        with self._lock:
+            paths = self._staged.pop((table, attempt), [])
+        self._holder.unstage(table, paths)
 
     def _compact(self, holdings: Holdings, partition: int) -> int:
         table = holdings.table
@@ -232,7 +272,9 @@ class OwnerWrites:
         loaded = holdings.held[partition].files
         if not files or any(file.path not in loaded for file in files):
             return 0
-        spool = self._spool(table)
+        spool = RowSpool(
+            self._store, table.folder, table.schema, self._runtime, self._map, file_format=table.file_format
+        )
         for batch in self._all(table, [loaded[file.path] for file in files]):
             spool.add(_tagged(batch.cast(table.schema), partition))
         new = spool.finish().get(partition, [])
@@ -247,16 +289,18 @@ class OwnerWrites:
         if holdings is None or partition not in holdings.held:
             return
         decision = self._statements(holdings.table).abort(attempt)
-        self._settle(holdings, partition, attempt, decision.sequence if decision.committed else None)
-        self._holder.reload(name, [partition])
+        landed = self._settle(holdings, partition, attempt, decision.sequence if decision.committed else None)
+        self._holder.publish(name, {partition: landed})
+        self._forget(name, attempt)
         log_event(_log, "settled", table=name, partition=partition, committed=decision.committed)
 
-    def _settle(self, holdings: Holdings, partition: int, attempt: str, sequence: int | None) -> None:
+    def _settle(
+        self, holdings: Holdings, partition: int, attempt: str, sequence: int | None
+    ) -> Versioned[ManifestDocument]:
         storage, epoch = self._storage(holdings, partition)
         if sequence is None:
-            storage.abandon(attempt, epoch=epoch)
-        else:
-            storage.fold(attempt, epoch=epoch, sequence=sequence)
+            return storage.abandon(attempt, epoch=epoch)
+        return storage.fold(attempt, epoch=epoch, sequence=sequence)
 
     def _each(
         self,
@@ -266,23 +310,39 @@ class OwnerWrites:
         change: Callable[[int, Sequence[DataFile]], _Change],
         *,
         alone: bool,
+        blind: bool = False,
     ) -> dict[str, Any]:
-        """Commit the change of every partition; `{"7": {"affected": 3}}`, or `{"7": {"error": …}}` where it failed."""
+        """Commit the change of every partition; `alone` for what must not meet another statement of the table."""
 
-        def one(partition: int) -> tuple[int, dict[str, Any]]:
+        def one(partition: int) -> _Landed:
+            mine = self._holder.owned(_part(target.table, partition), target.incarnation)
+            return self._apply(target, mine, partition, change, blind)
+
+        if not alone:
+            return self._all_of(target, partitions, one)
+        with self._turn(holdings.table.name):
+            return self._all_of(target, partitions, one)
+
+    def _all_of(
+        self, target: WriteTarget, partitions: Sequence[int], one: Callable[[int], _Landed]
+    ) -> dict[str, Any]:
+        """What became of each partition: `{"7": {"affected": 3}}`, or `{"7": {"error": …}}` where `one` failed."""
+
+        def tried(partition: int) -> _Landed | BallistaError:
             try:
-                mine = self._holder.owned(_part(target.table, partition), target.incarnation)
-                return partition, {"affected": self._apply(target, mine, partition, change)}
+                return one(partition)
             except BallistaError as error:
-                return partition, {"error": to_wire(error)}
+                return error
 
-        if alone:
-            with self._turn(holdings.table.name):
-                done = [one(partition) for partition in partitions]
-        else:
-            done = list(self._map(one, partitions))
-        self._holder.reload(holdings.table.name, [p for p, outcome in done if "affected" in outcome])
-        return {str(partition): outcome for partition, outcome in done}
+        said: dict[str, Any] = {}
+        landed: dict[int, Versioned[ManifestDocument]] = {}
+        for partition, outcome in zip(partitions, self._each_of(tried, partitions), strict=True):
+            if isinstance(outcome, BallistaError):
+                said[str(partition)] = {"error": to_wire(outcome)}
+            else:
+                said[str(partition)], landed[partition] = {"affected": outcome[0]}, outcome[1]
+        self._holder.publish(target.table.table, landed)
+        return said
 
     def _apply(
         self,
@@ -290,34 +350,30 @@ class OwnerWrites:
         holdings: Holdings,
         partition: int,
         change: Callable[[int, Sequence[DataFile]], _Change],
-    ) -> int:
+        blind: bool,
+    ) -> _Landed:
+        """Commit or prepare the change of one partition. A `blind` one does not depend on what is there."""
         storage, epoch = self._storage(holdings, partition)
         for attempt in range(ATTEMPTS):
-            manifest = storage.read().document
-            applied = manifest.applied(target.token)
-            if applied is not None:
-                return applied.affected
-            if holdings.table.primary_key and any(p.attempt != target.attempt for p in manifest.prepared):
-                raise TryLater(f"table '{holdings.table.name}' waits for the decision on another statement")
-            done = change(partition, manifest.files)
+            here: tuple[DataFile, ...] = ()
+            if not blind:
+                found = storage.read()
+                before = found.document.applied(target.token)
+                if before is not None:
+                    return before.affected, found
+                here = found.document.files
+                if holdings.table.primary_key and any(
+                    p.attempt != target.attempt for p in found.document.prepared
+                ):
+                    raise TryLater(f"table '{holdings.table.name}' waits for the decision on another statement")
+            done = change(partition, here)
             try:
                 if target.attempt is not None:
-                    storage.prepare(
-                        Prepared(
-                            attempt=target.attempt,
-                            token=target.token,
-                            add=done.add,
-                            remove=done.remove,
-                            affected=done.affected,
-                            prepared_at_ms=self._runtime.wall_ms(),
-                        ),
-                        epoch=epoch,
-                        base=target.base.get(partition),
-                    )
-                    return done.affected
-                return storage.commit(
+                    return self._prepared(target, storage, epoch, partition, done)
+                landed = storage.land(
                     add=done.add, remove=done.remove, epoch=epoch, token=target.token, affected=done.affected
-                ).affected
+                )
+                return applied(landed.document, target.token).affected, landed
             except InvariantViolated:
                 # The files to remove were replaced meanwhile (a refresh from the source): look again.
                 if attempt == ATTEMPTS - 1 or not done.remove:
@@ -325,13 +381,29 @@ class OwnerWrites:
                 self._holder.reload(holdings.table.name, [partition])
         raise AssertionError("the loop returns or raises")
 
+    def _prepared(
+        self, target: WriteTarget, storage: PartitionStorage, epoch: int, partition: int, done: _Change
+    ) -> _Landed:
+        assert target.attempt is not None
+        prepared = Prepared(
+            attempt=target.attempt,
+            token=target.token,
+            add=done.add,
+            remove=done.remove,
+            affected=done.affected,
+            prepared_at_ms=self._runtime.wall_ms(),
+        )
+        landed = storage.prepare(prepared, epoch=epoch, base=target.base.get(partition))
+        before = landed.document.applied(target.token)
+        return done.affected if before is None else before.affected, landed
+
     def _rewritten(
         self, target: WriteTarget, table: TableSpec, partition: int, here: Sequence[DataFile], rewrite: Rewrite
     ) -> _Change:
         if rewrite.count is None:
             return _Change((), tuple(file.path for file in here), sum(file.rows for file in here))
         loaded = self._loaded(target, partition, here)
-        spool = self._spool(table)
+        spool = self._spool(table, map)
         remove: list[str] = []
         affected = 0
         try:
@@ -346,7 +418,7 @@ class OwnerWrites:
                     spool.add(_tagged(_checked(table, batch), partition))
             files = spool.finish().get(partition, [])
         except BaseException:
-            spool.discard()
+            self._discard(table, spool)
             raise
         return _Change(tuple(files), tuple(remove), affected)
 

@@ -20,10 +20,11 @@ from ballista_py.planning.query_plan import Leg, LegTable
 from ballista_py.runtime import Runtime, SystemRuntime
 from ballista_py.state.control import HeldPartitions, PartitionAssignment, UpdatePartitions
 from ballista_py.state.executor_lease import ExecutorLease
+from ballista_py.state.object_state import Versioned
 from ballista_py.state.store import ConditionalStore
 from ballista_py.storage.cache import FileCache, LocalCopy
 from ballista_py.storage.holdings import Held, Holdings
-from ballista_py.storage.local_file import LocalFile
+from ballista_py.storage.local_file import Loadable, LocalFile, RowsAtHand
 from ballista_py.storage.manifest import DataFile, ManifestDocument
 from ballista_py.storage.partition_storage import PartitionStorage
 
@@ -47,7 +48,7 @@ class Loader(Protocol):
 
     def create_table(self, table: str, schema: pa.Schema) -> None: ...
     def drop_table(self, table: str) -> None: ...
-    def load(self, table: str, files: Sequence[LocalFile]) -> int: ...
+    def load(self, table: str, files: Sequence[Loadable]) -> int: ...
     def unload(self, table: str, file_ids: Iterable[int]) -> None: ...
 
 
@@ -106,9 +107,12 @@ class PartitionHolder:
         self._lock = self._runtime.lock()
         self._ticking = self._runtime.lock()  # outer of the two
         self._tables: dict[str, Holdings] = {}
-        # Only ticks change these: what the loader has, and the last file id given out.
+        # Only ticks change these: what the loader has.
         self._schemas: dict[str, pa.Schema] = {}
         self._loaded: dict[str, dict[str, int]] = {}
+        # Loaded for a commit that is under way; gone with their table (`_drops` counts how often it was dropped).
+        self._staged: dict[str, dict[str, int]] = {}
+        self._drops: dict[str, int] = {}
         self._last_file_id = 0
 
     def apply(self, update: UpdatePartitions) -> bool:
@@ -192,6 +196,54 @@ class PartitionHolder:
         if late:
             why = "".join(f": {after.failures[p].reason}" for p in late[:1] if after and p in after.failures)
             raise TryLater(f"{len(late)} partition(s) of table '{table}' could not be loaded again{why}")
+
+    def stage(self, table: str, path: str, rows: pa.Table) -> None:
+        """Load the rows of a file that is about to be committed, so that it need not be read back.
+
+        Nobody sees them before a manifest names the file. What cannot be loaded now is read back then.
+        """
+        with self._lock:
+            file_id, drops = self._next_id(), self._drops.get(table, 0)
+        try:
+            self._loader.load(table, [RowsAtHand(file_id=file_id, rows=rows)])
+        except BallistaError as error:
+            _log.info("not_staged", exc_info=error)
+            return
+        with self._lock:
+            if self._drops.get(table, 0) == drops:
+                self._staged.setdefault(table, {})[path] = file_id
+                return
+        self._loader.unload(table, [file_id])
+
+    def unstage(self, table: str, paths: Iterable[str]) -> None:
+        """Unload what was staged and then not committed."""
+        with self._lock:
+            staged = self._staged.get(table, {})
+            gone = [staged.pop(path) for path in paths if path in staged]
+        if gone:
+            self._loader.unload(table, gone)
+
+    def publish(self, table: str, committed: Mapping[int, Versioned[ManifestDocument]]) -> None:
+        """Hold what this owner has just committed, by partition, before it returns, as `reload` does.
+
+        What is held from a later commit stays. Raises `TryLater` as `reload` does.
+        """
+        with self._ticking:
+            with self._lock:
+                holdings = self._tables.get(table)
+                if holdings is None:
+                    return
+                works = [
+                    _Work(holdings.wanted[p], manifest=found.document, revision=found.header.revision)
+                    for p, found in sorted(committed.items())
+                    if p in holdings.wanted and holdings.is_behind(p, found.document.epoch, found.header.revision)
+                ]
+            done = self._load(table, works) if works else []
+            self._settle(table, done, newest=False)
+        failed = next((work for work in done if work.reason), None)
+        if failed is not None:
+            partition = failed.assignment.partition
+            raise TryLater(f"partition {partition} of table '{table}' could not be loaded again: {failed.reason}")
 
     def forget(self, table: str) -> None:
         """Stop holding a table that was dropped; it may be told again from revision 1."""
@@ -326,13 +378,13 @@ class PartitionHolder:
     def _load(self, table: str, works: Sequence[_Work]) -> list[_Work]:
         """Load the files of all works together, or of each by itself when that fails, to find the one at fault."""
         loaded = self._loaded[table]
-        files = [
-            file
-            for work in works
-            if work.manifest is not None
-            for file in _needed(work.manifest)
-            if file.path not in loaded
-        ]
+        needed = {
+            file.path: file for work in works if work.manifest is not None for file in _needed(work.manifest)
+        }
+        with self._lock:
+            staged = self._staged.get(table, {})
+            loaded.update({path: staged.pop(path) for path in needed.keys() & staged.keys()})
+        files = [file for path, file in needed.items() if path not in loaded]
         try:
             self._load_files(table, files)
         except Exception as error:
@@ -351,8 +403,8 @@ class PartitionHolder:
             for outcome in outcomes:
                 if isinstance(outcome, Exception):
                     raise outcome
-            ids = {file.path: self._last_file_id + n for n, file in enumerate(files, start=1)}
-            self._last_file_id += len(files)
+            with self._lock:
+                ids = {file.path: self._next_id() for file in files}
             rows = self._loader.load(
                 table,
                 [
@@ -368,20 +420,25 @@ class PartitionHolder:
             raise StoreError(f"the data files of table '{table}' hold {rows} rows where manifests say {expected}")
         self._loaded[table].update(ids)
 
+    def _next_id(self) -> int:
+        self._last_file_id += 1
+        return self._last_file_id
+
     def _acquire(self, file: DataFile, schema: pa.Schema) -> LocalCopy | Exception:
         try:
             return self._cache.acquire(file, schema)
         except Exception as error:
             return error
 
-    def _settle(self, table: str, works: Sequence[_Work]) -> None:
-        """Publish what became of the works."""
+    def _settle(self, table: str, works: Sequence[_Work], *, newest: bool = True) -> None:
+        """Publish what became of the works; those that are not the `newest` leave what is stale so."""
         now_ms = self._runtime.monotonic_ms()
         loaded = self._loaded.get(table, {})
         with self._lock:
             holdings = self._tables.get(table)
             if holdings is None or not self._is_current(holdings):
                 return  # dropped, or told other columns: the next tick begins anew
+            stale = holdings.stale
             for work in works:
                 if work.reason or work.manifest is None:
                     holdings = holdings.failed(work.assignment, work.reason, now_ms)
@@ -400,7 +457,7 @@ class PartitionHolder:
                         spans=spans_of(work.manifest, loaded),
                     )
                 )
-            self._tables[table] = holdings
+            self._tables[table] = holdings if newest else evolve(holdings, stale=stale)
 
     def _is_current(self, holdings: Holdings) -> bool:
         schema = self._schemas.get(holdings.table.name)
@@ -425,6 +482,9 @@ class PartitionHolder:
         return count
 
     def _drop(self, table: str) -> None:
+        with self._lock:
+            self._staged.pop(table, None)
+            self._drops[table] = self._drops.get(table, 0) + 1
         self._loader.drop_table(table)
         self._loaded.pop(table, None)
         self._schemas.pop(table, None)

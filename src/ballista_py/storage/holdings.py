@@ -131,6 +131,13 @@ class Holdings:
         stale = self.wanted.keys() if partitions is None else self.wanted.keys() & set(partitions)
         return evolve(self, stale=self.stale | stale)
 
+    def is_behind(self, partition: int, epoch: int, revision: int) -> bool:
+        """Whether what is held of the partition is from before this revision, committed by this very owner."""
+        held, wanted = self.held.get(partition), self.wanted.get(partition)
+        if wanted is None or wanted.role != "owner" or wanted.epoch != epoch:
+            return False
+        return held is not None and held.assignment == wanted and held.revision < revision
+
     def not_owned(self, wanted: LegTable) -> list[int]:
         """The partitions of a write that this executor may not change at the epochs asked for."""
         refused = set(self.not_served(wanted))

@@ -102,24 +102,45 @@ class PartitionStorage:
         `InvariantViolated` for a file that is listed already and for a path in `remove` that is not. `affected`
         is what the statement counts (default: the rows added).
         """
-        return _applied(
-            self._update(lambda m: m.committed(add, remove, epoch, token, source_position, affected)), token
+        landed = self.land(
+            add=add,
+            remove=remove,
+            epoch=epoch,
+            token=token,
+            source_position=source_position,
+            affected=affected,
         )
+        return applied(landed.document, token)
 
-    def prepare(self, prepared: Prepared, *, epoch: int, base: Sequence[str] | None = None) -> ManifestDocument:
+    def land(
+        self,
+        *,
+        add: Sequence[DataFile] = (),
+        remove: Sequence[str] = (),
+        epoch: int,
+        token: str,
+        source_position: str | None = None,
+        affected: int | None = None,
+    ) -> Versioned[ManifestDocument]:
+        """As `commit`; returns the manifest as it is then."""
+        return self._update(lambda m: m.committed(add, remove, epoch, token, source_position, affected))
+
+    def prepare(
+        self, prepared: Prepared, *, epoch: int, base: Sequence[str] | None = None
+    ) -> Versioned[ManifestDocument]:
         """Make a statement ready to be applied here by `fold`, and invisible until then.
 
         Raises `Fenced`, and `TryLater` when it was made from other files than are here (`base`) or has to wait.
         """
-        return self._state.update(lambda m: m.with_prepared(prepared, epoch, base)).document
+        return self._state.update(lambda m: m.with_prepared(prepared, epoch, base))
 
-    def fold(self, attempt: str, *, epoch: int, sequence: int = 0) -> ManifestDocument:
+    def fold(self, attempt: str, *, epoch: int, sequence: int = 0) -> Versioned[ManifestDocument]:
         """Apply what was prepared, because it committed as `sequence`. Raises `Fenced`."""
-        return self._update(lambda m: m.folded(attempt, epoch, sequence)).document
+        return self._update(lambda m: m.folded(attempt, epoch, sequence))
 
-    def abandon(self, attempt: str, *, epoch: int) -> ManifestDocument:
+    def abandon(self, attempt: str, *, epoch: int) -> Versioned[ManifestDocument]:
         """Forget what was prepared, because it was decided not to be. Raises `Fenced`."""
-        return self._state.update(lambda m: m.abandoned(attempt, epoch)).document
+        return self._state.update(lambda m: m.abandoned(attempt, epoch))
 
     def replace_files(
         self, files: Sequence[DataFile], *, token: str, source_position: str | None = None
@@ -129,7 +150,7 @@ class PartitionStorage:
         Makes the manifest if there is none.
         """
         self.create()
-        return _applied(self._update(lambda m: m.replaced(files, token, source_position)), token)
+        return applied(self._update(lambda m: m.replaced(files, token, source_position)).document, token)
 
     def append_files(
         self, files: Sequence[DataFile], *, token: str, source_position: str, after: str | None
@@ -138,7 +159,7 @@ class PartitionStorage:
 
         Raises `VersionConflict` when another run was faster; a token that was applied changes nothing.
         """
-        return _applied(self._update(lambda m: m.appended(files, token, source_position, after)), token)
+        return applied(self._update(lambda m: m.appended(files, token, source_position, after)).document, token)
 
     def compact(self, *, add: Sequence[DataFile], remove: Sequence[str], epoch: int) -> bool:
         """Put files with the same rows in the place of others; False when that is not possible any more.
@@ -153,7 +174,8 @@ class PartitionStorage:
         return self._state.update(lambda m: change(m).stamped(m, self._committed_by, at_ms))
 
 
-def _applied(landed: Versioned[ManifestDocument], token: str) -> AppliedToken:
-    found = landed.document.applied(token)
+def applied(manifest: ManifestDocument, token: str) -> AppliedToken:
+    """What a statement that was applied did."""
+    found = manifest.applied(token)
     assert found is not None
     return found

@@ -5,11 +5,14 @@ Files are written under a folder of the statement's own and nobody sees them bef
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from typing import TypeAlias
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
+from ballista_py.planning.partition_spec import PARTITION_COLUMN
 from ballista_py.runtime import Runtime
 from ballista_py.state.store import ConditionalStore
 from ballista_py.storage.files import write_data_file
@@ -17,13 +20,18 @@ from ballista_py.storage.manifest import DataFile, data_prefix
 
 SPOOL_BYTES = 128 << 20
 
-RunAll = Callable[[Callable[[tuple[int, pa.Table]], DataFile], list[tuple[int, pa.Table]]], Iterator[DataFile]]
+MAX_RUNS = 4_096
+
+Part: TypeAlias = tuple[int, pa.Table]
+RunAll = Callable[[Callable[[Part], DataFile | Exception], list[Part]], Iterator[DataFile | Exception]]
+OnFile = Callable[[DataFile, pa.Table], None]
 
 
 class RowSpool:
     """Takes batches of a table whose last column is the partition, and gives the files that hold them.
 
-    `schema` is that of the files, `file_format` their form. `run_all` works as `map` does. Not for several threads.
+    `schema` is that of the files, `file_format` their form. `run_all` works as `map` does. `on_file` is told of each
+    file that was written, with its rows, from the threads of `run_all`. Not for several threads.
     """
 
     def __init__(
@@ -36,6 +44,7 @@ class RowSpool:
         *,
         file_format: str = "parquet",
         max_bytes: int = SPOOL_BYTES,
+        on_file: OnFile | None = None,
     ) -> None:
         self._store = store
         self._prefix = f"{data_prefix(folder)}{runtime.new_id()}"
@@ -43,10 +52,12 @@ class RowSpool:
         self._run_all = run_all
         self._format = file_format
         self._max_bytes = max_bytes
+        self._on_file = on_file
         self._waiting: list[pa.RecordBatch] = []
         self._bytes = 0
         self._written = 0
         self._files: dict[int, list[DataFile]] = {}
+        self._keys: list[str] = []  # of all that was begun
 
     def add(self, batch: pa.RecordBatch) -> None:
         """Take in rows; now and then this writes files."""
@@ -61,36 +72,66 @@ class RowSpool:
         self._flush()
         return self._files
 
-    def discard(self) -> None:
-        """Remove the files again; for a statement that surely names them in no manifest."""
-        for file in (file for files in self._files.values() for file in files):
-            self._store.delete(file.path)
+    def discard(self) -> list[str]:
+        """Remove the files again, for a statement that surely names them in no manifest; which they were."""
+        keys, self._keys = self._keys, []
+        for key in keys:
+            self._store.delete(key)
         self._files.clear()
+        return keys
 
     def _flush(self) -> None:
         if not self._waiting:
             return
-        rows = pa.Table.from_batches(self._waiting)
+        parts = list(_by_partition(self._waiting, self._schema))
         self._waiting, self._bytes = [], 0
-        parts = list(_by_partition(rows, self._schema))
         first = self._written
         self._written += len(parts)
         keys = {partition: f"{self._prefix}/{first + n}.{self._format}" for n, (partition, _) in enumerate(parts)}
+        self._keys += keys.values()
 
-        def write(part: tuple[int, pa.Table]) -> DataFile:
-            return write_data_file(self._store, keys[part[0]], part[1], self._format)
+        def write(part: Part) -> DataFile | Exception:
+            try:
+                file = write_data_file(self._store, keys[part[0]], part[1], self._format)
+                if self._on_file is not None:
+                    self._on_file(file, part[1])
+            except Exception as error:
+                return error
+            return file
 
-        for (partition, _), file in zip(parts, self._run_all(write, parts), strict=True):
+        # All of them come to their end first, so that nothing is left to do when one failed.
+        written = list(zip(parts, self._run_all(write, parts), strict=True))
+        for (partition, _), file in written:
+            if isinstance(file, Exception):
+                raise file
             self._files.setdefault(partition, []).append(file)
 
 
-def _by_partition(rows: pa.Table, schema: pa.Schema) -> Iterator[tuple[int, pa.Table]]:
+def _by_partition(batches: Sequence[pa.RecordBatch], schema: pa.Schema) -> Iterator[tuple[int, pa.Table]]:
+    """The rows of each partition, in their order."""
+    runs = [_runs(batch) for batch in batches]
+    if all(found is not None for found in runs) and sum(len(found or ()) for found in runs) <= MAX_RUNS:
+        parts: dict[int, list[pa.RecordBatch]] = {}
+        for batch, found in zip(batches, runs, strict=True):
+            for partition, start, stop in found or ():
+                parts.setdefault(partition, []).append(batch.slice(start, stop - start))
+        for partition in sorted(parts):
+            yield partition, pa.Table.from_batches(parts[partition]).drop_columns([PARTITION_COLUMN]).cast(schema)
+        return
+    rows = pa.Table.from_batches(batches)
     partitions = rows.column(rows.num_columns - 1).to_numpy()
-    rows = rows.select(list(range(rows.num_columns - 1))).cast(schema)
-    found, starts = np.unique(partitions, return_index=True)
-    if len(found) > 1:
-        order = np.argsort(partitions, kind="stable")
-        rows, (found, starts) = rows.take(pa.array(order)), np.unique(partitions[order], return_index=True)
-    ends = [*starts[1:].tolist(), len(partitions)]
-    for partition, start, end in zip(found.tolist(), starts.tolist(), ends, strict=True):
-        yield partition, rows.slice(start, end - start)
+    rows = rows.drop_columns([PARTITION_COLUMN]).take(pa.array(np.argsort(partitions, kind="stable"))).cast(schema)
+    for partition, start, stop in _cut(np.sort(partitions)):
+        yield partition, rows.slice(start, stop - start)
+
+
+def _runs(batch: pa.RecordBatch) -> list[tuple[int, int, int]] | None:
+    """Partition, start and end of each run of rows, if they come in order of their partitions, as senders sort them."""
+    partitions = batch.column(batch.num_columns - 1).to_numpy()
+    return _cut(partitions) if bool(np.all(partitions[1:] >= partitions[:-1])) else None
+
+
+def _cut(partitions: npt.NDArray[np.int32]) -> list[tuple[int, int, int]]:
+    starts = np.flatnonzero(np.diff(partitions, prepend=-1))
+    stops = [*starts[1:].tolist(), len(partitions)]
+    return list(zip(partitions[starts].tolist(), starts.tolist(), stops, strict=True))

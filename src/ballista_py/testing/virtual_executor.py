@@ -15,7 +15,7 @@ from ballista_py.state.control import ExecutorInfo, Heartbeat, UpdatePartitions
 from ballista_py.state.executor_lease import ExecutorLease
 from ballista_py.state.memory import MemoryStore
 from ballista_py.storage.holder import PartitionHolder
-from ballista_py.storage.local_file import LocalFile
+from ballista_py.storage.local_file import Loadable, LocalFile
 from ballista_py.storage.manifest import DataFile, data_prefix
 from ballista_py.storage.partition_storage import PartitionStorage
 from ballista_py.testing.history import Leased, Serves
@@ -48,8 +48,8 @@ class CountingLoader:
     def drop_table(self, table: str) -> None:
         return
 
-    def load(self, table: str, files: Sequence[LocalFile]) -> int:
-        return sum(int(self._store.get(file.path).data) for file in files)
+    def load(self, table: str, files: Sequence[Loadable]) -> int:
+        return sum(int(self._store.get(file.path).data) for file in files if isinstance(file, LocalFile))
 
     def unload(self, table: str, file_ids: Iterable[int]) -> None:
         return

@@ -242,7 +242,9 @@ class WriteSimulation:
             for waiting in manifest.prepared:
                 decision = decisions.on(waiting.attempt)
                 if decision is not None and decision.committed and decision.sequence <= sequence:
-                    manifest = storage.fold(waiting.attempt, epoch=manifest.epoch, sequence=decision.sequence)
+                    manifest = storage.fold(
+                        waiting.attempt, epoch=manifest.epoch, sequence=decision.sequence
+                    ).document
         return manifest
 
     def _compact(self, machine: Machine) -> None:
