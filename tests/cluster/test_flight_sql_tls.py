@@ -1,5 +1,9 @@
 """The ADBC driver over TLS, with a token: what is shut to others stays shut to it."""
 
+import base64
+import json
+import re
+import urllib.request
 from pathlib import Path
 
 import adbc_driver_flightsql.dbapi as flightsql
@@ -7,9 +11,12 @@ import adbc_driver_manager
 import pyarrow as pa
 import pytest
 from adbc_driver_flightsql import DatabaseOptions
+from attrs import evolve
 
 import ballista_py
 from ballista_py import LocalCluster
+from ballista_py.transport.flight_sql.messages import message, pack, unpack
+from ballista_py.transport.flight_sql.statement import SqlStatement
 
 pytestmark = pytest.mark.cluster
 
@@ -32,10 +39,13 @@ def connect(cluster, token=TOKEN, authority=None):
     return flightsql.connect(cluster.flight_sql_url(), db_kwargs=options, autocommit=True)
 
 
-def test_statements_streams_and_parts_go_through_the_scheduler(shut):
-    with ballista_py.connect(shut.addresses()[0], tls=shut.tls, token=TOKEN) as client:
-        executors = [row["address"] for row in client.members() if row["role"] == "executor"]
-    assert len(executors) == 2
+def parts_port(cluster, node_id):
+    """Where an executor gives parts to clients, as it said in its log."""
+    return re.search(r" parts=grpc\+tls://127\.0\.0\.1:(\d+)", cluster.log(node_id))[1]
+
+
+def test_every_part_is_read_from_its_executor_which_knows_neither_the_client_nor_its_token(shut):
+    locations = [f"grpc+tls://127.0.0.1:{parts_port(shut, node_id)}" for node_id in ("executor-1", "executor-2")]
     with connect(shut) as connection, connection.cursor() as cursor:
         cursor.execute("create table items (id bigint not null) partitioned by (bucket(8, id))")
         cursor.adbc_ingest("items", pa.table({"id": range(1_000)}), mode="append")
@@ -43,11 +53,66 @@ def test_statements_streams_and_parts_go_through_the_scheduler(shut):
         assert cursor.fetchall() == [(500, sum(range(500, 1_000)))]
         partitions, _schema = cursor.adbc_execute_partitions("select id from items")
         found = []
+        named = {location for location in locations for partition in partitions if location.encode() in partition}
+        assert named == set(locations)
+        before = legs_run(shut)
         for partition in partitions:
-            assert not any(address.encode() in partition for address in executors)
             cursor.adbc_read_partition(partition)
             found += [row for (row,) in cursor.fetchall()]
     assert sorted(found) == list(range(1_000))
+    assert legs_run(shut) == {node_id: count + 1 for node_id, count in before.items()}
+
+
+def legs_run(cluster):
+    """How many legs each executor has begun for clients' tickets or schedulers; the schedulers run none."""
+    with ballista_py.connect(cluster.addresses()[0], tls=cluster.tls, token=TOKEN) as client:
+        assert all(task["kind"] != "leg" for task in client.tasks())
+    return {
+        node_id: len([task for task in shown(cluster, node_id, "/tasks")["tasks"] if task["kind"] == "leg"])
+        for node_id in ("executor-1", "executor-2")
+    }
+
+
+def shown(cluster, node_id, path):
+    with urllib.request.urlopen(cluster.status_url(node_id) + path) as reply:
+        return json.load(reply)
+
+
+def test_a_ticket_that_was_changed_or_is_for_another_executor_gets_nothing(shut):
+    import pyarrow.flight as flight
+
+    roots = Path(shut.tls.ca_file).read_bytes()
+    header = [(b"authorization", f"Bearer {TOKEN}".encode())]
+    scheduler = flight.connect(shut.flight_sql_url(), tls_root_certs=roots)
+    command = pack(message("CommandStatementQuery", query="select id from items"))
+    options = flight.FlightCallOptions(headers=header)
+    info = scheduler.get_flight_info(flight.FlightDescriptor.for_command(command), options)
+    assert len(info.endpoints) == 2
+    executors = [flight.connect(endpoint.locations[0].uri, tls_root_certs=roots) for endpoint in info.endpoints]
+    first = info.endpoints[0].ticket
+    assert executors[0].do_get(first).read_all().num_rows > 0
+    with pytest.raises(flight.FlightError, match="not for this executor"):
+        executors[1].do_get(first).read_all()
+    statement = SqlStatement.from_handle(unpack(first.ticket).statement_handle)
+    body = base64.b64decode(statement.part["leg"]["body"])
+    other = base64.b64encode(body.replace(b"items", b"itemz")).decode()
+    for leg in (
+        {**statement.part["leg"], "body": other},
+        {"body": other},
+        {**statement.part["leg"], "signature": ""},
+        {**statement.part["leg"], "certificate": roots.decode()},
+    ):
+        forged = evolve(statement, part={**statement.part, "leg": leg}).handle()
+        ticket = flight.Ticket(pack(message("TicketStatementQuery", statement_handle=forged)))
+        with pytest.raises(flight.FlightError, match="signed by no node"):
+            executors[0].do_get(ticket).read_all()
+    for ask in (
+        lambda: executors[0].get_flight_info(flight.FlightDescriptor.for_command(command)),
+        lambda: list(executors[0].do_action(flight.Action("held", b"{}"))),
+        lambda: executors[0].do_get(flight.Ticket(command)).read_all(),
+    ):
+        with pytest.raises((flight.FlightError, pa.ArrowException)):
+            ask()
 
 
 @pytest.mark.parametrize("token", [None, "another-token-of-nobody"])

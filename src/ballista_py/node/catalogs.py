@@ -126,6 +126,9 @@ class Catalogs:
                     tables=tables, maps=maps, broadcasts=BroadcastLimits(), sizes=self._measured(tables, maps)
                 ),
                 addresses={id_: e.info.data_address for id_, e in sorted(cluster.executors.items())},
+                locations={
+                    id_: e.info.parts_location for id_, e in cluster.executors.items() if e.info.parts_location
+                },
                 members=cluster.members(),
                 dropped={name: (cluster.dropped[name], found.revision) for name, found in dropped.items()},
             )

@@ -141,6 +141,9 @@ def node(
     flight_port: Annotated[int | None, typer.Option(help="scheduler: port for clients")] = None,
     control_port: Annotated[int | None, typer.Option(help="scheduler: port for executors")] = None,
     data_port: Annotated[int | None, typer.Option(help="executor: port for legs")] = None,
+    parts_port: Annotated[
+        int | None, typer.Option(help="executor with certificates: port at which clients fetch parts of answers")
+    ] = None,
     http_port: Annotated[int | None, typer.Option(help="port for health and status")] = None,
     metrics_port: Annotated[int | None, typer.Option(help="port for Prometheus")] = None,
     scheduler_address: Annotated[

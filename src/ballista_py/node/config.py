@@ -58,8 +58,9 @@ class NodeConfig:
 
     Nodes prove themselves to each other with the three `node_mtls_…` files; `node_mtls_removed_file` lists the ids
     of nodes that are not let in any more. Clients are shown the same certificate, or that in `flight_tls_…`, and
-    asked for a token if there is a `flight_tokens_file`. `secrets_file` holds what executors may ask for by the
-    keys that the cluster's definition references. `http_port` and `metrics_port` show how the node is to whoever
+    asked for a token if there is a `flight_tokens_file`. At `parts_port` an executor with certificates gives clients
+    the parts of answers for which a scheduler has signed a ticket. `secrets_file` holds what executors may ask for by
+    the keys that the cluster's definition references. `http_port` and `metrics_port` show how the node is to whoever
     reaches them, and change nothing. Only `allow_insecure_connections` does without.
     """
 
@@ -72,6 +73,7 @@ class NodeConfig:
     flight_port: int = field(default=50051, validator=_port)
     control_port: int = field(default=50052, validator=_port)
     data_port: int = field(default=50053, validator=_port)
+    parts_port: int = field(default=50054, validator=_port)
     http_port: int = field(default=8090, validator=_port)
     metrics_port: int = field(default=9090, validator=_port)
     scheduler_address: tuple[str, ...] = ()

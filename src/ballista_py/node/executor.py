@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -50,8 +51,9 @@ from ballista_py.transport.commands import BASE, PARTITION_COLUMN, RELOAD, REWRI
 from ballista_py.transport.control_client import ControlClient
 from ballista_py.transport.control_codec import ToExecutor
 from ballista_py.transport.credentials import Removed
-from ballista_py.transport.flight_server import FlightServer, StreamResult
-from ballista_py.transport.flight_sql.legs import LegService
+from ballista_py.transport.flight_server import SHUTDOWN_MS, FlightServer, StreamResult
+from ballista_py.transport.flight_sql.leg_tickets import LegTicketCheck
+from ballista_py.transport.flight_sql.legs import LegService, PartsService
 from ballista_py.transport.flight_writes import IncomingRows
 from ballista_py.transport.open_calls import CallContext
 from ballista_py.transport.same_cluster import OfOneCluster
@@ -95,23 +97,29 @@ class Executor:
             folder.mkdir(parents=True, exist_ok=True)
         self._engine = _engine(config, folder, runtime)
         tls = config.node_tls()
+        removed = Removed(config.node_mtls_removed_file)
+        tickets = LegTicketCheck(
+            executor_id=config.node_id, cluster_id=cluster_id, runtime=runtime, tls=tls, removed=removed
+        )
         self._flight = FlightServer(
             f"{config.node_bind_address}:{config.data_port}",
             self,
             runtime,
-            callers=OfOneCluster(
-                Anyone() if tls is None else Nodes(Removed(config.node_mtls_removed_file)), cluster_id
-            ),
+            callers=OfOneCluster(Anyone() if tls is None else Nodes(removed), cluster_id),
             tls=tls,
             ask_client=True,
             spawn=spawn,
-            service=LegService,
+            service=partial(LegService, command_of=tickets.command) if config.flight_tls() is None else None,
         )
+        self._parts = self._parts_port(tickets)
+        parts = self._flight if self._parts is None else self._parts
+        scheme = "grpc" if self._parts is None else "grpc+tls"
         self._lease = ExecutorLease(
             config.node_id,
             f"{config.node_advertise_address}:{self._flight.port}",
             capacity=config.capacity,
             labels=config.labels,
+            parts_location=f"{scheme}://{config.node_advertise_address}:{parts.port}",
             runtime=runtime,
         )
         self._store_workers = ThreadPoolExecutor(STORE_WORKERS, thread_name_prefix="store")
@@ -159,6 +167,10 @@ class Executor:
             Loop("settle", self._writes.tick, interval_ms=SETTLE_TICK_MS, runtime=runtime).start(),
             Loop("flight", self._flight.tick, interval_ms=FLIGHT_TICK_MS, runtime=runtime).start(),
         ]
+        if self._parts is not None:
+            self._loops.append(
+                Loop("parts", self._parts.tick, interval_ms=FLIGHT_TICK_MS, runtime=runtime).start()
+            )
         self._event_loop.start(self._control.run())
         self._observe()
         self._ports = StatusPorts(
@@ -173,7 +185,8 @@ class Executor:
             tasks=self._shown_tasks,
         )
         log_event(_log, "ports", http=self._ports.http.port, metrics=self._ports.metrics.port)
-        log_event(_log, "started", data=self._lease.info.data_address, instance=self._lease.info.instance_id)
+        info = self._lease.info
+        log_event(_log, "started", data=info.data_address, parts=info.parts_location, instance=info.instance_id)
 
     def stop(self) -> None:
         """Stop serving, tell a scheduler so that the partitions are given away at once, end every thread."""
@@ -184,12 +197,32 @@ class Executor:
         if not self._event_loop.call(self._control.leave(info.executor_id, info.instance_id)):
             log_event(_log, "leave_failed", logging.WARNING, reason="no scheduler could be told")
         self._event_loop.stop()
-        self._flight.shutdown(spawn)
+        for server in (self._flight, self._parts):
+            if server is not None:
+                server.shutdown(spawn, SHUTDOWN_MS / 2)
         self._ports.close()
         self._workers.shutdown(wait=False, cancel_futures=True)
         self._store_workers.shutdown(wait=False, cancel_futures=True)
         self._write_workers.shutdown(wait=False, cancel_futures=True)
         self._engine.close()
+
+    def _parts_port(self, tickets: LegTicketCheck) -> FlightServer | None:
+        """A port of its own for clients, who cannot show the certificate that the data port asks for.
+
+        None where everything is plain: there clients come to the data port.
+        """
+        config = self._config
+        if config.flight_tls() is None:
+            return None
+        return FlightServer(
+            f"{config.node_bind_address}:{config.parts_port}",
+            self,
+            self._runtime,
+            caller_limit=config.max_calls_per_client,
+            tls=config.flight_tls(),
+            spawn=spawn,
+            service=partial(PartsService, command_of=tickets.command),
+        )
 
     def heartbeat(self) -> Heartbeat:
         """What this executor says to every scheduler."""

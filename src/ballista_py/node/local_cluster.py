@@ -113,7 +113,7 @@ class LocalCluster:
         for number in range(executors):
             data_port = self._ports[2 * schedulers + number]
             self.ports[f"executor-{number + 1}"] = {"data": data_port}
-            words = ["--data-port", str(data_port), "--threads", str(share)]
+            words = ["--data-port", str(data_port), "--parts-port", "0", "--threads", str(share)]
             words += ["--engine", engine]
             words += [word for address in control for word in ("--scheduler-address", address)]
             self._add(f"executor-{number + 1}", [*common, "--role", "executor", *words], detached)

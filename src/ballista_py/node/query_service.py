@@ -40,6 +40,7 @@ _WORTH_A_NEW_PLAN = (NotOwner, LeaseExpired, TransportError)
 class ClusterView:
     """The catalog, the members (executor id, instance id) and the data address of each executor, as last read.
 
+    `locations` are URIs at which clients may fetch parts of answers, by executor; one that gives none is missing.
     `dropped` are tables that are no more, each with the revision that its map has.
     """
 
@@ -47,6 +48,7 @@ class ClusterView:
     members: frozenset[tuple[str, str]]
     addresses: Mapping[str, str]
     dropped: Mapping[str, tuple[TableSpec, int]] = Factory(dict)
+    locations: Mapping[str, str] = Factory(dict)
 
 
 class Views(Protocol):

@@ -52,6 +52,7 @@ from ballista_py.transport.control_server import ControlServer
 from ballista_py.transport.credentials import Removed
 from ballista_py.transport.flight_client import FlightPool, FlightStream
 from ballista_py.transport.flight_server import FlightServer, StreamResult
+from ballista_py.transport.flight_sql.leg_tickets import LegTickets
 from ballista_py.transport.flight_sql.port import FlightSqlService
 from ballista_py.transport.flight_writes import IncomingRows
 from ballista_py.transport.leg_streams import LegStreams
@@ -147,7 +148,8 @@ class Scheduler:
             config.max_merge_bytes,
             instance=lambda: core.membership.info.instance_id,
         )
-        self._statements = Statements(queries, self._engine, writes=self._writes, direct=_is_open(config))
+        tickets = LegTickets(cluster_id=self._cluster_id, runtime=runtime, tls=config.node_tls())
+        self._statements = Statements(queries, self._engine, writes=self._writes, tickets=tickets)
         self._core = control.core = core
         self._observe(core)
         self._ports = StatusPorts(
@@ -312,11 +314,6 @@ def _clients(config: NodeConfig, runtime: Runtime) -> Callers:
     if config.flight_tokens_file is None:
         return Anyone()
     return Clients(StaticTokens(config.flight_tokens_file, runtime))
-
-
-def _is_open(config: NodeConfig) -> bool:
-    """Whether executors answer clients: they ask for the certificate of a node, and know no tokens."""
-    return config.node_tls() is None and config.flight_tokens_file is None
 
 
 def _statement(command: Mapping[str, Any]) -> str:

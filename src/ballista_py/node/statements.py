@@ -12,8 +12,9 @@ from attrs import asdict, define, evolve
 
 from ballista_py.engines.engine import Engine
 from ballista_py.errors import BallistaError, SqlError
-from ballista_py.node.query_service import QueryService, Statement
+from ballista_py.node.query_service import ClusterView, QueryService, Statement
 from ballista_py.planning.parts import Portion, is_divisible, portion_of
+from ballista_py.planning.query_plan import Leg
 from ballista_py.planning.sql import engine_sql
 from ballista_py.planning.sql.parameter_types import parameter_schema
 from ballista_py.planning.sql.parameters import bound, names_of, places_of, with_nulls
@@ -39,17 +40,24 @@ class Writes(Protocol):
     ) -> int: ...
 
 
+class Tickets(Protocol):
+    """What lets a client have a leg of an executor."""
+
+    def issue(self, executor_id: str, command: Mapping[str, Any]) -> Mapping[str, Any]: ...
+
+
 @define
 class Statements:
     """A `StatementService` over the query service. Thread-safe.
 
-    `writes` runs what gives no rows; None refuses it. With `direct`, clients may fetch parts from the executors.
+    `writes` runs what gives no rows; None refuses it. `tickets` lets clients fetch parts from executors that offer
+    that; None: they do not.
     """
 
     queries: QueryService
     engine: Engine
     writes: Writes | None
-    direct: bool
+    tickets: Tickets | None
 
     def describe(self, statement: SqlStatement) -> Description:
         """See `StatementService.describe`."""
@@ -83,14 +91,18 @@ class Statements:
                 ticket={
                     **asdict(portion_of(plan, leg)),
                     "tables": tables,
-                    "command": {**leg_command(leg), "output": output, "incarnations": tables}
-                    if self.direct
-                    else None,
+                    **self._leg(leg, view, {**leg_command(leg), "output": output, "incarnations": tables}),
                 },
-                address=view.addresses[leg.executor_id] if self.direct else None,
+                location=None if self.tickets is None else view.locations.get(leg.executor_id),
             )
             for leg in legs
         ]
+
+    def _leg(self, leg: Leg, view: ClusterView, command: Mapping[str, Any]) -> dict[str, Any]:
+        """What the executor is told, if it gives parts to clients."""
+        if self.tickets is None or leg.executor_id not in view.locations:
+            return {}
+        return {"leg": self.tickets.issue(leg.executor_id, command)}
 
     def run(self, statement: SqlStatement, context: CallContext) -> StreamResult:
         """See `StatementService.run`. Several rows of parameters give one answer after the other."""

@@ -18,13 +18,17 @@ RefusalReason = Literal["lost", "already_registered", "not_admitted", "scheduler
 
 @frozen(kw_only=True)
 class ExecutorInfo:
-    """Who an executor is. `instance_id` is fresh at each process start and whenever it was declared lost."""
+    """Who an executor is. `instance_id` is fresh at each process start and whenever it was declared lost.
+
+    `parts_location` is the URI at which it gives parts of answers to clients, if it does.
+    """
 
     executor_id: str
     instance_id: str
     data_address: str
     capacity: float = 1.0
     labels: Mapping[str, str] = Factory(dict)
+    parts_location: str = ""
 
 
 @frozen(kw_only=True)

@@ -48,6 +48,7 @@ class ExecutorLease:
         *,
         capacity: float = 1.0,
         labels: Mapping[str, str] | None = None,
+        parts_location: str = "",
         runtime: Runtime | None = None,
     ) -> None:
         self._runtime = runtime or SystemRuntime()
@@ -61,6 +62,7 @@ class ExecutorLease:
                 data_address=data_address,
                 capacity=capacity,
                 labels=dict(labels or {}),
+                parts_location=parts_location,
             )
         )
 

@@ -132,7 +132,7 @@ class NoDoor:
 def make_statements(**options: Any) -> Statements:
     engine = DuckDBEngine()
     queries = QueryService(OneTable(), engine, lambda legs, addresses: pytest.fail("no leg"), SystemRuntime())
-    return Statements(queries, engine, options.get("writes"), direct=True)
+    return Statements(queries, engine, options.get("writes"), tickets=None)
 
 
 @pytest.fixture

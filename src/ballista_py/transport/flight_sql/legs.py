@@ -1,37 +1,55 @@
-"""The data port of an executor that also gives the parts of Flight SQL answers to whoever holds their tickets."""
+"""The ports of an executor that give the parts of Flight SQL answers to whoever holds their tickets."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import pyarrow.flight as flight
 
 from ballista_py.errors import TransportError
-from ballista_py.transport.flight_server import FlightService
+from ballista_py.transport.endpoints import Door
+from ballista_py.transport.flight_server import DataHandler, FlightService
 from ballista_py.transport.flight_sql.answers import answer
 from ballista_py.transport.flight_sql.messages import unpack
 from ballista_py.transport.flight_sql.statement import SqlStatement
 from ballista_py.transport.flight_sql.status import to_status
+from ballista_py.transport.open_calls import OpenCalls
+
+CommandOf = Callable[[Mapping[str, Any]], dict[str, Any]]
 
 
-class LegService(FlightService):
-    """Our own protocol, and `do_get` for the tickets that `Part.address` goes with."""
+class PartsService(FlightService):
+    """`do_get` for the tickets that `Part.location` goes with, and nothing else.
 
-    spoken = (*FlightService.spoken, flight.FlightMethod.DO_GET)
+    `command_of` gives the command of a ticket, or raises what is wrong with it.
+    """
+
+    spoken = (flight.FlightMethod.DO_GET,)
+
+    def __init__(self, door: Door, handler: DataHandler, calls: OpenCalls, *, command_of: CommandOf) -> None:
+        self._command_of = command_of
+        super().__init__(door, handler, calls)
 
     def do_get(self, context: Any, ticket: Any) -> Any:
         try:
-            command = _leg_command(ticket.ticket)
+            command = self._command_of(_leg_ticket(ticket.ticket))
             return answer(self._calls.enter(context), lambda call: self._handler.stream(command, call.context))
         except BaseException as error:
             raise to_status(error) from None
 
 
-def _leg_command(ticket: bytes) -> dict[str, Any]:
-    """The command for the leg in the ticket."""
+class LegService(PartsService):
+    """Our own protocol beside it, where nodes and clients use one port: in a cluster without certificates."""
+
+    spoken = (*FlightService.spoken, *PartsService.spoken)
+
+
+def _leg_ticket(ticket: bytes) -> dict[str, Any]:
+    """What the scheduler wrote for the executor."""
     command = unpack(ticket)
     if command.DESCRIPTOR.name == "TicketStatementQuery":
         part = SqlStatement.from_handle(command.statement_handle).part
-        if part is not None and isinstance(part.get("command"), dict):
-            return dict(part["command"])
+        if part is not None and isinstance(part.get("leg"), dict):
+            return dict(part["leg"])
     raise TransportError("an executor gives parts of answers alone: send statements to a scheduler")

@@ -144,7 +144,7 @@ class FlightSqlService(FlightService):
             handle = evolve(statement, part=part.ticket, run_id=run_id).handle()
             ticket = pack(message("TicketStatementQuery", statement_handle=handle))
             # Whoever is named second is asked when the first does not answer.
-            locations = [] if part.address is None else [f"grpc://{part.address}", _SAME_CONNECTION]
+            locations = [] if part.location is None else [part.location, _SAME_CONNECTION]
             endpoints.append(flight.FlightEndpoint(ticket, locations))
         return _info(schema, descriptor, endpoints)
 

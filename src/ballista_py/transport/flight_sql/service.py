@@ -28,10 +28,10 @@ class Description:
 
 @frozen(kw_only=True)
 class Part:
-    """A part of an answer: `ticket` for `SqlStatement.part`, and who can give it besides a scheduler."""
+    """A part of an answer: `ticket` for `SqlStatement.part`, and who can give it besides a scheduler, as a URI."""
 
     ticket: Mapping[str, Any] | None = None
-    address: str | None = None
+    location: str | None = None
 
 
 class StatementService(Protocol):

@@ -1,0 +1,132 @@
+"""Tickets for parts of answers, which executors give to whoever holds one.
+
+A client has no certificate of a node and executors know no tokens, so the scheduler that let the client ask signs what
+the executor is to do. Whoever reads the ticket can have that one leg, at that one executor, for an hour.
+"""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from typing import Any
+
+from attrs import field, frozen
+
+from ballista_py.errors import ConfigError, MissingExtra, Unauthenticated
+from ballista_py.runtime import Runtime
+from ballista_py.transport.credentials import Removed, Tls
+from ballista_py.transport.same_cluster import check_cluster
+from ballista_py.transport.wire import from_json, to_json
+
+try:
+    from cryptography import x509
+    from cryptography.exceptions import InvalidSignature
+    from cryptography.hazmat.primitives import hashes, serialization
+    from cryptography.hazmat.primitives.asymmetric import ec, ed25519, padding, rsa
+    from cryptography.x509.verification import PolicyBuilder, Store, VerificationError
+except ImportError as error:
+    raise MissingExtra.of("cryptography", "node") from error
+
+TICKET_MS = 3_600_000
+SKEW_MS = 300_000
+_PURPOSE = b"ballista_py: a part of an answer\n"  # a node signs nothing else that begins so
+_PSS = padding.PSS(padding.MGF1(hashes.SHA256()), padding.PSS.DIGEST_LENGTH)
+
+Ticket = Mapping[str, Any]
+
+
+@frozen(kw_only=True)
+class LegTickets:
+    """What a scheduler makes tickets with. With `tls` it signs them as the node that its certificate names."""
+
+    cluster_id: str
+    runtime: Runtime
+    tls: Tls | None = None
+
+    def issue(self, executor_id: str, command: Mapping[str, Any]) -> dict[str, Any]:
+        """A ticket for `command` at that executor, JSON-ready. Raises `ConfigError` for a key that cannot sign."""
+        until_ms = self.runtime.wall_ms() + TICKET_MS
+        body = to_json(
+            {"executor": executor_id, "cluster": self.cluster_id, "until_ms": until_ms, "command": command}
+        )
+        ticket = {"body": base64.b64encode(body).decode()}
+        if self.tls is not None:
+            certificate, key = self.tls.read().pair()
+            ticket["certificate"] = certificate.decode()
+            ticket["signature"] = base64.b64encode(_signature(key, body)).decode()
+        return ticket
+
+
+@frozen(kw_only=True)
+class LegTicketCheck:
+    """What an executor looks at tickets with. With `tls` it asks for the signature of a node that was not removed."""
+
+    executor_id: str
+    cluster_id: str
+    runtime: Runtime
+    tls: Tls | None = None
+    removed: Removed = field(factory=Removed)
+
+    def command(self, ticket: Ticket) -> dict[str, Any]:
+        """The command in a ticket that was issued for this executor.
+
+        Raises `Unauthenticated` for one that was not, that is too old or that nobody of the cluster has signed, and
+        `WrongCluster` for one of another cluster.
+        """
+        body = _decoded(ticket, "body")
+        if self.tls is not None:
+            self._check_signature(self.tls, ticket, body)
+        values = from_json(body)
+        check_cluster(str(values.get("cluster") or ""), self.cluster_id)
+        command, until_ms = values.get("command"), values.get("until_ms")
+        if values.get("executor") != self.executor_id or not isinstance(command, dict):
+            raise Unauthenticated("the ticket is not for this executor")
+        if not isinstance(until_ms, int | float) or self.runtime.wall_ms() > until_ms + SKEW_MS:
+            raise Unauthenticated("the ticket is too old: run the statement again")
+        return command
+
+    def _check_signature(self, tls: Tls, ticket: Ticket, body: bytes) -> None:
+        """That a node of the cluster has signed the body."""
+        try:
+            leaf, *others = x509.load_pem_x509_certificates(str(ticket.get("certificate")).encode())
+            authorities = x509.load_pem_x509_certificates(tls.read().ca or b"")
+            now = datetime.fromtimestamp(self.runtime.wall_ms() / 1e3, UTC)
+            verifier = PolicyBuilder().store(Store(authorities)).time(now).build_client_verifier()
+            names = verifier.verify(leaf, others).subjects or ()
+            _verify(leaf.public_key(), _decoded(ticket, "signature"), body)
+        except (ValueError, VerificationError, InvalidSignature) as error:
+            raise Unauthenticated(
+                f"the ticket is signed by no node of this cluster ({type(error).__name__})"
+            ) from None
+        self.removed.check(str(names[0].value) if names else "")
+
+
+def _signature(key_pem: bytes, body: bytes) -> bytes:
+    key = serialization.load_pem_private_key(key_pem, None)
+    if isinstance(key, ec.EllipticCurvePrivateKey):
+        return key.sign(_PURPOSE + body, ec.ECDSA(hashes.SHA256()))
+    if isinstance(key, rsa.RSAPrivateKey):
+        return key.sign(_PURPOSE + body, _PSS, hashes.SHA256())
+    if isinstance(key, ed25519.Ed25519PrivateKey):
+        return key.sign(_PURPOSE + body)
+    raise ConfigError("TLS: the key of this node cannot sign; take one of an elliptic curve, RSA or Ed25519")
+
+
+def _verify(key: Any, signature: bytes, body: bytes) -> None:
+    """Raises `InvalidSignature`."""
+    if isinstance(key, ec.EllipticCurvePublicKey):
+        key.verify(signature, _PURPOSE + body, ec.ECDSA(hashes.SHA256()))
+    elif isinstance(key, rsa.RSAPublicKey):
+        key.verify(signature, _PURPOSE + body, _PSS, hashes.SHA256())
+    elif isinstance(key, ed25519.Ed25519PublicKey):
+        key.verify(signature, _PURPOSE + body)
+    else:
+        raise InvalidSignature
+
+
+def _decoded(ticket: Ticket, name: str) -> bytes:
+    try:
+        return base64.b64decode(str(ticket.get(name) or ""), validate=True)
+    except ValueError:
+        raise Unauthenticated("the ticket is none that a scheduler has given") from None
