@@ -186,3 +186,25 @@ def test_a_column_of_nulls_only_is_gathered_too() -> None:
     batch = pa.record_batch([pa.nulls(10_000, pa.string()), pa.array([""] * 10_000)], ["a", "b"])
     order = np.concatenate([np.arange(5_000, 10_000), np.arange(5_000)])
     assert gather(batch, order).equals(batch)
+
+
+def test_rows_can_come_partition_by_partition() -> None:
+    spec = PartitionSpec.parse(["bucket(8, id)"], SCHEMA)
+    pmap = placed(PartitionMap.build("t", spec, spec.static_values() or []), 3)
+    batch = rows_of(500)
+    plain = PartitionRouter(spec, pmap).route(batch)
+    grouped = PartitionRouter(spec, pmap, by_partition=True).route(batch)
+    assert list(grouped.by_executor) == list(plain.by_executor)
+    for name, part in grouped.by_executor.items():
+        partitions = part[PARTITION_COLUMN].to_pylist()
+        assert partitions == sorted(partitions)
+        order = pa.array(np.argsort(plain.by_executor[name][PARTITION_COLUMN].to_numpy(), kind="stable"))
+        assert part == plain.by_executor[name].take(order)
+
+
+def test_rows_of_nobody_come_back_when_grouped() -> None:
+    spec = PartitionSpec.parse(["region"], SCHEMA)
+    pmap = placed(PartitionMap.build("t", spec, [("a",), (None,)]), 2)
+    routed = PartitionRouter(spec, pmap, by_partition=True).route(rows_of(100))
+    assert set(routed.unassigned["region"].to_pylist()) == {"b", "c"}
+    assert len(everything(routed)) == 100

@@ -112,7 +112,7 @@ class RowRoutes:
         self._pmap = pmap
         names = tuple((str(number), "") for number in range(len(self._owners)))
         by_stream = attrs.evolve(pmap, executors=names, owner_index=self._stream_of[:, None])
-        self._router = PartitionRouter(pmap.spec, by_stream)
+        self._router = PartitionRouter(pmap.spec, by_stream, by_partition=True)
 
 
 def distinct_values(pmap: PartitionMap, rows: pa.RecordBatch) -> list[tuple[Any, ...]]:

@@ -68,9 +68,12 @@ class WriteRounds:
         one: Callable[[ClusterView], Outcome],
         done: dict[int, int],
         *,
-        repeatable: bool = True,
+        repeatable: Callable[[], bool] = lambda: True,
     ) -> int:
-        """Call `one` with fresh views until every partition applied its share; the rows affected."""
+        """Call `one` with fresh views until every partition applied its share; the rows affected.
+
+        It is called again only while it is `repeatable`.
+        """
         deadline_ms = self.runtime.monotonic_ms() + self.patience_ms
         wait_ms = FIRST_WAIT_MS
         view = self.view(table)
@@ -84,12 +87,12 @@ class WriteRounds:
                     self.calls.reload(self.view(table), table, sorted(done))
                     return sum(done.values())
             except WORTH_ANOTHER_TRY as error:
-                if not repeatable or self.runtime.monotonic_ms() > deadline_ms:
+                if not repeatable() or self.runtime.monotonic_ms() > deadline_ms:
                     if not done:
                         raise
                     raise self._incomplete(table, view, {}, done, error) from error
             worst = next((e for e in errors.values() if not isinstance(e, WORTH_ANOTHER_TRY)), None)
-            over = worst is not None or not repeatable or self.runtime.monotonic_ms() > deadline_ms
+            over = worst is not None or not repeatable() or self.runtime.monotonic_ms() > deadline_ms
             if errors and over:
                 first = worst or next(iter(errors.values()))
                 if worst is not None and not done and len(errors) == 1:
@@ -126,8 +129,12 @@ class WriteRounds:
         token: str,
         prepare: Callable[[str, ClusterView], Outcome],
         affected: Callable[[], int] | None = None,
+        repeatable: Callable[[], bool] = lambda: True,
     ) -> int:
-        """Prepare an attempt everywhere, decide it, have it folded in; attempt it again where that may help."""
+        """Prepare an attempt everywhere, decide it, have it folded in; attempt it again where that may help.
+
+        `affected` tells how many rows are (default: the sum of what was prepared).
+        """
         statements = self.statements(table)
         deadline_ms = self.runtime.monotonic_ms() + self.patience_ms
         wait_ms = FIRST_WAIT_MS
@@ -151,7 +158,7 @@ class WriteRounds:
                     self._give_up(table, statements, attempt, token, list(outcome.affected))
                     raise error
             except WORTH_ANOTHER_TRY:
-                if self.runtime.monotonic_ms() > deadline_ms:
+                if not repeatable() or self.runtime.monotonic_ms() > deadline_ms:
                     raise
             else:
                 total = sum(outcome.affected.values()) if affected is None else affected()

@@ -8,8 +8,7 @@ move), or that is asked to be `atomic`, is decided once for all of its partition
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
-from itertools import chain
+from collections.abc import Callable, Iterable
 
 import pyarrow as pa
 from attrs import define, field
@@ -18,7 +17,6 @@ from ballista_py.engines.engine import Engine
 from ballista_py.errors import (
     ConfigError,
     SqlError,
-    TryLater,
 )
 from ballista_py.node.checks import RowChecks
 from ballista_py.node.general_writes import GeneralWrites
@@ -27,6 +25,7 @@ from ballista_py.node.query_service import ClusterView, QueryService, Views
 from ballista_py.node.table_writes import TableWrites, incarnation_of
 from ballista_py.node.tables import TableMaker
 from ballista_py.node.write_rounds import PATIENCE_MS, Growth, WriteRounds
+from ballista_py.planning.kept_rows import KeptRows
 from ballista_py.planning.sql.changes import (
     CopyFrom,
     CreateTable,
@@ -46,8 +45,6 @@ from ballista_py.planning.table import TableSpec
 from ballista_py.runtime import Runtime
 from ballista_py.state.store import ConditionalStore
 from ballista_py.transport.commands import IngestMode
-
-REPEATABLE_BYTES = 64 << 20
 
 
 @define
@@ -137,50 +134,34 @@ class WriteService:
 
     def _append(self, table: TableSpec, rows: Iterable[pa.RecordBatch], token: str) -> int:
         """Rows that each owner applies by itself. Tried again while the rows are few enough to be kept."""
-        checked = self._checks.batches(table, rows)
-        head, rest = _head(checked)
+        if table.primary_key:  # a key that is taken must keep all partitions as they are
+            return self._decided(table, rows, token, replace=False)
+        kept = KeptRows(self._checks.batches(table, rows))
         done: dict[int, int] = {}
-        if table.primary_key and rest is None and head:
-            return self._decided_checked(table, lambda: iter(head), token, replace=False)
 
         def one(view: ClusterView) -> Outcome:
-            batches = head if rest is None else chain(head, rest)
             known = self._rounds.known(table)
-            return self.calls.send(_order(table, token), view, batches, known, skip=frozenset(done))
+            return self.calls.send(_order(table, token), view, kept, known, skip=frozenset(done))
 
-        return self._rounds.until_done(table, one, done, repeatable=rest is None)
+        return self._rounds.until_done(table, one, done, repeatable=lambda: kept.repeatable)
 
     def _decided(self, table: TableSpec, rows: Iterable[pa.RecordBatch], token: str, *, replace: bool) -> int:
-        checked = self._checks.batches(table, rows)
-        head, rest = _head(checked)
-        if rest is None:
-            return self._decided_checked(table, lambda: iter(head), token, replace=replace)
-        used: list[bool] = []
+        return self._decided_checked(table, KeptRows(self._checks.batches(table, rows)), token, replace=replace)
 
-        def once() -> Iterator[pa.RecordBatch]:
-            if used:
-                raise TryLater("the rows were too many to be kept: send the statement again with the same token")
-            used.append(True)
-            return chain(head, rest)
-
-        return self._decided_checked(table, once, token, replace=replace)
-
-    def _decided_checked(
-        self, table: TableSpec, rows: Callable[[], Iterator[pa.RecordBatch]], token: str, *, replace: bool
-    ) -> int:
+    def _decided_checked(self, table: TableSpec, rows: KeptRows, token: str, *, replace: bool) -> int:
         def prepare(attempt: str, view: ClusterView) -> Outcome:
             order = Order(table=table, token=token, attempt=attempt, replace=replace)
             also = view.catalog.maps[table.name].ids().tolist() if replace else ()
-            return self.calls.send(order, view, rows(), self._rounds.known(table), also=also)
+            return self.calls.send(order, view, rows, self._rounds.known(table), also=also)
 
-        return self._rounds.once(table, token, prepare)
+        return self._rounds.once(table, token, prepare, repeatable=lambda: rows.repeatable)
 
     def _insert(self, change: Insert, token: str, atomic: bool) -> int:
         table = self._table(change.table)
         if not change.constant:
             earlier = self._rounds.statements(table).read().of(token)
             if earlier is not None:
-                return self._decided_checked(table, lambda: iter(()), token, replace=False)
+                return self._decided_checked(table, KeptRows(iter(())), token, replace=False)
         running = self.queries.run(change.query)
         rows = self._checks.for_columns(table, change, running.schema, running.batches())
         if change.constant and not atomic:
@@ -270,17 +251,3 @@ class WriteService:
 
 def _order(table: TableSpec, token: str) -> Order:
     return Order(table=table, token=token)
-
-
-def _head(
-    batches: Iterator[pa.RecordBatch],
-) -> tuple[list[pa.RecordBatch], Iterator[pa.RecordBatch] | None]:
-    """The batches if they are few enough to be kept, else the first of them and the others."""
-    head: list[pa.RecordBatch] = []
-    size = 0
-    for batch in batches:
-        head.append(batch)
-        size += batch.nbytes
-        if size >= REPEATABLE_BYTES:
-            return head, batches
-    return head, None
