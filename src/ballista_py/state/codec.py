@@ -135,6 +135,9 @@ def converter() -> OrjsonConverter:
     made.register_structure_hook(pa.Schema, lambda text, _: _schema(text))
     made.register_unstructure_hook(PartitionSpec, lambda spec: spec.to_json())
     made.register_structure_hook(PartitionSpec, lambda data, _: _spec(orjson.dumps(data)))
+    made.register_structure_hook_func(
+        lambda kind: kind == tuple[str, ...], lambda items, _: tuple(map(str, items))
+    )
     made.register_unstructure_hook(PartitionMap, lambda pmap: {"table": pmap.table, **pmap.to_columns()})
     made.register_structure_hook(PartitionMap, lambda data, _: PartitionMap.from_columns(data["table"], 0, data))
     return made
@@ -169,13 +172,14 @@ def _keep_unknown(kind: Any, before: Any, after: Any) -> None:
             return
         fields = attrs.fields_dict(attrs.resolve_types(kind))
         for name, value in before.items():
-            if name in fields:
-                _keep_unknown(fields[name].type, value, after.get(name))
-            else:
+            if name not in fields:
                 after.setdefault(name, value)
+            elif isinstance(value, dict):
+                _keep_unknown(fields[name].type, value, after.get(name))
     elif get_origin(kind) in (Union, UnionType):
         for option in get_args(kind):
             _keep_unknown(option, before, after)
     elif len(get_args(kind)) == 2:
         for name in before.keys() & after.keys():
-            _keep_unknown(get_args(kind)[1], before[name], after[name])
+            if isinstance(before[name], dict):
+                _keep_unknown(get_args(kind)[1], before[name], after[name])

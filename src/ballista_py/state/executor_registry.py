@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Literal
 
-from attrs import Factory, evolve, frozen
+from attrs import Factory, define, frozen
 
 from ballista_py.state.control import ExecutorInfo, Grant, Heartbeat, HeldPartitions, Refusal, RefusalReason
 from ballista_py.state.documents import MAX_EXECUTORS, ClusterDocument
@@ -37,9 +37,9 @@ class AdmissionReport:
     answers: Mapping[str, Grant | Refusal] = Factory(dict)
 
 
-@frozen(kw_only=True)
+@define(kw_only=True)
 class _Known:
-    """One executor instance as this scheduler knows it."""
+    """One executor instance as this scheduler knows it; changed under the registry's lock only."""
 
     newest: Heartbeat
     contact_ms: float  # when anything came from it last
@@ -91,12 +91,10 @@ class ExecutorRegistry:
             if known is None:
                 if len(self._known) >= 2 * MAX_EXECUTORS:
                     return _refusal(heartbeat, "not_admitted")
-                known = _Known(newest=heartbeat, contact_ms=now_ms)
+                known = self._known[executor.instance_id] = _Known(newest=heartbeat, contact_ms=now_ms)
             if heartbeat.sequence >= known.newest.sequence:
-                known = evolve(known, newest=heartbeat, contact_ms=now_ms)
-            known, answer = self._answer(known, heartbeat, now_ms)
-            self._known[executor.instance_id] = known
-            return answer
+                known.newest, known.contact_ms = heartbeat, now_ms
+            return self._answer(known, heartbeat, now_ms)
 
     def tick(self) -> AdmissionReport:
         """Re-admit everybody who waits, in one commit after one beat; with nobody it asks nothing of the store.
@@ -177,16 +175,17 @@ class ExecutorRegistry:
         with self._lock:
             self._known.pop(instance_id, None)
 
-    def _answer(self, known: _Known, heartbeat: Heartbeat, now_ms: float) -> tuple[_Known, Grant | Refusal | None]:
+    def _answer(self, known: _Known, heartbeat: Heartbeat, now_ms: float) -> Grant | Refusal | None:
         if not self._membership.valid():
-            return known, _refusal(heartbeat, "scheduler_lapsed")
+            return _refusal(heartbeat, "scheduler_lapsed")
         if known.lost:
-            return known, _refusal(heartbeat, "lost")
+            return _refusal(heartbeat, "lost")
         if not heartbeat.lapsed and not known.waiting and self._hears(known, now_ms):
-            return evolve(known, granted_ms=now_ms, answer=None), self._grant(heartbeat)
-        if known.answer is not None:
-            return evolve(known, answer=None), known.answer
-        return evolve(known, waiting=True), None
+            known.granted_ms, known.answer = now_ms, None
+            return self._grant(heartbeat)
+        answer, known.answer = known.answer, None
+        known.waiting = known.waiting or answer is None
+        return answer
 
     def _hears(self, known: _Known, now_ms: float) -> bool:
         return known.granted_ms is not None and now_ms - known.granted_ms <= self._membership.ttl_ms
@@ -204,9 +203,9 @@ class ExecutorRegistry:
             now_ms = self._runtime.monotonic_ms()
             self._forget_silent(now_ms)
             waiting = []
-            for instance, known in sorted(self._known.items()):
+            for _, known in sorted(self._known.items()):
                 if known.waiting and now_ms - known.contact_ms <= self._membership.ttl_ms:
-                    self._known[instance] = evolve(known, readmitting_ms=now_ms)
+                    known.readmitting_ms = now_ms
                     waiting.append(known.newest)
             return sorted(waiting, key=lambda heartbeat: heartbeat.executor.executor_id)
 
@@ -220,15 +219,14 @@ class ExecutorRegistry:
                 known = self._known.get(instance)
                 if known is None:
                     continue
-                known = evolve(known, readmitting_ms=None)
+                known.readmitting_ms = None
                 verdict = verdicts.get(instance)
                 if verdict == "admitted" and self._membership.valid():
                     answers[instance] = self._grant(heartbeat)
-                    known = evolve(known, granted_ms=now_ms, waiting=False, answer=answers[instance])
+                    known.granted_ms, known.waiting, known.answer = now_ms, False, answers[instance]
                 elif verdict is not None and verdict != "admitted":
                     answers[instance] = _refusal(heartbeat, verdict)
-                    known = evolve(known, waiting=False, answer=answers[instance], lost=verdict == "lost")
-                self._known[instance] = known
+                    known.waiting, known.answer, known.lost = False, answers[instance], verdict == "lost"
         return answers
 
     def _forget_silent(self, now_ms: float) -> None:

@@ -107,6 +107,7 @@ class ObjectState(Generic[T]):
         self._committed_by = committed_by
         self._invariant = invariant
         self._turn = self._runtime.condition()
+        self._newest: tuple[bytes, Decoded[T]] | None = None
         self._waiting: list[Ticket[T]] = []
         self._leading = False
 
@@ -303,7 +304,10 @@ class ObjectState(Generic[T]):
 
     def _read(self) -> Read[T]:
         stored = self._store.get(self.key)
-        return Read(decoded=self._codec.decode(self.key, stored.data), version=stored.version)
+        newest = self._newest
+        if newest is None or newest[0] != stored.data:  # documents are values: the same bytes mean the same one
+            newest = self._newest = (stored.data, self._codec.decode(self.key, stored.data))
+        return Read(decoded=newest[1], version=stored.version)
 
     def _peek(self) -> Read[T] | None:
         try:

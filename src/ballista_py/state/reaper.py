@@ -60,6 +60,7 @@ class Reaper:
         self._membership = membership
         self._runtime = membership.runtime
         self._observer = Observer(self._runtime, membership.patience_ms)
+        self._heartbeats: dict[tuple[str, str], ObjectState[HeartbeatDocument]] = {}
 
     def tick(self) -> ReapReport:
         """Look once, and remove whom the looks so far condemn.
@@ -72,6 +73,7 @@ class Reaper:
         cluster = self._membership.cluster.read().document  # first
         self._membership.guard(cluster, instance)
         self._observer.keep_only(cluster.schedulers)
+        self._heartbeats = {k: state for k, state in self._heartbeats.items() if k[1] in cluster.schedulers}
         live: list[HeartbeatDocument] = []
         dead: list[SchedulerInfo] = []
         in_doubt = False
@@ -93,13 +95,7 @@ class Reaper:
 
     def _look(self, scheduler: SchedulerInfo) -> HeartbeatDocument | None:
         """The newest heartbeat of a live scheduler, or None for one that can never beat again."""
-        state = ObjectState(
-            self._store,
-            heartbeat_key(scheduler.scheduler_id),
-            HeartbeatDocument,
-            runtime=self._runtime,
-            committed_by=self._membership.instance_id,
-        )
+        state = self._heartbeat_of(scheduler.scheduler_id)
         asked_ms = self._runtime.monotonic_ms()
         try:
             read = state.read()
@@ -118,6 +114,19 @@ class Reaper:
         if seen.ended_by is not None:  # it left, and the leases that it granted are over by now
             return None
         return self._bury(state, seen)
+
+    def _heartbeat_of(self, scheduler_id: str) -> ObjectState[HeartbeatDocument]:
+        mine = self._membership.instance_id
+        found = self._heartbeats.get((mine, scheduler_id))
+        if found is None:
+            found = self._heartbeats[mine, scheduler_id] = ObjectState(
+                self._store,
+                heartbeat_key(scheduler_id),
+                HeartbeatDocument,
+                runtime=self._runtime,
+                committed_by=mine,
+            )
+        return found
 
     def _bury(self, state: ObjectState[HeartbeatDocument], seen: HeartbeatDocument) -> HeartbeatDocument | None:
         """Put a tombstone over exactly the document seen silent; a beat that came first is returned instead."""

@@ -7,6 +7,7 @@ Which URL opens which backend is decided here; how a backend keeps its promises 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from typing import Any, Protocol, runtime_checkable
 from urllib.parse import unquote
@@ -93,6 +94,9 @@ def local_path(store: ConditionalStore, key: str) -> str | None:
     return store.local_path(key) if isinstance(store, LocalFiles) else None
 
 
+_UNUSABLE = re.compile(r"[\x00-\x1f\x7f\\]")
+
+
 def check_key(key: str) -> str:
     """`key` itself if it is usable on every backend, else `ConfigError`.
 
@@ -116,7 +120,7 @@ def check_prefix(prefix: str) -> str:
 
 
 def _objection(key: str) -> str | None:
-    if any(ord(c) < 32 or ord(c) == 127 or c == "\\" for c in key):
+    if _UNUSABLE.search(key):
         return "it holds a control character or a backslash"
     try:
         parts = [part.encode() for part in key.split("/")]

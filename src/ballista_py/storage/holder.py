@@ -258,7 +258,7 @@ class PartitionHolder:
     def held(self) -> tuple[HeldPartitions, ...]:
         """What heartbeats report."""
         with self._lock:
-            return tuple(holdings.report() for _, holdings in sorted(self._tables.items()))
+            return tuple(holdings.report for _, holdings in sorted(self._tables.items()))
 
     def files_for(self, leg: Leg) -> dict[str, list[int]]:
         """The file ids that hold exactly the rows of the leg's partitions, by table.
@@ -466,18 +466,15 @@ class PartitionHolder:
     def _unload(self) -> int:
         """Unload every file that no hydrated partition names; returns how many."""
         with self._lock:
-            needed = {
-                name: {path for held in holdings.held.values() for path in held.loaded_paths()}
-                for name, holdings in self._tables.items()
-            }
+            needed = {name: holdings.loaded_paths for name, holdings in self._tables.items()}
         count = 0
         for table, loaded in list(self._loaded.items()):
-            unneeded = {path: id_ for path, id_ in loaded.items() if path not in needed.get(table, set())}
+            unneeded = loaded.keys() - needed.get(table, frozenset())
             count += len(unneeded)
             if table not in needed:
                 self._drop(table)
             elif unneeded:
-                self._loader.unload(table, unneeded.values())
+                self._loader.unload(table, [loaded[path] for path in sorted(unneeded)])
                 self._loaded[table] = {path: id_ for path, id_ in loaded.items() if path not in unneeded}
         return count
 

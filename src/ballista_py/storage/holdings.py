@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from functools import cached_property
 
 from attrs import Factory, evolve, frozen
 
@@ -96,8 +97,11 @@ class Holdings:
         ]
 
     def _is_hydrated(self, partition: int) -> bool:
-        held = self.held.get(partition)
-        return held is not None and held.assignment == self.wanted.get(partition)
+        return partition in self._hydrated
+
+    @cached_property
+    def _hydrated(self) -> frozenset[int]:
+        return frozenset(p for p, held in self.held.items() if held.assignment == self.wanted.get(p))
 
     def _is_due(self, partition: int, now_ms: float) -> bool:
         failure = self.failures.get(partition)
@@ -166,13 +170,19 @@ class Holdings:
             return epoch <= assignment.epoch
         return assignment.role == "owner" and epoch == assignment.epoch
 
+    @cached_property
+    def loaded_paths(self) -> frozenset[str]:
+        """All files that its partitions need."""
+        return frozenset(path for held in self.held.values() for path in held.loaded_paths())
+
     def file_ids(self, wanted: LegTable) -> list[int]:
         """The files of hydrated partitions, as of the leg's sequence."""
         return [file_id for p in wanted.partitions for file_id in self.held[p].file_ids(wanted.sequence)]
 
+    @cached_property
     def report(self) -> HeldPartitions:
         """What heartbeats say of this table."""
-        hydrated = [p for p in sorted(self.wanted) if self._is_hydrated(p)]
+        hydrated = sorted(self._hydrated)
         active = [p for p in hydrated if self.wanted[p].role != "target"]
         return HeldPartitions(
             table=self.table.folder,

@@ -107,6 +107,12 @@ MUTANTS: tuple[Mutant, ...] = (
         mutants_schedulers.lease_from_reply,
     ),
     _mutant(
+        "former-forgotten",
+        "nobody remembers who handed a partition over and may not know yet",
+        "O1",
+        mutants_ownership.former_forgotten,
+    ),
+    _mutant(
         "own-ears-alone",
         "an executor is lost when this scheduler alone has not heard it",
         "O1",

@@ -43,7 +43,7 @@ def no_readmission() -> Patches:
 def no_first_readmission() -> Patches:
     def answer(self: Any, known: Any, heartbeat: Heartbeat, now_ms: float) -> Any:
         if known.granted_ms is None and heartbeat.admitted:
-            known, heartbeat = evolve(known, granted_ms=now_ms), evolve(heartbeat, lapsed=False)
+            known.granted_ms, heartbeat = now_ms, evolve(heartbeat, lapsed=False)
         return real(self, known, heartbeat, now_ms)
 
     real = ExecutorRegistry._answer
@@ -123,8 +123,8 @@ def notify_before_commit() -> Patches:
     def commit(self: Any, plan: AssignmentPlan, **rest: Any) -> Commit:
         pmap = self.read(plan.base.table)
         members = frozenset(self._members())
-        steps = [rest.get(name) or {} for name in ("loaded", "stalled", "released")]
-        planned = partition_store._decide(pmap, plan, *steps, members)
+        loaded, stalled, released = (rest.get(name) or {} for name in ("loaded", "stalled", "released"))
+        planned = partition_store._decide(pmap, plan, loaded, stalled, released, members)
         try:
             return real(self, plan, **rest)
         except BallistaError:
