@@ -20,6 +20,7 @@ from ballista_py.state.local import LocalStore
 from ballista_py.state.memory import MemoryStore
 from ballista_py.storage.files import write_data_file
 from ballista_py.storage.holder import PartitionHolder
+from ballista_py.storage.manifest import DataFile
 from ballista_py.storage.partition_storage import PartitionStorage
 
 SCHEMA = pa.schema([("k", pa.int64()), ("v", pa.string())])
@@ -51,7 +52,7 @@ class ObservedStore:
         if name == "local_path" and not hasattr(self._store, "local_path"):
             raise AttributeError(name)
         verb = getattr(self._store, name)
-        if name not in ("get", "create", "replace"):
+        if name not in ("get", "get_if_changed", "create", "replace"):
             return verb
 
         def observed(key, *rest):
@@ -109,14 +110,17 @@ class World:
 
     def put(self, partition: int, *keys: int, table: str = "t") -> str:
         """A new file with these keys in a partition, as the pipeline commits it; returns its path."""
-        self._files += 1
-        path = f"snapshots/{table}/data/run/{self._files}.parquet"
-        file = write_data_file(self.store, path, rows(*keys))
+        file = self.put_file(*keys, table=table)
         storage = self.storage(partition, table)
         storage.create()
         held = storage.read().document.files
-        storage.replace_files([*held, file], token=path)
-        return path
+        storage.replace_files([*held, file], token=file.path)
+        return file.path
+
+    def put_file(self, *keys: int, table: str = "t") -> DataFile:
+        """A new file with these keys, which no manifest names yet."""
+        self._files += 1
+        return write_data_file(self.store, f"snapshots/{table}/data/run/{self._files}.parquet", rows(*keys))
 
     def update(
         self, revision: int, *partitions: tuple[int, int, str], table: TableSpec | None = None, instance=None

@@ -164,6 +164,10 @@ def node(
     max_partition_assignments_per_interval: Annotated[int | None, typer.Option(help="moves a cycle")] = None,
     max_partitions_per_executor: Annotated[int | None, typer.Option(help="cap of each executor")] = None,
     replicas: Annotated[int | None, typer.Option(help="executors that hold each partition")] = None,
+    max_replica_lag_ms: Annotated[
+        float | None,
+        typer.Option(help="scheduler: how old what replicas give may be; default: no older than the query"),
+    ] = None,
     max_merge_bytes: Annotated[int | None, typer.Option(help="memory of merges at a scheduler")] = None,
     capacity: Annotated[float | None, typer.Option(help="executor: its share of the load, relative")] = None,
     engine: Annotated[str | None, typer.Option(help="executor: what runs its legs, duckdb or polars")] = None,

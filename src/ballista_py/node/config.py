@@ -27,6 +27,11 @@ def _positive(_instance: object, attribute: Any, value: float) -> None:
         raise ConfigError(f"{attribute.name}: {value!r} is not a positive number")
 
 
+def _not_negative(_instance: object, attribute: Any, value: float) -> None:
+    if not (math.isfinite(value) and value >= 0):
+        raise ConfigError(f"{attribute.name}: {value!r} is negative or no number")
+
+
 def _replicas(_instance: object, attribute: Any, value: int) -> None:
     if not 1 <= value <= MAX_REPLICAS:
         raise ConfigError(f"{attribute.name}: {value!r} is none of 1 to {MAX_REPLICAS}")
@@ -52,7 +57,8 @@ class NodeConfig:
     beforehand that often, on an embedded Spark; without one nobody does.
 
     Each partition is held by `replicas` executors, if there are as many: one of them owns it and takes its writes,
-    all of them answer legs.
+    all of them answer legs. What a replica gives is at most `max_replica_lag_ms` old; with 0 it asks the store for news
+    before every leg over a table that is written to, and is never older than the query.
 
     An executor runs its legs on `engine`; schedulers always merge with DuckDB. `memory_limit` is DuckDB's.
 
@@ -95,6 +101,7 @@ class NodeConfig:
     max_partition_assignments_per_interval: int = field(default=100, validator=_positive)
     max_partitions_per_executor: int = field(default=1_000, validator=_positive)
     replicas: int = field(default=1, validator=_replicas)
+    max_replica_lag_ms: float = field(default=0.0, validator=_not_negative)
     max_merge_bytes: int = field(default=4 << 30, validator=_positive)
     capacity: float = field(default=1.0, validator=_positive)
     labels: Mapping[str, str] = Factory(dict)

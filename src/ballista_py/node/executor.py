@@ -46,6 +46,7 @@ from ballista_py.state.control import (
 from ballista_py.state.executor_lease import ExecutorLease
 from ballista_py.storage.cache import FileCache
 from ballista_py.storage.holder import PartitionHolder
+from ballista_py.storage.replica_reads import ReplicaReads
 from ballista_py.transport.callers import Anyone, Nodes
 from ballista_py.transport.commands import BASE, PARTITION_COLUMN, RELOAD, REWRITE, SETTLE, WRITE, WriteTarget
 from ballista_py.transport.control_client import ControlClient
@@ -139,6 +140,7 @@ class Executor:
             mapper=self._map,
         )
         self._write_workers = ThreadPoolExecutor(STORE_WORKERS, thread_name_prefix="write")
+        self._replica_reads = ReplicaReads(holder, store, runtime, self._map)
         self._writes = OwnerWrites(
             holder,
             store,
@@ -284,6 +286,7 @@ class Executor:
             raise SqlError("an executor runs legs; send statements to a scheduler")
         leg = leg_from_json(command["leg"])
         self._writing().catch_up(leg)
+        self._replica_reads.freshen(leg)
         for table in leg.tables if "incarnations" in command else ():
             self._holding_now().owned(table, command["incarnations"][table.table])
         task = self._tasks.begin("leg", leg.sql, str(command.get("task") or ""))

@@ -132,6 +132,7 @@ class QueryService:
     """Plans and runs statements. Thread-safe. `engine` binds statements and merges streams.
 
     `sequences` tells how many statements over several partitions are committed, for the tables that can have any.
+    What replicas give is at most `max_replica_lag_ms` old; with 0 it is never older than the statement.
     """
 
     views: Views
@@ -139,6 +140,7 @@ class QueryService:
     open_legs: OpenLegs
     runtime: Runtime
     sequences: Sequences = field(default=lambda _tables: {}, kw_only=True)
+    max_replica_lag_ms: float = field(default=0.0, kw_only=True)
 
     def explain(self, statement: str, analyze: bool = False) -> dict[str, Any]:
         """The plan as a dict, with the same in words under `text`. Raises what `run` raises while it plans.
@@ -223,7 +225,10 @@ class QueryService:
         plan = plan_query(statement, view.catalog, self._bind(view, statement))
         if only is not None:
             plan = restricted(plan, only.partitions)
-        return plan, legs_of(plan, view.catalog, view.members, owners_only)
+        legs = legs_of(plan, view.catalog, view.members, owners_only)
+        if self.max_replica_lag_ms:
+            legs = tuple(evolve(leg, max_replica_lag_ms=self.max_replica_lag_ms) for leg in legs)
+        return plan, legs
 
     def _pinned(self, view: ClusterView, legs: tuple[Leg, ...], only: Portion | None = None) -> tuple[Leg, ...]:
         """The legs, to be read as of one sequence of each table's statements over several partitions.

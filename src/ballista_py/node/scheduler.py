@@ -133,7 +133,13 @@ class Scheduler:
         core.join()
         self._start_loops(core)
         self._queries = queries = ObservedQueries(
-            catalogs, self._engine, self._open_legs, runtime, self._tasks, sequences=catalogs.sequences
+            catalogs,
+            self._engine,
+            self._open_legs,
+            runtime,
+            self._tasks,
+            sequences=catalogs.sequences,
+            max_replica_lag_ms=config.max_replica_lag_ms,
         )
         self._spark = SparkQueries(queries, store, runtime, config.max_merge_bytes)
         self._writes = WriteService(

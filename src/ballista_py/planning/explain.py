@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ballista_py.planning.query_plan import Fragment, FragmentTable, Leg, LegProgress, QueryPlan
+from ballista_py.planning.query_plan import Fragment, FragmentTable, Leg, LegProgress, LegTable, QueryPlan
 
 Measured = Mapping[tuple[str, str], LegProgress]
 """What legs really gave, by fragment and executor id."""
@@ -48,7 +48,7 @@ def explain_text(plan: QueryPlan, legs: Sequence[Leg], measured: Measured = NOTH
         own = [leg for leg in legs if leg.fragment == fragment.name]
         lines.append(f"  {len(own)} leg{'' if len(own) == 1 else 's'}")
         for leg in own:
-            parts = ", ".join(f"{t.table} {_ranges(t.partitions)}" for t in leg.tables)
+            parts = ", ".join(f"{t.table} {_ranges(t.partitions)}{_copies(t, leg)}" for t in leg.tables)
             ran = measured.get((fragment.name, leg.executor_id))
             gave = f" gave {ran.rows:,} rows, {ran.bytes:,} bytes in {ran.took_ms:.0f} ms" if ran else ""
             lines.append(f"    {leg.executor_id}: {parts}{gave}")
@@ -93,6 +93,13 @@ def _table_line(table: FragmentTable) -> str:
         return f"{table.table}: replicated, read whole by each leg"
     by = f", pruned by {table.pruned_by}" if table.pruned_by else ""
     return f"{table.table}: {len(table.partitions)} of {table.total} partitions{by}"
+
+
+def _copies(table: LegTable, leg: Leg) -> str:
+    """How many of the partitions are read at a replica, and how old those may be."""
+    if not table.at_replicas:
+        return ""
+    return f" ({table.at_replicas} at replicas, at most {leg.max_replica_lag_ms:g} ms old)"
 
 
 def _ranges(partitions: Sequence[int]) -> str:

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+from attrs import evolve
 
 from ballista_py.errors import PartitionsUnassigned
 from ballista_py.planning.partition_map import NOBODY, Owner, PartitionMap
@@ -49,9 +50,9 @@ def _legs_of(fragment: Fragment, catalog: Catalog, live: frozenset[Owner], owner
     names = sorted(chosen)
     slots = [chosen[name] for name in names]
     tables = [
-        _whole_table(table, len(names), catalog.maps[table.table])
+        _whole_table(table, names, catalog.maps[table.table])
         if table.whole
-        else _split_table(table, [part[:, split.index(table)] for part in slots], catalog.maps[table.table])
+        else _split_table(table, names, [part[:, split.index(table)] for part in slots], catalog.maps[table.table])
         for table in fragment.tables
     ]
     return [
@@ -60,32 +61,39 @@ def _legs_of(fragment: Fragment, catalog: Catalog, live: frozenset[Owner], owner
     ]
 
 
-def _whole_table(table: FragmentTable, legs: int, pmap: PartitionMap) -> list[LegTable]:
+def _whole_table(table: FragmentTable, names: Sequence[str], pmap: PartitionMap) -> list[LegTable]:
     """The same table for every leg."""
     epochs = tuple(pmap.epochs[np.array(table.partitions, np.int64)].tolist())
-    return [LegTable(table=table.table, revision=pmap.revision, partitions=table.partitions, epochs=epochs)] * legs
+    owner = pmap.owner(table.partitions[0]) if table.partitions else None
+    one = LegTable(table=table.table, revision=pmap.revision, partitions=table.partitions, epochs=epochs)
+    copies = evolve(one, at_replicas=len(table.partitions))
+    return [one if owner is not None and owner[0] == name else copies for name in names]
 
 
 def _split_table(
-    table: FragmentTable, parts: Sequence[npt.NDArray[np.int64]], pmap: PartitionMap
+    table: FragmentTable, names: Sequence[str], parts: Sequence[npt.NDArray[np.int64]], pmap: PartitionMap
 ) -> list[LegTable]:
     """The partitions of each leg in ascending order; one pass over all, because there may be many legs."""
-    owner = np.repeat(np.arange(len(parts)), [len(part) for part in parts])
+    leg = np.repeat(np.arange(len(parts)), [len(part) for part in parts])
     partitions = np.concatenate(parts) if parts else np.empty(0, np.int64)
     kept = partitions != NOBODY
-    owner, partitions = owner[kept], partitions[kept]
-    order = np.lexsort((partitions, owner))
-    partitions = partitions[order]
+    leg, partitions = leg[kept], partitions[kept]
+    order = np.lexsort((partitions, leg))
+    leg, partitions = leg[order], partitions[order]
     ids, epochs = partitions.tolist(), pmap.epochs[partitions].tolist()
-    ends = np.cumsum(np.bincount(owner, minlength=len(parts))).tolist()
+    ends = np.cumsum(np.bincount(leg, minlength=len(parts))).tolist()
+    numbers = {name: place for place, name in enumerate(names)}
+    owners = np.array([*(numbers.get(name, NOBODY) for name, _ in pmap.executors), NOBODY], np.int64)
+    at_replicas = np.bincount(leg[owners[pmap.owner_index[partitions, 0]] != leg], minlength=len(parts)).tolist()
     return [
         LegTable(
             table=table.table,
             revision=pmap.revision,
             partitions=tuple(ids[start:end]),
             epochs=tuple(epochs[start:end]),
+            at_replicas=copies,
         )
-        for start, end in zip([0, *ends], ends, strict=False)
+        for start, end, copies in zip([0, *ends], ends, at_replicas, strict=False)
     ]
 
 

@@ -137,7 +137,8 @@ class QueryPlan:
 class LegTable:
     """The exact partitions of one table that one leg must read, with the epochs the planner saw.
 
-    They are read as of `sequence` of the table's statements over several partitions; None: as they are.
+    They are read as of `sequence` of the table's statements over several partitions; None: as they are. Of
+    `at_replicas` of them the executor is no owner.
     """
 
     table: str
@@ -145,13 +146,15 @@ class LegTable:
     partitions: tuple[int, ...]
     epochs: tuple[int, ...]
     sequence: int | None = None
+    at_replicas: int = 0
 
 
 @frozen(kw_only=True)
 class Leg:
     """One executor's part of a fragment. It answers for exactly these partitions or raises `NotOwner`.
 
-    `relations` are the broadcasts that `sql` reads, each as an Arrow IPC stream.
+    `relations` are the broadcasts that `sql` reads, each as an Arrow IPC stream. What replicas give is at most
+    `max_replica_lag_ms` old.
     """
 
     fragment: str
@@ -159,6 +162,7 @@ class Leg:
     sql: str
     tables: tuple[LegTable, ...]
     relations: Mapping[str, bytes] = Factory(dict)
+    max_replica_lag_ms: float = 0.0
 
     def to_json(self) -> dict[str, Any]:
         """JSON-ready values; `leg_from_json` reads them back."""
@@ -173,10 +177,12 @@ class Leg:
                     "partitions": t.partitions,
                     "epochs": t.epochs,
                     "sequence": t.sequence,
+                    "at_replicas": t.at_replicas,
                 }
                 for t in self.tables
             ],
             "relations": {name: b64encode(data).decode() for name, data in self.relations.items()},
+            "max_replica_lag_ms": self.max_replica_lag_ms,
         }
 
 
@@ -202,10 +208,12 @@ def leg_from_json(data: Mapping[str, Any]) -> Leg:
                 partitions=tuple(t["partitions"]),
                 epochs=tuple(t["epochs"]),
                 sequence=t.get("sequence"),
+                at_replicas=t.get("at_replicas", 0),
             )
             for t in data["tables"]
         ),
         relations={name: b64decode(text) for name, text in data.get("relations", {}).items()},
+        max_replica_lag_ms=data.get("max_replica_lag_ms", 0.0),
     )
 
 

@@ -21,12 +21,14 @@ from ballista_py.runtime import Runtime, SystemRuntime
 from ballista_py.state.control import HeldPartitions, PartitionAssignment, UpdatePartitions
 from ballista_py.state.executor_lease import ExecutorLease
 from ballista_py.state.object_state import Versioned
+from ballista_py.state.statements import Statements
 from ballista_py.state.store import ConditionalStore
 from ballista_py.storage.cache import FileCache, LocalCopy
 from ballista_py.storage.holdings import Held, Holdings
 from ballista_py.storage.local_file import Loadable, LocalFile, RowsAtHand
 from ballista_py.storage.manifest import DataFile, ManifestDocument
 from ballista_py.storage.partition_storage import PartitionStorage
+from ballista_py.storage.replica_reads import with_committed
 
 _log = logging.getLogger(__name__)
 MAX_BATCH_PARTITIONS = 64
@@ -69,6 +71,8 @@ class _Work:
     assignment: PartitionAssignment
     manifest: ManifestDocument | None = None
     revision: int = 0
+    version: str = ""
+    read_ms: float = float("-inf")
     reason: str = ""
 
 
@@ -245,6 +249,12 @@ class PartitionHolder:
             partition = failed.assignment.partition
             raise TryLater(f"partition {partition} of table '{table}' could not be loaded again: {failed.reason}")
 
+    def confirm(self, table: str, partitions: Iterable[int], at_ms: float, sequence: int | None) -> None:
+        """Note that what is held of these is all that their manifests held after `at_ms`, and up to `sequence`."""
+        with self._lock:
+            if table in self._tables:
+                self._tables[table] = self._tables[table].confirmed(partitions, at_ms, sequence)
+
     def forget(self, table: str) -> None:
         """Stop holding a table that was dropped; it may be told again from revision 1."""
         with self._lock:
@@ -362,6 +372,7 @@ class PartitionHolder:
             runtime=self._runtime,
             committed_by=self._lease.info.instance_id,
         )
+        read_ms = self._runtime.monotonic_ms()
         try:
             if assignment.role == "owner":
                 # First the fence, then the list of files: what the former owner commits in between is in the list.
@@ -369,11 +380,20 @@ class PartitionHolder:
                 found = storage.activate(assignment.epoch)
             else:
                 found = storage.read()
+                if assignment.role == "replica" and found.document.prepared:
+                    decisions = Statements(self._store, folder, runtime=self._runtime).read()
+                    found = evolve(found, document=with_committed(found.document, decisions))
         except LeaseExpired:  # no failure: carried out once the lease is renewed
             return None
         except Exception as error:
             return _Work(assignment, reason=_reason(error))
-        return _Work(assignment, manifest=found.document, revision=found.header.revision)
+        return _Work(
+            assignment,
+            manifest=found.document,
+            revision=found.header.revision,
+            version=found.version,
+            read_ms=read_ms,
+        )
 
     def _load(self, table: str, works: Sequence[_Work]) -> list[_Work]:
         """Load the files of all works together, or of each by itself when that fails, to find the one at fault."""
@@ -455,6 +475,8 @@ class PartitionHolder:
                         sequence=work.manifest.sequence,
                         readable_from=work.manifest.readable_from,
                         spans=spans_of(work.manifest, loaded),
+                        version=work.version,
+                        checked_ms=work.read_ms,
                     )
                 )
             self._tables[table] = holdings if newest else evolve(holdings, stale=stale)

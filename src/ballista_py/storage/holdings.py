@@ -17,7 +17,11 @@ LONGEST_RETRY_MS = 30_000.0
 
 @frozen(kw_only=True)
 class Held:
-    """A partition as it was hydrated: for which assignment, from which revision of its manifest, which files."""
+    """A partition as it was hydrated: for which assignment, from which revision of its manifest, which files.
+
+    `version` is the store's of that manifest. A replica holds all that was committed before `checked_ms`, and all
+    statements up to the sequence `known_to`.
+    """
 
     assignment: PartitionAssignment
     revision: int
@@ -28,6 +32,9 @@ class Held:
     sequence: int = 0
     readable_from: int = 0
     spans: Mapping[str, tuple[int, int | None, int]] = Factory(dict)  # path -> added, removed, file id
+    version: str = ""
+    checked_ms: float = float("-inf")
+    known_to: int = -1
 
     def file_ids(self, sequence: int | None) -> list[int]:
         """The files that hold the rows as of `sequence` of the table's statements (None: as they are now)."""
@@ -118,6 +125,19 @@ class Holdings:
             failures=_without(self.failures, partition),
             stale=self.stale - {partition},
         )
+
+    def confirmed(self, partitions: Iterable[int], at_ms: float, sequence: int | None) -> Holdings:
+        """With what is held of these known to be all that was committed before `at_ms`, and up to `sequence`."""
+        newer = {
+            partition: evolve(
+                held,
+                checked_ms=max(held.checked_ms, at_ms),
+                known_to=held.known_to if sequence is None else max(held.known_to, sequence),
+            )
+            for partition in partitions
+            if (held := self.held.get(partition)) is not None
+        }
+        return evolve(self, held={**self.held, **newer})
 
     def failed(self, assignment: PartitionAssignment, reason: str, now_ms: float) -> Holdings:
         """With one failure noted, to be tried again later and later."""

@@ -62,8 +62,8 @@ class Load:
     """
 
     duration_ms: float
-    kill_every_ms: float = 4_000.0
-    down_ms: float = 4_000.0
+    kill_every_ms: float = 2_500.0
+    down_ms: float = 3_000.0
     writers: int = 3
     seed: int = 0
 
