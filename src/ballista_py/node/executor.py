@@ -52,7 +52,8 @@ from ballista_py.transport.commands import BASE, PARTITION_COLUMN, RELOAD, REWRI
 from ballista_py.transport.control_client import ControlClient
 from ballista_py.transport.control_codec import ToExecutor
 from ballista_py.transport.credentials import Removed
-from ballista_py.transport.flight_server import SHUTDOWN_MS, FlightServer, StreamResult
+from ballista_py.transport.flight_server import SHUTDOWN_MS, FlightServer, FlightServiceMaker, StreamResult
+from ballista_py.transport.flight_sql.ahead import KeepAlive
 from ballista_py.transport.flight_sql.leg_tickets import LegTicketCheck
 from ballista_py.transport.flight_sql.legs import LegService, PartsService
 from ballista_py.transport.flight_writes import IncomingRows
@@ -110,7 +111,7 @@ class Executor:
             tls=tls,
             ask_client=True,
             spawn=spawn,
-            service=partial(LegService, command_of=tickets.command) if config.flight_tls() is None else None,
+            service=_parts(LegService, tickets, runtime) if config.flight_tls() is None else None,
         )
         self._parts = self._parts_port(tickets)
         parts = self._flight if self._parts is None else self._parts
@@ -223,7 +224,7 @@ class Executor:
             caller_limit=config.max_calls_per_client,
             tls=config.flight_tls(),
             spawn=spawn,
-            service=partial(PartsService, command_of=tickets.command),
+            service=_parts(PartsService, tickets, self._runtime),
         )
 
     def heartbeat(self) -> Heartbeat:
@@ -398,6 +399,11 @@ class Executor:
 
     def _map(self, call: Callable[[In], Out], items: Iterable[In], /) -> Iterator[Out]:
         return self._store_workers.map(call, items)
+
+
+def _parts(kind: type[PartsService], tickets: LegTicketCheck, runtime: Runtime) -> FlightServiceMaker:
+    """What speaks at a port where clients fetch parts."""
+    return partial(kind, command_of=tickets.command, keep=KeepAlive(runtime=runtime, spawn=spawn))
 
 
 def _engine(config: NodeConfig, folder: Path | None, runtime: Runtime) -> Engine:

@@ -52,6 +52,7 @@ from ballista_py.transport.control_server import ControlServer
 from ballista_py.transport.credentials import Removed
 from ballista_py.transport.flight_client import FlightPool, FlightStream
 from ballista_py.transport.flight_server import FlightServer, StreamResult
+from ballista_py.transport.flight_sql.ahead import KeepAlive
 from ballista_py.transport.flight_sql.leg_tickets import LegTickets
 from ballista_py.transport.flight_sql.port import FlightSqlService
 from ballista_py.transport.flight_writes import IncomingRows
@@ -106,7 +107,12 @@ class Scheduler:
             caller_limit=config.max_calls_per_client,
             tls=config.flight_tls(),
             spawn=spawn,
-            service=partial(FlightSqlService, ready=self._ready_statements, runtime=runtime),
+            service=partial(
+                FlightSqlService,
+                ready=self._ready_statements,
+                runtime=runtime,
+                keep=KeepAlive(runtime=runtime, spawn=spawn),
+            ),
         )
         control = SchedulerControl(config.node_id, self._tasks, self._metrics, _secrets(config))
         self._workers = ThreadPoolExecutor(CONTROL_WORKERS, thread_name_prefix="control")

@@ -21,6 +21,7 @@ from ballista_py.planning.query_plan import Catalog
 from ballista_py.planning.table import TableSpec
 from ballista_py.runtime import SystemRuntime
 from ballista_py.transport.flight_server import FlightServer
+from ballista_py.transport.flight_sql.ahead import KeepAlive
 from ballista_py.transport.flight_sql.messages import message, pack, unpack
 from ballista_py.transport.flight_sql.port import FlightSqlService
 
@@ -144,10 +145,11 @@ def serve() -> Iterator[Callable[..., Port]]:
     def spawn(function: Callable[[], None]) -> None:
         threading.Thread(target=function, daemon=True).start()
 
-    def start(service: Any = None, **options: Any) -> Port:
+    def start(service: Any = None, alive_ms: float = 5_000, **options: Any) -> Port:
         writes, asked = Notebook(), []
         statements = service or make_statements(writes=writes)
-        made = partial(Recording, asked=asked, ready=lambda: statements, runtime=SystemRuntime())
+        keep = KeepAlive(runtime=SystemRuntime(), spawn=spawn, alive_ms=alive_ms)
+        made = partial(Recording, asked=asked, ready=lambda: statements, runtime=SystemRuntime(), keep=keep)
         server = FlightServer("127.0.0.1:0", NoDoor(), SystemRuntime(), service=made, **options)
         servers.append(server)
 

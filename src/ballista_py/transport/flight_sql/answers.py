@@ -9,22 +9,30 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.flight as flight
 
+from ballista_py.transport.answer_line import PULSE
 from ballista_py.transport.flight_server import StreamResult
+from ballista_py.transport.flight_sql.ahead import Ahead, KeepAlive
 from ballista_py.transport.flight_sql.status import to_status
 from ballista_py.transport.open_calls import OpenCall
 
 
-def answer(entered: AbstractContextManager[OpenCall], start: Callable[[OpenCall], StreamResult]) -> Any:
+def answer(
+    entered: AbstractContextManager[OpenCall],
+    start: Callable[[OpenCall], StreamResult],
+    keep: KeepAlive | None = None,
+) -> Any:
     """What `do_get` returns: the stream that `start` began, inside the call that `entered` opens.
 
-    The call is over when the last row is sent, an error was raised, or pyarrow has dropped the stream.
+    The call is over when the last row is sent, an error was raised, or pyarrow has dropped the stream. With `keep` a
+    reader for whom there is nothing yet is sent a batch without rows now and then, marked `PULSE`: proxies and
+    drivers close what is silent, and only the server of a stream can send on it.
     """
     with ExitStack() as stack:
         call = stack.enter_context(entered)
         result = start(call)
         stack.callback(result.cancel)
         call.attach(result.cancel)
-        rows = _Rows(call, result, stack.pop_all())
+        rows = _Rows(call, result, keep, stack.pop_all())
     return flight.GeneratorStream(result.schema, rows)
 
 
@@ -34,35 +42,47 @@ MAX_MESSAGE_BYTES = 4 << 20
 class _Rows:
     """The batches of a result. While one was handed out and the next is not asked for, it is being sent."""
 
-    def __init__(self, call: OpenCall, result: StreamResult, over: ExitStack) -> None:
+    def __init__(self, call: OpenCall, result: StreamResult, keep: KeepAlive | None, over: ExitStack) -> None:
         self._over = over
-        self._batches = (portion for batch in result.batches for portion in portions(batch))
+        batches = (portion for batch in result.batches for portion in portions(batch))
         self._sending: AbstractContextManager[None] | None = None
         self._call = call
         self._has_dictionaries = any(map(_has_dictionary, result.schema.types))
+        self._nothing = pa.RecordBatch.from_pylist([], schema=result.schema)
+        self._take: Callable[[], tuple[bool, pa.RecordBatch | None]] = lambda: (True, next(batches, None))
+        if keep is not None and not self._has_dictionaries:  # pyarrow sends no mark beside dictionaries
+            ahead = Ahead(batches, keep)
+            over.callback(ahead.close)
+            self._take = ahead.take
 
-    def __iter__(self) -> Iterator[pa.RecordBatch | pa.Table]:
+    def __iter__(self) -> Iterator[Any]:
         return self
 
-    def __next__(self) -> pa.RecordBatch | pa.Table:
+    def __next__(self) -> pa.RecordBatch | pa.Table | tuple[pa.RecordBatch, bytes]:
         try:
             self._sent()
-            batch = next(self._batches, None)
+            there, batch = self._take()
             if self._call.reason is not None:
                 raise self._call.reason
         except BaseException as error:
             self._over.close()
             raise to_status(self._call.reason or error) from None
+        if not there:
+            self._begin_sending()
+            return self._nothing, PULSE
         if batch is None:
             self._over.close()
             raise StopIteration
-        self._sending = self._call.sending()
-        self._sending.__enter__()
+        self._begin_sending()
         # pyarrow sends the dictionaries of a table, and forgets those of a batch.
         return pa.Table.from_batches([batch]) if self._has_dictionaries else batch
 
     def __del__(self) -> None:
         self._over.close()
+
+    def _begin_sending(self) -> None:
+        self._sending = self._call.sending()
+        self._sending.__enter__()
 
     def _sent(self) -> None:
         sending, self._sending = self._sending, None

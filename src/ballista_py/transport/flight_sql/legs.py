@@ -10,6 +10,7 @@ import pyarrow.flight as flight
 from ballista_py.errors import TransportError
 from ballista_py.transport.endpoints import Door
 from ballista_py.transport.flight_server import DataHandler, FlightService
+from ballista_py.transport.flight_sql.ahead import KeepAlive
 from ballista_py.transport.flight_sql.answers import answer
 from ballista_py.transport.flight_sql.messages import unpack
 from ballista_py.transport.flight_sql.statement import SqlStatement
@@ -27,14 +28,24 @@ class PartsService(FlightService):
 
     spoken = (flight.FlightMethod.DO_GET,)
 
-    def __init__(self, door: Door, handler: DataHandler, calls: OpenCalls, *, command_of: CommandOf) -> None:
+    def __init__(
+        self,
+        door: Door,
+        handler: DataHandler,
+        calls: OpenCalls,
+        *,
+        command_of: CommandOf,
+        keep: KeepAlive | None = None,
+    ) -> None:
         self._command_of = command_of
+        self._keep = keep
         super().__init__(door, handler, calls)
 
     def do_get(self, context: Any, ticket: Any) -> Any:
         try:
             command = self._command_of(_leg_ticket(ticket.ticket))
-            return answer(self._calls.enter(context), lambda call: self._handler.stream(command, call.context))
+            entered = self._calls.enter(context)
+            return answer(entered, lambda call: self._handler.stream(command, call.context), self._keep)
         except BaseException as error:
             raise to_status(error) from None
 

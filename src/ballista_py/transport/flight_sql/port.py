@@ -23,6 +23,7 @@ from ballista_py.runtime import Runtime
 from ballista_py.transport.endpoints import Door
 from ballista_py.transport.flight_server import DataHandler, FlightService, StreamResult
 from ballista_py.transport.flight_sql.actions import ACTIONS, cancel_result, cancelled_tickets, run_action
+from ballista_py.transport.flight_sql.ahead import KeepAlive
 from ballista_py.transport.flight_sql.answers import answer
 from ballista_py.transport.flight_sql.bindings import Bindings
 from ballista_py.transport.flight_sql.messages import message, pack, unpack
@@ -39,7 +40,10 @@ NO_COLUMNS = pa.schema([])
 
 
 class FlightSqlService(FlightService):
-    """The Flight methods of a scheduler. `ready` gives the service, or raises `TryLater` while there is none."""
+    """The Flight methods of a scheduler. `ready` gives the service, or raises `TryLater` while there is none.
+
+    Without `keep` nothing is sent while a statement thinks.
+    """
 
     spoken = (
         flight.FlightMethod.DO_EXCHANGE,
@@ -59,8 +63,10 @@ class FlightSqlService(FlightService):
         *,
         ready: Callable[[], StatementService],
         runtime: Runtime,
+        keep: KeepAlive | None = None,
     ) -> None:
         self._ready = ready
+        self._keep = keep
         self._runtime = runtime
         self._sessions = Sessions(runtime)
         self._bindings = Bindings(runtime)
@@ -88,7 +94,7 @@ class FlightSqlService(FlightService):
 
     def do_get(self, context: Any, ticket: Any) -> Any:
         try:
-            return answer(self._calls.enter(context), lambda call: self._rows(ticket, call))
+            return answer(self._calls.enter(context), lambda call: self._rows(ticket, call), self._keep)
         except BaseException as error:
             raise to_status(error) from None
 
