@@ -7,7 +7,7 @@ from attrs import evolve
 from ballista_py.errors import LeaseExpired, NotOwner, TransportError
 from ballista_py.node.owner_writes import OwnerWrites
 from ballista_py.planning.query_plan import LegTable
-from ballista_py.planning.sql.changes import Rewrite
+from ballista_py.planning.sql.changes import Rewrite, local_rewrite, read_change
 from ballista_py.state.documents import CLUSTER_KEY, ClusterDocument, SchedulerInfo
 from ballista_py.state.object_state import ObjectState
 from ballista_py.state.statements import Statements
@@ -91,6 +91,29 @@ def test_a_rewrite_touches_only_files_that_hold_matching_rows(world, writes):
     assert before[1] in after
     assert before[0] not in after
     assert world.read((1, 1)) == [2, 5]
+
+
+def test_a_rewrite_does_not_look_into_files_that_their_statistics_rule_out(world, writes, monkeypatch):
+    for n in range(3):
+        writes.write(target(f"s{n}", 1), [batch(1, *range(10 * n, 10 * n + 10))])
+    files = world.storage(1).read().document.files
+    looked: list[list[int]] = []
+    query = world.engine.query
+
+    def noted(sql, scans=None, streams=None):
+        looked.extend(list(ids) for ids in (scans or {}).values())
+        return query(sql, scans, streams)
+
+    monkeypatch.setattr(world.engine, "query", noted)
+    change = local_rewrite(read_change("delete from t where k between 12 and 14"), world.table(), {})
+    assert writes.rewrite(target("d", 1), change)["1"] == {"affected": 3}
+    middle = world.holder.holdings("t").held[1]
+    assert len({file_id for ids in looked for file_id in ids}) == 1
+    after = world.storage(1).read().document.files
+    assert [file in after for file in files] == [True, False, True]
+    assert sorted(middle.files) == sorted(file.path for file in after)
+    monkeypatch.undo()
+    assert world.read((1, 1)) == [k for k in range(30) if not 12 <= k <= 14]
 
 
 @pytest.mark.parametrize("committed", [True, False])

@@ -22,7 +22,7 @@ from ballista_py.storage.local_file import Loadable, RowsAtHand
 FILE_ID = "__file_id"
 MAX_RANGES = 2  # beyond it a join with the ids is faster
 HELD = "held"  # the schema, or the attached database, of the native tables
-IDLE_MS = 2_000.0
+IDLE_MS = 10_000.0
 MIN_LOOSE_BYTES = 16 << 20
 MAX_LOOSE_BYTES = 512 << 20
 

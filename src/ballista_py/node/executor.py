@@ -309,7 +309,7 @@ class Executor:
             return self._writing().write(WriteTarget.from_json(command["target"]), rows)
         rows.drain()
         if kind == REWRITE:
-            rewrite = Rewrite(count=command["count"], rows=command["rows"])
+            rewrite = Rewrite(**command["rewrite"])
             return self._writing().rewrite(WriteTarget.from_json(command["target"]), rewrite)
         if kind == SETTLE:
             return self._writing().settle(WriteTarget.from_json(command["target"]), command["sequence"])

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Protocol
 
 import pyarrow as pa
-from attrs import Factory, define, frozen
+from attrs import Factory, asdict, define, frozen
 
 from ballista_py.errors import BallistaError, from_wire
 from ballista_py.node.query_service import ClusterView
@@ -147,8 +147,7 @@ class OwnerCalls:
 
     def rewrite(self, order: Order, view: ClusterView, partitions: Sequence[int], rewrite: Rewrite) -> Outcome:
         """Have the owners rewrite the files of these partitions."""
-        body = {"count": rewrite.count, "rows": rewrite.rows}
-        return self._ask(order, view, partitions, REWRITE, body)
+        return self._ask(order, view, partitions, REWRITE, {"rewrite": asdict(rewrite)})
 
     def settle(self, order: Order, view: ClusterView, partitions: Sequence[int], sequence: int | None) -> Outcome:
         """Have the owners fold in an attempt that committed with this sequence, or give it up (None)."""

@@ -19,7 +19,7 @@ from ballista_py.errors import BallistaError, InvariantViolated, SchemaMismatch,
 from ballista_py.node.logs import log_event
 from ballista_py.planning.conform import conform
 from ballista_py.planning.query_plan import Leg, LegTable
-from ballista_py.planning.sql.changes import Rewrite, key_sql
+from ballista_py.planning.sql.changes import Rewrite, file_pruner, key_sql
 from ballista_py.planning.table import TableSpec
 from ballista_py.runtime import Runtime
 from ballista_py.state.documents import CLUSTER_KEY, ClusterDocument
@@ -34,6 +34,7 @@ from ballista_py.storage.holder import Mapper, PartitionHolder
 from ballista_py.storage.holdings import Holdings
 from ballista_py.storage.manifest import DataFile, ManifestDocument, Prepared
 from ballista_py.storage.partition_storage import PartitionStorage, applied
+from ballista_py.storage.pruned_files import may_hold
 from ballista_py.storage.row_spool import RowSpool
 from ballista_py.transport.commands import PARTITION_COLUMN, WriteTarget
 
@@ -402,6 +403,7 @@ class OwnerWrites:
     ) -> _Change:
         if rewrite.count is None:
             return _Change((), tuple(file.path for file in here), sum(file.rows for file in here))
+        here = may_hold(here, file_pruner(rewrite.where, rewrite.alias, table))
         loaded = self._loaded(target, partition, here)
         spool = self._spool(table, map)
         remove: list[str] = []

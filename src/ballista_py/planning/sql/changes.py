@@ -11,13 +11,14 @@ from collections.abc import Mapping, Sequence
 from typing import TypeAlias
 
 from attrs import frozen
-from sqlglot import exp
+from sqlglot import exp, parse_one
 from sqlglot.dialects.dialect import Dialect
 from sqlglot.errors import ParseError, TokenError
 from sqlglot.tokenizer_core import Token, TokenType
 
 from ballista_py.errors import SqlError
 from ballista_py.planning.partition_map import PartitionMap
+from ballista_py.planning.sql.file_pruning import FilePruner
 from ballista_py.planning.sql.identifiers import identifier
 from ballista_py.planning.sql.placement import Split, place_table
 from ballista_py.planning.sql.pruning import Pruner
@@ -113,11 +114,14 @@ Change: TypeAlias = Insert | Local | General | CreateTable | DropTable | Truncat
 class Rewrite:
     """What an owner runs over each file of a local statement: `count` the rows it affects, give the `rows` after.
 
-    Without `count` the statement affects all rows and leaves none.
+    Without `count` the statement affects all rows and leaves none. `where` is its predicate, over the table under
+    `alias`: a file whose statistics rule it out need not be looked into.
     """
 
     count: str | None = None
     rows: str | None = None
+    where: str | None = None
+    alias: str = ""
 
 
 _CHANGES = ("INSERT", "UPDATE", "DELETE", "MERGE", "CREATE", "DROP", "TRUNCATE", "COPY", "REPLACE", "WITH")
@@ -217,6 +221,8 @@ def local_rewrite(change: Local, table: TableSpec, types: Mapping[str, str]) -> 
         return Rewrite(
             count=f"select count(*) from {source} where {where}",
             rows=f"select {columns} from {source} where ({where}) is distinct from true",
+            where=where,
+            alias=change.alias,
         )
     new: dict[str, str] = {}
     for name, value in change.assignments:
@@ -235,7 +241,16 @@ def local_rewrite(change: Local, table: TableSpec, types: Mapping[str, str]) -> 
     return Rewrite(
         count=f"select count(*) from {source} where {where}",
         rows=f"select {', '.join(shown)} from ({inner}) as {alias}",
+        where=where,
+        alias=change.alias,
     )
+
+
+def file_pruner(where: str | None, alias: str, table: TableSpec) -> FilePruner:
+    """What tells the files of the table that may hold rows of a predicate (in the engine's dialect) over it."""
+    names = {table.name.lower(), alias.lower()}
+    tree = None if where is None else parse_one(where, dialect=ENGINE_DIALECT)
+    return FilePruner(where=tree, names=names, schema=table.schema)
 
 
 def touched_partitions(change: Local, table: TableSpec, pmap: PartitionMap) -> tuple[int, ...]:
