@@ -8,6 +8,7 @@ written.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
+from operator import is_not
 from typing import Any
 
 from sqlglot import exp
@@ -15,6 +16,7 @@ from sqlglot import exp
 from ballista_py.planning.sql.query import (
     Draft,
     Expr,
+    Facts,
     Query,
     Select,
     SetOperation,
@@ -98,10 +100,7 @@ def disjuncts(expr: Expr) -> Iterator[Expr]:
 
 def is_portable(expr: Expr) -> bool:
     """Whether a leg may evaluate the expression; nested queries are judged by whoever places them."""
-    return all(
-        type(node) in _PORTABLE or (isinstance(node, exp.Anonymous) and str(node.this).lower() in _PORTABLE_NAMES)
-        for node in expr.walk()
-    )
+    return all(type(node) in _PORTABLE or _is_known_function(node) for node in expr.walk())
 
 
 def columns_of(expr: Expr) -> Iterator[exp.Column]:
@@ -109,11 +108,31 @@ def columns_of(expr: Expr) -> Iterator[exp.Column]:
     return expr.find_all(exp.Column)
 
 
-def nested_of(expr: Expr, draft: Draft) -> Iterator[Query]:
+def facts_of(expr: Expr, draft: Draft) -> Facts:
+    """What a bound expression consists of, found in one walk and remembered: bound trees do not change."""
+    known = draft.facts.get(id(expr))
+    if known is not None:
+        return known[1]
+    columns, nested, portable = [], [], True
+    for node in expr.walk():
+        if isinstance(node, exp.Column):
+            columns.append(column_id(node))
+        elif isinstance(node, exp.Placeholder):
+            nested.append(node.this)
+        elif type(node) not in _PORTABLE and not _is_known_function(node):
+            portable = False
+    facts = Facts(tuple(columns), tuple(nested), portable)
+    draft.facts[id(expr)] = (expr, facts)
+    return facts
+
+
+def _is_known_function(node: Expr) -> bool:
+    return isinstance(node, exp.Anonymous) and str(node.this).lower() in _PORTABLE_NAMES
+
+
+def nested_of(expr: Expr, draft: Draft) -> list[Query]:
     """The nested queries directly inside an expression."""
-    if draft.nested:
-        for node in expr.find_all(exp.Placeholder):
-            yield draft.nested[node.this]
+    return [draft.nested[name] for name in facts_of(expr, draft).nested]
 
 
 def aliases_of(expr: Expr, draft: Draft) -> frozenset[str]:
@@ -121,11 +140,11 @@ def aliases_of(expr: Expr, draft: Draft) -> frozenset[str]:
     known = draft.aliases_in.get(id(expr))
     if known is not None:
         return known[1]
-    found = {node.args["table"].this for node in expr.find_all(exp.Column)}
+    found = frozenset(alias for alias, _ in facts_of(expr, draft).columns)
     for query in nested_of(expr, draft):
         found |= free_aliases(query, draft)
-    draft.aliases_in[id(expr)] = (expr, frozenset(found))
-    return frozenset(found)
+    draft.aliases_in[id(expr)] = (expr, found)
+    return found
 
 
 def free_aliases(query: Query, draft: Draft) -> frozenset[str]:
@@ -154,10 +173,10 @@ def _free_in_source(source: Source, draft: Draft) -> frozenset[str]:
 
 def references(expr: Expr, draft: Draft) -> Iterator[tuple[str, str]]:
     """Every (alias, column) that an expression or a query nested in it refers to, whatever its level."""
-    for node in expr.find_all(exp.Column):
-        yield column_id(node)
-    for query in nested_of(expr, draft):
-        yield from query_references(query, draft)
+    facts = facts_of(expr, draft)
+    yield from facts.columns
+    for name in facts.nested:
+        yield from query_references(draft.nested[name], draft)
 
 
 def query_references(query: Query, draft: Draft) -> Iterator[tuple[str, str]]:
@@ -192,25 +211,48 @@ def sources_of(query: Query, draft: Draft, shared: bool = True) -> Iterator[Sour
 
 
 def rewritten(expr: Expr, replace: Callable[[Expr], Expr | None]) -> Expr:
-    """A copy in which every topmost node that `replace` answers for is replaced by its answer."""
+    """The expression with every topmost node that `replace` answers for replaced by its answer.
+
+    What holds no such node is shared with the original, the whole of it if there is none: its parent is then that of
+    the newest tree, which has the same form.
+    """
     answer = replace(expr)
     if answer is not None:
         return answer
-    args = expr.args
-    fresh: dict[str, Any] = {}
-    for key, value in args.items():
+    changed: dict[str, Any] | None = None
+    for key, value in expr.args.items():
+        fresh = value
         if isinstance(value, exp.Expr):
-            fresh[key] = rewritten(value, replace)
+            fresh = rewritten(value, replace)
         elif isinstance(value, list):
-            fresh[key] = [rewritten(v, replace) if isinstance(v, exp.Expr) else v for v in value]
+            parts = [rewritten(v, replace) if isinstance(v, exp.Expr) else v for v in value]
+            if any(map(is_not, parts, value)):
+                fresh = parts
+        if fresh is not value:
+            changed = changed or dict(expr.args)
+            changed[key] = fresh
+    return expr if changed is None else expr.__class__(**changed)
+
+
+def written(expr: Expr, replace: Callable[[Expr], Expr | None]) -> Expr:
+    """As `rewritten`, sharing nothing: whoever gets it may change it."""
+    answer = replace(expr)
+    if answer is not None:
+        return answer
+    fresh: dict[str, Any] = {}
+    for key, value in expr.args.items():
+        if isinstance(value, exp.Expr):
+            fresh[key] = written(value, replace)
+        elif isinstance(value, list):
+            fresh[key] = [written(v, replace) if isinstance(v, exp.Expr) else v for v in value]
         else:
             fresh[key] = value
     return expr.__class__(**fresh)
 
 
 def copied(expr: Expr) -> Expr:
-    """A copy of the expression."""
-    return rewritten(expr, _keep)
+    """A copy of the expression, to stand somewhere else."""
+    return written(expr, _keep)
 
 
 def _keep(_node: Expr) -> None:

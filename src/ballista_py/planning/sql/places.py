@@ -15,8 +15,8 @@ from ballista_py.planning.sql.expressions import (
     aliases_of,
     copied,
     equated_columns,
+    facts_of,
     free_aliases,
-    is_portable,
     nested_of,
     sources_of,
 )
@@ -133,9 +133,7 @@ class Placer:
 
         `filtering` says that it is a conjunct of WHERE, where NULL is as good as false.
         """
-        if not is_portable(expr):
-            return False
-        return all(
+        return facts_of(expr, self.draft).portable and all(
             self._is_local_query(query, unit) or (filtering and self._is_member_by_key(expr, query, unit))
             for query in nested_of(expr, self.draft)
         )
@@ -292,7 +290,7 @@ class Placer:
 
     def _sees_only(self, expr: Expr, seen: frozenset[str]) -> bool:
         """Whether an expression of a correlated block is portable and holds no query but whole ones."""
-        if not is_portable(expr) or not aliases_of(expr, self.draft) <= seen:
+        if not facts_of(expr, self.draft).portable or not aliases_of(expr, self.draft) <= seen:
             return False
         return all(isinstance(self.placement(query, seen), Whole) for query in nested_of(expr, self.draft))
 

@@ -164,6 +164,16 @@ Query: TypeAlias = Select | SetOperation
 Relation: TypeAlias = Scan | ValuesList | FragmentScan | BroadcastScan | SharedScan | Select | SetOperation
 
 
+@frozen(eq=False)
+class Facts:
+    """What a bound expression consists of: references and nested queries in the order of a walk, and whether it is
+    portable."""
+
+    columns: tuple[ColumnId, ...]
+    nested: tuple[str, ...]
+    portable: bool
+
+
 @define(eq=False)
 class Draft:
     """What is gathered while one statement is planned: its catalog, nested queries, unique names."""
@@ -176,6 +186,7 @@ class Draft:
     notes: list[str] = Factory(list)
     free_of: dict[int, tuple[Query, frozenset[str]]] = Factory(dict)
     aliases_in: dict[int, tuple[Expr, frozenset[str]]] = Factory(dict)
+    facts: dict[int, tuple[Expr, Facts]] = Factory(dict)
 
     def new_alias(self, wanted: str) -> str:
         """An alias that nothing else in the statement has, `wanted` itself if possible."""

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from attrs import frozen
 from sqlglot import exp
 
-from ballista_py.planning.sql.expressions import all_of, copied, is_number, rewritten, sources_of
+from ballista_py.planning.sql.expressions import all_of, copied, is_number, sources_of, written
 from ballista_py.planning.sql.identifiers import identifier
 from ballista_py.planning.sql.query import (
     BroadcastScan,
@@ -171,7 +171,7 @@ class _Writer:
 
     def _expr(self, expr: Expr) -> Expr:
         """A copy of an expression with its nested queries written out."""
-        return rewritten(expr, self._replace)
+        return written(expr, self._replace)
 
     def _replace(self, node: Expr) -> Expr | None:
         if isinstance(node, exp.Placeholder):

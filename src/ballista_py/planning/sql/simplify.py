@@ -13,11 +13,9 @@ from sqlglot import exp
 
 from ballista_py.planning.sql.expressions import (
     aliases_of,
-    columns_of,
     copied,
     enclosed,
-    is_portable,
-    nested_of,
+    facts_of,
     references,
     rewritten,
 )
@@ -27,12 +25,14 @@ from ballista_py.planning.sql.units import is_reorderable, null_supplied, pooled
 
 def simplify(query: Query, draft: Draft) -> Query:
     """The query with filters pushed into subqueries and unused output columns of subqueries dropped."""
+    draft.facts.clear()  # binding changes trees
     for name, nested in list(draft.nested.items()):
         draft.nested[name] = _simplified(nested, draft)
     for shared in draft.shared:
         shared.query = _simplified(shared.query, draft)
     draft.free_of.clear()
     draft.aliases_in.clear()
+    draft.facts.clear()
     return _simplified(query, draft)
 
 
@@ -88,20 +88,20 @@ def _admits_filters(select: Select) -> bool:
 def _target(conjunct: Expr, movable: dict[str, Select], draft: Draft) -> str | None:
     """The subquery that can apply the conjunct to the rows that it is made of."""
     used = aliases_of(conjunct, draft)
-    if len(used) != 1 or not used <= movable.keys() or not is_portable(conjunct):
-        return None
-    if any(True for _ in nested_of(conjunct, draft)):
+    if len(used) != 1 or not used <= movable.keys() or not _is_plain(conjunct, draft):
         return None
     (alias,) = used
     select = movable[alias]
     exprs = {item.name: item.expr for item in select.items}
-    for node in columns_of(conjunct):
-        expr = exprs[column_id(node)[1]]
-        if not is_portable(expr) or any(True for _ in nested_of(expr, draft)):
-            return None
-        if select.grouped and expr not in select.group:
+    for _, name in facts_of(conjunct, draft).columns:
+        if not _is_plain(exprs[name], draft) or (select.grouped and exprs[name] not in select.group):
             return None
     return alias
+
+
+def _is_plain(expr: Expr, draft: Draft) -> bool:
+    facts = facts_of(expr, draft)
+    return facts.portable and not facts.nested
 
 
 def _inside(conjunct: Expr, select: Select) -> Expr:

@@ -19,7 +19,7 @@ from ballista_py.planning.sql.expressions import (
     copied,
     disjuncts,
     equated_columns,
-    is_portable,
+    facts_of,
 )
 from ballista_py.planning.sql.placement import (
     MERGED,
@@ -196,7 +196,7 @@ def _add_left(units: list[Unit], source: Source, placement: Placement, equal: Eq
         hosts = [_combined_whole(units, hosts)]
     if not hosts and len(units) == 1:
         hosts = list(units)
-    local = all(is_portable(conjunct) and conjunct.find(exp.Placeholder) is None for conjunct in source.on)
+    local = all(_is_plain(conjunct, draft) for conjunct in source.on)
     if len(hosts) == 1 and local and needed <= hosts[0].aliases:
         joined = _left_placement(hosts[0].placement, placement, source, equal, draft)
         if not isinstance(joined, Merged):
@@ -277,8 +277,7 @@ def _fold_outer(select: Select, placements: dict[str, Placement], draft: Draft) 
 def _outer_placement(unit: Unit, right: Placement, source: Source, draft: Draft) -> Placement:
     left, seen = unit.placement, unit.aliases | {source.alias}
     for conjunct in source.on:
-        nested = conjunct.find(exp.Placeholder) is not None
-        if nested or not is_portable(conjunct) or not aliases_of(conjunct, draft) <= seen:
+        if not _is_plain(conjunct, draft) or not aliases_of(conjunct, draft) <= seen:
             return MERGED
     if isinstance(left, Merged) or isinstance(right, Merged):
         return MERGED
@@ -309,7 +308,7 @@ def implied(conjunct: Expr, unit: Unit, draft: Draft) -> Expr | None:
     for branch in branches:
         mine = [
             part for part in conjuncts(branch)
-            if is_portable(part) and part.find(exp.Placeholder) is None and _only_of(part, unit, draft)
+            if _is_plain(part, draft) and _only_of(part, unit, draft)
         ]  # fmt: skip
         condition = all_of(map(copied, mine))
         if condition is None:
@@ -319,6 +318,11 @@ def implied(conjunct: Expr, unit: Unit, draft: Draft) -> Expr | None:
     for condition in kept[1:]:
         joined = exp.Or(this=joined, expression=condition)
     return joined
+
+
+def _is_plain(expr: Expr, draft: Draft) -> bool:
+    facts = facts_of(expr, draft)
+    return facts.portable and not facts.nested
 
 
 def _only_of(part: Expr, unit: Unit, draft: Draft) -> bool:
