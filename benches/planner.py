@@ -1,6 +1,7 @@
 """How long a plan takes: beside sqlglot's own parse and qualify, and from 16 partitions to 10,000 on 100 executors.
+Then a point lookup through real processes beside a bare Flight call and a bare DuckDB.
 
-    python benches/planner.py [--rounds 7]
+    python benches/planner.py [--rounds 7] [--lookups 500]
 
 All 22 TPC-H queries. A plan is everything from the text to the legs but the engine's bind.
 """
@@ -19,6 +20,7 @@ import pyarrow as pa
 import sqlglot
 from sqlglot.optimizer.qualify import qualify
 
+import _point_lookup
 from _measure import claim, interleaved
 from ballista_py.node.tpch_data import TABLES
 from ballista_py.planning.legs import legs_of
@@ -93,7 +95,9 @@ def main() -> None:
     """Print the medians of each query and how the claims stand."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rounds", type=int, default=7)
-    rounds = parser.parse_args().rounds
+    parser.add_argument("--lookups", type=int, default=500)
+    options = parser.parse_args()
+    rounds = options.rounds
     names = {table: {column.name: "unknown" for column in schema_of(table)} for table in TABLES}
     described = outputs()
     few, many = catalog_of(16, 2), catalog_of(10_000, 100)
@@ -120,6 +124,7 @@ def main() -> None:
     times, more = statistics.median(beside), statistics.median(growth)
     claim("a plan takes at most 2x parse and qualify at the median", times <= 2, f"{times:.2f}x")
     claim("10,000 partitions on 100 executors take at most 2x of 16 on 2", more <= 2, f"{more:.2f}x")
+    _point_lookup.run(options.lookups)
 
 
 if __name__ == "__main__":

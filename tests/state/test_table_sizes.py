@@ -53,8 +53,8 @@ def test_a_trickle_of_rows_changes_no_value_and_many_do():
 
 def test_texts_weigh_what_the_files_say_if_that_is_more():
     sizes = table_sizes(TABLES, MAPS, {("e1", "i"): held((0, 1, 2), (10, 10, 10), weights=(90_080,) * 3)}, {})
-    assert Catalog(tables=TABLES, maps=MAPS, sizes=sizes).text_bytes("t") == 9_000
+    assert Catalog(tables=TABLES, maps=MAPS, sizes=sizes).column_bytes("t")["body"] == 9_000
     small = table_sizes(TABLES, MAPS, {("e1", "i"): held((0, 1, 2), (10, 10, 10), weights=(50,) * 3)}, {})
-    assert Catalog(tables=TABLES, maps=MAPS, sizes=small).text_bytes("t") == 24
-    assert Catalog(tables=TABLES, maps=MAPS).text_bytes("t") == 24
+    assert Catalog(tables=TABLES, maps=MAPS, sizes=small).column_bytes("t")["body"] == 24
+    assert Catalog(tables=TABLES, maps=MAPS).column_bytes("t")["body"] == 24
     assert np.array_equal(Catalog(tables=TABLES, maps=MAPS).rows("t"), [7, 7, 7])

@@ -23,11 +23,11 @@ from ballista_py.errors import (
     TryLater,
 )
 from ballista_py.node.broadcasts import Broadcasts, BroadcastTooLargeError
+from ballista_py.node.plans import Plans
 from ballista_py.planning.explain import explain_text, plan_as_dict
 from ballista_py.planning.legs import legs_of
 from ballista_py.planning.parts import Portion, restricted
 from ballista_py.planning.query_plan import Broadcast, Catalog, Leg, LegProgress, QueryPlan
-from ballista_py.planning.sql import plan_query
 from ballista_py.planning.table import TableSpec
 from ballista_py.runtime import Runtime
 
@@ -141,6 +141,10 @@ class QueryService:
     runtime: Runtime
     sequences: Sequences = field(default=lambda _tables: {}, kw_only=True)
     max_replica_lag_ms: float = field(default=0.0, kw_only=True)
+    plans: Plans = field(init=False)
+
+    def __attrs_post_init__(self) -> None:
+        self.plans = Plans(self.engine, self.runtime)
 
     def explain(self, statement: str, analyze: bool = False) -> dict[str, Any]:
         """The plan as a dict, with the same in words under `text`. Raises what `run` raises while it plans.
@@ -161,7 +165,7 @@ class QueryService:
 
     def describe(self, statement: str) -> pa.Schema:
         """The columns of the statement's answer, as a single node gives them. Raises `SqlError`."""
-        return self._bind(self._view_for(statement), statement)
+        return self.plans.output(statement, self._view_for(statement).catalog)
 
     def plan(self, statement: str) -> tuple[QueryPlan, tuple[Leg, ...], ClusterView]:
         """How the statement would run, and over what, as of now. Raises what `run` raises while it plans."""
@@ -172,7 +176,7 @@ class QueryService:
     def planned(self, statement: str, fresh: bool = False) -> tuple[QueryPlan, ClusterView]:
         """How the statement would run, whoever lives; with `fresh`, by what the store says now."""
         view = self.views.refresh() if fresh else self._view_for(statement)
-        return plan_query(statement, view.catalog, self._bind(view, statement)), view
+        return self.plans.plan(statement, view.catalog), view
 
     def run(
         self,
@@ -210,19 +214,15 @@ class QueryService:
         """The current view, or a fresh one if the statement does not bind: a table may be new."""
         view = self.views.current()
         try:
-            self._bind(view, statement)
+            self.plans.output(statement, view.catalog)
         except SqlError:
             view = self.views.refresh()
         return view
 
-    def _bind(self, view: ClusterView, statement: str) -> pa.Schema:
-        schemas = {name: table.schema for name, table in view.catalog.tables.items()}
-        return self.engine.describe(statement, schemas)
-
     def _plan(
         self, view: ClusterView, statement: str, only: Portion | None = None, owners_only: bool = False
     ) -> tuple[QueryPlan, tuple[Leg, ...]]:
-        plan = plan_query(statement, view.catalog, self._bind(view, statement))
+        plan = self.plans.plan(statement, view.catalog)
         if only is not None:
             plan = restricted(plan, only.partitions)
         legs = legs_of(plan, view.catalog, view.members, owners_only)
@@ -339,7 +339,7 @@ class QueryService:
         sent: Broadcasts,
     ) -> dict[str, pa.RecordBatchReader | pa.Table]:
         """What a merge reads of these fragments. The engine keeps a stream that it reads twice, and may spill it."""
-        schemas = {name: table.schema for name, table in view.catalog.tables.items()}
+        schemas = view.catalog.schemas
         relations: dict[str, pa.RecordBatchReader | pa.Table] = {}
         for fragment in plan.fragments:
             stream = streams.get(fragment.name)

@@ -40,6 +40,20 @@ def legs_of(
 
 
 def _legs_of(fragment: Fragment, catalog: Catalog, live: frozenset[Owner], owners_only: bool) -> list[Leg]:
+    if any(len(table.partitions) != table.total for table in fragment.tables if not table.whole):
+        parts = _parts_of(fragment, catalog, live, owners_only)
+    else:  # what a fragment over all partitions is cut into follows from the catalog
+        key = tuple((table.table, table.whole) for table in fragment.tables), live, owners_only
+        parts = catalog.once("legs", key, lambda: _parts_of(fragment, catalog, live, owners_only))
+    return [
+        Leg(fragment=fragment.name, executor_id=name, sql=fragment.sql, tables=tables) for name, tables in parts
+    ]
+
+
+def _parts_of(
+    fragment: Fragment, catalog: Catalog, live: frozenset[Owner], owners_only: bool
+) -> list[tuple[str, tuple[LegTable, ...]]]:
+    """The executors of a fragment, and what each reads."""
     split = [table for table in fragment.tables if not table.whole]
     if not split:
         chosen = {_any_executor(fragment.tables, catalog, live): np.empty((1, 0), np.int64)}
@@ -55,10 +69,7 @@ def _legs_of(fragment: Fragment, catalog: Catalog, live: frozenset[Owner], owner
         else _split_table(table, names, [part[:, split.index(table)] for part in slots], catalog.maps[table.table])
         for table in fragment.tables
     ]
-    return [
-        Leg(fragment=fragment.name, executor_id=name, sql=fragment.sql, tables=of_leg)
-        for name, of_leg in zip(names, zip(*tables, strict=True) if tables else [()] * len(names), strict=True)
-    ]
+    return list(zip(names, zip(*tables, strict=True) if tables else [()] * len(names), strict=True))
 
 
 def _whole_table(table: FragmentTable, names: Sequence[str], pmap: PartitionMap) -> list[LegTable]:

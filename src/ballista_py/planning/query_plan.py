@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from base64 import b64decode, b64encode
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import pyarrow as pa
@@ -11,10 +11,11 @@ from attrs import Factory, field, frozen
 
 from ballista_py.planning.partition_map import PartitionMap
 from ballista_py.planning.table import TableSpec
-from ballista_py.planning.table_sizes import TEXT_BYTES, Numbers, TableSizes
+from ballista_py.planning.table_sizes import TEXT_BYTES, Numbers, TableSizes, fixed_bytes
 
 BROADCAST_BYTES = 32 << 20
 WORTH_BYTES = 1 << 20
+MAX_KNOWN = 4_096
 
 
 @frozen(kw_only=True)
@@ -43,19 +44,42 @@ class Catalog:
     sizes: Mapping[str, TableSizes] = Factory(dict)
     known: dict[Any, Any] = field(factory=dict, eq=False, repr=False, init=False)  # what follows from the rest
 
+    @property
+    def schemas(self) -> Mapping[str, pa.Schema]:
+        """The columns of every table."""
+        found: Mapping[str, pa.Schema] = self.once("schemas", "", self._schemas)
+        return found
+
+    def _schemas(self) -> Mapping[str, pa.Schema]:
+        return {name: table.schema for name, table in self.tables.items()}
+
     def rows(self, table: str) -> Numbers:
         """The estimated rows of each partition of a table."""
         found = self.sizes.get(table)
         return self.maps[table].weights if found is None else found.rows
 
-    def text_bytes(self, table: str) -> float:
-        """The estimated bytes of one value of a column without a fixed width."""
-        found = self.known.get(("text", table))
+    def total_rows(self, table: str) -> float:
+        """The estimated rows of a table."""
+        return float(self.once("rows", table, lambda: self.rows(table).sum()))
+
+    def column_bytes(self, table: str) -> Mapping[str, float]:
+        """The estimated bytes of one value of each column of a table."""
+        found: Mapping[str, float] = self.once("bytes", table, lambda: self._column_bytes(table))
+        return found
+
+    def _column_bytes(self, table: str) -> Mapping[str, float]:
+        schema, sizes = self.tables[table].schema, self.sizes.get(table)
+        loose = float(TEXT_BYTES) if sizes is None else sizes.text_bytes(schema)
+        return {column.name: fixed_bytes(column.type) or loose for column in schema}
+
+    def once(self, what: str, of: Any, make: Callable[[], Any]) -> Any:
+        """What follows from the catalog alone, made at most once a thread and kept with it, within limits."""
+        found = self.known.get((what, of))
         if found is None:
-            sizes = self.sizes.get(table)
-            found = float(TEXT_BYTES) if sizes is None else sizes.text_bytes(self.tables[table].schema)
-            self.known["text", table] = found
-        return float(found)
+            found = make()
+            if len(self.known) < MAX_KNOWN:
+                self.known[what, of] = found
+        return found
 
 
 @frozen(kw_only=True)

@@ -14,7 +14,7 @@ from sqlglot import exp
 
 from ballista_py.planning.sql.expressions import equated_columns
 from ballista_py.planning.sql.kinds import Kind, kinds_of_query
-from ballista_py.planning.sql.placement import Placement, Split
+from ballista_py.planning.sql.placement import Placement, Split, left_of
 from ballista_py.planning.sql.query import (
     ColumnId,
     Draft,
@@ -27,7 +27,7 @@ from ballista_py.planning.sql.query import (
     column_id,
 )
 from ballista_py.planning.table import TableSpec
-from ballista_py.planning.table_sizes import TEXT_BYTES, fixed_bytes
+from ballista_py.planning.table_sizes import TEXT_BYTES
 
 _OTHER_BYTES = 16
 _DEFAULT_SHARE = 0.5
@@ -44,13 +44,10 @@ _SHARES: dict[type[Expr], float] = {
 
 def rows_of_table(table: TableSpec, placement: Placement, draft: Draft) -> float:
     """The rows of the partitions that `placement` leaves of a table."""
-    rows = draft.catalog.rows(table.name)
-    if isinstance(placement, Split):
-        keys = zip(table.spec.keys, placement.allowed, strict=True)
-        allowed = {key.name: values for key, values in keys if values is not None}
-        if allowed:
-            return float(rows[draft.catalog.maps[table.name].matching(allowed)].sum())
-    return float(rows.sum())
+    found = left_of(table, placement, draft) if isinstance(placement, Split) else None
+    if found is None:
+        return draft.catalog.total_rows(table.name)
+    return float(draft.catalog.rows(table.name)[found].sum())
 
 
 def rows_of_query(query: Query, draft: Draft) -> float:
@@ -69,7 +66,7 @@ def rows_of_query(query: Query, draft: Draft) -> float:
 def rows_of_relation(relation: Relation, draft: Draft) -> float:
     """The rows of a FROM item, without regard to pruning."""
     if isinstance(relation, Scan):
-        return float(draft.catalog.rows(relation.table.name).sum())
+        return draft.catalog.total_rows(relation.table.name)
     if isinstance(relation, SharedScan):
         return rows_of_query(relation.shared.query, draft)
     return rows_of_query(relation, draft) if isinstance(relation, Query) else 1.0
@@ -80,7 +77,7 @@ def bytes_of_query(query: Query, placement: Placement, draft: Draft) -> float:
     rows = rows_of_query(query, draft)
     if isinstance(placement, Split) and any(values is not None for values in placement.allowed):
         tables = [draft.catalog.tables[name] for name in sorted(placement.tables)]
-        whole = sum(float(draft.catalog.rows(table.name).sum()) for table in tables)
+        whole = sum(draft.catalog.total_rows(table.name) for table in tables)
         rows *= sum(rows_of_table(table, placement, draft) for table in tables) / max(whole, 1.0)
     return rows * (1 + sum(_output_bytes(query, draft)))
 
@@ -120,8 +117,7 @@ def _width(column: ColumnId, draft: Draft) -> float:
     relation = draft.sources[column[0]].relation
     if not isinstance(relation, Scan):
         return _OTHER_BYTES
-    fixed = fixed_bytes(relation.table.schema.field(column[1]).type)
-    return draft.catalog.text_bytes(relation.table.name) if fixed is None else fixed
+    return draft.catalog.column_bytes(relation.table.name)[column[1]]
 
 
 def rows_of_select_unit(

@@ -6,10 +6,10 @@ from collections.abc import Iterator
 
 from attrs import Factory, define
 
-from ballista_py.planning.query_plan import Catalog, Fragment, FragmentTable
+from ballista_py.planning.query_plan import Fragment, FragmentTable
 from ballista_py.planning.sql.estimates import bytes_of_query
 from ballista_py.planning.sql.expressions import sources_of
-from ballista_py.planning.sql.placement import Placement, Split
+from ballista_py.planning.sql.placement import Placement, Split, left_of
 from ballista_py.planning.sql.query import BroadcastScan, Draft, FragmentScan, Query, Scan
 from ballista_py.planning.sql.render import render
 from ballista_py.planning.table import TableSpec
@@ -33,7 +33,7 @@ class Fragments:
     def add(self, query: Query, placement: Placement) -> str:
         """The name of the fragment that runs `query`, new or not."""
         tables = {table.name: table for table in tables_of(query, self.draft)}
-        parts = tuple(fragment_table(tables[name], placement, self.draft.catalog) for name in sorted(tables))
+        parts = tuple(fragment_table(tables[name], placement, self.draft) for name in sorted(tables))
         # The partitions of tables that are read whole go by their identity, which is that of the catalog.
         same = tuple((id(part.partitions) if part.pruned_by == "" else part.partitions) for part in parts)
         key = (render(query, self.draft), same)
@@ -58,24 +58,18 @@ class Fragments:
         )
 
 
-def fragment_table(table: TableSpec, placement: Placement, catalog: Catalog) -> FragmentTable:
+def fragment_table(table: TableSpec, placement: Placement, draft: Draft) -> FragmentTable:
     """The partitions of a table that a fragment of that placement must cover."""
-    pmap = catalog.maps[table.name]
-    ids = catalog.known.get(("ids", table.name))
-    if ids is None:
-        ids = catalog.known["ids", table.name] = tuple(pmap.ids().tolist())
+    pmap = draft.catalog.maps[table.name]
+    ids = draft.catalog.once("ids", table.name, lambda: tuple(pmap.ids().tolist()))
     if table.distribution == "replicated" or not isinstance(placement, Split):
         return FragmentTable(table=table.name, partitions=ids, total=len(ids), whole=True)
-    allowed = {
-        key.name: values
-        for key, values in zip(table.spec.keys, placement.allowed, strict=True)
-        if values is not None
-    }
+    found = left_of(table, placement, draft)
     return FragmentTable(
         table=table.name,
-        partitions=tuple(pmap.matching(allowed).tolist()) if allowed else ids,
+        partitions=ids if found is None else tuple(found.tolist()),
         total=len(ids),
-        pruned_by=" AND ".join(placement.reasons) if allowed else "",
+        pruned_by=" AND ".join(placement.reasons) if found is not None else "",
     )
 
 

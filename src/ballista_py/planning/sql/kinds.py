@@ -154,7 +154,11 @@ def kinds_of_query(query: Query, draft: Draft) -> list[Kind | None]:
 
 def _kind_of_column(relation: Relation, name: str, draft: Draft) -> Kind | None:
     if isinstance(relation, Scan):
-        return kind_of_arrow(relation.table.schema.field(name).type)
+        table = relation.table
+        kinds: dict[str, Kind] = draft.catalog.once(
+            "kinds", table.name, lambda: {column.name: kind_of_arrow(column.type) for column in table.schema}
+        )
+        return kinds[name]
     if isinstance(relation, SharedScan):
         return _kind_of_column(relation.shared.query, name, draft)
     if isinstance(relation, Select):

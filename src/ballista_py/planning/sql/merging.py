@@ -225,8 +225,7 @@ class Merger:
 
         def replace(node: Expr) -> Expr | None:
             if isinstance(node, exp.Column):
-                found = mapping.get(column_id(node))
-                return copied(found) if found is not None else None
+                return mapping.get(column_id(node))
             if isinstance(node, exp.Placeholder):
                 return merged(node.this)
             return None
@@ -238,8 +237,7 @@ class Merger:
 
         def replace(node: Expr) -> Expr | None:
             if isinstance(node, exp.Column):
-                found = mapping.get(column_id(node))
-                return copied(found) if found is not None else None
+                return mapping.get(column_id(node))
             if isinstance(node, exp.Placeholder):
                 return self.draft.nest(self._renamed_free(self.draft.nested[node.this], mapping))
             return None
@@ -253,8 +251,7 @@ class Merger:
 
         def replace(node: Expr) -> Expr | None:
             if isinstance(node, exp.Column):
-                found = mapping.get(column_id(node))
-                return copied(found) if found is not None else None
+                return mapping.get(column_id(node))
             if isinstance(node, exp.Placeholder):
                 return self.draft.nest(self._renamed_free(self.draft.nested[node.this], mapping))
             return None

@@ -13,10 +13,11 @@ import attrs
 import numpy as np
 from attrs import frozen
 
+from ballista_py.planning.partition_index import Ids
 from ballista_py.planning.partition_map import NOBODY, REMOVED, PartitionMap
 from ballista_py.planning.partition_spec import PartitionSpec
 from ballista_py.planning.query_plan import Catalog
-from ballista_py.planning.sql.query import ColumnId
+from ballista_py.planning.sql.query import ColumnId, Draft
 from ballista_py.planning.table import TableSpec
 
 Carriers: TypeAlias = tuple[frozenset[ColumnId], ...]
@@ -69,6 +70,17 @@ WHOLE = Whole()
 MERGED = Merged()
 
 
+def left_of(table: TableSpec, split: Split, draft: Draft) -> Ids | None:
+    """The partitions of a table that pruning left; None if it left all."""
+    key = table.name, split.allowed
+    if key not in draft.pruned:
+        pairs = zip(table.spec.keys, split.allowed, strict=True)
+        allowed = {key.name: values for key, values in pairs if values is not None}
+        draft.pruned[key] = draft.catalog.maps[table.name].matching(allowed) if allowed else None
+    found: Ids | None = draft.pruned[key]
+    return found
+
+
 def place_table(table: TableSpec) -> Placement:
     """The placement of a base table; its carriers are under the alias ''."""
     if table.distribution == "replicated":
@@ -114,12 +126,9 @@ def same_family(left: Split, right: Split, catalog: Catalog) -> bool:
     if left.family != right.family or not left.spec.colocates_with(right.spec):
         return False
     tables = tuple(sorted(left.tables | right.tables))
-    known = catalog.known.get(("agree", tables))
-    if known is None:
-        first = catalog.maps[tables[0]]
-        known = all(owners_agree(first, catalog.maps[name]) for name in tables[1:])
-        catalog.known["agree", tables] = known
-    return bool(known)
+    first = catalog.maps[tables[0]]
+    others = (catalog.maps[name] for name in tables[1:])
+    return bool(catalog.once("agree", tables, lambda: all(owners_agree(first, other) for other in others)))
 
 
 def owners_agree(left: PartitionMap, right: PartitionMap) -> bool:

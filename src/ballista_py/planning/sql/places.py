@@ -48,6 +48,7 @@ from ballista_py.planning.sql.query import (
     column,
     column_id,
 )
+from ballista_py.planning.sql.statement import ENGINE
 from ballista_py.planning.sql.units import (
     Unit,
     equalities_of,
@@ -58,7 +59,6 @@ from ballista_py.planning.sql.units import (
     same_form,
 )
 
-ENGINE_DIALECT = "duckdb"
 MAX_INLINED_SCANS = 32
 MAX_REASON_CHARS = 300
 Reach = Literal["rows", "groups", "items"]
@@ -106,7 +106,9 @@ class Placer:
     def of_relation(self, relation: Relation, admitted: frozenset[str] = NO_ALIASES) -> Placement:
         """Where a FROM item can be produced; carriers are under the alias ''."""
         if isinstance(relation, Scan):
-            return place_table(relation.table)
+            table = relation.table
+            found: Placement = self.draft.catalog.once("place", table.name, lambda: place_table(table))
+            return found
         if isinstance(relation, ValuesList | BroadcastScan):
             return WHOLE
         if isinstance(relation, SharedScan):
@@ -187,7 +189,7 @@ class Placer:
             pruner = Pruner(split, self.draft.catalog.maps[min(split.tables)])
             allowed = pruner.constraints(conjunct)
             if allowed:
-                reason = copied(conjunct).sql(ENGINE_DIALECT, copy=False)
+                reason = copied(conjunct).sql(ENGINE, copy=False)
                 unit.placement = split.narrowed(allowed, shorten(reason))
 
     def _apply_implied(self, conjunct: Expr, units: list[Unit]) -> None:

@@ -119,8 +119,8 @@ def _everything_at_the_merge(statement: Statement, catalog: Catalog, output: pa.
     }
     fragments = []
     for name in sorted(words & catalog.tables.keys()):
-        table = fragment_table(catalog.tables[name], MERGED, catalog)
-        weight = int(catalog.rows(name).sum()) * 16 * len(catalog.tables[name].schema)
+        table = fragment_table(catalog.tables[name], MERGED, Draft(catalog=catalog))
+        weight = int(catalog.total_rows(name)) * 16 * len(catalog.tables[name].schema)
         fragments.append(
             Fragment(name=name, sql=_all_of(name), tables=(table,), reused=True, estimated_bytes=weight)
         )

@@ -9,7 +9,7 @@ that `Draft.nested` resolves.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Literal, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 import attrs
 from attrs import Factory, define, frozen
@@ -187,6 +187,7 @@ class Draft:
     free_of: dict[int, tuple[Query, frozenset[str]]] = Factory(dict)
     aliases_in: dict[int, tuple[Expr, frozenset[str]]] = Factory(dict)
     facts: dict[int, tuple[Expr, Facts]] = Factory(dict)
+    pruned: dict[Any, Any] = Factory(dict)
 
     def new_alias(self, wanted: str) -> str:
         """An alias that nothing else in the statement has, `wanted` itself if possible."""

@@ -26,8 +26,8 @@ from ballista_py.planning.sql.query import (
     column,
     column_id,
 )
+from ballista_py.planning.sql.statement import ENGINE
 
-ENGINE_DIALECT = "duckdb"
 _SETS: dict[str, type[exp.SetOperation]] = {"union": exp.Union, "intersect": exp.Intersect, "except": exp.Except}
 
 
@@ -60,7 +60,7 @@ def render_merge(query: Query, draft: Draft, shared: bool = True) -> str:
 
 def _text(tree: Expr) -> str:
     # Every node was made here, so the generator may do with them what it likes.
-    return tree.sql(ENGINE_DIALECT, copy=False)
+    return tree.sql(ENGINE, copy=False)
 
 
 def _own_aliases(query: Query, draft: Draft) -> dict[str, str]:

@@ -14,6 +14,7 @@ from ballista_py.errors import SqlError
 from ballista_py.planning.sql.query import Expr, UnplannableError
 
 ENGINE_DIALECT = "duckdb"
+ENGINE = Dialect.get_or_raise(ENGINE_DIALECT)
 MAX_SQL_CHARS = 4_000_000
 _WORDS = frozenset((TokenType.STRING, TokenType.IDENTIFIER, TokenType.VAR, TokenType.NUMBER, TokenType.PARAMETER))
 _OPERATORS = frozenset((
@@ -58,7 +59,7 @@ def gives_rows(sql: str) -> bool:
     (True, False)
     """
     try:
-        tokens = Dialect.get_or_raise(ENGINE_DIALECT).tokenize(sql)
+        tokens = ENGINE.tokenize(sql)
     except TokenError as error:
         raise SqlError(f"the statement does not parse: {_one_line(str(error))}") from None
     if not tokens:
@@ -91,9 +92,8 @@ def read(sql: str, dialect: str | None = None, described: bool = True) -> Statem
     if len(sql) > MAX_SQL_CHARS:
         raise SqlError(f"the statement has {len(sql):,} characters, more than {MAX_SQL_CHARS:,}")
     text = engine_sql(sql, dialect)
-    engine = Dialect.get_or_raise(ENGINE_DIALECT)
     try:
-        tokens = engine.tokenize(text)
+        tokens = ENGINE.tokenize(text)
     except TokenError as error:
         raise SqlError(f"the statement does not parse: {_one_line(str(error))}") from None
     while tokens and tokens[-1].token_type == TokenType.SEMICOLON:
@@ -104,7 +104,7 @@ def read(sql: str, dialect: str | None = None, described: bool = True) -> Statem
     if tokens[0].text.upper() not in _QUERY_WORDS and tokens[0].token_type != TokenType.L_PAREN:
         _refuse(tokens, text)
     try:
-        trees = engine.parser().parse(tokens, text)
+        trees = ENGINE.parser().parse(tokens, text)
     except ParseError as error:
         if described and not any(token.token_type == TokenType.SEMICOLON for token in tokens):
             return Statement(text, tuple(tokens), None)
@@ -133,7 +133,7 @@ def check_faithful(statement: Statement) -> None:
 def _refuse(tokens: list[Token], text: str) -> None:
     """Raise the error for a statement that does not begin as a query does."""
     try:
-        trees = Dialect.get_or_raise(ENGINE_DIALECT).parser().parse(tokens, text)
+        trees = ENGINE.parser().parse(tokens, text)
     except ParseError as error:
         raise _positioned(error) from None
     if not isinstance(trees[0], exp.Query):

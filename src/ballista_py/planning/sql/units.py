@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 
 import attrs
-from attrs import Factory, define
+from attrs import Factory, define, field
 from sqlglot import exp
 
 from ballista_py.planning.sql.expressions import (
@@ -45,10 +45,13 @@ class Unit:
     where: list[Expr] = Factory(list)
     join: JoinKind = "inner"
     on: list[Expr] = Factory(list)
+    _aliases: frozenset[str] = field(init=False, default=frozenset())
 
     @property
     def aliases(self) -> frozenset[str]:
-        return frozenset(source.alias for source in self.sources)
+        if len(self._aliases) != len(self.sources):  # they are unique, and sources are only added
+            self._aliases = frozenset(source.alias for source in self.sources)
+        return self._aliases
 
 
 class Equalities:
