@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import os
 import stat
 import subprocess
 import sys
 
+import grpc.aio
 import pyarrow as pa
 import pytest
+from attrs import evolve
 
 from ballista_py.errors import ConfigError, TransportError, Unauthenticated
 from ballista_py.runtime import SystemRuntime
 from ballista_py.transport.callers import Nodes
 from ballista_py.transport.certificates import CertificateFolder
+from ballista_py.transport.control_link import Link
 from ballista_py.transport.credentials import Removed, Tls
 from ballista_py.transport.flight_client import FlightPool
 
@@ -193,8 +197,11 @@ def test_half_a_replacement_changes_nothing(data_port, folder, kit, caplog):
 
 
 DATA_PORT = """
+from ballista_py.transport.callers import Nodes
 from ballista_py.transport.flight_server import FlightServer
-server = FlightServer("127.0.0.1:0", None, SystemRuntime(), tls=tls, ask_client=True)
+server = FlightServer(
+    "127.0.0.1:0", None, SystemRuntime(), tls=tls, ask_client=True, callers=Nodes(Removed(sys.argv[4]))
+)
 print(server.port, flush=True)
 sys.stdin.read()
 """
@@ -202,42 +209,102 @@ CONTROL_PORT = """
 import asyncio
 from ballista_py.transport.control_server import ControlServer
 async def serve():
-    server = ControlServer("127.0.0.1:0", "executor-1", None, None, tls=tls)
+    server = ControlServer("127.0.0.1:0", "executor-1", None, None, tls=tls, removed=Removed(sys.argv[4]))
     print((await server.start()).port, flush=True)
     await asyncio.to_thread(sys.stdin.read)
 asyncio.run(serve())
 """
-REASONS = {
-    DATA_PORT: ("peer did not return a certificate", "certificate has expired", "unsupported protocol"),
-    CONTROL_PORT: ("peer_did_not_return_a_certificate", "certificate has expired", "unsupported_protocol"),
-}
+BEGINNING = """
+import sys
+from ballista_py.node.logs import configure_logging
+from ballista_py.runtime import SystemRuntime
+from ballista_py.transport.credentials import Removed, Tls
+configure_logging('executor-1')
+tls = Tls(ca_file=sys.argv[1], certificate_file=sys.argv[2], key_file=sys.argv[3])
+"""
 
 
-@pytest.mark.parametrize("port", list(REASONS), ids=["data", "control"])
-def test_the_reason_of_a_failed_handshake_is_in_the_log(folder, port):
-    beginning = (
-        "import sys\n"
-        "from ballista_py.node.logs import configure_logging\n"
-        "from ballista_py.runtime import SystemRuntime\n"
-        "from ballista_py.transport.credentials import Tls\n"
-        "configure_logging('executor-1')\n"
-        "tls = Tls(ca_file=sys.argv[1], certificate_file=sys.argv[2], key_file=sys.argv[3])\n"
-    )
+def ask_data(address, tls, claimed):
+    with node_pool(tls, claimed) as pool, pytest.raises(Unauthenticated):
+        rows(pool, address)
+
+
+def ask_control(address, tls, claimed):
+    async def leave():
+        async with Link(address, None, None, 100, 1_000, tls=tls, peer_id="executor-1") as link:
+            await link.leave(claimed, "i")
+
+    with pytest.raises(grpc.aio.AioRpcError) as raised:
+        asyncio.run(leave())
+    assert raised.value.code() is grpc.StatusCode.UNAUTHENTICATED
+
+
+@pytest.mark.parametrize(
+    ("port", "ask"), [(DATA_PORT, ask_data), (CONTROL_PORT, ask_control)], ids=["data", "control"]
+)
+def test_the_reason_of_every_refusal_is_in_the_log_of_who_refused(folder, tmp_path, port, ask):
     tls = folder.tls("executor-1")
+    other = CertificateFolder(tmp_path / "other", SystemRuntime())
+    other.init()
+    foreign = other.tls(other.add("scheduler-1").node_id)
     folder.add("late", days=-1)
+    folder.removed_file.write_text("scheduler-2\n")
     child = subprocess.Popen(
-        [sys.executable, "-c", beginning + port, tls.ca_file, tls.certificate_file, tls.key_file],
+        [
+            *(sys.executable, "-c", BEGINNING + port),
+            *(tls.ca_file, tls.certificate_file, tls.key_file, str(folder.removed_file)),
+        ],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
     )
     address = f"127.0.0.1:{int(child.stdout.readline())}"
     assert not let_in(address, Tls(ca_file=tls.ca_file))
+    assert not let_in(address, evolve(foreign, ca_file=tls.ca_file))
     assert not let_in(address, folder.tls("late"))
     assert not let_in(address, tls, *OLD_TLS)
+    ask(address, folder.tls("scheduler-1"), "scheduler-9")
+    (tmp_path / "tls" / "removed").unlink()
+    removed = folder.tls(folder.add("scheduler-2").node_id)
+    folder.removed_file.write_text("scheduler-2\n")
+    ask(address, removed, "scheduler-2")
     _, log = child.communicate(timeout=20)
-    for reason in REASONS[port]:
-        assert reason in log.decode().lower()
+    said = log.decode().lower().replace("_", " ")  # the two copies of gRPC write differently
+    for reason in (
+        "peer did not return a certificate",
+        "certificate verify failed: unable to get local issuer certificate",
+        "certificate verify failed: certificate has expired",
+        "unsupported protocol",
+        "the certificate is that of node 'scheduler-1', not of 'scheduler-9'",
+        "node 'scheduler-2' was removed from the cluster",
+    ):
+        assert reason in said
+
+
+def test_who_asks_is_told_why_the_other_sides_certificate_is_not_accepted(serve, folder, tmp_path, kit):
+    other = CertificateFolder(tmp_path / "other", SystemRuntime())
+    other.init()
+    other.add("scheduler-1")
+    folder.add("late", days=-1)
+    good = folder.tls("scheduler-1")
+    ports = {
+        name: serve(tls=folder.tls(name), ask_client=True, spawn=kit.spawn) for name in ("executor-1", "late")
+    }
+    for name, tls, peer_id, said in (
+        (
+            "executor-1",
+            evolve(good, ca_file=other.tls("scheduler-1").ca_file),
+            None,
+            "not accepted (self-signed cert",
+        ),
+        ("executor-1", good, "executor-9", "does not name 'executor-9'"),
+        ("late", good, None, "not accepted (certificate has expired)"),
+        ("executor-1", None, None, "speaks TLS and asks for a certificate"),
+        ("executor-1", Tls(ca_file=good.ca_file), None, "speaks TLS and asks for a certificate"),
+    ):
+        with node_pool(tls) as pool, pytest.raises(TransportError) as raised:
+            rows(pool, ports[name].address, peer_id)
+        assert said in str(raised.value)
 
 
 def test_keys_are_their_owners_alone_and_never_shown(folder):

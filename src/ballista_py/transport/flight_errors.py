@@ -7,6 +7,7 @@ details. A traceback, a path or the text of an error outside the tree never trav
 from __future__ import annotations
 
 import logging
+import re
 
 import pyarrow.flight as flight
 from pyarrow import ArrowException
@@ -23,6 +24,9 @@ MAX_WIRE_BYTES = 3_000
 
 # By this text alone gRPC tells a node that was never reached from a connection that broke.
 _NEVER_CONNECTED = "failed to connect to all addresses"
+_NOT_ACCEPTED = re.compile(r"certificate verify failed: ([\w \-]+)")
+_NOT_NAMED = re.compile(r"Peer name (\S+) is not in peer certificate")
+_HUNG_UP = "Socket closed"
 
 
 def to_flight(error: BaseException) -> flight.FlightError:
@@ -60,7 +64,8 @@ def from_flight(error: Exception, address: str) -> BallistaError:
         return TransportError(f"the call to node {address} was cancelled", peer=address)
     if isinstance(error, flight.FlightUnavailableError):
         if _NEVER_CONNECTED in str(error):
-            return TransportError(f"node {address} cannot be reached", peer=address, sent=False)
+            reason = _why_unreachable(str(error))
+            return TransportError(f"node {address} cannot be reached{reason}", peer=address, sent=False)
         return TransportError(f"the connection to node {address} broke", peer=address)
     return TransportError(
         f"the conversation with node {address} failed ({type(error).__name__}); is it a data port of ballista_py, "
@@ -77,6 +82,23 @@ def is_link_failure(error: BaseException, address: str) -> bool:
 def was_never_sent(error: BallistaError, address: str) -> bool:
     """Whether the node at `address` surely heard nothing of the call. If in doubt, it may have."""
     return is_link_failure(error, address) and error.details.get("sent") is False
+
+
+def _why_unreachable(said: str) -> str:
+    """What this side's own gRPC found wrong with the other, for people; nothing where it is the network.
+
+    >>> _why_unreachable("…: Peer name executor-9 is not in peer certificate")
+    ": its certificate does not name 'executor-9'"
+    """
+    refused = _NOT_ACCEPTED.search(said)
+    if refused is not None:
+        return f": its certificate is not accepted ({refused[1].strip()})"
+    unnamed = _NOT_NAMED.search(said)
+    if unnamed is not None:
+        return f": its certificate does not name '{unnamed[1]}'"
+    if _HUNG_UP in said:
+        return ": it hung up at once; see its log, and whether it speaks TLS and asks for a certificate"
+    return ""
 
 
 def _shortened(text: str, chars: int) -> str:
