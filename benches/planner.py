@@ -9,9 +9,7 @@ All 22 TPC-H queries. A plan is everything from the text to the legs but the eng
 from __future__ import annotations
 
 import argparse
-import importlib.util
 import statistics
-from pathlib import Path
 
 import attrs
 import duckdb
@@ -23,20 +21,13 @@ from sqlglot.optimizer.qualify import qualify
 import _point_lookup
 from _measure import claim, interleaved
 from ballista_py.node.tpch_data import TABLES
+from ballista_py.node.tpch_queries import QUERIES
 from ballista_py.planning.legs import legs_of
 from ballista_py.planning.partition_map import PartitionMap
 from ballista_py.planning.partition_spec import PartitionSpec
 from ballista_py.planning.query_plan import BroadcastLimits, Catalog
 from ballista_py.planning.sql import plan_query
 from ballista_py.planning.table import TableSpec
-
-_PATH = Path(__file__).parent.parent / "tests" / "planning" / "sql" / "tpch_queries.py"
-_SPEC = importlib.util.spec_from_file_location("tpch_queries", _PATH)
-assert _SPEC is not None
-assert _SPEC.loader is not None
-_MODULE = importlib.util.module_from_spec(_SPEC)
-_SPEC.loader.exec_module(_MODULE)
-QUERIES: dict[str, str] = _MODULE.QUERIES
 
 INT, NUMBER, TEXT, DATE = pa.int64(), pa.decimal128(15, 2), pa.string(), pa.date32()
 PREFIXED = {"supplier": "s", "customer": "c", "part": "p", "partsupp": "ps", "orders": "o", "lineitem": "l"}

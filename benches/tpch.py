@@ -29,14 +29,8 @@ from rich.table import Table
 
 from _peers import Peer
 from ballista_py.node.tpch_data import generate_tpch
+from ballista_py.node.tpch_queries import QUERIES
 
-_PATH = Path(__file__).parent.parent / "tests" / "planning" / "sql" / "tpch_queries.py"
-_SPEC = importlib.util.spec_from_file_location("tpch_queries", _PATH)
-assert _SPEC is not None
-assert _SPEC.loader is not None
-_MODULE = importlib.util.module_from_spec(_SPEC)
-_SPEC.loader.exec_module(_MODULE)
-QUERIES: dict[str, str] = _MODULE.QUERIES
 SCRIPT = str(Path(__file__).with_name("_tpch_peer.py"))
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -13,14 +12,7 @@ import pytest
 from ballista_py import LocalCluster
 from ballista_py.engines.answers import difference
 from ballista_py.node.tpch_data import TABLES, generate_tpch
-
-_PATH = Path(__file__).parent.parent / "planning" / "sql" / "tpch_queries.py"
-_SPEC = importlib.util.spec_from_file_location("tpch_queries", _PATH)
-assert _SPEC is not None
-assert _SPEC.loader is not None
-_MODULE = importlib.util.module_from_spec(_SPEC)
-_SPEC.loader.exec_module(_MODULE)
-QUERIES: dict[str, str] = _MODULE.QUERIES
+from ballista_py.node.tpch_queries import QUERIES
 
 pytestmark = pytest.mark.cluster
 LONG = (pytest.mark.long, pytest.mark.timeout(3_000))

@@ -18,6 +18,7 @@ from weakref import WeakSet, finalize
 
 import pyarrow as pa
 
+from ballista_py.engines.bound import BoundByDuckDB
 from ballista_py.engines.duckdb_binder import LOCKDOWN, Binder, explain_error
 from ballista_py.engines.duckdb_errors import translate
 from ballista_py.engines.duckdb_library import duckdb
@@ -31,7 +32,7 @@ _DATABASE_FILE = "engine.duckdb"
 _SPILL_FOLDER = "spill"
 
 
-class DuckDBEngine:
+class DuckDBEngine(BoundByDuckDB):
     """An `Engine` on one DuckDB database, in memory or in a file of `folder`. Safe to share between threads.
 
     `folder` holds nothing that outlives the engine: what an earlier one left there is removed. `memory_limit` is
@@ -158,24 +159,6 @@ class DuckDBEngine:
         with self._lock:
             self._running.add(query)
         return query
-
-    def describe(self, sql: str, schemas: Mapping[str, pa.Schema]) -> pa.Schema:
-        """The result schema of `sql` over empty tables of these schemas: names and types as one node gives them.
-
-        Raises `SqlError`.
-        """
-        self._require_open()
-        return self._binder.describe(sql, schemas)
-
-    def parameters(self, sql: str) -> frozenset[str]:
-        """The names of the parameters in `sql`, any statement; `?` are numbered from 1. Raises `SqlError`."""
-        self._require_open()
-        return self._binder.parameters(sql)
-
-    def sql_types(self, schema: pa.Schema) -> tuple[str, ...]:
-        """The types of the columns as DuckDB's SQL writes them. Raises `SchemaMismatch` for one it cannot hold."""
-        self._require_open()
-        return self._binder.sql_types(schema)
 
     def close(self) -> None:
         """Release everything; running queries are cancelled. Closing twice is fine."""

@@ -16,6 +16,7 @@ import polars as pl
 import pyarrow as pa
 
 from ballista_py.engines import polars_plan
+from ballista_py.engines.bound import BoundByDuckDB
 from ballista_py.engines.duckdb_binder import Binder
 from ballista_py.engines.polars_query import PolarsQuery, require_held
 from ballista_py.engines.polars_tables import FrameTables
@@ -25,7 +26,7 @@ from ballista_py.runtime import Runtime, SystemRuntime
 from ballista_py.storage.local_file import Loadable
 
 
-class PolarsEngine:
+class PolarsEngine(BoundByDuckDB):
     """An `Engine` that holds its partitions in memory. Safe to share between threads.
 
     It has no spill space and no bound: what is loaded and what a query gathers must fit in memory. Streams are read
@@ -106,24 +107,6 @@ class PolarsEngine:
         with self._lock:
             self._running.add(query)
         return query
-
-    def describe(self, sql: str, schemas: Mapping[str, pa.Schema]) -> pa.Schema:
-        """The result schema of `sql` over empty tables of these schemas: names and types as one node gives them.
-
-        Raises `SqlError`.
-        """
-        self._require_open()
-        return self._binder.describe(sql, schemas)
-
-    def parameters(self, sql: str) -> frozenset[str]:
-        """The names of the parameters in `sql`, any statement; `?` are numbered from 1. Raises `SqlError`."""
-        self._require_open()
-        return self._binder.parameters(sql)
-
-    def sql_types(self, schema: pa.Schema) -> tuple[str, ...]:
-        """The types of the columns as DuckDB's SQL writes them. Raises `SchemaMismatch` for one it cannot hold."""
-        self._require_open()
-        return self._binder.sql_types(schema)
 
     def close(self) -> None:
         """Release everything; running queries are cancelled. Closing twice is fine."""

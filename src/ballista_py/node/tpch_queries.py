@@ -1,6 +1,10 @@
 """The 22 TPC-H queries in DuckDB's dialect, with the validation parameters of the specification."""
 
-QUERIES: dict[str, str] = {
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+QUERIES: Mapping[str, str] = {
     "q01": """
         select l_returnflag, l_linestatus, sum(l_quantity) as sum_qty, sum(l_extendedprice) as sum_base_price,
             sum(l_extendedprice * (1 - l_discount)) as sum_disc_price,
