@@ -9,6 +9,9 @@ import pytest
 
 from ballista_py import LocalCluster
 from ballista_py.errors import BallistaError, ConfigError, SchemaMismatch, SqlError
+from ballista_py.state.object_state import ObjectState
+from ballista_py.state.store import open_store
+from ballista_py.storage.manifest import ManifestDocument
 
 pytestmark = pytest.mark.cluster
 
@@ -121,6 +124,37 @@ def test_merge_runs_all_four_branches(small, table):
     found = small.sql(f"select id, kind from {table} where id in (1, 2, 9, 77, 900) order by id").to_pylist()
     assert found == [{"id": 2, "kind": "merged"}, {"id": 77, "kind": "inserted"}, {"id": 900, "kind": "k0"}]
     assert count(small, table)[0] == 10
+
+
+def files_of(cluster, table: str) -> dict[str, int]:
+    """The rows of each file that a table consists of."""
+    store = open_store(cluster.state_location)
+    manifests = [entry.key for entry in store.list("snapshots/") if entry.key.endswith("/manifest.json")]
+    documents = [ObjectState(store, key, ManifestDocument).read().document for key in manifests]
+    return {file.path: file.rows for found in documents if found.table.startswith(table) for file in found.files}
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "update {} set kind = 'new' where id = 105",
+        "delete from {} where id = 105",
+        "update {} set id = 1000 where id = 105",
+        "merge into {} as t using (select 105 as id) as s on t.id = s.id when matched then update set kind = 'm'",
+        "delete from {} where id in (select 105)",
+    ],
+)
+def test_a_statement_rewrites_only_the_files_that_hold_a_row_that_it_changes(small, statement):
+    name = f"touched{abs(hash(statement)) % 10**6}"
+    small.create_table(name, schema=SCHEMA, partition_by=["bucket(1, id)"])
+    for first in (0, 100, 200):
+        small.ingest(name, rows(first, 50))
+    before = files_of(small, name)
+    assert affected(small.sql(statement.format(name))) == 1
+    after = files_of(small, name)
+    assert len(before.keys() & after.keys()) == 2
+    assert sum(after.values()) == count(small, name)[0] == 150 - statement.startswith("delete")
+    small.drop_table(name)
 
 
 def test_a_value_never_seen_gets_its_partition_by_two_schedulers_at_once(small):

@@ -152,8 +152,8 @@ def test_what_was_left_prepared_is_ended_by_its_owner(world, writes, scheduler, 
 def test_two_statements_made_from_the_same_rows_cannot_both_be_prepared(world, writes):
     writes.write(target("a", 1), [batch(1, 1)])
     (file,) = world.storage(1).read().document.files
-    first = target("b", 1, attempt="b1", replaced=(1,), base={1: (file.path,)})
-    second = target("c", 1, attempt="c1", replaced=(1,), base={1: (file.path,)})
+    first = target("b", 1, attempt="b1", remove={1: (file.path,)}, base={1: (file.path,)})
+    second = target("c", 1, attempt="c1", remove={1: (file.path,)}, base={1: (file.path,)})
     assert "affected" in writes.write(first, [batch(1, 7)])["1"]
     assert writes.write(second, [batch(1, 8)])["1"]["error"]["code"] == "transport.try_later"
     assert writes.rewrite(target("d", 1), DELETE_1)["1"]["error"]["code"] == "transport.try_later"
@@ -166,7 +166,7 @@ def test_a_statement_made_from_rows_that_changed_is_not_prepared(world, writes):
     writes.write(target("a", 1), [batch(1, 1)])
     (file,) = world.storage(1).read().document.files
     writes.write(target("b", 1), [batch(1, 2)])
-    late = target("c", 1, attempt="c1", replaced=(1,), base={1: (file.path,)})
+    late = target("c", 1, attempt="c1", remove={1: (file.path,)}, base={1: (file.path,)})
     assert writes.write(late, [batch(1, 8)])["1"]["error"]["code"] == "transport.try_later"
 
 

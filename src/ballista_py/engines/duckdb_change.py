@@ -8,7 +8,7 @@ that DuckDB knows means here what it means there.
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
 import pyarrow as pa
@@ -34,18 +34,22 @@ _LOCKDOWN = """
 class Changed:
     """What a statement did: how many rows it `affected`, which rows went, which came.
 
-    An updated row went as it was and came as it is. `rows` gives all rows of the table after the statement.
+    An updated row went as it was and came as it is. Rows that went are told by their places in the stream of rows.
     """
 
     affected: int
-    gone: pa.Table
+    gone: pa.Int64Array
     come: pa.Table
     _connection: duckdb.DuckDBPyConnection
-    _table: str
 
-    def rows(self) -> pa.RecordBatchReader:
-        """All rows after the statement."""
-        return self._connection.sql(f"from {quoted(self._table)}").to_arrow_reader(BATCH_ROWS)
+    def kept(self, spans: Sequence[tuple[int, int]]) -> pa.RecordBatchReader:
+        """The rows that were at these places (from, to) of the stream and did not go."""
+        columns = {"low": pa.array([low for low, _ in spans], pa.int64()), "high": [high for _, high in spans]}
+        self._connection.register("__spans", pa.table(columns))
+        self._connection.register("__gone", pa.table({"r": self.gone}))
+        return self._connection.sql(
+            f"select b.* exclude (r) from {_BEFORE} b join __spans on r >= low and r < high anti join __gone using (r)"
+        ).to_arrow_reader(BATCH_ROWS)
 
 
 @contextmanager
@@ -76,12 +80,15 @@ def run_change(
                 name = quoted(table)
                 connection.execute(f"create table {_BEFORE} as select rowid as r, * from {name}")
                 done = connection.execute(sql).fetchall()
+                gone = connection.sql(
+                    f"select r from (from {_BEFORE} except select rowid, * from {name}) order by r"
+                )
+                come = connection.sql(f"select rowid as r, * from {name} except from {_BEFORE}")
                 changed = Changed(
                     int(done[0][0]) if done else 0,
-                    _without_number(connection, f"from {_BEFORE} except select rowid, * from {name}"),
-                    _without_number(connection, f"select rowid as r, * from {name} except from {_BEFORE}"),
+                    gone.to_arrow_table()["r"].combine_chunks(),
+                    come.to_arrow_table().drop_columns(["r"]),
                     connection,
-                    table,
                 )
             except (duckdb.Error, OSError, pa.ArrowException) as error:
                 failed = next((source.error for source in sources.values() if source.error is not None), None)
@@ -113,7 +120,3 @@ def _fill(connection: duckdb.DuckDBPyConnection, name: str, rows: pa.RecordBatch
     connection.register("__rows", rows)
     connection.execute(f"create table {quoted(name)} as from __rows")
     connection.unregister("__rows")
-
-
-def _without_number(connection: duckdb.DuckDBPyConnection, sql: str) -> pa.Table:
-    return connection.sql(sql).to_arrow_table().drop_columns(["r"])

@@ -282,7 +282,7 @@ class Executor:
     def stream(self, command: Mapping[str, Any], context: CallContext) -> StreamResult:
         """Run a leg (`commands.leg_command`) over exactly the partitions that it names."""
         if command.get("kind") == BASE:
-            return self._base(WriteTarget.from_json(command["target"]))
+            return self._base(command)
         if command.get("kind") != "leg":
             raise SqlError("an executor runs legs; send statements to a scheduler")
         leg = leg_from_json(command["leg"])
@@ -339,13 +339,14 @@ class Executor:
             ]
         }
 
-    def _base(self, target: WriteTarget) -> StreamResult:
-        files, rows = self._writing().base(target)
+    def _base(self, command: Mapping[str, Any]) -> StreamResult:
+        target = WriteTarget.from_json(command["target"])
+        trailer, rows = self._writing().base(target, command["where"], command["alias"])
         holdings = self._holding_now().holdings(target.table.table)
         assert holdings is not None
         schema = holdings.table.schema.append(pa.field(PARTITION_COLUMN, pa.int32()))
         batches = (pa.RecordBatch.from_arrays(batch.columns, schema=schema) for batch in rows())
-        return StreamResult(schema=schema, batches=batches, trailer=lambda: {"base": files})
+        return StreamResult(schema=schema, batches=batches, trailer=lambda: trailer)
 
     def _writing(self) -> OwnerWrites:
         self._holding_now()

@@ -3,21 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from itertools import chain
 from typing import Any
 
 import pyarrow as pa
 from attrs import define, evolve
 
-from ballista_py.engines.duckdb_change import Changed, run_change
+from ballista_py.engines.duckdb_change import run_change
 from ballista_py.errors import MergeTooLarge
 from ballista_py.node.checks import RowChecks
 from ballista_py.node.owner_calls import Order, Outcome, OwnerCalls
 from ballista_py.node.query_service import ClusterView, QueryService
 from ballista_py.node.row_routes import distinct_values
 from ballista_py.planning.partition_map import PartitionMap
-from ballista_py.planning.sql.changes import General
+from ballista_py.planning.sql.changes import General, Local
 from ballista_py.planning.sql.statement import ENGINE_DIALECT
 from ballista_py.planning.table import TableSpec
+from ballista_py.planning.touched_files import touched_files
 
 Known = Callable[[Sequence[tuple[Any, ...]]], ClusterView]
 
@@ -32,15 +34,23 @@ class GeneralWrites:
     max_bytes: int
 
     def prepare(
-        self, change: General, order: Order, view: ClusterView, partitions: Sequence[int], known: Known
+        self,
+        change: General,
+        order: Order,
+        view: ClusterView,
+        partitions: Sequence[int],
+        known: Known,
+        local: Local | None = None,
     ) -> tuple[Outcome, int]:
         """Run the statement over the rows of `partitions` and prepare what it changed; and the rows it affects.
 
-        A partition that lost or changed a row is rewritten from the very files that were read; to others rows are
-        added. Raises `MergeTooLarge` beyond `max_bytes`, and what the statement and the owners raise.
+        Files that lost a row are rewritten, if their partition holds the very files that it held when it was read;
+        the others stay. Those that cannot match the predicate of `local`, the same statement, are not read.
+        Raises `MergeTooLarge` beyond `max_bytes`, and what the statement and the owners raise.
         """
         table = order.table
-        rows, base = self.calls.base(order, view, partitions)
+        where = None if local is None or local.where is None else local.where.sql(ENGINE_DIALECT)
+        rows, base = self.calls.base(order, view, partitions, where, "" if local is None else local.alias)
         reader = pa.RecordBatchReader.from_batches(table.schema, self._limited(rows, table))
         others = {}
         for name in change.sources:
@@ -50,31 +60,17 @@ class GeneralWrites:
         with run_change(sql, table.name, reader, others, memory_limit=f"{self.max_bytes}B") as changed:
             come = list(self.checks.batches(table, changed.come.to_batches()))
             view = self._view_with(view, table, come, known)
+            touched = touched_files(base.read, changed.gone.to_numpy())
             pmap = view.catalog.maps[table.name]
-            rewritten = _partitions(pmap, changed.gone.cast(table.schema).to_batches())
-            added = _partitions(pmap, come)
-            read = base()
+            added = {partition for batch in come for partition in set(_ids(pmap, batch).tolist())}
             order = evolve(
                 order,
-                replaced=frozenset(rewritten),
-                base={p: read[p] for p in rewritten | added if p in read},
+                remove=touched.files,
+                base={p: base.files[p] for p in touched.files.keys() | added if p in base.files},
             )
-            batches = self._after(changed, table, pmap, rewritten, come)
-            return self.calls.send(order, view, batches, known, also=sorted(rewritten)), changed.affected
-
-    def _after(
-        self,
-        changed: Changed,
-        table: TableSpec,
-        pmap: PartitionMap,
-        rewritten: set[int],
-        come: Sequence[pa.RecordBatch],
-    ) -> Iterator[pa.RecordBatch]:
-        """All rows of the partitions that are rewritten, and the new ones of the others."""
-        for batch in self.checks.batches(table, changed.rows()):
-            yield _filtered(pmap, batch, rewritten, inside=True)
-        for batch in come:
-            yield _filtered(pmap, batch, rewritten, inside=False)
+            kept = (batch.cast(table.schema) for batch in changed.kept(touched.spans))
+            batches = chain(kept, come)
+            return self.calls.send(order, view, batches, known, also=sorted(touched.files)), changed.affected
 
     def _view_with(
         self, view: ClusterView, table: TableSpec, come: Sequence[pa.RecordBatch], known: Known
@@ -100,12 +96,3 @@ class GeneralWrites:
 
 def _ids(pmap: PartitionMap, batch: pa.RecordBatch) -> Any:
     return pmap.lookup(pmap.spec.evaluate(batch), batch.num_rows)
-
-
-def _partitions(pmap: PartitionMap, batches: Sequence[pa.RecordBatch]) -> set[int]:
-    return {partition for batch in batches for partition in set(_ids(pmap, batch).tolist())}
-
-
-def _filtered(pmap: PartitionMap, batch: pa.RecordBatch, chosen: set[int], *, inside: bool) -> pa.RecordBatch:
-    keep = pa.array([(partition in chosen) == inside for partition in _ids(pmap, batch).tolist()], pa.bool_())
-    return batch.filter(keep)

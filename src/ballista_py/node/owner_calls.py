@@ -48,7 +48,7 @@ class Order:
     token: str
     attempt: str | None = None
     replace: bool = False
-    replaced: frozenset[int] = frozenset()
+    remove: Mapping[int, Sequence[str]] = Factory(dict)
     base: Mapping[int, Sequence[str]] = Factory(dict)
 
     def target(self, pmap: PartitionMap, partitions: Sequence[int]) -> WriteTarget:
@@ -64,7 +64,7 @@ class Order:
             token=self.token,
             attempt=self.attempt,
             replace=self.replace,
-            replaced=tuple(p for p in partitions if p in self.replaced),
+            remove={p: tuple(self.remove[p]) for p in partitions if p in self.remove},
             base={p: tuple(self.base[p]) for p in partitions if p in self.base},
         )
 
@@ -83,6 +83,22 @@ class Outcome:
                 self.errors[int(partition)] = from_wire(outcome["error"])
             else:
                 self.affected[int(partition)] = int(outcome["affected"])
+
+
+@define
+class BaseFiles:
+    """What a statement was made from: all `files` of each partition, and those that were `read`, in order.
+
+    `read` tells partition, file and number of rows.
+    """
+
+    files: dict[int, list[str]] = Factory(dict)
+    read: list[tuple[int, str, int]] = Factory(list)
+
+    def add(self, trailer: Mapping[str, Any]) -> None:
+        """Take in what an owner said at the end of its rows."""
+        self.files.update({int(p): list(files) for p, files in trailer["base"].items()})
+        self.read.extend((int(p), str(path), int(rows)) for p, path, rows in trailer["read"])
 
 
 @define
@@ -168,20 +184,21 @@ class OwnerCalls:
         list(self.run_all(ask, sorted(executor_id for executor_id, _ in holders)))
 
     def base(
-        self, order: Order, view: ClusterView, partitions: Sequence[int]
-    ) -> tuple[Iterator[pa.RecordBatch], Callable[[], dict[int, list[str]]]]:
-        """All rows of these partitions with the partition as last column; after the last, the files they came from."""
+        self, order: Order, view: ClusterView, partitions: Sequence[int], where: str | None, alias: str
+    ) -> tuple[Iterator[pa.RecordBatch], BaseFiles]:
+        """The rows of these partitions that `where` may be true for, the partition as last column; and, filled while
+        they are read, the files that they come from."""
         pmap = view.catalog.maps[order.table.name]
-        found: dict[int, list[str]] = {}
+        found = BaseFiles()
 
         def rows() -> Iterator[pa.RecordBatch]:
             for executor_id, own in owners_of(view, order.table.name, partitions).items():
-                command = base_command(order.target(pmap, own))
+                command = base_command(order.target(pmap, own), where, alias)
                 stream = self.pool.open_stream(view.addresses[executor_id], command, peer_id=executor_id)
                 yield from stream.batches()
-                found.update({int(p): list(files) for p, files in stream.trailer["base"].items()})
+                found.add(stream.trailer)
 
-        return rows(), lambda: found
+        return rows(), found
 
     def _ask(
         self, order: Order, view: ClusterView, partitions: Sequence[int], action: str, body: Mapping[str, Any]

@@ -112,13 +112,12 @@ class OwnerWrites:
 
         def change(partition: int, here: Sequence[DataFile]) -> _Change:
             new = tuple(files.get(partition, ()))
-            replaced = target.replace or partition in target.replaced
-            gone = target.base.get(partition, [file.path for file in here]) if replaced else ()
+            gone = [file.path for file in here] if target.replace else target.remove.get(partition, ())
             self._check_primary_key(table, partition, new, [file for file in here if file.path not in gone])
             return _Change(new, tuple(gone), sum(file.rows for file in new))
 
-        touched = sorted(asked) if target.replace else sorted({*files, *target.replaced, *target.base})
-        blind = not (target.replace or target.replaced or target.base or table.primary_key)
+        touched = sorted(asked) if target.replace else sorted({*files, *target.remove, *target.base})
+        blind = not (target.replace or target.remove or target.base or table.primary_key)
         try:
             return self._each(target, holdings, touched, change, alone=bool(table.primary_key), blind=blind)
         finally:
@@ -171,20 +170,32 @@ class OwnerWrites:
         self._forget(target.table.table, attempt)
         return said
 
-    def base(self, target: WriteTarget) -> tuple[dict[str, list[str]], Callable[[], Iterable[pa.RecordBatch]]]:
-        """The files that hold these partitions now, and their rows with the partition as last column."""
+    def base(
+        self, target: WriteTarget, where: str | None, alias: str
+    ) -> tuple[dict[str, Any], Callable[[], Iterable[pa.RecordBatch]]]:
+        """The files of these partitions, and the rows, file by file, of those that may hold some for `where`.
+
+        See `commands.base_command`.
+        """
         holdings = self._holder.owned(target.table, target.incarnation)
-        self._holder.reload(holdings.table.name, target.table.partitions)
-        holdings = self._holder.owned(target.table, target.incarnation)
-        held = {p: dict(holdings.held[p].files) for p in target.table.partitions}
+        table = holdings.table
+        pruner = file_pruner(where, alias, table)
+        trailer: dict[str, Any] = {"base": {}, "read": []}
+        ids: list[tuple[int, int]] = []
+        for partition in target.table.partitions:
+            here = self._storage(holdings, partition)[0].read().document.files
+            loaded = self._loaded(target, partition, here)
+            trailer["base"][str(partition)] = [file.path for file in here]
+            for file in may_hold(here, pruner):
+                trailer["read"].append([partition, file.path, file.rows])
+                ids.append((partition, loaded[file.path]))
 
         def rows() -> Iterable[pa.RecordBatch]:
-            for partition, files in held.items():
-                for batch in self._all(holdings.table, list(files.values())):
-                    tag = pa.repeat(pa.scalar(partition, pa.int32()), batch.num_rows)
-                    yield batch.append_column(PARTITION_COLUMN, tag)
+            for partition, file_id in ids:
+                for batch in self._all(table, [file_id]):
+                    yield _tagged(batch, partition)
 
-        return {str(p): list(files) for p, files in held.items()}, rows
+        return trailer, rows
 
     def tick(self) -> None:
         """Bring to an end what was prepared here, and is decided or never will be."""

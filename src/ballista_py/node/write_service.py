@@ -210,7 +210,9 @@ class WriteService:
             order = Order(table=table, token=token, attempt=attempt)
             pmap = view.catalog.maps[table.name]
             read = pmap.ids().tolist() if local is None else list(touched_partitions(local, table, pmap))
-            outcome, affected[0] = self._general.prepare(change, order, view, read, self._rounds.known(table))
+            outcome, affected[0] = self._general.prepare(
+                change, order, view, read, self._rounds.known(table), local
+            )
             return outcome
 
         return self._rounds.once(table, token, prepare, affected=lambda: affected[0])

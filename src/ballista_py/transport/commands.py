@@ -60,17 +60,21 @@ def write_command(target: WriteTarget) -> dict[str, Any]:
     return {"kind": WRITE, "target": target.to_json()}
 
 
-def base_command(target: WriteTarget) -> dict[str, Any]:
-    """Stream the rows of partitions, with their partition; the trailer names the files under `base`."""
-    return {"kind": BASE, "target": target.to_json()}
+def base_command(target: WriteTarget, where: str | None = None, alias: str = "") -> dict[str, Any]:
+    """Stream the rows of partitions, file by file, but those of files that hold none for which `where` is true.
+
+    The trailer names all files of each partition under `base`, and under `read` partition, file and rows of those
+    in the stream, in its order.
+    """
+    return {"kind": BASE, "target": target.to_json(), "where": where, "alias": alias}
 
 
 @frozen(kw_only=True)
 class WriteTarget:
     """What a statement changes at one owner: these partitions of this incarnation of a table, at these epochs.
 
-    With an `attempt` it is prepared, not applied; `base` then names the files that it was made from. The rows that
-    are there go from the partitions in `replaced`, and everywhere with `replace`.
+    With an `attempt` it is prepared, not applied; `base` then names the files that it was made from. The files in
+    `remove` go, and with `replace` all that are there.
     """
 
     table: LegTable
@@ -78,7 +82,7 @@ class WriteTarget:
     token: str
     attempt: str | None = None
     replace: bool = False
-    replaced: tuple[int, ...] = ()
+    remove: Mapping[int, tuple[str, ...]] = Factory(dict)
     base: Mapping[int, tuple[str, ...]] = Factory(dict)
 
     def to_json(self) -> dict[str, Any]:
@@ -92,7 +96,7 @@ class WriteTarget:
             "token": self.token,
             "attempt": self.attempt,
             "replace": self.replace,
-            "replaced": self.replaced,
+            "remove": {str(partition): list(files) for partition, files in self.remove.items()},
             "base": {str(partition): list(files) for partition, files in self.base.items()},
         }
 
@@ -110,7 +114,7 @@ class WriteTarget:
             token=data["token"],
             attempt=data.get("attempt"),
             replace=bool(data.get("replace")),
-            replaced=tuple(data.get("replaced") or ()),
+            remove={int(partition): tuple(files) for partition, files in (data.get("remove") or {}).items()},
             base={int(partition): tuple(files) for partition, files in (data.get("base") or {}).items()},
         )
 
