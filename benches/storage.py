@@ -180,7 +180,9 @@ def _write(store: LocalStore, form: str, rows: pa.Table) -> int:
     for p in range(PARTITIONS):
         part = rows.slice(p * step, step)
         file = write_data_file(store, f"snapshots/lines/data/{p}.{form}", part, form)
-        PartitionStorage(store, "lines", f"expr0={p}").replace_files([file], token=f"{p}")
+        partition = PartitionStorage(store, "lines", f"expr0={p}")
+        partition.create()
+        partition.commit(add=[file], epoch=0, token=f"{p}")
         size += file.bytes
     return size
 

@@ -94,9 +94,10 @@ def test_data_that_was_renewed_behind_the_clusters_back_shows_after_a_refresh(la
     table = ObjectState(store, CLUSTER_KEY, ClusterDocument).read().document.tables["orders"]
     before = count(lazy)
     storage = PartitionStorage(store, table.folder, table.spec.path((0,)))
-    rows = storage.read().document.rows
+    manifest = storage.read().document
+    rows = manifest.rows
     assert rows > 0
-    storage.replace_files([], token="emptied")
+    storage.commit(remove=[file.path for file in manifest.files], epoch=manifest.epoch, token="emptied")
     with lazy.client() as client:
         assert client.refresh("orders") == 2
         with pytest.raises(SqlError, match="nothing_here"):

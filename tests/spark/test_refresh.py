@@ -174,7 +174,7 @@ class Dying(MemoryStore):
 
 @pytest.mark.parametrize(
     ("key", "commits"), [("bucket(3, id)", 1), ("region", 1), ("region", 3), ("region", 5)]
-)  # new partitions get their manifests first: two requests here
+)  # two partitions that are there, two that are new: all prepared, then all folded
 def test_a_run_that_ends_among_its_commits_is_completed_by_the_next(spark, source, declare, reads, key, commits):
     source.add(*((n, at(n), ("eu", "us")[n % 2]) for n in range(6)))
     table = declare(source.path, key)
@@ -204,13 +204,32 @@ def test_of_two_appends_at_once_each_partition_takes_one(spark, source, declare,
     turns = iter(range(100))
 
     def overtaken(call, items):
-        if next(turns) == 2:  # the third round of requests is that of the commits
+        if next(turns) == 2:  # the third round of requests prepares the manifests
             quick.refresh(table, mode="append", watermark=HOURLY)
         return map(call, items)
 
-    with pytest.raises(VersionConflict, match="refreshed by another run"):
+    with pytest.raises(VersionConflict, match="another run"):
         slow.refresh(table, mode="append", watermark=HOURLY)
     assert all_rows(reads(store), table) == Counter(source.rows)
+
+
+def test_new_values_get_partitions_with_their_rows_and_nothing_else_changes(
+    source, declare, pipeline, held, store
+):
+    source.add((1, at(0), "eu"), (2, at(5), None))
+    table = declare(source.path, "region")
+    pipeline.refresh(table, watermark=HOURLY)
+    before = held(table)
+    source.add((3, at(6), "eu"), (4, at(7), "asia"), (5, at(1), "asia"), (6, at(9), "mars"))
+    values = pipeline.extend(table, {("eu",), (None,), ("mars",)}.__contains__)
+    assert set(values) == {("eu",), (None,), ("asia",), ("mars",)}
+    assert held(table) == before + Counter([(4, at(7), "asia"), (5, at(1), "asia")])
+    keys = list(store.list("snapshots/"))
+    assert pipeline.extend(table, lambda _value: True) == values
+    assert list(store.list("snapshots/")) == keys
+    # The new partition knows how far the source was read, so the append looks at what is newer, and takes none twice.
+    assert pipeline.refresh(table, mode="append", watermark=HOURLY).rows == 2
+    assert held(table) == Counter(source.rows)
 
 
 def test_a_token_that_was_applied_adds_nothing_when_sent_again(source, declare, pipeline, held):

@@ -31,6 +31,10 @@ class HandClock(SystemRuntime):
 
     def __init__(self) -> None:
         self.now_ms = 1_000.0
+        self.ahead_ms = 0  # of the wall clock
+
+    def wall_ms(self) -> int:
+        return super().wall_ms() + self.ahead_ms
 
     def monotonic_ms(self) -> float:
         return self.now_ms
@@ -109,12 +113,11 @@ class World:
         return PartitionStorage(self.store, table, f"expr0={partition}", runtime=self.clock)
 
     def put(self, partition: int, *keys: int, table: str = "t") -> str:
-        """A new file with these keys in a partition, as the pipeline commits it; returns its path."""
+        """A new file with these keys in a partition; returns its path."""
         file = self.put_file(*keys, table=table)
         storage = self.storage(partition, table)
         storage.create()
-        held = storage.read().document.files
-        storage.replace_files([*held, file], token=file.path)
+        storage.commit(add=[file], epoch=storage.read().document.epoch, token=file.path)
         return file.path
 
     def put_file(self, *keys: int, table: str = "t") -> DataFile:

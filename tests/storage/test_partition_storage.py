@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from ballista_py.errors import DocumentUnreadable, Fenced, InvariantViolated, ObjectMissing, OutcomeUnknown
-from ballista_py.storage.manifest import MAX_TOKENS, DataFile, ManifestDocument, manifest_key
+from ballista_py.storage.manifest import MAX_TOKENS, DataFile, ManifestDocument, Prepared, manifest_key
 from ballista_py.storage.partition_storage import PartitionStorage
 
 
@@ -159,23 +159,26 @@ def test_remembered_tokens_are_bounded():
     assert manifest.applied("token-5") is not None
 
 
-def test_the_pipeline_replaces_the_files_and_leaves_the_epoch(partition):
+def test_a_run_of_the_pipeline_replaces_the_files_and_leaves_the_epoch(partition):
     partition.activate(4)
     partition.commit(add=[file("a", 3)], epoch=4, token="1")
-    applied = partition.replace_files([file("x", 8)], token="run-1", source_position="snapshot 17")
-    assert (applied.added, applied.removed) == (8, 3)
-    assert partition.replace_files([file("y", 1)], token="run-1") == applied
+    since = partition.read().document.mark
+    run = Prepared(attempt="r1", token="run-1", add=(file("x", 8),), source_position="snapshot 17")
+    partition.prepare_run(run, since, replaces=True)
+    assert names(partition) == ["a"]
+    partition.fold("r1", epoch=None, sequence=1)
     document = partition.read().document
     assert (document.epoch, names(partition), document.source_position) == (4, ["x"], "snapshot 17")
+    assert (document.tokens[-1].token, document.tokens[-1].removed) == ("run-1", 3)
 
 
-def test_the_pipeline_makes_a_missing_manifest(store, clock):
+def test_a_run_of_the_pipeline_makes_a_missing_manifest(store, clock):
     fresh = PartitionStorage(store, "t", "expr0=9", runtime=clock)
     with pytest.raises(ObjectMissing):
         fresh.read()
     with pytest.raises(ObjectMissing):
         fresh.activate(1)
-    fresh.replace_files([], token="run-1")
+    fresh.prepare_run(Prepared(attempt="r1", token="run-1"), (None, None), replaces=True)
     assert fresh.activate(1).document.files == ()
 
 

@@ -110,7 +110,7 @@ def test_a_damaged_manifest_is_a_problem_of_its_partition_alone(world):
 def test_history_tells_the_newest_first(world):
     first, second = world.put(1, 1), world.put(1, 2)
     assert [(a.token, a.added, a.at_ms > 0) for a in history(world.store, world.table(), "expr0=1")] == [
-        (second, 2, True),
+        (second, 1, True),
         (first, 1, True),
     ]
 

@@ -29,6 +29,8 @@ from ballista_py.state.store import ConditionalStore
 from ballista_py.state.table_sizes import table_sizes
 from ballista_py.state.table_status import Held
 
+RUNS_MS = 1_000.0
+
 
 @frozen
 class _CachedMap:
@@ -50,6 +52,7 @@ class Catalogs:
         self._statements: dict[str, tuple[str, int]] = {}
         self._held: Held = {}
         self._sizes: dict[str, TableSizes] = {}
+        self._runs: dict[str, tuple[float, int]] = {}  # table -> when asked, sequence
 
     def current(self) -> ClusterView:
         """The view as last read; read now if there is none yet.
@@ -86,17 +89,28 @@ class Catalogs:
         return self._sizes
 
     def sequences(self, tables: Collection[str]) -> dict[str, int]:
-        """How many statements over several partitions are committed now, for the tables that can have any.
+        """How many statements over several partitions are committed now, by table.
 
-        None yet is told as well: a query must not see the first one in some partitions only.
+        None yet is told as well: a query must not see the first one in some partitions only. Where a table is
+        filled from a source that is as of the last second: the store need not be asked for each query.
         """
         view = self._view or self.refresh()
         found = {}
         for name in tables:
             spec = view.catalog.tables.get(name)
-            if spec is not None and spec.source is None:
-                found[name] = self._sequence(spec.folder)
+            if spec is not None:
+                found[name] = self._sequence(spec.folder) if spec.source is None else self._last_run(spec)
         return found
+
+    def _last_run(self, table: TableSpec) -> int:
+        now_ms, known = self._runtime.monotonic_ms(), self._runs.get(table.folder)
+        if known is not None and now_ms - known[0] < RUNS_MS:
+            return known[1]
+        sequence = self._sequence(table.folder)
+        if not table.spec.is_static and (known is None or known[1] != sequence):
+            self.refresh()  # the map names a run's new partitions before the run counts
+        self._runs[table.folder] = (now_ms, sequence)
+        return sequence
 
     def _sequence(self, folder: str) -> int:
         key = statements_key(folder)
@@ -113,6 +127,8 @@ class Catalogs:
     def refresh(self) -> ClusterView:
         """Read what changed and return the new view. Errors of the store pass through."""
         with self._lock:
+            # What is asked next is asked of the store: whoever refreshed the view wants to see something new.
+            self._runs = {folder: (-RUNS_MS, sequence) for folder, (_, sequence) in self._runs.items()}
             cluster = self._cluster.read().document
             maps = {
                 name: found

@@ -14,7 +14,6 @@ from ballista_py.runtime import Runtime
 from ballista_py.secret import Secret
 from ballista_py.state.secret_references import with_secrets
 from ballista_py.state.store import ConditionalStore
-from ballista_py.storage.partition_storage import PartitionStorage
 
 if TYPE_CHECKING:
     from ballista_py.spark.pipeline import SparkPipeline
@@ -66,13 +65,10 @@ class EmbeddedPipeline:
     def find(self, table: TableSpec, pmap: PartitionMap) -> Sequence[tuple[Any, ...]]:
         """The partition values that the source of `table` shows now.
 
-        Those that `pmap` lacks get an empty manifest, so that they can be held before a refresh brings their rows.
+        Those that `pmap` lacks get their partitions, with all their rows, before this returns: once the map names
+        them they can be asked.
         """
-        values = self.get().discover(self.opened(table))
-        for value in values:
-            if pmap.index(value) is None:
-                PartitionStorage(self._store, table.folder, table.spec.path(value), runtime=self._runtime).create()
-        return values
+        return self.get().extend(self.opened(table), lambda value: pmap.index(value) is not None)
 
     def opened(self, table: TableSpec) -> TableSpec:
         """The table with the secrets that its source references, for Spark alone: it must not be kept or shown."""

@@ -46,6 +46,7 @@ from ballista_py.state.control import (
 from ballista_py.state.executor_lease import ExecutorLease
 from ballista_py.storage.cache import FileCache
 from ballista_py.storage.holder import PartitionHolder
+from ballista_py.storage.outside_runs import OutsideRuns
 from ballista_py.storage.replica_reads import ReplicaReads
 from ballista_py.transport.callers import Anyone, Nodes
 from ballista_py.transport.commands import BASE, PARTITION_COLUMN, RELOAD, REWRITE, SETTLE, WRITE, WriteTarget
@@ -151,6 +152,7 @@ class Executor:
             lambda: self._lease.info.instance_id,
             each=self._write_workers.map,
         )
+        self._runs = OutsideRuns(holder, store, runtime, lambda: self._lease.info.instance_id)
         self._workers = ThreadPoolExecutor(CONTROL_WORKERS, thread_name_prefix="control")
         self._event_loop = EventLoopThread("control")
         self._control = ControlClient(
@@ -168,6 +170,7 @@ class Executor:
             self._holding.start(),
             Loop("compact", self._compact, interval_ms=COMPACT_TICK_MS, runtime=runtime).start(),
             Loop("settle", self._writes.tick, interval_ms=SETTLE_TICK_MS, runtime=runtime).start(),
+            Loop("runs", self._runs.tick, interval_ms=SETTLE_TICK_MS, runtime=runtime).start(),
             Loop("flight", self._flight.tick, interval_ms=FLIGHT_TICK_MS, runtime=runtime).start(),
         ]
         if self._parts is not None:
@@ -288,6 +291,7 @@ class Executor:
         leg = leg_from_json(command["leg"])
         self._writing().catch_up(leg)
         self._replica_reads.freshen(leg)
+        self._runs.catch_up(leg)
         for table in leg.tables if "incarnations" in command else ():
             self._holding_now().owned(table, command["incarnations"][table.table])
         task = self._tasks.begin("leg", leg.sql, str(command.get("task") or ""))

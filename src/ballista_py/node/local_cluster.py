@@ -6,6 +6,7 @@ import os
 import shutil
 import tempfile
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from html import escape
 from pathlib import Path
 from types import TracebackType
@@ -40,6 +41,7 @@ if TYPE_CHECKING:
 TTL_MS = 3_000
 SKEW_SHARE = 1 / 6
 START_TIMEOUT_MS = 60_000
+NAMED_TIMEOUT_MS = 10_000.0
 LOAD_TIMEOUT_MS = 600_000
 STOP_TIMEOUT_S = 12.0
 POLL_MS = 50
@@ -299,12 +301,20 @@ class LocalCluster:
     ) -> MaterializeReport:
         """Bring a table up to its source on Spark: anew, or with a `watermark` by the rows it lacks ("append").
 
-        See `SparkPipeline.refresh` for what an append sees. Values that are new get partitions, which are assigned
-        and loaded when this returns; executors take in what changed in the others within a second or two.
+        See `SparkPipeline.refresh` for what an append sees. All partitions change at one instant, those of new values
+        too: a query sees all of the refresh or nothing of it. When this returns, whoever asks the same scheduler
+        sees it, and whoever asks another one within a second.
 
         Raises `ConfigError` for a table that there is not or that has no source, and what `refresh` raises.
         """
-        report = self._tables.refresh(name, mode=mode, watermark=watermark, progress=progress)
+
+        def named() -> None:
+            with self.client() as client:
+                client.reconcile_all()
+            with suppress(TryLater):  # a query that needs one of them says so, until it is loaded
+                self.wait_until_loaded(name, timeout_ms=NAMED_TIMEOUT_MS)
+
+        report = self._tables.refresh(name, mode=mode, watermark=watermark, progress=progress, named=named)
         with self.client() as client:
             client.reconcile_all()
             client.refresh(name)

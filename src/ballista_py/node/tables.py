@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -158,27 +158,38 @@ class TableMaker:
         mode: RefreshMode = "full",
         watermark: Watermark | None = None,
         progress: Progress | None = None,
+        named: Callable[[], None] = lambda: None,
     ) -> MaterializeReport:
-        """Bring the table up to its source and name its new partitions. See `LocalCluster.refresh_table`."""
+        """Bring the table up to its source and name its new partitions. See `LocalCluster.refresh_table`.
+
+        New partitions are named, empty, before anything of the refresh can be seen; then `named` is called.
+        """
         table = self.cluster().tables.get(name)
         if table is None:
             raise ConfigError(f"there is no table '{name}'")
+
+        def announce(report: MaterializeReport) -> None:
+            if not table.spec.is_static and self._add_partitions(table, report):
+                named()
+
         report = self._spark.get().refresh(
-            self._spark.opened(table), mode=mode, watermark=watermark, progress=progress
+            self._spark.opened(table), mode=mode, watermark=watermark, progress=progress, announce=announce
         )
         _warn_of_skew(report)
-        if not table.spec.is_static:
-            self._add_partitions(table, report)
         return report
 
-    def _add_partitions(self, table: TableSpec, report: MaterializeReport) -> None:
-        """Name the values that are new; what a refresh did not see is left to discovery."""
+    def _add_partitions(self, table: TableSpec, report: MaterializeReport) -> bool:
+        """Name the values that are new, if there are any; what a refresh did not see is left to discovery."""
         maps = PartitionStore(self._store, runtime=self._runtime)
         base = maps.read(table.name)
         weights = [1.0 + written.rows for written in report.partitions.values()]
         diff = diff_partitions(base, list(report.partitions), weights, after=NO_LOOK)
+        for value in report.partitions:
+            if base.index(value) is None:
+                PartitionStorage(self._store, table.folder, table.spec.path(value), runtime=self._runtime).create()
         if diff:
             maps.commit(PartitionAssigner().assign(base, ()), diff=diff)
+        return bool(diff)
 
     def drop(self, name: str) -> TableSpec | None:
         """Take the table out of the cluster, at once for every new statement; what it was, or None without one.

@@ -8,7 +8,7 @@ sort, no folder per value. Beyond `MAX_DIRECT_TASKS` partitions share tasks and 
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -48,12 +48,14 @@ _PLAIN_FILES = {
 class Numbering:
     """The partitions of a table in the order in which rows are numbered by them.
 
-    `keys` holds the values of other than static keys as Spark gave them, row i for partition i.
+    `keys` holds the values of other than static keys as Spark gave them, row i for partition i. A `partial` numbering
+    leaves the rows of all other partitions out.
     """
 
     spec: PartitionSpec
     values: Sequence[tuple[Any, ...]] = field(repr=False)
     keys: pa.Table | None = field(default=None, repr=False)
+    partial: bool = False
 
     def __len__(self) -> int:
         return len(self.values)
@@ -72,8 +74,15 @@ class Numbering:
         for place, expression in enumerate(self.spec.spark_sql()):
             one = sf.expr(expression).eqNullSafe(found[f"{_KEY}{place}"])
             same = one if same is None else same & one
-        joined = rows.join(sf.broadcast(found), same, "left").drop(*self.keys.column_names)
+        kind = "inner" if self.partial else "left"
+        joined = rows.join(sf.broadcast(found), same, kind).drop(*self.keys.column_names)
         return joined.withColumn(_ID, sf.expr(f"coalesce({_ID}, {missing})"))
+
+    def only(self, wanted: Callable[[tuple[Any, ...]], bool]) -> Numbering:
+        """The partitions whose values are wanted, of found keys."""
+        kept = [number for number, value in enumerate(self.values) if wanted(value)]
+        keys = None if self.keys is None else self.keys.take(pa.array(kept, pa.int64()))
+        return Numbering(self.spec, [self.values[number] for number in kept], keys, partial=True)
 
 
 def static_numbering(spec: PartitionSpec) -> Numbering | None:

@@ -1,20 +1,20 @@
 """The data pipeline: a table's source becomes its partitions on the store.
 
-Promises: rows are written once, to files that nobody sees before a manifest names them; a run that fails or is
-killed before its last step leaves every manifest as it was; running again replaces, or adds what is missing: no row
-comes in twice. Leaves to others which executor holds a partition (planning, state) and how rows are changed
-afterwards (storage).
+Promises: rows are written once, to files that nobody sees before the run is published; a run is published whole, at
+one instant, or not at all, wherever it fails or is killed; running again replaces, or adds what is missing: no row
+comes in twice, and no run overwrites what was changed after it had begun. Leaves to others how that is done
+(`storage/publication.py`), which executor holds a partition (planning, state) and how rows are changed afterwards.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 import pyarrow as pa
 from attrs import frozen
 
-from ballista_py.errors import BallistaError, ConfigError, ObjectMissing
+from ballista_py.errors import BallistaError, ConfigError, ObjectMissing, OutcomeUnknown
 from ballista_py.planning.table import TableSpec, check_same_keys
 from ballista_py.runtime import Runtime, SystemRuntime
 from ballista_py.spark.append import new_rows, on_this_machine, window_of
@@ -32,19 +32,19 @@ from ballista_py.spark.layout import (
 )
 from ballista_py.spark.report import MaterializeReport, WrittenPartition
 from ballista_py.spark.sources import Source, describe_source, read_source
-from ballista_py.spark.staging import Staging, partition_paths, staging
-from ballista_py.spark.watermark import Watermark, position_text
+from ballista_py.spark.staging import Staging, staging
+from ballista_py.spark.watermark import Watermark, position_text, watermark_in
 from ballista_py.state.documents import PartitionMapDocument, partition_map_key
 from ballista_py.state.object_state import ObjectState
 from ballista_py.state.store import ConditionalStore
-from ballista_py.storage.manifest import DataFile, ManifestDocument
-from ballista_py.storage.partition_storage import PartitionStorage
+from ballista_py.storage.manifest import DataFile
+from ballista_py.storage.publication import Begun, Publication, RunAll
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-RunAll: TypeAlias = Callable[[Callable[[Any], Any], Iterable[Any]], Iterable[Any]]
 RefreshMode: TypeAlias = Literal["full", "append"]
+Announce: TypeAlias = Callable[[MaterializeReport], None]
 
 DISCOVERY_TIMEOUT_MS = 60_000.0
 
@@ -60,6 +60,7 @@ class _Run:
     sort_by: Sequence[str]
     compression: str
     progress: Progress
+    announce: Announce
 
 
 class SparkPipeline:
@@ -132,38 +133,43 @@ class SparkPipeline:
         compression: str = COMPRESSION,
         progress: Progress | None = None,
         token: str | None = None,
+        announce: Announce | None = None,
     ) -> MaterializeReport:
         """Make the rows of the source the whole table: one file and one manifest a partition, empty ones included.
 
         `source` overrides that of the table and may be a DataFrame; columns that the table does not have are left
         out. `watermark` keeps how far the source was read, for appends to come. `sort_by` names columns that order
-        the rows within a partition. `progress(done, total)` counts Spark's tasks, then manifests. A manifest that
-        has applied `token` (default: a fresh one) already is left as it is. Manifests are committed one by one
-        once all files are there, so a process killed among them leaves some partitions new and some old: run again.
+        the rows within a partition. `progress(done, total)` counts Spark's tasks, then manifests. A run whose `token`
+        (default: a fresh one) was published before changes nothing. `announce` is called with the report once all
+        files are there, before any row of them can be seen: to name new partitions.
+
+        Everything becomes visible at one instant to queries of a cluster. A process that is killed before it leaves
+        the table as it was; one that is killed after it leaves the rest of the work to whoever comes across it.
 
         Raises `ConfigError` for a source that cannot be read, `SchemaMismatch` when it lacks the table's columns
         or holds a null that the table forbids, `UnsupportedExpression` when the table has a map of other keys, by
-        which rows lie elsewhere, and what `discover` and the store raise. The files of a failed run
-        are removed.
+        which rows lie elsewhere, `VersionConflict` when rows were changed since the run began (by a newer run, mostly:
+        nothing was changed, run again), and what `discover` and the store raise. The files of a failed run are
+        removed, except after `OutcomeUnknown`: then it may have been published.
         """
-        run = self._run(table, source, sort_by, compression, progress, token)
+        run = self._run(table, source, sort_by, compression, progress, token, announce)
         kind = watermark.check(table) if watermark is not None else None
+        begun = self._begin(run)
         rows = self._read(table, run.origin)
         numbering = static_numbering(table.spec) or self._find(table, run.origin, rows, self._discovery_timeout_ms)
+        if begun.earlier is not None:
+            return _report_of(run, numbering, begun)
         with staging(self._store, table.folder, run.run_id) as stage:
             files, steps = self._write(run, rows, numbering, stage)
             position = position_text(run.run_id)
             if watermark is not None and kind is not None:
                 position = position_text(run.run_id, watermark, _highest(watermark, kind, files, None))
-            wanted = _by_path(numbering, files)
-            if not table.spec.is_static:
-                # A partition that the source no longer has becomes empty.
-                wanted |= dict.fromkeys(partition_paths(self._store, table.folder) - wanted.keys(), ())
-
-            def replace(path: str) -> None:
-                self._storage(run, path).replace_files(wanted[path], token=run.token, source_position=position)
-
-            self._commit(replace, wanted, steps)
+            # A partition that the source no longer has becomes empty.
+            wanted: dict[str, Sequence[DataFile]] = {
+                **dict.fromkeys(begun.paths, ()),
+                **_by_path(numbering, files),
+            }
+            self._publish(run, begun, wanted, stage, steps, position, _report(run, numbering, files))
         return _report(run, numbering, files)
 
     def refresh(
@@ -177,6 +183,7 @@ class SparkPipeline:
         compression: str = COMPRESSION,
         progress: Progress | None = None,
         token: str | None = None,
+        announce: Announce | None = None,
     ) -> MaterializeReport:
         """Bring the table up to its source: anew ("full", as `materialize`) or by the rows it lacks ("append").
 
@@ -186,8 +193,7 @@ class SparkPipeline:
         and for tables filled from them alone: it takes nothing away, sees no change of a row below the overlap,
         and brings a row back that a statement deleted above it. Rows without a watermark are compared each time.
 
-        Raises `ConfigError` for another mode and an unusable watermark, `VersionConflict` when another run changed
-        a partition in between (some may be done: run again), and what `materialize` raises.
+        Raises `ConfigError` for another mode and an unusable watermark, and what `materialize` raises.
         """
         if mode == "full":
             return self.materialize(
@@ -198,6 +204,7 @@ class SparkPipeline:
                 compression=compression,
                 progress=progress,
                 token=token,
+                announce=announce,
             )
         if mode != "append":
             raise ConfigError(
@@ -207,15 +214,44 @@ class SparkPipeline:
             raise ConfigError(
                 f"table '{table.name}': an append needs a watermark, the column by which new rows are found"
             )
-        run = self._run(table, source, sort_by, compression, progress, token)
+        run = self._run(table, source, sort_by, compression, progress, token, announce)
         return self._append(run, watermark, watermark.check(table))
+
+    def extend(
+        self, table: TableSpec, known: Callable[[tuple[Any, ...]], bool], *, source: Source | None = None
+    ) -> list[tuple[Any, ...]]:
+        """Find the partition values as `discover` does, and give those that are not `known` partitions with their rows.
+
+        Returns the values, without new ones that were gone again before their rows could be read. The partitions
+        that are known stay as they are; a new one is complete before this returns, so that it can be named.
+        Raises what `discover` and `materialize` raise.
+        """
+        run = self._run(table, source, (), COMPRESSION, None, None, None)
+        rows = self._read(table, run.origin)
+        every = static_numbering(table.spec) or self._find(table, run.origin, rows, self._discovery_timeout_ms)
+        new = every.only(lambda value: not known(value))
+        if table.spec.is_static or not len(new):
+            return list(every.values)
+        begun = self._begin(run)
+        with staging(self._store, table.folder, run.run_id) as stage:
+            files, steps = self._write(run, rows, new, stage)
+            wanted = {path: found for path, found in _by_path(new, files).items() if found}
+            # What an append asks for: without it, it would have to compare the whole table with its source.
+            watermark = next(
+                (mark for m in begun.manifests.values() if (mark := watermark_in(m.source_position))), None
+            )
+            reached = None if watermark is None else _highest(watermark, watermark.check(table), files, None)
+            position = position_text(run.run_id, watermark, reached)
+            if wanted:
+                self._publish(run, begun, wanted, stage, steps, position, _report(run, new, files))
+        empty = {value for value in new.values if table.spec.path(value) not in wanted}
+        return [value for value in every.values if value not in empty]
 
     def _append(self, run: _Run, watermark: Watermark, kind: pa.DataType) -> MaterializeReport:
         table = run.table
-        paths = self._paths(table)
-        found = dict(zip(paths, self._run_all(self._manifest(run), paths), strict=True))
-        before = {path: manifest for path, manifest in found.items() if manifest is not None}
-        window = window_of(before, watermark, kind, complete=len(before) == len(found))
+        begun = self._begin(run)
+        before = begun.manifests
+        window = window_of(before, watermark, kind, complete=len(before) == len(begun.paths))
         source = self._read(table, run.origin)
         with (
             staging(self._store, table.folder, run.run_id) as stage,
@@ -234,19 +270,48 @@ class SparkPipeline:
             reached = _highest(watermark, kind, files, window.reached)
             position = position_text(run.run_id, watermark, reached)
             wanted: dict[str, Sequence[DataFile]] = {**dict.fromkeys(before, ()), **_by_path(numbering, files)}
-            # All manifests are there before the first position moves on: what has none yet counts as not read.
-            new = [path for path in wanted if path not in before]
-            for _ in self._run_all(lambda path: self._storage(run, path).create(), new):
-                pass
+            report = _report(run, numbering, files)
+            self._publish(run, begun, wanted, stage, steps, position, report, replaces=False)
+        return report
 
-            def append(path: str) -> None:
-                after = before[path].source_position if path in before else None
-                self._storage(run, path).append_files(
-                    wanted[path], token=run.token, source_position=position, after=after
-                )
+    def _begin(self, run: _Run) -> Begun:
+        static = run.table.spec.static_values() or ()
+        return self._publication(run).begin((run.table.spec.path(value) for value in static), token=run.token)
 
-            self._commit(append, wanted, steps)
-        return _report(run, numbering, files)
+    def _publication(self, run: _Run) -> Publication:
+        return Publication(self._store, run.table.folder, self._runtime, self._run_all)
+
+    def _publish(
+        self,
+        run: _Run,
+        begun: Begun,
+        wanted: Mapping[str, Sequence[DataFile]],
+        stage: Staging,
+        steps: Steps,
+        position: str,
+        report: MaterializeReport,
+        *,
+        replaces: bool = True,
+    ) -> None:
+        try:
+            run.announce(report)
+            decision = self._publication(run).publish(
+                begun,
+                wanted,
+                attempt=run.run_id,
+                token=run.token,
+                position=position,
+                replaces=replaces,
+                done=lambda count: steps.committed(min(count, steps.manifests)),
+            )
+        except OutcomeUnknown:
+            raise
+        except BallistaError:
+            stage.discard()
+            raise
+        if decision.attempt != run.run_id:  # the same run, sent twice at once
+            stage.discard()
+        steps.committed(steps.manifests)
 
     def _run(
         self,
@@ -256,6 +321,7 @@ class SparkPipeline:
         compression: str,
         progress: Progress | None,
         token: str | None,
+        announce: Announce | None,
     ) -> _Run:
         self._check_keys(table)
         run_id = self._runtime.new_id()
@@ -267,6 +333,7 @@ class SparkPipeline:
             sort_by=sort_by,
             compression=compression,
             progress=progress or tell_nobody,
+            announce=announce or _announce_to_nobody,
         )
 
     def _check_keys(self, table: TableSpec) -> None:
@@ -323,29 +390,6 @@ class SparkPipeline:
             raise failure_of(run.table, run.origin, error) from error
         return files, steps
 
-    def _commit(self, change: Callable[[str], None], paths: Iterable[str], steps: Steps) -> None:
-        for done, _ in enumerate(self._run_all(change, paths), start=1):
-            steps.committed(min(done, steps.manifests))
-
-    def _paths(self, table: TableSpec) -> Sequence[str]:
-        """The partitions that have a manifest, and those that static keys want."""
-        static = table.spec.static_values() or ()
-        return sorted(partition_paths(self._store, table.folder) | {table.spec.path(value) for value in static})
-
-    def _manifest(self, run: _Run) -> Callable[[str], ManifestDocument | None]:
-        def read(path: str) -> ManifestDocument | None:
-            try:
-                return self._storage(run, path).read().document
-            except ObjectMissing:
-                return None
-
-        return read
-
-    def _storage(self, run: _Run, path: str) -> PartitionStorage:
-        return PartitionStorage(
-            self._store, run.table.folder, path, runtime=self._runtime, committed_by=run.run_id
-        )
-
 
 def _by_path(numbering: Numbering, files: Mapping[int, Sequence[DataFile]]) -> dict[str, Sequence[DataFile]]:
     return {numbering.spec.path(value): files.get(number, ()) for number, value in enumerate(numbering.values)}
@@ -364,6 +408,17 @@ def _report(run: _Run, numbering: Numbering, files: Mapping[int, Sequence[DataFi
         run_id=run.run_id,
         partitions={value: _written(files.get(number, ())) for number, value in enumerate(numbering.values)},
     )
+
+
+def _report_of(run: _Run, numbering: Numbering, begun: Begun) -> MaterializeReport:
+    """What the partitions hold since the run was published the first time."""
+    manifests = {value: begun.manifests.get(numbering.spec.path(value)) for value in numbering.values}
+    found = {value: _written(manifest.files if manifest else ()) for value, manifest in manifests.items()}
+    return MaterializeReport(table=run.table.name, run_id=run.run_id, partitions=found)
+
+
+def _announce_to_nobody(_report: MaterializeReport) -> None:
+    return None
 
 
 def _written(files: Sequence[DataFile]) -> WrittenPartition:

@@ -16,7 +16,7 @@ from pathlib import Path
 from ballista_py.errors import StoreUnavailable
 from ballista_py.state.store import ConditionalStore, local_path
 from ballista_py.storage.files import describe_local_file
-from ballista_py.storage.manifest import DataFile, data_prefix, manifest_key
+from ballista_py.storage.manifest import DataFile, data_prefix
 
 
 class Staging:
@@ -72,13 +72,6 @@ def staging(store: ConditionalStore, table: str, run_id: str) -> Iterator[Stagin
         return
     with tempfile.TemporaryDirectory(prefix="ballista-run-") as folder:
         yield Staging(store, Path(folder) / "files", prefix, in_place=False)
-
-
-def partition_paths(store: ConditionalStore, table: str) -> set[str]:
-    """The text forms of all partitions of `table` that have a manifest."""
-    first, last = manifest_key(table, "\n").split("\n")
-    keys = (entry.key for entry in store.list(first))
-    return {key.removeprefix(first).removesuffix(last) for key in keys if key.endswith(last)}
 
 
 def _flush(path: Path) -> None:

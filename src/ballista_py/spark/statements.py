@@ -8,22 +8,21 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 from attrs import frozen
 
-from ballista_py.errors import SqlError, TryLater
+from ballista_py.errors import SqlError
 from ballista_py.planning.partition_map import PartitionMap
 from ballista_py.planning.sql.spark_sql import spark_sql
 from ballista_py.planning.table import TableSpec
 from ballista_py.runtime import Runtime, SystemRuntime
 from ballista_py.spark.reasons import reason_of
+from ballista_py.state.statements import Statements
 from ballista_py.state.store import ConditionalStore
 from ballista_py.storage.cache import FileCache, LocalCopy
-from ballista_py.storage.manifest import DataFile, ManifestDocument
+from ballista_py.storage.manifest import DataFile
 from ballista_py.storage.partition_storage import PartitionStorage
+from ballista_py.storage.publication import visible_files
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
-
-SETTLE_ATTEMPTS = 10
-SETTLE_WAIT_MS = 200.0
 
 
 @frozen(kw_only=True)
@@ -47,8 +46,8 @@ class SparkStatements:
     def run(self, statement: str, parts: Iterable[TablePart], output: pa.Schema) -> pa.Table:
         """The answer, under the names and types of `output`.
 
-        Each partition is read as its manifest stands when the statement starts. Raises `SqlError` for what Spark
-        refuses and `TryLater` for a partition on which an atomic write has waited too long to be decided.
+        All partitions of a table are read as of the moment at which the statement starts. Raises `SqlError` for what
+        Spark refuses and `TryLater` when that moment was too long ago once they were found.
         """
         session = self._spark.newSession()
         acquired: list[LocalCopy] = []
@@ -66,23 +65,15 @@ class SparkStatements:
         self._cache.clear()
 
     def _files(self, part: TablePart) -> list[DataFile]:
-        found: list[DataFile] = []
+        folder, found = part.table.folder, list[DataFile]()
+        decisions = Statements(self._store, folder, runtime=self._runtime).read()
         for partition in part.partitions:
-            found += self._settled(part.table.folder, part.map.path(partition)).files
+            storage = PartitionStorage(self._store, folder, part.map.path(partition), runtime=self._runtime)
+            found += visible_files(storage.read().document, decisions)
         for file in found:
             if file.format != "parquet":
                 raise SqlError(f"table '{part.table.name}' has {file.format} files, which Spark does not read")
         return [file for file in found if file.rows]
-
-    def _settled(self, folder: str, path: str) -> ManifestDocument:
-        """The manifest once nothing is prepared in it that may be decided already."""
-        storage = PartitionStorage(self._store, folder, path, runtime=self._runtime)
-        for _ in range(SETTLE_ATTEMPTS):
-            manifest = storage.read().document
-            if not manifest.prepared:
-                return manifest
-            self._runtime.sleep_ms(SETTLE_WAIT_MS)
-        raise TryLater(f"partition '{path}' of '{folder}' waits for the decision on an atomic write")
 
     def _show(self, session: SparkSession, table: TableSpec, paths: Sequence[str]) -> None:
         """Make the files a view of the table's name."""

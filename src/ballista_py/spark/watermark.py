@@ -112,6 +112,20 @@ def position_of(text: str | None, watermark: Watermark) -> int | None:
     return int(kept["at"])
 
 
+def watermark_in(text: str | None) -> Watermark | None:
+    """The watermark of a manifest's text, without its overlap, which only runs know; None if there is none.
+
+    >>> watermark_in('{"at": 17, "column": "id", "run": "run-1"}')
+    Watermark(column='id', overlap=0)
+    """
+    try:
+        kept = json.loads(text or "{}")
+    except ValueError:
+        return None
+    column = kept.get("column") if isinstance(kept, dict) else None
+    return Watermark(column) if isinstance(column, str) else None
+
+
 def _number(value: pa.Scalar) -> int:
     kind = value.type
     if pa.types.is_timestamp(kind):

@@ -7,12 +7,13 @@ never decided can be aborted by anyone, so a scheduler that dies leaves nothing 
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import suppress
 from typing import ClassVar
 
 from attrs import evolve, frozen
 
-from ballista_py.errors import ObjectExists, ObjectMissing, TryLater
+from ballista_py.errors import ObjectExists, ObjectMissing, TryLater, VersionConflict
 from ballista_py.runtime import Runtime, SystemRuntime
 from ballista_py.state.object_state import ObjectState
 from ballista_py.state.store import ConditionalStore
@@ -147,20 +148,36 @@ class Statements:
         """Make the attempt never count, unless it counts already; the decision that holds is returned."""
         return self._decide(Decision(attempt=attempt, token=token, committed=False, settled=True))
 
+    def supersede(self, attempt: str, other: str) -> Decision:
+        """Abort `other` for the sake of `attempt`, unless it counts already; the decision that holds is returned.
+
+        Of two attempts that do so to each other one wins. Raises `VersionConflict` when `attempt` is decided itself.
+        """
+
+        def change(document: StatementsDocument) -> StatementsDocument:
+            if document.on(attempt) is not None:
+                raise VersionConflict(
+                    "another run took the place of this one: nothing was changed, run again", key=self._state.key
+                )
+            return document.decided(Decision(attempt=other, token="", committed=False, settled=True))
+
+        return self._change(change, other)
+
     def settle(self, attempt: str) -> None:
         """Say that every partition has acted on the decision."""
         self._state.update(lambda document: document.settled(attempt))
 
     def _decide(self, decision: Decision, begun: int | None = None) -> Decision:
-        def change(document: StatementsDocument) -> StatementsDocument:
-            return document.decided(decision, begun)
+        return self._change(lambda document: document.decided(decision, begun), decision.attempt)
 
+    def _change(self, change: Callable[[StatementsDocument], StatementsDocument], attempt: str) -> Decision:
+        """Make a change after which `attempt` is decided; the decision."""
         try:
             landed = self._state.update(change)
         except ObjectMissing:
             with suppress(ObjectExists):
                 self._state.create(StatementsDocument())
             landed = self._state.update(change)
-        found = landed.document.on(decision.attempt)
+        found = landed.document.on(attempt)
         assert found is not None
         return found

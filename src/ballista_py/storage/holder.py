@@ -26,7 +26,7 @@ from ballista_py.state.store import ConditionalStore
 from ballista_py.storage.cache import FileCache, LocalCopy
 from ballista_py.storage.holdings import Held, Holdings
 from ballista_py.storage.local_file import Loadable, LocalFile, RowsAtHand
-from ballista_py.storage.manifest import DataFile, ManifestDocument
+from ballista_py.storage.manifest import RETIRED_MS, DataFile, ManifestDocument
 from ballista_py.storage.partition_storage import PartitionStorage
 from ballista_py.storage.replica_reads import with_committed
 
@@ -168,15 +168,18 @@ class PartitionHolder:
                 if held.assignment.role == "owner"
             ]
 
-    def prepared(self) -> list[tuple[str, int, str]]:
-        """Table, partition and attempt of every statement that is prepared in a partition owned here."""
+    def prepared(self, *, outside: bool = False) -> list[tuple[str, int, str]]:
+        """Table, partition and attempt of every statement that is prepared in a partition owned here.
+
+        Those of the data pipeline, which belong to nobody here, are listed apart (`outside`).
+        """
         with self._lock:
             return [
                 (name, partition, attempt)
                 for name, holdings in sorted(self._tables.items())
                 for partition, held in sorted(holdings.held.items())
                 if held.assignment.role == "owner"
-                for attempt in held.prepared
+                for attempt in (held.outside if outside else held.prepared)
             ]
 
     def reload(self, table: str, partitions: Iterable[int]) -> None:
@@ -315,6 +318,7 @@ class PartitionHolder:
     def _batches(self) -> list[tuple[str, list[PartitionAssignment]]]:
         now_ms = self._runtime.monotonic_ms()
         with self._lock:
+            self._tables = {name: holdings.without_the_past(now_ms) for name, holdings in self._tables.items()}
             due = {name: holdings.to_hydrate(now_ms) for name, holdings in sorted(self._tables.items())}
         return [
             (name, todo[start : start + MAX_BATCH_PARTITIONS])
@@ -389,7 +393,7 @@ class PartitionHolder:
             return _Work(assignment, reason=_reason(error))
         return _Work(
             assignment,
-            manifest=found.document,
+            manifest=found.document.current(self._runtime.wall_ms()),
             revision=found.header.revision,
             version=found.version,
             read_ms=read_ms,
@@ -471,7 +475,9 @@ class PartitionHolder:
                         files=files,
                         rows=work.manifest.rows,
                         bytes=work.manifest.bytes,
-                        prepared=tuple(waiting.attempt for waiting in work.manifest.prepared),
+                        prepared=tuple(p.attempt for p in work.manifest.prepared if not p.outside),
+                        outside=tuple(p.attempt for p in work.manifest.prepared if p.outside),
+                        past_ms=now_ms + RETIRED_MS if work.manifest.retired else None,
                         sequence=work.manifest.sequence,
                         readable_from=work.manifest.readable_from,
                         spans=spans_of(work.manifest, loaded),

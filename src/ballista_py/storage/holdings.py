@@ -21,6 +21,9 @@ class Held:
 
     `version` is the store's of that manifest. A replica holds all that was committed before `checked_ms`, and all
     statements up to the sequence `known_to`.
+
+    `prepared` are attempts at statements that are prepared there, `outside` those of the data pipeline. It holds
+    files of the past until `past_ms` at most.
     """
 
     assignment: PartitionAssignment
@@ -28,13 +31,15 @@ class Held:
     files: Mapping[str, int]  # path -> file id
     rows: int = 0
     bytes: int = 0
-    prepared: tuple[str, ...] = ()  # attempts
+    prepared: tuple[str, ...] = ()
+    outside: tuple[str, ...] = ()
     sequence: int = 0
     readable_from: int = 0
     spans: Mapping[str, tuple[int, int | None, int]] = Factory(dict)  # path -> added, removed, file id
     version: str = ""
     checked_ms: float = float("-inf")
     known_to: int = -1
+    past_ms: float | None = None
 
     def file_ids(self, sequence: int | None) -> list[int]:
         """The files that hold the rows as of `sequence` of the table's statements (None: as they are now)."""
@@ -102,6 +107,11 @@ class Holdings:
             for partition, wanted in sorted(self.wanted.items())
             if (partition in self.stale or not self._is_hydrated(partition)) and self._is_due(partition, now_ms)
         ]
+
+    def without_the_past(self, now_ms: float) -> Holdings:
+        """With those partitions to be hydrated again that hold replaced files which no query can need any more."""
+        over = [p for p, held in self.held.items() if held.past_ms is not None and held.past_ms <= now_ms]
+        return self.refreshed(over) if over else self
 
     def _is_hydrated(self, partition: int) -> bool:
         return partition in self._hydrated

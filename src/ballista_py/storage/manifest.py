@@ -65,7 +65,8 @@ class Prepared:
     """What an attempt at a statement would do here, once it is decided; nobody reads it before.
 
     `attempt` is decided once, for all partitions of the statement whose token is `token`. An `exclusive` one was made
-    from all rows that are here, so that another one cannot be. `prepared_at_ms` is wall time, for people.
+    from all rows that are here, so that another one cannot be. `prepared_at_ms` is wall time, for people. An
+    `outside` one is that of the data pipeline, which owns nothing; `source_position` is how far it read the source.
     """
 
     attempt: str
@@ -75,6 +76,8 @@ class Prepared:
     affected: int = 0
     exclusive: bool = False
     prepared_at_ms: int = 0
+    outside: bool = False
+    source_position: str | None = None
 
 
 @frozen(kw_only=True)
@@ -177,10 +180,8 @@ class ManifestDocument:
         tokens = self.tokens
         if tokens and tokens[-1:] != before.tokens[-1:]:
             tokens = (*tokens[:-1], evolve(tokens[-1], by=by, at_ms=at_ms))
-        dated = [evolve(old, at_ms=old.at_ms or at_ms) for old in self.retired]
-        kept = tuple(old for old in dated if at_ms - old.at_ms < RETIRED_MS)
-        unreadable = [old.removed for old in dated if old not in kept]
-        return evolve(self, tokens=tokens, retired=kept, readable_from=max([self.readable_from, *unreadable]))
+        dated = tuple(evolve(old, at_ms=old.at_ms or at_ms) for old in self.retired)
+        return evolve(self, tokens=tokens, retired=dated).current(at_ms)
 
     def _exchanged(self, added: Iterable[DataFile], removed: Collection[str]) -> ManifestDocument:
         """With files that are visible from the newest sequence on, and without others that were until then."""
@@ -190,23 +191,29 @@ class ManifestDocument:
         new = [evolve(file, added=self.sequence) for file in added]
         return evolve(self, files=(*kept, *new), retired=(*self.retired, *retired))
 
-    def folded(self, attempt: str, epoch: int, sequence: int = 0) -> ManifestDocument:
-        """With a prepared statement that committed as `sequence`; itself if it is not prepared here (any more)."""
+    def folded(self, attempt: str, epoch: int | None, sequence: int = 0) -> ManifestDocument:
+        """With a prepared statement that committed as `sequence`; itself if it is not prepared here (any more).
+
+        What is decided is decided for everybody, so it needs no owner: None for whatever epoch is active.
+        """
         found = self._waiting(attempt)
         if found is None:
             return self
-        self._require(epoch)
+        if epoch is not None:
+            self._require(epoch)
         left = tuple(p for p in self.prepared if p.attempt != attempt)
         rest = evolve(self, prepared=left, sequence=max(sequence, self.sequence))
         if rest.applied(found.token) is not None:
             return rest
-        return rest._changed(found.add, frozenset(found.remove), found.token, None, found.affected)
+        position = found.source_position
+        return rest._changed(found.add, frozenset(found.remove), found.token, position, found.affected)
 
-    def abandoned(self, attempt: str, epoch: int) -> ManifestDocument:
-        """Without a prepared statement that was decided not to be; its files are garbage."""
+    def abandoned(self, attempt: str, epoch: int | None) -> ManifestDocument:
+        """Without a prepared statement that was decided not to be; its files are garbage. `epoch` as for `folded`."""
         if self._waiting(attempt) is None:
             return self
-        self._require(epoch)
+        if epoch is not None:
+            self._require(epoch)
         return evolve(self, prepared=tuple(p for p in self.prepared if p.attempt != attempt))
 
     def _waiting(self, attempt: str) -> Prepared | None:
@@ -240,35 +247,37 @@ class ManifestDocument:
         after = self._exchanged(added, removed)
         return after._with(after.files, applied, source_position)
 
-    def replaced(
-        self, files: Iterable[DataFile], token: str, source_position: str | None = None
-    ) -> ManifestDocument:
-        """With exactly `files`, taken from the source, whatever epoch is active; itself if applied already."""
-        if self.applied(token) is not None:
-            return self
-        new = tuple(files)
-        rows = sum(file.rows for file in new)
-        applied = AppliedToken(token=token, added=rows, removed=self.rows, affected=rows)
-        # What was prepared was made from rows that are no more.
-        here = {file.path for file in self.files}
-        after = evolve(self, prepared=())._exchanged(new, here)
-        return after._with(after.files, applied, source_position)
+    @property
+    def mark(self) -> tuple[str | None, str | None]:
+        """Tells the rows here from those after any change of them; a compaction changes none and so leaves it."""
+        return self.source_position, self.tokens[-1].token if self.tokens else None
 
-    def appended(
-        self, files: Iterable[DataFile], token: str, source_position: str, after: str | None
+    def with_run(
+        self, prepared: Prepared, since: tuple[str | None, str | None], *, replaces: bool
     ) -> ManifestDocument:
-        """With `files` more, taken from the source, whatever epoch is active; itself if applied already.
+        """With what a run of the data pipeline prepared, whatever epoch is active; itself if it did so already.
 
-        Raises `VersionConflict` unless the rows here were taken up to the position `after`.
+        `since` is the `mark` that was seen before the source was read. With `replaces` all that is here goes, else
+        the files come to it. Raises `VersionConflict` when rows were changed since (without `replaces`: taken from
+        the source), because what was read may be older than they are; `TryLater` while anything else is prepared.
         """
-        if self.applied(token) is not None:
+        if self._waiting(prepared.attempt) is not None or self.applied(prepared.token) is not None:
             return self
-        if self.source_position != after:
+        if self.prepared:
+            raise TryLater(f"{self._name} waits for the decision on a statement that was prepared there")
+        if self.mark != since if replaces else self.source_position != since[0]:
             raise VersionConflict(
-                f"{self._name} was refreshed by another run in between: nothing was changed here, run again",
+                f"{self._name} was changed by another run in between: nothing was changed here, run again",
                 key=manifest_key(self.table, self.partition),
             )
-        return self._changed(tuple(files), frozenset(), token, source_position, None)
+        remove = tuple(file.path for file in self.files) if replaces else ()
+        return evolve(self, prepared=(evolve(prepared, remove=remove, exclusive=True, outside=True),))
+
+    def current(self, at_ms: int) -> ManifestDocument:
+        """Without the files that were retired long ago at wall time `at_ms`; nobody may need them any more."""
+        kept = tuple(old for old in self.retired if not old.at_ms or at_ms - old.at_ms < RETIRED_MS)
+        gone = [old.removed for old in self.retired if old not in kept]
+        return evolve(self, retired=kept, readable_from=max([self.readable_from, *gone])) if gone else self
 
     def _with(
         self, files: tuple[DataFile, ...], applied: AppliedToken, source_position: str | None

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from ballista_py.errors import InvariantViolated, ObjectExists
+from ballista_py.errors import InvariantViolated, ObjectExists, ObjectMissing
 from ballista_py.runtime import Runtime, SystemRuntime
 from ballista_py.state import fence
 from ballista_py.state.object_state import ObjectState, Versioned
@@ -134,32 +134,36 @@ class PartitionStorage:
         """
         return self._state.update(lambda m: m.with_prepared(prepared, epoch, base))
 
-    def fold(self, attempt: str, *, epoch: int, sequence: int = 0) -> Versioned[ManifestDocument]:
-        """Apply what was prepared, because it committed as `sequence`. Raises `Fenced`."""
+    def fold(self, attempt: str, *, epoch: int | None, sequence: int = 0) -> Versioned[ManifestDocument]:
+        """Apply what was prepared, because it committed as `sequence`. Raises `Fenced`.
+
+        Without an epoch it is done in the name of whoever is owner.
+        """
         return self._update(lambda m: m.folded(attempt, epoch, sequence))
 
-    def abandon(self, attempt: str, *, epoch: int) -> Versioned[ManifestDocument]:
-        """Forget what was prepared, because it was decided not to be. Raises `Fenced`."""
+    def abandon(self, attempt: str, *, epoch: int | None) -> Versioned[ManifestDocument]:
+        """Forget what was prepared, because it was decided not to be. Raises `Fenced`; `epoch` as for `fold`."""
         return self._state.update(lambda m: m.abandoned(attempt, epoch))
 
-    def replace_files(
-        self, files: Sequence[DataFile], *, token: str, source_position: str | None = None
-    ) -> AppliedToken:
-        """Make `files` the whole partition, as the data pipeline does: no owner is asked and no epoch changed.
+    def prepare_run(
+        self, prepared: Prepared, since: tuple[str | None, str | None], *, replaces: bool
+    ) -> ManifestDocument:
+        """Make a run of the data pipeline ready to be applied here by `fold`; no owner is asked, no epoch changed.
 
-        Makes the manifest if there is none.
+        Makes the manifest if there is none. `since` and `replaces` are those of `ManifestDocument.with_run`, whose
+        errors are raised: `VersionConflict` when rows changed since, `TryLater` while anything else is prepared.
         """
-        self.create()
-        return applied(self._update(lambda m: m.replaced(files, token, source_position)).document, token)
 
-    def append_files(
-        self, files: Sequence[DataFile], *, token: str, source_position: str, after: str | None
-    ) -> AppliedToken:
-        """Add `files`, as the data pipeline does, if the source was taken up to `after` when last taken.
+        def change(manifest: ManifestDocument) -> ManifestDocument:
+            return manifest.with_run(prepared, since, replaces=replaces)
 
-        Raises `VersionConflict` when another run was faster; a token that was applied changes nothing.
-        """
-        return applied(self._update(lambda m: m.appended(files, token, source_position, after)).document, token)
+        try:
+            return self._state.update(change).document
+        except ObjectMissing:
+            try:
+                return self._state.create(change(self._empty)).document
+            except ObjectExists:
+                return self._state.update(change).document
 
     def compact(self, *, add: Sequence[DataFile], remove: Sequence[str], epoch: int) -> bool:
         """Put files with the same rows in the place of others; False when that is not possible any more.
