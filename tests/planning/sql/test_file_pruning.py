@@ -79,6 +79,8 @@ FIVE = pa.table(
         ("s like 'e%'", False),
         ("s like 'b_e'", True),
         ("s like '%z'", True),
+        ("s not like 'e%'", True),
+        ("not (s like 'e%')", True),
         ("s > 'dog'", False),
         ("d < date '2024-01-01'", False),
         ("d = '2024-01-03'", True),
@@ -88,6 +90,8 @@ FIVE = pa.table(
         ("x < 0", False),
         ("x > 100", True),  # NaN would be
         ("x between 100 and 200", False),
+        ("x between -200 and -100", False),
+        ("x between 100 and 'nan'::double", True),
         ("not (n = 1)", True),
         ("n = 1.5", True),  # not surely a value of the type
         ("u.n = 1", True),  # of something else
@@ -125,6 +129,9 @@ TESTS = st.one_of(
         lambda found: f"{found[0]} between {found[1]} and {found[2]}"
     ),
     st.sampled_from(["n is null", "x is not null", "s like 'a%'", "s like ''", "s like '_b'", "n in (1, null)"]),
+    st.sampled_from(["s not like 'b%'", "s not in ('b', 'é')", "s ilike 'B%'", "s not ilike 'B%'", "s glob 'b*'"]),
+    st.sampled_from(["x = 'nan'::double", "x >= 'nan'::double", "x between 1 and 'nan'::double", "x <> 2"]),
+    st.sampled_from(["s like 'b!%' escape '!'", "s like any ('b%', 'é%')", "n not between 0 and 1", "-n > 1"]),
 )
 PREDICATES = st.recursive(
     TESTS,

@@ -66,6 +66,8 @@ class FilePruner:
 
     def _may_compare(self, node: Expr, rows: int, columns: Mapping[str, Bounds]) -> bool:
         left, right = node.args.get("this"), node.args.get("expression")
+        if node.args.get("negate"):  # NOT LIKE is a LIKE with this mark
+            return True
         if isinstance(node, exp.Not) and isinstance(left, exp.Expr):
             tested = left.unnest()
             is_null = isinstance(tested, exp.Is) and isinstance(tested.args["expression"], exp.Null)
@@ -78,8 +80,9 @@ class FilePruner:
             return any(self._compare(exp.EQ, left, item, rows, columns) for item in node.expressions)
         if isinstance(node, exp.Between):
             low, high = node.args["low"], node.args["high"]
-            # What is NaN is not below the upper end, so here the lower one tells, too.
-            return self._compare(exp.GTE, left, low, rows, columns, nan=False) and self._compare(
+            # NaN is not below an upper end that is a number, so there the lower one tells, too.
+            nan = not _is_number(high)
+            return self._compare(exp.GTE, left, low, rows, columns, nan=nan) and self._compare(
                 exp.LTE, left, high, rows, columns
             )
         if not isinstance(right, exp.Expr):
@@ -148,6 +151,12 @@ def _may_begin(bounds: Bounds, pattern: Expr, kind: pa.DataType) -> bool:
     begin = text[: min(text.find(mark) % (len(text) + 1) for mark in "%_")]
     low, high = bounds.low, bounds.high
     return (high is None or high >= begin) and (low is None or low[: len(begin)] <= begin)
+
+
+def _is_number(value: Expr) -> bool:
+    value = value.unnest()
+    value = value.this if isinstance(value, exp.Neg) else value
+    return isinstance(value, exp.Literal) and not value.is_string
 
 
 def _is_rounded(kind: pa.DataType) -> bool:
