@@ -5,6 +5,7 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 
 import pyarrow as pa
+import pyarrow.compute
 import pytest
 
 from ballista_py import LocalCluster
@@ -188,6 +189,45 @@ def test_a_table_is_made_dropped_and_made_again_by_sql(small):
         small.sql("drop table made")
 
 
+def test_a_definition_that_is_sent_again_gives_its_answer_and_does_nothing(small):
+    make = "create table defined (id bigint) partitioned by (bucket(2, id))"
+    small.sql(make, token="make")
+    assert affected(small.sql("insert into defined values (1), (2)")) == 2
+    assert affected(small.sql(make, token="make")) == 0
+    assert [affected(small.sql("truncate defined", token="empty")) for _ in range(2)] == [2, 2]
+    small.sql("insert into defined values (3)")
+    assert affected(small.sql("truncate defined", token="empty")) == 2
+    assert count(small, "defined") == (1, 3)
+    assert [affected(small.sql("drop table defined", token="end")) for _ in range(2)] == [0, 0]
+    assert affected(small.sql(make, token="make")) == 0
+    with pytest.raises(SqlError, match="defined"):
+        small.sql("select * from defined")
+    small.sql(make, token="make again")
+    assert affected(small.sql("drop table defined", token="end")) == 0
+    assert count(small, "defined")[0] == 0
+    small.drop_table("defined")
+
+
+def test_a_table_made_from_a_query_counts_its_rows_again_also_when_it_was_dropped(small):
+    make = "create table if not exists copied partitioned by (bucket(2, n)) as select unnest(range(5)) as n"
+    assert [affected(small.sql(make, token="copy")) for _ in range(2)] == [5, 5]
+    small.drop_table("copied")
+    assert affected(small.sql(make, token="copy")) == 5
+    with pytest.raises(SqlError, match="copied"):
+        small.sql("select * from copied")
+
+
+def test_sql_names_the_file_format_of_a_table(small):
+    small.sql("create table light (id bigint) partitioned by (bucket(2, id)) with (file_format = 'vortex')")
+    small.sql("insert into light values (1), (2)")
+    assert all(path.endswith(".vortex") for path in files_of(small, "light"))
+    assert count(small, "light") == (2, 3)
+    small.drop_table("light")
+    for options, said in (("file_format = 'orc'", "parquet or vortex"), ("colour = 'red'", "no option 'colour'")):
+        with pytest.raises(SqlError, match=said):
+            small.sql(f"create table light (id bigint) with ({options})")
+
+
 def test_a_replicated_table_is_the_same_everywhere_after_a_write(small):
     small.sql("create table whole (id bigint)")
     small.ingest("whole", pa.table({"id": list(range(10))}))
@@ -224,6 +264,10 @@ def test_copy_reads_a_file_of_the_client(small, table, tmp_path):
             pa.table({"id": pa.array([1, 2**64 - 1], pa.uint64()), "kind": ["a", "b"], "size": [0.0, 1.0]}),
             "row 1 has a value out of range",
         ),
+        (
+            pa.table({"id": [1, 2], "kind": pa.array([b"ok", b"\xff"]).view(pa.string()), "size": [0.0, 1.0]}),
+            "row 1 has text that is not UTF-8",
+        ),
     ],
 )
 def test_rows_that_do_not_fit_are_one_clear_error_and_nothing_is_applied(small, table, bad, said):
@@ -231,6 +275,19 @@ def test_rows_that_do_not_fit_are_one_clear_error_and_nothing_is_applied(small, 
     with pytest.raises(SchemaMismatch, match=said):
         small.ingest(table, bad)
     assert count(small, table) == (10, 45)
+
+
+def test_a_key_that_is_taken_keeps_every_partition_as_it_was_however_many_rows_come(small):
+    small.sql("create table unique_ids (id bigint primary key, v varchar) partitioned by (bucket(4, id))")
+    small.sql("insert into unique_ids values (77, 'here')")
+    big = pa.table({"id": pa.array(range(40_000), pa.int64()), "v": ["x" * 2_000] * 40_000})
+    assert big.nbytes > 64 << 20
+    with pytest.raises(SchemaMismatch, match="id = 77"):
+        small.ingest("unique_ids", big)
+    assert count(small, "unique_ids") == (1, 77)
+    assert small.ingest("unique_ids", big.filter(pa.compute.not_equal(big["id"], 77))) == 39_999
+    assert count(small, "unique_ids") == (40_000, 40_000 * 39_999 // 2)
+    small.drop_table("unique_ids")
 
 
 def test_keys_and_checks_are_enforced_and_the_row_is_named(small):

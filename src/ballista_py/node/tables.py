@@ -110,9 +110,12 @@ class TableMaker:
         checks: Sequence[str] = (),
         file_format: FileFormatName = "parquet",
         incarnation: str | None = None,
+        mark: str | None = None,
         progress: Progress | None = None,
     ) -> TableSpec:
         """Write the table's partitions, then its map, then publish its name. See `LocalCluster.create_table`.
+
+        `mark` is remembered with the name; see `was_done`.
 
         Until the name is published nobody sees anything of the table; an attempt that failed can be repeated. Of
         several attempts at one name, each with an incarnation of its own, one succeeds and no other touches it.
@@ -145,7 +148,7 @@ class TableMaker:
         table = declare(self.cluster())
         first = _first_map(table, self._write(table, progress))
         self._propose(table, first)
-        self._cluster.update(lambda cluster: cluster.with_table(declare(cluster)))
+        self._cluster.update(lambda cluster: cluster.with_table(declare(cluster), mark))
         # From here on the map can be taken by nobody else; whoever did so before has lost the race for the name.
         published = PartitionMapDocument(map=first, incarnation=incarnation)
         self._map(name).update(lambda now: evolve(now, published=True) if _is_of(now, table) else published)
@@ -191,10 +194,14 @@ class TableMaker:
             maps.commit(PartitionAssigner().assign(base, ()), diff=diff)
         return bool(diff)
 
-    def drop(self, name: str) -> TableSpec | None:
+    def was_done(self, mark: str) -> bool:
+        """Whether the statement of that mark has made or dropped its table, among the last 256 that did."""
+        return mark in self.cluster().definitions
+
+    def drop(self, name: str, mark: str | None = None) -> TableSpec | None:
         """Take the table out of the cluster, at once for every new statement; what it was, or None without one.
 
-        Its files stay until they are collected as garbage.
+        Its files stay until they are collected as garbage. `mark` is remembered in the same commit; see `was_done`.
         """
         before = self.cluster().tables.get(name)
         if before is None:
@@ -203,7 +210,9 @@ class TableMaker:
 
         def change(cluster: ClusterDocument) -> ClusterDocument:
             now = cluster.tables.get(name)
-            return cluster.without_table(name) if now is not None and now.incarnation == incarnation else cluster
+            if now is None or now.incarnation != incarnation:
+                return cluster
+            return cluster.without_table(name, mark)
 
         self._cluster.update(change)
         return before

@@ -41,8 +41,9 @@ from ballista_py.planning.sql.changes import (
     read_change,
     touched_partitions,
 )
-from ballista_py.planning.table import TableSpec
+from ballista_py.planning.table import TableSpec, table_folder
 from ballista_py.runtime import Runtime
+from ballista_py.state.statements import Statements
 from ballista_py.state.store import ConditionalStore
 from ballista_py.transport.commands import IngestMode
 
@@ -95,7 +96,7 @@ class WriteService:
         if isinstance(change, CreateTable):
             return self._create(change, token)
         if isinstance(change, DropTable):
-            return self._ddl.drop(change)
+            return self._ddl.drop(change, token)
         if isinstance(change, CopyFrom):
             raise SqlError("COPY reads a file of the client: send it with Client.sql, or use Client.ingest")
         raise SqlError("the statement changes nothing: send it as a query")
@@ -218,7 +219,7 @@ class WriteService:
         return self._rounds.once(table, token, prepare, affected=lambda: affected[0])
 
     def _create(self, change: CreateTable, token: str) -> int:
-        if change.if_not_exists and self._ddl.exists(change.table):
+        if change.if_not_exists and self._ddl.exists(change.table, but=token):
             return 0
         rows: Iterable[pa.RecordBatch] | None = None
         if change.columns is not None:
@@ -235,9 +236,16 @@ class WriteService:
             primary_key=change.primary_key,
             checks=change.checks,
             if_not_exists=change.if_not_exists,
+            file_format=change.file_format,
             token=token,
         )
-        return 0 if rows is None else self._decided(self._table(change.table), rows, token, replace=False)
+        if rows is None:
+            return 0
+        folder = table_folder(change.table, incarnation_of(token))
+        earlier = Statements(self.store, folder, runtime=self.runtime).read().of(token)
+        if earlier is not None and not self._ddl.exists(change.table):
+            return earlier.affected
+        return self._decided(self._table(change.table), rows, token, replace=False)
 
     def _table(self, name: str) -> TableSpec:
         for view in (self.views.current, self.views.refresh):

@@ -46,7 +46,7 @@ class TableSpec:
     @property
     def folder(self) -> str:
         """What the table is called below `snapshots/`."""
-        return f"{self.name}-{self.incarnation}" if self.incarnation else self.name
+        return table_folder(self.name, self.incarnation)
 
     @property
     def is_constrained(self) -> bool:
@@ -91,6 +91,15 @@ class TableSpec:
                 f"table name '{name}' is not usable: take lower-case ASCII letters, digits and '_', "
                 "a letter first, at most 128 characters"
             )
+
+
+def table_folder(name: str, incarnation: str) -> str:
+    """What the table of that name and incarnation is called below `snapshots/`.
+
+    >>> table_folder("orders", "5f2a")
+    'orders-5f2a'
+    """
+    return f"{name}-{incarnation}" if incarnation else name
 
 
 def check_same_keys(table: str, kept: PartitionSpec, wanted: PartitionSpec) -> None:

@@ -20,6 +20,7 @@ HEARTBEATS_PREFIX = "heartbeats/"
 MAX_EXECUTORS = 10_000
 REMEMBERED_LOSSES = 256
 REMEMBERED_DROPS = 64
+REMEMBERED_DEFINITIONS = 256
 
 
 def heartbeat_key(scheduler_id: str) -> str:
@@ -66,7 +67,8 @@ class ClusterDocument:
 
     `admissions` counts all admissions and re-admissions of executors. `lost_instances` are the instance ids
     that were removed last, oldest first; none of them is ever admitted again. `dropped` are the tables that were
-    dropped last and whose names are free, so that executors can be told. `labels` belong to the application.
+    dropped last and whose names are free, so that executors can be told. `definitions` are marks of the last
+    statements that made or dropped a table, so that one sent again does nothing. `labels` belong to the application.
     """
 
     document_kind: ClassVar[str] = "cluster"
@@ -79,6 +81,7 @@ class ClusterDocument:
     admissions: int = 0
     lost_instances: tuple[str, ...] = ()
     dropped: Mapping[str, TableSpec] = Factory(dict)
+    definitions: tuple[str, ...] = ()
 
     def members(self) -> frozenset[tuple[str, str]]:
         """The executors of the cluster as (executor id, instance id)."""
@@ -102,18 +105,24 @@ class ClusterDocument:
             lost_instances=(*self.lost_instances, *(i for _, i in gone))[-REMEMBERED_LOSSES:],
         )
 
-    def with_table(self, table: TableSpec) -> ClusterDocument:
-        """With one table more, under a name that is free."""
+    def with_table(self, table: TableSpec, mark: str | None = None) -> ClusterDocument:
+        """With one table more, under a name that is free; `mark` is that of the statement that makes it."""
         left = {name: spec for name, spec in self.dropped.items() if name != table.name}
-        return evolve(self, tables={**self.tables, table.name: table}, dropped=left)
+        return evolve(
+            self, tables={**self.tables, table.name: table}, dropped=left, definitions=self._marked(mark)
+        )
 
-    def without_table(self, name: str) -> ClusterDocument:
-        """Without that table, which is remembered as dropped."""
+    def without_table(self, name: str, mark: str | None = None) -> ClusterDocument:
+        """Without that table, which is remembered as dropped; `mark` is that of the statement that drops it."""
         if name not in self.tables:
             return self
         dropped = {**self.dropped, name: self.tables[name]}
         kept = dict(list(dropped.items())[-REMEMBERED_DROPS:])
-        return evolve(self, tables={n: t for n, t in self.tables.items() if n != name}, dropped=kept)
+        left = {n: t for n, t in self.tables.items() if n != name}
+        return evolve(self, tables=left, dropped=kept, definitions=self._marked(mark))
+
+    def _marked(self, mark: str | None) -> tuple[str, ...]:
+        return self.definitions if mark is None else (*self.definitions, mark)[-REMEMBERED_DEFINITIONS:]
 
     def without_scheduler(self, scheduler_id: str, instance_id: str) -> ClusterDocument:
         """Without that scheduler, if it is still that instance."""

@@ -81,6 +81,7 @@ class CreateTable:
     checks: tuple[str, ...] = ()
     query: str | None = None
     if_not_exists: bool = False
+    file_format: str = "parquet"
 
 
 @frozen(kw_only=True)
@@ -374,7 +375,23 @@ def _create(tree: exp.Create, keys: tuple[str, ...]) -> CreateTable:
         checks=tuple(checks),
         query=query.sql(ENGINE_DIALECT) if query is not None else None,
         if_not_exists=bool(tree.args.get("exists")),
+        file_format=_file_format(tree),
     )
+
+
+def _file_format(tree: exp.Create) -> str:
+    """That of `WITH (file_format = 'vortex')`."""
+    found = "parquet"
+    properties = tree.args.get("properties")
+    for item in properties.expressions if properties is not None else ():
+        name = item.name if isinstance(item, exp.Property) else item.key
+        value = item.args.get("value")
+        if name.lower() != "file_format" or not isinstance(value, exp.Expr):
+            raise SqlError(
+                f"a table has no option '{name.lower()}' here: WITH (file_format = 'parquet' or 'vortex')"
+            )
+        found = value.name.lower()
+    return found
 
 
 def _column(item: exp.ColumnDef, primary: list[str], checks: list[str]) -> tuple[str, str, bool]:
