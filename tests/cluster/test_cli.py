@@ -37,6 +37,8 @@ def test_explain_and_members_speak_to_people_and_programs(cli, at):
     assert "of 16 partitions" in cli("explain", *at, "select * from orders where o_orderkey = 1").stdout
     assert json.loads(cli("explain", *at, "--json", "select count(*) from orders").stdout)["fragments"]
     assert "executor-2" in cli("members", *at).stdout
+    assert all(row["serving"] == row["partitions"] for row in json.loads(cli("tables", *at, "--json").stdout))
+    assert "lineitem" in cli("tables", *at).stdout
     assert {row["role"] for row in json.loads(cli("members", *at, "--json").stdout)} == {"scheduler", "executor"}
 
 

@@ -11,7 +11,9 @@ import pytest
 
 from ballista_py.errors import Fenced, LeaseExpired, NotOwner
 from ballista_py.state.control import Refusal
+from ballista_py.storage.cache import FileCache
 from ballista_py.storage.holder import PartitionHolder
+from ballista_py.storage.hydration import HydrationProgress
 from ballista_py.storage.manifest import manifest_key
 
 
@@ -526,3 +528,42 @@ def test_an_unexpected_error_is_contained_and_logged(world, caplog):
     assert world.read((1, 1)) == [2]
     assert held(world).failed == {0: "internal error (ZeroDivisionError)"}
     assert "secret" in caplog.text
+
+
+def test_an_interrupted_hydration_goes_on_with_the_files_that_are_here_already(world_in_memory, tmp_path):
+    world = world_in_memory
+    for partition in range(6):
+        world.put(partition, partition)
+    wanted = world.update(1, *((partition, 1, "owner") for partition in range(6)))
+
+    def started_anew():
+        cache = FileCache(world.store, str(tmp_path / "cache"))
+        return cache, PartitionHolder(world.lease, world.store, world.engine, cache=cache, runtime=world.clock)
+
+    class Stopped(BaseException):
+        """The process ends here."""
+
+    asked: list[str] = []
+
+    def get(key, real=world.store.get):
+        asked.append(key)
+        if sum(key.endswith(".parquet") for key in asked) == 4:
+            raise Stopped
+        return real(key)
+
+    world.store.get = get
+    _, first = started_anew()
+    first.apply(wanted)
+    with pytest.raises(Stopped):
+        first.tick()
+    assert (first.progress().hydrated, first.progress().files_here) == (0, 3)
+    del world.store.get
+    cache, holder = started_anew()
+    holder.apply(wanted)
+    assert holder.progress() == HydrationProgress(partitions=6)
+    world.engine.drop_table("t")
+    assert holder.tick().hydrated == 6
+    progress = holder.progress()
+    assert (progress.hydrated, progress.files_asked, progress.files_loaded) == (6, 6, 6)
+    assert progress.bytes_asked == progress.bytes_here == progress.bytes_loaded > 0
+    assert (cache.stats().reused, cache.stats().fetched) == (3, 3)

@@ -131,6 +131,29 @@ def members(
 
 
 @app.command()
+def tables(
+    connect: Connect = DEFAULT_CONNECT, token: Token = None, tls_ca: TlsCa = None, as_json: Json = False
+) -> None:
+    """List the tables of the cluster, and how many of their partitions are loaded and served."""
+    with _client(connect, token, tls_ca) as client:
+        rows = client.tables()
+    if as_json:
+        _print_json(rows)
+        return
+    table = Table("table", "distribution", "partition by", "serving", "of", "failed")
+    for row in rows:
+        failed = "; ".join(f"{where}: {why}" for where, why in row["failed"].items())
+        keys = ", ".join(row["partition_by"])
+        table.add_row(
+            *map(
+                _escape,
+                (row["table"], row["distribution"], keys, str(row["serving"]), str(row["partitions"]), failed),
+            )
+        )
+    Console().print(table)
+
+
+@app.command()
 def node(
     role: Annotated[str | None, typer.Option(help="scheduler or executor")] = None,
     node_id: Annotated[str | None, typer.Option(help="unique in the cluster; kept over restarts")] = None,

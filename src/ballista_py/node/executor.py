@@ -186,6 +186,7 @@ class Executor:
             status=lambda: {
                 "schedulers": self._control.connected(),
                 "cache": asdict(self._cache.stats()),
+                "hydration": asdict(self._holding_now().progress()),
                 **self._held(),
             },
             tasks=self._shown_tasks,
@@ -368,6 +369,8 @@ class Executor:
         gauge("lease_remaining_seconds", "Of the lease.", (), lambda: {(): self._lease.remaining_ms() / 1e3})
         gauge("cache_bytes", "Copies of data files.", (), lambda: {(): self._cache.stats().bytes})
         gauge("cache_files", "Data files asked of the cache.", ("outcome",), self._cache_outcomes)
+        gauge("hydration_bytes", "Data files on their way.", ("state",), self._hydration)
+        gauge("partitions_wanted", "Of every table.", (), lambda: {(): self._holding_now().progress().partitions})
         gauge("partitions_held", "Of every table, those held.", ("table", "state"), self._partitions)
 
     def _partitions(self) -> dict[tuple[str, ...], float]:
@@ -375,6 +378,14 @@ class Executor:
             (held.table, state): float(len(members))
             for held in self._holding_now().held()
             for state, members in (("active", held.active), ("loaded", held.loaded), ("failed", held.failed))
+        }
+
+    def _hydration(self) -> dict[tuple[str, ...], float]:
+        progress = self._holding_now().progress()
+        return {
+            ("asked",): progress.bytes_asked,
+            ("here",): progress.bytes_here,
+            ("loaded",): progress.bytes_loaded,
         }
 
     def _cache_outcomes(self) -> dict[tuple[str, ...], float]:

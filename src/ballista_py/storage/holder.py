@@ -25,6 +25,7 @@ from ballista_py.state.statements import Statements
 from ballista_py.state.store import ConditionalStore
 from ballista_py.storage.cache import FileCache, LocalCopy
 from ballista_py.storage.holdings import Held, Holdings
+from ballista_py.storage.hydration import HydrationMeter, HydrationProgress
 from ballista_py.storage.local_file import Loadable, LocalFile, RowsAtHand
 from ballista_py.storage.manifest import RETIRED_MS, DataFile, ManifestDocument
 from ballista_py.storage.partition_storage import PartitionStorage
@@ -107,6 +108,7 @@ class PartitionHolder:
         self._loader = loader
         self._runtime = runtime or SystemRuntime()
         self._cache = cache or FileCache(store, runtime=self._runtime)
+        self._meter = HydrationMeter(self._runtime)
         self._map = mapper
         self._lock = self._runtime.lock()
         self._ticking = self._runtime.lock()  # outer of the two
@@ -273,6 +275,13 @@ class PartitionHolder:
         with self._lock:
             return tuple(holdings.report for _, holdings in sorted(self._tables.items()))
 
+    def progress(self) -> HydrationProgress:
+        """How far the executor is with what it was told to hold."""
+        with self._lock:
+            wanted = sum(len(holdings.wanted) for holdings in self._tables.values())
+            hydrated = sum(holdings.hydrated_count() for holdings in self._tables.values())
+        return self._meter.progress(wanted, hydrated)
+
     def files_for(self, leg: Leg) -> dict[str, list[int]]:
         """The file ids that hold exactly the rows of the leg's partitions, by table.
 
@@ -421,6 +430,7 @@ class PartitionHolder:
         if not files:
             return
         schema = self._schemas[table]
+        self._meter.asked(files)
         outcomes = list(self._map(lambda file: self._acquire(file, schema), files))
         copies = [copy for copy in outcomes if isinstance(copy, LocalCopy)]
         try:
@@ -443,6 +453,7 @@ class PartitionHolder:
             self._loader.unload(table, ids.values())
             raise StoreError(f"the data files of table '{table}' hold {rows} rows where manifests say {expected}")
         self._loaded[table].update(ids)
+        self._meter.loaded(files)
 
     def _next_id(self) -> int:
         self._last_file_id += 1
@@ -450,7 +461,9 @@ class PartitionHolder:
 
     def _acquire(self, file: DataFile, schema: pa.Schema) -> LocalCopy | Exception:
         try:
-            return self._cache.acquire(file, schema)
+            copy = self._cache.acquire(file, schema)
+            self._meter.here(file)
+            return copy
         except Exception as error:
             return error
 

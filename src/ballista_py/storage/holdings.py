@@ -113,6 +113,10 @@ class Holdings:
         over = [p for p, held in self.held.items() if held.past_ms is not None and held.past_ms <= now_ms]
         return self.refreshed(over) if over else self
 
+    def hydrated_count(self) -> int:
+        """How many of the wanted partitions are held as they are wanted."""
+        return len(self._hydrated)
+
     def _is_hydrated(self, partition: int) -> bool:
         return partition in self._hydrated
 
