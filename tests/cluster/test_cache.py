@@ -1,8 +1,5 @@
 """An executor's copies of data files outlive it; what was damaged meanwhile is fetched again."""
 
-import json
-from urllib.request import urlopen
-
 import pyarrow as pa
 import pytest
 
@@ -24,8 +21,7 @@ def test_a_restarted_executor_finds_its_copies_and_fetches_only_what_was_damaged
             cluster.start("executor-1")
             cluster.wait_until_loaded("t")
             assert cluster.sql("select sum(id) as total from t")["total"].to_pylist() == [sum(range(400))]
-            with urlopen(f"{cluster.status_url('executor-1')}/status") as answer:
-                return json.load(answer)["cache"]
+            return cluster.shown("executor-1")["cache"]
 
         restarted()  # whatever the ingest made, now every file has a copy
         cache = restarted()

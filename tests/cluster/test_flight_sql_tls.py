@@ -1,9 +1,7 @@
 """The ADBC driver over TLS, with a token: what is shut to others stays shut to it."""
 
 import base64
-import json
 import re
-import urllib.request
 from pathlib import Path
 
 import adbc_driver_flightsql.dbapi as flightsql
@@ -28,7 +26,7 @@ def shut(tmp_path_factory):
     tokens = tmp_path_factory.mktemp("tokens") / "tokens"
     tokens.write_text(f"ada {TOKEN}\n")
     options = {"flight-tokens-file": str(tokens)}
-    with LocalCluster(schedulers=1, executors=2, tls=True, node_options=options) as cluster:
+    with LocalCluster(schedulers=1, executors=2, tls=True, token=TOKEN, node_options=options) as cluster:
         yield cluster
 
 
@@ -68,14 +66,9 @@ def legs_run(cluster):
     with ballista_py.connect(cluster.addresses()[0], tls=cluster.tls, token=TOKEN) as client:
         assert all(task["kind"] != "leg" for task in client.tasks())
     return {
-        node_id: len([task for task in shown(cluster, node_id, "/tasks")["tasks"] if task["kind"] == "leg"])
+        node_id: len([task for task in cluster.shown(node_id, "/tasks")["tasks"] if task["kind"] == "leg"])
         for node_id in ("executor-1", "executor-2")
     }
-
-
-def shown(cluster, node_id, path):
-    with urllib.request.urlopen(cluster.status_url(node_id) + path) as reply:
-        return json.load(reply)
 
 
 def test_a_ticket_that_was_changed_or_is_for_another_executor_gets_nothing(shut):

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import http.client
-import json
 import random
 import shutil
 import socket
@@ -73,20 +71,13 @@ class Proxied:
 
     def connected(self):
         """Whether every executor hears both schedulers."""
-        with suppress(OSError, ValueError):
+        with suppress(BallistaError):
             return all(
-                status(self.cluster, name)["schedulers"] == ["scheduler-1", "scheduler-2"]
+                self.cluster.shown(name)["schedulers"] == ["scheduler-1", "scheduler-2"]
                 for name in self.cluster.node_ids
                 if name.startswith("executor")
             )
         return False
-
-
-def status(cluster, node_id, path="/status"):
-    address = cluster.status_url(node_id).removeprefix("http://")
-    connection = http.client.HTTPConnection(address, timeout=5)
-    connection.request("GET", path)
-    return json.loads(connection.getresponse().read())
 
 
 @pytest.fixture(scope="module", params=[pytest.param(False, marks=pytest.mark.long), True], ids=["plain", "mtls"])
@@ -211,7 +202,7 @@ def running_legs(cluster):
         task
         for node_id in cluster.node_ids
         if node_id.startswith("executor")
-        for task in status(cluster, node_id, "/tasks")["tasks"]
+        for task in cluster.shown(node_id, "/tasks")["tasks"]
         if task["outcome"] == "running"
     ]
 
@@ -269,7 +260,7 @@ def test_garbage_and_half_a_conversation_on_every_port_harm_nobody(proxied, duck
                     link.recv(1_000)
     for node_id in cluster.node_ids:
         assert psutil.pid_exists(cluster.pid(node_id))
-        assert status(cluster, node_id, "/ready")["ready"]
+        assert cluster.shown(node_id, "/ready")["ready"]
         crashes = [line for line in cluster.log(node_id).splitlines() if "Traceback" in line]
         assert not crashes, crashes[0]
     comes_back(proxied, duck)

@@ -6,7 +6,6 @@ import json
 import re
 import shutil
 import time
-import urllib.request
 from pathlib import Path
 
 import adbc_driver_flightsql.dbapi as flightsql
@@ -17,6 +16,8 @@ import pytest
 from ballista_py import LocalCluster, Tls, connect
 from ballista_py.errors import BallistaError, TransportError, Unauthenticated
 from ballista_py.node.demo_queries import QUERIES
+from ballista_py.node.status_reader import read_status
+from ballista_py.secret import Secret
 
 pytestmark = pytest.mark.cluster
 TTL_MS = 2_000
@@ -117,19 +118,34 @@ def test_certificates_are_made_shown_and_removed_by_the_command_line(cli, tmp_pa
 def test_every_node_shows_how_it_is_and_nothing_shows_a_secret(secured):
     shown = []
     for node_id in secured.node_ids:
-        for path in ("/health", "/ready", "/status", "/tasks"):
-            with urllib.request.urlopen(secured.status_url(node_id) + path) as reply:
-                assert reply.status == 200
-                shown.append(reply.read().decode())
-        with urllib.request.urlopen(secured.status_url(node_id, metrics=True)) as reply:
-            shown.append(reply.read().decode())
-            assert "ballista_lease_remaining_seconds" in shown[-1]
-            days = float(re.search("^ballista_certificate_remaining_seconds (.*)$", shown[-1], re.M)[1]) / 86_400
-            assert 396 < days < 397
+        paths = ("/health", "/ready", "/status", "/tasks")
+        shown += [json.dumps(secured.shown(node_id, path)) for path in paths]
+        shown.append(secured.shown(node_id, "/metrics"))
+        assert "ballista_lease_remaining_seconds" in shown[-1]
+        days = float(re.search("^ballista_certificate_remaining_seconds (.*)$", shown[-1], re.M)[1]) / 86_400
+        assert 396 < days < 397
         shown.append(secured.log(node_id))
     assert 'ballista_partitions{state="serving",table="orders"}' in "".join(shown)
     assert "hunter2" not in "".join(shown)
     assert TOKEN not in "".join(shown)
+
+
+def test_the_status_ports_speak_tls_and_show_more_than_health_to_whoever_has_a_token_only(secured):
+    wrong = Secret("wrong-token-0123456789")
+    for node_id in ("scheduler-1", "executor-1"):
+        url, metrics = secured.status_url(node_id), secured.status_url(node_id, metrics=True)
+        assert url.startswith("https://")
+        for path in ("/health", "/ready"):
+            assert read_status(url + path, secured.tls)
+        for guarded in (f"{url}/status", f"{url}/tasks", metrics):
+            for token in (None, wrong):
+                with pytest.raises(TransportError, match="401"):
+                    read_status(guarded, secured.tls, token)
+        for trust in (Tls(), None):
+            with pytest.raises(TransportError, match="CERTIFICATE_VERIFY_FAILED"):
+                read_status(f"{url}/health", trust)
+        with pytest.raises(TransportError):
+            read_status(url.replace("https", "http") + "/health")
 
 
 def test_a_removed_executor_loses_its_partitions_to_the_others_and_queries_go_on(secured, duck):

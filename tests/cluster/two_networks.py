@@ -13,7 +13,6 @@ import subprocess
 import sys
 import threading
 import time
-import urllib.request
 from collections.abc import Callable
 from contextlib import ExitStack, suppress
 from pathlib import Path
@@ -23,6 +22,7 @@ import pyarrow as pa
 
 from ballista_py import connect
 from ballista_py.errors import BallistaError
+from ballista_py.node.status_reader import read_status
 from ballista_py.runtime import SystemRuntime
 from ballista_py.transport.certificates import CertificateFolder
 from ballista_py.transport.credentials import Tls
@@ -30,7 +30,7 @@ from ballista_py.transport.credentials import Tls
 HERE, THERE = "10.77.0.1", "10.77.0.2"
 TTL_MS = "2000"
 DOWN_S = 4.0
-START_S = 30.0
+START_S = 60.0
 BACK_S = 40.0  # what the script waits; the test that runs it says what is allowed
 SCHEMA = pa.schema([pa.field("id", pa.int64(), nullable=False), ("x", pa.int64())])
 COUNT = "select count(*) as n, count(distinct id) as ids, sum(x) as x from ledger where id < {below}"
@@ -70,30 +70,18 @@ class Cluster:
     def __init__(self, folder: Path, there: int, stack: ExitStack) -> None:
         self._certificates = CertificateFolder(folder / "tls", SystemRuntime())
         self._certificates.init()
+        self._trust = Tls(ca_file=str(self._certificates.ca_file))
         self._folder = folder
         self._stack = stack
         control = [f"{HERE}:{50062 + number}" for number in (0, 10)]
         for number in (0, 10):
-            ports = [
-                "--flight-port",
-                str(50061 + number),
-                "--control-port",
-                str(50062 + number),
-                "--http-port",
-                "0",
-            ]
+            ports = ["--flight-port", str(50061 + number), "--control-port", str(50062 + number)]
+            ports += ["--http-port", "0"]
             self._start(f"scheduler-{number // 10 + 1}", "scheduler", HERE, ports, [])
         known = [word for address in control for word in ("--scheduler-address", address)]
         for number in (1, 2):
-            ports = [
-                "--data-port",
-                str(50080 + number),
-                "--http-port",
-                str(8090 + number),
-                "--threads",
-                "1",
-                *known,
-            ]
+            ports = ["--data-port", str(50080 + number), "--http-port", str(8090 + number), "--parts-port", "0"]
+            ports += ["--threads", "1", *known]
             self._start(f"executor-{number}", "executor", THERE, ports, ["nsenter", "-t", str(there), "-n"])
         self._url = f"{HERE}:50061,{HERE}:50071"
         self.rows = 0
@@ -118,15 +106,16 @@ class Cluster:
         self._stack.callback(node.kill)
 
     def client(self) -> Any:
-        return connect(self._url, tls=Tls(ca_file=str(self._certificates.ca_file)), retry_reads=True)
+        return connect(self._url, tls=self._trust, retry_reads=True)
 
     def links_are_up(self) -> None:
         """That both executors hear both schedulers."""
         for number in (1, 2):
             try:
-                with urllib.request.urlopen(f"http://{THERE}:{8090 + number}/status", timeout=2) as reply:
-                    heard = json.load(reply)["schedulers"]
-            except OSError as error:
+                heard = json.loads(read_status(f"https://{THERE}:{8090 + number}/status", self._trust))[
+                    "schedulers"
+                ]
+            except ValueError as error:
                 raise BallistaError(str(error)) from None
             if heard != ["scheduler-1", "scheduler-2"]:
                 raise BallistaError(f"executor-{number} hears {heard}")

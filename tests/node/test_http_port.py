@@ -5,11 +5,20 @@ from __future__ import annotations
 import http.client
 import json
 import socket
+import ssl
+from contextlib import suppress
 
 import pytest
+from cryptography import x509
 
-from ballista_py.errors import ConfigError, TryLater
+from ballista_py.errors import ConfigError, TransportError, TryLater
 from ballista_py.node.http_port import HttpPort, json_reply
+from ballista_py.node.status_reader import read_status
+from ballista_py.runtime import SystemRuntime
+from ballista_py.secret import Secret
+from ballista_py.transport.certificates import CertificateFolder
+from ballista_py.transport.credentials import Tls
+from ballista_py.transport.tokens import StaticTokens
 
 
 @pytest.fixture
@@ -60,3 +69,67 @@ def test_a_client_that_says_nothing_holds_up_nobody(port):
 def test_a_port_in_use_is_a_config_error_that_names_it(port):
     with pytest.raises(ConfigError, match=f"127.0.0.1:{port}"):
         HttpPort("127.0.0.1", port, {})
+
+
+@pytest.fixture
+def authority(tmp_path):
+    made = CertificateFolder(tmp_path / "tls", SystemRuntime())
+    made.init()
+    made.add("n1")
+    return made
+
+
+@pytest.fixture
+def guarded(authority, tmp_path):
+    """A port with TLS that asks for a token but at `/open`."""
+    tokens = tmp_path / "tokens"
+    tokens.write_text("ada a-token-of-some-length\n")
+    routes = {path: lambda: json_reply({"a": 1}) for path in ("/open", "/shut")}
+    made = HttpPort(
+        "127.0.0.1",
+        0,
+        routes,
+        tls=authority.tls("n1"),
+        verifier=StaticTokens(str(tokens), SystemRuntime()),
+        open_to_all=("/open",),
+    )
+    yield f"https://127.0.0.1:{made.port}"
+    made.close()
+
+
+def test_over_tls_a_path_is_shown_to_whoever_has_a_token_or_needs_none(guarded, authority):
+    trust = Tls(ca_file=str(authority.ca_file))
+    assert read_status(f"{guarded}/open", trust) == read_status(
+        f"{guarded}/shut", trust, Secret("a-token-of-some-length")
+    )
+    for token in (None, Secret("another-token-of-nobody"), Secret("")):
+        with pytest.raises(TransportError, match="401"):
+            read_status(f"{guarded}/shut", trust, token)
+
+
+def test_who_speaks_plainly_or_not_at_all_holds_up_nobody_and_the_reason_is_logged(guarded, authority, caplog):
+    caplog.set_level("INFO")
+    trust = Tls(ca_file=str(authority.ca_file))
+    port = int(guarded.rpartition(":")[2])
+    with socket.create_connection(("127.0.0.1", port), timeout=5) as silent:
+        with socket.create_connection(("127.0.0.1", port), timeout=5) as plain:
+            plain.sendall(b"GET /open HTTP/1.1\r\n\r\n")
+            with suppress(ConnectionResetError):
+                assert b"200" not in plain.recv(1_000)
+        assert read_status(f"{guarded}/open", trust)
+        silent.sendall(b"\x16\x03\x01")
+    assert "HTTP_REQUEST" in caplog.text
+
+
+def test_a_renewed_certificate_counts_for_the_next_connection_and_half_of_one_does_not(guarded, authority):
+    def serial():
+        port = int(guarded.rpartition(":")[2])
+        pem = ssl.get_server_certificate(("127.0.0.1", port), ca_certs=str(authority.ca_file))
+        return x509.load_pem_x509_certificate(pem.encode()).serial_number
+
+    before = serial()
+    renewed = authority.add("n1")
+    assert f"{serial():x}" == renewed.serial != f"{before:x}"
+    key = authority.folder / "nodes" / "n1" / "key.pem"
+    key.write_text("nonsense")
+    assert f"{serial():x}" == renewed.serial

@@ -182,6 +182,7 @@ class Executor:
         self._ports = StatusPorts(
             config,
             self._metrics,
+            self._runtime,
             ready=self._lease.valid,
             status=lambda: {
                 "schedulers": self._control.connected(),

@@ -1,16 +1,24 @@
-"""A small HTTP port for people and probes: `GET` of a few paths, nothing else."""
+"""A small HTTP port for people and probes: `GET` of a few paths, nothing else; over TLS, and for who may."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import logging
+import socket
+import ssl
+from collections.abc import Callable, Collection, Mapping
+from contextlib import suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from threading import Thread
 from typing import Any
 
 import orjson
-from attrs import frozen
+from attrs import evolve, field, frozen
 
-from ballista_py.errors import BallistaError, ConfigError
+from ballista_py.errors import BallistaError, ConfigError, Unauthenticated
+from ballista_py.transport.credentials import Tls
+from ballista_py.transport.tokens import TokenVerifier, bearer_token
+
+_log = logging.getLogger(__name__)
 
 SLOW_CLIENT_S = 10.0
 JSON = "application/json"
@@ -24,6 +32,7 @@ class Reply:
     body: bytes
     content_type: str = JSON
     status: int = 200
+    headers: Mapping[str, str] = field(factory=dict)
 
 
 Routes = Mapping[str, Callable[[], Reply]]
@@ -37,15 +46,29 @@ def json_reply(value: Any, status: int = 200) -> Reply:
 
 
 class HttpPort:
-    """Listens from construction until `close`; port 0 takes a free one. Raises `ConfigError` for one in use.
+    """Listens from construction until `close`; port 0 takes a free one.
+
+    With `tls` it speaks nothing else; files that are replaced count for the next connection. With a `verifier`
+    whoever asks for a path that is not in `open_to_all` must show a token. Raises `ConfigError` for a port in use
+    and for files that cannot be used.
 
     An error of our tree in a route is answered as 503 with its message, any other as 500 with none. A client that
     is slow is dropped after `SLOW_CLIENT_S`.
     """
 
-    def __init__(self, host: str, port: int, routes: Routes) -> None:
+    def __init__(
+        self,
+        host: str,
+        port: int,
+        routes: Routes,
+        *,
+        tls: Tls | None = None,
+        verifier: TokenVerifier | None = None,
+        open_to_all: Collection[str] = (),
+    ) -> None:
+        shield = None if tls is None else _Shield(tls)
         try:
-            self._server = _Server((host, port), _handler(routes))
+            self._server = _Server((host, port), _handler(routes, verifier, open_to_all), shield)
         except OSError:
             raise ConfigError(
                 f"cannot listen on {host}:{port}: the port is in use or the address is not of this machine; "
@@ -65,22 +88,83 @@ class _Server(ThreadingHTTPServer):
     allow_reuse_port = False
     block_on_close = False
 
+    def __init__(
+        self, address: tuple[str, int], handler: type[BaseHTTPRequestHandler], shield: _Shield | None
+    ) -> None:
+        self._shield = shield
+        super().__init__(address, handler)
+
+    def finish_request(self, request: Any, client_address: Any) -> None:
+        """On the thread of the request, so that a slow handshake holds up nobody."""
+        if self._shield is None:
+            super().finish_request(request, client_address)
+            return
+        request.settimeout(SLOW_CLIENT_S)
+        try:
+            shielded = self._shield.wrap(request)
+        except OSError as error:
+            reason = getattr(error, "reason", None) or type(error).__name__
+            _log.info("a handshake with %s failed: %s", client_address[0], reason)
+            raise
+        try:
+            super().finish_request(shielded, client_address)
+        finally:
+            with suppress(OSError):
+                shielded.unwrap()  # says that there is no more; a client that has gone need not hear it
+            shielded.close()
+
     def handle_error(self, request: Any, client_address: Any) -> None:
         """A client that went away, or sent nonsense, is none of the node's trouble."""
 
 
-def _handler(routes: Routes) -> type[BaseHTTPRequestHandler]:
+class _Shield:
+    """TLS on accepted connections, with the files as they are now."""
+
+    def __init__(self, tls: Tls) -> None:
+        self._tls = tls
+        self._in_use = tls.fingerprint(), self._load()
+
+    def wrap(self, connection: socket.socket) -> ssl.SSLSocket:
+        """Do the handshake. Raises `OSError`."""
+        files, context = self._in_use
+        now = self._tls.fingerprint()
+        if now != files:
+            with suppress(ConfigError):  # amid a replacement: look again next time
+                context = self._load()
+                self._in_use = now, context
+        return context.wrap_socket(connection, server_side=True)
+
+    def _load(self) -> ssl.SSLContext:
+        self._tls.check()
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.minimum_version = ssl.TLSVersion.TLSv1_2
+        context.load_cert_chain(str(self._tls.certificate_file), self._tls.key_file)
+        return context
+
+
+def _handler(
+    routes: Routes, verifier: TokenVerifier | None, open_to_all: Collection[str]
+) -> type[BaseHTTPRequestHandler]:
+    def may(path: str, authorization: str | None) -> None:
+        if verifier is not None and path not in open_to_all:
+            verifier.verify(bearer_token(authorization or ""))
+
     class Handler(BaseHTTPRequestHandler):
         timeout = SLOW_CLIENT_S
         server_version = "ballista_py"
         sys_version = ""
 
         def do_GET(self) -> None:
-            route = routes.get(self.path.partition("?")[0])
+            path = self.path.partition("?")[0]
+            route = routes.get(path)
             reply = json_reply({"error": "no such path", "paths": sorted(routes)}, 404)
             if route is not None:
                 try:
+                    may(path, self.headers.get("Authorization"))
                     reply = route()
+                except Unauthenticated as error:
+                    told = json_reply({"error": error.message, "code": error.code}, 401)
+                    reply = evolve(told, headers={"WWW-Authenticate": "Bearer"})
                 except BallistaError as error:
                     reply = json_reply({"error": error.message, "code": error.code}, 503)
                 except Exception as error:
@@ -88,6 +172,8 @@ def _handler(routes: Routes) -> type[BaseHTTPRequestHandler]:
             self.send_response(reply.status)
             self.send_header("Content-Type", reply.content_type)
             self.send_header("Content-Length", str(len(reply.body)))
+            for name, value in reply.headers.items():
+                self.send_header(name, value)
             self.end_headers()
             self.wfile.write(reply.body)
 

@@ -13,6 +13,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any
 from weakref import finalize
 
+import orjson
 import pyarrow as pa
 
 from ballista_py.errors import BallistaError, ConfigError, TransportError, TryLater
@@ -20,6 +21,7 @@ from ballista_py.node.config import EngineName
 from ballista_py.node.embedded_spark import Source
 from ballista_py.node.processes import NodeProcess, free_ports
 from ballista_py.node.secrets_file import read_secrets
+from ballista_py.node.status_reader import read_status
 from ballista_py.node.tables import TableMaker
 from ballista_py.planning.partition_spec import PartitionBy
 from ballista_py.planning.table import Distribution, FileFormatName
@@ -98,7 +100,7 @@ class LocalCluster:
             *("--partition-assignment-interval", str(ttl_ms)),
             *(word for name, value in (node_options or {}).items() for word in (f"--{name}", value)),
         ]
-        self._token = token
+        self._token = Secret(token) if isinstance(token, str) else token
         self._hosts = [value for name, value in (node_options or {}).items() if name == "node-advertise-address"]
         self._certificates = self._make_authority() if tls else None
         self.tls = None if self._certificates is None else Tls(ca_file=str(self._certificates.ca_file))
@@ -184,7 +186,19 @@ class LocalCluster:
         if not lines:
             raise TryLater(f"node '{node_id}' has not started yet")
         words = dict(word.partition("=")[::2] for word in lines[-1].split() if "=" in word)
-        return f"http://127.0.0.1:{words['metrics']}/metrics" if metrics else f"http://127.0.0.1:{words['http']}"
+        scheme = "http" if self.tls is None else "https"
+        port = f"{words['metrics']}/metrics" if metrics else words["http"]
+        return f"{scheme}://127.0.0.1:{port}"
+
+    def shown(self, node_id: str, path: str = "/status") -> Any:
+        """What a running node shows at `/status`, `/tasks`, `/health` or `/ready`; at `/metrics` that is a text.
+
+        Raises `TransportError` when it does not answer, or says that it is not ready.
+        """
+        metrics = path == "/metrics"
+        url = self.status_url(node_id, metrics) + ("" if metrics else path)
+        found = read_status(url, self.tls, self._token)
+        return found.decode() if metrics else orjson.loads(found)
 
     @property
     def node_ids(self) -> tuple[str, ...]:

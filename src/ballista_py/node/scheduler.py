@@ -167,6 +167,7 @@ class Scheduler:
         self._ports = StatusPorts(
             config,
             self._metrics,
+            self._runtime,
             ready=core.membership.valid,
             status=lambda: {"members": core.members(), "tables": core.tables()},
             tasks=self._shown_tasks,

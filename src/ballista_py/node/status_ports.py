@@ -8,26 +8,39 @@ from typing import Any
 from ballista_py.node.config import NodeConfig
 from ballista_py.node.http_port import TEXT, HttpPort, Reply, json_reply
 from ballista_py.node.metrics import NodeMetrics
+from ballista_py.runtime import Runtime
+from ballista_py.transport.tokens import StaticTokens
 
 
 class StatusPorts:
     """Both ports, from construction until `close`.
 
     `/health` says that the process answers, `/ready` whether it serves (200 or 503), `/status` and `/tasks` what it
-    does, as JSON; `/metrics` is on the other port.
+    does, as JSON; `/metrics` is on the other port. Both show the certificate that clients are shown, if there is one,
+    and ask for a client's token where statements need one; probes of `/health` and `/ready` have none.
     """
 
     def __init__(
         self,
         config: NodeConfig,
         metrics: NodeMetrics,
+        runtime: Runtime,
         *,
         ready: Callable[[], bool],
         status: Callable[[], Any],
         tasks: Callable[[], Any],
     ) -> None:
         host = config.node_bind_address
-        self.metrics = HttpPort(host, config.metrics_port, {"/metrics": lambda: Reply(metrics.text(), TEXT)})
+        tls = config.flight_tls()
+        tokens = config.flight_tokens_file
+        verifier = None if tokens is None else StaticTokens(tokens, runtime)
+        self.metrics = HttpPort(
+            host,
+            config.metrics_port,
+            {"/metrics": lambda: Reply(metrics.text(), TEXT)},
+            tls=tls,
+            verifier=verifier,
+        )
         node = {"node_id": config.node_id, "role": config.role}
 
         def is_ready() -> Reply:
@@ -43,6 +56,9 @@ class StatusPorts:
                 "/status": lambda: json_reply({**node, **status()}),
                 "/tasks": lambda: json_reply({**node, "tasks": tasks()}),
             },
+            tls=tls,
+            verifier=verifier,
+            open_to_all=("/health", "/ready"),
         )
 
     def close(self) -> None:

@@ -1,5 +1,6 @@
 """What the ADBC driver sends, call by call, and that each is answered. A new release that asks otherwise shows here."""
 
+import datetime as dt
 import threading
 import time
 import warnings
@@ -72,6 +73,24 @@ def test_several_rows_of_parameters_are_one_answer_after_the_other(connect):
         cursor.adbc_statement.bind(batch)
         stream, _rows = cursor.adbc_statement.execute_query()
         assert pa.RecordBatchReader._import_from_c(stream.address).read_all()["a"].to_pylist() == [1, 2, 3]
+
+
+def test_lists_structs_and_maps_are_parameters_of_their_own_type(connect):
+    kinds = {
+        "l": pa.list_(pa.int16()),
+        "s": pa.struct([("a b", pa.string()), ("n", pa.list_(pa.float64()))]),
+        "m": pa.map_(pa.string(), pa.date32()),
+    }
+    given = {"l": [1, None], "s": {"a b": "it's", "n": []}, "m": [("k", dt.date(2024, 2, 29))]}
+    batch = pa.RecordBatch.from_pylist([given], schema=pa.schema(list(kinds.items())))
+    with connect().cursor() as cursor:
+        cursor.adbc_statement.set_sql_query("select ? as l, ? as s, ? as m")
+        cursor.adbc_statement.prepare()
+        cursor.adbc_statement.bind(batch)
+        stream, _rows = cursor.adbc_statement.execute_query()
+        found = pa.RecordBatchReader._import_from_c(stream.address).read_all()
+    assert found.to_pylist() == [given]
+    assert found.schema.types[:2] == [kinds["l"], kinds["s"]]
 
 
 def test_a_statement_without_rows_runs_when_it_is_asked_for_and_is_not_fetched(port, connect):

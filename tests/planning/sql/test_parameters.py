@@ -35,9 +35,50 @@ VALUES = st.one_of(
     st.datetimes().map(lambda t: pa.scalar(t, pa.timestamp("us"))),
     st.datetimes(dt.datetime(2, 1, 1)).map(lambda t: pa.scalar(t.replace(tzinfo=UTC), pa.timestamp("us", "UTC"))),
     st.times().map(lambda t: pa.scalar(t, pa.time64("us"))),
-    st.lists(st.one_of(st.none(), st.integers(-5, 5)), min_size=1).map(
-        lambda n: pa.scalar(n, pa.list_(pa.int64()))
-    ),
+    st.lists(st.one_of(st.none(), st.integers(-5, 5))).map(lambda n: pa.scalar(n, pa.list_(pa.int64()))),
+)
+SHORT = st.text(st.characters(exclude_characters="\x00", exclude_categories=["Cs"]), max_size=5)
+NAMES = st.lists(SHORT.filter(bool), min_size=1, max_size=3, unique_by=str.casefold)
+SIMPLE = st.sampled_from(
+    [
+        (pa.int8(), st.integers(-128, 127)),
+        (pa.uint64(), st.integers(0, 2**64 - 1)),
+        (pa.float64(), st.floats(allow_nan=False)),
+        (pa.string(), SHORT),
+        (pa.binary(), st.binary(max_size=5)),
+        (pa.bool_(), st.booleans()),
+        (pa.date32(), st.dates(dt.date(1, 1, 1))),
+        (pa.timestamp("us"), st.datetimes()),
+        (pa.decimal128(20, 2), st.decimals(-(10**10), 10**10, places=2)),
+    ]
+)
+
+
+def nested(inner):
+    """Types that hold `inner`, each with values of it; nulls may be anywhere but in keys."""
+
+    def lists(pair):
+        kind, values = pair
+        return pa.list_(kind), st.lists(st.none() | values, max_size=3)
+
+    def structs(drawn):
+        names, pairs = drawn
+        fields = list(zip(names, pairs, strict=False))
+        kind = pa.struct([(name, pair[0]) for name, pair in fields])
+        return kind, st.fixed_dictionaries({name: st.none() | pair[1] for name, pair in fields})
+
+    def maps(pair):
+        kind, values = pair
+        return pa.map_(pa.string(), kind), st.dictionaries(SHORT, st.none() | values, max_size=3).map(
+            lambda found: list(found.items())
+        )
+
+    several = st.tuples(NAMES, st.lists(inner, min_size=3, max_size=3)).map(structs)
+    return st.one_of(inner.map(lists), several, inner.map(maps))
+
+
+NESTED = nested(st.one_of(SIMPLE, nested(SIMPLE))).flatmap(
+    lambda pair: pair[1].map(lambda value: pa.scalar(value, pair[0]))
 )
 
 
@@ -54,6 +95,30 @@ def test_a_bound_value_comes_back_with_its_type(duck, value):
     assert found[0].as_py() == value.as_py()
     if not pa.types.is_list(value.type):
         assert found.type in (value.type, pa.decimal128(30, 3))
+
+
+@given(value=NESTED)
+def test_a_list_struct_or_map_comes_back_with_its_type_whatever_is_in_it(duck, value):
+    found = duck.sql(bound("select ? as a", {"1": value})).to_arrow_table()["a"]
+    assert found[0].as_py() == value.as_py()
+    assert found.type == value.type
+
+
+@pytest.mark.parametrize(
+    ("value", "months", "days", "micros"),
+    [
+        (pa.scalar(dt.timedelta(days=-3, microseconds=7), pa.duration("us")), 0, 0, -3 * 86_400_000_000 + 7),
+        (pa.scalar(5, pa.duration("s")), 0, 0, 5_000_000),
+        (pa.scalar((14, -2, 3_000), pa.month_day_nano_interval()), 14, -2, 3),
+    ],
+)
+def test_a_duration_is_an_interval_of_the_engine(duck, value, months, days, micros):
+    (found,) = duck.sql(bound("select ? as a", {"1": value})).to_arrow_table()["a"].to_pylist()
+    assert found == (months, days, 1_000 * micros)
+    same = duck.execute(
+        bound("select (timestamp '2024-01-31' - ?) = (timestamp '2024-01-31' - (?))", {"1": value, "2": value})
+    )
+    assert same.fetchall() == [(True,)]  # it is one value beside an operator, not three
 
 
 TEXTS = st.text(st.characters(exclude_characters="\x00", exclude_categories=["Cs"]))
@@ -95,10 +160,13 @@ def test_neighbours_do_not_grow_together(duck):
 @pytest.mark.parametrize(
     ("value", "said"),
     [
-        (pa.scalar({"a": 1}), "cannot be bound"),
+        (pa.scalar({}, pa.struct([])), "names that differ"),
+        (pa.scalar({"a": 1, "A": 2}), "names that differ"),
+        (pa.scalar(["a\x00b"]), "NUL"),
         (pa.scalar("a\x00b"), "NUL"),
         (pa.scalar(1, pa.timestamp("ns")), "microsecond"),
-        (pa.scalar(1, pa.duration("s")), "cannot be bound"),
+        (pa.scalar(1, pa.duration("ns")), "microsecond"),
+        (pa.scalar((0, 0, 1), pa.month_day_nano_interval()), "microsecond"),
     ],
 )
 def test_a_value_without_a_literal_is_refused(value, said):

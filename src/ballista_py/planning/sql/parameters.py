@@ -21,11 +21,11 @@ from sqlglot.errors import SqlglotError
 from sqlglot.tokenizer_core import Token, TokenType
 
 from ballista_py.errors import SqlError
+from ballista_py.planning.sql.nested_literals import engine_type, is_bytes, is_nested, is_text, nested_literal
 from ballista_py.planning.sql.query import Expr
 from ballista_py.planning.sql.statement import ENGINE_DIALECT
 
 _NAMES = (TokenType.NUMBER, TokenType.VAR)
-_INTEGERS = {8: "TINYINT", 16: "SMALLINT", 32: "INT", 64: "BIGINT"}
 
 
 @frozen
@@ -109,25 +109,28 @@ def literal(value: pa.Scalar) -> Expr:
     if types.is_boolean(kind):
         return exp.true() if value.as_py() else exp.false()
     if types.is_integer(kind):
-        name = _INTEGERS[kind.bit_width]
-        return _cast(_number(value.as_py()), f"U{name}" if types.is_unsigned_integer(kind) else name)
+        return _cast(_number(value.as_py()), kind)
     if types.is_floating(kind):
-        return _cast(exp.Literal.string(repr(float(value.as_py()))), "DOUBLE" if kind.bit_width == 64 else "FLOAT")
+        return _cast(exp.Literal.string(repr(float(value.as_py()))), kind)
     if types.is_decimal(kind):
-        text = format(Decimal(value.as_py()), "f")
-        return _cast(exp.Literal.string(text), f"DECIMAL({min(38, kind.precision)}, {kind.scale})")
-    if types.is_string(kind) or types.is_large_string(kind) or types.is_string_view(kind):
+        return _cast(exp.Literal.string(format(Decimal(value.as_py()), "f")), kind)
+    if is_text(kind):
         return _text(value.as_py())
-    if types.is_binary(kind) or types.is_large_binary(kind) or types.is_fixed_size_binary(kind):
+    if is_bytes(kind):
         return exp.func("unhex", exp.Literal.string(value.as_py().hex()))
     if types.is_date(kind):
-        return _cast(exp.Literal.string(value.as_py().isoformat()), "DATE")
+        return _cast(exp.Literal.string(value.as_py().isoformat()), kind)
     if types.is_timestamp(kind):
         return _timestamp(value)
     if types.is_time(kind):
-        return _cast(exp.Literal.string(value.cast(pa.time64("us")).as_py().isoformat()), "TIME")
-    if types.is_list(kind) or types.is_large_list(kind) or types.is_fixed_size_list(kind):
-        return exp.Array(expressions=[literal(item) for item in value.values])
+        return _cast(exp.Literal.string(value.cast(pa.time64("us")).as_py().isoformat()), kind)
+    if types.is_duration(kind):
+        return _duration(value)
+    if types.is_interval(kind):
+        months, days, nanos = value.as_py()
+        return _interval(months, days, nanos)
+    if is_nested(kind):
+        return nested_literal(value, literal)
     raise SqlError(f"a parameter of type {kind} cannot be bound")
 
 
@@ -136,8 +139,25 @@ def _follows(token: Token, following: Token | None) -> bool:
     return following is not None and following.start == token.end + 1 and following.token_type in _NAMES
 
 
-def _cast(node: Expr, kind: str) -> Expr:
-    return exp.Cast(this=node, to=exp.DataType.build(kind, dialect=ENGINE_DIALECT))
+def _cast(node: Expr, kind: pa.DataType) -> Expr:
+    return exp.Cast(this=node, to=engine_type(kind))
+
+
+def _duration(value: pa.Scalar) -> Expr:
+    try:
+        return _interval(0, 0, 1_000 * value.cast(pa.duration("us")).cast(pa.int64()).as_py())
+    except pa.ArrowInvalid:
+        raise SqlError("a duration parameter is finer than a microsecond, or too long") from None
+
+
+def _interval(months: int, days: int, nanos: int) -> Expr:
+    if nanos % 1_000:
+        raise SqlError("an interval parameter is finer than a microsecond")
+    parts = {"to_months": months, "to_days": days, "to_microseconds": nanos // 1_000}
+    first, *others = (exp.func(name, _number(count)) for name, count in parts.items())
+    for other in others:
+        first = exp.Add(this=first, expression=other)
+    return exp.Paren(this=first)
 
 
 def _number(value: int) -> Expr:
@@ -157,5 +177,5 @@ def _timestamp(value: pa.Scalar) -> Expr:
     except pa.ArrowInvalid:
         raise SqlError("a timestamp parameter is finer than a microsecond") from None
     if kind.tz is None:
-        return _cast(exp.Literal.string(moment.isoformat(sep=" ")), "TIMESTAMP")
-    return _cast(exp.Literal.string(moment.astimezone(dt.UTC).isoformat(sep=" ")), "TIMESTAMPTZ")
+        return _cast(exp.Literal.string(moment.isoformat(sep=" ")), kind)
+    return _cast(exp.Literal.string(moment.astimezone(dt.UTC).isoformat(sep=" ")), kind)
