@@ -1,100 +1,98 @@
 """What writes cost: ingest beside the engine's own insert and file writers, latency of single rows, amplification.
 
-    python benches/writes.py [--rows 1000000] [--rounds 3] [--singles 200] [--statements 200]
+    python benches/writes.py [--rows 1000000] [--rounds 5] [--singles 200] [--statements 200]
 
-Every candidate makes the same rows durable: `ballista_py` through one scheduler and two executors onto a folder,
-DuckDB into its own database file (checkpointed), pyarrow into one Parquet file (fsync), deltalake by an append, Spark
-`local[2]` by `df.write.parquet`, where they are installed.
+Every candidate is a process of its own (`_writes_peer.py`) and makes the same rows durable, in turn: `ballista_py`
+through one scheduler and two executors onto a folder, DuckDB into its own database file (checkpointed), pyarrow into
+one Parquet file (fsync), deltalake by an append, Spark `local[2]` by `df.write.parquet`, where they are installed.
+Between two candidates is a pause, so that what one does afterwards is not measured with another. Memory is the peak of
+each candidate's process tree. Single rows are written onto a folder and onto moto's S3 server, each on one cluster.
 """
 
 from __future__ import annotations
 
 import argparse
+import importlib.util
 import os
 import shutil
 import statistics
+import subprocess
+import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
-import duckdb
-import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from _measure import claim, interleaved, show
+from _measure import claim
+from _peers import Peer
+from _writes_peer import rows
 from ballista_py import LocalCluster
 
-BATCH_ROWS = 65_536
+SCRIPT = str(Path(__file__).with_name("_writes_peer.py"))
+PEERS = {"ballista_py": None, "duckdb": None, "parquet": None, "deltalake": "deltalake", "spark": "pyspark"}
+PAUSE_S = 1.0
 
 
-def rows(count: int, first: int = 0) -> pa.Table:
-    """Rows like those of an event log: a key, a time, a category, a number, a text."""
-    rng = np.random.default_rng(first)
-    ids = np.arange(first, first + count)
-    return pa.table(
-        {
-            "id": ids,
-            "at": pa.array(1_700_000_000_000_000 + ids * 1_000, pa.timestamp("us")),
-            "kind": pa.array(rng.integers(0, 50, count)).cast(pa.string()),
-            "size": rng.random(count),
-            "text": pa.array([f"event {n} of the log" for n in rng.integers(0, 1_000_000, count).tolist()]),
-        }
-    )
-
-
-def ingest(cluster: LocalCluster, data: pa.Table, rounds: int, folder: Path) -> None:
-    """Rows a second of one large ingest beside the peers."""
-    numbers = iter(range(1_000_000))
-
-    def ours() -> None:
-        with cluster.client() as client:
-            client.ingest("events", data)
-
-    def duck() -> None:
-        with duckdb.connect(str(folder / f"duck{next(numbers)}.db"), config={"threads": 2}) as connection:
-            connection.register("data", data)
-            connection.execute("create table events as select * from data")
-            connection.execute("checkpoint")
-
-    def parquet() -> None:
-        path = folder / f"one{next(numbers)}.parquet"
-        pq.write_table(data, path, compression="zstd")
-        with open(path, "rb") as file:
-            os.fsync(file.fileno())
-
-    candidates: dict[str, Callable[[], Any]] = {"ballista_py": ours, "duckdb": duck, "parquet": parquet}
-    try:
-        from deltalake import write_deltalake
-
-        candidates["deltalake"] = lambda: write_deltalake(str(folder / "delta"), data, mode="append")
-    except ImportError:
-        print("deltalake is not installed: left out")
-    stop = _with_spark(candidates, data, folder, numbers)
-    medians = interleaved(candidates, rounds)
-    stop()
-    show(f"ingest of {data.num_rows:,} rows, {data.nbytes / 1e6:.0f} MB", medians, data.num_rows, "ballista_py")
+def ingest(count: int, rounds: int, folder: Path) -> None:
+    """Seconds and memory of one large ingest, ours and the peers'."""
+    peers: dict[str, Peer] = {}
+    for name, needed in PEERS.items():
+        if needed is not None and importlib.util.find_spec(needed) is None:
+            print(f"{name} is not installed: left out")
+            continue
+        (folder / name).mkdir()
+        peers[name] = Peer(name, SCRIPT, name, str(count), str(folder / name))
+    times: dict[str, list[float]] = {name: [] for name in peers}
+    peaks: dict[str, list[int]] = {name: [] for name in peers}
+    for number in range(rounds + 1):
+        for name, peer in peers.items():
+            peer.reset_peak()
+            seconds = float(peer.ask()["seconds"])
+            time.sleep(PAUSE_S)
+            if number:  # the first one warms up
+                times[name].append(seconds)
+                peaks[name].append(peer.peak_bytes)
+    for peer in peers.values():
+        peer.close()
+    medians = {name: statistics.median(found) for name, found in times.items()}
+    print(f"\ningest of {count:,} rows, {rows(count).nbytes / 1e6:.0f} MB")
+    for name, seconds in medians.items():
+        peak = statistics.median(peaks[name]) / 1e6
+        print(f"  {name:<14}{seconds * 1e3:>9.0f} ms {count / seconds / 1e6:>7.2f} M rows/s {peak:>7.0f} MB")
     best = min(seconds for name, seconds in medians.items() if name != "ballista_py")
     ratio = best / medians["ballista_py"]
     claim(">= 0.8x of the fastest that is durable", ratio >= 0.8, f"{ratio:.2f}x")
+    ratio = medians["duckdb"] / medians["ballista_py"]
+    print(f"  of DuckDB's own insert: {ratio:.2f}x")
 
 
-def _with_spark(candidates: dict[str, Callable[[], Any]], data: pa.Table, folder: Path, numbers: Any) -> Any:
+@contextmanager
+def s3_location() -> Iterator[tuple[str, dict[str, str]]]:
+    """A bucket of a moto server, as a state location, and the environment in which nodes find it."""
+    import boto3
+
+    command = [sys.executable, str(Path(__file__).with_name("_moto_server.py"))]
+    server = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+    assert server.stdout is not None
     try:
-        from ballista_py.spark.session import embedded_session, stop_session
-
-        session = embedded_session()
-    except Exception as error:
-        print(f"Spark is left out: {error}")
-        return lambda: None
-    source = folder / "source.parquet"
-    pq.write_table(data, source)
-    frame = session.read.parquet(str(source)).cache()
-    frame.count()
-    candidates["spark local"] = lambda: frame.write.parquet(str(folder / f"spark{next(numbers)}"))
-    return lambda: stop_session(session)
+        url = f"http://127.0.0.1:{int(server.stdout.readline())}"
+        names = {"aws_access_key_id": "k", "aws_secret_access_key": "s", "region_name": "us-east-1"}
+        boto3.client("s3", endpoint_url=url, **names).create_bucket(Bucket="bench")
+        yield (
+            "s3://bench/state",
+            {
+                "AWS_ENDPOINT_URL": url,
+                "AWS_ACCESS_KEY_ID": "k",
+                "AWS_SECRET_ACCESS_KEY": "s",
+                "AWS_DEFAULT_REGION": "us-east-1",
+            },
+        )
+    finally:
+        server.kill()
 
 
 def singles(cluster: LocalCluster, count: int) -> None:
@@ -140,25 +138,34 @@ def amplification(cluster: LocalCluster, state: Path, statements: int) -> None:
     print(f"  written per byte of one file with all rows: {written / plain:.1f} (files are kept until collected)")
 
 
+def latencies(location: str, count: int, statements: int, state: Path | None) -> None:
+    """Single rows, and with a folder the amplification, on a cluster over `location`."""
+    schema = rows(1).schema
+    with LocalCluster(schedulers=1, executors=2, state_location=location) as cluster:
+        for name in ("small", "many"):
+            cluster.create_table(name, schema=schema, partition_by=["bucket(4, id)"])
+        print(f"\none row a statement, on {location.partition(':')[0]}")
+        singles(cluster, count)
+        if state is not None:
+            amplification(cluster, state, statements)
+
+
 def main() -> None:
     """Run all parts."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rows", type=int, default=1_000_000)
-    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--singles", type=int, default=200)
     parser.add_argument("--statements", type=int, default=200)
     options = parser.parse_args()
     folder = Path(tempfile.mkdtemp(prefix="ballista-writes-"))
     state = folder / "state"
     try:
-        data = rows(options.rows)
-        with LocalCluster(schedulers=1, executors=2, state_location=state.as_uri()) as cluster:
-            for name in ("events", "small", "many"):
-                cluster.create_table(name, schema=data.schema, partition_by=["bucket(4, id)"])
-            ingest(cluster, data, options.rounds, folder)
-            print("\none row a statement, on a folder")
-            singles(cluster, options.singles)
-            amplification(cluster, state, options.statements)
+        ingest(options.rows, options.rounds, folder)
+        latencies(state.as_uri(), options.singles, options.statements, state)
+        with s3_location() as (location, environment):
+            os.environ.update(environment)
+            latencies(location, options.singles, options.statements, None)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
 
