@@ -8,10 +8,12 @@ from typing import Any
 
 from attrs import evolve, frozen
 
+from ballista_py.planning.query_plan import Leg, LegTable
 from ballista_py.state.statements import Decision, Statements, StatementsDocument
-from ballista_py.storage import garbage
-from ballista_py.storage.holdings import Held
+from ballista_py.storage import garbage, holder, replica_reads
+from ballista_py.storage.holdings import Held, Holdings
 from ballista_py.storage.manifest import DataFile, ManifestDocument, Prepared
+from ballista_py.storage.replica_reads import ReplicaReads
 from ballista_py.testing import write_simulation
 from ballista_py.testing.write_simulation import WriteSimulation
 
@@ -20,6 +22,10 @@ _committed = ManifestDocument.committed
 _with_prepared = ManifestDocument.with_prepared
 _compacted = ManifestDocument.compacted
 _exchanged = ManifestDocument._exchanged
+_folded = ManifestDocument.folded
+_stamped = ManifestDocument.stamped
+_decided = StatementsDocument.decided
+_behind_of = replica_reads.behind_of
 
 
 @frozen(kw_only=True)
@@ -85,6 +91,38 @@ def _last_word(document: StatementsDocument, decision: Decision, begun: int | No
     return evolve(document, sequence=sequence, decisions_made=number, decisions=(*kept, decision))
 
 
+def _any_epoch(manifest: ManifestDocument, epoch: int) -> None:
+    return
+
+
+def _folded_without_sequence(
+    manifest: ManifestDocument, attempt: str, epoch: int, sequence: int = 0
+) -> ManifestDocument:
+    return _folded(manifest, attempt, epoch, 0)
+
+
+def _past_forgotten(manifest: ManifestDocument, before: ManifestDocument, by: str, at_ms: int) -> ManifestDocument:
+    return evolve(_stamped(manifest, before, by, at_ms), readable_from=0)
+
+
+def _unasked(reads: ReplicaReads, leg: Leg) -> None:
+    return
+
+
+def _as_it_stands(manifest: ManifestDocument, decisions: StatementsDocument) -> ManifestDocument:
+    return manifest
+
+
+def _sequence_ignored(holdings: Holdings, wanted: LegTable, now_ms: float, max_lag_ms: float) -> list[int]:
+    return _behind_of(holdings, evolve(wanted, sequence=None), now_ms, max_lag_ms)
+
+
+def _abort_commits(
+    document: StatementsDocument, decision: Decision, begun: int | None = None
+) -> StatementsDocument:
+    return _decided(document, evolve(decision, committed=True), begun)
+
+
 WRITE_MUTANTS: tuple[WriteMutant, ...] = (
     WriteMutant(
         name="token-forgotten",
@@ -127,6 +165,41 @@ WRITE_MUTANTS: tuple[WriteMutant, ...] = (
         patches=((StatementsDocument, "decided", _last_word),),
     ),
     WriteMutant(
+        name="late-owner",
+        what="a manifest takes in what an owner commits whose epoch is over",
+        patches=((ManifestDocument, "_require", _any_epoch),),
+    ),
+    WriteMutant(
+        name="unnumbered-fold",
+        what="what is folded in does not say from which sequence on it is visible",
+        patches=((ManifestDocument, "folded", _folded_without_sequence),),
+    ),
+    WriteMutant(
+        name="past-forgotten",
+        what="a manifest does not say from which sequence on it can be read",
+        patches=((ManifestDocument, "stamped", _past_forgotten),),
+    ),
+    WriteMutant(
+        name="abort-commits",
+        what="an abort is entered as a commit",
+        patches=((StatementsDocument, "decided", _abort_commits),),
+    ),
+    WriteMutant(
+        name="replica-unasked",
+        what="a replica answers with what it holds, however old",
+        patches=((ReplicaReads, "freshen", _unasked),),
+    ),
+    WriteMutant(
+        name="replica-half-told",
+        what="a replica leaves out what is prepared and was committed before the query began",
+        patches=((holder, "with_committed", _as_it_stands),),
+    ),
+    WriteMutant(
+        name="replica-unnumbered",
+        what="a replica within its lag is not compared with a manifest read after the sequence was known",
+        patches=((replica_reads, "behind_of", _sequence_ignored),),
+    ),
+    WriteMutant(
         name="hasty-collector",
         what="files are garbage as soon as no manifest names them",
         patches=((garbage, "MAX_WRITE_MS", 0.0),),
@@ -143,3 +216,8 @@ def caught_by(mutant: WriteMutant, seeds: int) -> tuple[int, str] | None:
             if wrong:
                 return seed, wrong[0]
     return None
+
+
+def write_caught_by(name: str, seeds: int) -> tuple[int, str] | None:
+    """As `caught_by`, by the name of the mutant, so that another process can be asked."""
+    return caught_by(next(mutant for mutant in WRITE_MUTANTS if mutant.name == name), seeds)

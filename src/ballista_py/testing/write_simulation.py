@@ -1,19 +1,27 @@
 """Writers, movers of money, readers, a compactor, a collector and changing owners over one table, in virtual time.
 
-The manifests, the decisions on statements, the compaction and the collection are the real ones; files hold a note
-instead of rows. Every machine pauses, loses requests and replies, and gives up in the middle of things. Judged are:
-what was acknowledged is there exactly once and what was not at most once (G8), nothing of an owner whose epoch is
-over (G5), every reader sees money add up and every row that was acknowledged before it began, no file is missing.
+The manifests, the decisions on statements, the compaction, the collection and two replicas (lease, holder, file cache,
+what they ask before they answer) are the real ones; files hold a note instead of rows. Owners are no more than their
+epochs here: which executor has a lease, and what becomes of partitions when it loses it, is what `Simulation` is
+about, with the same holders and manifests, and a manifest sees nothing of an owner but its epoch.
+
+Every machine pauses, loses requests and replies, and gives up in the middle of things. Judged are: what was
+acknowledged is there exactly once and what was not at most once (G8), nothing is taken in of an owner whose epoch is
+over (G5), every reader sees money add up and every row that was acknowledged before it began (at a replica with a lag:
+that long before), no file is missing.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 
+import orjson
 from attrs import define, evolve, field, frozen
 
 from ballista_py.errors import BallistaError
+from ballista_py.runtime import Runtime
 from ballista_py.state.control import PartitionAssignment
 from ballista_py.state.memory import MemoryStore
 from ballista_py.state.statements import Statements
@@ -25,7 +33,8 @@ from ballista_py.storage.manifest import DataFile, ManifestDocument, Prepared
 from ballista_py.storage.partition_storage import PartitionStorage
 from ballista_py.testing.history import History
 from ballista_py.testing.virtual_faults import Faults
-from ballista_py.testing.virtual_machine import Machine
+from ballista_py.testing.virtual_machine import MAX_DRIFT, Machine
+from ballista_py.testing.virtual_replica import VirtualReplica
 from ballista_py.testing.virtual_store import VirtualStore
 from ballista_py.testing.virtual_time import World
 
@@ -37,6 +46,8 @@ GIVES_UP = 0.04
 STANDS_STILL = 0.08
 LOST_ANSWER = 0.2
 CALM_MS = 600_000.0
+LAG_MS = 60_000.0
+FASTEST = 1 + MAX_DRIFT
 
 
 class _GoneError(Exception):
@@ -59,6 +70,7 @@ class WriteResult:
     acknowledged: int
     transfers: int
     reads: int
+    replica_reads: int
     compactions: int
     collected: int
     wrong: tuple[str, ...]
@@ -78,7 +90,7 @@ class WriteSimulation:
     catches_up: bool = True
     _notes: dict[str, Note] = field(factory=dict, init=False)
     _epochs: dict[int, int] = field(factory=dict, init=False)
-    _acknowledged: set[str] = field(factory=set, init=False)
+    _acknowledged: dict[str, float] = field(factory=dict, init=False)  # row -> when
     _sent: set[str] = field(factory=set, init=False)
     _done: Counter[str] = field(factory=Counter, init=False)
     _wrong: list[str] = field(factory=list, init=False)
@@ -87,12 +99,13 @@ class WriteSimulation:
     _calm: bool = field(default=False, init=False)
     _world: World = field(init=False)
     _store: MemoryStore = field(init=False)
+    _replicas: dict[str, VirtualReplica] = field(factory=dict, init=False)
     _history: History = field(init=False, factory=History)
     _faults: Faults = field(init=False, factory=lambda: evolve(Faults(), slow_ms=30_000.0, lost_reply=0.1))
 
     def __attrs_post_init__(self) -> None:
         self._world = World(self.seed)
-        self._store = MemoryStore(runtime=Machine(self._world, "store"))
+        self._store = _JudgedStore(Machine(self._world, "store"), self._wrong)
 
     def run(self) -> WriteResult:
         """Live through the minutes, let everything come to rest, and judge."""
@@ -104,7 +117,9 @@ class WriteSimulation:
                 self._start(f"writer-{number}", 4_000.0, self._append)
                 self._start(f"mover-{number}", 8_000.0, self._transfer)
                 self._start(f"reader-{number}", 5_000.0, self._read)
-            self._start("compactor", 10_000.0, self._compact)
+            self._start("replica", 5_000.0, partial(self._read_replica, 0.0))
+            self._start("replica-late", 5_000.0, partial(self._read_replica, LAG_MS))
+            self._start("compactor", 4_000.0, self._compact)
             self._start("collector", 60_000.0, self._collect)
             self._start("sweeper", 20_000.0, self._sweep)
             self._start("owners", 90_000.0, self._change_owner)
@@ -120,6 +135,7 @@ class WriteSimulation:
             acknowledged=len(self._acknowledged),
             transfers=self._done["transfer"],
             reads=self._done["read"],
+            replica_reads=self._done["replica read"],
             compactions=self._done["compaction"],
             collected=self._done["collected"],
             wrong=tuple(self._wrong),
@@ -173,9 +189,10 @@ class WriteSimulation:
                 file = self._file(machine, Note(rows=(token,)))
                 self._step(machine)
                 if self._world.now_ms - began_ms < MAX_WRITE_MS:
-                    self._storage(machine, partition).commit(add=[file], epoch=epoch, token=token)
+                    storage = self._storage(machine, partition, epoch=epoch)
+                    storage.commit(add=[file], epoch=epoch, token=token)
                     if machine.random() >= LOST_ANSWER:
-                        self._acknowledged.add(token)
+                        self._acknowledged[token] = self._world.now_ms
                         return
             except BallistaError:
                 machine.sleep_ms(1_000.0)
@@ -215,23 +232,48 @@ class WriteSimulation:
         """Add up all partitions as of one sequence, and look for every row acknowledged before."""
         expected = set(self._acknowledged)
         sequence = self._statements(machine).read().sequence
-        money, rows = 0, list[str]()
+        found: list[str] = []
         for partition in range(PARTITIONS):
             if not self._calm and machine.random() < GIVES_UP:
                 machine.sleep_ms(100_000.0 * machine.random())
             manifest = self._caught_up(machine, partition, sequence)
             if sequence < manifest.readable_from:
                 return
-            for path in _visible(manifest, sequence):
-                money += self._notes[path].money
-                rows += self._notes[path].rows
+            found += _visible(manifest, sequence)
         self._done["read"] += 1
-        self._expect(money == MONEY * PARTITIONS, f"a reader saw {money} at sequence {sequence}")
+        self._look(found, expected, f"a reader at sequence {sequence}")
+
+    def _read_replica(self, lag_ms: float, machine: Machine) -> None:
+        """The same at a replica, which lives on from one read to the next, and may be so much behind."""
+        replica = self._replicas.get(machine.name)
+        if replica is None:
+            replica = self._replicas[machine.name] = VirtualReplica(
+                machine,
+                self._seen_by(machine),
+                TABLE,
+                PARTITIONS,
+                path=lambda partition: f"p={partition}",
+                rows_of=lambda path: len(self._notes[path].rows),
+            )
+        surely_seen_ms = self._world.now_ms - lag_ms * FASTEST
+        expected = {row for row, at_ms in self._acknowledged.items() if at_ms <= surely_seen_ms}
+        sequence = self._statements(machine).read().sequence
+        if machine.random() < STANDS_STILL:
+            machine.sleep_ms(60_000.0 * machine.random())
+        found = replica.read(sequence, lag_ms)
+        self._done["replica read"] += 1
+        self._look(found, expected, f"a replica at sequence {sequence}")
+
+    def _look(self, paths: Iterable[str], expected: set[str], who: str) -> None:
+        """Whether what was read adds up."""
+        notes = [self._notes[path] for path in paths]
+        money, rows = sum(note.money for note in notes), [row for note in notes for row in note.rows]
+        self._expect(money == MONEY * PARTITIONS, f"{who} saw {money}")
         missing = expected - set(rows)
         self._expect(
-            not missing, f"a reader missed {len(missing)} acknowledged row(s), such as {min(missing, default='')}"
+            not missing, f"{who} missed {len(missing)} acknowledged row(s), such as {min(missing, default='')}"
         )
-        self._expect(len(rows) == len(set(rows)), "a reader saw a row twice")
+        self._expect(len(rows) == len(set(rows)), f"{who} saw a row twice")
 
     def _caught_up(self, machine: Machine, partition: int, sequence: int) -> ManifestDocument:
         """The manifest, in which all that was committed up to the sequence is folded in."""
@@ -307,7 +349,7 @@ class WriteSimulation:
                 expected[giver] -= amount
                 expected[taker] += amount
         self._expect(money == expected, f"{money} is left in the end, not {expected}")
-        lost = self._acknowledged - rows.keys()
+        lost = self._acknowledged.keys() - rows.keys()
         self._expect(not lost, f"{len(lost)} acknowledged row(s) are lost")
         doubled = [row for row, count in rows.items() if count > 1]
         self._expect(not doubled, f"{len(doubled)} row(s) are there twice")
@@ -323,9 +365,13 @@ class WriteSimulation:
         (self._store if calm else self._seen_by(machine)).create(path, b"rows")
         return DataFile(path=path, rows=len(note.rows), bytes=4)
 
-    def _storage(self, machine: Machine, partition: int, *, calm: bool = False) -> PartitionStorage:
+    def _storage(
+        self, machine: Machine, partition: int, *, calm: bool = False, epoch: int | None = None
+    ) -> PartitionStorage:
+        """The manifest as a machine sees it, which signs what it commits with its epoch."""
         store = self._store if calm else self._seen_by(machine)
-        return PartitionStorage(store, TABLE, f"p={partition}", runtime=machine)
+        by = "" if epoch is None else str(epoch)
+        return PartitionStorage(store, TABLE, f"p={partition}", runtime=machine, committed_by=by)
 
     def _statements(self, machine: Machine) -> Statements:
         return Statements(self._seen_by(machine), TABLE, runtime=machine)
@@ -346,6 +392,27 @@ class WriteSimulation:
     def _expect(self, holds: bool, what: str) -> None:
         if not holds:
             self._wrong.append(what)
+
+
+class _JudgedStore(MemoryStore):
+    """A store that sees when a manifest takes in what is signed with another epoch than is active there (G5)."""
+
+    def __init__(self, runtime: Runtime, wrong: list[str]) -> None:
+        super().__init__(runtime=runtime)
+        self._wrong = wrong
+        self._seen: set[str] = set()
+
+    def replace(self, key: str, data: bytes, version: str) -> str:
+        landed = super().replace(key, data, version)
+        if key.endswith("/manifest.json"):
+            manifest = orjson.loads(data)
+            for applied in manifest["tokens"][-1:]:
+                if applied["by"] not in ("", str(manifest["epoch"])) and applied["token"] not in self._seen:
+                    self._wrong.append(
+                        f"{key} took in {applied['token']} of epoch {applied['by']} after a newer one"
+                    )
+                self._seen.add(applied["token"])
+        return landed
 
 
 def _visible(manifest: ManifestDocument, sequence: int) -> Iterator[str]:

@@ -2,6 +2,8 @@
 
 import pytest
 
+from ballista_py.testing.mutant_table import WRITES_BEGIN, WRITES_END, write_table_of_writes
+from ballista_py.testing.mutants import MUTANTS
 from ballista_py.testing.mutants_writes import WRITE_MUTANTS, caught_by
 from ballista_py.testing.write_simulation import WriteSimulation
 
@@ -10,7 +12,8 @@ from ballista_py.testing.write_simulation import WriteSimulation
 def test_no_write_is_lost_doubled_or_torn(seed):
     result = WriteSimulation(seed, minutes=6).run()
     assert result.wrong == ()
-    assert min(result.acknowledged, result.transfers, result.reads, result.compactions) > 0
+    did = (result.acknowledged, result.transfers, result.reads, result.replica_reads, result.compactions)
+    assert min(did) > 0
 
 
 def test_the_same_seed_replays():
@@ -28,3 +31,17 @@ def test_every_deliberate_fault_is_found(mutant):
 @pytest.mark.parametrize("seed", range(10, 30))
 def test_no_write_is_lost_doubled_or_torn_in_hours(seed):
     assert WriteSimulation(seed, minutes=60).run().wrong == ()
+
+
+def test_the_table_of_faults_is_written_between_its_marks(tmp_path):
+    document = tmp_path / "guarantees.md"
+    document.write_text(f"before\n{WRITES_BEGIN}\nold\n{WRITES_END}\nafter\n")
+    write_table_of_writes(document, {mutant.name: (1, "seen") for mutant in WRITE_MUTANTS}, 9)
+    lines = document.read_text().splitlines()
+    assert (lines[0], lines[1], lines[-2], lines[-1]) == ("before", WRITES_BEGIN, WRITES_END, "after")
+    assert len(lines) == 6 + len(WRITE_MUTANTS)
+
+
+def test_every_fault_has_a_name_of_its_own():
+    names = [mutant.name for mutant in (*MUTANTS, *WRITE_MUTANTS)]
+    assert len(names) == len(set(names))
