@@ -177,6 +177,16 @@ def test_a_query_beyond_memory_and_spill_space_is_named_as_such(tmp_path):
     engine.close()
 
 
+def test_a_query_beyond_its_spill_space_is_named_as_such_and_leaves_it_free(tmp_path):
+    engine = DuckDBEngine(str(tmp_path), memory_limit="60MB", threads=2, max_spill_bytes=10 << 20)
+    query = engine.query("select i, md5(i::varchar) as h from range(3000000) r(i) order by h")
+    with pytest.raises(MergeTooLarge, match="max_spill_bytes"):
+        list(query.batches())
+    small = engine.query("select i, md5(i::varchar) as h from range(1000) r(i) order by h")
+    assert sum(batch.num_rows for batch in small.batches()) == 1_000
+    engine.close()
+
+
 def test_a_query_beyond_memory_spills_and_succeeds(tmp_path):
     engine = DuckDBEngine(str(tmp_path / "e"), memory_limit="60MB", threads=2)
     query = engine.query("select i, md5(i::varchar) as h from range(1000000) r(i) order by h")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor, wait
 from xml.etree import ElementTree
 
 import attrs
@@ -12,8 +13,11 @@ import pytest
 from ballista_py.engines.answers import difference
 from ballista_py.engines.duckdb import DuckDBEngine
 from ballista_py.errors import NotOwner, SqlError, TransportError
+from ballista_py.node.metrics import NodeMetrics
+from ballista_py.node.observed_queries import ObservedQueries
 from ballista_py.node.query_service import ClusterView, QueryService
-from ballista_py.node.spark_statements import SparkQueries
+from ballista_py.node.spark_statements import MAX_AT_ONCE, SparkQueries
+from ballista_py.node.tasks import Tasks
 from ballista_py.planning.plan_drawing import ExplainedPlan
 from ballista_py.planning.query_plan import BroadcastLimits, Leg, LegProgress, relation_table
 from ballista_py.runtime import SystemRuntime
@@ -162,6 +166,36 @@ def test_a_merge_that_would_be_too_large_goes_to_spark_if_the_client_lets_it(sit
     assert goes("select 1", "spark", 1 << 40)
     with pytest.raises(SqlError, match="no engine 'presto'"):
         goes(large, "presto", 10)
+
+
+def test_a_query_for_spark_that_is_cancelled_before_its_turn_starts_nothing(site: Site) -> None:
+    spark = SparkQueries(site.service, MemoryStore(), SystemRuntime(), 1)
+    for _ in range(MAX_AT_ONCE):
+        spark.enter(lambda: False)
+    query = spark.open("select count(*) as n from sales")
+    assert query.schema.names == ["n"]
+    with ThreadPoolExecutor(1) as threads:
+        waiting = threads.submit(lambda: list(query.batches()))
+        assert not wait([waiting], timeout=0.3).done
+        query.cancel()
+        with pytest.raises(TransportError, match="cancelled"):
+            waiting.result(timeout=30)
+    spark.leave()
+    other = spark.open("select count(*) as n from sales")
+    other.cancel()
+    with pytest.raises(TransportError, match="cancelled"):
+        list(other.batches())
+
+
+def test_the_bytes_that_statements_ship_are_counted(site: Site) -> None:
+    service, metrics = site.service, NodeMetrics("s1", "scheduler")
+    tasks = Tasks("s1", SystemRuntime())
+    observed = ObservedQueries(
+        service.views, service.engine, service.open_legs, service.runtime, tasks, shipped=metrics.shipped
+    )
+    running = observed.run(JOIN)
+    list(running.batches())
+    assert f"ballista_shipped_bytes_total {running.stats()['shipped_bytes']:.1f}" in metrics.text().decode()
 
 
 def test_an_analysed_plan_says_what_every_leg_gave(site: Site) -> None:

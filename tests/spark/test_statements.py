@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import time
+from concurrent.futures import ThreadPoolExecutor
+
 import pyarrow as pa
 import pytest
 
 from ballista_py.engines.answers import difference
 from ballista_py.engines.duckdb import DuckDBEngine
-from ballista_py.errors import SqlError
+from ballista_py.errors import SqlError, TransportError
 from ballista_py.planning.partition_map import PartitionMap
 from ballista_py.spark.statements import SparkStatements, TablePart
 
@@ -76,3 +79,39 @@ def test_what_spark_refuses_is_an_error_in_one_line(spark, store, events):
     with pytest.raises(SqlError, match=r"Spark refused the statement: .*nope") as caught:
         SparkStatements(spark, store).run("select nope from events", [part], pa.schema([("n", pa.int64())]))
     assert "\n" not in caught.value.message
+
+
+LONG = (
+    "select count(*) as n from events a, events b, events c, events d where a.size + b.size + c.size + d.size < -1"
+)
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize("after_s", [0.0, 1.0])
+def test_a_statement_that_is_cancelled_ends_soon_and_others_go_on(spark, store, events, after_s):
+    """Cancelled before its jobs begin, and amid them: without the cancel it would count 8 * 10**9 rows."""
+    _, part = events
+    statements, output = SparkStatements(spark, store), pa.schema([("n", pa.int64())])
+    jobs = statements.jobs()
+    with ThreadPoolExecutor(2) as threads:
+        endless = threads.submit(statements.run, LONG, [part], output, jobs)
+        time.sleep(after_s)
+        jobs.cancel()
+        short = threads.submit(statements.run, "select count(*) as n from events", [part], output)
+        with pytest.raises(TransportError, match="cancelled"):
+            endless.result(timeout=60)
+        assert short.result(timeout=60).column(0).to_pylist() == [300]
+
+
+@pytest.mark.spark
+def test_statements_run_at_once_each_with_its_own_views(spark, store, events):
+    _, part = events
+    statements, output = SparkStatements(spark, store), pa.schema([("n", pa.int64())])
+
+    def count(partitions):
+        own = TablePart(table=part.table, map=part.map, partitions=partitions)
+        return statements.run("select count(*) as n from events", [own], output).column(0)[0].as_py()
+
+    alone = [count([p]) for p in range(4)]
+    with ThreadPoolExecutor(4) as threads:
+        assert list(threads.map(lambda p: count([p]), [0, 1, 2, 3] * 3)) == alone * 3

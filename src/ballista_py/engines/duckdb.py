@@ -37,7 +37,8 @@ class DuckDBEngine(BoundByDuckDB):
 
     `folder` holds nothing that outlives the engine: what an earlier one left there is removed. `memory_limit` is
     DuckDB's text (`"4GB"`); beyond it DuckDB spills to `temp_directory` (default: inside `folder`, or a temporary
-    folder). Without `keeps_order` the batches of a query without ORDER BY may come in any order, which is about
+    folder), and beyond `max_spill_bytes` there the query fails with `MergeTooLarge`. Without `keeps_order` the
+    batches of a query without ORDER BY may come in any order, which is about
     a third faster on large results.
 
     Raises `ConfigError` for options that DuckDB refuses.
@@ -57,6 +58,7 @@ class DuckDBEngine(BoundByDuckDB):
         threads: int | None = None,
         memory_limit: str | None = None,
         temp_directory: str | None = None,
+        max_spill_bytes: int | None = None,
         keeps_order: bool = True,
         runtime: Runtime | None = None,
     ) -> None:
@@ -86,6 +88,8 @@ class DuckDBEngine(BoundByDuckDB):
             self._clean_up()
             raise ConfigError(f"DuckDB cannot start: {translate(error, '').message}") from None
         self._root.execute(LOCKDOWN)
+        if max_spill_bytes is not None:  # DuckDB forgets it when it is given on connecting
+            self._root.execute(f"set global max_temp_directory_size = '{max_spill_bytes}B'")
         self._root.execute("set global lock_configuration = true")
         self._binder = Binder(self._runtime)
         self._running: WeakSet[DuckDBQuery] = WeakSet()

@@ -12,8 +12,8 @@ _LOCATION = re.compile(r"\n\s*LINE (\d+): (.*)\n(\s*)\^+\s*$", re.DOTALL)
 _KIND = re.compile(r"^(?:\w+ ){1,4}(?:Error|Exception): |^INTERRUPT Error: ")
 _INTERNAL_NAMES = re.compile(r'(?:"\w+"|\b\w+)\.(?:main|held)\.')
 _TOO_LARGE = (
-    "The query needs more memory and spill space than this node has: filter more, raise max_merge_bytes or "
-    'memory_limit, or run it with engine="spark"'
+    "The query needs more memory and spill space than this node has: filter more, raise max_merge_bytes, "
+    'memory_limit or max_spill_bytes, or run it with engine="spark"'
 )
 _PYTHON_DETAIL = re.compile(r"\. Detail: Python exception:.*", re.DOTALL)
 EXPLAIN = "explain\n"  # asked for with an error that came without its position

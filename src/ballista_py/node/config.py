@@ -60,7 +60,8 @@ class NodeConfig:
     all of them answer legs. What a replica gives is at most `max_replica_lag_ms` old; with 0 it asks the store for news
     before every leg over a table that is written to, and is never older than the query.
 
-    An executor runs its legs on `engine`; schedulers always merge with DuckDB. `memory_limit` is DuckDB's.
+    An executor runs its legs on `engine`; schedulers always merge with DuckDB. `memory_limit` is DuckDB's;
+    what does not fit in memory is spilled, up to `max_spill_bytes`, and beyond that the statement fails.
 
     Nodes prove themselves to each other with the three `node_mtls_…` files; `node_mtls_removed_file` lists the ids
     of nodes that are not let in any more. Clients are shown the same certificate, or that in `flight_tls_…`, and
@@ -108,6 +109,7 @@ class NodeConfig:
     engine: EngineName = "duckdb"
     threads: int | None = None
     memory_limit: str | None = None
+    max_spill_bytes: int = field(default=32 << 30, validator=_positive)
     data_dir: str | None = None
     cache_max_bytes: int = field(default=DEFAULT_MAX_BYTES, validator=_positive)
     cache_format: FileFormatName | None = None

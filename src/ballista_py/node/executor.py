@@ -434,6 +434,7 @@ def _engine(config: NodeConfig, folder: Path | None, runtime: Runtime) -> Engine
         None if folder is None else str(folder / "engine"),
         threads=config.threads,
         memory_limit=config.memory_limit,
+        max_spill_bytes=config.max_spill_bytes,
         keeps_order=False,
         runtime=runtime,
     )

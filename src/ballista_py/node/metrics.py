@@ -36,6 +36,11 @@ class NodeMetrics:
             "ballista_tasks", "Statements and legs that ended.", ["kind", "outcome"], registry=self._registry
         )
         self._rows = Counter("ballista_rows", "Rows answered.", ["kind"], registry=self._registry)
+        self._shipped = Counter(
+            "ballista_shipped_bytes",
+            "Bytes that statements moved between executors and this scheduler.",
+            registry=self._registry,
+        )
         self._seconds = Histogram(
             "ballista_task_seconds",
             "How long statements and legs took.",
@@ -62,6 +67,10 @@ class NodeMetrics:
         self._tasks.labels(task.kind, task.outcome).inc()
         self._rows.labels(task.kind).inc(task.rows)
         self._seconds.labels(task.kind).observe(task.took_ms / 1e3)
+
+    def shipped(self, count: int) -> None:
+        """Count what a statement that ended moved between nodes."""
+        self._shipped.inc(count)
 
     def text(self) -> bytes:
         """All metrics in the text format."""

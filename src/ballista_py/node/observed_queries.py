@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 
-from attrs import define, evolve
+import pyarrow as pa
+from attrs import define, evolve, field
 
 from ballista_py.node.query_service import QueryService, Statement
 from ballista_py.node.tasks import CANCELLED, Tasks
@@ -13,9 +14,13 @@ from ballista_py.planning.parts import Portion
 
 @define
 class ObservedQueries(QueryService):
-    """As `QueryService`; every statement that runs is one of `tasks`, until its last row was taken."""
+    """As `QueryService`; every statement that runs is one of `tasks`, until its last row was taken.
+
+    `shipped` is told of the bytes that each moved between nodes.
+    """
 
     tasks: Tasks
+    shipped: Callable[[int], None] = field(default=lambda _bytes: None, kw_only=True)
 
     def run(
         self,
@@ -37,4 +42,11 @@ class ObservedQueries(QueryService):
             task.end(CANCELLED)
             stop()
 
-        return evolve(running, batches=task.follow(running.batches()), cancel_merge=cancel)
+        followed = task.follow(running.batches())
+        return evolve(running, batches=self._counted(followed, running), cancel_merge=cancel)
+
+    def _counted(self, batches: Iterable[pa.RecordBatch], running: Statement) -> Iterator[pa.RecordBatch]:
+        try:
+            yield from batches
+        finally:
+            self.shipped(running.stats()["shipped_bytes"])

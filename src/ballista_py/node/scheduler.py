@@ -93,7 +93,11 @@ class Scheduler:
         store = open_state_location(config, runtime)
         catalogs = Catalogs(store, runtime)
         self._engine = DuckDBEngine(
-            config.data_dir, threads=config.threads, memory_limit=f"{config.max_merge_bytes}B", runtime=runtime
+            config.data_dir,
+            threads=config.threads,
+            memory_limit=f"{config.max_merge_bytes}B",
+            max_spill_bytes=config.max_spill_bytes,
+            runtime=runtime,
         )
         self._cluster_id = cluster_identity(store, runtime=runtime)
         self._pool = FlightPool(
@@ -144,6 +148,7 @@ class Scheduler:
             self._open_legs,
             runtime,
             self._tasks,
+            shipped=self._metrics.shipped,
             sequences=catalogs.sequences,
             max_replica_lag_ms=config.max_replica_lag_ms,
         )
@@ -202,8 +207,10 @@ class Scheduler:
             raise TryLater(f"scheduler '{self._config.node_id}' is starting")
         text = _statement(command)
         if self._spark.takes(text, command.get("engine")):
-            rows, stats = self._spark.run(text)
-            return StreamResult(schema=rows.schema, batches=rows.to_batches(), trailer=lambda: stats)
+            query = self._spark.open(text)
+            task = self._tasks.begin("spark", text, cancel=query.cancel)
+            batches = task.follow(query.batches())
+            return StreamResult(schema=query.schema, batches=batches, trailer=query.stats, cancel=query.cancel)
         statement = queries.run(text, context.cancelled)
         return StreamResult(
             schema=statement.schema,

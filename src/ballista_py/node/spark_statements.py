@@ -3,39 +3,48 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 from attrs import define, field
 
-from ballista_py.errors import SqlError
-from ballista_py.node.query_service import QueryService
+from ballista_py.errors import SqlError, TransportError
+from ballista_py.node.query_service import ClusterView, QueryService
 from ballista_py.planning.query_plan import QueryPlan
 from ballista_py.runtime import Runtime
 from ballista_py.state.store import ConditionalStore
 
 if TYPE_CHECKING:
+    from ballista_py.spark.statement_jobs import StatementJobs
     from ballista_py.spark.statements import SparkStatements
 
 ENGINES = ("spark", "auto")
+MAX_AT_ONCE = 4
+LOOK_MS = 200.0
 _WORD = re.compile(r"\w+")
 
 
 @define
 class SparkQueries:
-    """Starts Spark with the first query that needs it. Safe to share between threads; queries run one by one."""
+    """Starts Spark with the first query that needs it. Safe to share between threads.
+
+    At most `MAX_AT_ONCE` queries run at once, each in a session of its own; the others wait for their turn.
+    """
 
     queries: QueryService
     store: ConditionalStore
     runtime: Runtime
     max_merge_bytes: int
     _lock: Any = field(init=False)
+    _turn: Any = field(init=False)
+    _running: int = field(init=False, default=0)
     _spark: SparkStatements | None = field(init=False, default=None)
     _stop: Callable[[], None] = field(init=False, default=lambda: None)
 
     def __attrs_post_init__(self) -> None:
-        self._lock = self.runtime.lock()
+        self._lock = self.runtime.lock()  # of starting and ending Spark
+        self._turn = self.runtime.condition()
 
     def takes(self, statement: str, engine: object) -> bool:
         """Whether a statement goes to Spark. Raises `SqlError` for an engine that there is not."""
@@ -45,61 +54,121 @@ class SparkQueries:
             raise SqlError(f"there is no engine '{engine}': take {' or '.join(ENGINES)}, or none")
         return engine == "spark" or self.queries.planned(statement)[0].merge_bytes > self.max_merge_bytes
 
-    def run(self, statement: str) -> tuple[pa.Table, dict[str, Any]]:
-        """The answer and its stats: the map of each table is that of one planning.
+    def open(self, statement: str) -> SparkQuery:
+        """The statement, planned; it runs when its batches are read. The map of each table is that of one planning.
 
-        Raises what planning raises, `MissingExtra` or `ConfigError` where Spark cannot start, and what
-        `SparkStatements.run` raises.
+        Raises what planning raises.
         """
         started_ms = self.runtime.monotonic_ms()
         plan, view = self.queries.planned(statement, fresh=True)
-        needed = _needed(plan, statement, view.catalog.tables)
-        with self._lock:
-            from ballista_py.spark.statements import TablePart
-
-            parts = [
-                TablePart(
-                    table=view.catalog.tables[name], map=view.catalog.maps[name], partitions=sorted(partitions)
-                )
-                for name, partitions in sorted(needed.items())
-            ]
-            rows = self._started().run(statement, parts, plan.output)
-        stats = {
-            "engine": "spark",
-            "partitions": sum(map(len, needed.values())),
-            "partitions_total": sum(len(view.catalog.maps[name].ids()) for name in needed),
-            "executors": [],
-            "legs": 0,
-            "shipped_bytes": 0,
-            "took_ms": self.runtime.monotonic_ms() - started_ms,
-            "replans": 0,
-        }
-        return rows, stats
+        return SparkQuery(self, statement, plan, view, started_ms)
 
     def close(self) -> None:
-        """End Spark, if it was started."""
+        """End Spark, if it was started; what still runs there fails."""
         with self._lock:
             if self._spark is not None:
                 self._spark.close()
                 self._spark = None
                 self._stop()
 
-    def _started(self) -> SparkStatements:
-        if self._spark is None:
-            from ballista_py.spark.session import embedded_session, stop_session
-            from ballista_py.spark.statements import SparkStatements
+    def started(self) -> SparkStatements:
+        """Spark, started now if it was not."""
+        with self._lock:
+            if self._spark is None:
+                from ballista_py.spark.session import embedded_session, stop_session
+                from ballista_py.spark.statements import SparkStatements
 
-            session = embedded_session()
-            self._stop = lambda: stop_session(session)
-            self._spark = SparkStatements(session, self.store, self.runtime)
-        return self._spark
+                session = embedded_session()
+                self._stop = lambda: stop_session(session)
+                self._spark = SparkStatements(session, self.store, self.runtime)
+            return self._spark
+
+    def enter(self, cancelled: Callable[[], bool]) -> None:
+        """Wait for a turn. Raises `TransportError` if the query is cancelled before."""
+        with self._turn:
+            while self._running >= MAX_AT_ONCE and not cancelled():
+                self._turn.wait(LOOK_MS)
+            if cancelled():
+                raise TransportError("The query was cancelled")
+            self._running += 1
+
+    def leave(self) -> None:
+        """Give the turn to the next."""
+        with self._turn:
+            self._running -= 1
+            self._turn.notify_all()
 
 
-def _needed(plan: QueryPlan, statement: str, tables: Mapping[str, object]) -> dict[str, set[int]]:
-    """The partitions that any fragment reads of each table; a table that is named and not read has none."""
-    words = {word.lower() for word in _WORD.findall(statement)}
-    needed: dict[str, set[int]] = {name: set() for name in words & set(tables)}
-    for fragment in plan.fragments:
-        for table in fragment.tables:
-            needed.setdefault(table.table, set()).update(table.partitions)
-    return needed
+@define(eq=False)
+class SparkQuery:
+    """One query on its way through Spark. Read `batches` once; `cancel` may come from any thread at any time."""
+
+    _of: SparkQueries
+    _statement: str
+    _plan: QueryPlan
+    _view: ClusterView
+    _started_ms: float
+    _jobs: StatementJobs | None = field(init=False, default=None)
+    _cancelled: bool = field(init=False, default=False)
+
+    @property
+    def schema(self) -> pa.Schema:
+        """The columns of the answer, as a single node gives them."""
+        return self._plan.output
+
+    def batches(self) -> Iterator[pa.RecordBatch]:
+        """The rows.
+
+        Raises `MissingExtra` or `ConfigError` where Spark cannot start, what `SparkStatements.run` raises, and
+        `TransportError` after `cancel`.
+        """
+        self._of.enter(lambda: self._cancelled)
+        try:
+            rows = self._run()
+        finally:
+            self._of.leave()
+        yield from rows.to_batches()
+
+    def cancel(self) -> None:
+        """End its jobs, or keep them from beginning. Harmless after the end."""
+        self._cancelled = True
+        if self._jobs is not None:
+            self._jobs.cancel()
+
+    def stats(self) -> dict[str, Any]:
+        """What it touched; as `Statement.stats`."""
+        needed, maps = self._needed(), self._view.catalog.maps
+        return {
+            "engine": "spark",
+            "partitions": sum(map(len, needed.values())),
+            "partitions_total": sum(len(maps[name].ids()) for name in needed),
+            "executors": [],
+            "legs": 0,
+            "shipped_bytes": 0,
+            "took_ms": self._of.runtime.monotonic_ms() - self._started_ms,
+            "replans": 0,
+        }
+
+    def _run(self) -> pa.Table:
+        spark = self._of.started()
+        from ballista_py.spark.statements import TablePart
+
+        self._jobs = spark.jobs()
+        if self._cancelled:  # before there were jobs
+            self._jobs.cancel()
+        catalog = self._view.catalog
+        parts = [
+            TablePart(table=catalog.tables[name], map=catalog.maps[name], partitions=sorted(partitions))
+            for name, partitions in sorted(self._needed().items())
+        ]
+        return spark.run(self._statement, parts, self._plan.output, self._jobs)
+
+    def _needed(self) -> dict[str, set[int]]:
+        """The partitions that any fragment reads of each table; a table that is named and not read has none."""
+        tables: Mapping[str, object] = self._view.catalog.tables
+        words = {word.lower() for word in _WORD.findall(self._statement)}
+        needed: dict[str, set[int]] = {name: set() for name in words & set(tables)}
+        for fragment in self._plan.fragments:
+            for table in fragment.tables:
+                needed.setdefault(table.table, set()).update(table.partitions)
+        return needed

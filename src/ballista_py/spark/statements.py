@@ -14,6 +14,7 @@ from ballista_py.planning.sql.spark_sql import spark_sql
 from ballista_py.planning.table import TableSpec
 from ballista_py.runtime import Runtime, SystemRuntime
 from ballista_py.spark.reasons import reason_of
+from ballista_py.spark.statement_jobs import StatementJobs
 from ballista_py.state.statements import Statements
 from ballista_py.state.store import ConditionalStore
 from ballista_py.storage.cache import FileCache, LocalCopy
@@ -35,7 +36,7 @@ class TablePart:
 
 
 class SparkStatements:
-    """Runs statements on `spark` over files of `store`. To be called from one thread at a time."""
+    """Runs statements on `spark` over files of `store`. Safe to share between threads."""
 
     def __init__(self, spark: SparkSession, store: ConditionalStore, runtime: Runtime | None = None) -> None:
         self._spark = spark
@@ -43,20 +44,31 @@ class SparkStatements:
         self._runtime = runtime or SystemRuntime()
         self._cache = FileCache(store, runtime=self._runtime)
 
-    def run(self, statement: str, parts: Iterable[TablePart], output: pa.Schema) -> pa.Table:
+    def jobs(self) -> StatementJobs:
+        """The handle of one statement, by which another thread may cancel it."""
+        return StatementJobs(self._spark.sparkContext, f"ballista-{self._runtime.new_id()}")
+
+    def run(
+        self, statement: str, parts: Iterable[TablePart], output: pa.Schema, jobs: StatementJobs | None = None
+    ) -> pa.Table:
         """The answer, under the names and types of `output`.
 
         All partitions of a table are read as of the moment at which the statement starts. Raises `SqlError` for what
-        Spark refuses and `TryLater` when that moment was too long ago once they were found.
+        Spark refuses, `TryLater` when that moment was too long ago once they were found, and `TransportError` once
+        `jobs` are cancelled.
         """
+        jobs = jobs or self.jobs()
         session = self._spark.newSession()
         acquired: list[LocalCopy] = []
         try:
             for part in parts:
+                jobs.check()
                 copies = [self._cache.acquire(file) for file in self._files(part)]
                 acquired += copies
                 self._show(session, part.table, [copy.path for copy in copies])
-            return conformed(self._answer(session, statement), output)
+            with jobs.running():
+                rows = self._answer(session, statement)
+            return conformed(rows, output)
         finally:
             self._cache.release(acquired)
 

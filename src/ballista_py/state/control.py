@@ -139,8 +139,8 @@ class ReportRequest:
 class TaskRecord:
     """One task that a node has ended, or is at now.
 
-    `kind` is `statement` or `leg`; the legs of one fragment share their `task_id`. `outcome` is `running`, `done`,
-    `cancelled` or the code of an error. `started_at_ms` is for people.
+    `kind` is `statement`, `leg`, or `spark` for a statement that ran there; the legs of one fragment share their
+    `task_id`. `outcome` is `running`, `done`, `cancelled` or the code of an error. `started_at_ms` is for people.
     """
 
     node_id: str

@@ -1,0 +1,55 @@
+"""The Spark jobs of one statement under one name, so that they can be ended from another thread."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from typing import TYPE_CHECKING
+
+from ballista_py.errors import TransportError
+
+if TYPE_CHECKING:
+    from pyspark import SparkContext
+
+_GROUP = "spark.jobGroup.id"
+_INTERRUPT = "spark.job.interruptOnCancel"
+
+
+class StatementJobs:
+    """The jobs that one thread starts inside `running`. Once cancelled, none of them goes on and none begins."""
+
+    def __init__(self, context: SparkContext, name: str) -> None:
+        self._context = context
+        self._name = name
+        self._cancelled = False
+
+    def cancel(self) -> None:
+        """End the jobs that run, and those that have not begun yet. From any thread, more than once."""
+        self._cancelled = True
+        jvm_context = self._context._jsc
+        if jvm_context is not None:  # Spark has not been stopped meanwhile
+            with suppress(Exception):  # py4j raises what it likes when the JVM is going down
+                jvm_context.sc().cancelJobGroupAndFutureJobs(self._name)
+
+    def check(self) -> None:
+        """Raises `TransportError` once the statement was cancelled."""
+        if self._cancelled:
+            raise TransportError("The query was cancelled")
+
+    @contextmanager
+    def running(self) -> Iterator[None]:
+        """The jobs that this thread starts inside are those of the statement.
+
+        Raises `TransportError` instead of what Spark says of a job that was cancelled.
+        """
+        self.check()
+        self._context.setJobGroup(self._name, "ballista_py", interruptOnCancel=True)
+        try:
+            yield
+        except Exception:
+            self.check()
+            raise
+        finally:
+            for name in (_GROUP, _INTERRUPT):
+                self._context.setLocalProperty(name, None)  # type: ignore[arg-type]  # None takes it away
+        self.check()
