@@ -48,7 +48,7 @@ _FUNCTIONS = (
 _AGGREGATES = (
     exp.Count, exp.CountIf, exp.Sum, exp.Avg, exp.Min, exp.Max, exp.Stddev, exp.StddevSamp, exp.StddevPop,
     exp.Variance, exp.VariancePop, exp.LogicalAnd, exp.LogicalOr, exp.BitwiseAndAgg, exp.BitwiseOrAgg,
-    exp.BitwiseXorAgg, exp.Median, exp.Grouping, exp.ArgMin, exp.ArgMax,
+    exp.BitwiseXorAgg, exp.Median, exp.ApproxDistinct, exp.Grouping, exp.ArgMin, exp.ArgMax,
 )  # fmt: skip
 _WINDOWS = (
     exp.Window, exp.WindowSpec, exp.RowNumber, exp.Rank, exp.DenseRank, exp.PercentRank, exp.CumeDist, exp.Ntile,

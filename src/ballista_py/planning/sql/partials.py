@@ -147,6 +147,8 @@ class TwoPhase:
         if any(node.args.get(extra) for extra in ("expressions", "count", "order")):
             raise IndivisibleError(f"{node.key} with several arguments")
         argument = node.args.get("this")
+        if isinstance(node, exp.ApproxDistinct) and isinstance(argument, exp.Expr):
+            return self._approximately_distinct(argument, condition)
         if isinstance(argument, exp.Distinct) and not isinstance(node, exp.Min | exp.Max):
             return self._of_distinct(node, argument, condition)
         if isinstance(argument, exp.Distinct):
@@ -236,11 +238,21 @@ class TwoPhase:
     def _of_distinct(self, node: Expr, distinct: exp.Distinct, condition: Expr | None) -> Expr:
         if len(distinct.expressions) != 1:
             raise IndivisibleError(f"{node.key} over distinct rows")
-        value = distinct.expressions[0].copy()
+        value = self._distinct_value(distinct.expressions[0], condition)
+        return type(node)(**{**node.args, "this": exp.Distinct(expressions=[value])})
+
+    def _approximately_distinct(self, argument: Expr, condition: Expr | None) -> Expr:
+        """A sketch of the distinct values is that of all values: it keeps no count and no order."""
+        if isinstance(argument, exp.Distinct):
+            (argument,) = argument.expressions
+        return exp.ApproxDistinct(this=self._distinct_value(argument, condition))
+
+    def _distinct_value(self, argument: Expr, condition: Expr | None) -> Expr:
+        """The value at the merge, at least once for each group in which it occurs under the condition."""
+        value = copied(argument)
         if condition is not None:
             value = exp.Case(ifs=[exp.If(this=copied(condition), true=value)])
-        name = self._ship_key(value, "value")
-        return type(node)(**{**node.args, "this": exp.Distinct(expressions=[self._read(name)])})
+        return self._read(self._ship_key(value, "value"))
 
     def _ship_key(self, expr: Expr, wanted: str) -> str:
         """Make the legs group by `expr` too; returns its column."""
