@@ -44,8 +44,8 @@ _TEXT = (
     exp.ConcatWs, exp.Chr, exp.Translate, exp.RegexpReplace, exp.MD5, exp.TimeToStr, exp.Dayname, exp.Monthname,
 )  # fmt: skip
 _INT = (
-    exp.Count, exp.ApproxDistinct, exp.Year, exp.Month, exp.Day, exp.Hour, exp.Minute, exp.Second, exp.Quarter, exp.Week,
-    exp.WeekOfYear, exp.DayOfWeek, exp.DayOfMonth, exp.DayOfYear, exp.DayOfWeekIso, exp.DateDiff, exp.Length,
+    exp.Count, exp.ApproxDistinct, exp.Year, exp.Month, exp.Day, exp.Hour, exp.Minute, exp.Second, exp.Quarter,
+    exp.Week, exp.WeekOfYear, exp.DayOfWeek, exp.DayOfMonth, exp.DayOfYear, exp.DayOfWeekIso, exp.DateDiff, exp.Length,
     exp.StrPosition, exp.Ascii, exp.RowNumber, exp.Rank, exp.DenseRank, exp.Ntile, exp.Grouping,
 )  # fmt: skip
 _DOUBLE = (
