@@ -5,7 +5,6 @@ import pytest
 from attrs import evolve
 
 from ballista_py.errors import LeaseExpired, NotOwner, TransportError
-from ballista_py.node.owner_writes import OwnerWrites
 from ballista_py.planning.query_plan import LegTable
 from ballista_py.planning.sql.changes import Rewrite, local_rewrite, read_change
 from ballista_py.state.documents import CLUSTER_KEY, ClusterDocument, SchedulerInfo
@@ -15,6 +14,8 @@ from ballista_py.state.undecided import GIVEN_MS, LOOK_AFTER_MS, attempt_by
 from ballista_py.storage.compaction import CompactionPolicy
 from ballista_py.storage.manifest import DataFile, Prepared
 from ballista_py.transport.commands import WriteTarget
+from ballista_py.writes.owner_compaction import Compacted
+from ballista_py.writes.owner_writes import OwnerWrites
 
 DELETE_1 = Rewrite(
     count="select count(*) from t where k = 1", rows="select k, v from t where (k = 1) is distinct from true"
@@ -173,8 +174,8 @@ def test_a_statement_made_from_rows_that_changed_is_not_prepared(world, writes):
 def test_many_small_files_become_one_with_the_same_rows(world, writes):
     for n in range(6):
         writes.write(target(f"s{n}", 1), [batch(1, n)])
-    assert writes.compact() == 6
-    assert writes.compact() == 0
+    assert writes.compact() == Compacted(table="t", partition=1, files=6, into=1)
+    assert writes.compact() is None
     assert len(world.storage(1).read().document.files) == 1
     assert world.read((1, 1)) == list(range(6))
     assert writes.write(target("s3", 1), [batch(1, 3)])["1"] == {"affected": 1}
@@ -186,7 +187,7 @@ def test_no_compaction_takes_files_from_under_a_prepared_statement(world, writes
         writes.write(target(f"s{n}", 1), [batch(1, n)])
     files = [file.path for file in world.storage(1).read().document.files]
     world.storage(1).prepare(Prepared(attempt="x", token="x", remove=tuple(files)), epoch=1, base=files)
-    assert writes.compact() == 0
+    assert writes.compact() is None
 
 
 def test_a_compaction_that_lost_its_files_changes_nothing(world, writes):

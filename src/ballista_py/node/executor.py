@@ -23,7 +23,6 @@ from ballista_py.node.location import open_state_location
 from ballista_py.node.logs import log_event
 from ballista_py.node.loops import Loop
 from ballista_py.node.metrics import NodeMetrics
-from ballista_py.node.owner_writes import OwnerWrites
 from ballista_py.node.query_service import conformed
 from ballista_py.node.statements import output_schema
 from ballista_py.node.status_ports import StatusPorts
@@ -60,6 +59,7 @@ from ballista_py.transport.flight_sql.legs import LegService, PartsService
 from ballista_py.transport.flight_writes import IncomingRows
 from ballista_py.transport.open_calls import CallContext
 from ballista_py.transport.same_cluster import OfOneCluster
+from ballista_py.writes.owner_writes import OwnerWrites
 
 _log = logging.getLogger(__name__)
 HEARTBEATS_PER_TTL = 10
@@ -169,7 +169,7 @@ class Executor:
         self._loops = [
             self._holding.start(),
             Loop("compact", self._compact, interval_ms=COMPACT_TICK_MS, runtime=runtime).start(),
-            Loop("settle", self._writes.tick, interval_ms=SETTLE_TICK_MS, runtime=runtime).start(),
+            Loop("settle", self._settle, interval_ms=SETTLE_TICK_MS, runtime=runtime).start(),
             Loop("runs", self._runs.tick, interval_ms=SETTLE_TICK_MS, runtime=runtime).start(),
             Loop("flight", self._flight.tick, interval_ms=FLIGHT_TICK_MS, runtime=runtime).start(),
         ]
@@ -410,9 +410,19 @@ class Executor:
 
     def _compact(self) -> None:
         """Merge small files, one partition after the other, while there are any; then tidy the engine up."""
-        while self._writes.compact():
-            pass
+        while (done := self._writes.compact()) is not None:
+            log_event(_log, "compacted", **asdict(done))
         self._engine.tidy()
+
+    def _settle(self) -> None:
+        """End the attempts at statements that nobody else will."""
+        for ended in self._writes.tick():
+            if ended.error is None:
+                committed = ended.committed
+                log_event(_log, "settled", table=ended.table, partition=ended.partition, committed=committed)
+            else:
+                code, reason = ended.error.code, ended.error
+                log_event(_log, "settle_failed", logging.WARNING, table=ended.table, code=code, reason=reason)
 
     def _map(self, call: Callable[[In], Out], items: Iterable[In], /) -> Iterator[Out]:
         return self._store_workers.map(call, items)

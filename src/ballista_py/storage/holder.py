@@ -9,13 +9,12 @@ heartbeat loop are called by the node. What to hold is decided by the schedulers
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Protocol, TypeVar
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import pyarrow as pa
 from attrs import evolve, frozen
 
-from ballista_py.errors import BallistaError, LeaseExpired, NotOwner, StoreError, TryLater
+from ballista_py.errors import BallistaError, LeaseExpired, NotOwner, TryLater
 from ballista_py.planning.query_plan import Leg, LegTable
 from ballista_py.runtime import Runtime, SystemRuntime
 from ballista_py.state.control import HeldPartitions, PartitionAssignment, UpdatePartitions
@@ -23,10 +22,10 @@ from ballista_py.state.executor_lease import ExecutorLease
 from ballista_py.state.object_state import Versioned
 from ballista_py.state.statements import Statements
 from ballista_py.state.store import ConditionalStore
-from ballista_py.storage.cache import FileCache, LocalCopy
+from ballista_py.storage.cache import FileCache
 from ballista_py.storage.holdings import Held, Holdings
 from ballista_py.storage.hydration import HydrationMeter, HydrationProgress
-from ballista_py.storage.local_file import Loadable, LocalFile, RowsAtHand
+from ballista_py.storage.loaded_files import LoadedFiles, Loader, Mapper
 from ballista_py.storage.manifest import RETIRED_MS, DataFile, ManifestDocument
 from ballista_py.storage.partition_storage import PartitionStorage
 from ballista_py.storage.replica_reads import with_committed
@@ -35,24 +34,6 @@ _log = logging.getLogger(__name__)
 MAX_BATCH_PARTITIONS = 64
 MAX_BATCH_BYTES = 512 << 20
 MAX_NAMED = 5
-
-In = TypeVar("In")
-Out = TypeVar("Out")
-
-
-class Mapper(Protocol):
-    """`map`, or something like it that runs the calls at the same time; results come in order."""
-
-    def __call__(self, call: Callable[[In], Out], items: Iterable[In], /) -> Iterator[Out]: ...
-
-
-class Loader(Protocol):
-    """Where rows are loaded to. Every `Engine` is one; see there for the promises."""
-
-    def create_table(self, table: str, schema: pa.Schema) -> None: ...
-    def drop_table(self, table: str) -> None: ...
-    def load(self, table: str, files: Sequence[Loadable]) -> int: ...
-    def unload(self, table: str, file_ids: Iterable[int]) -> None: ...
 
 
 @frozen(kw_only=True)
@@ -105,21 +86,14 @@ class PartitionHolder:
     ) -> None:
         self._lease = lease
         self._store = store
-        self._loader = loader
         self._runtime = runtime or SystemRuntime()
-        self._cache = cache or FileCache(store, runtime=self._runtime)
         self._meter = HydrationMeter(self._runtime)
         self._map = mapper
         self._lock = self._runtime.lock()
         self._ticking = self._runtime.lock()  # outer of the two
         self._tables: dict[str, Holdings] = {}
-        # Only ticks change these: what the loader has.
-        self._schemas: dict[str, pa.Schema] = {}
-        self._loaded: dict[str, dict[str, int]] = {}
-        # Loaded for a commit that is under way; gone with their table (`_drops` counts how often it was dropped).
-        self._staged: dict[str, dict[str, int]] = {}
-        self._drops: dict[str, int] = {}
-        self._last_file_id = 0
+        cache = cache or FileCache(store, runtime=self._runtime)
+        self._files = LoadedFiles(loader, cache, self._meter, mapper, self._runtime)
 
     def apply(self, update: UpdatePartitions) -> bool:
         """Take in what one table's partitions here shall be; False if the update is old or for another instance.
@@ -211,26 +185,11 @@ class PartitionHolder:
 
         Nobody sees them before a manifest names the file. What cannot be loaded now is read back then.
         """
-        with self._lock:
-            file_id, drops = self._next_id(), self._drops.get(table, 0)
-        try:
-            self._loader.load(table, [RowsAtHand(file_id=file_id, rows=rows)])
-        except BallistaError as error:
-            _log.info("not_staged", exc_info=error)
-            return
-        with self._lock:
-            if self._drops.get(table, 0) == drops:
-                self._staged.setdefault(table, {})[path] = file_id
-                return
-        self._loader.unload(table, [file_id])
+        self._files.stage(table, path, rows)
 
     def unstage(self, table: str, paths: Iterable[str]) -> None:
         """Unload what was staged and then not committed."""
-        with self._lock:
-            staged = self._staged.get(table, {})
-            gone = [staged.pop(path) for path in paths if path in staged]
-        if gone:
-            self._loader.unload(table, gone)
+        self._files.unstage(table, paths)
 
     def publish(self, table: str, committed: Mapping[int, Versioned[ManifestDocument]]) -> None:
         """Hold what this owner has just committed, by partition, before it returns, as `reload` does.
@@ -242,8 +201,14 @@ class PartitionHolder:
                 holdings = self._tables.get(table)
                 if holdings is None:
                     return
+                now_ms = self._runtime.wall_ms()
                 works = [
-                    _Work(holdings.wanted[p], manifest=found.document, revision=found.header.revision)
+                    _Work(
+                        holdings.wanted[p],
+                        manifest=found.document.current(now_ms),
+                        revision=found.header.revision,
+                        version=found.version,
+                    )
                     for p, found in sorted(committed.items())
                     if p in holdings.wanted and holdings.is_behind(p, found.document.epoch, found.header.revision)
                 ]
@@ -295,7 +260,7 @@ class PartitionHolder:
     def _files_of(self, wanted: LegTable) -> list[int]:
         holdings = self._tables.get(wanted.table)
         missing = list(wanted.partitions) if holdings is None else holdings.not_served(wanted)
-        if holdings is not None and not missing and wanted.table in self._schemas:
+        if holdings is not None and not missing and self._files.schema(wanted.table) is not None:
             return holdings.file_ids(wanted)
         raise self._not_owner(wanted.table, missing)
 
@@ -346,7 +311,7 @@ class PartitionHolder:
         if holdings is None:  # dropped meanwhile
             return 0, 0
         try:
-            self._prepare(table, holdings.table.schema)
+            self._files.prepare(table, holdings.table.schema)
         except Exception as error:
             self._settle(table, [_Work(a, reason=_reason(error)) for a in batch])
             return 0, len(batch)
@@ -362,20 +327,13 @@ class PartitionHolder:
     def _prepare_all(self) -> None:
         """Make every table that is known, so that a leg may also read none of its partitions here."""
         with self._lock:
-            unmade = {name: h.table.schema for name, h in self._tables.items() if name not in self._schemas}
+            known = {name: holdings.table.schema for name, holdings in self._tables.items()}
+        unmade = {name: schema for name, schema in known.items() if self._files.schema(name) is None}
         for name, schema in unmade.items():
             try:
-                self._prepare(name, schema)
+                self._files.prepare(name, schema)
             except Exception as error:  # said again, with the partitions it keeps from being loaded
                 _log.warning("table_failed", exc_info=error)
-
-    def _prepare(self, table: str, schema: pa.Schema) -> None:
-        before = self._schemas.get(table)
-        if before is not None and not before.equals(schema):
-            self._drop(table)
-        self._loader.create_table(table, schema)
-        self._schemas[table] = schema
-        self._loaded.setdefault(table, {})
 
     def _read_manifest(self, folder: str, assignment: PartitionAssignment) -> _Work | None:
         storage = PartitionStorage(
@@ -410,67 +368,19 @@ class PartitionHolder:
 
     def _load(self, table: str, works: Sequence[_Work]) -> list[_Work]:
         """Load the files of all works together, or of each by itself when that fails, to find the one at fault."""
-        loaded = self._loaded[table]
-        needed = {
-            file.path: file for work in works if work.manifest is not None for file in _needed(work.manifest)
-        }
-        with self._lock:
-            staged = self._staged.get(table, {})
-            loaded.update({path: staged.pop(path) for path in needed.keys() & staged.keys()})
-        files = [file for path, file in needed.items() if path not in loaded]
         try:
-            self._load_files(table, files)
+            manifests = [work.manifest for work in works if work.manifest is not None]
+            self._files.load(table, [file for manifest in manifests for file in _needed(manifest)])
         except Exception as error:
             if len(works) > 1:
                 return [done for work in works for done in self._load(table, [work])]
             return [evolve(work, reason=_reason(error)) for work in works]
         return list(works)
 
-    def _load_files(self, table: str, files: Sequence[DataFile]) -> None:
-        if not files:
-            return
-        schema = self._schemas[table]
-        self._meter.asked(files)
-        outcomes = list(self._map(lambda file: self._acquire(file, schema), files))
-        copies = [copy for copy in outcomes if isinstance(copy, LocalCopy)]
-        try:
-            for outcome in outcomes:
-                if isinstance(outcome, Exception):
-                    raise outcome
-            with self._lock:
-                ids = {file.path: self._next_id() for file in files}
-            rows = self._loader.load(
-                table,
-                [
-                    LocalFile(file_id=ids[file.path], path=copy.path, format=copy.format, name=file.path)
-                    for file, copy in zip(files, copies, strict=True)
-                ],
-            )
-        finally:
-            self._cache.release(copies)
-        expected = sum(file.rows for file in files)
-        if rows != expected:
-            self._loader.unload(table, ids.values())
-            raise StoreError(f"the data files of table '{table}' hold {rows} rows where manifests say {expected}")
-        self._loaded[table].update(ids)
-        self._meter.loaded(files)
-
-    def _next_id(self) -> int:
-        self._last_file_id += 1
-        return self._last_file_id
-
-    def _acquire(self, file: DataFile, schema: pa.Schema) -> LocalCopy | Exception:
-        try:
-            copy = self._cache.acquire(file, schema)
-            self._meter.here(file)
-            return copy
-        except Exception as error:
-            return error
-
     def _settle(self, table: str, works: Sequence[_Work], *, newest: bool = True) -> None:
         """Publish what became of the works; those that are not the `newest` leave what is stale so."""
         now_ms = self._runtime.monotonic_ms()
-        loaded = self._loaded.get(table, {})
+        loaded = self._files.ids(table)
         with self._lock:
             holdings = self._tables.get(table)
             if holdings is None or not self._is_current(holdings):
@@ -501,31 +411,14 @@ class PartitionHolder:
             self._tables[table] = holdings if newest else evolve(holdings, stale=stale)
 
     def _is_current(self, holdings: Holdings) -> bool:
-        schema = self._schemas.get(holdings.table.name)
+        schema = self._files.schema(holdings.table.name)
         return schema is None or schema.equals(holdings.table.schema)
 
     def _unload(self) -> int:
         """Unload every file that no hydrated partition names; returns how many."""
         with self._lock:
             needed = {name: holdings.loaded_paths for name, holdings in self._tables.items()}
-        count = 0
-        for table, loaded in list(self._loaded.items()):
-            unneeded = loaded.keys() - needed.get(table, frozenset())
-            count += len(unneeded)
-            if table not in needed:
-                self._drop(table)
-            elif unneeded:
-                self._loader.unload(table, [loaded[path] for path in sorted(unneeded)])
-                self._loaded[table] = {path: id_ for path, id_ in loaded.items() if path not in unneeded}
-        return count
-
-    def _drop(self, table: str) -> None:
-        with self._lock:
-            self._staged.pop(table, None)
-            self._drops[table] = self._drops.get(table, 0) + 1
-        self._loader.drop_table(table)
-        self._loaded.pop(table, None)
-        self._schemas.pop(table, None)
+        return self._files.keep_only(needed)
 
 
 def _needed(manifest: ManifestDocument) -> list[DataFile]:

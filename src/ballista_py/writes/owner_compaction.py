@@ -1,0 +1,74 @@
+"""Compaction at an owner: small files of a partition merged into one, over what is loaded of them."""
+
+from __future__ import annotations
+
+from attrs import frozen
+
+from ballista_py.runtime import Runtime
+from ballista_py.state.store import ConditionalStore
+from ballista_py.storage.compaction import CompactionPolicy, to_compact
+from ballista_py.storage.holder import PartitionHolder
+from ballista_py.storage.holdings import Holdings
+from ballista_py.storage.loaded_files import Mapper
+from ballista_py.storage.row_spool import RowSpool
+from ballista_py.writes.owner_commits import OwnerCommits
+from ballista_py.writes.owner_files import OwnerFiles, tagged
+
+
+@frozen(kw_only=True)
+class Compacted:
+    """A merge of `files` files `into` fewer."""
+
+    table: str
+    partition: int
+    files: int
+    into: int
+
+
+@frozen
+class OwnerCompaction:
+    """Used by one thread at a time. `mapper` runs requests to the store at the same time."""
+
+    holder: PartitionHolder
+    store: ConditionalStore
+    files: OwnerFiles
+    commits: OwnerCommits
+    runtime: Runtime
+    mapper: Mapper
+    policy: CompactionPolicy
+
+    def compact(self) -> Compacted | None:
+        """Merge the small files of one partition, if one has too many.
+
+        Reads go on over the old files, statements that rewrite the table wait.
+        """
+        for name, partition in self.holder.owned_partitions():
+            holdings = self.holder.holdings(name)
+            if holdings is None or partition not in holdings.held:
+                continue
+            if len(holdings.held[partition].files) >= self.policy.min_files:
+                with self.commits.turn(name):
+                    done = self._compact(holdings, partition)
+                if done is not None:
+                    self.holder.reload(name, [partition])
+                    return done
+        return None
+
+    def _compact(self, holdings: Holdings, partition: int) -> Compacted | None:
+        table = holdings.table
+        storage, epoch = self.commits.storage(holdings, partition)
+        manifest = storage.read().document
+        files = to_compact(manifest.files, manifest.prepared, self.policy)
+        loaded = holdings.held[partition].files
+        if not files or any(file.path not in loaded for file in files):
+            return None
+        spool = RowSpool(
+            self.store, table.folder, table.schema, self.runtime, self.mapper, file_format=table.file_format
+        )
+        for batch in self.files.rows(table, [loaded[file.path] for file in files]):
+            spool.add(tagged(batch.cast(table.schema), partition))
+        new = spool.finish().get(partition, [])
+        if not storage.compact(add=new, remove=[file.path for file in files], epoch=epoch):
+            spool.discard()
+            return None
+        return Compacted(table=table.name, partition=partition, files=len(files), into=len(new))

@@ -1,0 +1,170 @@
+"""The data files of an owner's writes: made from rows, loaded for those who will read them, looked into."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+
+import pyarrow as pa
+
+from ballista_py.engines.engine import Engine
+from ballista_py.errors import InvariantViolated, SchemaMismatch, TryLater
+from ballista_py.planning.conform import conform
+from ballista_py.planning.sql.changes import Rewrite, file_pruner, key_sql
+from ballista_py.planning.table import TableSpec
+from ballista_py.runtime import Runtime
+from ballista_py.state.store import ConditionalStore
+from ballista_py.storage.files import read_data_file
+from ballista_py.storage.garbage import MAX_WRITE_MS
+from ballista_py.storage.holder import PartitionHolder
+from ballista_py.storage.loaded_files import Mapper
+from ballista_py.storage.manifest import DataFile
+from ballista_py.storage.pruned_files import may_hold
+from ballista_py.storage.row_spool import RowSpool
+from ballista_py.transport.commands import PARTITION_COLUMN, WriteTarget
+from ballista_py.writes.owner_changes import PartitionChange, part_of
+
+ATTEMPTS = 3
+
+
+class OwnerFiles:
+    """Safe to share between threads. `mapper` runs requests to the store at the same time."""
+
+    def __init__(
+        self, holder: PartitionHolder, store: ConditionalStore, engine: Engine, runtime: Runtime, mapper: Mapper
+    ) -> None:
+        self._holder = holder
+        self._store = store
+        self._engine = engine
+        self._runtime = runtime
+        self._map = mapper
+        self._lock = runtime.lock()
+        # By table and attempt: files that are loaded and wait for the decision.
+        self._waiting: dict[tuple[str, str], list[str]] = {}
+
+    def written(self, table: TableSpec, rows: Iterable[pa.RecordBatch]) -> dict[int, list[DataFile]]:
+        """The rows (last column: the partition) as files by partition. Nothing is left of them when it raises.
+
+        Raises what the rows and the store raise, and `TryLater` when it took so long that they may be garbage.
+        """
+        spool = self._spool(table, self._map)
+        started_ms = self._runtime.monotonic_ms()
+        try:
+            for batch in rows:
+                spool.add(batch)
+            files = spool.finish()
+            if self._runtime.monotonic_ms() - started_ms > MAX_WRITE_MS:
+                raise TryLater("the rows took too long: their files may count as garbage by now")
+        except BaseException:
+            self._holder.unstage(table.name, spool.discard())
+            raise
+        return files
+
+    def rewritten(
+        self, target: WriteTarget, table: TableSpec, partition: int, here: Sequence[DataFile], rewrite: Rewrite
+    ) -> PartitionChange:
+        """The change that puts files with the rows after the statement in the place of those that hold rows of it."""
+        if rewrite.count is None:
+            return PartitionChange((), tuple(file.path for file in here), sum(file.rows for file in here))
+        here = may_hold(here, file_pruner(rewrite.where, rewrite.alias, table))
+        loaded = self.loaded(target, partition, here)
+        spool = self._spool(table, map)
+        remove: list[str] = []
+        affected = 0
+        try:
+            for file in here:
+                scans = {table.name: [loaded[file.path]]}
+                hits = self._count(rewrite.count, scans)
+                if not hits:
+                    continue
+                remove.append(file.path)
+                affected += hits
+                for batch in self._rows(rewrite.rows or "", scans):
+                    spool.add(tagged(conform(table, batch), partition))
+            files = spool.finish().get(partition, [])
+        except BaseException:
+            self._holder.unstage(table.name, spool.discard())
+            raise
+        return PartitionChange(tuple(files), tuple(remove), affected)
+
+    def done_with(self, target: WriteTarget, paths: Sequence[str]) -> None:
+        """Unload what was written and not committed; what was prepared stays until `decided`."""
+        if target.attempt is None:
+            self._holder.unstage(target.table.table, paths)
+            return
+        with self._lock:
+            self._waiting.setdefault((target.table.table, target.attempt), []).extend(paths)
+
+    def decided(self, table: str, attempt: str) -> None:
+        """Unload what was prepared, unless it is served by now."""
+        with self._lock:
+            paths = self._waiting.pop((table, attempt), [])
+        self._holder.unstage(table, paths)
+
+    def forget_but(self, attempts: set[tuple[str, str]]) -> None:
+        """Unload what waits for the decision on other attempts (table, attempt) than these."""
+        with self._lock:
+            gone = self._waiting.keys() - attempts
+        for table, attempt in gone:
+            self.decided(table, attempt)
+
+    def loaded(self, target: WriteTarget, partition: int, here: Iterable[DataFile]) -> Mapping[str, int]:
+        """The ids of the files of a manifest, which are loaded if they were not. Raises `NotOwner`, `TryLater`, and
+        `InvariantViolated` when the files are replaced all the time."""
+        needed = {file.path for file in here}
+        for _ in range(ATTEMPTS):
+            mine = self._holder.owned(part_of(target.table, partition), target.incarnation)
+            held = mine.held[partition].files
+            if held.keys() >= needed:
+                return held
+            self._holder.reload(target.table.table, [partition])
+        raise InvariantViolated(f"partition {partition} of table '{target.table.table}' is being replaced")
+
+    def check_primary_key(
+        self, table: TableSpec, partition: int, new: Sequence[DataFile], here: Iterable[DataFile]
+    ) -> None:
+        """Raise `SchemaMismatch` if a key of the new files is there already, or twice among them."""
+        if not table.primary_key or not new:
+            return
+        holdings = self._holder.holdings(table.name)
+        ids = holdings.held[partition].files if holdings is not None and partition in holdings.held else {}
+        kept = [file.path for file in here]
+        if any(path not in ids for path in kept):
+            raise TryLater(f"partition {partition} of table '{table.name}' is being loaded")
+        keys = list(table.primary_key)
+        rows = pa.concat_tables(read_data_file(self._store, file, table.schema).select(keys) for file in new)
+        doubled = self._rows(key_sql(table), {table.name: [ids[path] for path in kept]}, {"__new": rows})
+        first = next((batch.to_pylist()[0] for batch in doubled if batch.num_rows), None)
+        if first is not None:
+            key = ", ".join(f"{name} = {first[name]}" for name in table.primary_key)
+            raise SchemaMismatch(
+                f"the primary key of table '{table.name}' is taken: a row with {key} exists already"
+            )
+
+    def rows(self, table: TableSpec, ids: Sequence[int]) -> Iterable[pa.RecordBatch]:
+        """All rows of loaded files."""
+        columns = ", ".join('"' + name.replace('"', '""') + '"' for name in table.schema.names)
+        return self._rows(f"select {columns} from {table.name}", {table.name: ids})
+
+    def _spool(self, table: TableSpec, run_all: Mapper) -> RowSpool:
+        return RowSpool(
+            self._store,
+            table.folder,
+            table.schema,
+            self._runtime,
+            run_all,
+            file_format=table.file_format,
+            on_file=lambda file, rows: self._holder.stage(table.name, file.path, rows),
+        )
+
+    def _rows(
+        self, sql: str, scans: Mapping[str, Sequence[int]], streams: Mapping[str, pa.Table] | None = None
+    ) -> Iterable[pa.RecordBatch]:
+        return self._engine.query(sql, scans=scans, streams=streams).batches()
+
+    def _count(self, sql: str, scans: Mapping[str, Sequence[int]]) -> int:
+        return sum(sum(batch.column(0).to_pylist()) for batch in self._rows(sql, scans))
+
+
+def tagged(batch: pa.RecordBatch, partition: int) -> pa.RecordBatch:
+    """The rows with their partition as last column."""
+    return batch.append_column(PARTITION_COLUMN, pa.repeat(pa.scalar(partition, pa.int32()), batch.num_rows))
