@@ -2,6 +2,7 @@
 
     python benches/storage.py scans [--rows 2000000] [--rounds 5] [--executors 2] [--folder DIR]
     python benches/storage.py hydrate [--rows 2000000] [--rounds 5] [--folder DIR]
+    python benches/storage.py amplify [--rows 200000]
 
 `scans` counts the lines of a log that fit a LIKE pattern with a wildcard at both ends: one that nothing fits, one that
 one line in 50,000 fits, one that half of them fit. For the record: `--rows 20000000`. Peers, each a process of its own
@@ -9,8 +10,12 @@ one line in 50,000 fits, one that half of them fit. For the record: `--rows 2000
 Vortex files by way of Arrow, Spark `local[2]`. All counts are compared. Printed are medians, how many times faster
 than Spark the cluster is, and the peak resident memory of each peer's whole process tree.
 
-`hydrate` has an executor's holder load 16 partitions from a local store, kept as Parquet and as Vortex, into each
-engine, beside a copy of the same files with `shutil` and beside Arrow merely decoding them. MB are those of the files.
+`hydrate` brings 16 partitions, kept as Parquet and as Vortex, to an executor: into its file cache, as from a store
+elsewhere (read, checked, written), beside a copy of the same files with `shutil`; and with its holder into each engine,
+beside Arrow merely decoding them. Eight threads, as in the node. MB are those of the files.
+
+`amplify` writes rows to one partition in statements of 200 rows with its owner compacting after each, and says how many
+bytes were written, in data files and in manifests, for each byte that is left in the end, and how many lie there.
 """
 
 from __future__ import annotations
@@ -20,7 +25,9 @@ import shutil
 import statistics
 import tempfile
 import time
+from collections import Counter
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import duckdb
@@ -33,19 +40,26 @@ from _peers import Peer
 from ballista_py.engines.duckdb import DuckDBEngine
 from ballista_py.engines.engine import Engine
 from ballista_py.engines.polars import PolarsEngine
+from ballista_py.node.owner_writes import OwnerWrites
 from ballista_py.planning.partition_spec import PartitionSpec
+from ballista_py.planning.query_plan import LegTable
 from ballista_py.planning.table import FILE_FORMATS, TableSpec
-from ballista_py.state.control import PartitionAssignment, UpdatePartitions
+from ballista_py.runtime import SystemRuntime
+from ballista_py.state.control import Grant, PartitionAssignment, UpdatePartitions
 from ballista_py.state.executor_lease import ExecutorLease
 from ballista_py.state.local import LocalStore
+from ballista_py.storage.cache import FileCache
 from ballista_py.storage.files import write_data_file
 from ballista_py.storage.formats import file_format
 from ballista_py.storage.holder import PartitionHolder
 from ballista_py.storage.partition_storage import PartitionStorage
+from ballista_py.transport.commands import PARTITION_COLUMN, WriteTarget
 
 SCRIPT = str(Path(__file__).with_name("_storage_peer.py"))
 PARTITIONS = 16
 FILES = 8
+WORKERS = 8
+STATEMENT_ROWS = 200
 PATTERNS = {"no hits": "%qzj%xkw%", "rare hits": "%needle%stack%", "many hits": "%request%done%"}
 LINES = """
     select i as id, i % 97 as service,
@@ -60,7 +74,7 @@ LINES = """
 def main() -> None:
     """Run the part that the command line names."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("part", choices=["scans", "hydrate"])
+    parser.add_argument("part", choices=["scans", "hydrate", "amplify"])
     parser.add_argument("--rows", type=int, default=2_000_000)
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--executors", type=int, default=2)
@@ -69,6 +83,9 @@ def main() -> None:
     console = Console(width=130)
     with tempfile.TemporaryDirectory(prefix="ballista-bench-") as scratch:
         folder = Path(options.folder or scratch)
+        if options.part == "amplify":
+            amplify(console, options.rows, folder)
+            return
         data = generate(folder / f"lines-{options.rows}", options.rows)
         {"scans": scans, "hydrate": hydrate}[options.part](console, options, folder, data)
 
@@ -146,9 +163,11 @@ def hydrate(console: Console, options: argparse.Namespace, folder: Path, data: P
         "files",
         "MB",
         "copy MB/s",
+        "cache MB/s",
         "decode MB/s",
         *(f"{e} MB/s" for e in engines),
-        *(f"{e} / copy" for e in engines),
+        "cache / copy",
+        *(f"{e} / decode" for e in engines),
     ):
         table.add_column(name, justify="left" if name == "files" else "right")
     for form in FILE_FORMATS:
@@ -158,6 +177,7 @@ def hydrate(console: Console, options: argparse.Namespace, folder: Path, data: P
         megabytes = _write(store, form, rows) / 1e6
         runs: dict[str, Callable[[], float]] = {
             "copy": lambda root=root: _copied(root, folder / "copy"),
+            "cache": lambda store=store: _cached(store, spec, folder / "cache"),
             "decode": lambda root=root, form=form: _decoded(root, form, schema),
         }
         for name, make in engines.items():
@@ -169,7 +189,8 @@ def hydrate(console: Console, options: argparse.Namespace, folder: Path, data: P
                 if number:
                     found[name].append(seconds)
         speed = {name: megabytes / statistics.median(times) for name, times in found.items()}
-        ratios = [f"{speed[engine] / speed['copy']:.2f}" for engine in engines]
+        ratios = [f"{speed['cache'] / speed['copy']:.2f}"]
+        ratios += [f"{speed[engine] / speed['decode']:.2f}" for engine in engines]
         table.add_row(form, f"{megabytes:.0f}", *(f"{mb:.0f}" for mb in speed.values()), *ratios)
     console.print(table)
 
@@ -196,6 +217,22 @@ def _copied(root: Path, target: Path) -> float:
     return time.perf_counter() - started
 
 
+def _cached(store: LocalStore, spec: TableSpec, target: Path) -> float:
+    """All files copied as an executor copies those of a store that is not on its machine."""
+    shutil.rmtree(target, ignore_errors=True)
+    manifests = [PartitionStorage(store, "lines", f"expr0={p}").read().document for p in range(PARTITIONS)]
+    files = [file for manifest in manifests for file in manifest.files]
+
+    class Elsewhere:
+        get = staticmethod(store.get)
+
+    with ThreadPoolExecutor(WORKERS) as pool:
+        cache = FileCache(Elsewhere(), str(target))
+        started = time.perf_counter()
+        cache.release(list(pool.map(lambda file: cache.acquire(file, spec.schema), files)))
+        return time.perf_counter() - started
+
+
 def _decoded(root: Path, form: str, schema: pa.Schema) -> float:
     started = time.perf_counter()
     for path in sorted((root / "snapshots/lines/data").iterdir()):
@@ -208,7 +245,8 @@ def _decoded(root: Path, form: str, schema: pa.Schema) -> float:
 def _hydrated(make: Callable[[], Engine], store: LocalStore, spec: TableSpec) -> float:
     engine = make()
     lease = ExecutorLease("e1", "127.0.0.1:1")
-    holder = PartitionHolder(lease, store, engine)
+    pool = ThreadPoolExecutor(WORKERS)
+    holder = PartitionHolder(lease, store, engine, mapper=pool.map)
     wanted = tuple(
         PartitionAssignment(partition=p, path=f"expr0={p}", epoch=1, role="target") for p in range(PARTITIONS)
     )
@@ -218,7 +256,77 @@ def _hydrated(make: Callable[[], Engine], store: LocalStore, spec: TableSpec) ->
     seconds = time.perf_counter() - started
     assert (report.hydrated, report.failed) == (PARTITIONS, 0), report
     engine.close()
+    pool.shutdown()
     return seconds
+
+
+class Counting(LocalStore):
+    """A local store that adds up what is written to it, by kind."""
+
+    def __init__(self, folder: str) -> None:
+        super().__init__(folder)
+        self.written: Counter[str] = Counter()
+
+    def create(self, key: str, data: bytes) -> str:
+        self.written[_kind(key)] += len(data)
+        return super().create(key, data)
+
+    def replace(self, key: str, data: bytes, version: str) -> str:
+        self.written[_kind(key)] += len(data)
+        return super().replace(key, data, version)
+
+
+def _kind(key: str) -> str:
+    return "manifests" if key.endswith("/manifest.json") else "data files"
+
+
+def amplify(console: Console, rows: int, folder: Path) -> None:
+    """Many small writes to one partition, compacted as they come."""
+    schema = pa.schema([("id", pa.int64()), ("line", pa.string())])
+    store = Counting(str(folder / "amplify"))
+    table = TableSpec(name="lines", schema=schema, spec=PartitionSpec.parse(["bucket(1, id)"], schema))
+    storage = PartitionStorage(store, "lines", "expr0=0")
+    storage.create()
+    engine, lease, runtime = DuckDBEngine(threads=2), ExecutorLease("e1", "127.0.0.1:1"), SystemRuntime()
+    lease.answered(Grant(sequence=lease.heartbeat(()).sequence, lease_ms=1e12))
+    holder = PartitionHolder(lease, store, engine)
+    owned = (PartitionAssignment(partition=0, path="expr0=0", epoch=1, role="owner"),)
+    holder.apply(UpdatePartitions(instance_id=lease.info.instance_id, table=table, revision=1, partitions=owned))
+    holder.tick()
+    writes = OwnerWrites(holder, store, engine, runtime, map, lambda: "bench")
+    named = LegTable(table="lines", revision=1, partitions=(0,), epochs=(1,))
+    lines = duckdb.sql(f"select id, line from ({LINES.format(first=0, last=rows)}) order by id").arrow()
+    lines = lines.read_all() if isinstance(lines, pa.RecordBatchReader) else lines
+    started, merged = time.perf_counter(), 0
+    for number, first in enumerate(range(0, rows, STATEMENT_ROWS)):
+        for part in lines.slice(first, STATEMENT_ROWS).combine_chunks().to_batches():
+            tagged = part.append_column(PARTITION_COLUMN, pa.repeat(pa.scalar(0, pa.int32()), part.num_rows))
+            said = writes.write(WriteTarget(table=named, incarnation="", token=f"w{number}"), [tagged])
+            assert "affected" in said["0"], said
+        while found := writes.compact():
+            merged += found
+    seconds = time.perf_counter() - started
+    manifest = storage.read().document
+    lying = sum(entry.size for entry in store.list("snapshots/lines/data/"))
+    engine.close()
+    assert manifest.rows == rows
+    shown = Table(title=f"{rows:,} rows in statements of {STATEMENT_ROWS}, {seconds:.0f} s")
+    for name in (
+        "files left",
+        "files merged",
+        "MB left",
+        "data MB written",
+        "manifest MB written",
+        "MB lying there",
+    ):
+        shown.add_column(name, justify="right")
+    left = manifest.bytes
+    data, manifests = store.written["data files"], store.written["manifests"]
+    shown.add_row(
+        str(len(manifest.files)), str(merged), *(f"{n / 1e6:.1f}" for n in (left, data, manifests, lying))
+    )
+    shown.add_row("", "", "1.00", *(f"{n / left:.2f}" for n in (data, manifests, lying)), style="bold")
+    console.print(shown)
 
 
 if __name__ == "__main__":

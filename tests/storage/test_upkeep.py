@@ -122,3 +122,17 @@ def test_files_of_a_like_size_are_merged_up_to_a_bound():
     assert to_compact(large) == ()
     assert len(to_compact(small, policy=CompactionPolicy(max_bytes=350_000))) == 3
     assert to_compact(small, [Prepared(attempt="a", token="a", remove=("s1",))]) == ()
+
+
+def test_compaction_rewrites_a_byte_a_few_times_however_many_writes_there_are():
+    files: list[DataFile] = []
+    rewritten = 0
+    for n in range(2_000):
+        files.append(DataFile(path=f"f{n}", rows=1, bytes=10_000))
+        while chosen := to_compact(files):
+            size = sum(file.bytes for file in chosen)
+            rewritten += size
+            files = [file for file in files if file not in chosen]
+            files.append(DataFile(path=f"m{n}-{len(files)}", rows=1, bytes=size))
+    assert rewritten < 5 * 2_000 * 10_000
+    assert len(files) < 5 * 8

@@ -21,7 +21,7 @@ class CompactionPolicy:
     """
 
     min_files: int = 8
-    small_bytes: int = 1 << 20
+    small_bytes: int = 64 << 10
     ratio: int = 8
     max_bytes: int = 128 << 20
 
