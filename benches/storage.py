@@ -33,6 +33,7 @@ from pathlib import Path
 import duckdb
 import pyarrow as pa
 import pyarrow.parquet as pq
+from ballista_py.node.owner_writes import OwnerWrites
 from rich.console import Console
 from rich.table import Table
 
@@ -40,7 +41,6 @@ from _peers import Peer
 from ballista_py.engines.duckdb import DuckDBEngine
 from ballista_py.engines.engine import Engine
 from ballista_py.engines.polars import PolarsEngine
-from ballista_py.node.owner_writes import OwnerWrites
 from ballista_py.planning.partition_spec import PartitionSpec
 from ballista_py.planning.query_plan import LegTable
 from ballista_py.planning.table import FILE_FORMATS, TableSpec
