@@ -82,6 +82,7 @@ class Scheduler:
         self._core: SchedulerCore | None = None
         self._queries: QueryService | None = None
         self._statements: Statements | None = None
+        self._settled_for: frozenset[str] = frozenset()
 
     def start(self) -> None:
         """Listen, join the cluster and act; blocks while the id is held by a member that may be dead.
@@ -168,6 +169,7 @@ class Scheduler:
         tickets = LegTickets(cluster_id=self._cluster_id, runtime=runtime, tls=config.node_tls())
         self._statements = Statements(queries, self._engine, writes=self._writes, tickets=tickets)
         self._core = control.core = core
+        self._loop("settle", self._settle_left_over, config.partition_assignment_interval)
         self._observe(core)
         self._ports = StatusPorts(
             config,
@@ -312,6 +314,16 @@ class Scheduler:
         self._loop("flight", self._flight.tick, FLIGHT_TICK_MS)
         if self._config.partition_discovery_interval is not None:
             self._loop("discover", core.discover, self._config.partition_discovery_interval / LOOKS_PER_INTERVAL)
+
+    def _settle_left_over(self) -> None:
+        """End what schedulers left that have gone since the last look; one look at the start."""
+        assert self._core is not None
+        schedulers = frozenset(info.instance_id for info in self._core.schedulers())
+        if not self._settled_for or self._settled_for - schedulers:
+            settled = self._writes.settle_left_over(schedulers)
+            if settled:
+                log_event(_log, "settled", statements=settled)
+        self._settled_for = schedulers
 
     def _loop(self, name: str, tick: Any, interval_ms: float) -> Loop:
         loop = Loop(name, tick, interval_ms=interval_ms, runtime=self._runtime).start()

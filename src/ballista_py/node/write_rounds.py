@@ -6,7 +6,7 @@ second every owner prepares its share, the attempt is decided once, and the owne
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, Protocol
 
 from attrs import frozen
@@ -28,7 +28,7 @@ from ballista_py.planning.table import TableSpec
 from ballista_py.runtime import Runtime
 from ballista_py.state.statements import Decision, Statements
 from ballista_py.state.store import ConditionalStore
-from ballista_py.state.undecided import attempt_by
+from ballista_py.state.undecided import attempt_by, is_orphan
 
 PATIENCE_MS = 30_000.0
 FIRST_WAIT_MS = 50.0
@@ -183,6 +183,23 @@ class WriteRounds:
 
         self.until_done(table, one, {})
         self.statements(table).settle(decision.attempt)
+
+    def settle_left_over(self, schedulers: Collection[str]) -> int:
+        """Have folded in what schedulers committed that are none of these instances any more; how many statements.
+
+        They count already; as long as they are not known to be folded in everywhere they take up room. Raises what
+        the store and `fold` raise; what is left then is found again.
+        """
+        settled = 0
+        for table in self.views.refresh().catalog.tables.values():
+            if table.source is not None:
+                continue
+            for decision in self.statements(table).read().decisions:
+                if decision.committed and not decision.settled and is_orphan(decision.attempt, schedulers):
+                    everywhere = self.view(table).catalog.maps[table.name].ids().tolist()
+                    self.fold(table, decision.token, decision, everywhere)
+                    settled += 1
+        return settled
 
     def _give_up(
         self, table: TableSpec, statements: Statements, attempt: str, token: str, partitions: Sequence[int]

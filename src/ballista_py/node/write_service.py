@@ -8,7 +8,7 @@ move), or that is asked to be `atomic`, is decided once for all of its partition
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 
 import pyarrow as pa
 from attrs import define, field
@@ -100,6 +100,10 @@ class WriteService:
         if isinstance(change, CopyFrom):
             raise SqlError("COPY reads a file of the client: send it with Client.sql, or use Client.ingest")
         raise SqlError("the statement changes nothing: send it as a query")
+
+    def settle_left_over(self, schedulers: Collection[str]) -> int:
+        """See `WriteRounds.settle_left_over`."""
+        return self._rounds.settle_left_over(schedulers)
 
     def ingest(
         self,

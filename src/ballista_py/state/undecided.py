@@ -41,11 +41,12 @@ def to_end(
         if now_ms - since_ms >= GIVEN_MS
         or (
             now_ms - since_ms >= LOOK_AFTER_MS
-            and (decisions.on(attempt) is not None or _is_orphan(attempt, schedulers))
+            and (decisions.on(attempt) is not None or is_orphan(attempt, schedulers))
         )
     ]
 
 
-def _is_orphan(attempt: str, schedulers: Collection[str]) -> bool:
+def is_orphan(attempt: str, schedulers: Collection[str]) -> bool:
+    """Whether the scheduler that made the attempt is surely none of these instances any more."""
     _, by, instance = attempt.partition(_BY)
     return bool(by and instance) and instance not in schedulers
