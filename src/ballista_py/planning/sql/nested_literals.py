@@ -7,6 +7,7 @@ nothing of its type.
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import pyarrow as pa
 from sqlglot import exp
@@ -117,5 +118,5 @@ def _name(kind: pa.DataType) -> str:
     raise SqlError(f"a parameter of type {kind} cannot be bound")
 
 
-def _of(kind: exp.DataType.Type, *parts: Expr) -> exp.DataType:
+def _of(kind: Any, *parts: Expr) -> exp.DataType:
     return exp.DataType(this=kind, expressions=list(parts), nested=True)

@@ -154,10 +154,8 @@ def _interval(months: int, days: int, nanos: int) -> Expr:
     if nanos % 1_000:
         raise SqlError("an interval parameter is finer than a microsecond")
     parts = {"to_months": months, "to_days": days, "to_microseconds": nanos // 1_000}
-    first, *others = (exp.func(name, _number(count)) for name, count in parts.items())
-    for other in others:
-        first = exp.Add(this=first, expression=other)
-    return exp.Paren(this=first)
+    first, second, third = (exp.func(name, _number(count)) for name, count in parts.items())
+    return exp.Paren(this=exp.Add(this=exp.Add(this=first, expression=second), expression=third))
 
 
 def _number(value: int) -> Expr:
