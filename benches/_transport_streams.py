@@ -125,7 +125,8 @@ def _read_bare(port: int, tls: Tls | None, count: int) -> Callable[[], None]:
         rows = 0
         while True:
             try:
-                rows += reader.read_chunk().data.num_rows
+                found = reader.read_chunk().data  # kept while the next one comes, as by any reader
+                rows += found.num_rows
             except StopIteration:
                 break
         writer.close()

@@ -38,6 +38,7 @@ from ballista_py.transport.same_cluster import check_cluster
 
 CALL_TIMEOUT_S = 5.0
 ALLOCATE_TIMEOUT_S = 30.0
+LOOKS = 8  # at a link within the time after which its silence breaks it
 _log = logging.getLogger(__name__)
 LINK_FAILURES = (aio.AioRpcError, aio.BaseError, asyncio.InvalidStateError)
 
@@ -101,6 +102,7 @@ class Link:
         self._heartbeat_ms = heartbeat_ms
         self._silence_ms = silence_ms
         self._poked = asyncio.Event()
+        self._waiting_since: dict[str, float] = {}
         self._answers: list[pb.ExecutorMessage] = []
 
     async def __aenter__(self) -> Link:
@@ -157,7 +159,8 @@ class Link:
         Raises `TransportError` when nothing came back for `silence_ms`, or one of `LINK_FAILURES`.
         """
         stream = self._stub.ControlStream(metadata=self._says)
-        await until_one_ends(self._tell(stream), self._hear(stream))
+        self._waiting_since = {}
+        await until_one_ends(self._tell(stream), self._hear(stream), self._watch())
 
     async def _tell(self, stream: Any) -> None:
         while True:
@@ -166,21 +169,21 @@ class Link:
             with suppress(Fenced):
                 messages.append(await self._work(self._next_heartbeat))
             for message in messages:
-                with self._within_silence():
-                    async with asyncio.timeout(self._silence_ms / 1e3):
-                        await stream.write(message)
+                with self._waiting("write"):
+                    await stream.write(message)
             with suppress(TimeoutError):
                 async with asyncio.timeout(self._heartbeat_ms / 1e3):
                     await self._poked.wait()
 
     async def _hear(self, stream: Any) -> None:
         while True:
-            with self._within_silence():
-                async with asyncio.timeout(self._silence_ms / 1e3):
-                    message = await stream.read()
+            with self._waiting("read"):
+                message = await stream.read()
             if message is aio.EOF:
                 raise TransportError(f"the scheduler at {self.address} ended the stream", peer=self.address)
             self.answered = True
+            if message.WhichOneof("body") == "heard":
+                continue  # nothing else is said, so no worker need look at it
             answer = await self._work(self._take_in, message)
             if answer is not None:
                 self._answers.append(answer)
@@ -206,12 +209,24 @@ class Link:
             _log.exception("a message of the scheduler at %s could not be taken in", self.address)
         return None
 
+    async def _watch(self) -> None:
+        """Raise `TransportError` once the scheduler has said or taken nothing for `silence_ms`.
+
+        One look now and then at both ways costs less than a timer for each message.
+        """
+        loop = asyncio.get_running_loop()
+        while True:
+            await asyncio.sleep(self._silence_ms / 1e3 / LOOKS)
+            long_ago = loop.time() - self._silence_ms / 1e3
+            if any(since < long_ago for since in self._waiting_since.values()):
+                raise TransportError(f"the scheduler at {self.address} is silent", peer=self.address)
+
     @contextmanager
-    def _within_silence(self) -> Iterator[None]:
-        try:
-            yield
-        except TimeoutError:
-            raise TransportError(f"the scheduler at {self.address} is silent", peer=self.address) from None
+    def _waiting(self, what: str) -> Iterator[None]:
+        """Around a wait for the scheduler; a wait that fails fails the conversation."""
+        self._waiting_since[what] = asyncio.get_running_loop().time()
+        yield
+        del self._waiting_since[what]
 
     async def _call(self, name: str, request: Any, timeout_s: float = CALL_TIMEOUT_S) -> Any:
         return await getattr(self._stub, name)(request, timeout=timeout_s, metadata=self._says)

@@ -79,9 +79,11 @@ class ControlServer:
 
     async def run(self) -> None:
         """Answer until cancelled; then end all streams within `STOP_GRACE_MS` and release the port."""
+        watching = asyncio.create_task(self._service.watch())
         try:
             await self._server.wait_for_termination()
         finally:
+            watching.cancel()
             self._service.end_all(TryLater("the scheduler is shutting down: use another one"))
             await self._server.stop(STOP_GRACE_MS / 1e3)
 

@@ -39,6 +39,7 @@ from ballista_py.transport.outbox import Letter, Outbox
 from ballista_py.transport.sockets import sever
 
 LAST_WRITE_S = 0.1
+LOOKS = 8  # at each stream within the shortest time after which it may be cut off
 REPORT_S = 2.0
 MAX_TASKS = 1_000
 
@@ -78,37 +79,24 @@ class ControlHandler(Protocol):
 
 
 class Peer:
-    """One stream. It belongs to nobody until its first heartbeat."""
+    """One stream. It belongs to nobody until its first heartbeat.
+
+    `reading_since` and `writing_since` are on the loop's clock, None while nothing is waited for: one look at all
+    peers now and then costs less than a timer for each message.
+    """
 
     def __init__(self) -> None:
         self.executor_id = ""
         self.instance_id = ""
         self.outbox = Outbox()
         self.ended: asyncio.Future[BallistaError] = asyncio.get_running_loop().create_future()
-        self._write: asyncio.Future[None] | None = None
+        self.reading_since: float | None = None
+        self.writing_since: float | None = None
 
     def end(self, reason: BallistaError) -> None:
         """Ask the stream to end; the first reason counts."""
         if not self.ended.done():
             self.ended.set_result(reason)
-
-    async def write(self, context: Any, message: pb.SchedulerMessage, timeout_s: float) -> bool:
-        """Send a message; False when the executor did not take it in time. Cancelling this leaves it under way."""
-        self._write = asyncio.ensure_future(context.write(message))
-        done, _ = await asyncio.wait([self._write], timeout=timeout_s)
-        for write in done:
-            write.result()
-        return bool(done)
-
-    async def last_write_ends(self) -> bool:
-        """Give the message under way a moment; False when it is stuck, and then it is given up."""
-        if self._write is None:
-            return True
-        await asyncio.wait([self._write], timeout=LAST_WRITE_S)
-        if self._write.done():
-            return self._write.cancelled() or self._write.exception() is None
-        self._write.cancel()
-        return False
 
 
 class ControlService:
@@ -127,6 +115,7 @@ class ControlService:
         cluster_id: str = "",
     ) -> None:
         self.peers: dict[str, Peer] = {}
+        self._open: set[Peer] = set()
         self._scheduler_id = scheduler_id
         self._cluster_id = cluster_id
         self._handler = handler
@@ -224,17 +213,21 @@ class ControlService:
     async def ControlStream(self, _requests: Any, context: Any) -> None:  # noqa: N802
         """The rpc of that name: hear and tell until one side ends, then say why."""
         peer = Peer()
-        tasks = [asyncio.create_task(work) for work in (self._hear(peer, context), self._tell(peer, context))]
-        waited_for: list[asyncio.Future[Any]] = [*tasks, peer.ended]
+        self._open.add(peer)
+        hear, tell = (asyncio.create_task(work) for work in (self._hear(peer, context), self._tell(peer, context)))
+        waited_for: list[asyncio.Future[Any]] = [hear, tell, peer.ended]
         try:
             await asyncio.wait(waited_for, return_when=asyncio.FIRST_COMPLETED)
         finally:
+            self._open.discard(peer)
             if self.peers.get(peer.instance_id) is peer:
                 del self.peers[peer.instance_id]
-            for task in tasks:
-                task.cancel()
-            results = await asyncio.gather(*tasks, return_exceptions=True)
-            written = await peer.last_write_ends()
+            hear.cancel()
+            if peer.writing_since is not None:  # the message under way gets a moment, and no other is begun
+                await asyncio.wait([tell], timeout=LAST_WRITE_S)
+            written = peer.writing_since is None
+            tell.cancel()
+            results = await asyncio.gather(hear, tell, return_exceptions=True)
         reason = peer.ended.result() if peer.ended.done() else _first_error(results)
         if reason is not None:
             _log.warning("control stream of '%s' ended: %s", peer.executor_id, _said(reason))
@@ -258,34 +251,50 @@ class ControlService:
         for peer in self.peers.values():
             peer.end(reason)
 
+    async def watch(self) -> None:
+        """Cut off, until cancelled, the streams over which nothing came for too long or a message is stuck."""
+        loop = asyncio.get_running_loop()
+        silence_s, write_s = self._silence_ms / 1e3, self._write_timeout_ms / 1e3
+        while True:
+            await asyncio.sleep(min(silence_s, write_s) / LOOKS)
+            now = loop.time()
+            for peer in tuple(self._open):
+                if peer.writing_since is not None and now - peer.writing_since > write_s:
+                    peer.end(TryLater(f"the executor reads too slowly: a message waited for {write_s:g} s"))
+                elif peer.reading_since is not None and now - peer.reading_since > silence_s:
+                    peer.end(TransportError(f"nothing was heard for {silence_s:g} s"))
+
     async def _hear(self, peer: Peer, context: Any) -> None:
         loop = asyncio.get_running_loop()
         while True:
-            try:
-                async with asyncio.timeout(self._silence_ms / 1e3):
-                    message = await context.read()
-            except TimeoutError:
-                raise TransportError(f"nothing was heard for {self._silence_ms / 1e3:g} s") from None
+            peer.reading_since = loop.time()
+            message = await context.read()
+            peer.reading_since = None
             if message is aio.EOF:
                 return
-            if message.WhichOneof("body") == "report":
+            body = message.WhichOneof("body")
+            if body == "report":
                 self._take_report(peer, message.report)
-                continue
-            heartbeat = heartbeat_from_message(message)
-            if heartbeat is None:
-                continue
-            self._check(context, heartbeat.executor.executor_id)
-            self._register(peer, heartbeat)
-            answer = await loop.run_in_executor(self._workers, self._handler.heard, heartbeat)
-            peer.outbox.put(Letter.of(heartbeat.sequence if answer is None else answer))
+            elif body == "heartbeat":
+                executor = message.heartbeat.executor
+                self._check(context, executor.executor_id)
+                self._register(peer, executor.executor_id, executor.instance_id)
+                peer.outbox.put(await loop.run_in_executor(self._workers, self._answer_to, message))
+
+    def _answer_to(self, message: pb.ExecutorMessage) -> Letter:
+        """What the handler says to a heartbeat; on a worker, with all that it takes to read and write."""
+        heartbeat = heartbeat_from_message(message)
+        assert heartbeat is not None
+        answer = self._handler.heard(heartbeat)
+        return Letter.of(heartbeat.sequence if answer is None else answer)
 
     async def _tell(self, peer: Peer, context: Any) -> None:
-        while True:
+        loop = asyncio.get_running_loop()
+        while not peer.ended.done():
             message = await peer.outbox.take()
-            if not await peer.write(context, message, self._write_timeout_ms / 1e3):
-                raise TryLater(
-                    f"the executor reads too slowly: a message waited for {self._write_timeout_ms / 1e3:g} s"
-                )
+            peer.writing_since = loop.time()
+            await context.write(message)
+            peer.writing_since = None
 
     def _check(self, context: Any, executor_id: str) -> None:
         """That the peer may speak for this executor. Raises `Unauthenticated`."""
@@ -300,9 +309,8 @@ class ControlService:
             _log.warning("a call was refused: %s", error)
             await context.abort(StatusCode.UNAUTHENTICATED, _said(error))
 
-    def _register(self, peer: Peer, heartbeat: Heartbeat) -> None:
+    def _register(self, peer: Peer, executor_id: str, instance_id: str) -> None:
         """Make this the stream of the instance. An older stream of it is ended; one of another instance stays."""
-        instance_id = heartbeat.executor.instance_id
         if peer.instance_id == instance_id:
             return
         if self.peers.get(peer.instance_id) is peer:
@@ -310,7 +318,7 @@ class ControlService:
         older = self.peers.get(instance_id)
         if older is not None:
             older.end(TransportError("a newer stream of the same executor replaced this one"))
-        peer.executor_id = heartbeat.executor.executor_id
+        peer.executor_id = executor_id
         peer.instance_id = instance_id
         self.peers[instance_id] = peer
 

@@ -229,11 +229,14 @@ class FlightStream:
         _ = self.schema
         try:
             while (chunk := self._next()) is not None:
-                if chunk.data is None:
+                batch = chunk.data
+                if batch is None:
                     self._hear(from_json(chunk.app_metadata.to_pybytes()))
                     continue
-                self._rows += chunk.data.num_rows
-                yield chunk.data
+                self._rows += batch.num_rows
+                del chunk
+                yield batch
+                del batch  # its memory takes the next one, unless the reader still has it
             if self._trailer is None:
                 raise TransportError(
                     f"the stream from node {self.address} broke off after {self._rows} rows", peer=self.address
