@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from copy import copy
 from typing import Any
 
 import attrs
 import numpy as np
+import pyarrow as pa
 import pytest
 
 IN_PLACE = [
@@ -58,6 +60,22 @@ def test_aggregates_are_computed_per_leg_and_put_together(small: Any, sql: str) 
     (fragment,) = plan.fragments
     assert any(word in fragment.sql for word in ("GROUP BY", "SUM(", "ARG_MAX("))
     assert plan.notes == ()
+
+
+@pytest.mark.parametrize("tables", ["s, m, l", "l, m, s", "m, l, s"])
+def test_the_merge_joins_the_largest_relation_first_and_then_what_is_connected_and_smallest(
+    make_cluster: Any, tables: str
+) -> None:
+    cluster = make_cluster(executors=2)
+    for name, rows in (("s", 10), ("m", 100), ("l", 1_000), ("x", 3)):
+        ids = range(rows)
+        columns = {f"{name}_id": ids, f"{name}_k": [n % 7 for n in ids], f"{name}_j": [n % 5 for n in ids]}
+        cluster.add(name, pa.table(columns), f"bucket(3, {name}_id)")
+    joined = "select count(*) from x, {} where s_k = l_k and m_j = l_j and x_k = s_j"
+    plan = cluster.check(joined.format(tables))
+    read = {fragment.name: fragment.tables[0].table for fragment in plan.fragments}
+    order = [read[name] for name in re.findall(r"f\d+(?= CROSS| WHERE)", plan.merge_sql.split("FROM", 1)[1])]
+    assert order == ["l", "s", "x", "m"]
 
 
 def test_a_leg_ships_no_more_rows_than_the_limit_can_use(small: Any) -> None:

@@ -10,8 +10,10 @@ from attrs import Factory, define
 from sqlglot import exp
 
 from ballista_py.planning.sql.broadcasts import Broadcaster
+from ballista_py.planning.sql.estimates import rows_of_relation, rows_of_select_unit, share_of
 from ballista_py.planning.sql.expressions import copied, free_aliases, query_references, references, rewritten
 from ballista_py.planning.sql.fragments import Fragments, tables_of
+from ballista_py.planning.sql.join_order import join_order
 from ballista_py.planning.sql.kinds import kind_of, kinds_of_query
 from ballista_py.planning.sql.partials import IndivisibleError, TwoPhase
 from ballista_py.planning.sql.placement import Merged, Placement, Whole
@@ -25,6 +27,7 @@ from ballista_py.planning.sql.query import (
     OrderTerm,
     Query,
     Relation,
+    Scan,
     Select,
     SetOperation,
     SharedScan,
@@ -34,7 +37,7 @@ from ballista_py.planning.sql.query import (
     column_id,
     renamed,
 )
-from ballista_py.planning.sql.units import Unit, merge_joins
+from ballista_py.planning.sql.units import Unit
 
 Change: TypeAlias = Callable[[Expr], Expr]
 
@@ -152,7 +155,7 @@ class Merger:
         needed = self.needed(select, place)
         sources: list[Source] = []
         where = list(place.rest)
-        for unit in merge_joins(place.units):
+        for unit in join_order(select, place.units, self._rows, self.draft):
             if isinstance(unit.placement, Merged) or not self._has_tables(unit):
                 sources.extend(self._kept(unit, where))
             else:
@@ -161,6 +164,13 @@ class Merger:
                 sources.append(self._gathered(unit, needed, mapping))
         block = attrs.evolve(select, sources=tuple(sources), where=tuple(where))
         return self._with_nested_merged(block, mapping)
+
+    def _rows(self, unit: Unit) -> float:
+        sources = [(source.relation, unit.placement) for source in unit.sources]
+        whole = [rows_of_relation(relation, self.draft) for relation, _ in sources if isinstance(relation, Scan)]
+        if isinstance(unit.placement, Whole):
+            return max(whole, default=1.0) * share_of(unit.where)
+        return rows_of_select_unit(sources, unit.where, self.draft)
 
     def needed(self, select: Select, place: Place) -> list[ColumnId]:
         """The columns that the merge reads of the block's sources, in a fixed order."""

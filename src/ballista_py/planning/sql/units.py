@@ -331,12 +331,3 @@ def _is_plain(expr: Expr, draft: Draft) -> bool:
 def _only_of(part: Expr, unit: Unit, draft: Draft) -> bool:
     used = aliases_of(part, draft)
     return bool(used) and used <= unit.aliases
-
-
-def merge_joins(units: Sequence[Unit]) -> Iterator[Unit]:
-    """The units in the order in which the merge joins them: inner ones first, if no ON ties them down."""
-    if all(unit.join == "left" or (unit.join == "inner" and not unit.on) for unit in units):
-        yield from (unit for unit in units if unit.join == "inner")
-        yield from (unit for unit in units if unit.join == "left")
-    else:
-        yield from units
