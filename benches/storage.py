@@ -33,7 +33,6 @@ from pathlib import Path
 import duckdb
 import pyarrow as pa
 import pyarrow.parquet as pq
-from ballista_py.node.owner_writes import OwnerWrites
 from rich.console import Console
 from rich.table import Table
 
@@ -54,6 +53,7 @@ from ballista_py.storage.formats import file_format
 from ballista_py.storage.holder import PartitionHolder
 from ballista_py.storage.partition_storage import PartitionStorage
 from ballista_py.transport.commands import PARTITION_COLUMN, WriteTarget
+from ballista_py.writes.owner_writes import OwnerWrites
 
 SCRIPT = str(Path(__file__).with_name("_storage_peer.py"))
 PARTITIONS = 16

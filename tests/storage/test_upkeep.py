@@ -5,33 +5,33 @@ import re
 import pytest
 
 from ballista_py.errors import ConfigError
+from ballista_py.runtime import SystemRuntime
 from ballista_py.state.memory import MemoryStore
+from ballista_py.state.object_state import ObjectState
 from ballista_py.state.store import local_path
 from ballista_py.storage.compaction import CompactionPolicy, to_compact
-from ballista_py.storage.files import write_data_file
-from ballista_py.storage.garbage import MAX_WRITE_MS, find_garbage, remove_garbage
+from ballista_py.storage.files import read_data_file, write_data_file
+from ballista_py.storage.garbage import GARBAGE_KEY, MAX_WRITE_MS, GarbageMarks, find_garbage, remove_garbage
 from ballista_py.storage.manifest import DataFile, Prepared, manifest_key
 from ballista_py.storage.verify import history, verify_table
 
 HOUR_MS = 3_600_000
 
 
-class AgedStore(MemoryStore):
-    """A store whose clock can be moved on."""
+class MovedClock(SystemRuntime):
+    """The real machine with a wall clock that can be moved on."""
 
     moved_ms = 0
 
-    def list(self, prefix):
-        from attrs import evolve
-
-        for entry in super().list(prefix):
-            age = 0 if entry.key.startswith("snapshots/clock-") else self.moved_ms
-            yield evolve(entry, modified_ms=entry.modified_ms - age)
+    def wall_ms(self) -> int:
+        return super().wall_ms() + self.moved_ms
 
 
 @pytest.fixture
 def aged(world):
-    world.store = AgedStore()
+    """A world whose store's clock can be moved on."""
+    world.store_clock = MovedClock()
+    world.store = MemoryStore(runtime=world.store_clock)
     return world
 
 
@@ -44,7 +44,9 @@ def test_garbage_is_what_no_manifest_names_and_only_once_it_is_old(aged):
     prepared = write_data_file(aged.store, "snapshots/t/data/prepared.parquet", aged.rows(7))
     storage.prepare(Prepared(attempt="a", token="a", add=(prepared,)), epoch=1)
     assert find_garbage(aged.store, {"t"}).files == ()
-    aged.store.moved_ms = 2 * HOUR_MS
+    aged.store_clock.moved_ms = 2 * HOUR_MS
+    assert find_garbage(aged.store, {"t"}).files == ()  # old, and found for the first time
+    aged.store_clock.moved_ms = 3 * HOUR_MS
     found = find_garbage(aged.store, {"t"})
     assert [entry.key for entry in found.files] == [lost]
     assert remove_garbage(aged.store, found) == 1
@@ -55,16 +57,47 @@ def test_garbage_is_what_no_manifest_names_and_only_once_it_is_old(aged):
 def test_the_folder_of_a_dropped_table_goes_as_a_whole(aged):
     aged.put(1, 1)
     assert find_garbage(aged.store, set()).young == 2
-    aged.store.moved_ms = 2 * HOUR_MS
+    aged.store_clock.moved_ms = 2 * HOUR_MS
+    assert find_garbage(aged.store, set()).young == 2
+    aged.store_clock.moved_ms = 3 * HOUR_MS
     assert remove_garbage(aged.store, find_garbage(aged.store, set())) == 2
     assert not list(aged.store.list("snapshots/"))
+
+
+def test_an_old_file_that_was_just_replaced_stays_for_those_who_read_it(aged):
+    old = aged.put(1, 1, 2)
+    storage = aged.storage(1)
+    aged.store_clock.moved_ms = 50 * HOUR_MS
+    find_garbage(aged.store, {"t"})
+    pinned = storage.read().document
+    storage.commit(add=[aged.put_file(1, 2)], remove=[old], epoch=pinned.epoch, token="rewritten")
+    for hours in (50, 50.9):
+        aged.store_clock.moved_ms = int(hours * HOUR_MS)
+        assert find_garbage(aged.store, {"t"}).files == ()
+        assert [read_data_file(aged.store, file, aged.table().schema).num_rows for file in pinned.files] == [2]
+    aged.store_clock.moved_ms = 52 * HOUR_MS
+    assert [entry.key for entry in find_garbage(aged.store, {"t"}).files] == [old]
+
+
+def test_what_is_gone_or_named_again_is_forgotten(aged):
+    lost = write_data_file(aged.store, "snapshots/t/data/lost.parquet", aged.rows(9))
+    aged.put(1, 1)
+    aged.store_clock.moved_ms = 2 * HOUR_MS
+    find_garbage(aged.store, {"t"})
+    storage = aged.storage(1)
+    storage.commit(add=[lost], epoch=0, token="named")
+    aged.store_clock.moved_ms = 4 * HOUR_MS
+    assert find_garbage(aged.store, {"t"}).files == ()
+    assert ObjectState(aged.store, GARBAGE_KEY, GarbageMarks).read().document.unnamed == {}
 
 
 def test_a_table_with_an_unreadable_manifest_keeps_all_its_files(aged):
     aged.put(1, 1)
     write_data_file(aged.store, "snapshots/t/data/lost.parquet", aged.rows(9))
     aged.store.create(manifest_key("t", "expr0=2"), b"torn")
-    aged.store.moved_ms = 2 * HOUR_MS
+    aged.store_clock.moved_ms = 2 * HOUR_MS
+    find_garbage(aged.store, {"t"})
+    aged.store_clock.moved_ms = 4 * HOUR_MS
     found = find_garbage(aged.store, {"t"})
     assert (found.files, list(found.kept)) == ((), ["t"])
 

@@ -77,7 +77,10 @@ def collect(
     min_age_minutes: float = MIN_AGE_MS / MINUTE_MS,
     option: Option = None,
 ) -> None:
-    """Find files that no table needs any more; with --remove, remove them."""
+    """Find files that no table needs any more; with --remove, remove them.
+
+    A file must have been found by an earlier look, so long ago that no query can read it any more: look again then.
+    """
     store = open_store(url, **store_options(option or []))
     folders = {spec.folder for spec in _tables(store, None)}
     garbage = find_garbage(store, folders, min_age_ms=min_age_minutes * MINUTE_MS)
@@ -88,7 +91,9 @@ def collect(
     more = len(garbage.files) - WORKERS
     if more > 0:
         print(f"… and {more} more")
-    print(f"{len(garbage.files)} objects, {garbage.bytes} bytes; {garbage.young} are too young to tell")
+    print(
+        f"{len(garbage.files)} objects, {garbage.bytes} bytes; {garbage.young} were written or first found too recently"
+    )
     if remove:
         print(f"{remove_garbage(store, garbage)} removed")
     elif garbage.files:

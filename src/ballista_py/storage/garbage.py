@@ -1,17 +1,20 @@
 """Files that no manifest names: found first, removed on request, never while they could still be needed.
 
 A file is written before a manifest names it and read for a while after none does. So one is garbage only when it is
-older than `min_age_ms`, by the store's own clock, which must be longer than the longest write (`MAX_WRITE_MS`) and
-the longest hydration. A table with a manifest that cannot be read keeps all of its files.
+older than `min_age_ms`, and when it was found unnamed `min_age_ms` ago already: whoever pinned a manifest that names
+it began before that. Both times are by the store's own clock; `min_age_ms` must be longer than the longest write
+(`MAX_WRITE_MS`), hydration and query over files. A table with a manifest that cannot be read keeps all of its files.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
+from contextlib import suppress
+from typing import ClassVar
 
-from attrs import Factory, frozen
+from attrs import Factory, evolve, frozen
 
-from ballista_py.errors import BallistaError, ConfigError
+from ballista_py.errors import BallistaError, ConfigError, ObjectExists, ObjectMissing
 from ballista_py.runtime import Runtime, SystemRuntime
 from ballista_py.state.object_state import ObjectState
 from ballista_py.state.store import ConditionalStore, ObjectEntry
@@ -19,14 +22,30 @@ from ballista_py.storage.manifest import ManifestDocument
 
 MAX_WRITE_MS = 1_800_000.0
 MIN_AGE_MS = 2 * MAX_WRITE_MS
+GARBAGE_KEY = "accelerations/garbage.json"
 _ROOT = "snapshots/"
 _MANIFEST = "/manifest.json"
 _PROBE = "snapshots/clock-"
 
 
 @frozen(kw_only=True)
+class GarbageMarks:
+    """`accelerations/garbage.json`: since when each object is known to be named by no manifest."""
+
+    document_kind: ClassVar[str] = "garbage"
+    schema_version: ClassVar[int] = 1
+
+    unnamed: Mapping[str, int] = Factory(dict)
+
+    def seen(self, keys: Collection[str], now_ms: int) -> GarbageMarks:
+        """After a look that found exactly these."""
+        return evolve(self, unnamed={key: min(now_ms, self.unnamed.get(key, now_ms)) for key in sorted(keys)})
+
+
+@frozen(kw_only=True)
 class Garbage:
-    """What a collection found. `files` can go; `young` ones might still be needed; `kept` says why of whole tables."""
+    """What a collection found. `files` can go; `young` ones might still be needed, or were found for the first time
+    not long enough ago; `kept` says why of whole tables."""
 
     files: tuple[ObjectEntry, ...] = ()
     young: int = 0
@@ -47,7 +66,8 @@ def find_garbage(
 ) -> Garbage:
     """The objects below `snapshots/` that no manifest of the tables (their `folders`) names; nothing is removed.
 
-    All of a folder that is no table's is garbage once its youngest object is old enough. Raises `ConfigError` for
+    It notes what it finds, so that a later call, `min_age_ms` after, can tell. All of a folder that is no table's is
+    garbage once its youngest object is old enough. Raises `ConfigError` for
     a `min_age_ms` below `MAX_WRITE_MS`, and what the store raises.
     """
     if min_age_ms < MAX_WRITE_MS:
@@ -75,7 +95,20 @@ def find_garbage(
         old = [e for e in unnamed if now_ms - e.modified_ms >= min_age_ms]
         young += len(unnamed) - len(old)
         garbage.extend(old)
-    return Garbage(files=tuple(garbage), young=young, kept=kept)
+    since = _marked(store, {file.key for file in garbage}, now_ms, runtime)
+    due = tuple(file for file in garbage if now_ms - since[file.key] >= min_age_ms)
+    return Garbage(files=due, young=young + len(garbage) - len(due), kept=kept)
+
+
+def _marked(store: ConditionalStore, keys: Collection[str], now_ms: int, runtime: Runtime) -> Mapping[str, int]:
+    """Since when these are known to be unnamed."""
+    marks = ObjectState(store, GARBAGE_KEY, GarbageMarks, runtime=runtime)
+    try:
+        return marks.update(lambda before: before.seen(keys, now_ms)).document.unnamed
+    except ObjectMissing:
+        with suppress(ObjectExists):
+            marks.create(GarbageMarks())
+        return marks.update(lambda before: before.seen(keys, now_ms)).document.unnamed
 
 
 def remove_garbage(store: ConditionalStore, garbage: Garbage) -> int:

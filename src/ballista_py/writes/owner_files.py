@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 import pyarrow as pa
 
 from ballista_py.engines.engine import Engine
-from ballista_py.errors import InvariantViolated, SchemaMismatch, TryLater
+from ballista_py.errors import SchemaMismatch, TryLater
 from ballista_py.planning.conform import conform
 from ballista_py.planning.sql.changes import Rewrite, file_pruner, key_sql
 from ballista_py.planning.table import TableSpec
@@ -108,8 +108,10 @@ class OwnerFiles:
             self.decided(table, attempt)
 
     def loaded(self, target: WriteTarget, partition: int, here: Iterable[DataFile]) -> Mapping[str, int]:
-        """The ids of the files of a manifest, which are loaded if they were not. Raises `NotOwner`, `TryLater`, and
-        `InvariantViolated` when the files are replaced all the time."""
+        """The ids of the files of a manifest, which are loaded if they were not.
+
+        Raises `NotOwner`, and `TryLater` when the files were replaced since the manifest was read.
+        """
         needed = {file.path for file in here}
         for _ in range(ATTEMPTS):
             mine = self._holder.owned(part_of(target.table, partition), target.incarnation)
@@ -117,7 +119,7 @@ class OwnerFiles:
             if held.keys() >= needed:
                 return held
             self._holder.reload(target.table.table, [partition])
-        raise InvariantViolated(f"partition {partition} of table '{target.table.table}' is being replaced")
+        raise TryLater(f"partition {partition} of table '{target.table.table}' has changed since it was read")
 
     def check_primary_key(
         self, table: TableSpec, partition: int, new: Sequence[DataFile], here: Iterable[DataFile]
