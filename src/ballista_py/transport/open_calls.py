@@ -102,6 +102,10 @@ class OpenCall:
         self._receiving_since_ms = self._runtime.monotonic_ms()
         try:
             yield
+        except Exception:  # a read fails when the call was asked to end: that is the reason then
+            if self._reason is not None:
+                raise self._reason from None
+            raise
         finally:
             self._receiving_since_ms = None
         if self._reason is not None:
