@@ -5,7 +5,9 @@ from pathlib import Path
 
 import pytest
 
+from ballista_py.runtime import SystemRuntime
 from ballista_py.testing.soak import Load
+from ballista_py.testing.soak_ledger import Ledger
 from ballista_py.testing.soak_report import BEGIN, END
 
 pytestmark = pytest.mark.cluster
@@ -33,3 +35,23 @@ def test_acknowledged_rows_are_there_once_after_kills(tmp_path):
     assert written.endswith(f"{END}\nafter\n")
     assert "old" not in written
     assert f"{report.inserts:,} rows in" in written
+
+
+def test_a_soak_notices_rows_that_are_lost_doubled_or_changed_and_counts_that_cannot_be():
+    ledger = Ledger(SystemRuntime())
+    ledger.keep({1: (0, 1), 2: (0, 1), 3: (0, 1)})
+    assert ledger.compare([(1, 0, 1), (2, 0, 1), (3, 0, 1)]) == []
+    assert [line.split(",")[0] for line in ledger.compare([(1, 0, 1), (1, 0, 1), (2, 0, 9), (4, 0, 1)])] == [
+        "1 row(s) missing",
+        "1 row(s) never acknowledged",
+        "1 row(s) of another version",
+        "1 row(s) doubled",
+    ]
+    before = ledger.sums()
+    ledger.begin(added=5)
+    assert ledger.wrong_count(5, before) is None
+    ledger.done(added=5)
+    assert ledger.wrong_count(4, ledger.sums()) is not None
+    during = ledger.sums()
+    ledger.begin(removed=2)
+    assert [ledger.wrong_count(rows, during) is None for rows in (2, 3, 5, 6)] == [False, True, True, False]

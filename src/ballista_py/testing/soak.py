@@ -56,15 +56,17 @@ class SoakCluster(Protocol):
 
 @frozen
 class Load:
-    """How long the load lasts, how often a node is killed and how long it stays away at most.
+    """How long the load lasts, how often nodes are killed and how long they stay away at most.
 
-    `writers` and a reader run at the same time. Of four kills one takes two nodes at once.
+    `writers` and a reader run at the same time. Each of the `killers` has its share of the nodes; once in four times it
+    kills two of them at once, and it waits until they have come back.
     """
 
     duration_ms: float
     kill_every_ms: float = 2_500.0
     down_ms: float = 3_000.0
     writers: int = 3
+    killers: int = 2
     seed: int = 0
 
 
@@ -101,7 +103,8 @@ class Soak:
         self._until_ms = started_ms + self._load.duration_ms
         owners_before = self._changes_of_owner()
         writers = [partial(self._write, n) for n in range(self._load.writers)]
-        self._run_all([*writers, self._read, self._kill])
+        killers = [partial(self._kill, n) for n in range(self._load.killers)]
+        self._run_all([*writers, self._read, *killers])
         self._compare()
         self._verify()
         self._report.takeovers = self._changes_of_owner() - owners_before
@@ -187,13 +190,14 @@ class Soak:
                 self._saw(error)
             self._runtime.sleep_ms(AGAIN_MS)
 
-    def _kill(self) -> None:
-        chance = seeded_chance(self._load.seed)
+    def _kill(self, killer: int) -> None:
+        chance = seeded_chance(self._load.seed * 1_000 - killer)
+        share = list(self._cluster.node_ids)[killer :: self._load.killers]
         while True:
             self._runtime.sleep_ms(self._load.kill_every_ms * (0.5 + chance.random()))
             if self._over():
                 return
-            nodes = chance.sample(list(self._cluster.node_ids), 2 if chance.random() < TWO_AT_ONCE else 1)
+            nodes = chance.sample(share, min(len(share), 2 if chance.random() < TWO_AT_ONCE else 1))
             for node in nodes:
                 self._cluster.kill(node)
                 self._count("kills", 1)
