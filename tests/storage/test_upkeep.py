@@ -132,6 +132,22 @@ def test_a_damaged_file_is_named_and_the_others_are_whole(world, data, said):
     assert re.search(said, problem.reason)
 
 
+def test_files_that_are_prepared_or_still_read_are_verified_too(world):
+    old = world.put(1, 1)
+    storage = world.storage(1)
+    storage.activate(1)
+    first, second = world.put_file(2), world.put_file(3)
+    storage.prepare(Prepared(attempt="a", token="a", add=(first,), remove=(old,)), epoch=1)
+    storage.fold("a", epoch=1, sequence=1)
+    storage.prepare(Prepared(attempt="b", token="b", add=(second,)), epoch=1)
+    whole = verify_table(world.store, world.table(), ["expr0=1"])
+    assert (whole.files, whole.rows, whole.problems) == (3, 1, ())
+    for path in (old, second.path):
+        damage(world.store, path, b"not the file")
+    found = verify_table(world.store, world.table(), ["expr0=1"])
+    assert {problem.file for problem in found.problems} == {old, second.path}
+
+
 def test_a_damaged_manifest_is_a_problem_of_its_partition_alone(world):
     world.put(1, 1)
     world.store.create(manifest_key("t", "expr0=2"), b"{")

@@ -18,7 +18,7 @@ from ballista_py.errors import BallistaError, ConfigError, ObjectExists, ObjectM
 from ballista_py.runtime import Runtime, SystemRuntime
 from ballista_py.state.object_state import ObjectState
 from ballista_py.state.store import ConditionalStore, ObjectEntry
-from ballista_py.storage.manifest import ManifestDocument
+from ballista_py.storage.manifest import ManifestDocument, all_files
 
 MAX_WRITE_MS = 1_800_000.0
 MIN_AGE_MS = 2 * MAX_WRITE_MS
@@ -125,9 +125,7 @@ def _named(store: ConditionalStore, entries: Iterable[ObjectEntry], runtime: Run
     for entry in entries:
         if entry.key.endswith(_MANIFEST):
             manifest = ObjectState(store, entry.key, ManifestDocument, runtime=runtime).read().document
-            named.update(file.path for file in manifest.files)
-            named.update(old.file.path for old in manifest.retired)
-            named.update(file.path for waiting in manifest.prepared for file in waiting.add)
+            named.update(file.path for file in all_files(manifest))
     return named
 
 

@@ -294,6 +294,12 @@ class ManifestDocument:
         return f"partition '{self.partition}' of table '{self.table}'"
 
 
+def all_files(manifest: ManifestDocument) -> list[DataFile]:
+    """Every file that the manifest needs: visible ones, prepared ones, and replaced ones that may still be read."""
+    prepared = [file for waiting in manifest.prepared for file in waiting.add]
+    return [*manifest.files, *prepared, *(old.file for old in manifest.retired)]
+
+
 def manifest_key(table: str, partition: str) -> str:
     """Where the manifest of a partition lies; `partition` is its text form, `whole` for a replicated table.
 

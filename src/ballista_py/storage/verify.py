@@ -11,7 +11,7 @@ from ballista_py.planning.table import TableSpec
 from ballista_py.runtime import Runtime, SystemRuntime
 from ballista_py.state.store import ConditionalStore
 from ballista_py.storage.files import read_data_file
-from ballista_py.storage.manifest import AppliedToken, DataFile
+from ballista_py.storage.manifest import AppliedToken, DataFile, all_files
 from ballista_py.storage.partition_storage import PartitionStorage
 
 RunAll = Callable[[Callable[[DataFile], "Problem | None"], Iterable[DataFile]], Iterable["Problem | None"]]
@@ -29,7 +29,7 @@ class Problem:
 
 @frozen(kw_only=True)
 class Verified:
-    """What was read, and the `problems` that were met; every other partition is whole."""
+    """What was read, and the `problems` that were met; every other partition is whole. `rows` are those of now."""
 
     partitions: int = 0
     files: int = 0
@@ -45,7 +45,8 @@ def verify_table(
     runtime: Runtime | None = None,
     run_all: RunAll = map,
 ) -> Verified:
-    """Read the manifests of these partitions (their text forms) and every file that they name.
+    """Read the manifests of these partitions (their text forms) and every file that they name: those that are the
+    partition now, those that a statement has prepared, those that queries begun earlier may still read.
 
     Checked are size, checksum, rows, columns and types. A damaged file or manifest is a problem of its partition
     and keeps nothing else from being looked at. `run_all` works as `map` does.
@@ -64,9 +65,10 @@ def verify_table(
         def look(file: DataFile, path: str = path) -> Problem | None:
             return _look(store, table, path, file)
 
-        files += len(manifest.files)
+        named = all_files(manifest)
+        files += len(named)
         rows += manifest.rows
-        problems.extend(problem for problem in run_all(look, manifest.files) if problem is not None)
+        problems.extend(problem for problem in run_all(look, named) if problem is not None)
     return Verified(partitions=partitions, files=files, rows=rows, problems=tuple(problems))
 
 

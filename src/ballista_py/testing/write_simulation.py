@@ -233,13 +233,21 @@ class WriteSimulation:
         expected = set(self._acknowledged)
         sequence = self._statements(machine).read().sequence
         found: list[str] = []
+        money: dict[int, int] = {}
         for partition in range(PARTITIONS):
             if not self._calm and machine.random() < GIVES_UP:
                 machine.sleep_ms(100_000.0 * machine.random())
             manifest = self._caught_up(machine, partition, sequence)
             if sequence < manifest.readable_from:
                 return
-            found += _visible(manifest, sequence)
+            paths = list(_visible(manifest, sequence))
+            money[partition] = sum(self._notes[path].money for path in paths)
+            found += paths
+        again = self._some(machine)
+        manifest = self._caught_up(machine, again, sequence)
+        if sequence >= manifest.readable_from:
+            now = sum(self._notes[path].money for path in _visible(manifest, sequence))
+            self._expect(now == money[again], f"sequence {sequence} held {money[again]} and later {now}")
         self._done["read"] += 1
         self._look(found, expected, f"a reader at sequence {sequence}")
 
