@@ -1,5 +1,8 @@
 """Partitions that two executors hold: what was acknowledged is read, whoever is asked and whichever copy answers."""
 
+import json
+from urllib.request import urlopen
+
 import pyarrow as pa
 import pytest
 
@@ -24,5 +27,14 @@ def test_replicas_give_what_was_acknowledged_before_and_explain_says_how_old_it_
                     assert client.sql("select sum(v) as n from t")["n"].to_pylist() == [expected]
         cluster.sql("update t set v = 2 where id < 30")
         assert cluster.sql("select sum(v) as n from t")["n"].to_pylist() == [90]
+        with urlopen(f"{cluster.status_url('executor-1')}/status") as answer:
+            assert 0 <= json.load(answer)["replica_ages_ms"]["t"] < 60_000
+        with urlopen(f"{cluster.status_url('scheduler-1')}/status") as answer:
+            status = json.load(answer)
+        assert (status["replicas"], status["max_replica_lag_ms"]) == (2, 0)
+        with urlopen(cluster.status_url("executor-1", metrics=True)) as answer:
+            text = answer.read().decode()
+        assert 'ballista_replica_age_seconds{table="t"}' in text
+        assert 'ballista_hydration_bytes{state="loaded"}' in text
         cluster.kill("executor-2")
         assert cluster.sql("select sum(v) as n from t")["n"].to_pylist() == [90]

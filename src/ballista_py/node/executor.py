@@ -188,6 +188,7 @@ class Executor:
                 "schedulers": self._control.connected(),
                 "cache": asdict(self._cache.stats()),
                 "hydration": asdict(self._holding_now().progress()),
+                "replica_ages_ms": self._holding_now().replica_ages_ms(),
                 **self._held(),
             },
             tasks=self._shown_tasks,
@@ -372,6 +373,7 @@ class Executor:
         gauge("cache_files", "Data files asked of the cache.", ("outcome",), self._cache_outcomes)
         gauge("hydration_bytes", "Data files on their way.", ("state",), self._hydration)
         gauge("partitions_wanted", "Of every table.", (), lambda: {(): self._holding_now().progress().partitions})
+        gauge("replica_age_seconds", "Since a replica was compared.", ("table",), self._replica_ages)
         gauge("partitions_held", "Of every table, those held.", ("table", "state"), self._partitions)
 
     def _partitions(self) -> dict[tuple[str, ...], float]:
@@ -380,6 +382,9 @@ class Executor:
             for held in self._holding_now().held()
             for state, members in (("active", held.active), ("loaded", held.loaded), ("failed", held.failed))
         }
+
+    def _replica_ages(self) -> dict[tuple[str, ...], float]:
+        return {(table,): age_ms / 1e3 for table, age_ms in self._holding_now().replica_ages_ms().items()}
 
     def _hydration(self) -> dict[tuple[str, ...], float]:
         progress = self._holding_now().progress()

@@ -176,7 +176,7 @@ class Scheduler:
             self._metrics,
             self._runtime,
             ready=core.membership.valid,
-            status=lambda: {"members": core.members(), "tables": core.tables()},
+            status=lambda: {"members": core.members(), "tables": core.tables(), **self._replication()},
             tasks=self._shown_tasks,
         )
         log_event(_log, "ports", http=self._ports.http.port, metrics=self._ports.metrics.port)
@@ -314,6 +314,9 @@ class Scheduler:
         self._loop("flight", self._flight.tick, FLIGHT_TICK_MS)
         if self._config.partition_discovery_interval is not None:
             self._loop("discover", core.discover, self._config.partition_discovery_interval / LOOKS_PER_INTERVAL)
+
+    def _replication(self) -> dict[str, float]:
+        return {"replicas": self._config.replicas, "max_replica_lag_ms": self._config.max_replica_lag_ms}
 
     def _settle_left_over(self) -> None:
         """End what schedulers left that have gone since the last look; one look at the start."""

@@ -240,6 +240,13 @@ class PartitionHolder:
         with self._lock:
             return tuple(holdings.report for _, holdings in sorted(self._tables.items()))
 
+    def replica_ages_ms(self) -> dict[str, float]:
+        """By table, for how long the replica that waited longest has not been compared with its manifest."""
+        now_ms = self._runtime.monotonic_ms()
+        with self._lock:
+            checked = {name: holdings.replicas_checked_ms() for name, holdings in sorted(self._tables.items())}
+        return {name: now_ms - at_ms for name, at_ms in checked.items() if at_ms is not None}
+
     def progress(self) -> HydrationProgress:
         """How far the executor is with what it was told to hold."""
         with self._lock:

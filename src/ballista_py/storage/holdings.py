@@ -113,6 +113,12 @@ class Holdings:
         over = [p for p, held in self.held.items() if held.past_ms is not None and held.past_ms <= now_ms]
         return self.refreshed(over) if over else self
 
+    def replicas_checked_ms(self) -> float | None:
+        """When the replica that has waited longest was compared with its manifest; None: there are no replicas."""
+        return min(
+            (held.checked_ms for held in self.held.values() if held.assignment.role == "replica"), default=None
+        )
+
     def hydrated_count(self) -> int:
         """How many of the wanted partitions are held as they are wanted."""
         return len(self._hydrated)
