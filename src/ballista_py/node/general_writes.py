@@ -12,7 +12,7 @@ from attrs import define, evolve
 from ballista_py.engines.duckdb_change import run_change
 from ballista_py.errors import MergeTooLarge
 from ballista_py.node.checks import RowChecks
-from ballista_py.node.owner_calls import Order, Outcome, OwnerCalls
+from ballista_py.node.owner_calls import Order, OwnerCalls
 from ballista_py.node.query_service import ClusterView, QueryService
 from ballista_py.node.row_routes import distinct_values
 from ballista_py.planning.partition_map import PartitionMap
@@ -20,6 +20,7 @@ from ballista_py.planning.sql.changes import General, Local
 from ballista_py.planning.sql.statement import ENGINE_DIALECT
 from ballista_py.planning.table import TableSpec
 from ballista_py.planning.touched_files import touched_files
+from ballista_py.planning.write_outcome import Outcome
 
 Known = Callable[[Sequence[tuple[Any, ...]]], ClusterView]
 

@@ -8,7 +8,7 @@ from typing import Any, Protocol
 import pyarrow as pa
 from attrs import Factory, asdict, define, frozen
 
-from ballista_py.errors import BallistaError, from_wire
+from ballista_py.errors import BallistaError
 from ballista_py.node.query_service import ClusterView
 from ballista_py.node.row_routes import Known, OutStream, RowRoutes
 from ballista_py.planning.partition_map import PartitionMap
@@ -16,6 +16,7 @@ from ballista_py.planning.query_plan import LegTable
 from ballista_py.planning.selector import unassigned
 from ballista_py.planning.sql.changes import Rewrite
 from ballista_py.planning.table import TableSpec
+from ballista_py.planning.write_outcome import Outcome
 from ballista_py.transport.commands import (
     PARTITION_COLUMN,
     RELOAD,
@@ -67,22 +68,6 @@ class Order:
             remove={p: tuple(self.remove[p]) for p in partitions if p in self.remove},
             base={p: tuple(self.base[p]) for p in partitions if p in self.base},
         )
-
-
-@define
-class Outcome:
-    """What became of each partition: rows affected, or the error that kept it as it was."""
-
-    affected: dict[int, int] = Factory(dict)
-    errors: dict[int, BallistaError] = Factory(dict)
-
-    def add(self, said: Mapping[str, Mapping[str, Any]]) -> None:
-        """Take in what an owner said."""
-        for partition, outcome in said.items():
-            if "error" in outcome:
-                self.errors[int(partition)] = from_wire(outcome["error"])
-            else:
-                self.affected[int(partition)] = int(outcome["affected"])
 
 
 @define
@@ -239,10 +224,4 @@ def owners_of(view: ClusterView, table: str, partitions: Sequence[int]) -> dict[
     return found
 
 
-def named(pmap: PartitionMap, partitions: Sequence[int]) -> list[str]:
-    """The text forms of the first few partitions."""
-    return [pmap.path(partition) for partition in sorted(partitions)[:MAX_NAMED] if partition < len(pmap)]
-
-
-MAX_NAMED = 5
 _PARTITION = pa.field(PARTITION_COLUMN, pa.int32())

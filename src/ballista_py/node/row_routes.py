@@ -9,12 +9,11 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
-import attrs
 import numpy as np
 import pyarrow as pa
 
 from ballista_py.planning.partition_map import NOBODY, Owner, PartitionMap
-from ballista_py.planning.router import PartitionRouter
+from ballista_py.planning.row_streams import RowStreams
 from ballista_py.planning.selector import unassigned
 
 
@@ -44,9 +43,8 @@ class RowRoutes:
         self._known = known
         self._skip = skip
         self.streams: list[tuple[OutStream, set[int]]] = []  # with the partitions that it has rows for
-        self._owners: list[tuple[str, list[int]]] = []  # by stream number, of those that are or may be opened
         self._opened: dict[int, tuple[OutStream, set[int]]] = {}
-        self._stream_of = np.empty(0, np.int32)
+        self._plan = RowStreams()
         self._extend(pmap, live)
 
     def write(self, batch: pa.RecordBatch) -> None:
@@ -63,7 +61,7 @@ class RowRoutes:
             self.write(rows)
         for name, part in routed.by_executor.items():
             number = int(name)
-            if self._owners[number][0]:
+            if self._plan.executors[number]:
                 stream, partitions = self._stream(number)
                 partitions.update(np.unique(part.column(part.num_columns - 1).to_numpy()).tolist())
                 stream.write(part)
@@ -71,7 +69,7 @@ class RowRoutes:
     def open_all(self, partitions: Sequence[int]) -> None:
         """Have a stream for each of these partitions, also if no rows of theirs come."""
         for partition in partitions:
-            number = int(self._stream_of[partition])
+            number = int(self._plan.number_of[partition])
             if number == NOBODY:
                 raise unassigned([partition])
             self._stream(number)[1].add(partition)
@@ -84,35 +82,14 @@ class RowRoutes:
     def _stream(self, number: int) -> tuple[OutStream, set[int]]:
         found = self._opened.get(number)
         if found is None:
-            executor_id, partitions = self._owners[number]
+            executor_id, partitions = self._plan.executors[number], self._plan.partitions[number]
             found = self._opened[number] = (self._open(executor_id, partitions), set())
             self.streams.append(found)
         return found
 
     def _extend(self, pmap: PartitionMap, live: frozenset[Owner]) -> None:
-        """Give every partition that has no stream yet one of its owner's; those that have one keep it."""
-        before = self._stream_of
-        self._stream_of = np.full(len(pmap), NOBODY, np.int32)
-        self._stream_of[: len(before)] = before
-        fresh: dict[str, int] = {}
-        for partition in pmap.ids().tolist():
-            if self._stream_of[partition] != NOBODY:
-                continue
-            owner = pmap.owner(partition)
-            if partition in self._skip:
-                owner = ("", "")  # applied already: its rows go nowhere
-            elif owner not in live or owner is None:
-                continue
-            number = fresh.get(owner[0])
-            if number is None:
-                number = fresh[owner[0]] = len(self._owners)
-                self._owners.append((owner[0], []))
-            self._owners[number][1].append(partition)
-            self._stream_of[partition] = number
-        self._pmap = pmap
-        names = tuple((str(number), "") for number in range(len(self._owners)))
-        by_stream = attrs.evolve(pmap, executors=names, owner_index=self._stream_of[:, None])
-        self._router = PartitionRouter(pmap.spec, by_stream, by_partition=True)
+        self._plan = self._plan.extended(pmap, live, self._skip)
+        self._pmap, self._router = pmap, self._plan.router(pmap)
 
 
 def distinct_values(pmap: PartitionMap, rows: pa.RecordBatch) -> list[tuple[Any, ...]]:

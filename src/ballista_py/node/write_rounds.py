@@ -13,18 +13,13 @@ from attrs import frozen
 
 from ballista_py.errors import (
     BallistaError,
-    OwnershipError,
     PartitionsUnassigned,
-    RetriesExhausted,
     SqlError,
-    StoreError,
-    TransportError,
-    WriteError,
-    WriteIncomplete,
 )
-from ballista_py.node.owner_calls import Order, Outcome, OwnerCalls, named
+from ballista_py.node.owner_calls import Order, OwnerCalls
 from ballista_py.node.query_service import ClusterView, Views
 from ballista_py.planning.table import TableSpec
+from ballista_py.planning.write_outcome import WORTH_ANOTHER_TRY, Outcome, failure_of, next_step, worst_of
 from ballista_py.runtime import Runtime
 from ballista_py.state.statements import Decision, Statements
 from ballista_py.state.store import ConditionalStore
@@ -33,7 +28,6 @@ from ballista_py.state.undecided import attempt_by, is_orphan
 PATIENCE_MS = 30_000.0
 FIRST_WAIT_MS = 50.0
 LONGEST_WAIT_MS = 1_000.0
-WORTH_ANOTHER_TRY = (OwnershipError, TransportError, PartitionsUnassigned, StoreError, RetriesExhausted)
 
 
 class Growth(Protocol):
@@ -87,41 +81,20 @@ class WriteRounds:
                     self.calls.reload(self.view(table), table, sorted(done))
                     return sum(done.values())
             except WORTH_ANOTHER_TRY as error:
-                if not repeatable() or self.runtime.monotonic_ms() > deadline_ms:
+                if not self._may_repeat(repeatable, deadline_ms):
                     if not done:
                         raise
-                    raise self._incomplete(table, view, {}, done, error) from error
-            worst = next((e for e in errors.values() if not isinstance(e, WORTH_ANOTHER_TRY)), None)
-            over = worst is not None or not repeatable() or self.runtime.monotonic_ms() > deadline_ms
-            if errors and over:
-                first = worst or next(iter(errors.values()))
-                if worst is not None and not done and len(errors) == 1:
-                    raise worst
-                raise self._incomplete(table, view, errors, done, first)
+                    pmap = view.catalog.maps[table.name]
+                    raise failure_of(table.name, pmap, {}, done, error) from error
+            if next_step(errors, may_repeat=self._may_repeat(repeatable, deadline_ms)) == "over":
+                raise failure_of(table.name, view.catalog.maps[table.name], errors, done, worst_of(errors))
             self.runtime.sleep_ms(wait_ms)
             wait_ms = min(LONGEST_WAIT_MS, 2 * wait_ms)
             self.views.refresh()
             view = self.view(table)
 
-    def _incomplete(
-        self,
-        table: TableSpec,
-        view: ClusterView,
-        errors: Mapping[int, BallistaError],
-        done: Mapping[int, int],
-        reason: BallistaError,
-    ) -> WriteError:
-        if isinstance(reason, WriteError) and not done:
-            return reason
-        names = named(view.catalog.maps[table.name], list(errors))
-        where = f"partitions {', '.join(names)}" + (" and others" if len(errors) > len(names) else "")
-        return WriteIncomplete(
-            f"table '{table.name}': {len(errors) or 'some'} partition(s) did not apply the statement, "
-            f"{len(done)} did ({where if names else 'which is not known'}: {reason.message}); "
-            "send it again with the same token",
-            table=table.name,
-            partitions=names,
-        )
+    def _may_repeat(self, repeatable: Callable[[], bool], deadline_ms: float) -> bool:
+        return repeatable() and self.runtime.monotonic_ms() <= deadline_ms
 
     def once(
         self,
@@ -151,14 +124,11 @@ class WriteRounds:
             view = self.view(table)
             try:
                 outcome = prepare(attempt, view)
-                error = next(
-                    iter(sorted(outcome.errors.values(), key=lambda e: isinstance(e, WORTH_ANOTHER_TRY))), None
-                )
-                if error is not None:
+                if outcome.errors:
                     self._give_up(table, statements, attempt, token, list(outcome.affected))
-                    raise error
+                    raise worst_of(outcome.errors)
             except WORTH_ANOTHER_TRY:
-                if not repeatable() or self.runtime.monotonic_ms() > deadline_ms:
+                if not self._may_repeat(repeatable, deadline_ms):
                     raise
             else:
                 total = sum(outcome.affected.values()) if affected is None else affected()

@@ -20,7 +20,7 @@ from ballista_py.errors import (
 )
 from ballista_py.node.checks import RowChecks
 from ballista_py.node.general_writes import GeneralWrites
-from ballista_py.node.owner_calls import Order, Outcome, OwnerCalls
+from ballista_py.node.owner_calls import Order, OwnerCalls
 from ballista_py.node.query_service import ClusterView, QueryService, Views
 from ballista_py.node.table_writes import TableWrites, incarnation_of
 from ballista_py.node.tables import TableMaker
@@ -37,11 +37,12 @@ from ballista_py.planning.sql.changes import (
     Truncate,
     as_general,
     local_rewrite,
-    moves_rows,
     read_change,
     touched_partitions,
 )
 from ballista_py.planning.table import TableSpec, table_folder
+from ballista_py.planning.write_outcome import Outcome
+from ballista_py.planning.write_ways import Way, way_of_local, way_of_rows
 from ballista_py.runtime import Runtime
 from ballista_py.state.statements import Statements
 from ballista_py.state.store import ConditionalStore
@@ -133,14 +134,20 @@ class WriteService:
         elif mode == "create" and self._table(name).incarnation != incarnation_of(token):
             raise ConfigError(f"table '{name}' exists already")
         spec = self._table(name)
-        if mode == "replace" or atomic:
-            return self._decided(spec, reader, token, replace=mode == "replace")
-        return self._append(spec, reader, token)
+        replace = mode == "replace"
+        return self._take_in(
+            spec, reader, token, way_of_rows(spec, atomic=atomic, replace=replace), replace=replace
+        )
+
+    def _take_in(
+        self, table: TableSpec, rows: Iterable[pa.RecordBatch], token: str, way: Way, *, replace: bool = False
+    ) -> int:
+        if way == "apply":
+            return self._append(table, rows, token)
+        return self._decided(table, rows, token, replace=replace)
 
     def _append(self, table: TableSpec, rows: Iterable[pa.RecordBatch], token: str) -> int:
         """Rows that each owner applies by itself. Tried again while the rows are few enough to be kept."""
-        if table.primary_key:  # a key that is taken must keep all partitions as they are
-            return self._decided(table, rows, token, replace=False)
         kept = KeptRows(self._checks.batches(table, rows))
         done: dict[int, int] = {}
 
@@ -169,23 +176,16 @@ class WriteService:
                 return self._decided_checked(table, KeptRows(iter(())), token, replace=False)
         running = self.queries.run(change.query)
         rows = self._checks.for_columns(table, change, running.schema, running.batches())
-        if change.constant and not atomic:
-            return self._append(table, rows, token)
-        return self._decided(table, rows, token, replace=False)
+        return self._take_in(table, rows, token, way_of_rows(table, atomic=atomic, constant=change.constant))
 
     def _local(self, change: Local, token: str, atomic: bool) -> int:
         table = self._table(change.table)
         self._checks.bind(change, table)
-        if moves_rows(change, table):
+        way = way_of_local(change, table, atomic=atomic)
+        if way == "whole":
             return self._whole(as_general(change), token, change)
         types = dict(zip(table.schema.names, self.engine.sql_types(table.schema), strict=True))
-        rewrite = local_rewrite(change, table, types)
-        risky = change.assignments is not None and (
-            table.is_constrained or any(not f.nullable for f in table.schema)
-        )
-        if risky and table.is_constrained:
-            return self._whole(as_general(change), token, change)
-        return self._rewrite(table, change, rewrite, token, atomic=atomic or risky)
+        return self._rewrite(table, change, local_rewrite(change, table, types), token, atomic=way == "decide")
 
     def _rewrite(
         self, table: TableSpec, change: Local | None, rewrite: Rewrite, token: str, *, atomic: bool = False

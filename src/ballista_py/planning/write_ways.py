@@ -1,0 +1,34 @@
+"""The ways in which a statement that changes rows is carried out, and which one a statement takes; pure.
+
+*apply*: each owner applies its share by itself, under the token. *decide*: every owner prepares its share, and the
+statement is decided once for all. *whole*: the statement is run over the rows brought together, then as *decide*.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from ballista_py.planning.sql.changes import Local, moves_rows
+from ballista_py.planning.table import TableSpec
+
+Way = Literal["apply", "decide", "whole"]
+
+
+def way_of_rows(table: TableSpec, *, atomic: bool, replace: bool = False, constant: bool = True) -> Way:
+    """How new rows are taken in. Those that are not `constant` would be others if they were asked for again.
+
+    A key that is taken must keep every partition as it is, so rows with a primary key are decided, too.
+    """
+    return "decide" if atomic or replace or not constant or table.primary_key else "apply"
+
+
+def way_of_local(change: Local, table: TableSpec, *, atomic: bool) -> Way:
+    """How an UPDATE or DELETE over one table alone runs.
+
+    Rows that move, and new values that must be held against keys and checks, need the whole. Where a null may turn
+    out to be forbidden in one partition, no other may have applied the statement.
+    """
+    if moves_rows(change, table) or (change.assignments is not None and table.is_constrained):
+        return "whole"
+    risky = change.assignments is not None and any(not field.nullable for field in table.schema)
+    return "decide" if atomic or risky else "apply"

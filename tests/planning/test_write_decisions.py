@@ -1,0 +1,102 @@
+"""How a statement that changes rows runs and what its outcome means, decided over values alone."""
+
+import pyarrow as pa
+import pytest
+from attrs import evolve
+
+from ballista_py.errors import NotOwner, SchemaMismatch, TransportError, WriteIncomplete, to_wire
+from ballista_py.planning.assigner import Executor, PartitionAssigner
+from ballista_py.planning.partition_map import NOBODY, PartitionMap
+from ballista_py.planning.partition_spec import PartitionSpec
+from ballista_py.planning.row_streams import RowStreams
+from ballista_py.planning.sql.changes import read_change
+from ballista_py.planning.table import TableSpec
+from ballista_py.planning.write_outcome import Outcome, failure_of, next_step, worst_of
+from ballista_py.planning.write_ways import way_of_local, way_of_rows
+
+SCHEMA = pa.schema([("id", pa.int64()), ("v", pa.int64())])
+SPEC = PartitionSpec.parse(["bucket(4, id)"], SCHEMA)
+TABLE = TableSpec(name="t", schema=SCHEMA, spec=SPEC, distribution="partitioned", group="t")
+REQUIRED = evolve(TABLE, schema=pa.schema([("id", pa.int64()), pa.field("v", pa.int64(), nullable=False)]))
+UNIQUE = evolve(TABLE, primary_key=("id",))
+MAP = PartitionMap.build("t", SPEC, SPEC.static_values() or [])
+LOST, REFUSED = TransportError("lost"), SchemaMismatch("row 3 does not fit")
+
+
+@pytest.mark.parametrize(
+    ("table", "options", "way"),
+    [
+        (TABLE, {"atomic": False}, "apply"),
+        (TABLE, {"atomic": True}, "decide"),
+        (TABLE, {"atomic": False, "replace": True}, "decide"),
+        (TABLE, {"atomic": False, "constant": False}, "decide"),
+        (UNIQUE, {"atomic": False}, "decide"),
+    ],
+)
+def test_rows_that_would_tear_are_decided_once(table, options, way):
+    assert way_of_rows(table, **options) == way
+
+
+@pytest.mark.parametrize(
+    ("table", "statement", "way"),
+    [
+        (TABLE, "update t set v = 1", "apply"),
+        (TABLE, "update t set id = 1", "whole"),
+        (TABLE, "delete from t where id = 1", "apply"),
+        (REQUIRED, "update t set v = null", "decide"),
+        (REQUIRED, "delete from t", "apply"),
+        (UNIQUE, "update t set v = 1", "whole"),
+        (UNIQUE, "delete from t where v = 1", "apply"),
+    ],
+)
+def test_an_update_runs_as_a_whole_only_where_its_rows_move_or_are_held_against_others(table, statement, way):
+    change = read_change(statement)
+    assert way_of_local(change, table, atomic=False) == way
+    assert way_of_local(change, table, atomic=True) == ("whole" if way == "whole" else "decide")
+
+
+def test_another_round_follows_only_errors_that_it_may_mend():
+    assert next_step({}, may_repeat=False) == "done"
+    assert next_step({1: LOST}, may_repeat=True) == "again"
+    assert next_step({1: LOST}, may_repeat=False) == "over"
+    assert next_step({1: LOST, 2: REFUSED}, may_repeat=True) == "over"
+    assert worst_of({1: LOST, 2: REFUSED}) is REFUSED
+
+
+def test_what_lacks_a_statement_is_named_unless_nothing_was_applied_and_the_rows_are_to_blame():
+    assert failure_of("t", MAP, {1: REFUSED}, {}, REFUSED) is REFUSED
+    error = failure_of("t", MAP, {1: LOST, 2: LOST}, {0: 5}, LOST)
+    assert isinstance(error, WriteIncomplete)
+    assert error.details["partitions"] == [MAP.path(1), MAP.path(2)]
+    assert "1 did" in error.message
+    assert isinstance(failure_of("t", MAP, {1: REFUSED}, {0: 5}, REFUSED), WriteIncomplete)
+
+
+def test_an_outcome_tells_rows_and_errors_by_partition():
+    outcome = Outcome()
+    outcome.add({"1": {"affected": 3}, "2": {"error": to_wire(NotOwner("no", table="t", partitions=[2]))}})
+    assert outcome.affected == {1: 3}
+    assert isinstance(outcome.errors[2], NotOwner)
+
+
+def test_a_partition_stays_with_its_stream_when_its_owner_changes():
+    owned = MAP.apply(PartitionAssigner().assign(MAP, [Executor("e1", "i"), Executor("e2", "i")]))
+    live = {("e1", "i"), ("e2", "i")}
+    first = RowStreams().extended(owned, {("e1", "i")})
+    mine = [p for p in range(len(owned)) if owned.owner(p) == ("e1", "i")]
+    assert first.executors == ("e1",)
+    assert first.partitions == (tuple(mine),)
+    moved = MAP.apply(PartitionAssigner().assign(MAP, [Executor("e2", "i")]))
+    second = first.extended(moved, live)
+    assert [int(second.number_of[p]) for p in mine] == [0] * len(mine)
+    assert second.executors == ("e1", "e2")
+    assert set(second.number_of.tolist()) == {0, 1}
+
+
+def test_rows_of_partitions_that_are_done_go_nowhere_and_those_of_nobody_wait():
+    owned = MAP.apply(PartitionAssigner().assign(MAP, [Executor("e1", "i")]))
+    plan = RowStreams().extended(owned, {("e1", "i")}, skip={0, 2})
+    assert [plan.executors[number] for number in plan.number_of.tolist()] == [
+        "" if p in (0, 2) else "e1" for p in range(len(owned))
+    ]
+    assert set(RowStreams().extended(owned, set()).number_of.tolist()) == {NOBODY}
