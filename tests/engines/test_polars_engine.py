@@ -58,6 +58,8 @@ select i, min(f), max(f), sum(d), avg(i), sum(i), bool_or(word = 'a') from t gro
 select count(*), sum(i), sum(d), min(day), max(word), avg(d), bool_and(i = 1), min(f), max(f)
     from t where n > 50 and n < 60
 select sum(distinct n), sum(distinct i), count(distinct word), avg(distinct i) from t
+select count(*) from t where ts < timestamptz '1970-01-01 00:00:00.000005+00'
+select ts::timestamptz as at, day::timestamptz as since from t where ts < day::timestamptz or ts is null
 select sum(case when d > 1 then 1 else 0 end), sum(f) filter (where f < 100) from t
 select sum(d * d * d), avg(d * d) from t where d < 10
 select n from t where not exists (select 1 from s where s.n = t.n)

@@ -187,6 +187,17 @@ def test_a_query_for_spark_that_is_cancelled_before_its_turn_starts_nothing(site
         list(other.batches())
 
 
+def test_a_statement_is_planned_once_unless_its_moment_matters(site: Site) -> None:
+    plans, catalog = site.service.plans, site.service.views.current().catalog
+    assert plans.plan(JOIN, catalog) is plans.plan(JOIN, catalog, timed=True)
+    assert plans.plan(JOIN, attrs.evolve(catalog)) is not plans.plan(JOIN, catalog)
+    sql = "select amount from sales where now() > timestamp '2020-01-01'"
+    first = plans.plan(sql, catalog, timed=True)
+    assert first.moment_ms is not None
+    assert plans.plan(sql, catalog).moment_ms is None
+    assert plans.plan(sql, catalog, timed=True) is not first
+
+
 def test_the_bytes_that_statements_ship_are_counted(site: Site) -> None:
     service, metrics = site.service, NodeMetrics("s1", "scheduler")
     tasks = Tasks("s1", SystemRuntime())

@@ -209,6 +209,10 @@ def cast(value: pl.Expr, source: Kind, target: Kind) -> pl.Expr:
         return value.cast(target.held)
     if source.name == "DATE" and target.name == "TIMESTAMP":
         return value.cast(pl.Datetime("us"))
+    if (source.name, target.name) == ("TIMESTAMP", "TIMESTAMP WITH TIME ZONE"):
+        return value.dt.replace_time_zone("UTC")  # which is every session's
+    if (source.name, target.name) == ("DATE", "TIMESTAMP WITH TIME ZONE"):
+        return value.cast(pl.Datetime("us")).dt.replace_time_zone("UTC")
     raise refused(f"the cast of {source} to {target}")
 
 

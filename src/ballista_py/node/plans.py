@@ -10,7 +10,7 @@ from attrs import define, evolve, field, frozen
 
 from ballista_py.engines.engine import Engine
 from ballista_py.planning.query_plan import Catalog, QueryPlan
-from ballista_py.planning.sql import plan_query
+from ballista_py.planning.sql import mentions_moment, plan_query
 from ballista_py.runtime import Runtime
 
 MAX_REMEMBERED = 256
@@ -45,9 +45,12 @@ class Plans:
         """The columns of the answer, as a single node gives them. Raises `SqlError`."""
         return self._bound(statement, catalog).output
 
-    def plan(self, statement: str, catalog: Catalog) -> QueryPlan:
-        """How the statement runs. Raises `SqlError` and the other planning errors."""
+    def plan(self, statement: str, catalog: Catalog, timed: bool = False) -> QueryPlan:
+        """How the statement runs; with `timed`, at this moment. Raises `SqlError` and the other planning errors."""
         known = self._bound(statement, catalog)
+        if mentions_moment(statement):
+            moment_ms = self.runtime.wall_ms() if timed else None
+            return plan_query(statement, catalog, known.output, moment_ms=moment_ms)
         if known.plan is not None:
             return known.plan
         plan = plan_query(statement, catalog, known.output)

@@ -160,7 +160,7 @@ class QueryService:
                 return running.explained()
             finally:
                 running.cancel()
-        plan, legs = self._plan(self._view_for(statement), statement)
+        plan, legs = self._plan(self._view_for(statement), statement, timed=True)
         return {**plan_as_dict(plan, legs), "text": explain_text(plan, legs)}
 
     def describe(self, statement: str) -> pa.Schema:
@@ -198,7 +198,7 @@ class QueryService:
             try:
                 # A replica that would not answer may be loading still; owners are the ones who must.
                 seen = view if broadcasting else _without_broadcasts(view)
-                plan, legs = self._plan(seen, statement, only, owners_only=replans > 0)
+                plan, legs = self._plan(seen, statement, only, owners_only=replans > 0, timed=only is None)
                 return self._open(view, plan, legs, started_ms, replans, cancelled, only)
             except BroadcastTooLargeError:
                 broadcasting = False
@@ -220,9 +220,15 @@ class QueryService:
         return view
 
     def _plan(
-        self, view: ClusterView, statement: str, only: Portion | None = None, owners_only: bool = False
+        self,
+        view: ClusterView,
+        statement: str,
+        only: Portion | None = None,
+        owners_only: bool = False,
+        timed: bool = False,
     ) -> tuple[QueryPlan, tuple[Leg, ...]]:
-        plan = self.plans.plan(statement, view.catalog)
+        # What is answered in parts, or by somebody else, has no moment in common but that of its merge.
+        plan = self.plans.plan(statement, view.catalog, timed=timed)
         if only is not None:
             plan = restricted(plan, only.partitions)
         legs = legs_of(plan, view.catalog, view.members, owners_only)

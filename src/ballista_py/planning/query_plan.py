@@ -139,8 +139,8 @@ class QueryPlan:
 
     `merge_sql` is None when the batches of the only fragment already are the answer: those of several legs in any
     order, those of a single leg in theirs. `broadcasts` are computed first, in their order; `merge_uses` are those that
-    `merge_sql` reads as well. `output` is the schema that a single node would give. `notes` say in words what was not
-    pushed down, and why.
+    `merge_sql` reads as well. `moment_ms` is the moment of the statement if the plan depends on it. `output` is the
+    schema that a single node would give. `notes` say in words what was not pushed down, and why.
     """
 
     sql: str
@@ -150,6 +150,7 @@ class QueryPlan:
     notes: tuple[str, ...] = ()
     broadcasts: tuple[Broadcast, ...] = ()
     merge_uses: tuple[str, ...] = ()
+    moment_ms: int | None = None
 
     @property
     def merge_bytes(self) -> int:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import pytest
 
+from ballista_py.engines.answers import difference
 from ballista_py.errors import SqlError
+from ballista_py.planning.sql import plan_query
 
 NESTED = {
     "parentheses": "select " + "(" * 300 + "a" + ")" * 300 + " from t",
@@ -114,6 +117,45 @@ def test_the_moment_of_a_statement_is_one_moment(small: Any) -> None:
     plan = small.plan("select count(*) from t where ts < now() and now() = now()")
     assert all("NOW" not in fragment.sql.upper().replace("UNKNOWN", "") for fragment in plan.fragments)
     assert "everything" not in " ".join(plan.notes) or plan.merge_sql is not None
+
+
+MOMENT_MS = 1_763_742_896_123
+AT_MOMENT = [
+    ("select count(*) from t where ts < now()", "2025-11-21 16:34:56.123"),
+    ("select k, max(ts) from t where cast(ts as date) <= current_date - 3 group by k", "'2025-11-21' AS DATE"),
+    (
+        "select id from t where ts between now() - interval '40 years' and current_timestamp",
+        "2025-11-21 16:34:56.123",
+    ),
+    ("select n, count(*) from (select id, now() as n from t where a > 2) group by n", "2025-11-21 16:34:56.123"),
+]
+
+
+@pytest.mark.parametrize(("sql", "said"), AT_MOMENT)
+def test_legs_compute_with_the_moment_of_the_statement(small: Any, sql: str, said: str) -> None:
+    plan = plan_query(sql, small.catalog, small.schema(sql), moment_ms=MOMENT_MS)
+    assert said in plan.fragments[0].sql
+    assert plan.moment_ms == MOMENT_MS
+    assert any("2025-11-21 16:34:56.123" in note for note in plan.notes)
+    literal = "timestamptz '2025-11-21 16:34:56.123+00'"
+    fixed = re.sub(r"now\(\)|current_timestamp", literal, sql).replace("current_date", "date '2025-11-21'")
+    assert difference(small.execute(plan), small.single(fixed)) is None
+
+
+@pytest.mark.parametrize(
+    "sql",
+    [
+        "select current_date from (select 1 as current_date) x",
+        "select 'now() and current_date' as text from t",
+        "select now() as n",
+        "select today.a from t as today where a = 1",
+    ],
+)
+def test_what_only_looks_like_a_moment_is_left_alone(small: Any, sql: str) -> None:
+    plan = plan_query(sql, small.catalog, small.schema(sql), moment_ms=MOMENT_MS)
+    assert not any("2025" in fragment.sql for fragment in plan.fragments)
+    if "now() as" not in sql:
+        assert difference(small.execute(plan), small.single(sql)) is None
 
 
 def test_chance_is_taken_once_a_row_and_not_once_a_leg(small: Any) -> None:

@@ -5,7 +5,8 @@ moves filters down, `places` decides where each block can run, `merging` cuts it
 `render` writes both as SQL.
 """
 
+from ballista_py.planning.sql.moment import mentions_moment
 from ballista_py.planning.sql.planner import plan_query
 from ballista_py.planning.sql.statement import engine_sql
 
-__all__ = ["engine_sql", "plan_query"]
+__all__ = ["engine_sql", "mentions_moment", "plan_query"]

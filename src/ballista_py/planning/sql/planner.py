@@ -17,6 +17,7 @@ from ballista_py.planning.sql.fragments import (
     tables_of,
 )
 from ballista_py.planning.sql.merging import Merger
+from ballista_py.planning.sql.moment import at_moment, said
 from ballista_py.planning.sql.placement import MERGED, WHOLE, Merged, Placement
 from ballista_py.planning.sql.places import Placer
 from ballista_py.planning.sql.query import Draft, Query, UnplannableError, renamed
@@ -25,13 +26,16 @@ from ballista_py.planning.sql.simplify import simplify
 from ballista_py.planning.sql.statement import Statement, check_faithful, read
 
 
-def plan_query(sql: str, catalog: Catalog, output: pa.Schema, dialect: str | None = None) -> QueryPlan:
+def plan_query(
+    sql: str, catalog: Catalog, output: pa.Schema, dialect: str | None = None, moment_ms: int | None = None
+) -> QueryPlan:
     """How a query runs over the partitions of `catalog`; the answer is the one that a single node would give.
 
     `output` is the schema that the engine gives for the statement over empty tables (`Engine.describe`), so names
     and column references are known to be good; an empty schema says that nobody asked the engine. `dialect` is any
     that sqlglot reads, the engine's own by default. What is not surely right to compute in a leg is computed at
-    the merge; `QueryPlan.notes` say what and why. The same arguments give the same plan everywhere.
+    the merge; `QueryPlan.notes` say what and why. The same arguments give the same plan everywhere. `moment_ms` (since
+    1970) is what `now()` stands for; without it the merge says so.
 
     Raises `SqlError`, with `line` and `column` in its details where they are known, for text that does not parse,
     that is not one query, or that names a table the catalog does not have.
@@ -51,6 +55,12 @@ def plan_query(sql: str, catalog: Catalog, output: pa.Schema, dialect: str | Non
     ((1,), 'SELECT MAX(groups.max) AS max FROM f0 AS groups')
     """
     statement = read(sql, dialect, described=len(output) > 0)
+    if moment_ms is not None and (timed := at_moment(statement, catalog, moment_ms)) is not None:
+        try:
+            plan = _plan(timed, catalog, output)
+            return attrs.evolve(plan, moment_ms=moment_ms, notes=(*plan.notes, said(moment_ms)))
+        except (UnplannableError, RecursionError):
+            pass  # as written, then
     try:
         return _plan(statement, catalog, output)
     except UnplannableError as reason:
