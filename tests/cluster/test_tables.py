@@ -71,6 +71,8 @@ def test_a_name_is_taken_once(small, events):
     small.create_table("taken", source=events, partition_by=["bucket(2, id)"])
     with pytest.raises(ConfigError, match="'taken' exists already"):
         small.create_table("taken", source=events, partition_by=["bucket(2, id)"])
+    with pytest.raises(UnsupportedExpression, match=r"'taken'.*would move rows.*bucket\(4, id\) instead of"):
+        small.create_table("taken", source=events, partition_by=["bucket(4, id)"])
     assert small.sql("select count(*) as n from taken").to_pylist() == [{"n": 1_000}]
 
 

@@ -97,6 +97,22 @@ def test_a_map_without_owners_gives_all_rows_back(make_map: MakeMap) -> None:
     assert routed.unassigned[PARTITION_COLUMN].null_count == 0
 
 
+def test_a_table_without_any_partition_gives_all_rows_back() -> None:
+    spec = PartitionSpec.parse(["region"], SCHEMA)
+    for executors in (0, 3):
+        pmap = (
+            placed(PartitionMap.build("t", spec, []), executors)
+            if executors
+            else PartitionMap.build("t", spec, [])
+        )
+        batch = rows_of(20)
+        routed = PartitionRouter(spec, pmap).route(batch)
+        assert routed.by_executor == {}
+        assert routed.unassigned.drop_columns([PARTITION_COLUMN]) == batch
+        assert routed.unassigned[PARTITION_COLUMN].null_count == 20
+        assert PartitionRouter(spec, pmap).route(batch.slice(0, 0)).unassigned.num_rows == 0
+
+
 def test_an_empty_batch_routes_to_nothing(make_map: MakeMap) -> None:
     pmap = placed(make_map(4), 2)
     batch = pa.record_batch([pa.array([], pa.int64())], ["id"])

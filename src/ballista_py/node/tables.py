@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 from attrs import evolve
 
-from ballista_py.errors import ConfigError, ObjectExists, ObjectMissing
+from ballista_py.errors import ConfigError, ObjectExists, ObjectMissing, VersionConflict
 from ballista_py.node.embedded_spark import EmbeddedPipeline, Source
 from ballista_py.planning.assigner import PartitionAssigner
 from ballista_py.planning.diff import NO_LOOK, diff_partitions
@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger(__name__)
 INCARNATION_DIGITS = 12
+REFRESH_ATTEMPTS = 3
 
 
 def declare_table(
@@ -165,7 +166,8 @@ class TableMaker:
     ) -> MaterializeReport:
         """Bring the table up to its source and name its new partitions. See `LocalCluster.refresh_table`.
 
-        New partitions are named, empty, before anything of the refresh can be seen; then `named` is called.
+        New partitions are named, empty, before anything of the refresh can be seen; then `named` is called. What was
+        overtaken by another run is run again, at most twice.
         """
         table = self.cluster().tables.get(name)
         if table is None:
@@ -175,9 +177,17 @@ class TableMaker:
             if not table.spec.is_static and self._add_partitions(table, report):
                 named()
 
-        report = self._spark.get().refresh(
-            self._spark.opened(table), mode=mode, watermark=watermark, progress=progress, announce=announce
-        )
+        for attempt in range(REFRESH_ATTEMPTS):
+            try:
+                report = self._spark.get().refresh(
+                    self._spark.opened(table), mode=mode, watermark=watermark, progress=progress, announce=announce
+                )
+                break
+            except (
+                VersionConflict
+            ):  # a scheduler found a new value meanwhile, or somebody else refreshed the table
+                if attempt == REFRESH_ATTEMPTS - 1:
+                    raise
         _warn_of_skew(report)
         return report
 

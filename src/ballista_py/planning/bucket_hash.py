@@ -72,8 +72,8 @@ def bucket_bytes(num_buckets: int, values: pa.Array, out: Buckets) -> None:
     expression = _xxhash64(values.null_count > 0)
     for start in range(0, len(values), STRING_BLOCK_ROWS):
         # The shortest way in and out: for a thousand rows it counts more than the hashing.
-        piece = pl.Series("v", values.slice(start, STRING_BLOCK_ROWS)).to_frame()
-        words = piece.select(expression).to_series().to_numpy(writable=True)
+        piece = values if len(values) <= STRING_BLOCK_ROWS else values.slice(start, STRING_BLOCK_ROWS)
+        words = pl.Series("v", piece).to_frame().select(expression).to_series().to_numpy()
         fold(num_buckets, words, out[start : start + STRING_BLOCK_ROWS])
 
 
@@ -87,7 +87,7 @@ def _xxhash64(nullable: bool) -> pl.Expr:
 
 
 def fold(num_buckets: int, words: Words, out: Buckets, scratch: Words | None = None) -> None:
-    """Write each hash, as a signed number, modulo `num_buckets` into `out`; `words` is used up."""
+    """Write each hash, as a signed number, modulo `num_buckets` into `out`; `scratch` is used up, `words` is kept."""
     signed = words.view(np.int64)
     if num_buckets & (num_buckets - 1) == 0:
         np.bitwise_and(signed, num_buckets - 1, out=out, casting="unsafe")

@@ -149,7 +149,7 @@ class _Parser:
         except UnsupportedExpression as error:
             raise self.refusal(error.message) from None
         if not columns_of(node):
-            raise self.refusal(f"{node.text()} reads no column")
+            raise self.refusal(f"{node.text()} reads no column: write its value as a literal")
         return node
 
     def number(self, digits: str) -> Node:
