@@ -36,5 +36,5 @@ def test_a_table_again_with_keys_that_put_rows_elsewhere_is_refused_with_the_rea
 
 
 def test_a_table_again_with_the_same_keys_is_taken(cluster):
-    with pytest.raises(ConfigError, match="^table 'orders' exists already$"):
+    with pytest.raises(ConfigError, match=r"^table 'orders' exists already$"):
         declare_table(cluster, "orders", SCHEMA, KEYS)

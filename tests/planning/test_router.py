@@ -186,8 +186,87 @@ def test_strings_copied_in_runs_are_those_that_arrow_takes(kind: pa.DataType, ru
     order = np.concatenate(
         chance.permutation(np.arange(count).reshape(-1, run)) if run < count else [np.arange(count)]
     )
-    assert gather(batch, order).equals(batch.take(pa.array(order)))
-    gather(batch, order).validate(full=True)
+    keys = np.empty(count, np.uint16)
+    keys[order] = np.arange(count) // run
+    gathered, found = gather(batch, keys)
+    assert (found == order).all()
+    assert gathered.equals(batch.take(pa.array(order)))
+    gathered.validate(full=True)
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [
+        pa.bool_(),
+        pa.int8(),
+        pa.uint16(),
+        pa.float16(),
+        pa.date32(),
+        pa.float64(),
+        pa.timestamp("ns", "UTC"),
+        pa.time64("us"),
+        pa.decimal32(5, 2),
+        pa.decimal64(12, 2),
+        pa.decimal128(30, 2),
+        pa.decimal256(50, 2),
+        pa.binary(3),
+        pa.duration("s"),
+        pa.month_day_nano_interval(),
+        pa.list_(pa.int32()),
+        pa.dictionary(pa.int8(), pa.string()),
+        pa.null(),
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize("nulls", [False, True])
+def test_columns_of_every_width_are_those_that_arrow_takes(kind: pa.DataType, nulls: bool) -> None:
+    count = 5_000
+    column = column_of(kind, count + 3, nulls).slice(3)
+    keys = np.random.default_rng(1).integers(0, 7, count).astype(np.uint16)
+    gathered, order = gather(pa.record_batch([column], ["c"]), keys)
+    assert gathered.column(0).equals(column.take(pa.array(order)))
+    gathered.validate(full=True)
+
+
+def column_of(kind: pa.DataType, count: int, nulls: bool) -> pa.Array:
+    """Some values of a type, all bit patterns for numbers."""
+    picked = np.random.default_rng(2).integers(0, 50, count)
+    valid = [not (nulls and n % 5 == 0) for n in range(count)]
+    if pa.types.is_null(kind):
+        return pa.nulls(count)
+    values: list[Any] = {
+        pa.list_(pa.int32()): [[n, None] for n in picked.tolist()],
+        pa.dictionary(pa.int8(), pa.string()): [f"v{n}" for n in picked.tolist()],
+        pa.binary(3): [bytes([n, 0, 255]) for n in picked.tolist()],
+        pa.bool_(): [n % 2 == 0 for n in picked.tolist()],
+        pa.month_day_nano_interval(): [(n, n, n) for n in picked.tolist()],
+        pa.float16(): [np.float16(n) for n in picked.tolist()],
+    }.get(kind, picked.tolist())
+    return pa.array([value if ok else None for value, ok in zip(values, valid, strict=True)], kind)
+
+
+@pytest.mark.parametrize("kind", [pa.string(), pa.large_binary()], ids=str)
+@pytest.mark.parametrize("width", [0, 1, 2, 3, 8, 16])
+@pytest.mark.parametrize("skip", [0, 3])
+def test_texts_of_one_length_are_those_that_arrow_takes(kind: pa.DataType, width: int, skip: int) -> None:
+    texts = (
+        pa.array([f"{n % 97:0{width}d}"[:width] for n in range(8_000 + skip)], pa.string()).cast(kind).slice(skip)
+    )
+    keys = np.repeat(np.arange(2_000) % 5, 4).astype(np.uint16)
+    gathered, order = gather(pa.record_batch([texts], ["t"]), keys)
+    assert gathered.column(0).equals(texts.take(pa.array(order)))
+    gathered.validate(full=True)
+
+
+def test_sixteen_bytes_are_moved_as_they_are() -> None:
+    """Those that would be no numbers, signalling ones too."""
+    bits = np.random.default_rng(3).integers(0, 1 << 63, 20_000).astype(np.uint64)
+    bits[::3] |= np.uint64(0x7FF0_0000_0000_0001)
+    column = pa.Array.from_buffers(pa.decimal128(38, 0), 10_000, [None, pa.py_buffer(bits)])
+    keys = np.random.default_rng(4).integers(0, 7, 10_000).astype(np.uint16)
+    gathered, order = gather(pa.record_batch([column], ["c"]), keys)
+    moved = np.frombuffer(gathered.column(0).buffers()[1], np.uint64).reshape(-1, 2)
+    assert (moved == bits.reshape(-1, 2)[order]).all()
 
 
 def test_a_thread_pool_may_copy_the_columns(make_map: MakeMap) -> None:
@@ -200,8 +279,8 @@ def test_a_thread_pool_may_copy_the_columns(make_map: MakeMap) -> None:
 
 def test_a_column_of_nulls_only_is_gathered_too() -> None:
     batch = pa.record_batch([pa.nulls(10_000, pa.string()), pa.array([""] * 10_000)], ["a", "b"])
-    order = np.concatenate([np.arange(5_000, 10_000), np.arange(5_000)])
-    assert gather(batch, order).equals(batch)
+    keys = np.repeat([1, 0], 5_000).astype(np.uint16)
+    assert gather(batch, keys)[0].equals(batch)
 
 
 def test_rows_can_come_partition_by_partition() -> None:

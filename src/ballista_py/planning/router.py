@@ -61,10 +61,9 @@ class PartitionRouter:
         places = np.flatnonzero(counts).tolist()
         rows = _plain(batch)
         if len(places) > 1 or self._ranks is not None:
-            # A stable sort of 16-bit numbers is a counting sort.
             keys = owners if self._ranks is None else self._ranks.take(partitions, mode="wrap")
-            order = np.argsort(keys, kind="stable")
-            partitions, rows = partitions.take(order), gather(rows, order, self.each)
+            rows, order = gather(rows, keys, self.each)
+            partitions = partitions.take(order)
         whole = _with_partitions(rows, partitions)
         parts: dict[int, pa.RecordBatch] = {}
         start = 0
