@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from ballista_py.errors import PartitionsUnassigned
 from ballista_py.planning.assigner import Executor, PartitionAssigner
 from ballista_py.planning.partition_map import PartitionMap
-from ballista_py.planning.selector import SetCoverSelector, _by_counts, _by_heap, _distinct, cover
+from ballista_py.planning.selector import SetCoverSelector, _by_counts, _by_levels, _distinct, cover
 
 MakeMap = Callable[..., PartitionMap]
 
@@ -43,7 +43,7 @@ def test_every_way_of_covering_gives_the_same_picks(rows: int, count: int, width
     holders = chance.integers(-1, count, (rows, width)).astype(np.int32)
     holders[(holders < 0).all(axis=1), width - 1] = 0
     distinct = _distinct(holders)
-    ways = [cover(holders, count), _by_heap(distinct, count), _by_counts(distinct, count)]
+    ways = [cover(holders, count), _by_levels(distinct, count), _by_counts(distinct, count)]
     found = [{place: part.tolist() for place, part in way.items()} for way in ways]
     assert found[0] == found[1] == found[2]
     owners = {

@@ -1,12 +1,11 @@
 """Chooses the fewest executors that together hold the partitions a query needs.
 
 Greedy minimum set cover, found in three ways that give the same picks: partitions of one owner each need no
-choice, few partitions are covered with a heap, many with counts in arrays.
+choice, few partitions are covered level by level of gain, many with counts in arrays.
 """
 
 from __future__ import annotations
 
-import heapq
 from collections.abc import Collection, Mapping, Sequence
 
 import numpy as np
@@ -18,9 +17,9 @@ from ballista_py.planning.partition_index import Ids
 from ballista_py.planning.partition_map import NOBODY, Owner, PartitionMap
 
 SHOWN_PARTITIONS = 5
-# Below so many partitions, or so many per executor, a heap is quicker than arrays.
-HEAP_BELOW_PARTITIONS = 100
-HEAP_BELOW_PER_EXECUTOR = 4
+# Below so many partitions, or so many per executor, lists are quicker than arrays.
+LISTS_BELOW_PARTITIONS = 100
+LISTS_BELOW_PER_EXECUTOR = 4
 
 
 @frozen
@@ -81,8 +80,8 @@ def cover(holders: npt.NDArray[np.int32], count: int) -> dict[int, npt.NDArray[n
     holders = _distinct(holders)
     if not (holders[:, 1:] >= 0).any():
         return _grouped(holders[:, 0], count)
-    if len(holders) < max(HEAP_BELOW_PARTITIONS, HEAP_BELOW_PER_EXECUTOR * count):
-        return _by_heap(holders, count)
+    if len(holders) < max(LISTS_BELOW_PARTITIONS, LISTS_BELOW_PER_EXECUTOR * count):
+        return _by_levels(holders, count)
     return _by_counts(holders, count)
 
 
@@ -104,25 +103,28 @@ def _by_counts(holders: npt.NDArray[np.int32], count: int) -> dict[int, npt.NDAr
     return _grouped(chosen, count)
 
 
-def _by_heap(holders: npt.NDArray[np.int32], count: int) -> dict[int, npt.NDArray[np.int64]]:
+def _by_levels(holders: npt.NDArray[np.int32], count: int) -> dict[int, npt.NDArray[np.int64]]:
     held: list[list[int]] = [[] for _ in range(count + 1)]
     for row, places in enumerate(holders.tolist()):
         for place in places:
             held[place].append(row)
     left = len(holders)
-    heap = [(-len(rows), place) for place, rows in enumerate(held[:count]) if rows]
-    heapq.heapify(heap)
+    # What each place would cover, or would have before other picks: looked at again when its turn comes.
+    levels: list[list[int]] = [[] for _ in range(max(map(len, held[:count])) + 1)]
+    for place in range(count):
+        levels[len(held[place])].append(place)
     chosen = [NOBODY] * len(holders)
-    while left:
-        promised, place = heapq.heappop(heap)
-        gain = [row for row in held[place] if chosen[row] < 0]
-        if len(gain) != -promised:
-            # An upper bound from before other picks: look again when its turn comes.
-            heapq.heappush(heap, (-len(gain), place))
-            continue
-        for row in gain:
-            chosen[row] = place
-        left -= len(gain)
+    for promised in range(len(levels) - 1, 0, -1):
+        for place in sorted(levels[promised]):
+            gain = [row for row in held[place] if chosen[row] < 0]
+            if len(gain) != promised:
+                levels[len(gain)].append(place)
+                continue
+            for row in gain:
+                chosen[row] = place
+            left -= promised
+        if not left:
+            break
     return _grouped(np.array(chosen, np.int32), count)
 
 
