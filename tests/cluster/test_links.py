@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import re
 import shutil
 import socket
 import ssl
@@ -244,6 +245,7 @@ def test_garbage_and_half_a_conversation_on_every_port_harm_nobody(proxied, duck
     cluster = proxied.cluster
     ports = [port for ports in cluster.ports.values() for port in ports.values()]
     for node_id in cluster.node_ids:
+        ports += map(int, re.findall(r" parts=grpc\+tls://[\d.]+:(\d+)", cluster.log(node_id)))
         ports += [
             int(cluster.status_url(node_id, metrics).split(":")[2].split("/")[0]) for metrics in (False, True)
         ]
@@ -284,7 +286,7 @@ def rounds(proxied, count):
 
 
 def grown(proxied, count):
-    rounds(proxied, 20)
+    rounds(proxied, max(20, count // 5))  # until what is remembered of tasks, and what malloc keeps, is there
     before = sizes(proxied.cluster)
     rounds(proxied, count)
     time.sleep(2)
@@ -298,7 +300,7 @@ def test_clients_that_come_and_go_leave_no_threads_files_or_memory_behind(proxie
         now_threads, now_files, now_memory = after[node_id]
         assert now_threads <= threads + 12, node_id
         assert now_files <= files + 12, node_id
-        assert now_memory <= memory * 1.2 + (32 << 20), node_id
+        assert now_memory <= memory + (48 << 20), node_id
 
 
 def test_nodes_end_by_themselves_while_a_client_does_not_read(tpch_state, tmp_path):
