@@ -26,6 +26,8 @@ pytestmark = pytest.mark.cluster
 TTL_MS = 2_000
 BACK_WITHIN_S = 15
 FAULT_S = 3
+SETTLED_WITHIN_S = 20
+SPARE = 16  # threads and files that pools and gRPC may take the first time
 OUTSIDE = "127.0.0.2"
 LINKS = ("flight", "control", "data")
 FAULTS = ("cut", "stall", "throttle")
@@ -172,7 +174,38 @@ def every_row_is_there_once(proxied):
         assert client.sql(count).to_pylist() == [{"n": expected, "ids": expected}]
 
 
+def under_way(proxied):
+    """Calls, statements and legs that any node still works on."""
+    found = {}
+    for node_id in proxied.cluster.node_ids:
+        text = proxied.cluster.shown(node_id, "/metrics")
+        for name in ("open_calls", "statements_running", "legs_running"):
+            for value in re.findall(rf"^ballista_{name}(?:{{.*}})? (\S+)$", text, re.M):
+                found[node_id, name] = float(value)
+    assert len(found) >= 2 * len(proxied.cluster.node_ids)
+    return {where: value for where, value in found.items() if value}
+
+
+def nothing_is_left(proxied, before):
+    """Soon after a fault no call is open any more, and threads and files are about as many as before it."""
+    until = time.monotonic() + SETTLED_WITHIN_S
+    while True:
+        now, busy = sizes(proxied.cluster), under_way(proxied)
+        grown = {
+            (node_id, what): (before[node_id][place], now[node_id][place])
+            for node_id in now
+            for place, what in enumerate(("threads", "files"))
+            if now[node_id][place] > before[node_id][place] + SPARE
+        }
+        if not grown and not busy:
+            return
+        assert time.monotonic() < until, (grown, busy)
+        time.sleep(0.2)
+
+
 def try_fault(proxied, duck, link, mood):
+    before = sizes(proxied.cluster)
+
     def fault():
         proxied.spoil(link, mood)
         time.sleep(FAULT_S)
@@ -184,6 +217,7 @@ def try_fault(proxied, duck, link, mood):
         proxied.spoil(link, "pass")
     comes_back(proxied, duck)
     every_row_is_there_once(proxied)
+    nothing_is_left(proxied, before)
 
 
 def test_a_link_of_each_kind_fails_and_comes_back_and_no_answer_is_wrong(proxied, duck):

@@ -293,6 +293,7 @@ class Client:
     def _first_of(self, ask: Callable[[str], T], may_repeat: Callable[[BallistaError, str], bool]) -> T:
         """The answer of the first scheduler that gives one. Only a failed link or `TryLater` goes to the next."""
         last: BallistaError | None = None
+        failed = False
         for address in self._addresses:
             try:
                 answer = ask(address)
@@ -304,9 +305,10 @@ class Client:
                 if not may_repeat(error, address):
                     raise _lost(address) from error
                 last = error
+                failed = True
             else:
                 self._prefer(address)
-                if last is not None or self._runtime.monotonic_ms() - self._learned_ms > LEARN_MS:
+                if failed or self._runtime.monotonic_ms() - self._learned_ms > LEARN_MS:
                     self._learn(address)
                 return answer
         if isinstance(last, TryLater | WrongCluster):
