@@ -16,9 +16,10 @@ from ballista_py.testing.soak_report import SoakReport
 SCHEDULERS, EXECUTORS, TTL_MS = 2, 3, 1_500
 
 
-def soak(load: Load) -> SoakReport:
+def soak(load: Load, replicas: int = 1) -> SoakReport:
     """One run on a fresh local cluster."""
-    with LocalCluster(schedulers=SCHEDULERS, executors=EXECUTORS, ttl_ms=TTL_MS) as cluster:
+    options = {"replicas": str(replicas)}
+    with LocalCluster(schedulers=SCHEDULERS, executors=EXECUTORS, ttl_ms=TTL_MS, node_options=options) as cluster:
         cluster.create_table("soaked", schema=SCHEMA, partition_by=["bucket(6, id)"])
 
         def run_all(functions):
@@ -34,16 +35,20 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--minutes", type=float, default=10.0)
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--replicas", type=int, default=2, help="executors that hold each partition")
     parser.add_argument("--write", type=Path, help="put the report into this document, between its marks")
     arguments = parser.parse_args()
-    report = soak(Load(duration_ms=arguments.minutes * 60_000, seed=arguments.seed))
+    report = soak(Load(duration_ms=arguments.minutes * 60_000, seed=arguments.seed), arguments.replicas)
     print(report.text())
     for code, message in report.said.items():
         print(f"  {code}: {message}")
     for wrong in report.wrong:
         print(f"  WRONG: {wrong}")
     if arguments.write is not None:
-        how = f"{SCHEDULERS} schedulers, {EXECUTORS} executors, {os.cpu_count()} cores, seed {arguments.seed}"
+        how = (
+            f"{SCHEDULERS} schedulers, {EXECUTORS} executors, partitions held {arguments.replicas} times, "
+            f"{os.cpu_count()} cores, seed {arguments.seed}"
+        )
         report.write(arguments.write, how)
     return 1 if report.wrong else 0
 
