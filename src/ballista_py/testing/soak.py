@@ -203,7 +203,21 @@ class Soak:
                 self._count("kills", 1)
             self._runtime.sleep_ms(self._load.down_ms * chance.random())
             for node in nodes:
+                self._bring_back(node)
+
+    def _bring_back(self, node: str) -> None:
+        """Start a node until it is a member again; one that never is, is wrong."""
+        give_up_ms = self._until_ms + SETTLE_MS
+        while True:
+            try:
                 self._cluster.start(node)
+                return
+            except BallistaError as error:
+                self._saw(error)
+                if self._runtime.monotonic_ms() > give_up_ms:
+                    self._found_wrong(f"{node} did not come back: {error}")
+                    return
+                self._cluster.kill(node)
 
     def _compare(self) -> None:
         text = f"select id, writer, version from {self._table}"
