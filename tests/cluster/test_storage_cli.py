@@ -1,5 +1,7 @@
 """The command line looks at what tables keep, names damage, and removes nothing unasked."""
 
+import json
+
 import pyarrow as pa
 import pytest
 
@@ -15,18 +17,23 @@ def test_damage_is_named_and_the_other_partitions_go_on_answering(tmp_path, cli)
     state = tmp_path / "state"
     with LocalCluster(schedulers=1, executors=1, state_location=state.as_uri(), ttl_ms=1_000) as cluster:
         cluster.create_table("t", schema=SCHEMA, partition_by=["id"])
-        cluster.ingest("t", pa.table({"id": [1, 2, 3]}), token="first")
+        cluster.ingest("t", pa.table({"id": list(range(1, 8))}), token="first")
         done = cli("storage", "verify", state.as_uri())
-        assert (done.returncode, "3 partitions, 3 files, 3 rows" in done.stdout) == (0, True)
+        assert (done.returncode, "7 partitions, 7 files, 7 rows" in done.stdout) == (0, True)
         done = cli("storage", "history", state.as_uri(), "t", "expr0=2")
         assert "+1 -0 first" in done.stdout
         done = cli("storage", "collect", state.as_uri())
         assert done.stdout.startswith("0 objects")
         cluster.kill("executor-1")
-        (manifest,) = state.glob("snapshots/*/expr0=2/manifest.json")
-        manifest.write_text("torn")
+        files = {id_: _file_of(state, id_) for id_ in (5, 6, 7)}
+        _manifest(state, 2).write_text("torn")
+        _manifest(state, 4).unlink()
+        files[5].write_bytes(files[5].read_bytes()[:-20])
+        files[6].unlink()
+        files[7].write_bytes(b"PAR1" + bytes(200) + b"PAR1")
         done = cli("storage", "verify", state.as_uri())
-        assert (done.returncode, "DAMAGED partition expr0=2" in done.stdout) == (1, True)
+        named = [id_ for id_ in range(1, 8) if f"DAMAGED partition expr0={id_}" in done.stdout]
+        assert (done.returncode, named) == (1, [2, 4, 5, 6, 7])
         cluster.start("executor-1")
         with cluster.client() as client:
             rows = _until(lambda: client.sql("select id from t where id in (1, 3) order by id").to_pylist())
@@ -34,6 +41,21 @@ def test_damage_is_named_and_the_other_partitions_go_on_answering(tmp_path, cli)
             with pytest.raises(BallistaError, match="manifest"):
                 client.sql("select * from t")
             assert client.ingest("t", pa.table({"id": [3]})) == 1
+            assert client.sql("delete from t where id = 1").to_pylist() == [{"affected_rows": 1}]
+            for damaged in (2, 4, 5, 6, 7):
+                with pytest.raises(BallistaError, match=f"manifest|snapshots/|expr0={damaged}"):
+                    client.sql(f"select * from t where id = {damaged}")
+        assert [row["id"] for row in cluster.sql("select id from t where id in (1, 3)").to_pylist()] == [3, 3]
+
+
+def _manifest(state, id_: int):
+    (found,) = state.glob(f"snapshots/*/expr0={id_}/manifest.json")
+    return found
+
+
+def _file_of(state, id_: int):
+    (file,) = json.loads(_manifest(state, id_).read_text())["files"]
+    return state / file["path"]
 
 
 def _until(ask):

@@ -294,7 +294,7 @@ def test_retries_come_later_and_later_up_to_half_a_minute(world):
     assert "does not exist" in held(world).failed[0]
 
 
-@pytest.mark.parametrize("damage", ["missing", "truncated", "other rows", "wrong columns"])
+@pytest.mark.parametrize("damage", ["missing", "truncated", "one bit", "other rows", "wrong columns"])
 def test_a_damaged_file_is_contained_to_its_partition(world, damage):
     for p in range(3):
         world.put(p, p)
@@ -304,6 +304,9 @@ def test_a_damaged_file_is_contained_to_its_partition(world, damage):
     world.store.delete(file.path)
     if damage == "truncated":
         world.store.create(file.path, data[:-20])
+    elif damage == "one bit":
+        middle = len(data) // 3
+        world.store.create(file.path, data[:middle] + bytes([data[middle] ^ 16]) + data[middle + 1 :])
     elif damage == "other rows":
         other = world.store.get(world.put(5, 50, 51)).data
         world.store.create(file.path, other)
