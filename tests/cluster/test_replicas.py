@@ -38,3 +38,5 @@ def test_replicas_give_what_was_acknowledged_before_and_explain_says_how_old_it_
         assert 'ballista_hydration_bytes{state="loaded"}' in text
         cluster.kill("executor-2")
         assert cluster.sql("select sum(v) as n from t")["n"].to_pylist() == [90]
+        assert cluster.ingest("t", pa.table([[100, 101], [5, 5]], schema=SCHEMA)) == 2
+        assert cluster.sql("select sum(v) as n from t")["n"].to_pylist() == [100]

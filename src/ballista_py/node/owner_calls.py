@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from typing import Any, Protocol
 
 import pyarrow as pa
@@ -155,7 +156,10 @@ class OwnerCalls:
         return self._ask(order, view, partitions, SETTLE, {"sequence": sequence})
 
     def reload(self, view: ClusterView, table: TableSpec, partitions: Sequence[int]) -> None:
-        """Let everybody who holds copies of these partitions read their manifests again; who cannot, does later."""
+        """Let everybody who holds copies of these partitions read their manifests again, before anybody asks.
+
+        Who cannot be told finds out by itself before it answers: an acknowledgement waits for owners alone.
+        """
         pmap = view.catalog.maps[table.name]
         partitions = [partition for partition in partitions if partition < len(pmap)]
         holders = {owner for p in partitions for owner in pmap.owners(p)[1:]} & view.members
@@ -164,7 +168,8 @@ class OwnerCalls:
         command = {"kind": RELOAD, "table": table.name, "partitions": list(partitions)}
 
         def ask(executor_id: str) -> None:
-            self.pool.ask(view.addresses[executor_id], command, peer_id=executor_id)
+            with suppress(BallistaError):
+                self.pool.ask(view.addresses[executor_id], command, peer_id=executor_id)
 
         list(self.run_all(ask, sorted(executor_id for executor_id, _ in holders)))
 
