@@ -36,6 +36,10 @@ def test_a_statement_may_come_from_standard_input(cli, at):
 def test_explain_and_members_speak_to_people_and_programs(cli, at):
     assert "of 16 partitions" in cli("explain", *at, "select * from orders where o_orderkey = 1").stdout
     assert json.loads(cli("explain", *at, "--json", "select count(*) from orders").stdout)["fragments"]
+    asked = ("--engine", "auto", "--analyze", "select count(*) from orders")
+    shown = " ".join(cli("explain", *at, *asked).stdout.split())
+    assert "engine: cluster, because the merge is guessed at" in shown
+    assert " gave 1 rows, " in shown
     assert "executor-2" in cli("members", *at).stdout
     assert all(row["serving"] == row["partitions"] for row in json.loads(cli("tables", *at, "--json").stdout))
     assert "lineitem" in cli("tables", *at).stdout

@@ -168,6 +168,19 @@ def test_a_merge_that_would_be_too_large_goes_to_spark_if_the_client_lets_it(sit
         goes(large, "presto", 10)
 
 
+def test_explain_says_which_engine_takes_a_statement_and_why(site: Site) -> None:
+    large = "select a.amount, median(b.amount) from sales a join sales b on a.item = b.item group by 1"
+    spark = SparkQueries(site.service, MemoryStore(), SystemRuntime(), 10_000)
+    assert spark.explain(large, "auto")["engine"] == "spark"
+    assert "engine: spark, because the merge is guessed at" in spark.explain(large, "auto")["text"]
+    assert "more than max_merge_bytes (10,000)" in spark.explain(large, "auto")["text"]
+    assert spark.explain("select amount from sales", "auto")["engine"] == "cluster"
+    assert spark.explain("select amount from sales", "spark")["engine"] == "spark"
+    assert "engine" not in spark.explain(large, None)
+    with pytest.raises(SqlError, match="no legs to analyse"):
+        spark.explain(large, "auto", analyze=True)
+
+
 def test_a_query_for_spark_that_is_cancelled_before_its_turn_starts_nothing(site: Site) -> None:
     spark = SparkQueries(site.service, MemoryStore(), SystemRuntime(), 1)
     for _ in range(MAX_AT_ONCE):

@@ -38,6 +38,7 @@ Token = Annotated[str | None, typer.Option(help="says who you are", envvar="BALL
 TlsCa = Annotated[
     str | None, typer.Option(help="PEM: speak TLS and trust this authority", envvar="BALLISTA_TLS_CA")
 ]
+Engine = Annotated[str | None, typer.Option(help="spark: run it there; auto: if its merge would be too large")]
 Json = Annotated[bool, typer.Option("--json", help="print JSON for programs")]
 DEFAULT_CONNECT = "127.0.0.1:50051"
 MAX_SHOWN_ROWS = 100
@@ -80,12 +81,13 @@ def sql(
     token: Token = None,
     tls_ca: TlsCa = None,
     dialect: Annotated[str | None, typer.Option(help="the dialect of the statement; default: DuckDB's")] = None,
+    engine: Engine = None,
     as_json: Json = False,
     timing: Annotated[bool, typer.Option("--stats", help="also print what the statement touched")] = False,
 ) -> None:
     """Run a statement and print its rows."""
     with _client(connect, token, tls_ca) as client:
-        result = client.query(_text(query), dialect=dialect)
+        result = client.query(_text(query), dialect=dialect, engine=engine)
     if as_json:
         _print_json(
             {"columns": result.table.column_names, "rows": result.table.to_pylist(), "stats": result.stats}
@@ -103,11 +105,13 @@ def explain(
     token: Token = None,
     tls_ca: TlsCa = None,
     dialect: Annotated[str | None, typer.Option(help="the dialect of the statement; default: DuckDB's")] = None,
+    engine: Engine = None,
+    analyze: Annotated[bool, typer.Option("--analyze", help="run it, and show what every leg gave")] = False,
     as_json: Json = False,
 ) -> None:
     """Show how a statement would run: partitions, legs, fragments, merge."""
     with _client(connect, token, tls_ca) as client:
-        plan = client.explain(_text(query), dialect=dialect)
+        plan = client.explain(_text(query), dialect=dialect, analyze=analyze, engine=engine)
     if as_json:
         _print_json(plan)
     else:

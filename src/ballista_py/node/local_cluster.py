@@ -253,10 +253,12 @@ class LocalCluster:
         """End a table: no statement finds it any more, its executors unload it, its files become garbage."""
         self.sql(f'drop table "{name}"')
 
-    def explain(self, query: str, dialect: str | None = None, *, analyze: bool = False) -> str:
-        """How a query would run, in words; with `analyze` it runs, and legs say what they gave."""
+    def explain(
+        self, query: str, dialect: str | None = None, *, analyze: bool = False, engine: str | None = None
+    ) -> str:
+        """How a query would run, in words; see `Client.explain`."""
         with self.client() as client:
-            return str(client.explain(query, dialect=dialect, analyze=analyze)["text"])
+            return str(client.explain(query, dialect=dialect, analyze=analyze, engine=engine)["text"])
 
     def members(self) -> list[dict[str, Any]]:
         """The nodes that belong to the cluster now, as its schedulers see it."""

@@ -255,7 +255,7 @@ class Scheduler:
         if core is None or queries is None:
             raise TryLater(f"scheduler '{self._config.node_id}' is starting")
         if name == EXPLAIN:
-            return queries.explain(_statement(body), bool(body.get("analyze")))
+            return self._spark.explain(_statement(body), body.get("engine"), bool(body.get("analyze")))
         if name == MEMBERS:
             return {"rows": core.members(), "cluster": self._cluster_id}
         if name == TABLES:

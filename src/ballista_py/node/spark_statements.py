@@ -48,11 +48,40 @@ class SparkQueries:
 
     def takes(self, statement: str, engine: object) -> bool:
         """Whether a statement goes to Spark. Raises `SqlError` for an engine that there is not."""
+        return self.choice(statement, engine)[0]
+
+    def choice(self, statement: str, engine: object) -> tuple[bool, str]:
+        """Whether a statement goes to Spark, and why, in words. Raises `SqlError` for an engine that there is not."""
         if engine is None:
-            return False
+            return False, "nobody asked for another engine"
         if engine not in ENGINES:
             raise SqlError(f"there is no engine '{engine}': take {' or '.join(ENGINES)}, or none")
-        return engine == "spark" or self.queries.planned(statement)[0].merge_bytes > self.max_merge_bytes
+        if engine == "spark":
+            return True, "it was asked for"
+        guess = self.queries.planned(statement)[0].merge_bytes
+        beyond = guess > self.max_merge_bytes
+        said = "more than" if beyond else "no more than"
+        return (
+            beyond,
+            f"the merge is guessed at {guess:,} bytes, {said} max_merge_bytes ({self.max_merge_bytes:,})",
+        )
+
+    def explain(self, statement: str, engine: object, analyze: bool = False) -> dict[str, Any]:
+        """As `QueryService.explain`; `engine` is the one that would run the statement, if another was asked for.
+
+        The plan is that of the cluster; of it Spark takes the partitions. Raises `SqlError` for what runs on Spark
+        and is to be analysed, too.
+        """
+        taken, why = self.choice(statement, engine)
+        if taken and analyze:
+            raise SqlError(
+                "what runs on Spark has no legs to analyse: explain it without, or run it in the cluster"
+            )
+        plan = self.queries.explain(statement, analyze)
+        if engine is None:
+            return plan
+        chosen = "spark" if taken else "cluster"
+        return {**plan, "engine": chosen, "text": f"engine: {chosen}, because {why}\n{plan['text']}"}
 
     def open(self, statement: str) -> SparkQuery:
         """The statement, planned; it runs when its batches are read. The map of each table is that of one planning.

@@ -225,12 +225,15 @@ class Client:
 
         return self._start(query, dialect, accepted)
 
-    def explain(self, query: str, dialect: str | None = None, *, analyze: bool = False) -> dict[str, Any]:
+    def explain(
+        self, query: str, dialect: str | None = None, *, analyze: bool = False, engine: str | None = None
+    ) -> dict[str, Any]:
         """How `query` would run, JSON-ready; `["text"]` says it for people, a notebook draws it.
 
-        With `analyze` it is run, without its rows: each leg says what it gave, and `["stats"]` what all took.
+        With `analyze` it is run, without its rows: each leg says what it gave, and `["stats"]` what all took. With an
+        `engine` it says which one would run it, and why.
         """
-        return ExplainedPlan(self._ask(EXPLAIN, {**sql_command(query, dialect), "analyze": analyze}))
+        return ExplainedPlan(self._ask(EXPLAIN, {**sql_command(query, dialect, engine), "analyze": analyze}))
 
     def tables(self) -> list[dict[str, Any]]:
         """The tables of the cluster, one JSON-ready row each."""
