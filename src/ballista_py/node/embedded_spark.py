@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
 from attrs import evolve
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from ballista_py.spark.pipeline import SparkPipeline
 
 DISCOVERY_TIMEOUT_MS = 60_000.0
+STORE_WORKERS = 8
 
 Source = str | Mapping[str, Any]
 
@@ -52,12 +54,19 @@ class EmbeddedPipeline:
             from ballista_py.spark.session import embedded_session, stop_session
 
             session = embedded_session()
-            self._stop_spark = lambda: stop_session(session)
+            workers = ThreadPoolExecutor(STORE_WORKERS, thread_name_prefix="publish")
+
+            def stop() -> None:
+                workers.shutdown()
+                stop_session(session)
+
+            self._stop_spark = stop
             self._pipeline = SparkPipeline(
                 session,
                 self._store,
                 runtime=self._runtime,
                 spawn=spawn,
+                run_all=workers.map,
                 discovery_timeout_ms=self._discovery_timeout_ms,
             )
         return self._pipeline
