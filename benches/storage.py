@@ -2,7 +2,7 @@
 
     python benches/storage.py scans [--rows 2000000] [--rounds 5] [--executors 2] [--folder DIR]
     python benches/storage.py hydrate [--rows 2000000] [--rounds 5] [--folder DIR]
-    python benches/storage.py amplify [--rows 200000]
+    python benches/storage.py amplify [--rows 100000] [--folder DIR]
 
 `scans` counts the lines of a log that fit a LIKE pattern with a wildcard at both ends: one that nothing fits, one that
 one line in 50,000 fits, one that half of them fit. For the record: `--rows 20000000`. Peers, each a process of its own
@@ -60,6 +60,7 @@ PARTITIONS = 16
 FILES = 8
 WORKERS = 8
 STATEMENT_ROWS = 200
+MAX_SMALL_ROWS = 100_000
 PATTERNS = {"no hits": "%qzj%xkw%", "rare hits": "%needle%stack%", "many hits": "%request%done%"}
 LINES = """
     select i as id, i % 97 as service,
@@ -72,9 +73,10 @@ LINES = """
 
 
 def main() -> None:
-    """Run the part that the command line names."""
+    """Run the parts that the command line names."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("part", choices=["scans", "hydrate", "amplify"])
+    parts = {"scans": scans, "hydrate": hydrate, "amplify": amplify}
+    parser.add_argument("part", nargs="*", help=f"of {', '.join(parts)}; default: all")
     parser.add_argument("--rows", type=int, default=2_000_000)
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--executors", type=int, default=2)
@@ -83,11 +85,9 @@ def main() -> None:
     console = Console(width=130)
     with tempfile.TemporaryDirectory(prefix="ballista-bench-") as scratch:
         folder = Path(options.folder or scratch)
-        if options.part == "amplify":
-            amplify(console, options.rows, folder)
-            return
         data = generate(folder / f"lines-{options.rows}", options.rows)
-        {"scans": scans, "hydrate": hydrate}[options.part](console, options, folder, data)
+        for part in options.part or parts:
+            parts[part](console, options, folder, data)
 
 
 def generate(folder: Path, rows: int) -> Path:
@@ -280,8 +280,10 @@ def _kind(key: str) -> str:
     return "manifests" if key.endswith("/manifest.json") else "data files"
 
 
-def amplify(console: Console, rows: int, folder: Path) -> None:
+def amplify(console: Console, options: argparse.Namespace, folder: Path, data: Path) -> None:
     """Many small writes to one partition, compacted as they come."""
+    rows = min(options.rows, MAX_SMALL_ROWS)
+    shutil.rmtree(folder / "amplify", ignore_errors=True)
     schema = pa.schema([("id", pa.int64()), ("line", pa.string())])
     store = Counting(str(folder / "amplify"))
     table = TableSpec(name="lines", schema=schema, spec=PartitionSpec.parse(["bucket(1, id)"], schema))
@@ -295,16 +297,16 @@ def amplify(console: Console, rows: int, folder: Path) -> None:
     holder.tick()
     writes = OwnerWrites(holder, store, engine, runtime, map, lambda: "bench")
     named = LegTable(table="lines", revision=1, partitions=(0,), epochs=(1,))
-    lines = duckdb.sql(f"select id, line from ({LINES.format(first=0, last=rows)}) order by id").arrow()
-    lines = lines.read_all() if isinstance(lines, pa.RecordBatchReader) else lines
+    lines = pq.read_table(sorted(data.glob("*.parquet"))[0], columns=schema.names).cast(schema).slice(0, rows)
+    rows = lines.num_rows
     started, merged = time.perf_counter(), 0
     for number, first in enumerate(range(0, rows, STATEMENT_ROWS)):
         for part in lines.slice(first, STATEMENT_ROWS).combine_chunks().to_batches():
             tagged = part.append_column(PARTITION_COLUMN, pa.repeat(pa.scalar(0, pa.int32()), part.num_rows))
             said = writes.write(WriteTarget(table=named, incarnation="", token=f"w{number}"), [tagged])
             assert "affected" in said["0"], said
-        while found := writes.compact():
-            merged += found
+        while (found := writes.compact()) is not None:
+            merged += found.files
     seconds = time.perf_counter() - started
     manifest = storage.read().document
     lying = sum(entry.size for entry in store.list("snapshots/lines/data/"))
