@@ -49,6 +49,9 @@ def test_a_trickle_of_rows_changes_no_value_and_many_do():
     first = after(100_000, {})
     assert after(100_900, first)["t"] is first["t"]
     assert after(200_000, first)["t"].rows[0] == 200_000
+    none = table_sizes(TABLES, MAPS, {("e1", "i"): held((0, 1, 2), (0, 0, 0))}, {})
+    spread = table_sizes(TABLES, MAPS, {("e1", "i"): held((0, 1, 2), (900, 900, 900))}, none)
+    assert spread["t"].rows.sum() == 2_700
 
 
 def test_texts_weigh_what_the_files_say_if_that_is_more():

@@ -14,6 +14,7 @@ Numbers: TypeAlias = npt.NDArray[np.float64]
 TEXT_BYTES = 24
 """What one value of a column without a fixed width is taken to weigh in memory, unless the files say more."""
 _TOLERANCE = 0.1
+_SHIFT = 0.5
 _FEW_ROWS = 1_000.0
 
 
@@ -30,10 +31,12 @@ class TableSizes:
     bytes: Numbers
 
     def is_like(self, other: TableSizes) -> bool:
-        """Whether no plan is worth making anew for the difference: a tenth of a partition, or a thousand rows."""
-        return len(self.rows) == len(other.rows) and bool(
-            np.allclose(self.rows, other.rows, rtol=_TOLERANCE, atol=_FEW_ROWS)
-        )
+        """Whether no plan is worth making anew for the difference: at most a tenth of the table, or a thousand rows of
+        it, and nowhere more than half of a partition."""
+        if len(self.rows) != len(other.rows):
+            return False
+        totals = np.isclose(self.rows.sum(), other.rows.sum(), rtol=_TOLERANCE, atol=_FEW_ROWS)
+        return bool(totals) and np.allclose(self.rows, other.rows, rtol=_SHIFT, atol=_FEW_ROWS)
 
     def text_bytes(self, schema: pa.Schema) -> float:
         """What one value of a column of no fixed width weighs in memory at least, by the bytes of the files.
