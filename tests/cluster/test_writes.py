@@ -9,7 +9,7 @@ import pyarrow.compute
 import pytest
 
 from ballista_py import LocalCluster
-from ballista_py.errors import BallistaError, ConfigError, SchemaMismatch, SqlError
+from ballista_py.errors import BallistaError, ConfigError, MergeTooLarge, SchemaMismatch, SqlError
 from ballista_py.state.object_state import ObjectState
 from ballista_py.state.store import open_store
 from ballista_py.storage.manifest import ManifestDocument
@@ -125,6 +125,19 @@ def test_merge_runs_all_four_branches(small, table):
     found = small.sql(f"select id, kind from {table} where id in (1, 2, 9, 77, 900) order by id").to_pylist()
     assert found == [{"id": 2, "kind": "merged"}, {"id": 77, "kind": "inserted"}, {"id": 900, "kind": "k0"}]
     assert count(small, table)[0] == 10
+
+
+def test_a_statement_that_would_read_too_much_is_refused_by_name_and_changes_nothing():
+    with LocalCluster(schedulers=1, executors=1, node_options={"max-merge-bytes": str(1 << 20)}) as cluster:
+        cluster.create_table("t", schema=SCHEMA, partition_by=["bucket(2, id)"])
+        cluster.ingest("t", rows(0, 60_000))
+        merge = "merge into t using t as s on t.id = s.id when matched then update set size = 0"
+        for statement in ("update t set id = id + 1", merge.replace("using t", "using (from t)")):
+            with pytest.raises(MergeTooLarge, match="max_merge_bytes"):
+                cluster.sql(statement)
+        assert affected(cluster.sql("update t set size = 1")) == 60_000
+        assert affected(cluster.sql("update t set id = -1 where id = 3")) == 1
+        assert count(cluster, "t") == (60_000, 60_000 * 59_999 // 2 - 4)
 
 
 def files_of(cluster, table: str) -> dict[str, int]:

@@ -10,18 +10,19 @@ import pyarrow as pa
 from attrs import define, evolve
 
 from ballista_py.engines.duckdb_change import run_change
-from ballista_py.errors import MergeTooLarge
 from ballista_py.node.checks import RowChecks
 from ballista_py.node.owner_calls import Order, OwnerCalls
 from ballista_py.node.query_service import ClusterView, QueryService
 from ballista_py.node.row_routes import distinct_values
 from ballista_py.planning.partition_map import PartitionMap
+from ballista_py.planning.row_budget import RowBudget
 from ballista_py.planning.sql.changes import General, Local
 from ballista_py.planning.sql.statement import ENGINE_DIALECT
 from ballista_py.planning.table import TableSpec
 from ballista_py.planning.touched_files import touched_files
 from ballista_py.planning.write_outcome import Outcome
 
+MIN_MEMORY_BYTES = 128 << 20  # below which DuckDB itself has no room to work in
 Known = Callable[[Sequence[tuple[Any, ...]]], ClusterView]
 
 
@@ -52,13 +53,16 @@ class GeneralWrites:
         table = order.table
         where = None if local is None or local.where is None else local.where.sql(ENGINE_DIALECT)
         rows, base = self.calls.base(order, view, partitions, where, "" if local is None else local.alias)
-        reader = pa.RecordBatchReader.from_batches(table.schema, self._limited(rows, table))
+        budget = RowBudget(self.max_bytes)
+        reader = pa.RecordBatchReader.from_batches(table.schema, self._rows(budget.counted(rows), table))
         others = {}
         for name in change.sources:
             running = self.queries.run(f'select * from "{name}"')
-            others[name] = pa.RecordBatchReader.from_batches(running.schema, self._bounded(running.batches()))
+            others[name] = pa.RecordBatchReader.from_batches(running.schema, budget.counted(running.batches()))
         sql = change.tree.sql(ENGINE_DIALECT)
-        with run_change(sql, table.name, reader, others, memory_limit=f"{self.max_bytes}B") as changed:
+        with run_change(
+            sql, table.name, reader, others, memory_limit=f"{max(self.max_bytes, MIN_MEMORY_BYTES)}B"
+        ) as changed:
             come = list(self.checks.batches(table, changed.come.to_batches()))
             view = self._view_with(view, table, come, known)
             touched = touched_files(base.read, changed.gone.to_numpy())
@@ -80,19 +84,9 @@ class GeneralWrites:
         new = [value for batch in come for value in distinct_values(pmap, batch) if pmap.index(value) is None]
         return known(list(dict.fromkeys(new))) if new else view
 
-    def _limited(self, rows: Iterator[pa.RecordBatch], table: TableSpec) -> Iterator[pa.RecordBatch]:
-        for batch in self._bounded(rows):
-            yield pa.RecordBatch.from_arrays(batch.columns[:-1], schema=table.schema)
-
-    def _bounded(self, rows: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        size = 0
+    def _rows(self, rows: Iterator[pa.RecordBatch], table: TableSpec) -> Iterator[pa.RecordBatch]:
         for batch in rows:
-            size += batch.nbytes
-            if size > self.max_bytes:
-                raise MergeTooLarge(
-                    f"the statement reads more than {self.max_bytes} bytes: narrow it, or raise max_merge_bytes"
-                )
-            yield batch
+            yield pa.RecordBatch.from_arrays(batch.columns[:-1], schema=table.schema)
 
 
 def _ids(pmap: PartitionMap, batch: pa.RecordBatch) -> Any:
