@@ -1,6 +1,7 @@
 """Many simulated executors on one control port, beside a bare grpc.aio echo with as many streams.
 
-The scheduler's side runs in this process, all executors in another; both kinds take turns in one run. The echo's
+The scheduler's side runs in this process, all executors in another; both kinds take turns in one run, on the loop that
+nodes have. The echo's
 streams carry a heartbeat and its answer as often as ours, as bytes that nobody looks into.
 """
 
@@ -21,6 +22,7 @@ import grpc.aio
 import psutil
 
 from _measure import claim
+from ballista_py.node.threads import new_event_loop
 from ballista_py.runtime import SystemRuntime
 from ballista_py.state.control import ExecutorInfo, Grant, Heartbeat, NodeReport, RefreshDataset
 from ballista_py.transport.control_client import ControlClient
@@ -64,7 +66,10 @@ class Simulated:
 
 def run(executors: int, rounds: int) -> None:
     """Measure and print."""
-    asyncio.run(_run(executors, rounds))  # gRPC does not get over a second loop in one process
+    with asyncio.Runner(
+        loop_factory=new_event_loop
+    ) as runner:  # gRPC does not get over a second loop in a process
+        runner.run(_run(executors, rounds))
 
 
 async def _run(executors: int, rounds: int) -> None:
@@ -207,4 +212,5 @@ async def _execute(kind: str, address: str, executors: int) -> None:
 
 
 if __name__ == "__main__":
-    asyncio.run(_execute(sys.argv[1], sys.argv[2], int(sys.argv[3])))
+    with asyncio.Runner(loop_factory=new_event_loop) as runner:
+        runner.run(_execute(sys.argv[1], sys.argv[2], int(sys.argv[3])))

@@ -205,6 +205,8 @@ def nothing_is_left(proxied, before):
 
 def try_fault(proxied, duck, link, mood):
     before = sizes(proxied.cluster)
+    with proxied.client() as client:
+        proxied.write(client, len(proxied.statements))  # there is one in any case that the fault must not touch
 
     def fault():
         proxied.spoil(link, mood)

@@ -15,6 +15,7 @@ import pytest
 from attrs import define, evolve, field
 
 from ballista_py.errors import ConfigError, Fenced, ObjectMissing, StoreUnavailable, TransportError
+from ballista_py.node.threads import new_event_loop
 from ballista_py.planning.partition_spec import PartitionSpec
 from ballista_py.planning.table import TableSpec
 from ballista_py.runtime import SystemRuntime
@@ -164,7 +165,7 @@ class Control:
     """One loop, as a node has it, with servers and clients on it."""
 
     def __init__(self):
-        self.loop = asyncio.new_event_loop()
+        self.loop = new_event_loop()
         self.workers = ThreadPoolExecutor(16)
         self.schedulers: list[SchedulerInfo] = []
         self.nodes: list[Node] = []
