@@ -132,12 +132,18 @@ async def _serve_ours(executors: int) -> list[float]:
 
 
 async def _serve_bare(executors: int) -> list[float]:
-    contexts: list[Any] = []
+    writes: list[Any] = []
 
     async def converse(_requests: Any, context: Any) -> None:
-        contexts.append(context)
+        alone = asyncio.Lock()  # gRPC takes one message of a stream at a time
+
+        async def write(message: bytes) -> None:
+            async with alone:
+                await context.write(message)
+
+        writes.append(write)
         while await context.read() is not grpc.aio.EOF:
-            await context.write(b"heard")
+            await write(b"heard")
 
     method = grpc.stream_stream_rpc_method_handler(converse)
     server = grpc.aio.server()
@@ -149,8 +155,8 @@ async def _serve_bare(executors: int) -> list[float]:
             "bare",
             f"127.0.0.1:{port}",
             executors,
-            lambda: len(contexts),
-            lambda number, text: contexts[number].write(text.encode()),
+            lambda: len(writes),
+            lambda number, text: writes[number](text.encode()),
         )
     finally:
         await server.stop(0)
