@@ -168,7 +168,7 @@ def test_a_driver_that_was_paused_does_not_overwrite_a_newer_run(replaces):
         assert all(not PartitionStorage(store, "t", path).read().document.prepared for path in PATHS)
 
 
-@pytest.mark.parametrize("seed", range(150))
+@pytest.mark.parametrize("seed", range(80))
 def test_runs_an_owner_and_a_compaction_that_meet_anywhere_leave_one_whole_run(seed):
     """Every request is a chance for somebody else; at least one run gets through, and no reader sees two."""
     store, chance = old_table(), random.Random(seed)
@@ -206,7 +206,7 @@ def test_runs_an_owner_and_a_compaction_that_meet_anywhere_leave_one_whole_run(s
     assert read(store) in [only(name) for name, whole in published.items() if whole]
 
 
-@pytest.mark.parametrize("seed", range(60))
+@pytest.mark.parametrize("seed", range(40))
 def test_lost_replies_leave_a_run_published_or_not_and_its_driver_told_right(seed):
     store = old_table()
     faulty = FaultyStore(store, StoreFaults(lost_replies=0.25, throttled=0.1), runtime=Quick(seed))
