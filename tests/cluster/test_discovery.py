@@ -24,7 +24,7 @@ def regions_of(cluster: LocalCluster) -> list[str]:
 
 
 def wait_for_partitions(cluster: LocalCluster, count: int) -> None:
-    until = time.monotonic() + 60
+    until = time.monotonic() + 180
     while True:
         with cluster.client() as client:
             (row,) = client.tables()
@@ -35,7 +35,7 @@ def wait_for_partitions(cluster: LocalCluster, count: int) -> None:
 
 
 def wait_for_regions(cluster: LocalCluster, *regions: str) -> None:
-    until = time.monotonic() + 30
+    until = time.monotonic() + 90
     while regions_of(cluster) != list(regions):
         assert time.monotonic() < until, regions_of(cluster)
         time.sleep(0.1)
