@@ -40,6 +40,10 @@ def apply_plan(pmap: PartitionMap, plan: AssignmentPlan) -> PartitionMap:
     targets[ids[moved]] = to[moved]
     for slot in range(rank):
         here = (slots == slot) & ~moved
+        if (
+            slot
+        ):  # an owner becomes a replica only once its target has taken over, or nobody would own the partition
+            here &= owners[ids, 0] != to
         _hold(owners, ids[here], slot, to[here])
     first = ids[(slots == 0) & ~moved]
     epochs[first] += 1

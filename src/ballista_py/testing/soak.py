@@ -45,7 +45,10 @@ class SoakClient(Protocol):
 
 
 class SoakCluster(Protocol):
-    """What is put under load; `LocalCluster` is one. `client` may raise while no scheduler runs."""
+    """What is put under load; `LocalCluster` is one. `client` may raise while no scheduler runs.
+
+    Of `node_ids` the later ones may need earlier ones to come up.
+    """
 
     @property
     def node_ids(self) -> tuple[str, ...]: ...
@@ -202,7 +205,7 @@ class Soak:
                 self._cluster.kill(node)
                 self._count("kills", 1)
             self._runtime.sleep_ms(self._load.down_ms * chance.random())
-            for node in nodes:
+            for node in sorted(nodes, key=self._cluster.node_ids.index):  # schedulers let executors in
                 self._bring_back(node)
 
     def _bring_back(self, node: str) -> None:

@@ -115,11 +115,11 @@ class WriteSimulation:
             world.run(10_000.0)
             for number in range(3):
                 self._start(f"writer-{number}", 4_000.0, self._append)
-                self._start(f"mover-{number}", 8_000.0, self._transfer)
+                self._start(f"mover-{number}", 3_000.0, self._transfer)
                 self._start(f"reader-{number}", 5_000.0, self._read)
             self._start("replica", 5_000.0, partial(self._read_replica, 0.0))
             self._start("replica-late", 5_000.0, partial(self._read_replica, LAG_MS))
-            self._start("compactor", 4_000.0, self._compact)
+            self._start("compactor", 6_000.0, self._compact)
             self._start("collector", 60_000.0, self._collect)
             self._start("sweeper", 20_000.0, self._sweep)
             self._start("owners", 90_000.0, self._change_owner)
