@@ -75,6 +75,9 @@ class Group:
         role = self.roles[slot]
         aimed, owned = _heaviest(role.targets, self.weights), _heaviest(role.now, self.weights)
         home = np.where(aimed >= 0, aimed, owned)
+        if role.parting.any():  # what must not go on draws its siblings to where it is
+            pinned = _heaviest(np.where(role.parting, role.now, NOBODY), self.weights)
+            home = np.where(pinned >= 0, pinned, home)
         if not slot and len(self.roles) > 1:
             # Whoever reads it already is warm: it becomes the owner of an orphan.
             for replica in self.roles[1:]:

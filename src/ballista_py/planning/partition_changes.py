@@ -42,7 +42,7 @@ def apply_plan(pmap: PartitionMap, plan: AssignmentPlan) -> PartitionMap:
         here = (slots == slot) & ~moved
         if (
             slot
-        ):  # an owner becomes a replica only once its target has taken over, or nobody would own the partition
+        ):  # an owner becomes a replica once its target has taken over; before, nobody would own the partition
             here &= owners[ids, 0] != to
         _hold(owners, ids[here], slot, to[here])
     first = ids[(slots == 0) & ~moved]
