@@ -47,10 +47,12 @@ class _Rows:
         batches = (portion for batch in result.batches for portion in portions(batch))
         self._sending: AbstractContextManager[None] | None = None
         self._call = call
-        self._has_dictionaries = any(map(_has_dictionary, result.schema.types))
-        self._nothing = pa.RecordBatch.from_pylist([], schema=result.schema)
+        self._has_dictionaries = any(_holds(pa.types.is_dictionary, kind) for kind in result.schema.types)
+        has_unions = any(_holds(pa.types.is_union, kind) for kind in result.schema.types)
+        self._schema = result.schema
         self._take: Callable[[], tuple[bool, pa.RecordBatch | None]] = lambda: (True, next(batches, None))
-        if keep is not None and not self._has_dictionaries:  # pyarrow sends no mark beside dictionaries
+        # pyarrow sends no mark beside dictionaries, and makes no batch of unions without rows.
+        if keep is not None and not (self._has_dictionaries or has_unions):
             ahead = Ahead(batches, keep)
             over.callback(ahead.close)
             self._take = ahead.take
@@ -69,7 +71,7 @@ class _Rows:
             raise to_status(self._call.reason or error) from None
         if not there:
             self._begin_sending()
-            return self._nothing, PULSE
+            return pa.RecordBatch.from_pylist([], schema=self._schema), PULSE
         if batch is None:
             self._over.close()
             raise StopIteration
@@ -105,7 +107,5 @@ def portions(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
             yield portion
 
 
-def _has_dictionary(kind: pa.DataType) -> bool:
-    if pa.types.is_dictionary(kind):
-        return True
-    return any(_has_dictionary(kind.field(i).type) for i in range(kind.num_fields))
+def _holds(is_wanted: Callable[[pa.DataType], bool], kind: pa.DataType) -> bool:
+    return is_wanted(kind) or any(_holds(is_wanted, kind.field(i).type) for i in range(kind.num_fields))
