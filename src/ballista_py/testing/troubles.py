@@ -146,8 +146,16 @@ class Troubles:
             if self._happens(faults.executor_crash_every_s):
                 self._crash(executor, nodes.former_executors)
                 self._restart(nodes.executors, place, executor.machine.name, self._new_executor)
-        nodes.former_schedulers = [n for n in nodes.former_schedulers if not n.machine.dead][-MAX_ZOMBIES:]
-        nodes.former_executors = [n for n in nodes.former_executors if not n.machine.dead][-MAX_ZOMBIES:]
+        nodes.former_schedulers = self._kept(nodes.former_schedulers)
+        nodes.former_executors = self._kept(nodes.former_executors)
+
+    def _kept(self, former: list[Node]) -> list[Node]:
+        """Those that still run. Above `MAX_ZOMBIES` the oldest are killed: nobody would watch them any more."""
+        running = [node for node in former if not node.machine.dead]
+        for node in running[:-MAX_ZOMBIES]:
+            node.crash()
+            self._site.fault(node.machine.name, "is killed, long after it was replaced")
+        return running[-MAX_ZOMBIES:]
 
     def _crash(self, node: Node, former: list[Node]) -> None:
         site, chance = self._site, self._site.world.chance
