@@ -127,6 +127,9 @@ class VirtualScheduler:
         """Leave the cluster as a process does that is told to stop, and end."""
         self.machine.stopping = True
         with self.site.watched(self.machine):
+            # As `leave` does before anything else; noted now, because the process may be paused in the middle of it.
+            self.membership.fence(self.membership.instance_id)
+            self._note_lease()
             self.membership.leave()
         self.crash()
 
