@@ -196,9 +196,8 @@ class TestPartitionStore:
 
     def test_what_a_former_owner_may_still_serve_does_not_move_on(self, partitions, pmap, cluster):
         moved, done = hand_over(partitions, pmap, cluster)
-        free = done.release(moved)
-        away = assign(free, E3, Executor("e4", "i4"))
-        cluster.update(lambda document: document.admit(info(Executor("e4", "i4"))))
+        away = assign(done.release(moved), E1, evolve(E2, capacity=0.01), E3)
+        assert np.isin(away.partitions[away.moved], moved).any()
         assert not np.isin(partitions.commit(away).targeted, moved).any()
         assert not np.isin(assign(done, E1, E2, E3).partitions, moved).any()
 
