@@ -14,11 +14,12 @@ from collections.abc import Collection, Iterator
 from functools import lru_cache
 from typing import Any
 
-from attrs import frozen
+from attrs import field, frozen
 
 from ballista_py.engines.duckdb_errors import error_at, one_line
 from ballista_py.engines.duckdb_library import duckdb
 from ballista_py.errors import SqlError
+from ballista_py.planning.statement_shape import shape_of
 
 _QUERY_NODES = {"SELECT_NODE", "SET_OPERATION_NODE", "RECURSIVE_CTE_NODE", "CTE_NODE"}
 _SOURCES = {"BASE_TABLE", "SUBQUERY", "JOIN", "TABLE_FUNCTION", "EXPRESSION_LIST", "EMPTY", "PIVOT", "SHOW_REF"}
@@ -54,23 +55,44 @@ class Statement:
         return self.once | self.many
 
 
+@frozen
+class _Text:
+    """A statement that is equal to others of its shape: what they may reach does not depend on what they compare with.
+
+    A constant on the right of a comparison is never the name of anything, and the parser sees the same tree whatever
+    its value is.
+    """
+
+    key: str
+    has_shape: bool
+    sql: str = field(eq=False)
+
+    @classmethod
+    def of(cls, sql: str) -> _Text:
+        shape = shape_of(sql)
+        return cls(sql if shape is None else shape.key, shape is not None, sql)
+
+
 class Guard:
-    """Checks statements; what passed is remembered, so that a repeated statement costs nothing. Safe to share."""
+    """Checks statements; what passed is remembered, so that a repeated one, or one that differs only in the constants
+    it compares with, costs nothing. Safe to share.
+    """
 
     def __init__(self, connection: duckdb.DuckDBPyConnection) -> None:
         self._connection = connection
-        self._remembered = lru_cache(maxsize=_REMEMBERED_STATEMENTS)(self._inspect)
+        self._remembered = lru_cache(maxsize=_REMEMBERED_STATEMENTS)(lambda text: self._inspect(text.sql))
 
     def check(self, sql: str, relations: Collection[str]) -> Statement:
         """What `sql` reads, if it is one SELECT over `relations` alone.
 
         Raises `SqlError`, with the position where there is one, for everything else.
         """
-        found = self._remembered(sql) if len(sql) <= _MAX_REMEMBERED_CHARACTERS else self._inspect(sql)
+        found = self._remembered(_Text.of(sql)) if len(sql) <= _MAX_REMEMBERED_CHARACTERS else self._inspect(sql)
         known = {name.lower(): name for name in relations}
-        for name, offset in found.offsets.items():
-            if name not in known and name not in found.ctes:
-                raise error_at(sql, offset, f"Table '{name}' does not exist")
+        if not found.offsets.keys() <= known.keys() | found.ctes.keys():
+            for name, offset in self._inspect(sql).offsets.items():  # one of the same shape has it elsewhere
+                if name not in known and name not in found.ctes:
+                    raise error_at(sql, offset, f"Table '{name}' does not exist")
         read = {name for name in found.offsets if name in known}
         once = {name for name in read if found.scanned_once(name)}
         return Statement(
