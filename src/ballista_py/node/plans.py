@@ -1,4 +1,8 @@
-"""Statements bound and planned; what was planned last is remembered for as long as its catalog is the newest."""
+"""Statements bound and planned; what was planned last is remembered for as long as its catalog is the newest.
+
+So is what statements of one shape have in common: the second one leaves a template, from which the others are planned
+without being bound and parsed.
+"""
 
 from __future__ import annotations
 
@@ -9,8 +13,11 @@ import pyarrow as pa
 from attrs import define, evolve, field, frozen
 
 from ballista_py.engines.engine import Engine
+from ballista_py.errors import SqlError
 from ballista_py.planning.query_plan import Catalog, QueryPlan
 from ballista_py.planning.sql import mentions_moment, plan_query
+from ballista_py.planning.sql.template import PlanTemplate, marked, plan_template
+from ballista_py.planning.statement_shape import Shape, shape_of
 from ballista_py.runtime import Runtime
 
 MAX_REMEMBERED = 256
@@ -26,16 +33,27 @@ class _Known:
     plan: QueryPlan | None = None
 
 
+@frozen(kw_only=True)
+class _Shared:
+    """What statements of one shape share by one catalog: nothing is tried before the second one."""
+
+    catalog: Catalog
+    tried: bool = False
+    template: PlanTemplate | None = None
+
+
 @define
 class Plans:
-    """Binds and plans, and remembers `MAX_REMEMBERED` statements. Thread-safe.
+    """Binds and plans, and remembers `MAX_REMEMBERED` statements, and shapes of such. Thread-safe.
 
-    The same statement and catalog give the same plan, so a plan that is remembered is the one that would be made.
+    The same statement and catalog give the same plan, so a plan that is remembered is the one that would be made, and
+    a template gives none but that.
     """
 
     engine: Engine
     runtime: Runtime
     _known: OrderedDict[str, _Known] = field(init=False, factory=OrderedDict)
+    _shared: OrderedDict[str, _Shared] = field(init=False, factory=OrderedDict)
     _lock: Any = field(init=False)
 
     def __attrs_post_init__(self) -> None:
@@ -55,6 +73,7 @@ class Plans:
             return known.plan
         plan = plan_query(statement, catalog, known.output)
         self._remember(statement, evolve(known, plan=plan))
+        self._learn(statement, plan, catalog)
         return plan
 
     def _bound(self, statement: str, catalog: Catalog) -> _Known:
@@ -63,9 +82,50 @@ class Plans:
             if known is not None and known.catalog is catalog:
                 self._known.move_to_end(statement)
                 return known
-        known = _Known(catalog=catalog, output=self.engine.describe(statement, catalog.schemas))
+        known = self._like_others(statement, catalog) or _Known(
+            catalog=catalog, output=self.engine.describe(statement, catalog.schemas)
+        )
         self._remember(statement, known)
         return known
+
+    def _like_others(self, statement: str, catalog: Catalog) -> _Known | None:
+        """What the template of the statement's shape gives, if there is one."""
+        if mentions_moment(statement):
+            return None
+        shape = shape_of(statement)
+        shared = None if shape is None else self._shared.get(shape.key)
+        if shape is None or shared is None or shared.template is None or shared.catalog is not catalog:
+            return None
+        plan = shared.template.filled(shape.constants)
+        return None if plan is None else _Known(catalog=catalog, output=shared.template.output, plan=plan)
+
+    def _learn(self, statement: str, plan: QueryPlan, catalog: Catalog) -> None:
+        """Note the shape of a statement; at its second statement, make the template of those to come."""
+        shape = shape_of(statement)
+        if shape is None or not shape.constants:
+            return
+        shared = self._shared.get(shape.key)
+        if shared is None or shared.catalog is not catalog:
+            shared = _Shared(catalog=catalog)
+        elif not shared.tried:
+            shared = _Shared(catalog=catalog, tried=True, template=self._template(shape, plan, catalog))
+        with self._lock:
+            self._shared[shape.key] = shared
+            self._shared.move_to_end(shape.key)
+            if len(self._shared) > MAX_REMEMBERED:
+                self._shared.popitem(last=False)
+
+    def _template(self, shape: Shape, plan: QueryPlan, catalog: Catalog) -> PlanTemplate | None:
+        """A template that gives this very plan for this statement; None where the engine makes a difference."""
+        text = marked(shape)
+        try:
+            output = None if text is None else self.engine.describe(text, catalog.schemas)
+        except SqlError:
+            return None
+        if output is None or not output.equals(plan.output, check_metadata=True):
+            return None
+        template = plan_template(shape, catalog, output)
+        return template if template is not None and template.filled(shape.constants) == plan else None
 
     def _remember(self, statement: str, known: _Known) -> None:
         if len(statement) > MAX_REMEMBERED_CHARACTERS:

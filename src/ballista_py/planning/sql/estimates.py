@@ -74,12 +74,22 @@ def rows_of_relation(relation: Relation, draft: Draft) -> float:
 
 def bytes_of_query(query: Query, placement: Placement, draft: Draft) -> float:
     """The bytes that a query gives over the partitions which its placement leaves."""
-    rows = rows_of_query(query, draft)
-    if isinstance(placement, Split) and any(values is not None for values in placement.allowed):
-        tables = [draft.catalog.tables[name] for name in sorted(placement.tables)]
-        whole = sum(draft.catalog.total_rows(table.name) for table in tables)
-        rows *= sum(rows_of_table(table, placement, draft) for table in tables) / max(whole, 1.0)
-    return rows * (1 + sum(_output_bytes(query, draft)))
+    rows = rows_of_query(query, draft) * share_of_partitions(placement, draft)
+    return rows * bytes_of_row(query, draft)
+
+
+def share_of_partitions(placement: Placement, draft: Draft) -> float:
+    """The share of the rows of its tables that is in the partitions which a placement leaves."""
+    if not isinstance(placement, Split) or all(values is None for values in placement.allowed):
+        return 1.0
+    tables = [draft.catalog.tables[name] for name in sorted(placement.tables)]
+    whole = sum(draft.catalog.total_rows(table.name) for table in tables)
+    return sum(rows_of_table(table, placement, draft) for table in tables) / max(whole, 1.0)
+
+
+def bytes_of_row(query: Query, draft: Draft) -> float:
+    """The bytes of one row that a query gives."""
+    return 1 + sum(_output_bytes(query, draft))
 
 
 def _output_bytes(query: Query, draft: Draft) -> Iterator[float]:

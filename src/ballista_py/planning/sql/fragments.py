@@ -25,6 +25,7 @@ class Fragments:
     uses: dict[str, tuple[str, ...]] = Factory(dict)
     broadcast: set[str] = Factory(set)
     estimated: dict[str, int] = Factory(dict)
+    queries: dict[str, Query] = Factory(dict)
 
     def next_name(self) -> str:
         """The name that the next new fragment will have."""
@@ -38,7 +39,7 @@ class Fragments:
         same = tuple((id(part.partitions) if part.pruned_by == "" else part.partitions) for part in parts)
         key = (render(query, self.draft), same)
         name, self.tables[key] = self.found.setdefault(key, self.next_name()), parts
-        self.uses[name] = broadcasts_of(query, self.draft)
+        self.uses[name], self.queries[name] = broadcasts_of(query, self.draft), query
         self.estimated[name] = int(bytes_of_query(query, placement, self.draft))
         return name
 

@@ -5,7 +5,7 @@ Placing decides and changes nothing; `merging` acts on it.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Literal
 
 from attrs import Factory, define, frozen
@@ -184,13 +184,8 @@ class Placer:
 
     def _apply(self, conjunct: Expr, unit: Unit) -> None:
         unit.where.append(conjunct)
-        split = unit.placement
-        if isinstance(split, Split):
-            pruner = Pruner(split, self.draft.catalog.maps[min(split.tables)])
-            allowed = pruner.constraints(conjunct)
-            if allowed:
-                reason = copied(conjunct).sql(ENGINE, copy=False)
-                unit.placement = split.narrowed(allowed, shorten(reason))
+        if isinstance(unit.placement, Split):
+            unit.placement = pruned(unit.placement, conjunct, self.draft, reason_of)
 
     def _apply_implied(self, conjunct: Expr, units: list[Unit]) -> None:
         for unit in units:
@@ -325,6 +320,18 @@ class Placer:
         if not (by_row or all(carriers)) or not same_family(left, right, self.draft.catalog):
             return MERGED
         return union_all((left, right), carriers)
+
+
+def pruned(split: Split, conjunct: Expr, draft: Draft, reason: Callable[[Expr], str]) -> Split:
+    """What the conjunct leaves of the relation, for that `reason`."""
+    pruner = Pruner(split, draft.catalog.maps[min(split.tables)])
+    allowed = pruner.constraints(conjunct)
+    return split.narrowed(allowed, shorten(reason(conjunct))) if allowed else split
+
+
+def reason_of(conjunct: Expr) -> str:
+    """The conjunct as SQL."""
+    return str(copied(conjunct).sql(ENGINE, copy=False))
 
 
 def shorten(reason: str) -> str:

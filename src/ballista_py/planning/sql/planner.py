@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import attrs
 import pyarrow as pa
+from attrs import frozen
 from sqlglot import exp
 from sqlglot.tokenizer_core import TokenType
 
@@ -69,7 +70,22 @@ def plan_query(
         return _everything_at_the_merge(statement, catalog, output, "deep nesting")
 
 
+@frozen(eq=False, kw_only=True)
+class Planned:
+    """A plan, the bound query that it was made from, where that was placed and in what fragments."""
+
+    plan: QueryPlan
+    query: Query
+    placer: Placer
+    fragments: Fragments
+
+
 def _plan(statement: Statement, catalog: Catalog, output: pa.Schema) -> QueryPlan:
+    return planned(statement, catalog, output).plan
+
+
+def planned(statement: Statement, catalog: Catalog, output: pa.Schema) -> Planned:
+    """The plan of a statement by its tree. Raises `UnplannableError` for one that must run as it stands."""
     if statement.tree is None:
         raise UnplannableError("syntax that only the engine knows")
     check_faithful(statement)
@@ -79,8 +95,15 @@ def _plan(statement: Statement, catalog: Catalog, output: pa.Schema) -> QueryPla
         raise UnplannableError("outputs that the planner counts differently from the engine")
     if len(output):
         query = renamed(query, tuple(output.names))
-    placer = Placer(draft)
-    fragments = Fragments(draft)
+    placer, fragments = Placer(draft), Fragments(draft)
+    plan = _placed(statement, query, placer, fragments, output)
+    return Planned(plan=plan, query=query, placer=placer, fragments=fragments)
+
+
+def _placed(
+    statement: Statement, query: Query, placer: Placer, fragments: Fragments, output: pa.Schema
+) -> QueryPlan:
+    draft = placer.draft
     merger = Merger(draft, placer, fragments)
     if not any(True for _ in tables_of(query, draft)):
         return QueryPlan(sql=statement.text, output=output, fragments=(), merge_sql=statement.text)

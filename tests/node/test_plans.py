@@ -1,0 +1,117 @@
+"""What is remembered of statements: the plan is always the one that the statement would get by itself."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+
+import attrs
+import pyarrow as pa
+import pytest
+
+from ballista_py.engines.duckdb import DuckDBEngine
+from ballista_py.errors import SqlError
+from ballista_py.node.plans import MAX_REMEMBERED, Plans
+from ballista_py.planning.query_plan import Catalog, QueryPlan
+from ballista_py.planning.sql import plan_query
+from ballista_py.runtime import SystemRuntime
+from ballista_py.testing.single_node import InProcessCluster
+
+ROWS = pa.table({"id": range(100), "kind": [f"k{n % 5}" for n in range(100)]})
+
+
+class Counting(DuckDBEngine):
+    """Notes what was bound."""
+
+    bound: tuple[str, ...] = ()
+
+    def describe(self, sql: str, schemas: Mapping[str, pa.Schema]) -> pa.Schema:
+        self.bound += (sql,)
+        return super().describe(sql, schemas)
+
+
+@pytest.fixture
+def engine() -> Iterator[Counting]:
+    made = Counting()
+    yield made
+    made.close()
+
+
+@pytest.fixture(scope="module")
+def catalog() -> Iterator[Catalog]:
+    with InProcessCluster(executors=2) as cluster:
+        cluster.add("t", ROWS, "bucket(4, id)")
+        yield cluster.catalog
+
+
+def planned(plans: Plans, sql: str, catalog: Catalog) -> QueryPlan:
+    """The plan, which is the one that is made of the text alone."""
+    plan = plans.plan(sql, catalog)
+    assert plan == plan_query(sql, catalog, plans.engine.describe(sql, catalog.schemas))
+    assert plans.output(sql, catalog) == plan.output
+    return plan
+
+
+def bound(engine: Counting) -> int:
+    """How many texts were bound since the last time, but for those that `planned` compares with."""
+    found, engine.bound = len(engine.bound), ()
+    return found
+
+
+def test_the_third_statement_of_a_shape_is_not_bound(engine: Counting, catalog: Catalog) -> None:
+    plans = Plans(engine, SystemRuntime())
+    counts = []
+    for n in range(6):
+        bound(engine)
+        plans.plan(f"select kind from t where id = {n}", catalog)
+        counts.append(bound(engine))
+    assert counts == [1, 2, 0, 0, 0, 0]
+    for n in range(100, 120):
+        planned(plans, f"select kind from t where id = {n}", catalog)
+        planned(plans, f"select count(*) as n from t where id < {n} and kind = 'k{n % 7}'", catalog)
+
+
+def test_another_catalog_is_learnt_anew(engine: Counting, catalog: Catalog) -> None:
+    plans = Plans(engine, SystemRuntime())
+    other = attrs.evolve(catalog)
+    for n in range(12):
+        planned(plans, f"select kind from t where id = {n}", catalog if n % 6 < 3 else other)
+
+
+def test_what_has_no_template_is_bound_each_time_and_tried_once(engine: Counting, catalog: Catalog) -> None:
+    plans = Plans(engine, SystemRuntime())
+    counts = []
+    for n in range(5):
+        plans.plan(f"select a.kind from t a join t b using (id) where a.id = {n}", catalog)
+        counts.append(bound(engine))
+    assert counts == [1, 2, 1, 1, 1]
+
+
+def test_statements_that_do_not_bind_raise_and_teach_nothing(engine: Counting, catalog: Catalog) -> None:
+    plans = Plans(engine, SystemRuntime())
+    for n in range(4):
+        with pytest.raises(SqlError):
+            plans.plan(f"select nope from t where id = {n}", catalog)
+    assert bound(engine) == 4
+
+
+def test_the_moment_is_never_of_another_statement(engine: Counting, catalog: Catalog) -> None:
+    plans = Plans(engine, SystemRuntime())
+    for n in range(4):
+        timed = plans.plan(f"select kind from t where id = {n} and now() is not null", catalog, timed=True)
+        assert timed.moment_ms is not None
+        planned(plans, f"select id from t where kind = 'k{n}'", catalog)
+    assert planned(plans, "select id from t where kind = 'today'", catalog).moment_ms is None
+
+
+def test_many_shapes_and_threads_mix_nothing_up(engine: Counting, catalog: Catalog) -> None:
+    plans = Plans(engine, SystemRuntime())
+
+    def ask(n: int) -> None:
+        planned(plans, f"select kind as k{n % 7} from t where id = {n}", catalog)
+
+    with ThreadPoolExecutor(8) as threads:
+        list(threads.map(ask, range(200)))
+    for n in range(MAX_REMEMBERED + 10):
+        plans.plan(f"select kind as k{n} from t where id = 1", catalog)
+    assert len(plans._shared) == MAX_REMEMBERED

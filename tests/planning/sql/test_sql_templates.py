@@ -1,0 +1,191 @@
+"""Plans from templates: exactly the plan that the statement would get by itself, or none."""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from ballista_py.engines.duckdb import DuckDBEngine
+from ballista_py.errors import SqlError
+from ballista_py.planning.partition_map import PartitionMap
+from ballista_py.planning.partition_spec import PartitionSpec
+from ballista_py.planning.query_plan import BroadcastLimits, Catalog
+from ballista_py.planning.sql import mentions_moment, plan_query
+from ballista_py.planning.sql.template import PlanTemplate, marked, plan_template
+from ballista_py.planning.statement_shape import INTEGER, LONG, TEXT, shape_of
+from ballista_py.planning.table import TableSpec
+from ballista_py.testing.sql_fuzz import random_query
+
+SCHEMA = pa.schema([
+    pa.field("id", pa.int64(), nullable=False),
+    ("small", pa.int8()),
+    ("kind", pa.string()),
+    ("day", pa.date32()),
+    ("price", pa.decimal128(12, 2)),
+    ("weight", pa.float64()),
+])  # fmt: skip
+LAYOUTS = {
+    "bucket": (["bucket(8, id)"], None),
+    "two keys": (["bucket(4, id)", "kind"], [(n, k) for n in (0, 1, 2, 3) for k in ("a", "b b", "it", None)]),
+    "text": (["kind"], [("a",), ("b b",), ("it",), (None,)]),
+    "year": (["year(day)"], [(2019,), (2020,), (2021,), (None,)]),
+    "whole numbers": (["small"], [(n,) for n in (-3, 0, 1, 5, 100, None)]),
+    "decimals": (["bucket(5, price)"], None),
+}
+SHARED = [
+    "select id, kind from e where id = 5",
+    "select * from e where id=5 and kind = 'a'",
+    "select kind, count(*), avg(price) from e where id >= 5 and id < 9 group by kind having count(*) between 1 and 3",
+    "select id from e where id = 5 or kind = 'a' or small < 3",
+    "select id from e where not (id = 5 and kind = 'a')",
+    "select id as x, weight + 1 as y from e where kind = 'a' and weight is not null order by price desc limit 7",
+    "select distinct kind from e where small > 5",
+    "select count(distinct id) from e where price = 5",
+    "select id from e where day >= '2020-03-04'",
+    "select id, row_number() over (partition by id order by day) as n from e where small <> 5",
+    "select e.id from e where e.small = 5 and e.kind between 'a' and 'b' and e.small in (1, 2)",
+    'select "id" from e as "x y" where "x y"."kind" = \'a\'',
+    "select id from e where id = 5000000000000",
+    "select max(id), sum(weight) from e where id = 5 and id = 6",
+    "select id from e where id = 5 and year(day) = 2020",
+]
+NOT_SHARED = [
+    "select id from e where small = 5 and id = 5 + 1",
+    "select id = 5 from e",  # the constant is in a name
+    "select id from e where id = 5 order by small = 5",
+    "select count(*) filter (where id = 5) from e",
+    "select id from e where id = 5 group by id having sum(small) > 6",
+    "select id from e where exists (select 1 from e f where f.id = 5)",
+    "select a.id from e a join e b using (id) where a.id = 5",
+    "select id from e where id = 5 union all select id from e where id = 6",
+    "with c as (select * from e where id = 5) select id from c",
+    "select id from e where id = 5 and random() > 1",
+    "select id from r where id = 5",
+    "select 1 as one where 2 = 3",
+]
+CONDITIONS = [
+    "k = 3", "k <> 'x'", "a >= 2 or k = 1", "not (b < 4)", "d = 5", "x > 6", "s = 'p'", "coalesce(s, 'q') = 'r'",
+    "a + 1 = 7", "b in (1, 2)", "dt is not null", "case when a = 8 then bo else not bo end", "k = 9::bigint",
+]  # fmt: skip
+ITEMS = ["*", "k, count(*), sum(d) as m", "distinct s", "max(x) as m", "id, sum(a) over (partition by k) as m"]
+VALUES = {
+    INTEGER: ["0", "1", "5", "7", "127", "128", "2019", "2020", "2147483647", "99999"],
+    LONG: ["2147483648", "9007199254740993", "999999999999999999"],
+    TEXT: ["'a'", "'b b'", "''", "'it'", "'2020-02-29'", "'2020-02-30'", "'5'", "'5 = 5'", "'\n'", "'mark 1'"],
+}
+
+
+@pytest.fixture(scope="module")
+def engine() -> Any:
+    made = DuckDBEngine()
+    yield made
+    made.close()
+
+
+def catalog_of(layout: str) -> Catalog:
+    """The table `e` in that layout, and `r` on every executor."""
+    keys, values = LAYOUTS[layout]
+    tables, maps = {}, {}
+    for name in ("e", "r"):
+        spec = PartitionSpec.parse(keys, SCHEMA) if name == "e" else PartitionSpec.whole()
+        found = (spec.static_values() if values is None else values) if name == "e" else [()]
+        weights = np.arange(10.0, 10.0 + len(found))
+        maps[name] = PartitionMap.build(name, spec, found, weights=weights)
+        distribution = "partitioned" if name == "e" else "replicated"
+        tables[name] = TableSpec(name=name, schema=SCHEMA, spec=spec, distribution=distribution)
+    return Catalog(tables=tables, maps=maps, broadcasts=BroadcastLimits())
+
+
+def template_of(sql: str, catalog: Catalog, engine: DuckDBEngine) -> PlanTemplate | None:
+    shape = shape_of(sql)
+    assert shape is not None
+    text = marked(shape)
+    assert text is not None
+    try:
+        return plan_template(shape, catalog, engine.describe(text, catalog.schemas))
+    except SqlError:
+        return None
+
+
+def check(sql: str, template: PlanTemplate, catalog: Catalog, engine: DuckDBEngine, draws: int) -> int:
+    """Compare plans for random constants; how many came from the template."""
+    shape, chance, shared = shape_of(sql), random.Random(sql), 0
+    assert shape is not None
+    for _ in range(draws):
+        other = shape.filled([chance.choice(VALUES[kind]) for kind in shape.kinds])
+        found = shape_of(other)
+        assert found == shape
+        assert found is not None
+        plan = template.filled(found.constants)
+        if plan is None:
+            assert len(set(found.constants)) < len(found.constants)
+            continue
+        try:
+            output = engine.describe(other, catalog.schemas)
+        except SqlError:  # a constant that is none of the column's type: the legs say so
+            output = template.output
+        assert plan == plan_query(other, catalog, output), other
+        shared += 1
+    return shared
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_a_template_gives_the_plan_of_the_statement_itself(layout: str, engine: DuckDBEngine) -> None:
+    catalog, shared, pruned = catalog_of(layout), 0, set()
+    for sql in SHARED:
+        template = template_of(sql, catalog, engine)
+        if template is None:  # the mark is no date
+            assert "'2020" in sql
+            continue
+        shared += check(sql, template, catalog, engine, 12)
+        shape = shape_of(sql)
+        assert shape is not None
+        plan = template.filled(shape.constants)
+        pruned |= {len(t.partitions) < t.total for f in plan.fragments for t in f.tables} if plan else set()
+    assert shared > 120
+    assert pruned == {True, False}
+
+
+@pytest.mark.parametrize("sql", NOT_SHARED)
+def test_whatever_else_depends_on_a_constant_has_no_template(sql: str, engine: DuckDBEngine) -> None:
+    assert template_of(sql, catalog_of("bucket"), engine) is None
+
+
+def test_equal_constants_are_planned_from_the_text(engine: DuckDBEngine) -> None:
+    template = template_of("select id from e where id = 5 and small = 6", catalog_of("bucket"), engine)
+    assert template is not None
+    assert template.filled(["5", "5"]) is None
+    assert template.filled(["5", "6"]) is not None
+
+
+def test_a_statement_that_holds_a_mark_has_no_template(engine: DuckDBEngine) -> None:
+    (mark,) = shape_of(marked(shape_of("select 1 where 2 = 3")) or "").constants  # type: ignore[union-attr, arg-type]
+    shape = shape_of(f"select id from e where id = 5 and small in ({mark})")
+    assert shape is not None
+    assert marked(shape) is None
+    assert plan_template(shape, catalog_of("bucket"), SCHEMA) is None
+
+
+def test_random_statements_get_their_own_plan_from_a_template(small: Any, engine: DuckDBEngine) -> None:
+    catalog, shared = small.catalog, 0
+    chance = random.Random(5)
+    for seed in range(150):
+        written = random_query(seed).sql
+        conditions = [c for c in CONDITIONS if chance.random() < 0.4]
+        for sql in (written, _block(chance.choice(ITEMS), conditions)):
+            shape = shape_of(sql)
+            if shape is None or not shape.constants or mentions_moment(sql):
+                continue
+            template = template_of(sql, catalog, engine)
+            if template is not None:
+                shared += check(sql, template, catalog, engine, 2)
+    assert shared > 100
+
+
+def _block(items: str, conditions: list[str]) -> str:
+    group = " group by k" if items.startswith("k,") else ""
+    return f"select {items} from t where {' and '.join(conditions) or 'a = 1'}{group}"
