@@ -3,6 +3,10 @@
 A peer's script reads JSON lines from standard input and answers each with one JSON line; `Peer.ask` times nothing
 itself, it trusts the seconds that the script measured around the call, and samples the resident memory of the
 peer's whole process tree while it waits.
+
+Resident memory counts a page once for every process that has mapped it, so the code of four like processes counts
+four times; the proportional one (PSS) counts it once. A peak is of the resident memory, and beside it stands the
+largest proportional one that was seen, looked at less often because it costs the kernel more.
 """
 
 from __future__ import annotations
@@ -17,14 +21,19 @@ from typing import Any
 import psutil
 
 SAMPLE_EVERY_S = 0.02
+SAMPLES_A_PROPORTIONAL = 10
 
 
 class Peer:
-    """One peer process. `peak_bytes` is the peak since the last `reset_peak`, over the whole tree."""
+    """One peer process. `peak_bytes` is the peak since the last `reset_peak`, over the whole tree.
+
+    `peak_pss_bytes` is that of the proportional memory; 0 where the system does not say.
+    """
 
     def __init__(self, name: str, script: str, *arguments: str) -> None:
         self.name = name
         self.peak_bytes = 0
+        self.peak_pss_bytes = 0
         self._process = subprocess.Popen(
             [sys.executable, script, *arguments],
             stdin=subprocess.PIPE,
@@ -45,6 +54,7 @@ class Peer:
 
     def reset_peak(self) -> None:
         self.peak_bytes = 0
+        self.peak_pss_bytes = 0
 
     def close(self) -> None:
         """End the peer and whatever it started."""
@@ -65,18 +75,31 @@ class Peer:
 
     def _sample(self) -> None:
         root = psutil.Process(self._process.pid)
+        number = 0
         while not self._done.wait(SAMPLE_EVERY_S):
-            total = 0
             try:
                 members = [root, *root.children(recursive=True)]
             except psutil.Error:
                 return
-            for process in members:
-                try:
-                    total += process.memory_info().rss
-                except psutil.Error:
-                    continue
-            self.peak_bytes = max(self.peak_bytes, total)
+            self.peak_bytes = max(self.peak_bytes, sum(_resident(process) for process in members))
+            if number % SAMPLES_A_PROPORTIONAL == 0:
+                self.peak_pss_bytes = max(self.peak_pss_bytes, sum(_proportional(one.pid) for one in members))
+            number += 1
+
+
+def _resident(process: psutil.Process) -> int:
+    try:
+        return int(process.memory_info().rss)
+    except psutil.Error:
+        return 0
+
+
+def _proportional(pid: int) -> int:
+    try:
+        with open(f"/proc/{pid}/smaps_rollup") as lines:
+            return next(int(line.split()[1]) for line in lines if line.startswith("Pss:")) * 1024
+    except (OSError, StopIteration):  # it has ended, or this is no Linux
+        return 0
 
 
 def serve(answer: Any) -> None:

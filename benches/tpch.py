@@ -10,7 +10,8 @@ an executor loads its partitions.
 
 Every peer is a process of its own (`_tpch_peer.py`). Each query runs once to warm up, then once a round on each
 peer in turn. Printed are the median seconds of every query, the ratios of the totals, and the peak resident
-memory of each peer's whole process tree while the queries ran. All answers are compared with DuckDB's.
+memory of each peer's whole process tree while the queries ran, beside it the peak of its proportional memory, in which
+code that several processes share counts once. All answers are compared with DuckDB's.
 """
 
 from __future__ import annotations
@@ -147,9 +148,12 @@ def report(
     totals = [f"{total:.3f}", *(f"{theirs:.3f}" for _, theirs in sums.values())]
     ratios = [f"{ours / theirs:.2f}" if theirs else "-" for ours, theirs in sums.values()]
     table.add_row("total", *totals, *ratios, f"{sum(shipped.values()) / 1e3:,.0f}", style="bold")
-    peaks = [peer.peak_bytes for peer in peers]
-    against = [f"{peaks[0] / peak:.2f}" for peak in peaks[1:]]
-    table.add_row("peak MB", *(f"{peak / 1e6:.0f}" for peak in peaks), *against, "")
+    for title, peaks in (
+        ("peak MB", [peer.peak_bytes for peer in peers]),
+        ("peak PSS MB", [peer.peak_pss_bytes for peer in peers]),
+    ):
+        against = [f"{peaks[0] / peak:.2f}" if peak else "-" for peak in peaks[1:]]
+        table.add_row(title, *(f"{peak / 1e6:.0f}" for peak in peaks), *against, "")
     console.print(table)
 
 
