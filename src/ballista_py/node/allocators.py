@@ -34,8 +34,8 @@ def settle_allocators() -> None:
     """
     if not sys.platform.startswith("linux"):
         return
-    for name, value in _ENVIRONMENT.items():
-        os.environ.setdefault(name, value)
+    for name, said in _ENVIRONMENT.items():
+        os.environ.setdefault(name, said)
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None)  # musl has none
     for option, variable, value in _MALLOC:
         if mallopt is not None and variable not in os.environ:
