@@ -36,6 +36,7 @@ def shop() -> Iterator[InProcessCluster]:
         cluster.add("sales", sales, "bucket(8, customer)")
         cluster.add("items", items, "bucket(4, item)")
         cluster.add("shops", shops, "bucket(2, shop)")
+        cluster.add("days", pa.table({"item": [1, 2], "day": ["Monday", "Sunday"]}), None)
         yield cluster
 
 
@@ -88,6 +89,42 @@ def test_the_keys_of_a_filtered_side_go_first_where_rows_must_come_to_the_merge(
     (large,) = (fragment for fragment in plan.fragments if fragment.tables[0].table == "sales")
     (keys,) = large.uses
     assert f"s.item IN (SELECT {keys}.c0" in large.sql
+
+
+def test_a_membership_keeps_the_share_that_its_own_filter_keeps(shop: InProcessCluster) -> None:
+    sql = "select distinct note from sales where item in (select item from days{})"
+    weekday, any_day = (shop.plan(sql.format(end)).fragments[-1] for end in (" where day = 'Monday'", ""))
+    assert weekday.estimated_bytes * 5 <= any_day.estimated_bytes
+
+
+LATE = (
+    "select i.kind, count(*) from sales s, items i where s.item = i.item and i.kind = 'kind 3' and amount > 10 "
+    "and exists (select 1 from sales x where x.customer = s.customer and x.amount < s.amount) "
+    "and not exists (select 1 from sales y where y.customer = s.customer and y.amount > s.amount + 500) group by i.kind"
+)
+
+
+def test_rows_that_would_ask_correlated_queries_in_vain_are_dropped_before(shop: InProcessCluster) -> None:
+    """What the rows weigh would not be worth a broadcast; what they ask is."""
+    shop.broadcasts = BroadcastLimits(worth_bytes=100_000)
+    try:
+        plain = LATE.split("and exists")[0] + " group by i.kind"
+        assert shop.check(plain).broadcasts == ()
+        (large,) = (fragment for fragment in shop.check(LATE).fragments if fragment.uses)
+    finally:
+        shop.broadcasts = LIMITS
+    assert "GROUP BY" in large.sql
+
+
+def test_correlated_conjuncts_come_last(shop: InProcessCluster) -> None:
+    """DuckDB made the whole product of the joined tables when a membership stood behind a correlated EXISTS."""
+    sql = (
+        "select count(*) from sales s where exists (select 1 from sales x where x.customer = s.customer and "
+        "x.amount < s.amount) and s.item in (select item from items where kind = 'kind 1') and s.amount > 5"
+    )
+    (large,) = (fragment for fragment in shop.check(sql).fragments if fragment.uses)
+    places = [large.sql.index(part) for part in ("s.amount > 5", "s.item IN (SELECT", "EXISTS(")]
+    assert places == sorted(places)
 
 
 def test_what_is_not_worth_a_round_trip_is_not_broadcast(shop: InProcessCluster) -> None:

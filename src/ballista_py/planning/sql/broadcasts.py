@@ -8,6 +8,7 @@ the merge nevertheless, the keys that can match are sent first and only rows wit
 from __future__ import annotations
 
 from collections.abc import Iterator
+from math import prod
 from typing import Protocol
 
 import attrs
@@ -15,7 +16,13 @@ from attrs import Factory, define, frozen
 from sqlglot import exp
 
 from ballista_py.planning.query_plan import Broadcast, BroadcastLimits
-from ballista_py.planning.sql.estimates import bytes_of_columns, rows_of_query, rows_of_select_unit, share_of
+from ballista_py.planning.sql.estimates import (
+    bytes_of_columns,
+    bytes_of_probes,
+    rows_of_query,
+    rows_of_select_unit,
+    share_of,
+)
 from ballista_py.planning.sql.expressions import (
     aliases_of,
     equated_columns,
@@ -98,7 +105,7 @@ class Broadcaster:
         limits = self.draft.catalog.broadcasts
         if limits is None or not isinstance(unit.placement, Split) or not is_reorderable(select):
             return
-        size = self._bytes(unit, self.merger.needed(select, place))
+        size = self._bytes(unit, self.merger.needed(select, place)) + self._probes(unit)
         touched = null_supplied(select.sources)
         # In the ON of an outer join an unmatched row of this side has no effect, whatever else is true.
         stated = [(conjunct, touched) for conjunct in pooled(select)]
@@ -176,11 +183,15 @@ class Broadcaster:
             sent[id(unit)] = one
         weight = sum(one.bytes for one in sent.values())
         cost = weight * (1 + self._executors(anchor[0]))
-        if weight > limits.max_bytes or anchor[1] - cost < limits.worth_bytes:
+        shares = [share_of(unit.where, self.draft) for unit in sent_units]
+        spared = self._probes(anchor[0]) * (1 - prod(shares))
+        if weight > limits.max_bytes or anchor[1] + spared - cost < limits.worth_bytes:
             return None
         closer = self.merger.renamed_columns(_joined(select, place, anchor[0], sent), mapping)
         found = self.merger.placer.place(closer)
-        filtered = any(share_of(unit.where) < 1 or isinstance(unit.placement, Merged) for unit in sent_units)
+        filtered = any(
+            share_of(unit.where, self.draft) < 1 or isinstance(unit.placement, Merged) for unit in sent_units
+        )
         if found.reach == "rows" and not filtered:
             return None
         for one in sent.values():
@@ -261,7 +272,7 @@ class Broadcaster:
             return None
         rows = rows_of_select_unit([(source.relation, unit.placement)], own, self.draft)
         weight = rows * _KEY_BYTES
-        saved = size * (1 - share_of(own)) - weight * (1 + self._executors(unit))
+        saved = size * (1 - share_of(own, self.draft)) - weight * (1 + self._executors(unit))
         if weight > limits.max_bytes or saved < limits.worth_bytes:
             return None
         query = Select(
@@ -322,6 +333,10 @@ class Broadcaster:
         sources = [(source.relation, unit.placement) for source in unit.sources]
         columns = [one for one in needed if one[0] in unit.aliases]
         return rows_of_select_unit(sources, unit.where, self.draft) * bytes_of_columns(columns, self.draft)
+
+    def _probes(self, unit: Unit) -> float:
+        sources = [(source.relation, unit.placement) for source in unit.sources]
+        return bytes_of_probes(sources, unit.where, self.draft)
 
     def _executors(self, unit: Unit) -> int:
         if not isinstance(unit.placement, Split):

@@ -7,12 +7,12 @@ depends on its form alone, and a join has as many rows as its largest side.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from math import prod
 
 from sqlglot import exp
 
-from ballista_py.planning.sql.expressions import equated_columns
+from ballista_py.planning.sql.expressions import equated_columns, facts_of, free_aliases, nested_of
 from ballista_py.planning.sql.kinds import Kind, kinds_of_query
 from ballista_py.planning.sql.placement import Placement, Split, left_of
 from ballista_py.planning.sql.query import (
@@ -22,6 +22,7 @@ from ballista_py.planning.sql.query import (
     Query,
     Relation,
     Scan,
+    Select,
     SetOperation,
     SharedScan,
     column_id,
@@ -33,6 +34,7 @@ _OTHER_BYTES = 16
 _DEFAULT_SHARE = 0.5
 _EQUAL_SHARE = 0.1
 _GROUPED_SHARE = 0.2
+_PROBE_BYTES = 64  # a row that asks a correlated query takes as long as 60 to 100 bytes to the merge
 _KIND_BYTES: dict[Kind | None, int] = {
     "int": 8, "float": 4, "double": 8, "bool": 1, "date": 4, "timestamp": 8, "time": 8, "text": TEXT_BYTES,
 }  # fmt: skip
@@ -57,7 +59,7 @@ def rows_of_query(query: Query, draft: Draft) -> float:
         rows = left + right if query.kind == "union" else left
         return min(rows, query.limit) if query.limit is not None else rows
     rows = max((rows_of_relation(source.relation, draft) for source in query.sources), default=1.0)
-    rows *= share_of(query.where)
+    rows *= share_of(query.where, draft)
     if query.grouped:
         rows = max(1.0, rows * _GROUPED_SHARE) if query.group else 1.0
     return min(rows, query.limit) if query.limit is not None else rows
@@ -104,18 +106,35 @@ def _output_bytes(query: Query, draft: Draft) -> Iterator[float]:
             yield _KIND_BYTES.get(kind, _OTHER_BYTES)
 
 
-def share_of(conjuncts: Iterable[Expr]) -> float:
+def share_of(conjuncts: Iterable[Expr], draft: Draft) -> float:
     """The share of rows that conjuncts are guessed to keep; what only joins keeps all."""
-    return prod(map(_share, conjuncts))
+    return prod(_share(conjunct, draft) for conjunct in conjuncts)
 
 
-def _share(conjunct: Expr) -> float:
+def _share(conjunct: Expr, draft: Draft) -> float:
     node = conjunct.unnest()
     if equated_columns(node) is not None:
         return 1.0
     if isinstance(node, exp.In) and node.expressions:
         return min(_DEFAULT_SHARE, _EQUAL_SHARE * len(node.expressions))
+    if isinstance(node, exp.In) and node.args.get("query") is not None:
+        return _share_of_members(nested_of(node, draft), draft)
     return _SHARES.get(type(node), _DEFAULT_SHARE)
+
+
+def _share_of_members(members: Iterable[Query], draft: Draft) -> float:
+    """What `x IN (query)` keeps: of all values of x as many as the query's filters leave of its own rows."""
+    kept = prod(share_of(query.where, draft) for query in members if isinstance(query, Select))
+    return min(_DEFAULT_SHARE, kept)
+
+
+def bytes_of_probes(sources: Iterable[tuple[Relation, Placement]], where: Sequence[Expr], draft: Draft) -> float:
+    """What evaluating correlated queries costs a leg, as the bytes that could be shipped in that time."""
+    asked = [part for part in where if any(free_aliases(query, draft) for query in nested_of(part, draft))]
+    if not asked:
+        return 0.0
+    plain = [part for part in where if not facts_of(part, draft).nested]
+    return rows_of_select_unit(sources, plain, draft) * len(asked) * _PROBE_BYTES
 
 
 def bytes_of_columns(columns: Iterable[ColumnId], draft: Draft) -> float:
@@ -140,4 +159,4 @@ def rows_of_select_unit(
             rows = max(rows, rows_of_table(relation.table, placement, draft))
         elif not isinstance(relation, Scan):
             rows = max(rows, rows_of_relation(relation, draft))
-    return rows * share_of(where)
+    return rows * share_of(where, draft)

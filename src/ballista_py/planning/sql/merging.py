@@ -35,6 +35,7 @@ from ballista_py.planning.sql.query import (
     UnplannableError,
     column,
     column_id,
+    map_expressions,
     renamed,
 )
 from ballista_py.planning.sql.units import Unit
@@ -169,7 +170,7 @@ class Merger:
         sources = [(source.relation, unit.placement) for source in unit.sources]
         whole = [rows_of_relation(relation, self.draft) for relation, _ in sources if isinstance(relation, Scan)]
         if isinstance(unit.placement, Whole):
-            return max(whole, default=1.0) * share_of(unit.where)
+            return max(whole, default=1.0) * share_of(unit.where, self.draft)
         return rows_of_select_unit(sources, unit.where, self.draft)
 
     def needed(self, select: Select, place: Place) -> list[ColumnId]:
@@ -280,20 +281,6 @@ def map_query(query: Query, change: Change) -> Query:
         for source in query.sources
     )
     return map_expressions(attrs.evolve(query, sources=sources), change)
-
-
-def map_expressions(select: Select, change: Change) -> Select:
-    """The block with every expression of its own changed."""
-    return attrs.evolve(
-        select,
-        sources=tuple(attrs.evolve(source, on=tuple(map(change, source.on))) for source in select.sources),
-        where=tuple(map(change, select.where)),
-        group=tuple(map(change, select.group)),
-        having=tuple(map(change, select.having)),
-        qualify=tuple(map(change, select.qualify)),
-        items=tuple(Item(item.name, change(item.expr)) for item in select.items),
-        order=tuple(OrderTerm(change(term.expr), term.descending, term.nulls_first) for term in select.order),
-    )
 
 
 def _reference(scan: FragmentScan, alias: str, name: str) -> Expr:

@@ -76,7 +76,7 @@ class TwoPhase:
         for key in self.select.group:
             shipped.append(self._ship_key(key, key.name if isinstance(key, exp.Column) else "key"))
             if not is_number(key):  # the same number elsewhere need not be the key
-                self._keys[key] = shipped[-1]
+                self._keys[key.unnest()] = shipped[-1]
         block = attrs.evolve(
             self.select,
             sources=(),

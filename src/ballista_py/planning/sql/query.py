@@ -8,7 +8,7 @@ that `Draft.nested` resolves.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any, Literal, TypeAlias
 
 import attrs
@@ -236,3 +236,17 @@ def renamed(query: Query, names: tuple[str, ...]) -> Query:
         return attrs.evolve(query, left=renamed(query.left, names))
     items = tuple(Item(name, item.expr) for name, item in zip(names, query.items, strict=True))
     return attrs.evolve(query, items=items)
+
+
+def map_expressions(select: Select, change: Callable[[Expr], Expr]) -> Select:
+    """The block with every expression of its own changed."""
+    return attrs.evolve(
+        select,
+        sources=tuple(attrs.evolve(source, on=tuple(map(change, source.on))) for source in select.sources),
+        where=tuple(map(change, select.where)),
+        group=tuple(map(change, select.group)),
+        having=tuple(map(change, select.having)),
+        qualify=tuple(map(change, select.qualify)),
+        items=tuple(Item(item.name, change(item.expr)) for item in select.items),
+        order=tuple(OrderTerm(change(term.expr), term.descending, term.nulls_first) for term in select.order),
+    )

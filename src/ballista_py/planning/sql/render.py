@@ -7,7 +7,15 @@ from collections.abc import Mapping, Sequence
 from attrs import frozen
 from sqlglot import exp
 
-from ballista_py.planning.sql.expressions import all_of, copied, is_number, sources_of, written
+from ballista_py.planning.sql.expressions import (
+    all_of,
+    copied,
+    free_aliases,
+    is_number,
+    nested_of,
+    sources_of,
+    written,
+)
 from ballista_py.planning.sql.identifiers import identifier
 from ballista_py.planning.sql.query import (
     BroadcastScan,
@@ -92,7 +100,7 @@ class _Writer:
             tree.set("from_", exp.From(this=self._relation(first)))
             tree.set("joins", [self._join(source) for source in others])
         for key, kind, parts in (
-            ("where", exp.Where, select.where),
+            ("where", exp.Where, sorted(select.where, key=self._rank)),
             ("having", exp.Having, select.having),
             ("qualify", exp.Qualify, select.qualify),
         ):
@@ -168,6 +176,12 @@ class _Writer:
         if name != alias:
             table.set("alias", exp.TableAlias(this=identifier(alias)))
         return table
+
+    def _rank(self, conjunct: Expr) -> int:
+        """Plain conjuncts first, correlated ones last: a membership test after a correlated EXISTS makes DuckDB
+        build the whole product of the joined tables."""
+        nested = nested_of(conjunct, self.draft)
+        return 0 if not nested else 1 + any(free_aliases(query, self.draft) for query in nested)
 
     def _expr(self, expr: Expr) -> Expr:
         """A copy of an expression with its nested queries written out."""

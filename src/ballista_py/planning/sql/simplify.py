@@ -19,6 +19,7 @@ from ballista_py.planning.sql.expressions import (
     references,
     rewritten,
 )
+from ballista_py.planning.sql.flatten import flattened
 from ballista_py.planning.sql.query import Draft, Expr, Query, Select, SetOperation, Source, column_id
 from ballista_py.planning.sql.units import is_reorderable, null_supplied, pooled
 
@@ -39,7 +40,7 @@ def simplify(query: Query, draft: Draft) -> Query:
 def _simplified(query: Query, draft: Draft) -> Query:
     if isinstance(query, SetOperation):
         return attrs.evolve(query, left=_simplified(query.left, draft), right=_simplified(query.right, draft))
-    select = _pushed_down(query, draft)
+    select = _pushed_down(flattened(query, draft), draft)
     used = {reference for expr in select.expressions() for reference in references(expr, draft)}
     sources = []
     for source in select.sources:
