@@ -151,11 +151,11 @@ class DuckDBEngine(BoundByDuckDB):
             if name in statement.relations
         ]
         try:
-            self._tables.show(cursor, {name: ids for name, ids in scans.items() if name in statement.relations})
             for source in sources:
                 source.show(cursor)
-            relation = cursor.sql(sql)
-            query = DuckDBQuery(sql, cursor, relation, self._binder.schema(relation), sources)
+            read = {name: ids for name, ids in scans.items() if name in statement.relations}
+            prefix, relation = self._tables.bind(cursor, read, sql)
+            query = DuckDBQuery(sql, cursor, relation, self._binder.schema(relation), sources, prefix)
         except BaseException as error:
             raised = _raised(error, sql, sources, partial(explain_error, cursor, sql))
             cursor.close()

@@ -47,11 +47,13 @@ def error_at(sql: str, offset: int | None, message: str) -> SqlError:
     return SqlError(f"{message} (line {line}, column {column})", line=line, column=column)
 
 
-def translate(error: BaseException, sql: str, explain_error: Callable[[], str] | None = None) -> BallistaError:
+def translate(
+    error: BaseException, sql: str, explain_error: Callable[[], str] | None = None, *, prefix: str = ""
+) -> BallistaError:
     """The error of the tree for what DuckDB raised while it bound or ran `sql`.
 
     `explain_error`, if given, returns DuckDB's error for `EXPLAIN + sql`: that text names the position of errors
-    of which the short one does not.
+    of which the short one does not. `prefix` stood before `sql`.
     """
     if isinstance(error, BallistaError):
         return error
@@ -59,7 +61,9 @@ def translate(error: BaseException, sql: str, explain_error: Callable[[], str] |
     for pattern, made in _BY_KIND:
         if pattern.match(text):
             return made()
-    offset = _offset(sql, text)
+    offset = _offset(prefix + sql, text)
+    if offset is not None and prefix:
+        offset = offset - len(prefix.encode()) if offset >= len(prefix.encode()) else None
     if offset is None and explain_error is not None:
         longer = _offset(EXPLAIN + sql, explain_error())
         offset = None if longer is None else longer - len(EXPLAIN)

@@ -74,9 +74,12 @@ class DuckDBQuery:
         relation: duckdb.DuckDBPyRelation,
         schema: pa.Schema,
         sources: Sequence[StreamSource],
+        prefix: str = "",
     ) -> None:
+        """`prefix` stands before `sql` in what was bound."""
         self.schema = schema
         self._sql = sql
+        self._prefix = prefix
         self._cursor = cursor
         self._relation: duckdb.DuckDBPyRelation | None = relation
         self._sources = sources
@@ -118,7 +121,7 @@ class DuckDBQuery:
             failed = next((source.error for source in self._sources if source.error is not None), None)
             if failed is not None and not self._cancelled:
                 raise failed from None
-            raise translate(error, self._sql) from None
+            raise translate(error, self._sql, prefix=self._prefix) from None
         finally:
             del relation
             self._cursor.close()
