@@ -89,3 +89,13 @@ def test_a_node_settles_its_allocators_before_anything_allocates() -> None:
 def test_the_command_starts_where_the_allocators_are_settled() -> None:
     scripts = Path(__file__).parents[2].joinpath("pyproject.toml").read_text()
     assert 'ballista-py = "ballista_py.node.__main__:main"' in scripts
+
+
+def test_an_executor_that_only_reads_and_a_client_have_no_parser_loaded() -> None:
+    """It would be 30 MB in each of them."""
+    started = (
+        "import sys\nimport ballista_py.engines.duckdb, ballista_py.node.executor, ballista_py.node.local_cluster"
+    )
+    assert (
+        _said(started + "\n" + "print({'sqlglot', 'polars', 'pandas', 'pyspark'} & set(sys.modules))") == "set()\n"
+    )

@@ -18,18 +18,17 @@ from attrs import asdict
 
 from ballista_py.engines.engine import Engine
 from ballista_py.errors import BallistaError, SqlError, TryLater
+from ballista_py.node.answer_columns import conformed, output_schema
 from ballista_py.node.config import NodeConfig
 from ballista_py.node.location import open_state_location
 from ballista_py.node.logs import log_event
 from ballista_py.node.loops import Loop
 from ballista_py.node.metrics import NodeMetrics
-from ballista_py.node.query_service import conformed
-from ballista_py.node.statements import output_schema
 from ballista_py.node.status_ports import StatusPorts
 from ballista_py.node.tasks import Tasks
 from ballista_py.node.threads import EventLoopThread, spawn
 from ballista_py.planning.query_plan import leg_from_json, relation_table
-from ballista_py.planning.sql.changes import Rewrite
+from ballista_py.planning.rewrite import Rewrite
 from ballista_py.runtime import Runtime, SystemRuntime
 from ballista_py.state.cluster_identity import cluster_identity
 from ballista_py.state.control import (

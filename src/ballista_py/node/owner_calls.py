@@ -14,8 +14,8 @@ from ballista_py.node.query_service import ClusterView
 from ballista_py.node.row_routes import Known, OutStream, RowRoutes
 from ballista_py.planning.partition_map import PartitionMap
 from ballista_py.planning.query_plan import LegTable
+from ballista_py.planning.rewrite import Rewrite
 from ballista_py.planning.selector import unassigned
-from ballista_py.planning.sql.changes import Rewrite
 from ballista_py.planning.table import TableSpec
 from ballista_py.planning.write_outcome import Outcome
 from ballista_py.transport.commands import (

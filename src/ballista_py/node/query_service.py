@@ -22,6 +22,7 @@ from ballista_py.errors import (
     TransportError,
     TryLater,
 )
+from ballista_py.node.answer_columns import conformed
 from ballista_py.node.broadcasts import Broadcasts, BroadcastTooLargeError
 from ballista_py.node.plans import Plans
 from ballista_py.planning.explain import explain_text, plan_as_dict
@@ -369,16 +370,6 @@ def _until(batches: Iterable[pa.RecordBatch], cancelled: Callable[[], bool]) -> 
         if cancelled():
             raise TransportError("The query was cancelled")
         yield batch
-
-
-def conformed(batches: Iterator[pa.RecordBatch], schema: pa.Schema) -> Iterator[pa.RecordBatch]:
-    """The same rows under exactly the names and types of `schema`."""
-    for batch in batches:
-        if batch.schema.types == schema.types:
-            yield pa.RecordBatch.from_arrays(batch.columns, schema=schema)
-        else:
-            columns = [column.cast(kind) for column, kind in zip(batch.columns, schema.types, strict=True)]
-            yield pa.RecordBatch.from_arrays(columns, schema=schema)
 
 
 def _with_own_errors(batches: Iterable[pa.RecordBatch], streams: Sequence[LegStreams]) -> Iterator[pa.RecordBatch]:

@@ -226,12 +226,6 @@ class _Series:
         self._open.cancel()
 
 
-def output_schema(command: Mapping[str, Any]) -> pa.Schema | None:
-    """The columns in which a leg is to answer, if its command says so."""
-    output = command.get("output")
-    return None if output is None else pa.ipc.read_schema(pa.py_buffer(base64.b64decode(output)))
-
-
 def _rows_of_values(names: Sequence[str], rows: pa.RecordBatch) -> Iterator[dict[str, pa.Scalar]]:
     """A value for each parameter, row by row: by name if the columns have the parameters' names, else in order."""
     if rows.num_columns != len(names):

@@ -26,6 +26,7 @@ from ballista_py.node.table_writes import TableWrites, incarnation_of
 from ballista_py.node.tables import TableMaker
 from ballista_py.node.write_rounds import PATIENCE_MS, Growth, WriteRounds
 from ballista_py.planning.kept_rows import KeptRows
+from ballista_py.planning.rewrite import Rewrite
 from ballista_py.planning.sql.changes import (
     CopyFrom,
     CreateTable,
@@ -33,7 +34,6 @@ from ballista_py.planning.sql.changes import (
     General,
     Insert,
     Local,
-    Rewrite,
     Truncate,
     as_general,
     local_rewrite,

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from ballista_py.planning.sql.file_pruning import Bounds, FilePruner
+from ballista_py.planning.file_bounds import Bounds
 from ballista_py.storage.manifest import DataFile
 from ballista_py.storage.statistics import parse_bound
+
+if TYPE_CHECKING:
+    from ballista_py.planning.sql.file_pruning import FilePruner
 
 
 def may_hold(files: Iterable[DataFile], pruner: FilePruner) -> list[DataFile]:

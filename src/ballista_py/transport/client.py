@@ -18,7 +18,6 @@ from ballista_py.errors import (
     WrongCluster,
 )
 from ballista_py.planning.plan_drawing import ExplainedPlan
-from ballista_py.planning.sql.changes import is_change
 from ballista_py.runtime import Runtime, SystemRuntime
 from ballista_py.secret import Secret
 from ballista_py.transport.client_rows import Rows, arrow_rows, copy_of, file_rows
@@ -151,6 +150,8 @@ class Client:
 
         Raises the `PlanningError` that says what is wrong with it, or `SchedulerLost` when the scheduler died.
         """
+        from ballista_py.planning.sql.changes import is_change  # a parser, which `query` and `ingest` do without
+
         if not is_change(query, dialect):
             return self.query(query, dialect, engine=engine).table
         return pa.table({"affected_rows": pa.array([self._execute(query, dialect, token, atomic)], pa.int64())})

@@ -9,7 +9,7 @@ import pyarrow as pa
 from ballista_py.engines.engine import Engine
 from ballista_py.errors import SchemaMismatch, TryLater
 from ballista_py.planning.conform import conform
-from ballista_py.planning.sql.changes import Rewrite, file_pruner, key_sql
+from ballista_py.planning.rewrite import Rewrite
 from ballista_py.planning.table import TableSpec
 from ballista_py.runtime import Runtime
 from ballista_py.state.store import ConditionalStore
@@ -63,6 +63,10 @@ class OwnerFiles:
         self, target: WriteTarget, table: TableSpec, partition: int, here: Sequence[DataFile], rewrite: Rewrite
     ) -> PartitionChange:
         """The change that puts files with the rows after the statement in the place of those that hold rows of it."""
+        from ballista_py.planning.sql.changes import (
+            file_pruner,  # a parser, which an executor that only reads is spared
+        )
+
         if rewrite.count is None:
             return PartitionChange((), tuple(file.path for file in here), sum(file.rows for file in here))
         here = may_hold(here, file_pruner(rewrite.where, rewrite.alias, table))
@@ -125,6 +129,8 @@ class OwnerFiles:
         self, table: TableSpec, partition: int, new: Sequence[DataFile], here: Iterable[DataFile]
     ) -> None:
         """Raise `SchemaMismatch` if a key of the new files is there already, or twice among them."""
+        from ballista_py.planning.sql.changes import key_sql
+
         if not table.primary_key or not new:
             return
         holdings = self._holder.holdings(table.name)

@@ -13,7 +13,7 @@ from typing import Any
 import pyarrow as pa
 
 from ballista_py.engines.engine import Engine
-from ballista_py.planning.sql.changes import Rewrite, file_pruner
+from ballista_py.planning.rewrite import Rewrite
 from ballista_py.runtime import Runtime
 from ballista_py.state.store import ConditionalStore
 from ballista_py.storage.compaction import CompactionPolicy
@@ -103,6 +103,10 @@ class OwnerWrites:
 
         See `commands.base_command`.
         """
+        from ballista_py.planning.sql.changes import (
+            file_pruner,  # a parser, which an executor that only reads is spared
+        )
+
         holdings = self._holder.owned(target.table, target.incarnation)
         pruner = file_pruner(where, alias, holdings.table)
         trailer: dict[str, Any] = {"base": {}, "read": []}

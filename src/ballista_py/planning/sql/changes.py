@@ -18,6 +18,7 @@ from sqlglot.tokenizer_core import Token, TokenType
 
 from ballista_py.errors import SqlError
 from ballista_py.planning.partition_map import PartitionMap
+from ballista_py.planning.rewrite import Rewrite
 from ballista_py.planning.sql.file_pruning import FilePruner
 from ballista_py.planning.sql.identifiers import identifier
 from ballista_py.planning.sql.placement import Split, place_table
@@ -109,20 +110,6 @@ class CopyFrom:
 
 
 Change: TypeAlias = Insert | Local | General | CreateTable | DropTable | Truncate | CopyFrom
-
-
-@frozen(kw_only=True)
-class Rewrite:
-    """What an owner runs over each file of a local statement: `count` the rows it affects, give the `rows` after.
-
-    Without `count` the statement affects all rows and leaves none. `where` is its predicate, over the table under
-    `alias`: a file whose statistics rule it out need not be looked into.
-    """
-
-    count: str | None = None
-    rows: str | None = None
-    where: str | None = None
-    alias: str = ""
 
 
 _CHANGES = ("INSERT", "UPDATE", "DELETE", "MERGE", "CREATE", "DROP", "TRUNCATE", "COPY", "REPLACE", "WITH")

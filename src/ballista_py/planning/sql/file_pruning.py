@@ -14,6 +14,7 @@ from attrs import frozen
 from sqlglot import exp
 
 from ballista_py.errors import BallistaError
+from ballista_py.planning.file_bounds import Bounds
 from ballista_py.planning.sql.expressions import conjuncts, disjuncts
 from ballista_py.planning.sql.pruning import InexactError, constant
 from ballista_py.planning.sql.query import Expr
@@ -22,15 +23,6 @@ _NO_CONSTANT = (InexactError, BallistaError, pa.ArrowException, OverflowError, T
 _MIRRORED: dict[type[Expr], type[Expr]] = {
     exp.LT: exp.GT, exp.LTE: exp.GTE, exp.GT: exp.LT, exp.GTE: exp.LTE, exp.EQ: exp.EQ,
 }  # fmt: skip
-
-
-@frozen(kw_only=True)
-class Bounds:
-    """One column of one file: no value is below `low` or above `high` (None: unknown), `nulls` are null."""
-
-    low: Any = None
-    high: Any = None
-    nulls: int | None = None
 
 
 @frozen(kw_only=True)
