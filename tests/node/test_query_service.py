@@ -61,6 +61,7 @@ class Site:
     def __init__(self, cluster: InProcessCluster, engine: DuckDBEngine) -> None:
         self.cluster, self.refreshed, self.opened = cluster, 0, list[Legs]()
         self.fails: dict[int, BaseException] = {}
+        self.rounds: list[list[str]] = []
         self.view = ClusterView(catalog=cluster.catalog, members=frozenset(cluster.owners), addresses={})
         self.service = QueryService(self, engine, self.open, SystemRuntime())
 
@@ -71,12 +72,16 @@ class Site:
         self.refreshed += 1
         return self.view
 
-    def open(self, legs: Sequence[Leg], addresses: Mapping[str, str]) -> Legs:
-        error = self.fails.get(len(self.opened))
-        self.opened.append(Legs(self.cluster, legs, error))
-        if isinstance(error, NotOwner):
-            raise error
-        return self.opened[-1]
+    def open(self, fragments: Sequence[Sequence[Leg]], addresses: Mapping[str, str]) -> list[Legs]:
+        self.rounds.append([legs[0].fragment for legs in fragments])
+        found = []
+        for legs in fragments:
+            error = self.fails.get(len(self.opened))
+            self.opened.append(Legs(self.cluster, legs, error))
+            if isinstance(error, NotOwner):
+                raise error
+            found.append(self.opened[-1])
+        return found
 
     def answer(self, sql: str) -> tuple[pa.Table, dict]:
         statement = self.service.run(sql)
@@ -101,6 +106,40 @@ def test_a_broadcast_is_complete_before_the_legs_that_read_it_start(site: Site) 
     assert difference(rows, site.cluster.single(JOIN)) is None
     assert len(site.opened) == 2
     assert stats["shipped_bytes"] < 10_000
+
+
+FOUR = """select name, kind, sum(amount) as total from sales, items, shops, towns where sales.item = items.item
+    and sales.shop = shops.shop and shops.town = towns.town group by name, kind"""
+
+
+def add_places(site: Site) -> None:
+    shops = pa.table({"shop": range(40), "town": [n % 9 for n in range(40)]})
+    site.cluster.add("shops", shops, "bucket(3, town)")
+    site.cluster.add("towns", pa.table({"town": range(9), "name": list("abcdefghi")}), "bucket(2, name)")
+    site.view = attrs.evolve(site.view, catalog=site.cluster.catalog)
+
+
+def test_legs_start_together_unless_one_reads_what_another_gives(site: Site) -> None:
+    add_places(site)
+    plan = site.service.plan(FOUR)[0]
+    uses = {fragment.name: fragment.uses for fragment in plan.fragments}
+    rows, _ = site.answer(FOUR)
+    assert difference(rows, site.cluster.single(FOUR)) is None
+    rounds = [names for names in site.rounds if names]
+    assert len(plan.broadcasts) > 1
+    assert len(rounds) < len(plan.broadcasts) + 1
+    assert len(rounds[0]) > 1
+    assert [uses[name] for name in rounds[0]] == [()] * len(rounds[0])
+    assert sorted(name for names in rounds for name in names) == sorted(uses)
+
+
+def test_a_leg_that_fails_stops_what_was_started_with_it(site: Site) -> None:
+    add_places(site)
+    site.fails = {0: SqlError("no")}
+    with pytest.raises(SqlError, match="no"):
+        site.answer(FOUR)
+    assert len(site.opened) > 1
+    assert all(legs.cancelled for legs in site.opened)
 
 
 def test_a_broadcast_that_outgrew_its_estimate_is_given_up_for_a_plan_without(site: Site) -> None:

@@ -120,3 +120,63 @@ def test_legs_of_different_columns_are_refused(serve, pool, kit):
     streams = [pool.open_stream(serve(handler).address, {}) for handler in (None, Other())]
     with pytest.raises(TransportError, match="different columns"):
         LegStreams(streams, SystemRuntime(), kit.spawn)
+
+
+def count_threads(legs):
+    """Note how often the legs ask for a thread."""
+    asked, spawn = [], legs._spawn
+    legs._spawn = lambda run: (asked.append(run), spawn(run))
+    return asked
+
+
+@pytest.mark.parametrize("command", [{"batches": 0}, {"batches": 1}, {"batches": 7, "rows": 100}])
+def test_a_small_answer_that_nobody_waits_for_meanwhile_needs_no_thread(open_legs, command):
+    _, legs = open_legs(command, alone=True)
+    asked = count_threads(legs)
+    table = pa.Table.from_batches(legs.batches(), legs.schema)
+    assert table.num_rows == command["batches"] * command.get("rows", 10)
+    assert (legs.rows_received, legs.bytes_received) == (table.num_rows, table.nbytes)
+    assert legs.trailers() == ({"touched": command["batches"]},)
+    assert (legs.error, asked) == (None, [])
+    legs.cancel()
+    assert legs.error is None
+
+
+def test_a_large_answer_is_read_ahead_from_its_first_large_batch_on(open_legs):
+    _, legs = open_legs({"batches": 1000, "rows": 60_000}, alone=True, ahead_batches=3)
+    asked, batches = count_threads(legs), legs.batches()
+    next(batches), next(batches)
+    time.sleep(0.3)
+    assert len(asked) == 1
+    assert legs.rows_received == 5 * 60_000
+    assert sum(batch.num_rows for batch in batches) == 998 * 60_000
+    assert legs.trailers() == ({"touched": 1000},)
+
+
+@pytest.mark.parametrize("rows", [10, 60_000])
+def test_a_leg_alone_fails_whole_and_stops(open_legs, rows):
+    _, legs = open_legs({"batches": 9, "rows": rows, "fail_at": 3}, alone=True)
+    with pytest.raises(SqlError, match="division by zero"):
+        list(legs)
+    assert isinstance(legs.error, SqlError)
+    given_up = []
+    nodes, legs = open_legs({"batches": 10**6, "pause_s": 0.02}, alone=True, given_up=lambda: given_up.append(1))
+    batches = legs.batches()
+    next(batches)
+    nodes[0].stop()
+    with pytest.raises(BallistaError):
+        list(batches)
+    assert given_up == [1]
+    nodes, legs = open_legs({"batches": 10**6, "pause_s": 0.01, "rows": rows}, alone=True)
+    batches = legs.batches()
+    next(batches)
+    batches.close()
+    assert nodes[0].handler.cancelled.wait(2)
+
+
+def test_cancelling_wakes_a_reader_that_waits_for_a_leg_alone(open_legs, kit):
+    nodes, legs = open_legs({"batches": 5, "pause_s": 60}, alone=True)
+    kit.spawn(lambda: (time.sleep(0.2), legs.cancel()))
+    with pytest.raises(TransportError, match="the legs were cancelled"):
+        list(legs)
+    assert nodes[0].handler.cancelled.wait(2)

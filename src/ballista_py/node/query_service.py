@@ -28,7 +28,7 @@ from ballista_py.node.plans import Plans
 from ballista_py.planning.explain import explain_text, plan_as_dict
 from ballista_py.planning.legs import legs_of
 from ballista_py.planning.parts import Portion, restricted
-from ballista_py.planning.query_plan import Broadcast, Catalog, Leg, LegProgress, QueryPlan
+from ballista_py.planning.query_plan import Broadcast, Catalog, Fragment, Leg, LegProgress, QueryPlan
 from ballista_py.planning.table import TableSpec
 from ballista_py.runtime import Runtime
 
@@ -75,7 +75,8 @@ class LegStreams(Protocol):
 
 
 Sequences = Callable[[Collection[str]], Mapping[str, int]]
-OpenLegs = Callable[[Sequence[Leg], Mapping[str, str]], LegStreams]
+OpenLegs = Callable[[Sequence[Sequence[Leg]], Mapping[str, str]], Sequence[LegStreams]]
+"""Starts the legs of several fragments at once; raises, with none of them left, if one is not accepted."""
 
 
 @define
@@ -271,21 +272,35 @@ class QueryService:
         sent = Broadcasts()
         legs = self._pinned(view, legs, only)
 
-        def open_all(names: Collection[str]) -> dict[str, LegStreams]:
-            """The streams of fragments, by name; one that was pruned to nothing has none."""
-            found: dict[str, LegStreams] = {}
-            for fragment in plan.fragments:
-                own = [leg for leg in legs if leg.fragment == fragment.name and fragment.name in names]
-                if own:
-                    found[fragment.name] = self.open_legs(sent.loaded(own, fragment), view.addresses)
-                    opened.append(found[fragment.name])
-                    of_streams.append(own)
-            return found
+        fragments = {fragment.name: fragment for fragment in plan.fragments}
+
+        def open_all(wanted: Sequence[tuple[str, str]]) -> dict[tuple[str, str], LegStreams]:
+            """The streams of fragments, by who reads them and name; one that was pruned to nothing has none."""
+            legs_of_each = {key: [leg for leg in legs if leg.fragment == key[1]] for key in wanted}
+            own = {key: found for key, found in legs_of_each.items() if found}
+            asked = [sent.loaded(found, fragments[name]) for (_, name), found in own.items()]
+            found = self.open_legs(asked, view.addresses) if asked else ()
+            opened.extend(found)
+            of_streams.extend(own.values())
+            return dict(zip(own, found, strict=True))
 
         try:
+            early: dict[tuple[str, str], LegStreams] = {}
+            started: set[str] = set()
             for broadcast in plan.broadcasts:
-                self._broadcast(view, plan, broadcast, sent, open_all(broadcast.fragments), cancelled)
-            streams = open_all([fragment.name for fragment in plan.fragments if fragment.merged])
+                ready = [
+                    one for one in plan.broadcasts if one.name not in started and _may_start(one, fragments, sent)
+                ]
+                started |= {one.name for one in ready}
+                early |= open_all([(one.name, name) for one in ready for name in one.fragments])
+                own = {
+                    name: early.pop(key)
+                    for name in broadcast.fragments
+                    if (key := (broadcast.name, name)) in early
+                }
+                self._broadcast(view, plan, broadcast, sent, own, cancelled)
+            merged = open_all([("", fragment.name) for fragment in plan.fragments if fragment.merged])
+            streams = {name: stream for (_, name), stream in merged.items()}
             batches, cancel = self._merge(view, plan, streams, sent)
         except BaseException:
             for stream in opened:
@@ -358,6 +373,11 @@ class QueryService:
             else:
                 relations[fragment.name] = pa.RecordBatchReader.from_batches(stream.schema, stream.batches())
         return relations
+
+
+def _may_start(broadcast: Broadcast, fragments: Mapping[str, Fragment], sent: Broadcasts) -> bool:
+    """Whether all that the legs of a broadcast read is complete."""
+    return all(use in sent.tables for name in broadcast.fragments for use in fragments[name].uses)
 
 
 def _without_broadcasts(view: ClusterView) -> ClusterView:

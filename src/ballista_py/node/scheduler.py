@@ -276,19 +276,26 @@ class Scheduler:
             raise TryLater(f"scheduler '{self._config.node_id}' is starting")
         return self._statements
 
-    def _open_legs(self, legs: Sequence[Leg], addresses: Mapping[str, str]) -> LegStreams:
-        """Start all legs at once and return when every executor has accepted its own."""
-        streams: list[FlightStream] = []
-        task_id = self._runtime.new_id()
+    def _open_legs(self, fragments: Sequence[Sequence[Leg]], addresses: Mapping[str, str]) -> list[LegStreams]:
+        """Start all legs of all fragments at once and return when every executor has accepted its own."""
+        streams: list[list[FlightStream]] = [[] for _ in fragments]
+        task_ids = [self._runtime.new_id() for _ in fragments]
+        alone = len(fragments) == 1 and len(fragments[0]) == 1
+        found: list[LegStreams] = []
         try:
-            for leg in legs:
-                address, peer_id = addresses[leg.executor_id], leg.executor_id
-                streams.append(self._pool.open_stream(address, leg_command(leg, task_id), peer_id=peer_id))
+            for legs, opened, task_id in zip(fragments, streams, task_ids, strict=True):
+                for leg in legs:
+                    address, peer_id = addresses[leg.executor_id], leg.executor_id
+                    opened.append(self._pool.open_stream(address, leg_command(leg, task_id), peer_id=peer_id))
+            for opened, task_id in zip(streams, task_ids, strict=True):
+                give_up = partial(self._give_up, task_id)
+                found.append(LegStreams(opened, self._runtime, spawn, alone=alone, given_up=give_up))
         except BaseException:
-            for stream in streams:
-                stream.cancel()
+            cancelled: list[LegStreams | FlightStream] = [*found, *(one for opened in streams for one in opened)]
+            for one in cancelled:
+                one.cancel()
             raise
-        return LegStreams(streams, self._runtime, spawn, given_up=partial(self._give_up, task_id))
+        return found
 
     def _give_up(self, task_id: str) -> None:
         """The streams of these legs are cancelled; say it another way, too, for those whose link is stuck."""

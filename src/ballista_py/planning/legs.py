@@ -147,6 +147,8 @@ def _cover(
 def _slots(tables: Sequence[FragmentTable], maps: Sequence[PartitionMap]) -> Slots:
     """The partitions of all tables, those of equal value side by side."""
     ids = [_ids(table, pmap) for table, pmap in zip(tables, maps, strict=True)]
+    if len(ids) == 1:
+        return ids[0].reshape(-1, 1)
     values = [[column.take(pa.array(own)) for column in pmap.columns] for own, pmap in zip(ids, maps, strict=True)]
     if all(
         len(own) == len(ids[0]) and _equal(columns, values[0]) for own, columns in zip(ids, values, strict=True)

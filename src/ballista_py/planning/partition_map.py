@@ -352,6 +352,10 @@ def _scalar(value: Any, kind: pa.DataType, key_name: str) -> pa.Scalar:
 
 
 def _is_in(column: pa.Array, values: Collection[Any]) -> npt.NDArray[np.bool_]:
+    if len(values) == 1 and pa.types.is_integer(column.type) and not column.null_count:
+        (value,) = values
+        if type(value) is int:  # one comparison instead of a set
+            return np.asarray(column.to_numpy() == value)
     usable: list[Any] = []
     for value in values:
         try:

@@ -16,6 +16,7 @@ from ballista_py.transport.spawn import Spawn
 
 AHEAD_BATCHES = 4
 AHEAD_BYTES = 64 << 20
+SMALL_BYTES = 64 << 10
 
 
 class LegStream(Protocol):
@@ -38,6 +39,9 @@ class LegStreams:
     stream at most `ahead_batches` and about `ahead_bytes` wait to be read; a stream that is further ahead waits,
     and its node with it. The first error of any stream cancels all and is raised before anything that still waits.
 
+    A stream that is `alone`, because nobody waits for any other meanwhile, is read by the reader of the batches up to
+    its first batch of more than `SMALL_BYTES`: for a small answer a thread costs more than it brings.
+
     `given_up` is called once if they are cancelled or one fails before all have ended.
 
     `schema` is that of all batches. Read by one thread; `cancel` may come from any.
@@ -51,6 +55,7 @@ class LegStreams:
         *,
         ahead_batches: int = AHEAD_BATCHES,
         ahead_bytes: int = AHEAD_BYTES,
+        alone: bool = False,
         given_up: Callable[[], None] = lambda: None,
     ) -> None:
         self.schema = _accepted(streams)
@@ -66,8 +71,11 @@ class LegStreams:
         self._runtime = runtime
         self._accepted_ms = runtime.monotonic_ms()
         self._given = [LegProgress(rows=0, bytes=0, took_ms=0.0) for _ in self._streams]
-        for number in range(len(self._streams)):
-            spawn(partial(self._read_ahead, number))
+        self._spawn = spawn
+        self._alone = alone and len(self._streams) == 1
+        if not self._alone:
+            for number, stream in enumerate(self._streams):
+                spawn(partial(self._read_ahead, number, stream.batches()))
 
     @property
     def error(self) -> BaseException | None:
@@ -99,6 +107,8 @@ class LegStreams:
     def batches(self) -> Iterator[pa.RecordBatch]:
         """The batches, lazily, once. Raises the first error of any stream. Closing the iterator cancels all."""
         try:
+            if self._alone:
+                yield from self._read_small()
             while (batch := self._take()) is not None:
                 yield batch
         finally:
@@ -129,18 +139,49 @@ class LegStreams:
             self._changed.notify_all()
             return batch
 
-    def _read_ahead(self, number: int) -> None:
-        stream = self._streams[number]
+    def _read_small(self) -> Iterator[pa.RecordBatch]:
+        """The batches of the only stream, until one is large: then somebody else reads the others ahead."""
+        batches = self._streams[0].batches()
+        while True:
+            try:
+                batch = next(batches, None)
+            except BaseException as error:
+                self._fail(error)
+                raise (self._error or error) from None
+            if batch is None:
+                self._ended()
+                return
+            size = batch.nbytes
+            with self._changed:
+                if self._error is not None:
+                    raise self._error
+                self._note(0, batch, size)
+            yield batch
+            if size > SMALL_BYTES:
+                self._spawn(partial(self._read_ahead, 0, batches))
+                return
+
+    def _read_ahead(self, number: int, batches: Iterator[pa.RecordBatch]) -> None:
         try:
-            for batch in stream.batches():
+            for batch in batches:
                 if not self._put(number, batch):
                     return
         except BaseException as error:
             self._fail(error)
         else:
-            with self._changed:
-                self._unfinished -= 1
-                self._changed.notify_all()
+            self._ended()
+
+    def _ended(self) -> None:
+        with self._changed:
+            self._unfinished -= 1
+            self._changed.notify_all()
+
+    def _note(self, number: int, batch: pa.RecordBatch, size: int) -> None:
+        self._given[number] = LegProgress(
+            rows=self._given[number].rows + batch.num_rows,
+            bytes=self._given[number].bytes + size,
+            took_ms=self._runtime.monotonic_ms() - self._accepted_ms,
+        )
 
     def _put(self, number: int, batch: pa.RecordBatch) -> bool:
         size = batch.nbytes
@@ -154,11 +195,7 @@ class LegStreams:
                 return False
             ahead[0] += 1
             ahead[1] += size
-            self._given[number] = LegProgress(
-                rows=self._given[number].rows + batch.num_rows,
-                bytes=self._given[number].bytes + size,
-                took_ms=self._runtime.monotonic_ms() - self._accepted_ms,
-            )
+            self._note(number, batch, size)
             self._waiting.append((number, batch))
             self._changed.notify_all()
             return True

@@ -7,6 +7,7 @@ and runs as a whole, over the table's rows and those of the tables that it reads
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from typing import TypeAlias
 
@@ -113,6 +114,7 @@ Change: TypeAlias = Insert | Local | General | CreateTable | DropTable | Truncat
 
 
 _CHANGES = ("INSERT", "UPDATE", "DELETE", "MERGE", "CREATE", "DROP", "TRUNCATE", "COPY", "REPLACE", "WITH")
+_IS_SELECT = re.compile(r"\s*select\b", re.IGNORECASE)  # in any dialect
 
 
 def read_change(sql: str) -> Change | None:
@@ -158,6 +160,8 @@ def is_change(sql: str, dialect: str | None = None) -> bool:
     >>> is_change("insert into t values"), is_change("with a as (select 1) select * from a")
     (True, False)
     """
+    if _IS_SELECT.match(sql) is not None:
+        return False
     try:
         tokens = Dialect.get_or_raise(dialect or ENGINE_DIALECT).tokenize(sql[:MAX_SQL_CHARS])
     except (TokenError, ValueError):
