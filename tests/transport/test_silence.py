@@ -14,6 +14,7 @@ import pytest
 
 from ballista_py.errors import SchedulerLost, TransportError
 from ballista_py.runtime import SystemRuntime
+from ballista_py.testing.tcp_proxy import TcpProxy
 from ballista_py.transport.client import Client
 from ballista_py.transport.flight_client import FlightPool
 
@@ -110,3 +111,31 @@ def test_a_reader_that_reads_nothing_for_a_while_loses_nothing(serve, impatient)
     next(batches)
     time.sleep(2 * SILENCE_MS / 1e3)
     assert 10_000 + sum(batch.num_rows for batch in batches) == 4_000_000
+
+
+def test_the_work_for_a_client_that_is_gone_without_a_word_is_stopped_and_its_thread_is_free_again(kit, serve, pool):
+    """Behind a link that passes nothing on nobody sees a client die: the pulses to it are not taken any more."""
+    served = serve(alive_ms=50, idle_ms=300)
+    with TcpProxy(served.address, kit.spawn) as proxy:
+        stream = pool.open_stream(proxy.address, {"batches": 1, "pause_s": 3_600})
+        assert stream.schema == kit.NUMBERS
+        proxy.mood = "stall"
+        assert served.handler.cancelled.wait(20)
+        kit.wait_until(lambda: served.server.open_calls() == 0, 20)
+        with pytest.raises(TransportError):
+            rows(stream)
+
+
+def test_a_connection_that_is_read_at_all_is_not_cut_because_of_one_stream_that_is_not(kit, serve, pool):
+    served = serve(alive_ms=50, idle_ms=200)
+    flood = {"batches": 10_000, "rows": 60_000}
+    unread = pool.open_stream(served.address, flood).batches()
+    next(unread)
+    read = pool.open_stream(served.address, flood).batches()
+    until = time.monotonic() + 2  # long enough to cut a connection that is not read
+    while time.monotonic() < until:
+        assert next(read).num_rows == 60_000
+        time.sleep(0.02)
+    read.close()
+    with pytest.raises(TransportError, match="nothing of it was read"):
+        list(unread)

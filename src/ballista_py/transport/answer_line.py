@@ -12,19 +12,24 @@ from ballista_py.errors import TransportError
 from ballista_py.runtime import Runtime
 from ballista_py.transport.flight_errors import FLIGHT_FAILURES
 
-PULSE = b"{}"
+SHORT_PULSE = b"{}"
+PULSE = SHORT_PULSE.ljust(32 << 10)
 
 
 class AnswerLine:
     """Writes to one reader, one message at a time. `pulse` says from another thread that the work still goes on.
 
     A pulse is a message without rows that says nothing. It keeps the reader's pings few, and those keep a reader
-    from waiting for a node that was stopped or cut off.
+    from waiting for a node that was stopped or cut off. It is long, because that shows a reader that is gone without
+    a word: a few of them fill what HTTP/2 lets a sender have under way, and then a pulse is not sent any more. One who
+    reads nothing before all rows were sent gets `SHORT_PULSE` instead.
     """
 
-    def __init__(self, writer: Any, runtime: Runtime) -> None:
+    def __init__(self, writer: Any, runtime: Runtime, pulse: bytes = PULSE) -> None:
         self._writer: Any | None = writer
         self._runtime = runtime
+        self._pulse = pulse
+        self._pulsing_since_ms: float | None = None
         self._lock = runtime.lock()
         self._last_ms = runtime.monotonic_ms()
         self._busy = False
@@ -43,16 +48,25 @@ class AnswerLine:
 
     def is_silent(self, now_ms: float, alive_ms: float) -> bool:
         """Whether nothing was sent for `alive_ms`, and nothing is being sent now."""
-        return not self._busy and self._writer is not None and now_ms - self._last_ms > alive_ms
+        idle = not self._busy and self._pulsing_since_ms is None and self._writer is not None
+        return idle and now_ms - self._last_ms > alive_ms
+
+    @property
+    def pulsing_since_ms(self) -> float | None:
+        """Since when a pulse is being sent; one that takes long has a reader that does not read."""
+        return self._pulsing_since_ms
 
     def pulse(self) -> None:
         """Say that the work goes on; after `close`, or to a reader that went away, nothing is said."""
         if self._busy:
             return
-        self._last_ms = self._runtime.monotonic_ms()
-        with self._lock, suppress(*FLIGHT_FAILURES):
-            if self._writer is not None:
-                self._writer.write_metadata(PULSE)
+        self._pulsing_since_ms = self._last_ms = self._runtime.monotonic_ms()
+        try:
+            with self._lock, suppress(*FLIGHT_FAILURES):
+                if self._writer is not None:
+                    self._writer.write_metadata(self._pulse)
+        finally:
+            self._pulsing_since_ms = None
 
     def close(self) -> None:
         """Nothing is written from now on. The writer is gone once its call has ended, so this waits for a pulse."""

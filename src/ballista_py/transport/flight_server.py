@@ -21,7 +21,7 @@ from attrs import frozen
 
 from ballista_py.errors import BallistaError, ConfigError, TransportError
 from ballista_py.runtime import Runtime
-from ballista_py.transport.answer_line import AnswerLine
+from ballista_py.transport.answer_line import PULSE, SHORT_PULSE, AnswerLine
 from ballista_py.transport.callers import Callers
 from ballista_py.transport.credentials import Tls
 from ballista_py.transport.endpoints import Address, Door, listen_flight
@@ -212,8 +212,9 @@ class FlightService(flight.FlightServerBase):  # type: ignore[misc]  # pyarrow.f
         try:
             with self._calls.enter(context) as call:
                 command = from_json(descriptor.command or b"")
-                with call.answering(writer) as line:
-                    if command.get("kind") in WRITES:
+                writes = command.get("kind") in WRITES
+                with call.answering(writer, SHORT_PULSE if writes else PULSE) as line:
+                    if writes:
                         _receive(self._handler, command, call, reader, line)
                         return
                     _send(self._handler.stream(command, call.context), call, line)

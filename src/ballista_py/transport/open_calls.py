@@ -10,11 +10,12 @@ from typing import Any
 
 from ballista_py.errors import BallistaError, TransportError, TryLater, Unauthenticated
 from ballista_py.runtime import Runtime
-from ballista_py.transport.answer_line import AnswerLine
+from ballista_py.transport.answer_line import PULSE, AnswerLine
 from ballista_py.transport.callers import Anyone, Callers
 from ballista_py.transport.sockets import sever
 
 GATE = "gate"
+DEAD_AFTER_IDLES = 5
 
 _log = logging.getLogger(__name__)
 
@@ -88,9 +89,9 @@ class OpenCall:
             raise self._reason
 
     @contextmanager
-    def answering(self, writer: Any) -> Iterator[AnswerLine]:
-        """Around all that is written to the client."""
-        self.line = line = AnswerLine(writer, self._runtime)
+    def answering(self, writer: Any, pulse: bytes = PULSE) -> Iterator[AnswerLine]:
+        """Around all that is written to the client; `pulse` is what it hears while there is nothing."""
+        self.line = line = AnswerLine(writer, self._runtime, pulse)
         try:
             yield line
         finally:
@@ -117,8 +118,10 @@ class OpenCall:
         return self._receiving_since_ms is not None
 
     def stands_still_for_ms(self, now_ms: float) -> float:
-        """How long the read or write under way has waited for the client; 0 when there is none."""
+        """How long the read, write or pulse under way has waited for the client; 0 when there is none."""
         since_ms = self._receiving_since_ms if self._sending_since_ms is None else self._sending_since_ms
+        if since_ms is None and self.line is not None:
+            since_ms = self.line.pulsing_since_ms
         return 0.0 if since_ms is None else now_ms - since_ms
 
 
@@ -185,8 +188,12 @@ class OpenCalls:
                     del self._by_caller[caller]
 
     def tick(self) -> None:
-        """Stop the work for clients that went away or have not read for `idle_ms`."""
+        """Stop the work for clients that went away or have not read for `idle_ms`.
+
+        A connection over which nothing at all is read for `DEAD_AFTER_IDLES` times as long is cut.
+        """
         now_ms = self._runtime.monotonic_ms()
+        self._cut_dead_links(now_ms)
         for call in self._snapshot():
             if call.context.cancelled():
                 call.ask_to_end(TransportError("the client went away"))
@@ -197,6 +204,14 @@ class OpenCalls:
                 )
                 if call.waits_for_client:  # a read in gRPC ends with its connection and not before
                     sever([call.context.peer])
+
+    def _cut_dead_links(self, now_ms: float) -> None:
+        """A write in gRPC ends with its connection, and so does the thread that waits in it."""
+        stands_still: dict[str, bool] = {}
+        for call in self._snapshot():
+            dead = call.stands_still_for_ms(now_ms) > DEAD_AFTER_IDLES * self._idle_ms
+            stands_still[call.context.peer] = dead and stands_still.get(call.context.peer, True)
+        sever(peer for peer, dead in stands_still.items() if dead)
 
     def silent_lines(self, alive_ms: float) -> tuple[AnswerLine, ...]:
         """The ways to readers that have heard nothing for `alive_ms`."""

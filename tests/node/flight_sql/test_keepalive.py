@@ -11,6 +11,7 @@ import pyarrow.flight as flight
 import pytest
 
 from ballista_py.runtime import SystemRuntime
+from ballista_py.testing.tcp_proxy import TcpProxy
 from ballista_py.transport.answer_line import PULSE
 from ballista_py.transport.flight_server import StreamResult
 from ballista_py.transport.flight_sql.ahead import Ahead, KeepAlive
@@ -131,3 +132,21 @@ def test_no_more_than_two_batches_are_made_before_they_are_asked_for():
 
 def spawn(run):
     threading.Thread(target=run, daemon=True).start()
+
+
+def test_the_work_for_a_reader_that_is_gone_without_a_word_is_stopped(serve):
+    """Behind a link that passes nothing on nobody sees a client die: the pulses to it are not taken any more."""
+    thinking = Thinking(think_s=3_600)
+    port = serve(thinking, alive_ms=50, idle_ms=300)
+    with TcpProxy(f"127.0.0.1:{port.server.port}", lambda run: threading.Thread(target=run).start()) as proxy:
+        client = flight.FlightClient(f"grpc://{proxy.address}")
+        handle = SqlStatement(query="select 1").handle()
+        stream = client.do_get(flight.Ticket(pack(message("TicketStatementQuery", statement_handle=handle))))
+        assert stream.schema == WORDS
+        proxy.mood = "stall"
+        assert thinking.cancelled.wait(20)
+        until = time.monotonic() + 20
+        while port.server.open_calls():
+            assert time.monotonic() < until
+            time.sleep(0.05)
+        stream.cancel()
