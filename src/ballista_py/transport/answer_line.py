@@ -12,23 +12,36 @@ from ballista_py.errors import TransportError
 from ballista_py.runtime import Runtime
 from ballista_py.transport.flight_errors import FLIGHT_FAILURES
 
-SHORT_PULSE = b"{}"
-PULSE = SHORT_PULSE.ljust(32 << 10)
+PULSE = b"{}"
+FIRST_FILLING_BYTES = 32 << 10
+MAX_FILLING_BYTES = 256 << 10
+
+
+def filling_pulse(number: int) -> bytes:
+    """The pulse of that number (from 0) since there was something to send: each is longer than the one before.
+
+    Together they fill what HTTP/2 lets a sender have under way, about 4 MiB. Then a pulse to a reader who is gone
+    without a word is not sent any more, and that shows it.
+
+    >>> [len(filling_pulse(number)) >> 10 for number in range(5)]
+    [32, 64, 128, 256, 256]
+    """
+    return PULSE.ljust(min(FIRST_FILLING_BYTES << min(number, 8), MAX_FILLING_BYTES))
 
 
 class AnswerLine:
     """Writes to one reader, one message at a time. `pulse` says from another thread that the work still goes on.
 
     A pulse is a message without rows that says nothing. It keeps the reader's pings few, and those keep a reader
-    from waiting for a node that was stopped or cut off. It is long, because that shows a reader that is gone without
-    a word: a few of them fill what HTTP/2 lets a sender have under way, and then a pulse is not sent any more. One who
-    reads nothing before all rows were sent gets `SHORT_PULSE` instead.
+    from waiting for a node that was stopped or cut off. With `filling` it is a `filling_pulse`; not for a reader who
+    reads nothing before all rows were sent.
     """
 
-    def __init__(self, writer: Any, runtime: Runtime, pulse: bytes = PULSE) -> None:
+    def __init__(self, writer: Any, runtime: Runtime, filling: bool = True) -> None:
         self._writer: Any | None = writer
         self._runtime = runtime
-        self._pulse = pulse
+        self._filling = filling
+        self._pulses = 0
         self._pulsing_since_ms: float | None = None
         self._lock = runtime.lock()
         self._last_ms = runtime.monotonic_ms()
@@ -44,6 +57,7 @@ class AnswerLine:
             raise TransportError("the reader of the answer went away") from None
         finally:
             self._last_ms = self._runtime.monotonic_ms()
+            self._pulses = 0
             self._busy = False
 
     def is_silent(self, now_ms: float, alive_ms: float) -> bool:
@@ -64,8 +78,9 @@ class AnswerLine:
         try:
             with self._lock, suppress(*FLIGHT_FAILURES):
                 if self._writer is not None:
-                    self._writer.write_metadata(self._pulse)
+                    self._writer.write_metadata(filling_pulse(self._pulses) if self._filling else PULSE)
         finally:
+            self._pulses += 1
             self._pulsing_since_ms = None
 
     def close(self) -> None:

@@ -21,7 +21,7 @@ from attrs import frozen
 
 from ballista_py.errors import BallistaError, ConfigError, TransportError
 from ballista_py.runtime import Runtime
-from ballista_py.transport.answer_line import PULSE, SHORT_PULSE, AnswerLine
+from ballista_py.transport.answer_line import AnswerLine
 from ballista_py.transport.callers import Callers
 from ballista_py.transport.credentials import Tls
 from ballista_py.transport.endpoints import Address, Door, listen_flight
@@ -213,7 +213,7 @@ class FlightService(flight.FlightServerBase):  # type: ignore[misc]  # pyarrow.f
             with self._calls.enter(context) as call:
                 command = from_json(descriptor.command or b"")
                 writes = command.get("kind") in WRITES
-                with call.answering(writer, SHORT_PULSE if writes else PULSE) as line:
+                with call.answering(writer, filling=not writes) as line:
                     if writes:
                         _receive(self._handler, command, call, reader, line)
                         return

@@ -10,7 +10,7 @@ from typing import Any
 
 from ballista_py.errors import BallistaError, TransportError, TryLater, Unauthenticated
 from ballista_py.runtime import Runtime
-from ballista_py.transport.answer_line import PULSE, AnswerLine
+from ballista_py.transport.answer_line import AnswerLine
 from ballista_py.transport.callers import Anyone, Callers
 from ballista_py.transport.sockets import sever
 
@@ -89,9 +89,9 @@ class OpenCall:
             raise self._reason
 
     @contextmanager
-    def answering(self, writer: Any, pulse: bytes = PULSE) -> Iterator[AnswerLine]:
-        """Around all that is written to the client; `pulse` is what it hears while there is nothing."""
-        self.line = line = AnswerLine(writer, self._runtime, pulse)
+    def answering(self, writer: Any, filling: bool = True) -> Iterator[AnswerLine]:
+        """Around all that is written to the client; `filling` as of `AnswerLine`."""
+        self.line = line = AnswerLine(writer, self._runtime, filling)
         try:
             yield line
         finally:

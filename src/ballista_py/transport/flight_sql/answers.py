@@ -9,7 +9,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.flight as flight
 
-from ballista_py.transport.answer_line import PULSE
+from ballista_py.transport.answer_line import filling_pulse
 from ballista_py.transport.flight_server import StreamResult
 from ballista_py.transport.flight_sql.ahead import Ahead, KeepAlive
 from ballista_py.transport.flight_sql.status import to_status
@@ -24,7 +24,7 @@ def answer(
     """What `do_get` returns: the stream that `start` began, inside the call that `entered` opens.
 
     The call is over when the last row is sent, an error was raised, or pyarrow has dropped the stream. With `keep` a
-    reader for whom there is nothing yet is sent a batch without rows now and then, marked `PULSE`: proxies and
+    reader for whom there is nothing yet is sent a batch without rows now and then, marked `filling_pulse`: proxies and
     drivers close what is silent, and only the server of a stream can send on it.
     """
     with ExitStack() as stack:
@@ -50,6 +50,7 @@ class _Rows:
         self._has_dictionaries = any(_holds(pa.types.is_dictionary, kind) for kind in result.schema.types)
         has_unions = any(_holds(pa.types.is_union, kind) for kind in result.schema.types)
         self._schema = result.schema
+        self._pulses = 0
         self._take: Callable[[], tuple[bool, pa.RecordBatch | None]] = lambda: (True, next(batches, None))
         # pyarrow sends no mark beside dictionaries, and makes no batch of unions without rows.
         if keep is not None and not (self._has_dictionaries or has_unions):
@@ -71,7 +72,10 @@ class _Rows:
             raise to_status(self._call.reason or error) from None
         if not there:
             self._begin_sending()
-            return pa.RecordBatch.from_pylist([], schema=self._schema), PULSE
+            pulse = filling_pulse(self._pulses)
+            self._pulses += 1
+            return pa.RecordBatch.from_pylist([], schema=self._schema), pulse
+        self._pulses = 0
         if batch is None:
             self._over.close()
             raise StopIteration
