@@ -16,6 +16,7 @@ from ballista_py.errors import NotOwner, SqlError, TransportError
 from ballista_py.node.metrics import NodeMetrics
 from ballista_py.node.observed_queries import ObservedQueries
 from ballista_py.node.query_service import ClusterView, QueryService
+from ballista_py.node.spark_process import SparkProcess
 from ballista_py.node.spark_statements import MAX_AT_ONCE, SparkQueries
 from ballista_py.node.tasks import Tasks
 from ballista_py.planning.plan_drawing import ExplainedPlan
@@ -193,9 +194,14 @@ def test_a_relation_that_the_merge_reads_twice_is_kept_by_the_engine(site: Site)
     assert difference(rows, site.cluster.single(sql)) is None
 
 
+def spark_queries(site: Site, max_merge_bytes: int) -> SparkQueries:
+    runtime = SystemRuntime()
+    return SparkQueries(site.service, SparkProcess(MemoryStore(), runtime), runtime, max_merge_bytes)
+
+
 def test_a_merge_that_would_be_too_large_goes_to_spark_if_the_client_lets_it(site: Site) -> None:
     def goes(sql: str, engine: object, max_merge_bytes: int) -> bool:
-        return SparkQueries(site.service, MemoryStore(), SystemRuntime(), max_merge_bytes).takes(sql, engine)
+        return spark_queries(site, max_merge_bytes).takes(sql, engine)
 
     large = "select a.amount, median(b.amount) from sales a join sales b on a.item = b.item group by 1"
     assert goes(large, "auto", 10_000)
@@ -209,7 +215,7 @@ def test_a_merge_that_would_be_too_large_goes_to_spark_if_the_client_lets_it(sit
 
 def test_explain_says_which_engine_takes_a_statement_and_why(site: Site) -> None:
     large = "select a.amount, median(b.amount) from sales a join sales b on a.item = b.item group by 1"
-    spark = SparkQueries(site.service, MemoryStore(), SystemRuntime(), 10_000)
+    spark = spark_queries(site, 10_000)
     assert spark.explain(large, "auto")["engine"] == "spark"
     assert "engine: spark, because the merge is guessed at" in spark.explain(large, "auto")["text"]
     assert "more than max_merge_bytes (10,000)" in spark.explain(large, "auto")["text"]
@@ -221,7 +227,7 @@ def test_explain_says_which_engine_takes_a_statement_and_why(site: Site) -> None
 
 
 def test_a_query_for_spark_that_is_cancelled_before_its_turn_starts_nothing(site: Site) -> None:
-    spark = SparkQueries(site.service, MemoryStore(), SystemRuntime(), 1)
+    spark = spark_queries(site, 1)
     for _ in range(MAX_AT_ONCE):
         spark.enter(lambda: False)
     query = spark.open("select count(*) as n from sales")

@@ -10,7 +10,7 @@ import pytest
 
 from ballista_py.engines.answers import difference
 from ballista_py.engines.duckdb import DuckDBEngine
-from ballista_py.errors import SqlError, TransportError
+from ballista_py.errors import SqlError, TransportError, TryLater
 from ballista_py.planning.partition_map import PartitionMap
 from ballista_py.spark.statements import SparkStatements, TablePart
 
@@ -101,6 +101,34 @@ def test_a_statement_that_is_cancelled_ends_soon_and_others_go_on(spark, store, 
         with pytest.raises(TransportError, match="cancelled"):
             endless.result(timeout=60)
         assert short.result(timeout=60).column(0).to_pylist() == [300]
+
+
+@pytest.mark.spark
+def test_a_job_that_somebody_else_ends_is_to_be_sent_again(spark, store, events):
+    _, part = events
+    statements, output = SparkStatements(spark, store), pa.schema([("n", pa.int64())])
+    with ThreadPoolExecutor(1) as threads:
+        running = threads.submit(statements.run, LONG, [part], output)
+        while not running.done():
+            spark.sparkContext.cancelAllJobs()
+            time.sleep(0.1)
+        with pytest.raises(TryLater, match="somebody ended the statement in Spark") as caught:
+            running.result()
+    assert "\n" not in caught.value.message
+
+
+@pytest.mark.spark
+def test_what_fails_amid_its_rows_is_named_by_what_spark_says_of_it(spark, store, events):
+    _, part = events
+    statements, output = SparkStatements(spark, store), pa.schema([("n", pa.int64())])
+    for text, said in (
+        ("select cast(raise_error('no ' || id) as bigint) as n from events", "no [0-9]+"),
+        ("select cast(kind as bigint) as n from events", "cannot be cast"),
+    ):
+        with pytest.raises(SqlError, match=f"Spark refused the statement: .*{said}") as caught:
+            statements.run(text, [part], output)
+        assert "\n" not in caught.value.message
+        assert "java" not in caught.value.message
 
 
 @pytest.mark.spark

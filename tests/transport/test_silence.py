@@ -113,7 +113,9 @@ def test_a_reader_that_reads_nothing_for_a_while_loses_nothing(serve, impatient)
     assert 10_000 + sum(batch.num_rows for batch in batches) == 4_000_000
 
 
-def test_the_work_for_a_client_that_is_gone_without_a_word_is_stopped_and_its_thread_is_free_again(kit, serve, pool):
+def test_the_work_for_a_client_that_is_gone_without_a_word_is_stopped_and_its_thread_is_free_again(
+    kit, serve, pool
+):
     """Behind a link that passes nothing on nobody sees a client die: the pulses to it are not taken any more."""
     served = serve(alive_ms=50, idle_ms=300)
     with TcpProxy(served.address, kit.spawn) as proxy:

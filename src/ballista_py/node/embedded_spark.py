@@ -46,12 +46,18 @@ class EmbeddedPipeline:
         self._discovery_timeout_ms = discovery_timeout_ms
         self._pipeline: SparkPipeline | None = None
         self._stop_spark: Callable[[], None] = lambda: None
+        self._ended: Callable[[], bool] = lambda: False
 
     def get(self) -> SparkPipeline:
-        """The pipeline; the first call starts Spark. To be called from one thread at a time."""
+        """The pipeline; the first call starts Spark, and so does one that finds it ended.
+
+        To be called from one thread at a time.
+        """
+        if self._ended():
+            self.close()
         if self._pipeline is None:
             from ballista_py.spark.pipeline import SparkPipeline
-            from ballista_py.spark.session import embedded_session, stop_session
+            from ballista_py.spark.session import embedded_session, has_ended, stop_session
 
             session = embedded_session()
             workers = ThreadPoolExecutor(STORE_WORKERS, thread_name_prefix="publish")
@@ -61,6 +67,7 @@ class EmbeddedPipeline:
                 stop_session(session)
 
             self._stop_spark = stop
+            self._ended = lambda: has_ended(session)
             self._pipeline = SparkPipeline(
                 session,
                 self._store,
@@ -91,4 +98,5 @@ class EmbeddedPipeline:
         """End the session, if one was started."""
         if self._pipeline is not None:
             self._pipeline = None
+            self._ended = lambda: False
             self._stop_spark()

@@ -24,6 +24,7 @@ from ballista_py.node.query_service import QueryService
 from ballista_py.node.scheduler_control import SchedulerControl
 from ballista_py.node.scheduler_core import SchedulerCore
 from ballista_py.node.secrets_file import read_secrets
+from ballista_py.node.spark_process import SparkProcess
 from ballista_py.node.spark_statements import SparkQueries
 from ballista_py.node.statements import Statements
 from ballista_py.node.status_ports import StatusPorts
@@ -65,6 +66,7 @@ _log = logging.getLogger(__name__)
 LOOKS_PER_TTL = 6
 LOOKS_PER_INTERVAL = 4
 FLIGHT_TICK_MS = 200
+SPARK_TICK_MS = 1_000
 CONTROL_WORKERS = 8
 OWNER_WORKERS = 64
 SHOWN_TASKS = 100
@@ -153,7 +155,9 @@ class Scheduler:
             sequences=catalogs.sequences,
             max_replica_lag_ms=config.max_replica_lag_ms,
         )
-        self._spark = SparkQueries(queries, store, runtime, config.max_merge_bytes)
+        self._spark_process = SparkProcess(store, runtime)
+        self._spark = SparkQueries(queries, self._spark_process, runtime, config.max_merge_bytes)
+        self._loop("spark", self._spark_process.tick, SPARK_TICK_MS)
         self._writes = WriteService(
             catalogs,
             store,
@@ -199,7 +203,7 @@ class Scheduler:
         self._owner_workers.shutdown(wait=False, cancel_futures=True)
         self._pool.close()
         if self._core is not None:
-            self._spark.close()
+            self._spark_process.close()
         self._engine.close()
 
     def stream(self, command: Mapping[str, Any], context: CallContext) -> StreamResult:
@@ -211,7 +215,7 @@ class Scheduler:
         if self._spark.takes(text, command.get("engine")):
             query = self._spark.open(text)
             task = self._tasks.begin("spark", text, cancel=query.cancel)
-            batches = task.follow(query.batches())
+            batches = task.follow(query.batches(), lambda: query.cancelled)
             return StreamResult(schema=query.schema, batches=batches, trailer=query.stats, cancel=query.cancel)
         statement = queries.run(text, context.cancelled)
         return StreamResult(

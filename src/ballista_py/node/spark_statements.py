@@ -3,47 +3,44 @@
 from __future__ import annotations
 
 import re
+from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 from attrs import define, field
 
-from ballista_py.errors import SqlError, TransportError
+from ballista_py.errors import SqlError, TransportError, TryLater
 from ballista_py.node.query_service import ClusterView, QueryService
+from ballista_py.node.spark_process import SparkProcess
 from ballista_py.planning.query_plan import QueryPlan
 from ballista_py.runtime import Runtime
-from ballista_py.state.store import ConditionalStore
 
 if TYPE_CHECKING:
     from ballista_py.spark.statement_jobs import StatementJobs
-    from ballista_py.spark.statements import SparkStatements
 
 ENGINES = ("spark", "auto")
 MAX_AT_ONCE = 4
+MAX_RUNS = 2
 LOOK_MS = 200.0
 _WORD = re.compile(r"\w+")
 
 
 @define
 class SparkQueries:
-    """Starts Spark with the first query that needs it. Safe to share between threads.
+    """Queries for the Spark of `process`. Safe to share between threads.
 
     At most `MAX_AT_ONCE` queries run at once, each in a session of its own; the others wait for their turn.
     """
 
     queries: QueryService
-    store: ConditionalStore
+    process: SparkProcess
     runtime: Runtime
     max_merge_bytes: int
-    _lock: Any = field(init=False)
     _turn: Any = field(init=False)
     _running: int = field(init=False, default=0)
-    _spark: SparkStatements | None = field(init=False, default=None)
-    _stop: Callable[[], None] = field(init=False, default=lambda: None)
 
     def __attrs_post_init__(self) -> None:
-        self._lock = self.runtime.lock()  # of starting and ending Spark
         self._turn = self.runtime.condition()
 
     def takes(self, statement: str, engine: object) -> bool:
@@ -92,26 +89,6 @@ class SparkQueries:
         plan, view = self.queries.planned(statement, fresh=True)
         return SparkQuery(self, statement, plan, view, started_ms)
 
-    def close(self) -> None:
-        """End Spark, if it was started; what still runs there fails."""
-        with self._lock:
-            if self._spark is not None:
-                self._spark.close()
-                self._spark = None
-                self._stop()
-
-    def started(self) -> SparkStatements:
-        """Spark, started now if it was not."""
-        with self._lock:
-            if self._spark is None:
-                from ballista_py.spark.session import embedded_session, stop_session
-                from ballista_py.spark.statements import SparkStatements
-
-                session = embedded_session()
-                self._stop = lambda: stop_session(session)
-                self._spark = SparkStatements(session, self.store, self.runtime)
-            return self._spark
-
     def enter(self, cancelled: Callable[[], bool]) -> None:
         """Wait for a turn. Raises `TransportError` if the query is cancelled before."""
         with self._turn:
@@ -130,7 +107,10 @@ class SparkQueries:
 
 @define(eq=False)
 class SparkQuery:
-    """One query on its way through Spark. Read `batches` once; `cancel` may come from any thread at any time."""
+    """One query on its way through Spark. Read `batches` once; `cancel` may come from any thread at any time.
+
+    Where Spark ends amid it, it is run again, `MAX_RUNS` times in all: until then nothing of its answer was given out.
+    """
 
     _of: SparkQueries
     _statement: str
@@ -139,11 +119,17 @@ class SparkQuery:
     _started_ms: float
     _jobs: StatementJobs | None = field(init=False, default=None)
     _cancelled: bool = field(init=False, default=False)
+    _rows: deque[pa.RecordBatch] = field(init=False, factory=deque)
 
     @property
     def schema(self) -> pa.Schema:
         """The columns of the answer, as a single node gives them."""
         return self._plan.output
+
+    @property
+    def cancelled(self) -> bool:
+        """Whether `cancel` was called."""
+        return self._cancelled
 
     def batches(self) -> Iterator[pa.RecordBatch]:
         """The rows.
@@ -153,14 +139,18 @@ class SparkQuery:
         """
         self._of.enter(lambda: self._cancelled)
         try:
-            rows = self._run()
+            self._rows.extend(self._run().to_batches())
         finally:
             self._of.leave()
-        yield from rows.to_batches()
+        while self._rows and not self._cancelled:
+            yield self._rows.popleft()
+        if self._cancelled:
+            raise TransportError("The query was cancelled")
 
     def cancel(self) -> None:
-        """End its jobs, or keep them from beginning. Harmless after the end."""
+        """End its jobs, or keep them from beginning, and give up its rows. Harmless after the end."""
         self._cancelled = True
+        self._rows = deque()  # whoever waits in the midst of sending one may wait for long
         if self._jobs is not None:
             self._jobs.cancel()
 
@@ -179,18 +169,27 @@ class SparkQuery:
         }
 
     def _run(self) -> pa.Table:
-        spark = self._of.started()
         from ballista_py.spark.statements import TablePart
 
-        self._jobs = spark.jobs()
-        if self._cancelled:  # before there were jobs
-            self._jobs.cancel()
         catalog = self._view.catalog
         parts = [
             TablePart(table=catalog.tables[name], map=catalog.maps[name], partitions=sorted(partitions))
             for name, partitions in sorted(self._needed().items())
         ]
-        return spark.run(self._statement, parts, self._plan.output, self._jobs)
+        for run in range(MAX_RUNS):
+            spark = self._of.process.get()
+            self._jobs = jobs = spark.jobs()
+            if self._cancelled:  # before there were jobs
+                jobs.cancel()
+            try:
+                return spark.run(self._statement, parts, self._plan.output, jobs)
+            except TryLater:
+                if self._cancelled or not spark.ended or run == MAX_RUNS - 1:
+                    raise
+            finally:
+                if self._cancelled:
+                    self._of.process.was_cancelled(jobs)
+        raise AssertionError("the last run gives an answer or raises")
 
     def _needed(self) -> dict[str, set[int]]:
         """The partitions that any fragment reads of each table; a table that is named and not read has none."""

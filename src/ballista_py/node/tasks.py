@@ -45,8 +45,10 @@ class Task:
         """It ended by an error; one outside the tree is called `error`."""
         self.end(error.code if isinstance(error, BallistaError) else BallistaError.code)
 
-    def follow(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """The same batches; with their end the task ends."""
+    def follow(
+        self, batches: Iterable[pa.RecordBatch], cancelled: Callable[[], bool] = lambda: False
+    ) -> Iterator[pa.RecordBatch]:
+        """The same batches; with their end the task ends. Where they were `cancelled` their error is none."""
         try:
             for batch in batches:
                 self.rows += batch.num_rows
@@ -56,6 +58,8 @@ class Task:
             self.end(CANCELLED)
             raise
         except BaseException as error:
+            if cancelled():
+                self.end(CANCELLED)
             self.failed(error)
             raise
 

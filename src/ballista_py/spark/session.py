@@ -14,22 +14,28 @@ import shutil
 import sys
 import tempfile
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
+from subprocess import Popen
 from typing import TYPE_CHECKING
 
 from ballista_py.errors import ConfigError, MissingExtra
+from ballista_py.runtime import SystemRuntime
 from ballista_py.spark.java import find_java, make_java_home
 
 if TYPE_CHECKING:
+    from pyspark import SparkContext
     from pyspark.sql import SparkSession
 
 DRIVER_MEMORY = "2g"
 
 _USERS = "spark.ballista.users"
+_starting = SystemRuntime().lock()  # a process has one Spark at most
+_started: list[Popen[bytes]] = []  # the JVMs that were started here
 
 # They print the Java stack of an exception that is raised anyway.
 _CHATTY_LOGGERS = ("SQLQueryContextLogger", "DataFrameQueryContextLogger")
+_BRIDGE_LOGGER = "py4j"  # says with a traceback that a JVM is gone, which is raised anyway
 
 _LOGGING = """\
 rootLogger.level = {level}
@@ -51,12 +57,12 @@ def embedded_session(
     log_level: str = "off",
     options: Mapping[str, str] | None = None,
 ) -> SparkSession:
-    """The Spark of this process: the session that runs already, else a new one.
+    """The Spark of this process: the session that runs already, else a new one; also after its JVM was killed.
 
     The arguments count only for a new one. `master` is Spark's: all cores of this machine, or "local[2]" for two
     of them. `memory` is the JVM's heap ("2g"); `log_level` is log4j's (Spark's errors come as exceptions anyway);
     `options` are Spark settings that override ours. Every call is answered by one of `stop_session`; the last one
-    ends the JVM. To be called from one thread at a time.
+    ends the JVM.
 
     Raises `MissingExtra` without pyspark and `ConfigError` without a Java or when the JVM does not start.
     """
@@ -65,12 +71,35 @@ def embedded_session(
         from pyspark.sql import SparkSession
     except ImportError:
         raise MissingExtra.of("pyspark", "spark") from None
-    if SparkContext._active_spark_context is not None:
-        running = SparkSession.builder.getOrCreate()
-        if running.conf.get(_USERS, None) is not None:
-            running.conf.set(_USERS, str(_users(running) + 1))
-        return running
-    return _start(master, memory, log_level, dict(options or {}))
+    with _starting:
+        active = SparkContext._active_spark_context
+        if active is not None and _is_gone(active):
+            _forget(active)
+            active = None
+        if active is not None:
+            running = SparkSession.builder.getOrCreate()
+            if running.conf.get(_USERS, None) is not None:
+                running.conf.set(_USERS, str(_users(running) + 1))
+            return running
+        return _start(master, memory, log_level, dict(options or {}))
+
+
+def has_ended(spark: SparkSession) -> bool:
+    """Whether the session was stopped, or its JVM was killed: it answers nothing any more."""
+    return _is_gone(spark.sparkContext)
+
+
+def kill_session(spark: SparkSession) -> None:
+    """End a session of `embedded_session` with its JVM at once, whoever uses it; they get errors.
+
+    A session that was there before is left alone.
+    """
+    from pyspark import SparkContext
+
+    process = getattr(SparkContext._gateway, "proc", None)
+    if process in _started and spark.sparkContext is SparkContext._active_spark_context:
+        process.kill()
+        process.wait()
 
 
 def stop_session(spark: SparkSession) -> None:
@@ -80,18 +109,42 @@ def stop_session(spark: SparkSession) -> None:
     """
     from pyspark import SparkContext
 
-    if SparkContext._active_spark_context is None or (users := _users(spark)) == 0:
-        return
-    if users > 1:
-        spark.conf.set(_USERS, str(users - 1))
-        return
-    spark.stop()
+    with _starting:
+        if has_ended(spark) or (users := _users(spark)) == 0:
+            return
+        if users > 1:
+            spark.conf.set(_USERS, str(users - 1))
+            return
+        spark.stop()
+        gateway, SparkContext._gateway, SparkContext._jvm = SparkContext._gateway, None, None
+        if gateway is not None:
+            gateway.shutdown()
+            # The JVM ends when its standard input does.
+            gateway.proc.stdin.close()
+            gateway.proc.wait()
+
+
+def _is_gone(context: SparkContext) -> bool:
+    from pyspark import SparkContext
+
+    process = getattr(SparkContext._gateway, "proc", None)  # None where Spark was not started from this process
+    active = context is SparkContext._active_spark_context and context._jsc is not None
+    return not active or (process is not None and process.poll() is not None)
+
+
+def _forget(context: SparkContext) -> None:
+    """Let pyspark start another JVM: of the killed one it keeps this."""
+    from pyspark import SparkContext
+    from pyspark.sql import SparkSession
+    from pyspark.sql.context import SQLContext
+
+    context._jsc = None  # there is nobody to be told to stop
+    context.stop()
     gateway, SparkContext._gateway, SparkContext._jvm = SparkContext._gateway, None, None
+    SparkSession._instantiatedSession = SparkSession._activeSession = SQLContext._instantiatedContext = None
     if gateway is not None:
-        gateway.shutdown()
-        # The JVM ends when its standard input does.
-        gateway.proc.stdin.close()
-        gateway.proc.wait()
+        with suppress(Exception):  # py4j raises what it likes of a JVM that is gone
+            gateway.shutdown()
 
 
 def _users(spark: SparkSession) -> int:
@@ -100,11 +153,13 @@ def _users(spark: SparkSession) -> int:
 
 
 def _start(master: str, memory: str, log_level: str, options: dict[str, str]) -> SparkSession:
+    from pyspark import SparkContext
     from pyspark.logger import PySparkLogger
     from pyspark.sql import SparkSession
 
     for name in _CHATTY_LOGGERS:
         PySparkLogger.getLogger(name).setLevel(logging.CRITICAL + 1)
+    logging.getLogger(_BRIDGE_LOGGER).setLevel(logging.CRITICAL)
     java = find_java()
     folder = Path(tempfile.mkdtemp(prefix="ballista-spark-"))
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
@@ -115,11 +170,14 @@ def _start(master: str, memory: str, log_level: str, options: dict[str, str]) ->
     # Python functions run in this very Python, which has this package.
     with _environment(JAVA_HOME=str(make_java_home(java, folder / "java")), PYSPARK_PYTHON=sys.executable):
         try:
-            return builder.getOrCreate()
+            session = builder.getOrCreate()
         except Exception as error:
             raise ConfigError(
                 f"Spark did not start with Java {java.version} of {java.found_in}: {str(error).splitlines()[0]}"
             ) from error
+    if (process := getattr(SparkContext._gateway, "proc", None)) is not None:
+        _started.append(process)
+    return session
 
 
 def _settings(folder: Path, memory: str) -> dict[str, str]:

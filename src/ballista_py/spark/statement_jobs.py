@@ -31,6 +31,13 @@ class StatementJobs:
             with suppress(Exception):  # py4j raises what it likes when the JVM is going down
                 jvm_context.sc().cancelJobGroupAndFutureJobs(self._name)
 
+    def are_running(self) -> bool:
+        """Whether a task of theirs is still at work; one that was cancelled is until it looks up from its rows."""
+        tracker = self._context.statusTracker()
+        jobs = (tracker.getJobInfo(job) for job in tracker.getJobIdsForGroup(self._name))
+        stages = (tracker.getStageInfo(stage) for job in jobs if job is not None for stage in job.stageIds)
+        return any(stage.numActiveTasks > 0 for stage in stages if stage is not None)
+
     def check(self) -> None:
         """Raises `TransportError` once the statement was cancelled."""
         if self._cancelled:

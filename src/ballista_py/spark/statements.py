@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
 from attrs import frozen
 
-from ballista_py.errors import SqlError
+from ballista_py.errors import BallistaError, MergeTooLarge, SqlError, TryLater
 from ballista_py.planning.partition_map import PartitionMap
 from ballista_py.planning.sql.spark_sql import spark_sql
 from ballista_py.planning.table import TableSpec
 from ballista_py.runtime import Runtime, SystemRuntime
 from ballista_py.spark.reasons import reason_of
+from ballista_py.spark.session import has_ended
 from ballista_py.spark.statement_jobs import StatementJobs
 from ballista_py.state.statements import Statements
 from ballista_py.state.store import ConditionalStore
@@ -35,6 +37,10 @@ class TablePart:
     partitions: Sequence[int]
 
 
+_CANCELLED = re.compile(r"SPARK_JOB_CANCELLED|Job \d+ cancelled|SparkContext was shut down")
+_TOO_LARGE = re.compile(r"spark\.driver\.maxResultSize|OutOfMemoryError")
+
+
 class SparkStatements:
     """Runs statements on `spark` over files of `store`. Safe to share between threads."""
 
@@ -42,7 +48,13 @@ class SparkStatements:
         self._spark = spark
         self._store = store
         self._runtime = runtime or SystemRuntime()
+        self._lost = False
         self._cache = FileCache(store, runtime=self._runtime)
+
+    @property
+    def ended(self) -> bool:
+        """Whether the Spark was stopped or killed: no statement runs here any more."""
+        return self._lost or has_ended(self._spark)
 
     def jobs(self) -> StatementJobs:
         """The handle of one statement, by which another thread may cancel it."""
@@ -54,21 +66,26 @@ class SparkStatements:
         """The answer, under the names and types of `output`.
 
         All partitions of a table are read as of the moment at which the statement starts. Raises `SqlError` for what
-        Spark refuses, `TryLater` when that moment was too long ago once they were found, and `TransportError` once
-        `jobs` are cancelled.
+        Spark refuses or fails at, `TryLater` when that moment was too long ago once they were found, when Spark ended
+        or somebody else ended the jobs, `MergeTooLarge` for an answer that Spark's driver does not hold, and
+        `TransportError` once `jobs` are cancelled.
         """
         jobs = jobs or self.jobs()
-        session = self._spark.newSession()
         acquired: list[LocalCopy] = []
         try:
-            for part in parts:
-                jobs.check()
-                copies = [self._cache.acquire(file) for file in self._files(part)]
-                acquired += copies
-                self._show(session, part.table, [copy.path for copy in copies])
-            with jobs.running():
+            session = self._spark.newSession()
+            with jobs.running():  # to look at files is a job, too
+                for part in parts:
+                    jobs.check()
+                    copies = [self._cache.acquire(file) for file in self._files(part)]
+                    acquired += copies
+                    self._show(session, part.table, [copy.path for copy in copies])
                 rows = self._answer(session, statement)
             return conformed(rows, output)
+        except BallistaError:
+            raise
+        except Exception as error:  # pyspark and py4j have no common one
+            raise self._named(error) from None
         finally:
             self._cache.release(acquired)
 
@@ -96,11 +113,21 @@ class SparkStatements:
             session.createDataFrame(table.schema.empty_table()).createOrReplaceTempView(table.name)
 
     def _answer(self, session: SparkSession, statement: str) -> pa.Table:
-        text = spark_sql(statement)
-        try:
-            return session.sql(text).toArrow()
-        except Exception as error:
-            raise SqlError(f"Spark refused the statement: {reason_of(error)}") from None
+        return session.sql(spark_sql(statement)).toArrow()
+
+    def _named(self, error: Exception) -> BallistaError:
+        """What Spark's error means to whoever sent the statement."""
+        from py4j.protocol import Py4JNetworkError  # type: ignore[import-untyped]
+
+        if self.ended or isinstance(error, Py4JNetworkError | ConnectionError | EOFError):
+            self._lost = True  # its process may still be on its way out
+            return TryLater("Spark ended while it ran the statement: send it again")
+        text, reason = str(error), reason_of(error)
+        if _CANCELLED.search(text):
+            return TryLater(f"somebody ended the statement in Spark ({reason}): send it again")
+        if _TOO_LARGE.search(text):
+            return MergeTooLarge(f"the statement is too large for the Spark of the scheduler: {reason}")
+        return SqlError(f"Spark refused the statement: {reason}")
 
 
 def conformed(rows: pa.Table, output: pa.Schema) -> pa.Table:

@@ -1,0 +1,109 @@
+"""Statements that clients send to Spark, through real processes: the client dies, two at once, Spark dies."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+from concurrent.futures import ThreadPoolExecutor
+
+import psutil
+import pyarrow as pa
+import pytest
+
+from ballista_py import LocalCluster
+from ballista_py.errors import SqlError
+
+pytestmark = [pytest.mark.cluster, pytest.mark.spark]
+
+ROWS = 400
+EVENTS = pa.schema([pa.field("id", pa.int64(), nullable=False), ("kind", pa.string())])
+COUNT = "select count(*) as n from events"
+LONG = f"{COUNT} a, events b, events c, events d where a.id + b.id + c.id + d.id < 0"
+CLIENT = """
+import sys
+from ballista_py import connect
+with connect(sys.argv[1]) as client:
+    client.sql(sys.argv[2], engine="spark")
+"""
+
+
+@pytest.fixture(scope="module")
+def cluster():
+    """A scheduler whose Spark has started, and an executor."""
+    with LocalCluster(schedulers=1, executors=1) as made:
+        made.create_table("events", schema=EVENTS, partition_by=["bucket(32, id)"])
+        made.ingest("events", pa.table({"id": range(ROWS), "kind": [f"k{n % 7}" for n in range(ROWS)]}, EVENTS))
+        assert made.sql(COUNT, engine="spark").to_pylist() == [{"n": ROWS}]
+        yield made
+
+
+def wait_until(condition, within_s=90.0):
+    until = time.monotonic() + within_s
+    while not (found := condition()):
+        assert time.monotonic() < until, "it did not happen in time"
+        time.sleep(0.05)
+    return found
+
+
+def statements(cluster):
+    """How each statement on Spark ended, the last one first."""
+    return [t["outcome"] for t in cluster.shown("scheduler-1", "/tasks")["tasks"] if t["kind"] == "spark"]
+
+
+def jvm(cluster):
+    children = psutil.Process(cluster.pid("scheduler-1")).children(recursive=True)
+    return next(child for child in children if "java" in child.name())
+
+
+def wait_until_at_work(cluster):
+    """Until Spark has computed for a while; the statement under way is the only one."""
+    spark = jvm(cluster)
+    before_s = spark.cpu_times().user
+    wait_until(lambda: statements(cluster)[0] == "running" and spark.cpu_times().user > before_s + 1)
+
+
+def test_a_statement_whose_client_is_killed_is_ended_and_the_next_one_is_answered(cluster):
+    process = subprocess.Popen([sys.executable, "-c", CLIENT, cluster.addresses()[0], LONG])
+    try:
+        wait_until(lambda: statements(cluster)[0] == "running")
+        wait_until_at_work(cluster)
+    finally:
+        process.kill()
+        process.wait()
+    wait_until(lambda: statements(cluster)[0] != "running")
+    assert statements(cluster)[0] == "cancelled"
+    assert cluster.sql(COUNT, engine="spark").to_pylist() == [{"n": ROWS}]
+    wait_until(lambda: "\nballista_statements_running 0.0" in cluster.shown("scheduler-1", "/metrics"))
+
+
+def test_statements_of_two_clients_run_on_one_spark_at_once(cluster):
+    wanted = {"k1": 57, "k6": 57, "k0": 58}
+
+    def ask(kind):
+        with cluster.client() as client:
+            return [client.sql(f"{COUNT} where kind = '{kind}'", engine="spark").to_pylist() for _ in range(3)]
+
+    with ThreadPoolExecutor(len(wanted)) as threads:
+        for kind, found in zip(wanted, threads.map(ask, wanted), strict=True):
+            assert found == [[{"n": wanted[kind]}]] * 3
+
+
+def test_what_spark_fails_at_is_an_error_in_one_line_and_the_cluster_goes_on(cluster):
+    with cluster.client() as client:
+        with pytest.raises(SqlError, match="cannot be cast") as caught:
+            client.sql("select cast(kind as integer) as n from events", engine="spark")
+        assert "\n" not in caught.value.message
+        assert client.sql(COUNT, engine="spark").to_pylist() == [{"n": ROWS}]
+
+
+@pytest.mark.long
+def test_a_statement_whose_spark_is_killed_is_run_again_and_its_client_sees_nothing_of_it(cluster):
+    with ThreadPoolExecutor(1) as threads:
+        answer = threads.submit(cluster.sql, LONG, engine="spark")
+        wait_until(lambda: statements(cluster)[0] == "running")
+        wait_until_at_work(cluster)
+        first = jvm(cluster)
+        first.kill()
+        assert answer.result(timeout=300).to_pylist() == [{"n": 0}]
+        assert jvm(cluster).pid != first.pid

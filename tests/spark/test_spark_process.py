@@ -1,0 +1,87 @@
+"""The Spark of a scheduler is started anew when it was killed, and ended when a cancelled statement goes on in it."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+pytestmark = pytest.mark.spark
+
+# In a process of its own, because the Spark of the other tests must not end. Nothing here notices a cancel: the
+# tasks hold their cores within what Spark compiles of the joins.
+SCRIPT = """
+import os, signal, sys, time
+from concurrent.futures import ThreadPoolExecutor
+import pyarrow as pa
+from pyspark import SparkContext
+from ballista_py.errors import TransportError, TryLater
+from ballista_py.node.spark_process import SparkProcess
+from ballista_py.runtime import SystemRuntime
+from ballista_py.spark.session import embedded_session
+from ballista_py.state.store import open_store
+
+class Statement:
+    output = pa.schema([("n", pa.int64())])
+    def __init__(self, spark, text):
+        self.jobs = spark.jobs()
+        self.running = threads.submit(spark.run, text, [], self.output, self.jobs)
+
+def is_at_work(statement):
+    assert not statement.running.done(), statement.running.result()
+    return statement.jobs.are_running()
+
+def ended_as(kind, statement):
+    try:
+        statement.running.result(120)
+    except kind as error:
+        assert type(error) is kind, repr(error)
+        return
+    raise AssertionError("it gave an answer")
+
+embedded_session(master="local[2]", memory="512m")
+process = SparkProcess(open_store("memory://x"), SystemRuntime(), stuck_ms=500)
+threads = ThreadPoolExecutor(4)
+rows = "(select unnest(range(3000)) as id)"
+joined = ", ".join(f"{rows} {name}" for name in "abcd")
+deaf = f"select count(*) as n from {joined} where a.id + b.id + c.id + d.id < -1"
+few = f"select count(*) as n from {rows}"
+spark = process.get()
+assert process.get() is spark
+stuck = Statement(spark, deaf)
+while not is_at_work(stuck):
+    process.tick()
+    time.sleep(0.05)
+time.sleep(0.7)
+process.tick()
+assert not spark.ended, "it was not cancelled"
+stuck.jobs.cancel()
+process.was_cancelled(stuck.jobs)
+ended_as(TransportError, stuck)
+other = Statement(spark, few)
+while not spark.ended:
+    process.tick()
+    time.sleep(0.05)
+ended_as(TryLater, other)
+again = process.get()
+assert again is not spark
+assert Statement(again, few).running.result(120).to_pylist() == [{"n": 3000}]
+process.tick()
+assert not again.ended
+killed = Statement(again, deaf)
+while not is_at_work(killed):
+    time.sleep(0.05)
+os.kill(SparkContext._gateway.proc.pid, signal.SIGKILL)
+ended_as(TryLater, killed)
+assert again.ended
+process.tick()
+process.close()
+process.close()
+print("done")
+"""
+
+
+def test_a_spark_that_was_killed_is_started_anew_and_one_that_does_not_let_go_is_ended():
+    done = subprocess.run([sys.executable, "-c", SCRIPT], capture_output=True, text=True, timeout=240, check=False)
+    assert (done.returncode, done.stdout) == (0, "done\n"), done.stderr
