@@ -19,7 +19,7 @@ import pyarrow as pa
 from ballista_py.errors import BallistaError, ConfigError, TransportError, TryLater
 from ballista_py.node.config import EngineName
 from ballista_py.node.embedded_spark import Source
-from ballista_py.node.processes import NodeProcess, free_ports
+from ballista_py.node.processes import NodeProcess, ReservedPorts
 from ballista_py.node.secrets_file import read_secrets
 from ballista_py.node.status_reader import read_status
 from ballista_py.node.tables import TableMaker
@@ -89,7 +89,8 @@ class LocalCluster:
             self._remove_folder.atexit = False
         self.state_location = state_location or (self._folder / "state").as_uri()
         self._store = open_store(self.state_location)
-        self._ports = free_ports(2 * schedulers + executors)
+        self._reserved = ReservedPorts(2 * schedulers + executors)
+        given = iter(self._reserved.numbers())
         self._nodes: dict[str, NodeProcess] = {}
         self._flight: list[str] = []
         self.ports: dict[str, dict[str, int]] = {}
@@ -107,7 +108,7 @@ class LocalCluster:
         host = (node_options or {}).get("node-advertise-address", "127.0.0.1")
         control: list[str] = []
         for number in range(schedulers):
-            flight_port, control_port = self._ports[2 * number : 2 * number + 2]
+            flight_port, control_port = next(given), next(given)
             self.ports[f"scheduler-{number + 1}"] = {"flight": flight_port, "control": control_port}
             self._flight.append(f"127.0.0.1:{flight_port}")
             control.append(f"{host}:{control_port}")
@@ -115,7 +116,7 @@ class LocalCluster:
             self._add(f"scheduler-{number + 1}", [*common, "--role", "scheduler", *ports], detached)
         share = threads or max(1, (os.cpu_count() or 1) // max(1, executors))
         for number in range(executors):
-            data_port = self._ports[2 * schedulers + number]
+            data_port = next(given)
             self.ports[f"executor-{number + 1}"] = {"data": data_port}
             words = ["--data-port", str(data_port), "--parts-port", "0", "--threads", str(share)]
             words += ["--engine", engine]
@@ -154,6 +155,7 @@ class LocalCluster:
         for process in self._nodes.values():
             process.join(STOP_TIMEOUT_S)
         self._tables.close()
+        self._reserved.close()
         self._remove_folder()
 
     def kill(self, node_id: str) -> None:

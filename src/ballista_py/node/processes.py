@@ -88,11 +88,29 @@ class NodeProcess:
             self.kill()
 
 
-def free_ports(count: int) -> list[int]:
-    """Ports of the loopback interface that nobody listens on now."""
-    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
-    try:
-        return [s.getsockname()[1] for s in sockets]
-    finally:
-        for s in sockets:
+class ReservedPorts:
+    """Ports of this machine that nobody else is given by the system until `close`, though nodes can listen there.
+
+    They are bound, and nobody listens: the system then gives them to nobody who asks for any free port, nor to a
+    connection that goes out, and lets in whoever names them. So they cannot be taken between their choice and the
+    start of the node that gets them, nor while that node is down.
+    """
+
+    def __init__(self, count: int) -> None:
+        self._sockets = [_bound() for _ in range(count)]
+
+    def numbers(self) -> list[int]:
+        """The ports, all different."""
+        return [s.getsockname()[1] for s in self._sockets]
+
+    def close(self) -> None:
+        """Let go of them. Closing twice is fine."""
+        for s in self._sockets:
             s.close()
+
+
+def _bound() -> socket.socket:
+    made = socket.socket()
+    made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    made.bind(("", 0))  # of every interface, because nodes may be told to take another one
+    return made
