@@ -5,12 +5,15 @@ from __future__ import annotations
 import os
 
 import duckdb
+import numpy as np
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from ballista_py.engines.duckdb import DuckDBEngine
 from ballista_py.engines.duckdb_guard import Guard
 from ballista_py.errors import BallistaError, ConfigError, MergeTooLarge, SqlError
+from ballista_py.storage.local_file import LocalFile, RowsAtHand
 
 SCHEMA = pa.schema([("n", pa.int64())])
 
@@ -193,6 +196,27 @@ def test_a_query_beyond_memory_spills_and_succeeds(tmp_path):
     assert sum(batch.num_rows for batch in query.batches()) == 1_000_000
     engine.close()
     assert os.listdir(tmp_path / "e") == []
+
+
+@pytest.mark.parametrize("at_hand", [False, True])
+def test_rows_beyond_memory_are_held_in_the_file_of_the_engine(tmp_path, at_hand):
+    rows, parts = 1_000_000, 8  # 64 MB that cannot be packed
+    engine = DuckDBEngine(str(tmp_path / "e"), memory_limit="40MB", threads=1)
+    engine.create_table("t", SCHEMA)
+    total = 0
+    for number in range(parts):
+        values = np.random.default_rng(number).integers(0, 1 << 62, rows)
+        total += int((values & 1023).sum())
+        table = pa.table({"n": values})
+        if at_hand:
+            engine.load("t", [RowsAtHand(file_id=number, rows=table)])
+            continue
+        path = str(tmp_path / f"{number}.parquet")
+        pq.write_table(table, path, compression="none", use_dictionary=False)
+        engine.load("t", [LocalFile(file_id=number, path=path)])
+    found = engine.query("select sum(n & 1023) as s, count(*) as c from t", scans={"t": range(parts)})
+    assert [batch.to_pydict() for batch in found.batches()] == [{"s": [total], "c": [rows * parts]}]
+    engine.close()
 
 
 def test_a_folder_holds_nothing_of_an_earlier_engine(tmp_path):

@@ -45,6 +45,7 @@ SKEW_SHARE = 1 / 6
 START_TIMEOUT_MS = 60_000
 NAMED_TIMEOUT_MS = 10_000.0
 LOAD_TIMEOUT_MS = 600_000
+MEMORY_PERCENT = 80  # of the machine, for the engines of all executors: each would take as much for itself
 STOP_TIMEOUT_S = 12.0
 POLL_MS = 50
 
@@ -55,7 +56,8 @@ class LocalCluster:
     Used as a context manager it is up inside the block and gone after it. `state_location` is a `file://` URL;
     None takes a temporary folder that is removed at the end. A cluster started on the state of an earlier one
     serves its tables. Nodes are named `scheduler-1`, …, `executor-1`, …. Leases last `ttl_ms`; a dead node's
-    partitions have new owners a little more than `ttl_ms` + `skew_ms` after its death. Executors run their legs on
+    partitions have new owners a little more than `ttl_ms` + `skew_ms` after its death. Executors share the cores and
+    the memory of the machine (`node_options={"memory-limit": "2GB"}` gives each so much) and run their legs on
     `engine`; what Polars does not do exactly as DuckDB fails with an error that names it. `detached` nodes outlive
     this process. With `tls` nodes prove themselves to each other by certificates made for this cluster, and `tls`
     holds what a client needs to trust them; otherwise everything is plain TCP on the loopback interface. `ports` says
@@ -120,6 +122,8 @@ class LocalCluster:
             self.ports[f"executor-{number + 1}"] = {"data": data_port}
             words = ["--data-port", str(data_port), "--parts-port", "0", "--threads", str(share)]
             words += ["--engine", engine]
+            if engine == "duckdb" and "memory-limit" not in (node_options or {}):
+                words += ["--memory-limit", f"{max(1, MEMORY_PERCENT // executors)}%"]
             words += [word for address in control for word in ("--scheduler-address", address)]
             self._add(f"executor-{number + 1}", [*common, "--role", "executor", *words], detached)
         secrets_file = (node_options or {}).get("secrets-file")
