@@ -134,6 +134,34 @@ def test_legs_start_together_unless_one_reads_what_another_gives(site: Site) -> 
     assert sorted(name for names in rounds for name in names) == sorted(uses)
 
 
+def test_what_two_parts_of_a_statement_need_is_fetched_once_and_not_computed_again(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    some = "from sales, items where sales.item = items.item and items.kind = 'kind 1'"
+    sql = f"select shop, sum(amount) as a {some} group by shop having sum(amount) > (select avg(amount) {some})"
+    plan = site.service.plan(sql)[0]
+    assert len(plan.broadcasts) == 2
+    assert plan.repeated
+    asked, query = [], site.service.engine.query
+    monkeypatch.setattr(
+        site.service.engine, "query", lambda text, **more: (asked.append(text), query(text, **more))[1]
+    )
+    rows, _ = site.answer(sql)
+    assert difference(rows, site.cluster.single(sql)) is None
+    assert asked == [plan.merge_sql]
+    assert sorted(name for names in site.rounds for name in names) == [one.name for one in plan.fragments]
+
+
+def test_a_broadcast_pruned_to_nothing_is_empty(site: Site) -> None:
+    sql = "select count(*) as n from sales, items where sales.item = items.item and items.item = 7 and items.item = 8"
+    site.view = attrs.evolve(
+        site.view, catalog=attrs.evolve(site.view.catalog, broadcasts=BroadcastLimits(worth_bytes=-(1 << 60)))
+    )
+    assert any(one.plain for one in site.service.plan(sql)[0].broadcasts)
+    rows, _ = site.answer(sql)
+    assert rows.to_pydict() == {"n": [0]}
+
+
 def test_a_leg_that_fails_stops_what_was_started_with_it(site: Site) -> None:
     add_places(site)
     site.fails = {0: SqlError("no")}

@@ -33,6 +33,10 @@ class Broadcasts:
         self.tables[name] = pa.Table.from_batches(kept, schema)
         self._encoded[name] = relation_bytes(self.tables[name])
 
+    def repeat(self, name: str, other: str) -> None:
+        """Let one be the same as another, which is complete."""
+        self.tables[name], self._encoded[name] = self.tables[other], self._encoded[other]
+
     def of(self, names: Iterable[str]) -> dict[str, pa.Table]:
         """The relations of these names."""
         return {name: self.tables[name] for name in names}

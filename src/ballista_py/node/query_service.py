@@ -286,8 +286,12 @@ class QueryService:
 
         try:
             early: dict[tuple[str, str], LegStreams] = {}
-            started: set[str] = set()
+            repeated = plan.repeated
+            started = set(repeated)
             for broadcast in plan.broadcasts:
+                if broadcast.name in repeated:
+                    sent.repeat(broadcast.name, repeated[broadcast.name])
+                    continue
                 ready = [
                     one for one in plan.broadcasts if one.name not in started and _may_start(one, fragments, sent)
                 ]
@@ -331,11 +335,17 @@ class QueryService:
     ) -> None:
         """Compute one broadcast over the streams of its fragments."""
         assert view.catalog.broadcasts is not None
+        max_bytes = view.catalog.broadcasts.max_bytes
+        if broadcast.plain and streams:
+            (stream,) = streams.values()
+            rows = conformed(_until(stream.batches(), cancelled), stream.schema)
+            sent.add(broadcast.name, rows, stream.schema, max_bytes)
+            return
         relations = self._relations(view, plan, broadcast.fragments, streams, sent)
         running = self.engine.query(broadcast.sql, streams={**relations, **sent.of(broadcast.uses)})
         try:
             rows = _with_own_errors(_until(running.batches(), cancelled), tuple(streams.values()))
-            sent.add(broadcast.name, rows, running.schema, view.catalog.broadcasts.max_bytes)
+            sent.add(broadcast.name, rows, running.schema, max_bytes)
         except BaseException:
             running.cancel()
             raise

@@ -124,6 +124,7 @@ class Broadcast:
     """A small relation that is computed first and then sent along with legs.
 
     `sql` reads `fragments` and the broadcasts before it by their names; `estimated_bytes` made the planner choose it.
+    A `plain` one is all that the legs of its one fragment give, as they give it: nothing is left to compute.
     """
 
     name: str
@@ -131,6 +132,7 @@ class Broadcast:
     fragments: tuple[str, ...]
     uses: tuple[str, ...] = ()
     estimated_bytes: int = 0
+    plain: bool = False
 
 
 @frozen(kw_only=True)
@@ -151,6 +153,14 @@ class QueryPlan:
     broadcasts: tuple[Broadcast, ...] = ()
     merge_uses: tuple[str, ...] = ()
     moment_ms: int | None = None
+
+    @property
+    def repeated(self) -> Mapping[str, str]:
+        """The plain broadcasts that an earlier one is equal to, by name, with that one."""
+        first: dict[tuple[str, ...], str] = {}
+        plain = (one for one in self.broadcasts if one.plain)
+        found = {one.name: first.setdefault(one.fragments, one.name) for one in plain}
+        return {name: other for name, other in found.items() if name != other}
 
     @property
     def merge_bytes(self) -> int:

@@ -159,8 +159,11 @@ class InProcessCluster:
         sent: dict[str, pa.Table] = {}
         for broadcast in plan.broadcasts:
             read = {name: self._gathered(plan, name, legs, sent) for name in broadcast.fragments}
-            rows = self._run(broadcast.sql, {**read, **{name: sent[name] for name in broadcast.uses}})
-            sent[broadcast.name] = rows
+            if broadcast.plain:
+                (sent[broadcast.name],) = read.values()
+            else:
+                uses = {name: sent[name] for name in broadcast.uses}
+                sent[broadcast.name] = self._run(broadcast.sql, {**read, **uses})
         merged = [fragment for fragment in plan.fragments if fragment.merged]
         relations = {fragment.name: self._gathered(plan, fragment.name, legs, sent) for fragment in merged}
         if plan.merge_sql is None:

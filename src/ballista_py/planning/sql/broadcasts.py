@@ -39,6 +39,7 @@ from ballista_py.planning.sql.query import (
     ColumnId,
     Draft,
     Expr,
+    FragmentScan,
     Item,
     Query,
     Scan,
@@ -297,6 +298,7 @@ class Broadcaster:
                 fragments=fragments,
                 uses=broadcasts_of(merged, self.draft),
                 estimated_bytes=int(weight),
+                plain=_is_plain(merged),
             )
         )
 
@@ -348,6 +350,21 @@ class Broadcaster:
         found = (source.relation for source in sources_of(query, self.draft))
         placer = self.merger.placer
         return any(isinstance(one, SharedScan) and isinstance(placer.of_relation(one), Merged) for one in found)
+
+
+def _is_plain(merged: Query) -> bool:
+    """Whether it gives the rows of one fragment and does nothing else."""
+    if not isinstance(merged, Select) or len(merged.sources) != 1:
+        return False
+    (source,) = merged.sources
+    scan = source.relation
+    if not isinstance(scan, FragmentScan) or scan.huge or source.on:
+        return False
+    more = (one for one in attrs.fields(Select) if one.default is not attrs.NOTHING)
+    if any(getattr(merged, one.name) != one.default for one in more):
+        return False
+    read = [(name, column(source.alias, name)) for name in scan.names]
+    return [(item.name, item.expr) for item in merged.items] == read
 
 
 def _joined(select: Select, place: Place, anchor: Unit, sent: dict[int, _Sent]) -> Select:
