@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import pyarrow as pa
 import pytest
+from attrs import evolve
 
 from ballista_py.errors import ConfigError, UnsupportedExpression
-from ballista_py.node.tables import declare_table
-from ballista_py.state.documents import ClusterDocument
+from ballista_py.node.tables import TableMaker, declare_table
+from ballista_py.runtime import SystemRuntime
+from ballista_py.state.documents import ClusterDocument, PartitionMapDocument, partition_map_key
+from ballista_py.state.memory import MemoryStore
+from ballista_py.state.object_state import ObjectState
 
 SCHEMA = pa.schema([pa.field("id", pa.int64(), nullable=False), ("price", pa.decimal128(10, 2))])
 KEYS = ["bucket(4, id)"]
@@ -38,3 +42,21 @@ def test_a_table_again_with_keys_that_put_rows_elsewhere_is_refused_with_the_rea
 def test_a_table_again_with_the_same_keys_is_taken(cluster):
     with pytest.raises(ConfigError, match=r"^table 'orders' exists already$"):
         declare_table(cluster, "orders", SCHEMA, KEYS)
+
+
+def test_the_name_of_a_dropped_table_whose_map_saw_many_commits_can_be_taken_again():
+    store, runtime = MemoryStore(), SystemRuntime()
+    ObjectState(store, "cluster.json", ClusterDocument).create(ClusterDocument())
+    maker = TableMaker(store, runtime)
+    maker.create("orders", None, KEYS, schema=SCHEMA)
+    state = ObjectState(store, partition_map_key("orders"), PartitionMapDocument)
+    first = state.read().document
+    for _ in range(40):
+        state.update(lambda now: evolve(now, published=not now.published))
+    assert maker.drop("orders") is not None
+    maker.create("orders", None, ["bucket(8, id)"], schema=SCHEMA)
+    again = state.read().document
+    assert len(again.map) == 8
+    assert again.incarnation != first.incarnation
+    with pytest.raises(ConfigError, match="exists already"):
+        maker.create("orders", None, ["bucket(8, id)"], schema=SCHEMA)

@@ -94,6 +94,12 @@ class TestPartitionStore:
         with pytest.raises(ObjectMissing):
             partitions.read("other")
 
+    def test_a_map_that_saw_many_commits_is_read_where_one_would_be_made(self, partitions, pmap, unreliable):
+        state = ObjectState(unreliable, partition_map_key("t"), PartitionMapDocument)
+        for _ in range(40):
+            state.update(lambda now: evolve(now, published=not now.published))
+        assert partitions.ensure(pmap).revision == 41
+
     def test_a_plan_is_one_write_and_each_new_owner_a_new_epoch(self, partitions, pmap, unreliable):
         writes = unreliable.writes
         commit = partitions.commit(assign(pmap, E1, E2))

@@ -8,6 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from attrs import evolve
 
 from ballista_py.errors import Fenced, LeaseExpired, NotOwner
 from ballista_py.state.control import Refusal
@@ -393,6 +394,88 @@ def test_an_update_during_a_tick_wins_over_what_the_tick_loaded(world):
             world.read(asked)
     world.holder.tick()
     assert world.read((1, 2)) == [2]
+
+
+def made_anew(world):
+    """Another table of the same name and columns, whose partition 0 holds the key 2."""
+    table = evolve(world.table(), incarnation="anew")
+    world.put(0, 2, table=table.folder)
+    return table
+
+
+def read_at(world, revision, *partitions):
+    """The keys that a leg reads which was planned from that revision of the map."""
+    leg = world.leg(*partitions)
+    leg = evolve(leg, tables=(evolve(leg.tables[0], revision=revision),))
+    query = world.engine.query(leg.sql, world.holder.files_for(leg))
+    return sorted(key for batch in query.batches() for key in batch.column(0).to_pylist())
+
+
+def test_a_table_made_anew_during_a_tick_is_not_served_with_the_rows_of_the_dropped_one(world):
+    world.put(0, 1)
+    world.holder.apply(world.update(1, (0, 1, "owner")))
+    table, load = made_anew(world), world.engine.load
+
+    def racing(name, files):
+        done = load(name, files)
+        world.holder.apply(world.update(2, (0, 1, "owner"), table=table))
+        return done
+
+    world.engine.load = racing
+    world.holder.tick()
+    world.engine.load = load
+    with pytest.raises(NotOwner):
+        read_at(world, 2, (0, 1))
+    world.holder.tick()
+    assert read_at(world, 2, (0, 1)) == [2]
+    with pytest.raises(NotOwner):
+        read_at(world, 1, (0, 1))
+
+
+def test_a_table_made_anew_before_its_turn_in_a_tick_keeps_its_own_fence(world):
+    """The tick had listed what was due of the dropped one, whose epochs were higher."""
+    for name in ("a", "t"):
+        world.put(0, 1, table=name)
+    table = made_anew(world)
+    world.holder.apply(world.update(1, (0, 1, "owner"), table=world.table("a")))
+    world.holder.apply(world.update(1, (0, 7, "owner")))
+    told = world.update(2, (0, 1, "owner"), table=table)
+    world.store.before["snapshots/a/expr0=0/manifest.json"] = lambda: world.holder.apply(told)
+    world.holder.tick()
+    world.store.before.clear()
+    assert world.storage(0, table.folder).read().document.epoch == 0
+    world.holder.tick()
+    assert read_at(world, 2, (0, 1)) == [2]
+
+
+def test_what_an_owner_committed_to_a_dropped_table_is_not_published_in_the_one_made_anew(world):
+    world.put(0, 1)
+    world.holder.apply(world.update(1, (0, 1, "owner")))
+    world.holder.tick()
+    dropped = world.storage(0)
+    for _ in range(5):
+        dropped.commit(add=[world.put_file(1)], epoch=1, token=str(world._files))
+    landed = dropped.read()
+    table = made_anew(world)
+    world.holder.apply(world.update(2, (0, 1, "owner"), table=table))
+    world.holder.tick()
+    world.holder.publish("t", {0: landed})
+    assert read_at(world, 2, (0, 1)) == [2]
+
+
+def test_what_is_known_of_replicas_of_a_dropped_table_says_nothing_of_the_one_made_anew(world):
+    world.put(0, 1)
+    world.holder.apply(world.update(1, (0, 1, "replica")))
+    world.holder.tick()
+    dropped = world.holder.holdings("t").table
+    table = made_anew(world)
+    world.holder.apply(world.update(2, (0, 1, "replica"), table=table))
+    world.holder.tick()
+    world.clock.now_ms += 1_000
+    world.holder.confirm(dropped, [0], world.clock.now_ms, 50)
+    assert world.holder.holdings("t").held[0].known_to < 50
+    world.holder.confirm(table, [0], world.clock.now_ms, 50)
+    assert world.holder.holdings("t").held[0].known_to == 50
 
 
 def test_refresh_shows_the_new_files_and_serves_the_old_ones_until_then(world):

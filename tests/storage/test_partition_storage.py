@@ -39,6 +39,12 @@ def test_after_activation_an_older_epoch_commits_nothing(store, partition):
     assert partition.read().header.committed_by == "instance-b"
 
 
+def test_a_manifest_that_saw_many_commits_is_read_where_one_would_be_made(partition):
+    for epoch in range(1, 41):
+        partition.activate(epoch)
+    assert partition.create().document.epoch == 40
+
+
 def test_activation_shows_every_commit_that_counts(store, partition):
     """Whatever the former owner committed before the fence rose is in the manifest that activation returns."""
     partition.activate(1)

@@ -101,9 +101,9 @@ class Statement:
 
     def cancel(self) -> None:
         """Stop the legs and the merge. Safe from any thread, also after the end."""
+        self._cancel_merge()  # first, or it is a link that fails
         for stream in self._streams:
             stream.cancel()
-        self._cancel_merge()
 
     def explained(self) -> dict[str, Any]:
         """The plan as `QueryService.explain` gives it, with what every leg has given."""

@@ -269,10 +269,14 @@ class TableMaker:
                 raise ConfigError(f"table '{table.name}' exists already")
             return proposed
 
-        try:
-            self._map(table.name).create(proposed)
-        except ObjectExists:
-            self._map(table.name).update(change)
+        state = self._map(table.name)
+        try:  # first, because of a map that has seen many commits nobody can tell whether its creation was ours
+            state.update(change)
+        except ObjectMissing:
+            try:
+                state.create(proposed)
+            except ObjectExists:
+                state.update(change)
 
     def _map(self, name: str) -> ObjectState[PartitionMapDocument]:
         return ObjectState(self._store, partition_map_key(name), PartitionMapDocument, runtime=self._runtime)

@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 from attrs import evolve, field, frozen
 
-from ballista_py.errors import NotOwner, ObjectExists, ObjectMissing
+from ballista_py.errors import NotOwner, ObjectExists, ObjectMissing, OutcomeUnknown
 from ballista_py.planning.assigner import AssignmentPlan
 from ballista_py.planning.diff import PartitionDiff
 from ballista_py.planning.partition_index import Ids
@@ -100,7 +100,7 @@ class PartitionStore:
         """The committed map of the table; `pmap` becomes it if there is none yet."""
         try:
             return self.create(pmap, incarnation)
-        except ObjectExists:
+        except (ObjectExists, OutcomeUnknown):  # of many commits nobody can tell whether the first one was ours
             return self.read(pmap.table, incarnation)
 
     def commit(

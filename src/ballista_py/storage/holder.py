@@ -16,6 +16,7 @@ from attrs import evolve, frozen
 
 from ballista_py.errors import BallistaError, LeaseExpired, NotOwner, TryLater
 from ballista_py.planning.query_plan import Leg, LegTable
+from ballista_py.planning.table import TableSpec
 from ballista_py.runtime import Runtime, SystemRuntime
 from ballista_py.state.control import HeldPartitions, PartitionAssignment, UpdatePartitions
 from ballista_py.state.executor_lease import ExecutorLease
@@ -172,7 +173,7 @@ class PartitionHolder:
                 holdings = self._tables[table] = holdings.refreshed(asked)
             todo = [wanted for p, wanted in sorted(holdings.wanted.items()) if p in asked]
             for start in range(0, len(todo), MAX_BATCH_PARTITIONS):
-                self._hydrate(table, todo[start : start + MAX_BATCH_PARTITIONS])
+                self._hydrate(table, holdings.table.folder, todo[start : start + MAX_BATCH_PARTITIONS])
             with self._lock:
                 after = self._tables.get(table)
                 late = sorted(asked & after.stale) if after is not None else []
@@ -201,7 +202,7 @@ class PartitionHolder:
                 holdings = self._tables.get(table)
                 if holdings is None:
                     return
-                now_ms = self._runtime.wall_ms()
+                folder, now_ms = holdings.table.folder, self._runtime.wall_ms()
                 works = [
                     _Work(
                         holdings.wanted[p],
@@ -210,20 +211,23 @@ class PartitionHolder:
                         version=found.version,
                     )
                     for p, found in sorted(committed.items())
-                    if p in holdings.wanted and holdings.is_behind(p, found.document.epoch, found.header.revision)
+                    if found.document.table == folder  # and not an earlier table of this name
+                    and p in holdings.wanted
+                    and holdings.is_behind(p, found.document.epoch, found.header.revision)
                 ]
             done = self._load(table, works) if works else []
-            self._settle(table, done, newest=False)
+            self._settle(table, folder, done, newest=False)
         failed = next((work for work in done if work.reason), None)
         if failed is not None:
             partition = failed.assignment.partition
             raise TryLater(f"partition {partition} of table '{table}' could not be loaded again: {failed.reason}")
 
-    def confirm(self, table: str, partitions: Iterable[int], at_ms: float, sequence: int | None) -> None:
+    def confirm(self, table: TableSpec, partitions: Iterable[int], at_ms: float, sequence: int | None) -> None:
         """Note that what is held of these is all that their manifests held after `at_ms`, and up to `sequence`."""
         with self._lock:
-            if table in self._tables:
-                self._tables[table] = self._tables[table].confirmed(partitions, at_ms, sequence)
+            holdings = self._tables.get(table.name)
+            if holdings is not None and holdings.table.folder == table.folder:
+                self._tables[table.name] = holdings.confirmed(partitions, at_ms, sequence)
 
     def forget(self, table: str) -> None:
         """Stop holding a table that was dropped; it may be told again from revision 1."""
@@ -290,20 +294,23 @@ class PartitionHolder:
             unloaded = self._unload()
             self._prepare_all()
             hydrated = failed = 0
-            for table, batch in self._batches():
-                done, failures = self._hydrate(table, batch)
+            for table, folder, batch in self._batches():
+                done, failures = self._hydrate(table, folder, batch)
                 hydrated, failed = hydrated + done, failed + failures
             unloaded += self._unload()
             return TickReport(hydrated=hydrated, failed=failed, unloaded_files=unloaded, waiting=self._waiting())
 
-    def _batches(self) -> list[tuple[str, list[PartitionAssignment]]]:
+    def _batches(self) -> list[tuple[str, str, list[PartitionAssignment]]]:
+        """What is due, by table and the folder of its present incarnation."""
         now_ms = self._runtime.monotonic_ms()
         with self._lock:
             self._tables = {name: holdings.without_the_past(now_ms) for name, holdings in self._tables.items()}
-            due = {name: holdings.to_hydrate(now_ms) for name, holdings in sorted(self._tables.items())}
+            due = [
+                (name, held.table.folder, held.to_hydrate(now_ms)) for name, held in sorted(self._tables.items())
+            ]
         return [
-            (name, todo[start : start + MAX_BATCH_PARTITIONS])
-            for name, todo in due.items()
+            (name, folder, todo[start : start + MAX_BATCH_PARTITIONS])
+            for name, folder, todo in due
             for start in range(0, len(todo), MAX_BATCH_PARTITIONS)
         ]
 
@@ -311,23 +318,25 @@ class PartitionHolder:
         with self._lock:
             return sum(len(h.to_hydrate(float("inf"))) for h in self._tables.values())
 
-    def _hydrate(self, table: str, batch: Sequence[PartitionAssignment]) -> tuple[int, int]:
-        """Hydrate the assignments; returns how many succeeded and how many failed."""
+    def _hydrate(self, table: str, folder: str, batch: Sequence[PartitionAssignment]) -> tuple[int, int]:
+        """Hydrate the assignments; returns how many succeeded and how many failed.
+
+        Those of a table that was dropped meanwhile are let be, though another one of its name has the same.
+        """
         with self._lock:
             holdings = self._tables.get(table)
-        if holdings is None:  # dropped meanwhile
+        if holdings is None or holdings.table.folder != folder:
             return 0, 0
         try:
             self._files.prepare(table, holdings.table.schema)
         except Exception as error:
-            self._settle(table, [_Work(a, reason=_reason(error)) for a in batch])
+            self._settle(table, folder, [_Work(a, reason=_reason(error)) for a in batch])
             return 0, len(batch)
-        folder = holdings.table.folder
         works = [work for work in self._map(lambda a: self._read_manifest(folder, a), batch) if work is not None]
         done = 0
         for part in _by_bytes(works):
             outcome = self._load(table, part)
-            self._settle(table, outcome)
+            self._settle(table, folder, outcome)
             done += sum(not work.reason for work in outcome)
         return done, len(works) - done
 
@@ -384,14 +393,14 @@ class PartitionHolder:
             return [evolve(work, reason=_reason(error)) for work in works]
         return list(works)
 
-    def _settle(self, table: str, works: Sequence[_Work], *, newest: bool = True) -> None:
-        """Publish what became of the works; those that are not the `newest` leave what is stale so."""
+    def _settle(self, table: str, folder: str, works: Sequence[_Work], *, newest: bool = True) -> None:
+        """Publish what became of the works in `folder`; those that are not the `newest` leave what is stale so."""
         now_ms = self._runtime.monotonic_ms()
         loaded = self._files.ids(table)
         with self._lock:
             holdings = self._tables.get(table)
-            if holdings is None or not self._is_current(holdings):
-                return  # dropped, or told other columns: the next tick begins anew
+            if holdings is None or holdings.table.folder != folder or not self._is_current(holdings):
+                return  # dropped, another table, or told other columns: the next tick begins anew
             stale = holdings.stale
             for work in works:
                 if work.reason or work.manifest is None:

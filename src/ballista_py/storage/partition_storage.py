@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from ballista_py.errors import InvariantViolated, ObjectExists, ObjectMissing
+from ballista_py.errors import InvariantViolated, ObjectExists, ObjectMissing, OutcomeUnknown
 from ballista_py.runtime import Runtime, SystemRuntime
 from ballista_py.state import fence
 from ballista_py.state.object_state import ObjectState, Versioned
@@ -75,7 +75,7 @@ class PartitionStorage:
         """Make an empty manifest, or read the one that exists."""
         try:
             return self._state.create(self._empty)
-        except ObjectExists:
+        except (ObjectExists, OutcomeUnknown):  # of many commits nobody can tell whether the first one was ours
             return self.read()
 
     def activate(self, epoch: int) -> Versioned[ManifestDocument]:

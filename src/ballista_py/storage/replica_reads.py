@@ -15,6 +15,7 @@ from typing import Protocol
 
 from ballista_py.errors import BallistaError, NotOwner, ObjectMissing
 from ballista_py.planning.query_plan import Leg, LegTable
+from ballista_py.planning.table import TableSpec
 from ballista_py.runtime import Runtime
 from ballista_py.state.statements import StatementsDocument
 from ballista_py.state.store import ConditionalStore
@@ -27,7 +28,7 @@ class Holder(Protocol):
 
     def holdings(self, table: str) -> Holdings | None: ...
     def reload(self, table: str, partitions: Iterable[int]) -> None: ...
-    def confirm(self, table: str, partitions: Iterable[int], at_ms: float, sequence: int | None) -> None: ...
+    def confirm(self, table: TableSpec, partitions: Iterable[int], at_ms: float, sequence: int | None) -> None: ...
 
 
 RunAll = Callable[[Callable[[int], bool], list[int]], Iterator[bool]]
@@ -67,7 +68,7 @@ class ReplicaReads:
                 table=wanted.table,
                 partitions=behind,
             ) from error
-        self._holder.confirm(wanted.table, behind, now_ms, wanted.sequence)
+        self._holder.confirm(holdings.table, behind, now_ms, wanted.sequence)
 
     def _has_changed(self, holdings: Holdings, partition: int) -> bool:
         held = holdings.held[partition]
@@ -83,9 +84,10 @@ class ReplicaReads:
 def behind_of(holdings: Holdings, wanted: LegTable, now_ms: float, max_lag_ms: float) -> list[int]:
     """The partitions of a leg that are held as replicas and may be older than the leg allows; pure.
 
-    A table that is filled from a source changes when it is refreshed, and its holders are told.
+    A table that is filled from a source changes when it is refreshed, and its holders are told. A leg over an earlier
+    table of the name is refused anyway, and its sequence means nothing here.
     """
-    if holdings.table.source is not None:
+    if holdings.table.source is not None or wanted.revision < holdings.born:
         return []
     return [
         partition
