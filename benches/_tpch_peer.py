@@ -41,11 +41,15 @@ def load(data: Path, state: str, executors: str) -> None:
     serve(lambda command: {})
 
 
-def cluster(_data: Path, state: str, executors: str) -> None:
+def cluster(_data: Path, state: str, executors: str, memory_limit: str) -> None:
     """The cluster over the state that `load` left."""
     from ballista_py import LocalCluster
 
-    with LocalCluster(schedulers=1, executors=int(executors), state_location=Path(state).as_uri()) as local:
+    location = Path(state).as_uri()
+    limits = {"memory-limit": memory_limit} if memory_limit else None
+    with LocalCluster(
+        schedulers=1, executors=int(executors), state_location=location, node_options=limits
+    ) as local:
         local.wait_until_loaded()
         client = local.client()
         serve(lambda command: _with_stats(client, command["sql"]))

@@ -6,7 +6,9 @@ a dash there, and the totals over the queries that it and the cluster both answe
 DuckDB runs twice: over the Parquet files as they are, and over its own tables, loaded before the clock starts, as
 an executor loads its partitions.
 
-    python benches/tpch.py --scale 1 [--rounds 5] [--executors 2]
+    python benches/tpch.py --scale 1 [--rounds 5] [--executors 2] [--memory-limit 160MB]
+
+`--memory-limit` is what each executor's engine may take; without it executors share the machine, as users find it.
 
 Every peer is a process of its own (`_tpch_peer.py`). Each query runs once to warm up, then once a round on each
 peer in turn. Printed are the median seconds of every query, the ratios of the totals, and the peak resident
@@ -41,6 +43,7 @@ def main() -> None:
     parser.add_argument("--scale", type=float, default=1.0)
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--executors", type=int, default=2)
+    parser.add_argument("--memory-limit", default="", help="of each executor's engine")
     parser.add_argument("--folder", help="where to keep the data between runs")
     options = parser.parse_args()
     console = Console(width=140)
@@ -60,6 +63,7 @@ def main() -> None:
                 str(data),
                 str(folder / f"state-{options.scale:g}"),
                 str(options.executors),
+                options.memory_limit,
             ),
             Peer("duckdb", SCRIPT, "duckdb", str(data)),
             Peer("duckdb loaded", SCRIPT, "loaded", str(data), str(folder)),
