@@ -199,7 +199,7 @@ def node(
     capacity: Annotated[float | None, typer.Option(help="executor: its share of the load, relative")] = None,
     engine: Annotated[str | None, typer.Option(help="executor: what runs its legs, duckdb or polars")] = None,
     threads: Annotated[int | None, typer.Option(help="threads of the SQL engine")] = None,
-    memory_limit: Annotated[str | None, typer.Option(help="memory of the SQL engine, as '4GB'")] = None,
+    memory_limit: Annotated[str | None, typer.Option(help="memory of the SQL engine, as '4GB' or '25%'")] = None,
     max_spill_bytes: Annotated[int | None, typer.Option(help="disk that the SQL engine may spill to")] = None,
     data_dir: Annotated[str | None, typer.Option(help="folder for caches and spilling")] = None,
     cache_max_bytes: Annotated[int | None, typer.Option(help="executor: copies of data files at most")] = None,

@@ -60,8 +60,9 @@ class NodeConfig:
     all of them answer legs. What a replica gives is at most `max_replica_lag_ms` old; with 0 it asks the store for news
     before every leg over a table that is written to, and is never older than the query.
 
-    An executor runs its legs on `engine`; schedulers always merge with DuckDB. `memory_limit` is DuckDB's;
-    what does not fit in memory is spilled, up to `max_spill_bytes`, and beyond that the statement fails.
+    An executor runs its legs on `engine`; schedulers always merge with DuckDB. `memory_limit` is what DuckDB may take
+    for partitions and legs (`"4GB"`, or `"25%"` of the machine; default 80 %); what does not fit is spilled, up to
+    `max_spill_bytes`, and beyond that the statement fails.
 
     Nodes prove themselves to each other with the three `node_mtls_…` files; `node_mtls_removed_file` lists the ids
     of nodes that are not let in any more. Clients are shown the same certificate, or that in `flight_tls_…`, and
