@@ -42,6 +42,7 @@ from ballista_py.state.control import (
     UpdatePartitions,
 )
 from ballista_py.state.executor_lease import ExecutorLease
+from ballista_py.state.store import ConditionalStore
 from ballista_py.storage.cache import FileCache
 from ballista_py.storage.holder import PartitionHolder
 from ballista_py.storage.outside_runs import OutsideRuns
@@ -98,8 +99,38 @@ class Executor:
         if folder is not None:
             folder.mkdir(parents=True, exist_ok=True)
         self._engine = _engine(config, folder, runtime)
-        tls = config.node_tls()
-        removed = Removed(config.node_mtls_removed_file)
+        self._lease = self._listen(cluster_id)
+        self._cache = FileCache(
+            store,
+            None if folder is None else str(folder / "files"),
+            max_bytes=config.cache_max_bytes,
+            format=config.cache_format,
+            runtime=runtime,
+        )
+        self._hold_partitions(store)
+        self._workers = ThreadPoolExecutor(CONTROL_WORKERS, thread_name_prefix="control")
+        self._event_loop = EventLoopThread("control")
+        self._control = ControlClient(
+            config.scheduler_address,
+            self,
+            self._workers,
+            runtime,
+            heartbeat_ms=config.ttl_ms / HEARTBEATS_PER_TTL,
+            tls=config.node_tls(),
+            cluster_id=cluster_id,
+        )
+        self._start_loops()
+        self._event_loop.start(self._control.run())
+        self._observe()
+        self._ports = self._status_ports()
+        log_event(_log, "ports", http=self._ports.http.port, metrics=self._ports.metrics.port)
+        info = self._lease.info
+        log_event(_log, "started", data=info.data_address, parts=info.parts_location, instance=info.instance_id)
+
+    def _listen(self, cluster_id: str) -> ExecutorLease:
+        """Open the ports for legs and for parts of answers; what the lease says of them."""
+        config, runtime = self._config, self._runtime
+        tls, removed = config.node_tls(), Removed(config.node_mtls_removed_file)
         tickets = LegTicketCheck(
             executor_id=config.node_id, cluster_id=cluster_id, runtime=runtime, tls=tls, removed=removed
         )
@@ -116,7 +147,7 @@ class Executor:
         self._parts = self._parts_port(tickets)
         parts = self._flight if self._parts is None else self._parts
         scheme = "grpc" if self._parts is None else "grpc+tls"
-        self._lease = ExecutorLease(
+        return ExecutorLease(
             config.node_id,
             f"{config.node_advertise_address}:{self._flight.port}",
             capacity=config.capacity,
@@ -124,23 +155,15 @@ class Executor:
             parts_location=f"{scheme}://{config.node_advertise_address}:{parts.port}",
             runtime=runtime,
         )
+
+    def _hold_partitions(self, store: ConditionalStore) -> None:
+        """Make what holds, reads and changes the partitions of this executor."""
+        runtime = self._runtime
         self._store_workers = ThreadPoolExecutor(STORE_WORKERS, thread_name_prefix="store")
-        self._cache = FileCache(
-            store,
-            None if folder is None else str(folder / "files"),
-            max_bytes=config.cache_max_bytes,
-            format=config.cache_format,
-            runtime=runtime,
-        )
-        holder = PartitionHolder(
-            self._lease,
-            store,
-            self._engine,
-            cache=self._cache,
-            runtime=runtime,
-            mapper=self._map,
-        )
         self._write_workers = ThreadPoolExecutor(STORE_WORKERS, thread_name_prefix="write")
+        holder = PartitionHolder(
+            self._lease, store, self._engine, cache=self._cache, runtime=runtime, mapper=self._map
+        )
         self._replica_reads = ReplicaReads(holder, store, runtime, self._map)
         self._writes = OwnerWrites(
             holder,
@@ -152,18 +175,10 @@ class Executor:
             each=self._write_workers.map,
         )
         self._runs = OutsideRuns(holder, store, runtime, lambda: self._lease.info.instance_id)
-        self._workers = ThreadPoolExecutor(CONTROL_WORKERS, thread_name_prefix="control")
-        self._event_loop = EventLoopThread("control")
-        self._control = ControlClient(
-            config.scheduler_address,
-            self,
-            self._workers,
-            runtime,
-            heartbeat_ms=config.ttl_ms / HEARTBEATS_PER_TTL,
-            tls=tls,
-            cluster_id=cluster_id,
-        )
         self._holder = holder
+
+    def _start_loops(self) -> None:
+        runtime = self._runtime
         self._holding = Loop("hold", self._hold, interval_ms=HOLDER_TICK_MS, runtime=runtime)
         self._loops = [
             self._holding.start(),
@@ -176,10 +191,10 @@ class Executor:
             self._loops.append(
                 Loop("parts", self._parts.tick, interval_ms=FLIGHT_TICK_MS, runtime=runtime).start()
             )
-        self._event_loop.start(self._control.run())
-        self._observe()
-        self._ports = StatusPorts(
-            config,
+
+    def _status_ports(self) -> StatusPorts:
+        return StatusPorts(
+            self._config,
             self._metrics,
             self._runtime,
             ready=self._lease.valid,
@@ -192,9 +207,6 @@ class Executor:
             },
             tasks=self._shown_tasks,
         )
-        log_event(_log, "ports", http=self._ports.http.port, metrics=self._ports.metrics.port)
-        info = self._lease.info
-        log_event(_log, "started", data=info.data_address, parts=info.parts_location, instance=info.instance_id)
 
     def stop(self) -> None:
         """Stop serving, tell a scheduler so that the partitions are given away at once, end every thread."""

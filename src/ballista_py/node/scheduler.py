@@ -38,6 +38,7 @@ from ballista_py.runtime import Runtime, SystemRuntime
 from ballista_py.secret import Secret
 from ballista_py.state.cluster_identity import cluster_identity
 from ballista_py.state.documents import SchedulerInfo
+from ballista_py.state.store import ConditionalStore
 from ballista_py.transport.callers import Anyone, Callers, Clients
 from ballista_py.transport.commands import (
     EXECUTE,
@@ -106,21 +107,7 @@ class Scheduler:
         self._pool = FlightPool(
             runtime, tls=config.node_tls(), node_id=config.node_id, cluster_id=self._cluster_id
         )
-        self._flight = FlightServer(
-            f"{config.node_bind_address}:{config.flight_port}",
-            self,
-            runtime,
-            callers=OfOneCluster(_clients(config, runtime), self._cluster_id),
-            caller_limit=config.max_calls_per_client,
-            tls=config.flight_tls(),
-            spawn=spawn,
-            service=partial(
-                FlightSqlService,
-                ready=self._ready_statements,
-                runtime=runtime,
-                keep=KeepAlive(runtime=runtime, spawn=spawn),
-            ),
-        )
+        self._flight = self._listen()
         control = SchedulerControl(config.node_id, self._tasks, self._metrics, _secrets(config))
         self._workers = ThreadPoolExecutor(CONTROL_WORKERS, thread_name_prefix="control")
         self._control = ControlServer(
@@ -145,7 +132,24 @@ class Scheduler:
         core = SchedulerCore(config, info, store, catalogs, self._control.push, runtime)
         core.join()
         self._start_loops(core)
-        self._queries = queries = ObservedQueries(
+        self._answer(core, store, catalogs)
+        self._core = control.core = core
+        self._loop("settle", self._settle_left_over, config.partition_assignment_interval)
+        self._observe(core)
+        self._ports = StatusPorts(
+            config,
+            self._metrics,
+            self._runtime,
+            ready=core.membership.valid,
+            status=lambda: {"members": core.members(), "tables": core.tables(), **self._replication()},
+            tasks=self._shown_tasks,
+        )
+        log_event(_log, "ports", http=self._ports.http.port, metrics=self._ports.metrics.port)
+
+    def _answer(self, core: SchedulerCore, store: ConditionalStore, catalogs: Catalogs) -> None:
+        """Make what answers statements. Who calls before it is complete is told to come later."""
+        config, runtime = self._config, self._runtime
+        queries = ObservedQueries(
             catalogs,
             self._engine,
             self._open_legs,
@@ -172,18 +176,26 @@ class Scheduler:
         )
         tickets = LegTickets(cluster_id=self._cluster_id, runtime=runtime, tls=config.node_tls())
         self._statements = Statements(queries, self._engine, writes=self._writes, tickets=tickets)
-        self._core = control.core = core
-        self._loop("settle", self._settle_left_over, config.partition_assignment_interval)
-        self._observe(core)
-        self._ports = StatusPorts(
-            config,
-            self._metrics,
-            self._runtime,
-            ready=core.membership.valid,
-            status=lambda: {"members": core.members(), "tables": core.tables(), **self._replication()},
-            tasks=self._shown_tasks,
+        self._queries = queries
+
+    def _listen(self) -> FlightServer:
+        """The port for clients; what they ask before the scheduler has joined is answered with `TryLater`."""
+        config, runtime = self._config, self._runtime
+        return FlightServer(
+            f"{config.node_bind_address}:{config.flight_port}",
+            self,
+            runtime,
+            callers=OfOneCluster(_clients(config, runtime), self._cluster_id),
+            caller_limit=config.max_calls_per_client,
+            tls=config.flight_tls(),
+            spawn=spawn,
+            service=partial(
+                FlightSqlService,
+                ready=self._ready_statements,
+                runtime=runtime,
+                keep=KeepAlive(runtime=runtime, spawn=spawn),
+            ),
         )
-        log_event(_log, "ports", http=self._ports.http.port, metrics=self._ports.metrics.port)
 
     def stop(self) -> None:
         """Leave the cluster, end every call and thread; about ten seconds at most."""
