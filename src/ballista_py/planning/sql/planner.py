@@ -106,7 +106,9 @@ def _placed(
     draft = placer.draft
     merger = Merger(draft, placer, fragments)
     if not any(True for _ in tables_of(query, draft)):
-        return QueryPlan(sql=statement.text, output=output, fragments=(), merge_sql=statement.text)
+        # A table in a nested EXISTS may be named that no row depends on.
+        text = render_merge(query, draft) if _named_tables(statement, draft.catalog) else statement.text
+        return QueryPlan(sql=statement.text, output=output, fragments=(), merge_sql=text)
     whole = merger.runs_on_one_leg(query)
     if whole or not isinstance(placer.placement(query), Merged):
         fragments.add(query, _placement(query, placer, whole))
@@ -143,15 +145,20 @@ def _all_of(table: str) -> str:
     return exp.select("*").from_(exp.to_table(table)).sql("duckdb")
 
 
-def _everything_at_the_merge(statement: Statement, catalog: Catalog, output: pa.Schema, reason: str) -> QueryPlan:
-    """Gather every table that the text could mean and run it as it stands, over relations of the tables' names."""
+def _named_tables(statement: Statement, catalog: Catalog) -> list[str]:
+    """The tables that the text could mean."""
     words = {
         token.text.lower()
         for token in statement.tokens
         if token.token_type in (TokenType.VAR, TokenType.IDENTIFIER) or token.text.lower() in catalog.tables
     }
+    return sorted(words & catalog.tables.keys())
+
+
+def _everything_at_the_merge(statement: Statement, catalog: Catalog, output: pa.Schema, reason: str) -> QueryPlan:
+    """Gather every table that the text could mean and run it as it stands, over relations of the tables' names."""
     fragments = []
-    for name in sorted(words & catalog.tables.keys()):
+    for name in _named_tables(statement, catalog):
         table = fragment_table(catalog.tables[name], MERGED, Draft(catalog=catalog))
         weight = int(catalog.total_rows(name)) * 16 * len(catalog.tables[name].schema)
         fragments.append(

@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from attrs import frozen
-from sqlglot import exp
+from sqlglot import ErrorLevel, exp
+from sqlglot.errors import UnsupportedError
 
 from ballista_py.planning.sql.expressions import (
     all_of,
     copied,
     free_aliases,
+    is_aggregate,
     is_number,
     nested_of,
     sources_of,
@@ -30,6 +32,7 @@ from ballista_py.planning.sql.query import (
     SetOperation,
     SharedScan,
     Source,
+    UnplannableError,
     ValuesList,
     column,
     column_id,
@@ -68,7 +71,10 @@ def render_merge(query: Query, draft: Draft, shared: bool = True) -> str:
 
 def _text(tree: Expr) -> str:
     # Every node was made here, so the generator may do with them what it likes.
-    return tree.sql(ENGINE, copy=False)
+    try:
+        return tree.sql(ENGINE, copy=False, unsupported_level=ErrorLevel.RAISE)
+    except UnsupportedError as error:
+        raise UnplannableError(f"what the parser cannot write: {error}") from None
 
 
 def _own_aliases(query: Query, draft: Draft) -> dict[str, str]:
@@ -107,7 +113,7 @@ class _Writer:
             condition = all_of(map(self._expr, parts))
             if condition is not None:
                 tree.set(key, kind(this=condition))
-        if select.grouped and (select.group or select.sets is not None):
+        if select.grouped and (select.group or select.sets is not None or not _aggregates(select)):
             tree.set("group", self._group(select))
         if select.distinct:
             tree.set("distinct", exp.Distinct())
@@ -148,7 +154,7 @@ class _Writer:
     def _group(self, select: Select) -> exp.Group:
         keys = [_no_position(self._expr(key)) for key in select.group]
         if select.sets is None:
-            return exp.Group(expressions=keys)
+            return exp.Group(expressions=keys or [exp.Tuple()])
         sets = [exp.Tuple(expressions=[copied(keys[place]) for place in chosen]) for chosen in select.sets]
         return exp.Group(expressions=[exp.GroupingSets(expressions=sets)])
 
@@ -185,7 +191,8 @@ class _Writer:
 
     def _expr(self, expr: Expr) -> Expr:
         """A copy of an expression with its nested queries written out."""
-        return written(expr, self._replace)
+        copy = written(expr, self._replace)
+        return exp.Subquery(this=copy) if isinstance(copy, exp.Query) else copy
 
     def _replace(self, node: Expr) -> Expr | None:
         if isinstance(node, exp.Placeholder):
@@ -194,6 +201,11 @@ class _Writer:
             alias, name = column_id(node)
             return column(self.names.get(alias, alias), name)
         return None
+
+
+def _aggregates(select: Select) -> bool:
+    """Whether the text shows by itself that its rows are one group."""
+    return any(is_aggregate(node) for expr in select.upper() for node in expr.walk())
 
 
 def _no_position(key: Expr) -> Expr:

@@ -1,0 +1,38 @@
+"""Nested queries in rare places, and groups that nothing in the text shows."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+
+@pytest.mark.parametrize(
+    "sql",
+    [
+        "select (select max(a) from t) as m, sum(b) from t group by m",
+        "select (select 42) as m, max(b) from t group by m",
+        "select t.id, u.id from t join u on (select t.k = u.k) order by all",
+        "select t.id, v.id from t join v on (select t.a = x.a from x where v.a = x.a limit 1) where false",
+        "select t.id, u.id from t left join u on t.k = u.k and (select case when u.b > 0 then true else false end) "
+        "order by all",
+        "select count(*) from t where (select count(*) > 3 from v where v.a = t.a)",
+        "select count(*) from t having (select count(*) > 1 from v)",
+        "select exists (select exists (select * from t))",
+        "select 1 where exists (select exists (select * from e))",
+        "select exists (select exists (select * from e where a > (select 1)))",
+    ],
+)
+def test_a_nested_query_may_be_a_whole_condition_or_key(small: Any, sql: str) -> None:
+    small.check(sql, ordered="order by" in sql)
+
+
+@pytest.mark.parametrize("table", ["t", "e", "r", "(select a from t where false) q"])
+@pytest.mark.parametrize("sql", ["select 1 from {} group by ()", "select 'x' as y from {} group by () having true"])
+def test_one_group_of_all_rows_is_one_row_even_of_none(small: Any, sql: str, table: str) -> None:
+    small.check(sql.format(table))
+
+
+def test_a_function_that_the_parser_would_write_otherwise_is_left_as_it_stands(small: Any) -> None:
+    plan = small.check("select approx_top_k(a, 2) from t where a = 1")
+    assert "approx_top_k(a, 2)" in plan.merge_sql
