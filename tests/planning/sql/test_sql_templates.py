@@ -62,7 +62,7 @@ NOT_SHARED = [
     "select id from e where exists (select 1 from e f where f.id = 5)",
     "select a.id from e a join e b using (id) where a.id = 5",
     "select id from e where id = 5 union all select id from e where id = 6",
-    "with c as (select * from e where id = 5) select id from c",
+    "with c as (select * from e where id = 5 order by x limit 3) select id from c",
     "select id from e where id = 5 and random() > 1",
     "select id from r where id = 5",
     "select 1 as one where 2 = 3",

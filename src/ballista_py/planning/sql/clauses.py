@@ -31,6 +31,8 @@ from ballista_py.planning.sql.query import (
     column,
 )
 
+_TYPED = (exp.Cast, exp.TryCast, exp.DataType, exp.DataTypeParam, exp.ColumnDef)
+_OF_THE_TEXT = frozenset(("alias", "current_query", "query", "query_table", "stats", "vector_type"))
 _EXPANDING = (exp.Columns, exp.Explode, exp.ExplodeOuter, exp.Posexplode, exp.Unnest, exp.Star)
 _LEAVES = (exp.Identifier, exp.Literal, exp.DataType, exp.Var, exp.Null, exp.Boolean)
 _MAX_GROUPING_SETS = 64
@@ -90,6 +92,12 @@ class _Names:
             return self.binder.draft.nest(_existing(query) if isinstance(node.parent, exp.Exists) else query)
         if isinstance(node, exp.Placeholder | exp.Parameter):
             raise UnplannableError("a parameter")
+        if isinstance(node, exp.Dot) and isinstance(node.expression, exp.Func):
+            raise UnplannableError("a function behind a dot")
+        if isinstance(node, exp.DataType) and not isinstance(node.parent, _TYPED):
+            raise UnplannableError(f"a column named as the type {node.sql('duckdb')}")
+        if isinstance(node, exp.Anonymous) and node.name.lower() in _OF_THE_TEXT:
+            raise UnplannableError(f"{node.name} is about the text of the statement")
         counted = isinstance(node, exp.Star) and isinstance(node.parent, exp.Count)
         if isinstance(node, _EXPANDING) and not counted:
             raise UnplannableError(f"{node.key.upper()} in an expression")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 
 from attrs import frozen
 from sqlglot import exp, parse, parse_one
@@ -21,6 +22,10 @@ _OPERATORS = frozenset((
     "(", ")", "[", "]", "{", "}", ",", ".", ";", ":", "::", "+", "-", "*", "/", "//", "%", "^", "**", "||", "=",
     "==", "<>", "!=", "<", "<=", ">", ">=", "&", "|", "<<", ">>",
 ))  # fmt: skip
+_TYPES = ENGINE.parser_class.TYPE_TOKENS
+_UNIT_FIRST = frozenset(
+    ("date_trunc", "datetrunc", "date_part", "datepart", "date_diff", "datediff", "date_sub", "datesub")
+)
 _QUERY_WORDS = frozenset(("SELECT", "WITH", "FROM", "VALUES", "TABLE", "PIVOT", "UNPIVOT", "("))
 
 
@@ -120,14 +125,27 @@ def read(sql: str, dialect: str | None = None, described: bool = True) -> Statem
 
 
 def check_faithful(statement: Statement) -> None:
-    """Raise `UnplannableError` for operators whose meaning the parser is not known to keep.
+    """Raise `UnplannableError` for what the parser is not known to read as the engine does.
 
-    Of what it accepts, `~` becomes another match and `^@` gets another precedence; rare ones are not tried.
+    Of the operators that it accepts, `~` becomes another match and `^@` gets another precedence; rare ones are not
+    tried.
+    It takes a column for the name of a unit, and `date '2020-01-01'::text` for a text that becomes a date.
     """
-    for token in statement.tokens:
+    tokens = statement.tokens
+    for place, token in enumerate(tokens):
         text = token.text
         if text and token.token_type not in _WORDS and not text[0].isalnum() and text not in _OPERATORS:
             raise UnplannableError(f"the operator {text}")
+        if text.lower() in _UNIT_FIRST and _kinds(tokens, place + 1, 2) == [TokenType.L_PAREN, None]:
+            raise UnplannableError(f"{text} with a unit that is no constant")
+        if token.token_type in _TYPES and _kinds(tokens, place + 1, 2) == [TokenType.STRING, TokenType.DCOLON]:
+            raise UnplannableError(f"a cast of a constant of type {text}")
+
+
+def _kinds(tokens: Sequence[Token], start: int, count: int) -> list[TokenType | None]:
+    """Of which kinds some tokens are: parentheses, texts and casts, or else None."""
+    told = (TokenType.L_PAREN, TokenType.STRING, TokenType.DCOLON)
+    return [token.token_type if token.token_type in told else None for token in tokens[start : start + count]]
 
 
 def _refuse(tokens: list[Token], text: str) -> None:
