@@ -133,3 +133,27 @@ def test_a_statement_that_does_not_bind_is_told_as_without_its_tables(engine: Du
     with pytest.raises(SqlError) as raised:
         answer(engine, "select k,\n nope from t", {"t": [2]})
     assert raised.value.details == {"line": 2, "column": 2}
+
+
+ODD = pa.schema([
+    ("A b", pa.int8()), ("select", pa.uint64()), ('q"q', pa.string()), ("d", pa.decimal128(38, 5)),
+    ("t", pa.timestamp("us", tz="UTC")), ("n", pa.timestamp("ns")), ("i", pa.month_day_nano_interval()),
+    ("s", pa.struct([("x y", pa.list_(pa.date32())), ('z"', pa.bool_())])), ("m", pa.map_(pa.string(), pa.float32())),
+    ("e", pa.dictionary(pa.int8(), pa.string())), ("b", pa.binary()), ("o", pa.time64("us")),
+    ("f", pa.list_(pa.int16(), 3)), ("u", pa.uuid()), ("v", pa.null()),
+])  # fmt: skip
+
+
+def test_a_stream_that_is_kept_has_the_same_columns_each_time(engine: DuckDBEngine) -> None:
+    asked = "select * from a union all select * from a order by all"
+    rows = pa.table({"k": pa.array([2, 1], pa.int16()), "x": [{"p q": 1}, None]})
+    for schema in (ODD, rows.schema):
+        found = []
+        for _ in range(3):
+            given = rows if schema is rows.schema else schema.empty_table()
+            query = engine.query(asked, streams={"a": given.to_reader()})
+            found.append(pa.Table.from_batches(query.batches(), query.schema))
+        assert found[0].schema.equals(found[1].schema, check_metadata=True)
+        assert found[0].num_rows == 2 * given.num_rows
+        assert found[0].equals(found[1])
+        assert found[0].equals(found[2])

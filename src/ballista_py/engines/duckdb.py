@@ -24,6 +24,7 @@ from ballista_py.engines.duckdb_errors import translate
 from ballista_py.engines.duckdb_library import duckdb
 from ballista_py.engines.duckdb_query import DuckDBQuery, StreamSource
 from ballista_py.engines.duckdb_tables import HeldTables
+from ballista_py.engines.duckdb_types import ColumnLists
 from ballista_py.errors import BallistaError, ConfigError
 from ballista_py.runtime import Runtime, SystemRuntime
 from ballista_py.storage.local_file import Loadable
@@ -92,6 +93,7 @@ class DuckDBEngine(BoundByDuckDB):
             self._root.execute(f"set global max_temp_directory_size = '{max_spill_bytes}B'")
         self._root.execute("set global lock_configuration = true")
         self._binder = Binder(self._runtime)
+        self._columns = ColumnLists()
         self._running: WeakSet[DuckDBQuery] = WeakSet()
         self._lock = self._runtime.lock()
         self._closed = False
@@ -152,7 +154,7 @@ class DuckDBEngine(BoundByDuckDB):
         ]
         try:
             for source in sources:
-                source.show(cursor)
+                source.show(cursor, self._columns)
             read = {name: ids for name, ids in scans.items() if name in statement.relations}
             prefix, relation = self._tables.bind(cursor, read, sql)
             query = DuckDBQuery(sql, cursor, relation, self._binder.schema(relation), sources, prefix)

@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from ballista_py.engines.duckdb_errors import translate
 from ballista_py.engines.duckdb_library import duckdb
-from ballista_py.engines.duckdb_types import quoted
+from ballista_py.engines.duckdb_types import ColumnLists, quoted
 from ballista_py.errors import ConfigError, TransportError
 
 BATCH_ROWS = 65_536
@@ -29,16 +29,14 @@ class StreamSource:
         self._stream = stream
         self._direct = scanned_once or isinstance(stream, pa.Table)
 
-    def show(self, cursor: duckdb.DuckDBPyConnection) -> None:
+    def show(self, cursor: duckdb.DuckDBPyConnection, columns: ColumnLists) -> None:
         """Make the name a relation on `cursor`. Nothing of the stream is read."""
         if isinstance(self._stream, pa.Table):
             cursor.register(self.name, self._stream)
         elif self._direct:
             cursor.register(self.name, self._reader())
         else:
-            cursor.register("__empty", self._stream.schema.empty_table())
-            cursor.execute(f"create temp table {quoted(self.name)} as select * from __empty")
-            cursor.unregister("__empty")
+            columns.make(cursor, self.name, self._stream.schema)
 
     def fill(self, cursor: duckdb.DuckDBPyConnection) -> None:
         """Read the stream, if it has to be read before the statement starts."""
