@@ -7,7 +7,8 @@ from attrs import evolve
 from ballista_py.errors import LeaseExpired, NotOwner, TransportError
 from ballista_py.planning.query_plan import LegTable
 from ballista_py.planning.rewrite import Rewrite
-from ballista_py.planning.sql.changes import local_rewrite, read_change
+from ballista_py.planning.sql.changes import read_change
+from ballista_py.planning.sql.local_changes import local_rewrite
 from ballista_py.state.documents import CLUSTER_KEY, ClusterDocument, SchedulerInfo
 from ballista_py.state.object_state import ObjectState
 from ballista_py.state.statements import Statements

@@ -10,7 +10,8 @@ from attrs import define
 from ballista_py.engines.engine import Engine
 from ballista_py.errors import SchemaMismatch, SqlError
 from ballista_py.planning.conform import check_columns, conform
-from ballista_py.planning.sql.changes import Insert, Local, local_rewrite
+from ballista_py.planning.sql.changes import Insert, Local
+from ballista_py.planning.sql.local_changes import local_rewrite
 from ballista_py.planning.table import TableSpec
 
 

@@ -35,11 +35,9 @@ from ballista_py.planning.sql.changes import (
     Insert,
     Local,
     Truncate,
-    as_general,
-    local_rewrite,
     read_change,
-    touched_partitions,
 )
+from ballista_py.planning.sql.local_changes import as_general, local_rewrite, touched_partitions
 from ballista_py.planning.table import TableSpec, table_folder
 from ballista_py.planning.write_outcome import Outcome
 from ballista_py.planning.write_ways import Way, way_of_local, way_of_rows

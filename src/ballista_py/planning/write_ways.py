@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from typing import Literal
 
-from ballista_py.planning.sql.changes import Local, moves_rows
+from ballista_py.planning.sql.changes import Local
+from ballista_py.planning.sql.local_changes import moves_rows
 from ballista_py.planning.table import TableSpec
 
 Way = Literal["apply", "decide", "whole"]

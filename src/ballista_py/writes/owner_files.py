@@ -63,7 +63,7 @@ class OwnerFiles:
         self, target: WriteTarget, table: TableSpec, partition: int, here: Sequence[DataFile], rewrite: Rewrite
     ) -> PartitionChange:
         """The change that puts files with the rows after the statement in the place of those that hold rows of it."""
-        from ballista_py.planning.sql.changes import (
+        from ballista_py.planning.sql.local_changes import (
             file_pruner,  # a parser, which an executor that only reads is spared
         )
 
@@ -129,7 +129,7 @@ class OwnerFiles:
         self, table: TableSpec, partition: int, new: Sequence[DataFile], here: Iterable[DataFile]
     ) -> None:
         """Raise `SchemaMismatch` if a key of the new files is there already, or twice among them."""
-        from ballista_py.planning.sql.changes import key_sql
+        from ballista_py.planning.sql.local_changes import key_sql
 
         if not table.primary_key or not new:
             return

@@ -103,7 +103,7 @@ class OwnerWrites:
 
         See `commands.base_command`.
         """
-        from ballista_py.planning.sql.changes import (
+        from ballista_py.planning.sql.local_changes import (
             file_pruner,  # a parser, which an executor that only reads is spared
         )
 

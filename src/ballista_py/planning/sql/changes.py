@@ -8,22 +8,16 @@ and runs as a whole, over the table's rows and those of the tables that it reads
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import TypeAlias
 
 from attrs import frozen
-from sqlglot import exp, parse_one
+from sqlglot import exp
 from sqlglot.dialects.dialect import Dialect
 from sqlglot.errors import ParseError, TokenError
 from sqlglot.tokenizer_core import Token, TokenType
 
 from ballista_py.errors import SqlError
-from ballista_py.planning.partition_map import PartitionMap
-from ballista_py.planning.rewrite import Rewrite
-from ballista_py.planning.sql.file_pruning import FilePruner
-from ballista_py.planning.sql.identifiers import identifier
-from ballista_py.planning.sql.placement import Split, place_table
-from ballista_py.planning.sql.pruning import Pruner
 from ballista_py.planning.sql.query import Expr
 from ballista_py.planning.sql.statement import (
     ENGINE_DIALECT,
@@ -32,7 +26,6 @@ from ballista_py.planning.sql.statement import (
     _positioned,
     engine_sql,
 )
-from ballista_py.planning.table import TableSpec
 
 
 @frozen(kw_only=True)
@@ -198,93 +191,6 @@ def _change_of(tree: Expr | None, keys: tuple[str, ...]) -> Change | None:
     raise SqlError(f"{word} of that form cannot be run here")
 
 
-def local_rewrite(change: Local, table: TableSpec, types: Mapping[str, str]) -> Rewrite:
-    """The SQL of a local statement; `types` are the SQL types of the table's columns.
-
-    Raises `SqlError` for a column that the table does not have, or that is set twice.
-    """
-    source = f"{_quoted(table.name)} as {_quoted(change.alias)}"
-    where = "true" if change.where is None else change.where.sql(ENGINE_DIALECT)
-    names = {name.lower(): name for name in table.schema.names}
-    columns = ", ".join(_quoted(name) for name in table.schema.names)
-    if change.assignments is None:
-        if change.where is None:
-            return Rewrite()
-        return Rewrite(
-            count=f"select count(*) from {source} where {where}",
-            rows=f"select {columns} from {source} where ({where}) is distinct from true",
-            where=where,
-            alias=change.alias,
-        )
-    new: dict[str, str] = {}
-    for name, value in change.assignments:
-        real = names.get(name.lower())
-        if real is None or real in new:
-            raise SqlError(f"column '{name}' is " + ("set twice" if real else f"not one of table '{table.name}'"))
-        new[real] = "null" if _is_default(value) else value.sql(ENGINE_DIALECT)
-    alias = _quoted(change.alias)
-    shown = [
-        f"case when __hit then cast({new[name]} as {types[name]}) else {alias}.{_quoted(name)} end as {_quoted(name)}"
-        if name in new
-        else f"{alias}.{_quoted(name)}"
-        for name in table.schema.names
-    ]
-    inner = f"select *, coalesce({where}, false) as __hit from {source}"
-    return Rewrite(
-        count=f"select count(*) from {source} where {where}",
-        rows=f"select {', '.join(shown)} from ({inner}) as {alias}",
-        where=where,
-        alias=change.alias,
-    )
-
-
-def file_pruner(where: str | None, alias: str, table: TableSpec) -> FilePruner:
-    """What tells the files of the table that may hold rows of a predicate (in the engine's dialect) over it."""
-    names = {table.name.lower(), alias.lower()}
-    tree = None if where is None else parse_one(where, dialect=ENGINE_DIALECT)
-    return FilePruner(where=tree, names=names, schema=table.schema)
-
-
-def touched_partitions(change: Local, table: TableSpec, pmap: PartitionMap) -> tuple[int, ...]:
-    """The partitions whose rows the statement can touch."""
-    ids = pmap.ids()
-    split = place_table(table)
-    if change.where is None or not isinstance(split, Split):
-        return tuple(ids.tolist())
-    bound = _bound(change.where, change.alias, table)
-    allowed = Pruner(split.under(change.alias), pmap).constraints(bound)
-    named = {table.spec.keys[place].name: values for place, values in allowed.items()}
-    return tuple((pmap.matching(named) if named else ids).tolist())
-
-
-def key_sql(table: TableSpec) -> str:
-    """One primary key that occurs twice in the relation `__new`, or in it and in the table; no row if none does."""
-    keys = ", ".join(_quoted(name) for name in table.primary_key)
-    return (
-        f"(select {keys} from __new group by {keys} having count(*) > 1 limit 1) union all "
-        f"(select {keys} from __new semi join {_quoted(table.name)} using ({keys}) limit 1)"
-    )
-
-
-def moves_rows(change: Local, table: TableSpec) -> bool:
-    """Whether the statement sets a column that a partition key reads."""
-    keys = {column.name.lower() for column in table.spec.columns}
-    return any(name.lower() in keys for name, _ in change.assignments or ())
-
-
-def as_general(change: Local) -> General:
-    """The same statement, to be run as a whole."""
-    target = exp.to_table(change.table, alias=change.alias if change.alias != change.table else None)
-    where = exp.Where(this=change.where) if change.where is not None else None
-    tree: Expr
-    if change.assignments is None:
-        tree = exp.Delete(this=target, where=where)
-    else:
-        sets = [exp.EQ(this=exp.column(identifier(name)), expression=value) for name, value in change.assignments]
-        tree = exp.Update(this=target, expressions=sets, where=where)
-    return General(table=change.table, tree=tree, sources=(), reads_all=False)
-
-
 def _insert(tree: exp.Insert) -> Insert:
     if tree.args.get("alternative") or tree.args.get("conflict") is not None:
         raise SqlError("INSERT OR REPLACE and ON CONFLICT cannot be run here: use MERGE INTO")
@@ -442,18 +348,6 @@ def _clause(text: str, tokens: Sequence[Token], place: int) -> tuple[str, tuple[
     raise SqlError("PARTITIONED BY needs a list of expressions in brackets")
 
 
-def _bound(where: Expr, alias: str, table: TableSpec) -> Expr:
-    """The predicate with every column under the alias and its declared name."""
-    names = {name.lower(): name for name in table.schema.names}
-
-    def bind(node: Expr) -> Expr:
-        if isinstance(node, exp.Column) and node.name.lower() in names:
-            return exp.Column(this=identifier(names[node.name.lower()]), table=identifier(alias))
-        return node
-
-    return where.copy().transform(bind)
-
-
 def _common_names(tree: Expr) -> set[str]:
     return {table.alias.lower() for table in tree.find_all(exp.CTE)}
 
@@ -468,11 +362,3 @@ def _name(node: Expr) -> str:
     if not isinstance(node, exp.Table) or node.args.get("db") is not None or not node.name:
         raise SqlError(f"'{node.sql(ENGINE_DIALECT)}' is no table: tables have plain names here")
     return node.name.lower()
-
-
-def _is_default(value: Expr) -> bool:
-    return isinstance(value, exp.Column) and not value.table and value.name.lower() == "default"
-
-
-def _quoted(name: str) -> str:
-    return '"' + name.replace('"', '""') + '"'
