@@ -43,3 +43,13 @@ def test_decimals_are_compared_exactly():
 
 def test_a_result_without_columns_is_compared_by_its_rows():
     assert difference(pa.table({}), pa.table({})) is None
+
+
+def test_dates_beyond_those_of_python_and_values_of_several_types_are_compared_too():
+    days = pa.table({"d": pa.array([2**31 - 1, 0, None], pa.int32()).cast(pa.date32())})
+    assert difference(days.take([1, 0, 2]), days) is None
+    assert difference(days, days.take([1, 1, 2])) is not None
+    either = pa.UnionArray.from_sparse(pa.array([0, 1], pa.int8()), [pa.array([1, 2]), pa.array(["a", "b"])])
+    rows = pa.table({"u": either})
+    assert difference(rows, rows) is None
+    assert difference(rows, rows.slice(0, 1)) is not None

@@ -44,7 +44,17 @@ def difference(actual: pa.Table, expected: pa.Table, *, ordered: bool = False) -
 def _rows(table: pa.Table) -> list[tuple[Any, ...]]:
     if not table.num_columns:
         return [()] * table.num_rows
-    return list(zip(*(column.to_pylist() for column in table.columns), strict=True))
+    return list(zip(*map(_values, table.columns), strict=True))
+
+
+def _values(column: pa.ChunkedArray) -> list[Any]:
+    """The values, those of dates and times that Python does not reach as numbers."""
+    try:
+        return list(column.to_pylist())
+    except (OverflowError, ValueError):
+        if not pa.types.is_temporal(column.type) or pa.types.is_interval(column.type):
+            raise
+        return list(column.cast(pa.int32() if column.type.bit_width == 32 else pa.int64()).to_pylist())
 
 
 def _same(a: Any, b: Any) -> bool:
@@ -53,9 +63,9 @@ def _same(a: Any, b: Any) -> bool:
     return bool(a == b)
 
 
-def _sort_key(value: Any) -> tuple[int, Any]:
+def _sort_key(value: Any) -> tuple[int, str, Any]:
     if value is None:
-        return (2, 0)
+        return (2, "", 0)
     if isinstance(value, float) and math.isnan(value):
-        return (1, 0)
-    return (0, repr(value) if isinstance(value, list | dict) else value)
+        return (1, "", 0)
+    return (0, type(value).__name__, repr(value) if isinstance(value, list | dict) else value)
