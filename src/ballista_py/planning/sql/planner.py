@@ -96,7 +96,10 @@ def planned(statement: Statement, catalog: Catalog, output: pa.Schema) -> Planne
     if len(output):
         query = renamed(query, tuple(output.names))
     placer, fragments = Placer(draft), Fragments(draft)
-    plan = _placed(statement, query, placer, fragments, output)
+    try:
+        plan = _placed(statement, query, placer, fragments, output)
+    except ValueError as error:  # there are expressions that the parser reads and cannot write
+        raise UnplannableError(f"what the parser cannot write: {error}") from error
     return Planned(plan=plan, query=query, placer=placer, fragments=fragments)
 
 
