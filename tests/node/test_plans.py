@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+import weakref
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 
@@ -115,3 +117,22 @@ def test_many_shapes_and_threads_mix_nothing_up(engine: Counting, catalog: Catal
     for n in range(MAX_REMEMBERED + 10):
         plans.plan(f"select kind as k{n} from t where id = 1", catalog)
     assert len(plans._shared) == MAX_REMEMBERED
+
+
+def test_nothing_is_kept_of_catalogs_that_were_used_longer_ago(engine: Counting, catalog: Catalog) -> None:
+    plans = Plans(engine, SystemRuntime())
+    older = [weakref.ref(old) for old in (attrs.evolve(catalog) for _ in range(4)) if asked(plans, old)]
+    assert asked(plans, catalog)
+    bound(engine)
+    assert asked(plans, catalog)
+    assert asked(plans, attrs.evolve(catalog), "id")  # as without broadcasts
+    bound(engine)
+    assert asked(plans, catalog)
+    assert bound(engine) == 0
+    gc.collect()
+    assert [one() for one in older] == [None] * 4
+
+
+def asked(plans: Plans, catalog: Catalog, column: str = "kind") -> bool:
+    """Ask until there is a template."""
+    return all(plans.plan(f"select {column} from t where id = {n}", catalog) for n in range(4))

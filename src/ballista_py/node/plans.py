@@ -22,6 +22,7 @@ from ballista_py.runtime import Runtime
 
 MAX_REMEMBERED = 256
 MAX_REMEMBERED_CHARACTERS = 16_384
+MAX_CATALOGS = 2  # the newest, and the one without broadcasts of a statement that is planned again
 
 
 @frozen(kw_only=True)
@@ -54,6 +55,7 @@ class Plans:
     runtime: Runtime
     _known: OrderedDict[str, _Known] = field(init=False, factory=OrderedDict)
     _shared: OrderedDict[str, _Shared] = field(init=False, factory=OrderedDict)
+    _catalogs: tuple[Catalog, ...] = field(init=False, default=())  # the one used last comes last
     _lock: Any = field(init=False)
 
     def __attrs_post_init__(self) -> None:
@@ -78,6 +80,7 @@ class Plans:
 
     def _bound(self, statement: str, catalog: Catalog) -> _Known:
         with self._lock:
+            self._use(catalog)
             known = self._known.get(statement)
             if known is not None and known.catalog is catalog:
                 self._known.move_to_end(statement)
@@ -87,6 +90,18 @@ class Plans:
         )
         self._remember(statement, known)
         return known
+
+    def _use(self, catalog: Catalog) -> None:
+        """Forget what belongs to catalogs that were used longer ago: they may be large."""
+        if self._catalogs and self._catalogs[-1] is catalog:
+            return
+        others = [other for other in self._catalogs if other is not catalog]
+        dropped = others[: 1 - MAX_CATALOGS]
+        self._catalogs = (*others[len(dropped) :], catalog)
+        if dropped:
+            kept = set(map(id, self._catalogs))
+            self._known = OrderedDict((k, one) for k, one in self._known.items() if id(one.catalog) in kept)
+            self._shared = OrderedDict((k, one) for k, one in self._shared.items() if id(one.catalog) in kept)
 
     def _like_others(self, statement: str, catalog: Catalog) -> _Known | None:
         """What the template of the statement's shape gives, if there is one."""
