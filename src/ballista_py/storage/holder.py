@@ -9,31 +9,28 @@ heartbeat loop are called by the node. What to hold is decided by the schedulers
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import pyarrow as pa
 from attrs import evolve, frozen
 
-from ballista_py.errors import BallistaError, LeaseExpired, NotOwner, TryLater
+from ballista_py.errors import NotOwner, TryLater
 from ballista_py.planning.query_plan import Leg, LegTable
 from ballista_py.planning.table import TableSpec
 from ballista_py.runtime import Runtime, SystemRuntime
 from ballista_py.state.control import HeldPartitions, PartitionAssignment, UpdatePartitions
 from ballista_py.state.executor_lease import ExecutorLease
 from ballista_py.state.object_state import Versioned
-from ballista_py.state.statements import Statements
 from ballista_py.state.store import ConditionalStore
 from ballista_py.storage.cache import FileCache
-from ballista_py.storage.holdings import Held, Holdings
+from ballista_py.storage.holdings import Holdings
 from ballista_py.storage.hydration import HydrationMeter, HydrationProgress
 from ballista_py.storage.loaded_files import LoadedFiles, Loader, Mapper
-from ballista_py.storage.manifest import RETIRED_MS, DataFile, ManifestDocument
-from ballista_py.storage.partition_storage import PartitionStorage
-from ballista_py.storage.replica_reads import with_committed
+from ballista_py.storage.manifest import ManifestDocument
+from ballista_py.storage.partition_loads import PartitionLoad, PartitionLoads, held_of, in_parts, reason_of
 
 _log = logging.getLogger(__name__)
 MAX_BATCH_PARTITIONS = 64
-MAX_BATCH_BYTES = 512 << 20
 MAX_NAMED = 5
 
 
@@ -45,18 +42,6 @@ class TickReport:
     failed: int = 0
     unloaded_files: int = 0
     waiting: int = 0
-
-
-@frozen
-class _Work:
-    """One assignment on its way: its manifest, or what went wrong."""
-
-    assignment: PartitionAssignment
-    manifest: ManifestDocument | None = None
-    revision: int = 0
-    version: str = ""
-    read_ms: float = float("-inf")
-    reason: str = ""
 
 
 class PartitionHolder:
@@ -95,6 +80,7 @@ class PartitionHolder:
         self._tables: dict[str, Holdings] = {}
         cache = cache or FileCache(store, runtime=self._runtime)
         self._files = LoadedFiles(loader, cache, self._meter, mapper, self._runtime)
+        self._loads = PartitionLoads(lease, store, self._files, self._runtime, mapper)
 
     def apply(self, update: UpdatePartitions) -> bool:
         """Take in what one table's partitions here shall be; False if the update is old or for another instance.
@@ -204,7 +190,7 @@ class PartitionHolder:
                     return
                 folder, now_ms = holdings.table.folder, self._runtime.wall_ms()
                 works = [
-                    _Work(
+                    PartitionLoad(
                         holdings.wanted[p],
                         manifest=found.document.current(now_ms),
                         revision=found.header.revision,
@@ -215,7 +201,7 @@ class PartitionHolder:
                     and p in holdings.wanted
                     and holdings.is_behind(p, found.document.epoch, found.header.revision)
                 ]
-            done = self._load(table, works) if works else []
+            done = self._loads.load(table, works) if works else []
             self._settle(table, folder, done, newest=False)
         failed = next((work for work in done if work.reason), None)
         if failed is not None:
@@ -330,12 +316,12 @@ class PartitionHolder:
         try:
             self._files.prepare(table, holdings.table.schema)
         except Exception as error:
-            self._settle(table, folder, [_Work(a, reason=_reason(error)) for a in batch])
+            self._settle(table, folder, [PartitionLoad(a, reason=reason_of(error)) for a in batch])
             return 0, len(batch)
-        works = [work for work in self._map(lambda a: self._read_manifest(folder, a), batch) if work is not None]
+        works = self._loads.read(folder, batch)
         done = 0
-        for part in _by_bytes(works):
-            outcome = self._load(table, part)
+        for part in in_parts(works):
+            outcome = self._loads.load(table, part)
             self._settle(table, folder, outcome)
             done += sum(not work.reason for work in outcome)
         return done, len(works) - done
@@ -351,49 +337,7 @@ class PartitionHolder:
             except Exception as error:  # said again, with the partitions it keeps from being loaded
                 _log.warning("table_failed", exc_info=error)
 
-    def _read_manifest(self, folder: str, assignment: PartitionAssignment) -> _Work | None:
-        storage = PartitionStorage(
-            self._store,
-            folder,
-            assignment.path,
-            runtime=self._runtime,
-            committed_by=self._lease.info.instance_id,
-        )
-        read_ms = self._runtime.monotonic_ms()
-        try:
-            if assignment.role == "owner":
-                # First the fence, then the list of files: what the former owner commits in between is in the list.
-                self._lease.require()
-                found = storage.activate(assignment.epoch)
-            else:
-                found = storage.read()
-                if assignment.role == "replica" and found.document.prepared:
-                    decisions = Statements(self._store, folder, runtime=self._runtime).read()
-                    found = evolve(found, document=with_committed(found.document, decisions))
-        except LeaseExpired:  # no failure: carried out once the lease is renewed
-            return None
-        except Exception as error:
-            return _Work(assignment, reason=_reason(error))
-        return _Work(
-            assignment,
-            manifest=found.document.current(self._runtime.wall_ms()),
-            revision=found.header.revision,
-            version=found.version,
-            read_ms=read_ms,
-        )
-
-    def _load(self, table: str, works: Sequence[_Work]) -> list[_Work]:
-        """Load the files of all works together, or of each by itself when that fails, to find the one at fault."""
-        try:
-            manifests = [work.manifest for work in works if work.manifest is not None]
-            self._files.load(table, [file for manifest in manifests for file in _needed(manifest)])
-        except Exception as error:
-            if len(works) > 1:
-                return [done for work in works for done in self._load(table, [work])]
-            return [evolve(work, reason=_reason(error)) for work in works]
-        return list(works)
-
-    def _settle(self, table: str, folder: str, works: Sequence[_Work], *, newest: bool = True) -> None:
+    def _settle(self, table: str, folder: str, works: Sequence[PartitionLoad], *, newest: bool = True) -> None:
         """Publish what became of the works in `folder`; those that are not the `newest` leave what is stale so."""
         now_ms = self._runtime.monotonic_ms()
         loaded = self._files.ids(table)
@@ -406,24 +350,7 @@ class PartitionHolder:
                 if work.reason or work.manifest is None:
                     holdings = holdings.failed(work.assignment, work.reason, now_ms)
                     continue
-                files = {file.path: loaded[file.path] for file in work.manifest.files}
-                holdings = holdings.hydrated(
-                    Held(
-                        assignment=work.assignment,
-                        revision=work.revision,
-                        files=files,
-                        rows=work.manifest.rows,
-                        bytes=work.manifest.bytes,
-                        prepared=tuple(p.attempt for p in work.manifest.prepared if not p.outside),
-                        outside=tuple(p.attempt for p in work.manifest.prepared if p.outside),
-                        past_ms=now_ms + RETIRED_MS if work.manifest.retired else None,
-                        sequence=work.manifest.sequence,
-                        readable_from=work.manifest.readable_from,
-                        spans=spans_of(work.manifest, loaded),
-                        version=work.version,
-                        checked_ms=work.read_ms,
-                    )
-                )
+                holdings = holdings.hydrated(held_of(work, loaded, now_ms))
             self._tables[table] = holdings if newest else evolve(holdings, stale=stale)
 
     def _is_current(self, holdings: Holdings) -> bool:
@@ -435,41 +362,3 @@ class PartitionHolder:
         with self._lock:
             needed = {name: holdings.loaded_paths for name, holdings in self._tables.items()}
         return self._files.keep_only(needed)
-
-
-def _needed(manifest: ManifestDocument) -> list[DataFile]:
-    """The files to load: those that are visible now, and those that a query begun earlier may still see."""
-    return [*manifest.files, *(old.file for old in manifest.retired)]
-
-
-def spans_of(manifest: ManifestDocument, loaded: Mapping[str, int]) -> dict[str, tuple[int, int | None, int]]:
-    """From and until which sequence each file is visible; nothing while no statement was ever folded in."""
-    if not manifest.sequence:
-        return {}
-    spans: dict[str, tuple[int, int | None, int]] = {}
-    for old in manifest.retired:
-        spans[old.file.path] = (old.file.added, old.removed, loaded[old.file.path])
-    for file in manifest.files:
-        spans[file.path] = (file.added, None, loaded[file.path])
-    return spans
-
-
-def _by_bytes(works: Sequence[_Work]) -> Iterator[list[_Work]]:
-    """The works in parts whose files together are not much larger than `MAX_BATCH_BYTES`."""
-    part: list[_Work] = []
-    size = 0
-    for work in works:
-        part.append(work)
-        size += work.manifest.bytes if work.manifest is not None else 0
-        if size >= MAX_BATCH_BYTES:
-            yield part
-            part, size = [], 0
-    if part:
-        yield part
-
-
-def _reason(error: Exception) -> str:
-    if isinstance(error, BallistaError):
-        return error.message
-    _log.error("partition_failed", exc_info=error)
-    return f"internal error ({type(error).__name__})"

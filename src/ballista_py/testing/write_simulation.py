@@ -27,9 +27,9 @@ from ballista_py.state.memory import MemoryStore
 from ballista_py.state.statements import Statements
 from ballista_py.storage.compaction import CompactionPolicy, to_compact
 from ballista_py.storage.garbage import MAX_WRITE_MS, find_garbage, remove_garbage
-from ballista_py.storage.holder import spans_of
 from ballista_py.storage.holdings import Held
 from ballista_py.storage.manifest import DataFile, ManifestDocument, Prepared
+from ballista_py.storage.partition_loads import spans_of
 from ballista_py.storage.partition_storage import PartitionStorage
 from ballista_py.testing.history import History
 from ballista_py.testing.virtual_faults import Faults

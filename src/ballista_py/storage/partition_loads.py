@@ -1,0 +1,152 @@
+"""How a partition comes from the store to an executor: its fence, its manifest, the files that it names."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Mapping, Sequence
+
+from attrs import evolve, frozen
+
+from ballista_py.errors import BallistaError, LeaseExpired
+from ballista_py.runtime import Runtime
+from ballista_py.state.control import PartitionAssignment
+from ballista_py.state.executor_lease import ExecutorLease
+from ballista_py.state.statements import Statements
+from ballista_py.state.store import ConditionalStore
+from ballista_py.storage.holdings import Held
+from ballista_py.storage.loaded_files import LoadedFiles, Mapper
+from ballista_py.storage.manifest import RETIRED_MS, DataFile, ManifestDocument
+from ballista_py.storage.partition_storage import PartitionStorage
+from ballista_py.storage.replica_reads import with_committed
+
+_log = logging.getLogger(__name__)
+MAX_BATCH_BYTES = 512 << 20
+
+
+@frozen
+class PartitionLoad:
+    """One assignment on its way: its manifest, or what went wrong (`reason`)."""
+
+    assignment: PartitionAssignment
+    manifest: ManifestDocument | None = None
+    revision: int = 0
+    version: str = ""
+    read_ms: float = float("-inf")
+    reason: str = ""
+
+
+@frozen(eq=False)
+class PartitionLoads:
+    """Reads manifests and loads files; `mapper` runs store requests at the same time. What fails says so by itself."""
+
+    lease: ExecutorLease
+    store: ConditionalStore
+    files: LoadedFiles
+    runtime: Runtime
+    mapper: Mapper
+
+    def read(self, folder: str, batch: Sequence[PartitionAssignment]) -> list[PartitionLoad]:
+        """The manifests of the assignments to a table's `folder`, their fences raised; fewer without a lease."""
+        return [load for load in self.mapper(lambda a: self._read(folder, a), batch) if load is not None]
+
+    def load(self, table: str, works: Sequence[PartitionLoad]) -> list[PartitionLoad]:
+        """Load the files of all works together, or of each by itself when that fails, to find the one at fault."""
+        try:
+            manifests = [work.manifest for work in works if work.manifest is not None]
+            self.files.load(table, [file for manifest in manifests for file in needed_files(manifest)])
+        except Exception as error:
+            if len(works) > 1:
+                return [done for work in works for done in self.load(table, [work])]
+            return [evolve(work, reason=reason_of(error)) for work in works]
+        return list(works)
+
+    def _read(self, folder: str, assignment: PartitionAssignment) -> PartitionLoad | None:
+        storage = PartitionStorage(
+            self.store,
+            folder,
+            assignment.path,
+            runtime=self.runtime,
+            committed_by=self.lease.info.instance_id,
+        )
+        read_ms = self.runtime.monotonic_ms()
+        try:
+            if assignment.role == "owner":
+                # First the fence, then the list of files: what the former owner commits in between is in the list.
+                self.lease.require()
+                found = storage.activate(assignment.epoch)
+            else:
+                found = storage.read()
+                if assignment.role == "replica" and found.document.prepared:
+                    decisions = Statements(self.store, folder, runtime=self.runtime).read()
+                    found = evolve(found, document=with_committed(found.document, decisions))
+        except LeaseExpired:  # no failure: carried out once the lease is renewed
+            return None
+        except Exception as error:
+            return PartitionLoad(assignment, reason=reason_of(error))
+        return PartitionLoad(
+            assignment,
+            manifest=found.document.current(self.runtime.wall_ms()),
+            revision=found.header.revision,
+            version=found.version,
+            read_ms=read_ms,
+        )
+
+
+def held_of(load: PartitionLoad, loaded: Mapping[str, int], now_ms: float) -> Held:
+    """What is held once the files of its manifest are `loaded` (ids by path)."""
+    manifest = load.manifest
+    assert manifest is not None
+    return Held(
+        assignment=load.assignment,
+        revision=load.revision,
+        files={file.path: loaded[file.path] for file in manifest.files},
+        rows=manifest.rows,
+        bytes=manifest.bytes,
+        prepared=tuple(p.attempt for p in manifest.prepared if not p.outside),
+        outside=tuple(p.attempt for p in manifest.prepared if p.outside),
+        past_ms=now_ms + RETIRED_MS if manifest.retired else None,
+        sequence=manifest.sequence,
+        readable_from=manifest.readable_from,
+        spans=spans_of(manifest, loaded),
+        version=load.version,
+        checked_ms=load.read_ms,
+    )
+
+
+def needed_files(manifest: ManifestDocument) -> list[DataFile]:
+    """The files to load: those that are visible now, and those that a query begun earlier may still see."""
+    return [*manifest.files, *(old.file for old in manifest.retired)]
+
+
+def spans_of(manifest: ManifestDocument, loaded: Mapping[str, int]) -> dict[str, tuple[int, int | None, int]]:
+    """From and until which sequence each file is visible; nothing while no statement was ever folded in."""
+    if not manifest.sequence:
+        return {}
+    spans: dict[str, tuple[int, int | None, int]] = {}
+    for old in manifest.retired:
+        spans[old.file.path] = (old.file.added, old.removed, loaded[old.file.path])
+    for file in manifest.files:
+        spans[file.path] = (file.added, None, loaded[file.path])
+    return spans
+
+
+def in_parts(works: Sequence[PartitionLoad]) -> Iterator[list[PartitionLoad]]:
+    """The works in parts whose files together are not much larger than `MAX_BATCH_BYTES`."""
+    part: list[PartitionLoad] = []
+    size = 0
+    for work in works:
+        part.append(work)
+        size += work.manifest.bytes if work.manifest is not None else 0
+        if size >= MAX_BATCH_BYTES:
+            yield part
+            part, size = [], 0
+    if part:
+        yield part
+
+
+def reason_of(error: Exception) -> str:
+    """What heartbeats say of a failure; one outside the tree is logged, too."""
+    if isinstance(error, BallistaError):
+        return error.message
+    _log.error("partition_failed", exc_info=error)
+    return f"internal error ({type(error).__name__})"
