@@ -420,7 +420,7 @@ class Executor:
         report = self._holding_now().tick()
         if report.hydrated or report.failed:
             log_event(_log, "hydrated", partitions=report.hydrated, failed=report.failed, waiting=report.waiting)
-            pa.default_memory_pool().release_unused()  # what decoding the files took; nothing else gives it back
+            pa.default_memory_pool().release_unused()  # what decoding took; only on Linux would it go by itself
         if report.hydrated or report.failed or report.unloaded_files:
             self._control.poke()
 
