@@ -62,6 +62,13 @@ def test_aggregates_are_computed_per_leg_and_put_together(small: Any, sql: str) 
     assert plan.notes == ()
 
 
+def test_keys_that_are_equal_only_through_a_third_table_are_equated_in_the_leg(small: Any) -> None:
+    """Without that the leg would ship a product of its partitions."""
+    plan = small.check("select t.id, u.id from t, u, v where t.k = v.a and u.k = v.a")
+    (joined,) = (fragment.sql for fragment in plan.fragments if len(fragment.tables) == 2)
+    assert "t.k = u.k" in joined.replace('"', ""), joined
+
+
 @pytest.mark.parametrize("tables", ["s, m, l", "l, m, s", "m, l, s"])
 def test_the_merge_joins_the_largest_relation_first_and_then_what_is_connected_and_smallest(
     make_cluster: Any, tables: str
