@@ -29,7 +29,11 @@ TRAPS = [
     "select one, count(*) from (select 1 as one, a from t) q group by one order by one",
     "select two, a from (select 2 as two, a, id from t) q order by two, a, id limit 5",
     "select x, a from (select null as x, a from t) q order by a limit 3",
-    # Two names of one column are two keys.
+    "select a, id from (select 2 as two, a, id from t) q order by two, a, id limit 5",
+    # A column stays one operand.
+    "select x * 2, -x from (select a + 1 as x from t) q order by all",
+    # Two names of one column are two keys, and one name of two columns is two columns.
+    "select * from (select t.a as n, u.b as n from t join u on t.k = u.k) q order by all",
     "select g, h, count(*) from (select a as g, a as h from t) q group by grouping sets ((g), (h)) order by 1, 2, 3",
     "select g, h, grouping(g), count(*) from (select a as g, a + 1 as h from t) q group by rollup (g, h) order by all",
     "select g, h, count(*) from (select a as g, a as h from t) q group by g, h order by all",
@@ -38,8 +42,11 @@ TRAPS = [
     "select count(*), sum(a) from (select distinct a, b from t) q",
     "select count(*) from (select a from t limit 3) q",
     "select sum(c) from (select count(*) as c from t group by a) q",
+    "select sum(c) from (select max(b) as c from t group by a) q",
     "select count(*) from (select id from t qualify row_number() over (partition by k order by id) = 1) q",
     # Outer joins keep what they would lose as one block.
+    "select t.id, q.a from t left join (select a, k from u where b > 0) q on t.k = q.k order by all",
+    "select v.id, q.a from v join (select u.k, t.a from t right join u on t.k = u.k and t.a > 3) q on v.a = q.k order by all",
     "select t.id, q.x from t left join (select a + 1 as x, k from u where b > 0) q on t.k = q.k order by all",
     "select q.id, u.id from (select id, k from t where a > 1) q full join u on q.k = u.k order by all",
     "select q.id, v.a from (select t.id, u.b from t left join u on t.k = u.k) q left join v on v.b = q.b order by all",
@@ -51,6 +58,7 @@ TRAPS = [
     "select x from (select a as x, k from t) q where exists (select 1 from u where u.k = q.k and u.a > q.x) order by 1",
     'select "X y", count(*) from (select a as "X y" from t where b > 0) q group by "X y" order by all',
     "select q.x, (select max(u.a) from u where u.b = q.x) from (select b as x from t) q order by all",
+    "select x, count(*) from (select a + (select max(b) from v where v.a = t.b) as x from t) q group by x having x > 1",
     # Evaluated once, wherever it stands.
     "select min(x) = max(x) from (select case when a > 1 then a else 0 end as x from t where a is null) q",
 ]
@@ -62,5 +70,10 @@ def test_what_may_not_be_taken_in_gives_the_same_rows_all_the_same(small: Any, s
 
 
 def test_a_volatile_column_is_evaluated_once_a_row(small: Any) -> None:
-    plan = small.plan("select count(*) from (select random() as x from t) q where x <> x")
+    plan = small.plan("select count(*) from (select id + random() as x from t) q where x <> x")
     assert small.execute(plan).to_pylist() == [{"count_star()": 0}]
+
+
+def test_a_nested_query_is_not_written_as_often_as_its_column_is_named(small: Any) -> None:
+    plan = small.check("select x, x + 1, x + 2 from (select a + (select max(b) from v where v.a = t.b) as x from t) q")
+    assert sum(sql.count("MAX(") for sql in (plan.merge_sql, *(one.sql for one in plan.fragments))) == 1

@@ -57,8 +57,6 @@ def _dissolves(inner: Select, alias: str, outer: Select, draft: Draft) -> bool:
         return False
     if not is_reorderable(inner) or free_aliases(inner, draft):
         return False
-    if len({name.lower() for name in inner.names}) < len(inner.names):
-        return False
     if not all(_may_stand_anywhere(item.expr, len(outer.sources) == 1, draft) for item in inner.items):
         return False
     nested = (name for expr in outer.expressions() for name in facts_of(expr, draft).nested)
