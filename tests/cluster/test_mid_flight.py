@@ -26,6 +26,10 @@ ROWS = 10_000
 EXECUTORS = ("executor-1", "executor-2")
 ITEMS = pa.schema([pa.field("id", pa.int64(), nullable=False), pa.field("k", pa.int64(), nullable=False)])
 PAIRS = "select a.id, b.id as other from items a join items b on a.k = b.k"  # 1,562,500 rows, where they are
+MANY_PAIRS = (
+    PAIRS.replace("select ", "select n, ")
+    + " cross join (values (1), (2), (3), (4), (5), (6), (7), (8)) as numbers(n)"
+)
 ENDLESS = (  # each leg joins its own partitions, and finds nothing for hours
     "from items a join items b on a.k = b.k join items c on b.k = c.k join items d on c.k = d.k "
     "where a.id + b.id + c.id + d.id = -1"
@@ -142,12 +146,14 @@ def test_a_leg_that_fails_while_another_streams_fails_the_answer_and_stops_the_o
 @pytest.mark.parametrize("way", WAYS)
 def test_an_executor_that_is_killed_amid_its_leg_makes_an_error_and_never_a_short_answer(cluster, way):
     wait_until(lambda: both_serve(cluster))
-    with reading(cluster, way, PAIRS) as batches:
+    # So many rows that those of one bucket, which may be all that it has, are more than any buffer holds.
+    with reading(cluster, way, MANY_PAIRS) as batches:
         assert next(batches).num_rows
         cluster.kill("executor-1")
         try:
             with pytest.raises(FAILURES):
-                list(batches)
+                for _ in batches:
+                    pass
         finally:
             cluster.start("executor-1")
     wait_until(lambda: both_serve(cluster))

@@ -204,6 +204,8 @@ def _column(values: npt.NDArray[np.generic], rows: Places, missing: float) -> np
         ascending = bool((np.diff(rows) == 1).all())
         if ascending:
             return values
+    if not len(values):  # a table that was just made: its partitions come with its rows
+        return np.full(len(rows), missing, values.dtype)
     found = values[rows]
     found[rows < 0] = missing
     return found

@@ -184,6 +184,8 @@ def _holders(
     """The live executors of each partition as places in `names`; -1 for nobody, -2 where there is no partition."""
     numbers = {name: place for place, name in enumerate(names)}
     places = [numbers[owner[0]] if owner in live else NOBODY for owner in pmap.executors]
+    if not len(pmap):  # a table that was just made: it has nothing of any value
+        return np.full((len(partitions), 1), -2, np.int64)
     held = np.array([*places, NOBODY], np.int64)[pmap.owner_index[partitions]]
     held[partitions == NOBODY] = -2
     return held

@@ -18,7 +18,7 @@ import pyarrow as pa
 
 from ballista_py.engines.answers import difference
 from ballista_py.engines.duckdb import DuckDBEngine
-from ballista_py.errors import BallistaError
+from ballista_py.errors import BallistaError, NotOwner
 from ballista_py.planning.legs import legs_of
 from ballista_py.planning.partition_map import PartitionMap
 from ballista_py.planning.partition_spec import PartitionSpec
@@ -148,7 +148,17 @@ class InProcessCluster:
         return found
 
     def run_leg(self, leg: Leg, broadcasts: Mapping[str, pa.Table] | None = None) -> pa.Table:
-        """What one leg gives: its fragment over its partitions and some broadcasts alone."""
+        """What one leg gives: its fragment over its partitions and some broadcasts alone.
+
+        Raises `NotOwner`, as an executor does, for partitions that the leg's executor does not hold.
+        """
+        for table in leg.tables:
+            pmap = self.maps[table.table]
+            held = [{name for name, _ in pmap.owners(partition)} for partition in table.partitions]
+            if self.tables[table.table].distribution == "partitioned" and any(
+                leg.executor_id not in h for h in held
+            ):
+                raise NotOwner(f"{leg.executor_id} is asked for partitions of '{table.table}' that others hold")
         parts = {table.table: self.part(table.table, table.partitions) for table in leg.tables}
         return self._run(leg.sql, {**parts, **(broadcasts or {})})
 

@@ -117,3 +117,21 @@ def test_read_replicas_let_fewer_executors_cover_a_query(small: Any) -> None:
 def test_legs_are_the_same_whatever_order_the_members_come_in(small: Any) -> None:
     plan = small.plan(JOIN)
     assert legs_of(plan, small.catalog, small.owners) == legs_of(plan, small.catalog, small.owners[::-1])
+
+
+def test_a_table_without_partitions_yet_joins_its_group(make_cluster: Any) -> None:
+    cluster = make_cluster(executors=3)
+    cluster.add("p", pa.table({"s": ["a", "b", "c"], "n": range(3)}), "s", "words")
+    cluster.add("q", pa.table({"s": pa.array([], pa.string()), "m": pa.array([], pa.int64())}), "s", "words")
+    for kind in ("join", "left join", "right join", "full join"):
+        cluster.check(f"select p.n, q.m from p {kind} q on p.s = q.s")
+        cluster.check(f"select q.m, count(p.n) from q {kind} p on p.s = q.s group by q.m")
+
+
+def test_what_is_gathered_whole_comes_from_every_owner(small: Any) -> None:
+    plan = small.check("select unnest([t.id, r.id]) from t, r")
+    legs = [leg for leg in small.legs(plan) if leg.fragment == "t"]
+    assert len(legs) > 1
+    for leg in legs:
+        (part,) = leg.tables
+        assert {small.maps["t"].owner(partition)[0] for partition in part.partitions} == {leg.executor_id}

@@ -46,7 +46,7 @@ TRAPS = [
     "select count(*) from (select id from t qualify row_number() over (partition by k order by id) = 1) q",
     # Outer joins keep what they would lose as one block.
     "select t.id, q.a from t left join (select a, k from u where b > 0) q on t.k = q.k order by all",
-    "select v.id, q.a from v join (select u.k, t.a from t right join u on t.k = u.k and t.a > 3) q on v.a = q.k order by all",
+    "select v.id, q.a from v join (select u.k, t.a from t right join u on t.k = u.k and t.a > 3) q on v.a = q.k",
     "select t.id, q.x from t left join (select a + 1 as x, k from u where b > 0) q on t.k = q.k order by all",
     "select q.id, u.id from (select id, k from t where a > 1) q full join u on q.k = u.k order by all",
     "select q.id, v.a from (select t.id, u.b from t left join u on t.k = u.k) q left join v on v.b = q.b order by all",
@@ -75,5 +75,7 @@ def test_a_volatile_column_is_evaluated_once_a_row(small: Any) -> None:
 
 
 def test_a_nested_query_is_not_written_as_often_as_its_column_is_named(small: Any) -> None:
-    plan = small.check("select x, x + 1, x + 2 from (select a + (select max(b) from v where v.a = t.b) as x from t) q")
+    plan = small.check(
+        "select x, x + 1, x + 2 from (select a + (select max(b) from v where v.a = t.b) as x from t) q"
+    )
     assert sum(sql.count("MAX(") for sql in (plan.merge_sql, *(one.sql for one in plan.fragments))) == 1

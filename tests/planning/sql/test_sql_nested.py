@@ -49,6 +49,7 @@ def test_a_function_that_the_parser_would_write_otherwise_is_left_as_it_stands(s
         "select s.lower(), (s || 'X').lower() from t order by all",
         "select t.s.upper().lower(), list(b).list_sum() from t group by all order by all",
         "select alias(s), alias(a + 1) from t",
+        "select time_bucket(interval '5 days', ts::timestamptz, 'Europe/Berlin') from t order by all",
         """select json_extract('{"a": [' || a || ']}', '$..[*]') from t order by all""",
         "select str[1], text[1:1] from (select s as str, s as text from t) q order by all",
     ],

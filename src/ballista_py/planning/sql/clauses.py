@@ -96,6 +96,8 @@ class _Names:
             raise UnplannableError("a function behind a dot")
         if isinstance(node, exp.DataType) and not isinstance(node.parent, _TYPED):
             raise UnplannableError(f"a column named as the type {node.sql('duckdb')}")
+        if isinstance(node, exp.DateBin) and isinstance(node.args.get("unit"), exp.Var):
+            raise UnplannableError("a time zone that is read as a unit")
         if isinstance(node, exp.Anonymous) and node.name.lower() in _OF_THE_TEXT:
             raise UnplannableError(f"{node.name} is about the text of the statement")
         counted = isinstance(node, exp.Star) and isinstance(node.parent, exp.Count)

@@ -60,18 +60,16 @@ class Fragments:
 
 
 def fragment_table(table: TableSpec, placement: Placement, draft: Draft) -> FragmentTable:
-    """The partitions of a table that a fragment of that placement must cover."""
+    """The partitions of a table that a fragment of that placement must cover: all, unless it is split and pruned."""
     pmap = draft.catalog.maps[table.name]
     ids = draft.catalog.once("ids", table.name, lambda: tuple(pmap.ids().tolist()))
-    if table.distribution == "replicated" or not isinstance(placement, Split):
+    if table.distribution == "replicated":
         return FragmentTable(table=table.name, partitions=ids, total=len(ids), whole=True)
-    found = left_of(table, placement, draft)
-    return FragmentTable(
-        table=table.name,
-        partitions=ids if found is None else tuple(found.tolist()),
-        total=len(ids),
-        pruned_by=" AND ".join(placement.reasons) if found is not None else "",
-    )
+    found = left_of(table, placement, draft) if isinstance(placement, Split) else None
+    if found is None or not isinstance(placement, Split):
+        return FragmentTable(table=table.name, partitions=ids, total=len(ids))
+    reason = " AND ".join(placement.reasons)
+    return FragmentTable(table=table.name, partitions=tuple(found.tolist()), total=len(ids), pruned_by=reason)
 
 
 def tables_of(query: Query, draft: Draft) -> Iterator[TableSpec]:
