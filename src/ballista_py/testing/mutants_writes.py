@@ -10,7 +10,7 @@ from attrs import evolve, frozen
 
 from ballista_py.planning.query_plan import Leg, LegTable
 from ballista_py.state.statements import Decision, Statements, StatementsDocument
-from ballista_py.storage import garbage, holder, replica_reads
+from ballista_py.storage import garbage, partition_loads, replica_reads
 from ballista_py.storage.holdings import Held, Holdings
 from ballista_py.storage.manifest import DataFile, ManifestDocument, Prepared
 from ballista_py.storage.replica_reads import ReplicaReads
@@ -192,7 +192,7 @@ WRITE_MUTANTS: tuple[WriteMutant, ...] = (
     WriteMutant(
         name="replica-half-told",
         what="a replica leaves out what is prepared and was committed before the query began",
-        patches=((holder, "with_committed", _as_it_stands),),
+        patches=((partition_loads, "with_committed", _as_it_stands),),
     ),
     WriteMutant(
         name="replica-unnumbered",
