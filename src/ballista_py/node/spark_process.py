@@ -26,7 +26,8 @@ class SparkProcess:
     """One Spark at most. Safe to share between threads.
 
     A task of Spark looks up from its rows only now and then: one that joins everything with everything may never
-    hear that it was cancelled, and keeps its core from all others. So `tick` ends a Spark in which a cancelled
+    hear that it was cancelled, and keeps its core from all others; and a statement that is cancelled between two of its
+    stages may wait for ever for its answer. So `tick` ends a Spark in which a cancelled
     statement is still at work after `stuck_ms`; what else ran there raises `TryLater`, and the next `get` starts
     another.
     """
@@ -69,7 +70,7 @@ class SparkProcess:
         with self._lock:
             if self._spark is None or self._spark.ended:
                 self._cancelled.clear()
-            self._cancelled = [(jobs, since_ms) for jobs, since_ms in self._cancelled if jobs.are_running()]
+            self._cancelled = [(jobs, since_ms) for jobs, since_ms in self._cancelled if jobs.hold_on]
             oldest_ms = min((since_ms for _jobs, since_ms in self._cancelled), default=None)
             if oldest_ms is not None and self.runtime.monotonic_ms() - oldest_ms > self.stuck_ms:
                 log_event(_log, "spark_ended", logging.WARNING, reason="a cancelled statement went on in it")

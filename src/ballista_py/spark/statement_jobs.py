@@ -22,6 +22,7 @@ class StatementJobs:
         self._context = context
         self._name = name
         self._cancelled = False
+        self._inside = False
 
     def cancel(self) -> None:
         """End the jobs that run, and those that have not begun yet. From any thread, more than once."""
@@ -30,6 +31,11 @@ class StatementJobs:
         if jvm_context is not None:  # Spark has not been stopped meanwhile
             with suppress(Exception):  # py4j raises what it likes when the JVM is going down
                 jvm_context.sc().cancelJobGroupAndFutureJobs(self._name)
+
+    @property
+    def hold_on(self) -> bool:
+        """Whether the statement has not come back, or a task of it is still at work."""
+        return self._inside or self.are_running()
 
     def are_running(self) -> bool:
         """Whether a task of theirs is still at work; one that was cancelled is until it looks up from its rows."""
@@ -51,12 +57,14 @@ class StatementJobs:
         """
         self.check()
         self._context.setJobGroup(self._name, "ballista_py", interruptOnCancel=True)
+        self._inside = True
         try:
             yield
         except Exception:
             self.check()
             raise
         finally:
+            self._inside = False
             for name in (_GROUP, _INTERRUPT):
                 self._context.setLocalProperty(name, None)  # type: ignore[arg-type]  # None takes it away
         self.check()
