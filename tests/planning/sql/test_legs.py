@@ -119,8 +119,9 @@ def test_legs_are_the_same_whatever_order_the_members_come_in(small: Any) -> Non
     assert legs_of(plan, small.catalog, small.owners) == legs_of(plan, small.catalog, small.owners[::-1])
 
 
-def test_a_table_without_partitions_yet_joins_its_group(make_cluster: Any) -> None:
-    cluster = make_cluster(executors=3)
+@pytest.mark.parametrize("replicas", [1, 2])
+def test_a_table_without_partitions_yet_joins_its_group(make_cluster: Any, replicas: int) -> None:
+    cluster = make_cluster(executors=3, replicas=replicas)
     cluster.add("p", pa.table({"s": ["a", "b", "c"], "n": range(3)}), "s", "words")
     cluster.add("q", pa.table({"s": pa.array([], pa.string()), "m": pa.array([], pa.int64())}), "s", "words")
     for kind in ("join", "left join", "right join", "full join"):
