@@ -6,6 +6,7 @@ import socket
 import sys
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from functools import partial
@@ -28,7 +29,7 @@ def spawn(function: Callable[[], None]) -> None:
     threading.Thread(target=function, daemon=True).start()
 
 
-def wait_until(condition: Callable[[], Any], within_s: float = 5.0) -> Any:
+def wait_until(condition: Callable[[], Any], within_s: float = 30.0) -> Any:
     """What `condition` gave once it was true; fails when it stayed false."""
     deadline = time.monotonic() + within_s
     while not (found := condition()):
@@ -37,9 +38,26 @@ def wait_until(condition: Callable[[], Any], within_s: float = 5.0) -> Any:
     return found
 
 
+def still(value: Callable[[], int]) -> int:
+    """`value` once it has not changed for half a second; it must stop changing, as whoever is held back does."""
+    before = -1
+    while before != (before := value()):
+        time.sleep(0.5)
+    return before
+
+
 def numbers(first: int, rows: int) -> pa.RecordBatch:
     n = np.arange(first, first + rows)
     return pa.record_batch([pa.array(n), pa.array(n * 0.5)], schema=NUMBERS)
+
+
+class HandClock(SystemRuntime):
+    """A machine whose clock stands still until a test moves it."""
+
+    now_ms = 0.0
+
+    def monotonic_ms(self) -> float:
+        return self.now_ms
 
 
 @define
@@ -47,7 +65,7 @@ class Numbers:
     """A handler that answers with numbers, and misbehaves when told to."""
 
     cancelled: threading.Event = field(factory=threading.Event)
-    sent: int = 0
+    sent: Counter[str] = field(factory=Counter)
     commands: list[dict[str, Any]] = field(factory=list)
 
     def stream(self, command: Any, context: Any) -> StreamResult:
@@ -78,7 +96,7 @@ class Numbers:
                 raise RuntimeError("Traceback: secret in /root/key")
             if number == command.get("odd_at"):
                 yield pa.record_batch({"other": [1]})
-            self.sent += 1
+            self.sent[command.get("name", "")] += 1
             yield numbers(number * rows, rows)
 
     def action(self, name: str, body: Any, context: Any) -> dict[str, Any]:
@@ -166,11 +184,12 @@ def serve() -> Iterator[Callable[..., Served]]:
     """Start a data port; all are shut down at the end."""
     started: list[Served] = []
 
-    def start(handler: Any = None, address: str = "127.0.0.1:0", **options: Any) -> Served:
+    def start(handler: Any = None, address: str = "127.0.0.1:0", clock: Any = None, **options: Any) -> Served:
         handler = Numbers() if handler is None else handler
         options = {"spawn": spawn, **options}
-        served = Served(FlightServer(address, handler, SystemRuntime(), **options), handler)
-        spawn(served.tick_for_ever)
+        served = Served(FlightServer(address, handler, clock or SystemRuntime(), **options), handler)
+        if clock is None:  # who brings a clock ticks by hand
+            spawn(served.tick_for_ever)
         started.append(served)
         return served
 

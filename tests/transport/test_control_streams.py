@@ -269,7 +269,7 @@ def test_a_poke_tells_every_scheduler_at_once_what_is_held_now(control, kit):
     kit.wait_until(lambda: node.part.connected() == ("s1", "s2"))
     node.executor.held = (HeldPartitions(table="t", revision=3, active=(1,), epochs=(1,)),)
     node.part.poke()
-    kit.wait_until(lambda: all(s.handler.heard_all[-1].held == node.executor.held for s in schedulers), 1)
+    kit.wait_until(lambda: all(s.handler.heard_all[-1].held == node.executor.held for s in schedulers))
 
 
 def test_every_scheduler_is_found_from_one_and_forgotten_when_it_is_gone(control, kit):
@@ -277,11 +277,11 @@ def test_every_scheduler_is_found_from_one_and_forgotten_when_it_is_gone(control
     node = control.execute(first.address)
     kit.wait_until(lambda: node.part.connected() == ("s1",))
     second = control.serve("s2")
-    kit.wait_until(lambda: node.part.connected() == ("s1", "s2"), 2)
+    kit.wait_until(lambda: node.part.connected() == ("s1", "s2"))
     second.stop()
     del control.schedulers[1]
     kit.wait_until(lambda: node.part.connected() == ("s1",))
-    kit.wait_until(lambda: set(node.part._keepers) == {first.address}, 3)
+    kit.wait_until(lambda: set(node.part._keepers) == {first.address})
 
 
 def test_two_addresses_of_one_scheduler_get_one_stream(control, kit):
@@ -304,7 +304,7 @@ def test_a_restarted_scheduler_hears_everything_again_within_seconds(control, ki
     kit.wait_until(lambda: not node.part.connected())
     time.sleep(0.5)
     again = control.serve(port=port, listed=False)
-    kit.wait_until(lambda: again.handler.heard_all, 6)
+    kit.wait_until(lambda: again.handler.heard_all)
     assert again.handler.heard_all[0].held == held
 
 
@@ -315,7 +315,7 @@ def test_an_executor_that_starts_before_any_scheduler_finds_it_later(control, ki
     node = control.execute(scheduler.address)
     time.sleep(0.3)
     control.serve(port=port, listed=False)
-    kit.wait_until(node.part.connected, 6)
+    kit.wait_until(node.part.connected)
 
 
 def test_a_newer_stream_of_an_instance_replaces_the_older_and_survives_its_end(control, kit):
@@ -379,8 +379,11 @@ def test_one_blocked_heartbeat_does_not_hold_up_the_other_executors(control, kit
         scheduler.address,
         executor=Executor(info=ExecutorInfo(executor_id="e2", instance_id="i2", data_address="")),
     )
-    kit.wait_until(lambda: len(other.executor.messages) > 3, 2)
+    kit.wait_until(lambda: len(other.executor.messages) > 3)
     blocked.set()
+
+
+SLOW_MS = 3_000
 
 
 async def _open_unread(address, heartbeat):
@@ -404,7 +407,7 @@ async def _read_all(stream):
 
 def test_a_peer_that_reads_slowly_is_cut_off_with_a_reason_and_slows_nobody(control, kit, caplog):
     caplog.set_level(logging.WARNING)
-    scheduler = control.serve(write_timeout_ms=300)
+    scheduler = control.serve(write_timeout_ms=SLOW_MS)
     slow = Heartbeat(
         executor=ExecutorInfo(executor_id="slow", instance_id="slow", data_address=""), sequence=1, lapsed=False
     )
@@ -421,8 +424,8 @@ def test_a_peer_that_reads_slowly_is_cut_off_with_a_reason_and_slows_nobody(cont
         latencies.append(time.monotonic() - started)
         return "slow" not in scheduler.part.connected()
 
-    kit.wait_until(flood, 15)
-    assert sorted(latencies)[len(latencies) // 2] < 0.25
+    kit.wait_until(flood)
+    assert max(latencies) < SLOW_MS / 1e3
     kit.wait_until(lambda: "reads too slowly" in caplog.text)
     with pytest.raises(LINK_FAILURES):
         control.wait_for(_read_all(stream))
@@ -443,10 +446,10 @@ def test_a_scheduler_that_falls_silent_is_left_and_tried_again(control, kit):
     node = control.execute(scheduler.address, silence_ms=300)
     kit.wait_until(node.part.connected)
     scheduler.handler.block = threading.Event()
-    kit.wait_until(lambda: not node.part.connected(), 3)
+    kit.wait_until(lambda: not node.part.connected())
     scheduler.handler.block.set()
     scheduler.handler.block = None
-    kit.wait_until(node.part.connected, 6)
+    kit.wait_until(node.part.connected)
 
 
 def test_leaving_is_told_to_a_scheduler_that_commits_it(control, kit):
@@ -595,7 +598,7 @@ def test_a_renewed_certificate_of_a_scheduler_counts_for_the_next_connection(con
     time.sleep(0.5)
     assert not node.part.connected()
     folder.add("s1")
-    kit.wait_until(node.part.connected, 6)
+    kit.wait_until(node.part.connected)
 
 
 def test_requests_reach_the_executor_and_a_poll_is_answered_at_once(control, kit):
@@ -606,7 +609,7 @@ def test_requests_reach_the_executor_and_a_poll_is_answered_at_once(control, kit
     for message in sent:
         scheduler.part.push("i1", message)
     kit.wait_until(lambda: [m for m in node.executor.messages if not isinstance(m, Grant)] == sent)
-    kit.wait_until(lambda: len(scheduler.handler.heard_all) == 2 or len(scheduler.handler.heard_all) == 3, 1)
+    kit.wait_until(lambda: len(scheduler.handler.heard_all) == 2 or len(scheduler.handler.heard_all) == 3)
 
 
 def test_the_definition_and_what_is_to_be_held_can_be_asked_for(control, kit):

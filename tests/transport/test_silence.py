@@ -18,7 +18,7 @@ from ballista_py.testing.tcp_proxy import TcpProxy
 from ballista_py.transport.client import Client
 from ballista_py.transport.flight_client import FlightPool
 
-SILENCE_MS = 1_200
+SILENCE_MS = 2_500
 PROGRAM = """
 import sys, time
 sys.path.insert(0, sys.argv[1])
@@ -99,7 +99,7 @@ def test_a_stream_under_way_whose_scheduler_is_stopped_raises_scheduler_lost(nod
 
 def test_long_thinking_and_long_pauses_are_waited_for_without_end(serve, impatient):
     served = serve(alive_ms=200)
-    paused = impatient.open_stream(served.address, {"batches": 2, "rows": 10, "pause_s": 1.8})
+    paused = impatient.open_stream(served.address, {"batches": 2, "rows": 10, "pause_s": 1.5 * SILENCE_MS / 1e3})
     thinking = impatient.open_stream(served.address, {"think": True, "batches": 1})
     assert rows(paused) == 20
     thinking.cancel()
@@ -128,16 +128,50 @@ def test_the_work_for_a_client_that_is_gone_without_a_word_is_stopped_and_its_th
             rows(stream)
 
 
-def test_a_connection_that_is_read_at_all_is_not_cut_because_of_one_stream_that_is_not(kit, serve, pool):
-    served = serve(alive_ms=50, idle_ms=200)
-    flood = {"batches": 10_000, "rows": 60_000}
-    unread = pool.open_stream(served.address, flood).batches()
+FLOOD = {"batches": 10_000, "rows": 60_000}
+IDLE_MS = 1_000
+
+
+@pytest.fixture
+def clock(kit):
+    return kit.HandClock()
+
+
+def test_a_connection_that_is_read_at_all_is_not_cut_because_of_one_stream_that_is_not(kit, serve, pool, clock):
+    served = serve(clock=clock, idle_ms=IDLE_MS)
+    sent = served.handler.sent
+    unread = pool.open_stream(served.address, {**FLOOD, "name": "unread"}).batches()
     next(unread)
-    read = pool.open_stream(served.address, flood).batches()
-    until = time.monotonic() + 2  # long enough to cut a connection that is not read
-    while time.monotonic() < until:
-        assert next(read).num_rows == 60_000
-        time.sleep(0.02)
+    read = pool.open_stream(served.address, {**FLOOD, "name": "read"}).batches()
+    while clock.now_ms < 20 * IDLE_MS:  # long enough to cut a connection that is not read
+        before = sent["read"]
+        while sent["read"] == before:
+            assert next(read).num_rows == 60_000
+        clock.now_ms += IDLE_MS / 5
+        served.server.tick()
     read.close()
     with pytest.raises(TransportError, match="nothing of it was read"):
         list(unread)
+
+
+def test_a_connection_of_which_nothing_is_read_is_cut_in_the_end(kit, serve, pool, clock):
+    served = serve(clock=clock, idle_ms=IDLE_MS)
+    unread = pool.open_stream(served.address, FLOOD).batches()
+    next(unread)
+    while served.server.open_calls():
+        clock.now_ms += IDLE_MS / 5
+        served.server.tick()
+        time.sleep(0.01)
+    with pytest.raises(TransportError):
+        list(unread)
+
+
+def test_time_in_which_the_server_itself_stood_still_is_not_held_against_its_readers(kit, serve, pool, clock):
+    served = serve(clock=clock, idle_ms=IDLE_MS)
+    batches = pool.open_stream(served.address, {"batches": 200, "rows": 60_000}).batches()
+    next(batches)
+    assert kit.still(lambda: served.handler.sent[""]) < 200  # the server waits for its reader
+    served.server.tick()
+    clock.now_ms += 60 * IDLE_MS
+    served.server.tick()
+    assert sum(batch.num_rows for batch in batches) == 199 * 60_000

@@ -16,6 +16,7 @@ from ballista_py.transport.sockets import sever
 
 GATE = "gate"
 DEAD_AFTER_IDLES = 5
+LOOKS_PER_IDLE = 4
 
 _log = logging.getLogger(__name__)
 
@@ -55,6 +56,8 @@ class OpenCall:
         self._reason: BallistaError | None = None
         self._sending_since_ms: float | None = None
         self._receiving_since_ms: float | None = None
+        self._seen_since_ms: float | None = None
+        self._stood_ms = 0.0
 
     def attach(self, cancel: Callable[[], None]) -> None:
         """Say how to stop the work behind the answer; if the call was asked to end already, it is stopped now."""
@@ -117,12 +120,19 @@ class OpenCall:
         """Whether the call is reading from the client now."""
         return self._receiving_since_ms is not None
 
-    def stands_still_for_ms(self, now_ms: float) -> float:
-        """How long the read, write or pulse under way has waited for the client; 0 when there is none."""
+    def look(self, passed_ms: float) -> None:
+        """Note that `passed_ms` went by since the look before, and whether the call still waits for the client."""
         since_ms = self._receiving_since_ms if self._sending_since_ms is None else self._sending_since_ms
         if since_ms is None and self.line is not None:
             since_ms = self.line.pulsing_since_ms
-        return 0.0 if since_ms is None else now_ms - since_ms
+        same = since_ms is not None and since_ms == self._seen_since_ms
+        self._stood_ms = self._stood_ms + passed_ms if same else 0.0
+        self._seen_since_ms = since_ms
+
+    @property
+    def stood_ms(self) -> float:
+        """How long looks have found the same read, write or pulse waiting for the client; 0 when none does."""
+        return self._stood_ms
 
 
 class OpenCalls:
@@ -147,6 +157,7 @@ class OpenCalls:
         self._open: set[OpenCall] = set()
         self._by_caller: Counter[str] = Counter()
         self._closing = False
+        self._looked_ms = runtime.monotonic_ms()
 
     def __len__(self) -> int:
         return len(self._open)
@@ -190,14 +201,21 @@ class OpenCalls:
     def tick(self) -> None:
         """Stop the work for clients that went away or have not read for `idle_ms`.
 
-        A connection over which nothing at all is read for `DEAD_AFTER_IDLES` times as long is cut.
+        A connection over which nothing at all is read for `DEAD_AFTER_IDLES` times as long is cut. Time counts as
+        far as ticks have watched it: a gap between two of them, in which this process itself may have stood still,
+        counts as a quarter of `idle_ms` at most.
         """
         now_ms = self._runtime.monotonic_ms()
-        self._cut_dead_links(now_ms)
-        for call in self._snapshot():
+        passed_ms = min(now_ms - self._looked_ms, self._idle_ms / LOOKS_PER_IDLE)
+        self._looked_ms = now_ms
+        calls = self._snapshot()
+        for call in calls:
+            call.look(passed_ms)
+        self._cut_dead_links(calls)
+        for call in calls:
             if call.context.cancelled():
                 call.ask_to_end(TransportError("the client went away"))
-            elif call.stands_still_for_ms(now_ms) > self._idle_ms:
+            elif call.stood_ms > self._idle_ms:
                 verb = "sent" if call.waits_for_client else "read"
                 call.ask_to_end(
                     TransportError(f"the stream was ended: nothing of it was {verb} for {self._idle_ms / 1e3:g} s")
@@ -205,11 +223,11 @@ class OpenCalls:
                 if call.waits_for_client:  # a read in gRPC ends with its connection and not before
                     sever([call.context.peer])
 
-    def _cut_dead_links(self, now_ms: float) -> None:
+    def _cut_dead_links(self, calls: tuple[OpenCall, ...]) -> None:
         """A write in gRPC ends with its connection, and so does the thread that waits in it."""
         stands_still: dict[str, bool] = {}
-        for call in self._snapshot():
-            dead = call.stands_still_for_ms(now_ms) > DEAD_AFTER_IDLES * self._idle_ms
+        for call in calls:
+            dead = call.stood_ms > DEAD_AFTER_IDLES * self._idle_ms
             stands_still[call.context.peer] = dead and stands_still.get(call.context.peer, True)
         sever(peer for peer, dead in stands_still.items() if dead)
 

@@ -103,8 +103,8 @@ def test_a_reader_that_goes_away_while_nothing_is_there_stops_the_work_and_leave
     stream = reader(port)
     stream.read_chunk()
     stream.cancel()
-    assert service.cancelled.wait(2)
-    until = time.monotonic() + 5
+    assert service.cancelled.wait(30)
+    until = time.monotonic() + 30
     while threading.active_count() > before or port.server.open_calls():
         assert time.monotonic() < until
         time.sleep(0.02)
@@ -144,8 +144,8 @@ def test_the_work_for_a_reader_that_is_gone_without_a_word_is_stopped(serve):
         stream = client.do_get(flight.Ticket(pack(message("TicketStatementQuery", statement_handle=handle))))
         assert stream.schema == WORDS
         proxy.mood = "stall"
-        assert thinking.cancelled.wait(20)
-        until = time.monotonic() + 20
+        assert thinking.cancelled.wait(60)
+        until = time.monotonic() + 60
         while port.server.open_calls():
             assert time.monotonic() < until
             time.sleep(0.05)
