@@ -4,10 +4,22 @@ from __future__ import annotations
 
 import threading
 
+import pyarrow as pa
 import pytest
 from attrs import define, field
 
-from ballista_py.errors import ConfigError, SchedulerLost, SqlError, TransportError, TryLater, WrongCluster
+from ballista_py.errors import (
+    BallistaError,
+    ConfigError,
+    Fenced,
+    NotOwner,
+    SchedulerLost,
+    SqlError,
+    TransportError,
+    TryLater,
+    WriteIncomplete,
+    WrongCluster,
+)
 from ballista_py.planning.query_plan import Leg, LegTable, leg_from_json
 from ballista_py.transport.callers import Anyone
 from ballista_py.transport.client import connect
@@ -26,6 +38,7 @@ class Scheduler:
     cluster_id: str = ""
     asked: list[dict] = field(factory=list)
     busy: bool = False
+    refuses: list[BallistaError] = field(factory=list)
     endless: bool = False
     reached: threading.Event = field(factory=threading.Event)
     stopped: threading.Event = field(factory=threading.Event)
@@ -52,9 +65,11 @@ class Scheduler:
         )
 
     def write(self, command, rows, context):
-        rows.drain()
+        rows.reader().read_all()
         self.asked.append(dict(command))
         self.reached.set()
+        if self.refuses:
+            raise self.refuses.pop()
         if self.endless:
             self.stopped.wait(2)
         return {"affected": 3}
@@ -187,6 +202,21 @@ def test_a_change_whose_reply_is_lost_is_sent_again_under_its_token(cut, kit):
     (first,), (second,) = (node.handler.asked for node in cluster)
     assert first == second
     assert first["token"]
+
+
+@pytest.mark.parametrize("refused", [Fenced("a newer owner"), NotOwner("moved"), WriteIncomplete("half of it")])
+def test_rows_whose_owners_changed_are_sent_again_under_their_token_if_they_can_be(cluster, refused):
+    rows = pa.table({"n": [1, 2, 3]})
+    asked = cluster[0].handler.asked
+    cluster[0].handler.refuses += [refused, refused]
+    with connect(cluster[0].address) as client:
+        assert client.ingest("t", rows) == 3
+        assert len(asked) == 3
+        assert all(command == asked[0] for command in asked)
+        cluster[0].handler.refuses.append(refused)
+        with pytest.raises(type(refused)):
+            client.ingest("t", rows.to_reader())
+        assert len(asked) == 4
 
 
 def test_a_stream_whose_scheduler_dies_raises_scheduler_lost(cut):

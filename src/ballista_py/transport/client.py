@@ -11,6 +11,7 @@ from attrs import frozen
 from ballista_py.errors import (
     BallistaError,
     MissingExtra,
+    OwnershipError,
     SchedulerLost,
     TransportError,
     TryLater,
@@ -203,7 +204,7 @@ class Client:
         while True:
             try:
                 return self._first_of(run, lambda error, address: repeatable or was_never_sent(error, address))
-            except (TransportError, WriteIncomplete):
+            except (TransportError, WriteIncomplete, OwnershipError):  # owners may change in the midst of it
                 if not repeatable or self._runtime.monotonic_ms() > deadline_ms:
                     raise
             self._runtime.sleep_ms(wait_ms)
