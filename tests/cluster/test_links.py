@@ -349,7 +349,7 @@ def test_nodes_end_by_themselves_while_a_client_does_not_read(tpch_state, tmp_pa
         stream = client.stream("select a.* from lineitem a, lineitem b")
         next(iter(stream))
         cluster.stop()
-        assert {node_id: node.returncode for node_id, node in cluster._nodes.items()} == dict.fromkeys(
+        assert {node_id: node.returncode for node_id, node in cluster._nodes.processes.items()} == dict.fromkeys(
             cluster.node_ids, 0
         )
         with suppress(BallistaError):

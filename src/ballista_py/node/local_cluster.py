@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 import tempfile
 from collections.abc import Mapping, Sequence
@@ -19,10 +18,11 @@ import pyarrow as pa
 from ballista_py.errors import BallistaError, ConfigError, TransportError, TryLater
 from ballista_py.node.config import EngineName
 from ballista_py.node.embedded_spark import Source
-from ballista_py.node.processes import NodeProcess, ReservedPorts
+from ballista_py.node.local_nodes import LocalNodes
 from ballista_py.node.secrets_file import read_secrets
 from ballista_py.node.status_reader import read_status
 from ballista_py.node.tables import TableMaker
+from ballista_py.node.waiting import missing_after, not_loaded
 from ballista_py.planning.partition_spec import PartitionBy
 from ballista_py.planning.table import Distribution, FileFormatName
 from ballista_py.runtime import Runtime, SystemRuntime
@@ -42,12 +42,8 @@ if TYPE_CHECKING:
 
 TTL_MS = 3_000
 SKEW_SHARE = 1 / 6
-START_TIMEOUT_MS = 60_000
 NAMED_TIMEOUT_MS = 10_000.0
 LOAD_TIMEOUT_MS = 600_000
-MEMORY_PERCENT = 80  # of the machine, for the engines of all executors: each would take as much for itself
-STOP_TIMEOUT_S = 12.0
-POLL_MS = 50
 
 
 class LocalCluster:
@@ -90,45 +86,30 @@ class LocalCluster:
         if detached:
             self._remove_folder.atexit = False
         self.state_location = state_location or (self._folder / "state").as_uri()
-        self._store = open_store(self.state_location)
-        self._reserved = ReservedPorts(2 * schedulers + executors)
-        given = iter(self._reserved.numbers())
-        self._nodes: dict[str, NodeProcess] = {}
-        self._flight: list[str] = []
-        self.ports: dict[str, dict[str, int]] = {}
-        common = [
-            "node",
-            *("--state-location", self.state_location),
-            *("--ttl-ms", str(ttl_ms), "--skew-ms", str(ttl_ms * SKEW_SHARE if skew_ms is None else skew_ms)),
-            *("--partition-assignment-interval", str(ttl_ms)),
-            *(word for name, value in (node_options or {}).items() for word in (f"--{name}", value)),
-        ]
+        store = open_store(self.state_location)
+        options = {
+            "state-location": self.state_location,
+            "ttl-ms": str(ttl_ms),
+            "skew-ms": str(ttl_ms * SKEW_SHARE if skew_ms is None else skew_ms),
+            "partition-assignment-interval": str(ttl_ms),
+            **(node_options or {}),
+        }
         self._token = Secret(token) if isinstance(token, str) else token
-        self._hosts = [value for name, value in (node_options or {}).items() if name == "node-advertise-address"]
         self._certificates = self._make_authority() if tls else None
         self.tls = None if self._certificates is None else Tls(ca_file=str(self._certificates.ca_file))
-        host = (node_options or {}).get("node-advertise-address", "127.0.0.1")
-        control: list[str] = []
-        for number in range(schedulers):
-            flight_port, control_port = next(given), next(given)
-            self.ports[f"scheduler-{number + 1}"] = {"flight": flight_port, "control": control_port}
-            self._flight.append(f"127.0.0.1:{flight_port}")
-            control.append(f"{host}:{control_port}")
-            ports = ["--flight-port", str(flight_port), "--control-port", str(control_port)]
-            self._add(f"scheduler-{number + 1}", [*common, "--role", "scheduler", *ports], detached)
-        share = threads or max(1, (os.cpu_count() or 1) // max(1, executors))
-        for number in range(executors):
-            data_port = next(given)
-            self.ports[f"executor-{number + 1}"] = {"data": data_port}
-            words = ["--data-port", str(data_port), "--parts-port", "0", "--threads", str(share)]
-            words += ["--engine", engine]
-            if engine == "duckdb" and "memory-limit" not in (node_options or {}):
-                words += ["--memory-limit", f"{max(1, MEMORY_PERCENT // executors)}%"]
-            words += [word for address in control for word in ("--scheduler-address", address)]
-            self._add(f"executor-{number + 1}", [*common, "--role", "executor", *words], detached)
-        secrets_file = (node_options or {}).get("secrets-file")
-        secrets = {} if secrets_file is None else read_secrets(secrets_file)
-        self._tables = TableMaker(self._store, self._runtime, secrets)
+        self._nodes = LocalNodes(
+            self._folder,
+            schedulers,
+            executors,
+            options,
+            threads=threads,
+            engine=engine,
+            detached=detached,
+            authority=self._certificates,
+        )
+        self.ports = self._nodes.ports
+        secrets = read_secrets(options["secrets-file"]) if "secrets-file" in options else {}
+        self._tables = TableMaker(store, self._runtime, secrets)
 
     def __enter__(self) -> LocalCluster:
         return self.start()
@@ -140,12 +121,12 @@ class LocalCluster:
 
     def start(self, node_id: str | None = None) -> LocalCluster:
         """Start one stopped node, or all of them, and return when they are members of the cluster."""
-        names = list(self._nodes) if node_id is None else [node_id]
-        before = self._instances()
+        names = self.node_ids if node_id is None else (node_id,)
+        before = self._tables.instances()
         for name in names:
-            self._node(name).start()
+            self._nodes.process(name).start()
         try:
-            self._wait_until_member(names, before)
+            self._nodes.wait_until_members(names, before, self._tables.instances, self._runtime)
         except BaseException:
             if node_id is None:
                 self.stop()
@@ -154,37 +135,31 @@ class LocalCluster:
 
     def stop(self) -> None:
         """End every node and remove the temporary folder. Stopping twice is fine."""
-        for process in self._nodes.values():
-            process.terminate()
-        for process in self._nodes.values():
-            process.join(STOP_TIMEOUT_S)
+        self._nodes.stop()
         self._tables.close()
-        self._reserved.close()
         self._remove_folder()
 
     def kill(self, node_id: str) -> None:
         """`kill -9` one node."""
-        self._node(node_id).kill()
+        self._nodes.process(node_id).kill()
 
     def remove(self, node_id: str) -> None:
         """Let a node of a cluster with `tls` in no more; it stays up, and nobody listens to it."""
         if self._certificates is None:
             raise ConfigError("this cluster has no certificates: nodes are let in by no more than an address")
-        self._node(node_id)
-        self._certificates.remove(node_id)
+        self._certificates.remove(self._nodes.process(node_id).node_id)
 
     def pid(self, node_id: str) -> int:
         """The process id of a node that was started."""
-        return self._node(node_id).pid
+        return self._nodes.process(node_id).pid
 
     def log(self, node_id: str) -> str:
         """All that a node has logged since it was first started."""
-        return self._node(node_id).log_path.read_text(errors="replace")
+        return self._nodes.process(node_id).log_path.read_text(errors="replace")
 
     def data_dir(self, node_id: str) -> Path:
         """The folder in which a node keeps copies of data files and spills; it outlives the process of the node."""
-        self._node(node_id)
-        return self._folder / node_id
+        return self._folder / self._nodes.process(node_id).node_id
 
     def status_url(self, node_id: str, metrics: bool = False) -> str:
         """Where a running node shows how it is: `/status` and others, or with `metrics` those for Prometheus."""
@@ -209,7 +184,7 @@ class LocalCluster:
     @property
     def node_ids(self) -> tuple[str, ...]:
         """All nodes, running or not."""
-        return tuple(self._nodes)
+        return tuple(self._nodes.processes)
 
     def flight_sql_url(self) -> str:
         """The address of the first running scheduler."""
@@ -217,8 +192,7 @@ class LocalCluster:
 
     def addresses(self) -> list[str]:
         """`host:port` of every running scheduler, for clients."""
-        running = [node.running for name, node in self._nodes.items() if name.startswith("scheduler-")]
-        found = [address for address, up in zip(self._flight, running, strict=True) if up]
+        found = self._nodes.addresses()
         if not found:
             raise TransportError(
                 "no scheduler of this cluster is running; start one with cluster.start('scheduler-1')"
@@ -227,7 +201,7 @@ class LocalCluster:
 
     def client(self) -> Client:
         """A client that knows every running scheduler; close it, or use it as a context manager."""
-        return connect(",".join(self.addresses()), tls=self.tls, token=self._token)
+        return self._client_of(",".join(self.addresses()))
 
     def sql(
         self,
@@ -348,37 +322,14 @@ class LocalCluster:
 
         Raises `TryLater` after `timeout_ms`, naming what is missing and why.
         """
-        until_ms = self._runtime.monotonic_ms() + timeout_ms
-        while True:
-            waiting = self._not_loaded(tables)
-            if not waiting:
-                return
-            if self._runtime.monotonic_ms() > until_ms:
-                raise TryLater(f"not loaded after {timeout_ms / 1e3:.0f} s: {'; '.join(waiting)}")
-            self._runtime.sleep_ms(POLL_MS)
+        missing = missing_after(
+            timeout_ms, lambda: not_loaded(tables, self.addresses(), self._client_of), self._runtime
+        )
+        if missing:
+            raise TryLater(f"not loaded after {timeout_ms / 1e3:.0f} s: {'; '.join(missing)}")
 
-    def _not_loaded(self, tables: tuple[str, ...]) -> list[str]:
-        """What is missing, in words. Every running scheduler must agree that nothing is."""
-        missing: list[str] = []
-        for address in self.addresses():
-            try:
-                with connect(address, tls=self.tls, token=self._token) as client:
-                    rows = {row["table"]: row for row in client.tables()}
-            except TransportError as error:
-                return [str(error)]
-            for name in tables or rows:
-                row = rows.get(name)
-                if row is None:
-                    missing.append(f"{name} is not known to {address} yet")
-                elif not row["ready"]:
-                    reasons = "".join(f" ({where}: {why})" for where, why in list(row["failed"].items())[:3])
-                    missing.append(f"{name} serves {row['serving']} of {row['partitions']} partitions{reasons}")
-        return missing
-
-    def _add(self, node_id: str, arguments: list[str], detached: bool) -> None:
-        words = [*arguments, "--node-id", node_id, "--data-dir", str(self._folder / node_id)]
-        words += ["--http-port", "0", "--metrics-port", "0", *self._credentials(node_id)]
-        self._nodes[node_id] = NodeProcess(node_id, words, self._folder / f"{node_id}.log", detached)
+    def _client_of(self, addresses: str) -> Client:
+        return connect(addresses, tls=self.tls, token=self._token)
 
     def _make_authority(self) -> CertificateFolder:
         from ballista_py.transport.certificates import CertificateFolder
@@ -386,41 +337,6 @@ class LocalCluster:
         made = CertificateFolder(self._folder / "tls", self._runtime)
         made.init()
         return made
-
-    def _credentials(self, node_id: str) -> list[str]:
-        """The arguments by which a node proves itself, or is told that nobody does."""
-        if self._certificates is None:
-            return ["--allow-insecure-connections"]
-        self._certificates.add(node_id, self._hosts)
-        files = self._certificates.tls(node_id)
-        return [
-            *("--node-mtls-ca-certificate-file", str(files.ca_file)),
-            *("--node-mtls-certificate-file", str(files.certificate_file)),
-            *("--node-mtls-key-file", str(files.key_file)),
-            *("--node-mtls-removed-file", str(self._certificates.removed_file)),
-        ]
-
-    def _node(self, node_id: str) -> NodeProcess:
-        if node_id not in self._nodes:
-            raise ConfigError(f"this cluster has no node '{node_id}'; it has {', '.join(self._nodes)}")
-        return self._nodes[node_id]
-
-    def _instances(self) -> dict[str, str]:
-        """The instance under which each node is a member now."""
-        return self._tables.instances()
-
-    def _wait_until_member(self, names: list[str], before: Mapping[str, str]) -> None:
-        until_ms = self._runtime.monotonic_ms() + START_TIMEOUT_MS
-        while True:
-            for name in names:
-                self._nodes[name].check()
-            now = self._instances()
-            missing = [name for name in names if now.get(name) in (None, before.get(name))]
-            if not missing:
-                return
-            if self._runtime.monotonic_ms() > until_ms:
-                raise ConfigError(f"not a member after {START_TIMEOUT_MS / 1e3:.0f} s: {', '.join(missing)}")
-            self._runtime.sleep_ms(POLL_MS)
 
     def _repr_html_(self) -> str:
         try:
