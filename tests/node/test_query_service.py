@@ -13,9 +13,10 @@ import pytest
 from ballista_py.engines.answers import difference
 from ballista_py.engines.duckdb import DuckDBEngine
 from ballista_py.errors import NotOwner, SqlError, TransportError
+from ballista_py.node.cluster_view import ClusterView
 from ballista_py.node.metrics import NodeMetrics
 from ballista_py.node.observed_queries import ObservedQueries
-from ballista_py.node.query_service import ClusterView, QueryService
+from ballista_py.node.query_service import QueryService
 from ballista_py.node.spark_process import SparkProcess
 from ballista_py.node.spark_statements import MAX_AT_ONCE, SparkQueries
 from ballista_py.node.tasks import Tasks

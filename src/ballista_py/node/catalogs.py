@@ -11,7 +11,7 @@ from collections.abc import Collection, Mapping
 from attrs import evolve, frozen
 
 from ballista_py.errors import ObjectMissing
-from ballista_py.node.query_service import ClusterView
+from ballista_py.node.cluster_view import ClusterView
 from ballista_py.planning.partition_map import PartitionMap
 from ballista_py.planning.query_plan import BroadcastLimits, Catalog
 from ballista_py.planning.table import TableSpec

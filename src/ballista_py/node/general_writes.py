@@ -11,8 +11,9 @@ from attrs import define, evolve
 
 from ballista_py.engines.duckdb_change import run_change
 from ballista_py.node.checks import RowChecks
+from ballista_py.node.cluster_view import ClusterView
 from ballista_py.node.owner_calls import Order, OwnerCalls
-from ballista_py.node.query_service import ClusterView, QueryService
+from ballista_py.node.query_service import QueryService
 from ballista_py.node.row_routes import distinct_values
 from ballista_py.planning.partition_map import PartitionMap
 from ballista_py.planning.row_budget import RowBudget

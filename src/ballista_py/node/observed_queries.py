@@ -7,7 +7,8 @@ from collections.abc import Callable, Iterable, Iterator
 import pyarrow as pa
 from attrs import define, evolve, field
 
-from ballista_py.node.query_service import QueryService, Statement
+from ballista_py.node.query_service import QueryService
+from ballista_py.node.running_statement import Statement
 from ballista_py.node.tasks import CANCELLED, Tasks
 from ballista_py.planning.parts import Portion
 

@@ -10,7 +10,7 @@ import pyarrow as pa
 from attrs import Factory, asdict, define, frozen
 
 from ballista_py.errors import BallistaError
-from ballista_py.node.query_service import ClusterView
+from ballista_py.node.cluster_view import ClusterView
 from ballista_py.node.row_routes import Known, OutStream, RowRoutes
 from ballista_py.planning.partition_map import PartitionMap
 from ballista_py.planning.query_plan import LegTable

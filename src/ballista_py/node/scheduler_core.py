@@ -8,10 +8,10 @@ from typing import Any
 
 from ballista_py.errors import Fenced, SqlError, TryLater
 from ballista_py.node.catalogs import Catalogs
+from ballista_py.node.cluster_view import ClusterView
 from ballista_py.node.config import NodeConfig
 from ballista_py.node.embedded_spark import EmbeddedPipeline
 from ballista_py.node.logs import log_event
-from ballista_py.node.query_service import ClusterView
 from ballista_py.node.secrets_file import read_secrets
 from ballista_py.planning.assigner import PartitionAssigner
 from ballista_py.planning.partition_map import Owner

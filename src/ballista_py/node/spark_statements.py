@@ -11,7 +11,8 @@ import pyarrow as pa
 from attrs import define, field
 
 from ballista_py.errors import SqlError, TransportError, TryLater
-from ballista_py.node.query_service import ClusterView, QueryService
+from ballista_py.node.cluster_view import ClusterView
+from ballista_py.node.query_service import QueryService
 from ballista_py.node.spark_process import SparkProcess
 from ballista_py.planning.query_plan import QueryPlan
 from ballista_py.runtime import Runtime

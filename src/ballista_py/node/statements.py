@@ -12,7 +12,9 @@ from attrs import asdict, define, evolve
 
 from ballista_py.engines.engine import Engine
 from ballista_py.errors import BallistaError, SqlError
-from ballista_py.node.query_service import ClusterView, QueryService, Statement
+from ballista_py.node.cluster_view import ClusterView
+from ballista_py.node.query_service import QueryService
+from ballista_py.node.running_statement import Statement
 from ballista_py.planning.parts import Portion, is_divisible, portion_of
 from ballista_py.planning.query_plan import Leg
 from ballista_py.planning.sql import engine_sql

@@ -10,7 +10,7 @@ from attrs import frozen
 
 from ballista_py.errors import ConfigError, SqlError
 from ballista_py.node.checks import RowChecks
-from ballista_py.node.query_service import Views
+from ballista_py.node.cluster_view import Views
 from ballista_py.node.tables import INCARNATION_DIGITS, TableMaker
 from ballista_py.node.write_rounds import FIRST_WAIT_MS, PATIENCE_MS, Growth
 from ballista_py.planning.partition_spec import PartitionBy

@@ -16,8 +16,8 @@ from ballista_py.errors import (
     PartitionsUnassigned,
     SqlError,
 )
+from ballista_py.node.cluster_view import ClusterView, Views
 from ballista_py.node.owner_calls import Order, OwnerCalls
-from ballista_py.node.query_service import ClusterView, Views
 from ballista_py.planning.table import TableSpec
 from ballista_py.planning.write_outcome import WORTH_ANOTHER_TRY, Outcome, failure_of, next_step, worst_of
 from ballista_py.runtime import Runtime

@@ -19,9 +19,10 @@ from ballista_py.errors import (
     SqlError,
 )
 from ballista_py.node.checks import RowChecks
+from ballista_py.node.cluster_view import ClusterView, Views
 from ballista_py.node.general_writes import GeneralWrites
 from ballista_py.node.owner_calls import Order, OwnerCalls
-from ballista_py.node.query_service import ClusterView, QueryService, Views
+from ballista_py.node.query_service import QueryService
 from ballista_py.node.table_writes import TableWrites, incarnation_of
 from ballista_py.node.tables import TableMaker
 from ballista_py.node.write_rounds import PATIENCE_MS, Growth, WriteRounds

@@ -13,7 +13,8 @@ import pytest
 from attrs import define, field
 
 from ballista_py.engines.duckdb import DuckDBEngine
-from ballista_py.node.query_service import ClusterView, QueryService
+from ballista_py.node.cluster_view import ClusterView
+from ballista_py.node.query_service import QueryService
 from ballista_py.node.statements import Statements
 from ballista_py.planning.partition_map import PartitionMap
 from ballista_py.planning.partition_spec import PartitionSpec

@@ -1,0 +1,33 @@
+"""What a scheduler knows of the cluster when it plans: the catalog, who is alive, and where to reach them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Protocol
+
+from attrs import Factory, frozen
+
+from ballista_py.planning.query_plan import Catalog
+from ballista_py.planning.table import TableSpec
+
+
+@frozen(kw_only=True)
+class ClusterView:
+    """The catalog, the members (executor id, instance id) and the data address of each executor, as last read.
+
+    `locations` are URIs at which clients may fetch parts of answers, by executor; one that gives none is missing.
+    `dropped` are tables that are no more, each with the revision that its map has.
+    """
+
+    catalog: Catalog
+    members: frozenset[tuple[str, str]]
+    addresses: Mapping[str, str]
+    dropped: Mapping[str, tuple[TableSpec, int]] = Factory(dict)
+    locations: Mapping[str, str] = Factory(dict)
+
+
+class Views(Protocol):
+    """Where the service takes its view from; `refresh` reads the store."""
+
+    def current(self) -> ClusterView: ...
+    def refresh(self) -> ClusterView: ...
