@@ -20,7 +20,7 @@ class Broadcasts:
 
     tables: dict[str, pa.Table] = Factory(dict)
     sent_bytes: int = 0
-    _encoded: dict[str, bytes] = Factory(dict)
+    _encoded: dict[int, bytes] = Factory(dict)  # by the identity of the table
 
     def add(self, name: str, batches: Iterable[pa.RecordBatch], schema: pa.Schema, max_bytes: int) -> None:
         """Take in all rows of one. Raises `BroadcastTooLargeError` as soon as they weigh more than `max_bytes`."""
@@ -31,11 +31,10 @@ class Broadcasts:
             if weight > max_bytes:
                 raise BroadcastTooLargeError(f"broadcast '{name}' has more than {max_bytes:,} bytes")
         self.tables[name] = pa.Table.from_batches(kept, schema)
-        self._encoded[name] = relation_bytes(self.tables[name])
 
     def repeat(self, name: str, other: str) -> None:
         """Let one be the same as another, which is complete."""
-        self.tables[name], self._encoded[name] = self.tables[other], self._encoded[other]
+        self.tables[name] = self.tables[other]
 
     def of(self, names: Iterable[str]) -> dict[str, pa.Table]:
         """The relations of these names."""
@@ -47,7 +46,14 @@ class Broadcasts:
 
     def loaded(self, legs: Iterable[Leg], fragment: Fragment) -> list[Leg]:
         """The legs of a fragment with the relations that they read."""
-        relations = {name: self._encoded[name] for name in fragment.uses}
+        relations = {name: self._bytes_of(name) for name in fragment.uses}
         found = [evolve(leg, relations=relations) if relations else leg for leg in legs]
         self.sent_bytes += len(found) * sum(map(len, relations.values()))
         return found
+
+    def _bytes_of(self, name: str) -> bytes:
+        """One as it travels; some are read at the merge only and never do."""
+        rows = self.tables[name]
+        if id(rows) not in self._encoded:
+            self._encoded[id(rows)] = relation_bytes(rows)
+        return self._encoded[id(rows)]

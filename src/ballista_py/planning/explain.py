@@ -53,7 +53,9 @@ def explain_text(plan: QueryPlan, legs: Sequence[Leg], measured: Measured = NOTH
             gave = f" gave {ran.rows:,} rows, {ran.bytes:,} bytes in {ran.took_ms:.0f} ms" if ran else ""
             lines.append(f"    {leg.executor_id}: {parts}{gave}")
     for one in plan.broadcasts:
-        lines.append(f"broadcast {one.name}, about {one.estimated_bytes:,} bytes, from {', '.join(one.fragments)}")
+        lines.append(
+            f"broadcast {one.name}, about {one.estimated_bytes:,} bytes, from {', '.join(one.fragments or one.uses)}"
+        )
         lines.append(f"  sql: {one.sql}")
     lines.append(f"merge: {plan.merge_sql}" if plan.merge_sql else "merge: none, the legs' rows are the answer")
     lines += [f"note: {note}" for note in plan.notes]

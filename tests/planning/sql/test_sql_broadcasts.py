@@ -91,6 +91,55 @@ def test_the_keys_of_a_filtered_side_go_first_where_rows_must_come_to_the_merge(
     assert f"s.item IN (SELECT {keys}.c0" in large.sql
 
 
+UNSOLD = (
+    "select kind, count(*), sum(price) from items i where price < 150 and not exists "
+    "(select 1 from sales s where s.item = i.item{}) group by kind"
+)
+
+
+def test_rows_that_ask_a_nested_query_are_fetched_once_and_give_its_keys(shop: InProcessCluster) -> None:
+    plan = shop.check(UNSOLD.format(" and amount < 300"))
+    kept, keys = plan.broadcasts
+    assert (len(kept.fragments), keys.fragments, keys.uses) == (1, (), (kept.name,))
+    assert [f.tables[0].table for f in plan.fragments] == ["items", "sales"]
+    assert plan.merge_uses == (kept.name,)
+    assert f"from {kept.name}" in explain_text(plan, shop.legs(plan))
+    before, after = shipped(shop, UNSOLD.format(""))
+    assert after < before / 2
+
+
+@pytest.mark.parametrize(
+    ("more", "once"),
+    [
+        ("", True),
+        (" and (amount < 300 or note like '%7')", True),
+        (" and s.amount > i.price", False),  # more than the key is asked for
+        (" and s.customer in (select customer from sales x where x.amount > 990)", True),
+        (" and s.item is distinct from 7 and (s.item = 8 or i.price = 9)", True),
+        (" limit 1", False),
+        (" group by s.customer", False),
+        (" having count(*) > 40", False),
+        (" and s.item in (select h.item from shops h where h.shop > i.price)", False),
+    ],
+)
+def test_where_only_existence_matters_legs_give_each_key_once(
+    shop: InProcessCluster, more: str, once: bool
+) -> None:
+    for sql in (UNSOLD.format(more), UNSOLD.format(more).replace("not exists", "exists")):
+        plan = shop.check(sql)
+        assert any("DISTINCT s.item AS key" in fragment.sql for fragment in plan.fragments) == once
+
+
+def test_a_row_too_large_to_be_kept_is_fetched_after_its_keys(shop: InProcessCluster) -> None:
+    shop.broadcasts = BroadcastLimits(worth_bytes=1_000, max_bytes=2_000)
+    try:
+        plan = shop.check(UNSOLD.format(""))
+    finally:
+        shop.broadcasts = LIMITS
+    assert [broadcast.fragments for broadcast in plan.broadcasts] == [("f0",)]
+    assert "DISTINCT" in plan.fragments[0].sql
+
+
 def test_a_membership_keeps_the_share_that_its_own_filter_keeps(shop: InProcessCluster) -> None:
     sql = "select distinct note from sales where item in (select item from days{})"
     weekday, any_day = (shop.plan(sql.format(end)).fragments[-1] for end in (" where day = 'Monday'", ""))

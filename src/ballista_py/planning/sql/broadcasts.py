@@ -7,7 +7,7 @@ the merge nevertheless, the keys that can match are sent first and only rows wit
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from math import prod
 from typing import Protocol
 
@@ -16,6 +16,7 @@ from attrs import Factory, define, frozen
 from sqlglot import exp
 
 from ballista_py.planning.query_plan import Broadcast, BroadcastLimits
+from ballista_py.planning.sql.asked_rows import Asked, asked_by, both_ways, each_key_once
 from ballista_py.planning.sql.estimates import (
     bytes_of_columns,
     bytes_of_probes,
@@ -76,6 +77,14 @@ class _Sent:
     bytes: float
 
 
+@frozen(eq=False)
+class _Keys:
+    """A query for keys that legs have, and about how many they are, if that is known."""
+
+    query: Select
+    rows: float | None
+
+
 @define(eq=False)
 class Broadcaster:
     """Rewrites blocks that would run at the merge; `found` are the broadcasts that they then read."""
@@ -83,6 +92,7 @@ class Broadcaster:
     merger: QueryMerger
     found: list[Broadcast] = Factory(list)
     _done: dict[int, Select] = Factory(dict)
+    _kept: dict[str, float] = Factory(dict)
     _named: int = 0
 
     @property
@@ -95,7 +105,10 @@ class Broadcaster:
         if limits is None or not is_reorderable(select) or id(select) in self._done:
             return None
         self._done[id(select)] = select
-        for step in (self._with_subqueries_sent, self._with_sides_sent, self._with_nested_reduced):
+        steps = (
+            self._with_subqueries_sent, self._with_sides_sent, self._with_rows_kept, self._with_nested_reduced,
+        )  # fmt: skip
+        for step in steps:
             found = step(select, place, limits)
             if found is not None:
                 return found
@@ -112,14 +125,14 @@ class Broadcaster:
         stated = [(conjunct, touched) for conjunct in pooled(select)]
         stated += [(conjunct, touched - unit.aliases) for conjunct in unit.on]
         for conjunct, nullable in stated:
-            for mine, theirs in _both_ways(equated_columns(conjunct)):
+            for mine, theirs in both_ways(equated_columns(conjunct)):
                 others = [other for other in place.units if theirs[0] in other.aliases and other is not unit]
                 if mine[0] not in unit.aliases or not others or others[0].join != "inner":
                     continue
                 if isinstance(others[0].placement, Split) and nullable.isdisjoint((mine[0], theirs[0])):
                     keys = self._keys(others[0], theirs, size, limits)
                     if keys is not None:
-                        yield exp.In(this=column(*mine), query=exp.Subquery(this=self.draft.nest(keys)))
+                        yield exp.In(this=column(*mine), query=exp.Subquery(this=self.draft.nest(keys.query)))
                         return
 
     def _with_subqueries_sent(self, select: Select, place: Place, limits: BroadcastLimits) -> Select | None:
@@ -156,12 +169,12 @@ class Broadcaster:
         weight = rows_of_query(query, self.draft) * _KEY_BYTES * len(query.names)
         return weight <= min(most, limits.max_bytes) and not self._shares(query)
 
-    def _sent_query(self, query: Query) -> Select:
-        """The query that reads the broadcast result of `query`."""
+    def _sent_query(self, query: Query, rows: float | None = None) -> Select:
+        """The query that reads the broadcast result of `query`, of about so many rows."""
         kinds = kinds_of_query(query, self.draft)
         labels = tuple(f"c{place}" for place in range(len(query.names)))
         source = self._source(labels, kinds)
-        weight = rows_of_query(query, self.draft) * _KEY_BYTES * len(labels)
+        weight = (rows_of_query(query, self.draft) if rows is None else rows) * _KEY_BYTES * len(labels)
         self._add(query, source, labels, weight)
         items = zip(query.names, labels, strict=True)
         return Select(
@@ -221,13 +234,40 @@ class Broadcaster:
         joined = attrs.evolve(source, join=unit.join, on=tuple(unit.on))
         return _Sent(query, joined, self._bytes(unit, columns))
 
+    def _with_rows_kept(self, select: Select, place: Place, limits: BroadcastLimits) -> Select | None:
+        """The rows of a block of one table that will be gathered, kept once they are: the keys by which they ask
+        nested queries for rows are taken from them, and not computed by the same conditions again."""
+        if len(place.units) != 1 or len(place.units[0].sources) != 1:
+            return None
+        (unit,) = place.units
+        asked = (one for query in self._nested_of(place.rest) for one in asked_by(query, place.units))
+        if not any(self._own_worth(one.host, one.theirs, self._size_of(one), limits) for one in asked):
+            return None
+        mapping: dict[ColumnId, Expr] = {}
+        one = self._side(unit, self.merger.needed(select, place), mapping)
+        if one is None or one.bytes > limits.max_bytes:
+            return None
+        assert isinstance(one.source.relation, BroadcastScan)
+        kept = attrs.evolve(select, sources=(one.source,), where=tuple(place.rest))
+        kept = self.merger.renamed_columns(kept, mapping)
+        self._add(one.query, one.source, one.query.names, one.bytes)
+        self._kept[one.source.relation.name] = one.bytes / bytes_of_columns(mapping, self.draft)
+        return kept
+
+    def _nested_of(self, conjuncts: Iterable[Expr]) -> list[Query]:
+        return [
+            self.draft.nested[node.this] for conjunct in conjuncts for node in conjunct.find_all(exp.Placeholder)
+        ]
+
+    def _size_of(self, asked: Asked) -> float:
+        return asked.rows(self.draft) * _KEY_BYTES * 2
+
     def _with_nested_reduced(self, select: Select, place: Place, limits: BroadcastLimits) -> Select | None:
         """Correlated subqueries that will be gathered: of their rows only those that some outer row can ask for."""
         changed: dict[str, Select] = {}
         for conjunct in place.rest:
             for node in conjunct.find_all(exp.Placeholder):
-                query = self.draft.nested[node.this]
-                reduced = self._reduced(query, place, limits) if isinstance(query, Select) else None
+                reduced = self._reduced(node, place, limits)
                 if reduced is not None:
                     changed[node.this] = reduced
         if not changed:
@@ -244,45 +284,50 @@ class Broadcaster:
         self._done[id(fresh)] = fresh
         return fresh
 
-    def _reduced(self, query: Select, place: Place, limits: BroadcastLimits) -> Select | None:
-        if not is_reorderable(query):
-            return None
-        own, touched = {source.alias for source in query.sources}, null_supplied(query.sources)
-        size = rows_of_query(attrs.evolve(query, grouped=False), self.draft) * _KEY_BYTES * 2
-        for conjunct in pooled(query):
-            for mine, theirs in _both_ways(equated_columns(conjunct)):
-                hosts = [unit for unit in place.units if theirs[0] in unit.aliases and unit.join == "inner"]
-                if mine[0] not in own or mine[0] in touched or not hosts:
-                    continue
-                keys = self._keys(hosts[0], theirs, size, limits)
-                if keys is not None:
-                    member = exp.In(this=column(*mine), query=exp.Subquery(this=self.draft.nest(keys)))
-                    return attrs.evolve(query, where=(*query.where, member))
+    def _reduced(self, node: exp.Placeholder, place: Place, limits: BroadcastLimits) -> Select | None:
+        for asked in asked_by(self.draft.nested[node.this], place.units):
+            keys = self._keys(asked.host, asked.theirs, self._size_of(asked), limits)
+            if keys is not None:
+                among = asked.among(keys.query, self.draft)
+                if isinstance(node.parent, exp.Exists) and keys.rows is not None:
+                    return each_key_once(asked, among, keys.rows, self.draft)
+                return among
         return None
 
-    def _keys(self, unit: Unit, key: ColumnId, size: float, limits: BroadcastLimits) -> Select | None:
+    def _keys(self, unit: Unit, key: ColumnId, size: float, limits: BroadcastLimits) -> _Keys | None:
         """A query for the values that `key` has in the rows of `unit`, if sending them saves enough of `size`."""
         source = next(source for source in unit.sources if source.alias == key[0])
         if isinstance(source.relation, BroadcastScan) and source.join == "inner":
             other = self._alias_of(source.relation)
-            name = source.relation.names.index(key[1])
-            return Select(sources=(other,), items=(Item("key", self._read(other, other.relation.names[name])),))  # type: ignore[union-attr]
-        own = [part for part in unit.where if aliases_of(part, self.draft) == {key[0]}]
+            values = Select(sources=(other,), items=(Item("key", self._read(other, key[1])),))
+            rows = self._kept.get(source.relation.name)
+            if rows is None:  # it goes to legs as it is
+                return _Keys(values, None)
+            return _Keys(self._sent_query(attrs.evolve(values, distinct=True), rows), rows)
+        own = self._own_worth(unit, key, size, limits)
+        if own is None:
+            return None
+        query = Select(
+            sources=(attrs.evolve(source, on=()),),
+            where=own[0],
+            items=(Item("key", column(*key)),),
+            distinct=True,
+        )
+        return _Keys(self._sent_query(query), own[1])
+
+    def _own_worth(
+        self, unit: Unit, key: ColumnId, size: float, limits: BroadcastLimits
+    ) -> tuple[tuple[Expr, ...], float] | None:
+        """The conditions of the key's table alone and the rows that they leave, if the keys save enough of `size`."""
+        source = next(source for source in unit.sources if source.alias == key[0])
+        own = tuple(part for part in unit.where if aliases_of(part, self.draft) == {key[0]})
         kind = kind_of(column(*key), self.draft)
         if not own or not isinstance(source.relation, Scan) or source.join != "inner" or kind is None:
             return None
         rows = rows_of_select_unit([(source.relation, unit.placement)], own, self.draft)
         weight = rows * _KEY_BYTES
         saved = size * (1 - share_of(own, self.draft)) - weight * (1 + self._executors(unit))
-        if weight > limits.max_bytes or saved < limits.worth_bytes:
-            return None
-        query = Select(
-            sources=(attrs.evolve(source, on=()),),
-            where=tuple(own),
-            items=(Item("key", column(*key)),),
-            distinct=True,
-        )
-        return self._sent_query(query)
+        return None if weight > limits.max_bytes or saved < limits.worth_bytes else (own, rows)
 
     def _add(self, query: Query, source: Source, labels: tuple[str, ...], weight: float) -> None:
         """Plan the query whose result `source` reads."""
@@ -386,12 +431,6 @@ def _joined(select: Select, place: Place, anchor: Unit, sent: dict[int, _Sent]) 
         else:
             left.extend((attrs.evolve(first, join=unit.join, on=(*unit.on, *unit.where)), *others))
     return attrs.evolve(select, sources=(*inner, *left), where=tuple(where))
-
-
-def _both_ways(pair: tuple[ColumnId, ColumnId] | None) -> Iterator[tuple[ColumnId, ColumnId]]:
-    if pair is not None:
-        yield pair
-        yield pair[1], pair[0]
 
 
 def _is_whole(unit: Unit) -> bool:
