@@ -219,7 +219,9 @@ def test_a_client_whose_link_is_cut_after_the_commit_sends_again_and_doubles_not
 
         def ingest() -> int:
             with connect(proxy.address) as client:
-                client._addresses = (proxy.address,)  # the cluster's own addresses would lead around the proxy
+                client._schedulers.addresses = (
+                    proxy.address,
+                )  # the cluster's own addresses would lead around the proxy
                 return client.ingest(table, rows(), token="the one")
 
         held = gate.hold(MANIFEST.format(table=table), after=True)
@@ -288,7 +290,7 @@ def test_an_atomic_statement_whose_scheduler_dies_is_all_there_or_not_at_all(
 
     def once() -> int:
         with connect(alone) as client:
-            client._addresses = (alone,)  # nobody sends it again
+            client._schedulers.addresses = (alone,)  # nobody sends it again
             return client.ingest(table, rows(), token="the one", atomic=True)
 
     running = pool.submit(once)

@@ -248,7 +248,7 @@ def test_schedulers_that_came_later_are_learnt_after_a_failure_and_now_and_then(
         assert third.handler.asked
         fourth = serve(Scheduler(kit, third.handler.addresses))
         third.handler.addresses.append(fourth.address)
-        monkeypatch.setattr("ballista_py.transport.client.LEARN_MS", 0.0)
+        monkeypatch.setattr("ballista_py.transport.schedulers.LEARN_MS", 0.0)
         client.sql("select 1")  # no failure, but the time has come
         third.stop()
         assert client.sql("select 1").num_rows == 20
@@ -258,10 +258,10 @@ def test_schedulers_that_came_later_are_learnt_after_a_failure_and_now_and_then(
 def test_schedulers_that_are_gone_are_asked_no_more_but_for_those_that_were_named(cluster):
     first, second = cluster
     with connect(first.address) as client:
-        assert set(client._addresses) == {first.address, second.address}
+        assert set(client._schedulers.addresses) == {first.address, second.address}
         first.handler.addresses[:] = [first.address]
         client.members()
-        assert client._addresses == (first.address,)
+        assert client._schedulers.addresses == (first.address,)
 
 
 def test_a_scheduler_of_another_cluster_is_passed_over(serve, kit):

@@ -2,29 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any, TypeVar
+from collections.abc import Callable
+from typing import Any, TypeVar
 
 import pyarrow as pa
-from attrs import frozen
 
 from ballista_py.errors import (
-    BallistaError,
-    MissingExtra,
     OwnershipError,
-    SchedulerLost,
     TransportError,
-    TryLater,
     WriteIncomplete,
-    WrongCluster,
 )
 from ballista_py.planning.plan_drawing import ExplainedPlan
 from ballista_py.runtime import Runtime, SystemRuntime
 from ballista_py.secret import Secret
+from ballista_py.transport.client_answers import QueryResult, QueryStream
 from ballista_py.transport.client_rows import Rows, arrow_rows, copy_of, file_rows
 from ballista_py.transport.commands import (
     EXPLAIN,
-    MEMBERS,
     RECONCILE_ALL,
     REFRESH,
     TABLES,
@@ -37,46 +31,13 @@ from ballista_py.transport.commands import (
 from ballista_py.transport.credentials import Tls
 from ballista_py.transport.endpoints import TLS_SCHEMES, Address
 from ballista_py.transport.flight_client import FlightPool, FlightStream
-from ballista_py.transport.flight_errors import is_link_failure, was_never_sent
-
-if TYPE_CHECKING:
-    import pandas
-    import polars
+from ballista_py.transport.flight_errors import was_never_sent
+from ballista_py.transport.schedulers import Schedulers
 
 T = TypeVar("T")
 RESEND_MS = 30_000.0
 FIRST_RESEND_MS = 100.0
 LONGEST_RESEND_MS = 2_000.0
-LEARN_MS = 30_000.0
-LEARN_TIMEOUT_MS = 2_000.0
-
-
-@frozen(kw_only=True)
-class QueryResult:
-    """The whole answer. `stats` says what it took: partitions, executors, bytes shipped, milliseconds.
-
-    >>> QueryResult(table=pa.table({"a": [1, 2]}), stats={}).to_polars().height
-    2
-    """
-
-    table: pa.Table
-    stats: Mapping[str, Any]
-
-    def to_polars(self) -> polars.DataFrame:
-        """The answer as a polars dataframe, mostly without copying."""
-        import polars
-
-        found = polars.from_arrow(self.table)
-        assert isinstance(found, polars.DataFrame)
-        return found
-
-    def to_pandas(self) -> pandas.DataFrame:
-        """The answer as a pandas dataframe. Raises `MissingExtra` without pandas."""
-        try:
-            import pandas  # noqa: F401  # pyarrow's own error names no extra
-        except ImportError as error:
-            raise MissingExtra.of("pandas", "spark") from error
-        return self.table.to_pandas()
 
 
 def connect(
@@ -116,19 +77,17 @@ class Client:
     """Asks schedulers. Use it from any number of threads, and `close` it or use it as a context manager.
 
     A scheduler that cannot be reached before a statement started is passed over, as is one that says to try later.
-    Which schedulers there are is asked again after a failure, and after `LEARN_MS`. One of another cluster than the
+    Which schedulers there are is asked again after a failure, and now and then. One of another cluster than the
     first that answered is never asked for anything.
     """
 
     def __init__(
         self, addresses: list[str], pool: FlightPool, *, retry_reads: bool, runtime: Runtime | None = None
     ) -> None:
-        self._seeds = tuple(addresses)
-        self._addresses = self._seeds  # the one that answered last comes first
         self._retry_reads = retry_reads
         self._runtime = runtime or SystemRuntime()
         self._pool = pool
-        self._learned_ms = self._runtime.monotonic_ms()
+        self._schedulers = Schedulers(addresses, pool, self._runtime)
 
     def sql(
         self,
@@ -203,7 +162,9 @@ class Client:
         wait_ms = FIRST_RESEND_MS
         while True:
             try:
-                return self._first_of(run, lambda error, address: repeatable or was_never_sent(error, address))
+                return self._schedulers.first_of(
+                    run, lambda error, address: repeatable or was_never_sent(error, address)
+                )
             except (TransportError, WriteIncomplete, OwnershipError):  # owners may change in the midst of it
                 if not repeatable or self._runtime.monotonic_ms() > deadline_ms:
                     raise
@@ -235,33 +196,32 @@ class Client:
         With `analyze` it is run, without its rows: each leg says what it gave, and `["stats"]` what all took. With an
         `engine` it says which one would run it, and why.
         """
-        return ExplainedPlan(self._ask(EXPLAIN, {**sql_command(query, dialect, engine), "analyze": analyze}))
+        return ExplainedPlan(
+            self._schedulers.call(EXPLAIN, {**sql_command(query, dialect, engine), "analyze": analyze})
+        )
 
     def tables(self) -> list[dict[str, Any]]:
         """The tables of the cluster, one JSON-ready row each."""
-        return list(self._ask(TABLES, {})["rows"])
+        return list(self._schedulers.call(TABLES, {})["rows"])
 
     def members(self) -> list[dict[str, Any]]:
         """The schedulers and executors of the cluster, one JSON-ready row each."""
-        self._learned_ms = self._runtime.monotonic_ms()
-        reply = self._ask(MEMBERS, {})
-        self._know(reply)
-        return list(reply["rows"])
+        return self._schedulers.members()
 
     def reconcile_all(self) -> dict[str, int]:
         """Let a scheduler assign what waits, without the limit of an interval; the moves made, by table."""
-        return dict(self._ask(RECONCILE_ALL, {})["moves"])
+        return dict(self._schedulers.call(RECONCILE_ALL, {})["moves"])
 
     def refresh(self, table: str) -> int:
         """Let every executor compare what it holds of the table with what is stored; returns how many were told.
 
         Raises `SqlError` for a table that there is not.
         """
-        return int(self._ask(REFRESH, {"table": table})["executors"])
+        return int(self._schedulers.call(REFRESH, {"table": table})["executors"])
 
     def tasks(self) -> list[dict[str, Any]]:
         """What the scheduler is doing and did last, newest first, one JSON-ready row each."""
-        return list(self._ask(TASKS, {})["rows"])
+        return list(self._schedulers.call(TASKS, {})["rows"])
 
     def close(self) -> None:
         """Give up the connections."""
@@ -287,104 +247,7 @@ class Client:
                 stream.cancel()
                 raise
 
-        return self._first_of(run, lambda error, address: repeatable or was_never_sent(error, address))
-
-    def _ask(self, action: str, body: Mapping[str, Any]) -> dict[str, Any]:
-        def call(address: str) -> dict[str, Any]:
-            return self._pool.call(address, action, body)
-
-        return self._first_of(call, lambda _error, _address: True)
-
-    def _first_of(self, ask: Callable[[str], T], may_repeat: Callable[[BallistaError, str], bool]) -> T:
-        """The answer of the first scheduler that gives one. Only a failed link or `TryLater` goes to the next."""
-        last: BallistaError | None = None
-        failed = False
-        for address in self._addresses:
-            try:
-                answer = ask(address)
-            except (TryLater, WrongCluster) as passed:
-                last = passed
-            except TransportError as error:
-                if not is_link_failure(error, address):
-                    raise
-                if not may_repeat(error, address):
-                    raise _lost(address) from error
-                last = error
-                failed = True
-            else:
-                self._prefer(address)
-                if failed or self._runtime.monotonic_ms() - self._learned_ms > LEARN_MS:
-                    self._learn(address)
-                return answer
-        if isinstance(last, TryLater | WrongCluster):
-            raise last
-        raise TransportError(f"no scheduler can be reached: {last}") from last
-
-    def _learn(self, address: str) -> None:
-        """Ask the scheduler there which others there are; if it does not say, the next call asks again."""
-        try:
-            self._know(self._pool.call(address, MEMBERS, {}, LEARN_TIMEOUT_MS))
-        except BallistaError:
-            return
-        self._learned_ms = self._runtime.monotonic_ms()
-
-    def _know(self, members: Mapping[str, Any]) -> None:
-        """Take in the schedulers that are listed now, and which cluster it is."""
-        rows = members.get("rows") or ()
-        found = [row["address"] for row in rows if row["role"] == "scheduler" and row["address"]]
-        self._addresses = tuple(dict.fromkeys([*self._addresses[:1], *found, *self._seeds]))
-        self._pool.cluster_id = self._pool.cluster_id or str(members.get("cluster") or "")
-
-    def _prefer(self, address: str) -> None:
-        if self._addresses[0] != address:
-            self._addresses = (address, *(other for other in self._addresses if other != address))
-
-
-class QueryStream:
-    """An answer under way. Read `batches` once, in one thread; `cancel` what is not read to the end."""
-
-    def __init__(self, stream: FlightStream, schema: pa.Schema) -> None:
-        self.schema = schema
-        self._stream = stream
-
-    def batches(self) -> Iterator[pa.RecordBatch]:
-        """The rows, lazily. Raises `SchedulerLost` when the scheduler died; then they were not all."""
-        try:
-            yield from self._stream.batches()
-        except TransportError as error:
-            if is_link_failure(error, self._stream.address):
-                raise _lost(self._stream.address) from error
-            raise
-
-    def __iter__(self) -> Iterator[pa.RecordBatch]:
-        return self.batches()
-
-    def reader(self) -> pa.RecordBatchReader:
-        """The rows as an Arrow reader."""
-        return pa.RecordBatchReader.from_batches(self.schema, self.batches())
-
-    @property
-    def stats(self) -> Mapping[str, Any]:
-        """What the statement took. Raises `TransportError` before the rows were read to the end."""
-        return self._stream.trailer
-
-    def cancel(self) -> None:
-        """Give up the rest; the scheduler and its legs stop. Safe from any thread, also after the end."""
-        self._stream.cancel()
-
-    def __enter__(self) -> QueryStream:
-        return self
-
-    def __exit__(self, *_exc: object) -> None:
-        self.cancel()
-
-
-def _lost(address: str) -> SchedulerLost:
-    return SchedulerLost(
-        f"scheduler {address} went away while it worked on the statement; ask again, or connect with "
-        "retry_reads=True to have queries asked again at another one",
-        peer=address,
-    )
+        return self._schedulers.first_of(run, lambda error, address: repeatable or was_never_sent(error, address))
 
 
 def _only_reads(query: str, dialect: str | None) -> bool:
