@@ -73,8 +73,17 @@ assert not again.ended
 killed = Statement(again, deaf)
 while not is_at_work(killed):
     time.sleep(0.05)
-os.kill(SparkContext._gateway.proc.pid, signal.SIGKILL)
-ended_as(TryLater, killed)
+cancelled = again.jobs()
+try:
+    with cancelled.running():
+        os.kill(SparkContext._gateway.proc.pid, signal.SIGKILL)
+        ended_as(TryLater, killed)
+        cancelled.cancel()
+        raise ConnectionError("what is said of a JVM that has gone")
+except TransportError as error:
+    assert "The query was cancelled" in str(error)
+else:
+    raise AssertionError("it was cancelled and nobody says so")
 assert again.ended
 process.tick()
 process.close()
@@ -84,5 +93,5 @@ print("done")
 
 
 def test_a_spark_that_was_killed_is_started_anew_and_one_that_does_not_let_go_is_ended():
-    done = subprocess.run([sys.executable, "-c", SCRIPT], capture_output=True, text=True, timeout=240, check=False)
+    done = subprocess.run([sys.executable, "-c", SCRIPT], capture_output=True, text=True, timeout=500, check=False)
     assert (done.returncode, done.stdout) == (0, "done\n"), done.stderr

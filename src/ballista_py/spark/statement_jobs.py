@@ -65,6 +65,7 @@ class StatementJobs:
             raise
         finally:
             self._inside = False
-            for name in (_GROUP, _INTERRUPT):
-                self._context.setLocalProperty(name, None)  # type: ignore[arg-type]  # None takes it away
+            with suppress(Exception):  # of a JVM that has gone: its properties went with it
+                for name in (_GROUP, _INTERRUPT):
+                    self._context.setLocalProperty(name, None)  # type: ignore[arg-type]  # None takes it away
         self.check()

@@ -117,9 +117,10 @@ class SparkStatements:
 
     def _named(self, error: Exception) -> BallistaError:
         """What Spark's error means to whoever sent the statement."""
-        from py4j.protocol import Py4JNetworkError  # type: ignore[import-untyped]
+        from py4j.protocol import Py4JError, Py4JNetworkError  # type: ignore[import-untyped]
 
-        if self.ended or isinstance(error, Py4JNetworkError | ConnectionError | EOFError):
+        no_answer = type(error) is Py4JError and "Trace:" not in str(error)  # it has no other name for this
+        if self.ended or no_answer or isinstance(error, Py4JNetworkError | ConnectionError | EOFError):
             self._lost = True  # its process may still be on its way out
             return TryLater("Spark ended while it ran the statement: send it again")
         text, reason = str(error), reason_of(error)
