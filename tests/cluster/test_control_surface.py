@@ -56,9 +56,9 @@ def test_metrics_and_tasks_of_all_nodes_are_gathered_by_one_scheduler(lazy):
     async def ask():
         async with open_control(address) as channel:
             stub = rpc.ControlStub(channel)
-            metrics = await stub.GetMetrics(pb.GetMetricsRequest(include_executors=True), timeout=10)
-            tasks = await stub.GetTaskHistory(pb.GetTaskHistoryRequest(limit=100), timeout=10)
-            definition = await stub.GetAppDefinition(pb.GetAppDefinitionRequest(), timeout=10)
+            metrics = await stub.GetMetrics(pb.GetMetricsRequest(include_executors=True), timeout=60)
+            tasks = await stub.GetTaskHistory(pb.GetTaskHistoryRequest(limit=100), timeout=60)
+            definition = await stub.GetAppDefinition(pb.GetAppDefinitionRequest(), timeout=60)
             return metrics.reports, tasks.tasks, definition
 
     reports, tasks, definition = asyncio.run(ask())

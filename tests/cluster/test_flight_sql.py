@@ -180,7 +180,7 @@ def test_a_cancelled_query_stops_its_legs(cluster, connection):
         thread.start()
         time.sleep(0.5)
         cursor.adbc_cancel()
-        thread.join(10)
+        thread.join(60)
         assert not thread.is_alive()
     assert failed
     assert rows(connection, "select count(*) as n from region").to_pylist() == [{"n": 5}]

@@ -20,6 +20,6 @@ def test_there_are_five_examples_and_none_is_long():
 @pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)
 def test_an_example_runs_and_says_what_it_did(path, place, tmp_path):
     arguments = [] if place == "memory" else [tmp_path.as_uri()]
-    done = subprocess.run([sys.executable, path, *arguments], capture_output=True, text=True, timeout=60)
+    done = subprocess.run([sys.executable, path, *arguments], capture_output=True, text=True, timeout=250)
     assert done.returncode == 0, done.stderr
     assert done.stdout

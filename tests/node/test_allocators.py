@@ -61,7 +61,7 @@ libc.fflush(out)
 def _said(code: str, **environment: str) -> str:
     inherited = {name: value for name, value in os.environ.items() if "MALLOC" not in name and "ARROW" not in name}
     done = subprocess.run(
-        [sys.executable, "-c", code], env=inherited | environment, capture_output=True, text=True, timeout=60
+        [sys.executable, "-c", code], env=inherited | environment, capture_output=True, text=True, timeout=250
     )
     assert done.returncode == 0, done.stderr
     return done.stdout

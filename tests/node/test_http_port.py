@@ -35,7 +35,7 @@ def port():
 
 
 def ask(port, path, method="GET"):
-    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=5)
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
     connection.request(method, path)
     reply = connection.getresponse()
     return reply.status, reply.read()
@@ -56,7 +56,7 @@ def test_paths_are_answered_and_errors_tell_nothing_of_the_node(port):
     "junk", [b"", b"\0" * 100, b"GET", b"GET / HTTP/9.9\r\n\r\n", b"\x16\x03\x01" + bytes(200), b"G" * 70_000]
 )
 def test_garbage_is_refused_and_the_port_goes_on(port, junk):
-    with socket.create_connection(("127.0.0.1", port), timeout=5) as link:
+    with socket.create_connection(("127.0.0.1", port), timeout=60) as link:
         link.sendall(junk)
     assert ask(port, "/a")[0] == 200
 
@@ -111,8 +111,8 @@ def test_who_speaks_plainly_or_not_at_all_holds_up_nobody_and_the_reason_is_logg
     caplog.set_level("INFO")
     trust = Tls(ca_file=str(authority.ca_file))
     port = int(guarded.rpartition(":")[2])
-    with socket.create_connection(("127.0.0.1", port), timeout=5) as silent:
-        with socket.create_connection(("127.0.0.1", port), timeout=5) as plain:
+    with socket.create_connection(("127.0.0.1", port), timeout=60) as silent:
+        with socket.create_connection(("127.0.0.1", port), timeout=60) as plain:
             plain.sendall(b"GET /open HTTP/1.1\r\n\r\n")
             with suppress(ConnectionResetError):
                 assert b"200" not in plain.recv(1_000)

@@ -15,7 +15,7 @@ USED = "pa.array([1, 2]), pa.table({'n': [1]}).to_pylist()\nprint('pandas' in sy
 
 
 def _said(code: str) -> list[str]:
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=250)
     assert done.returncode == 0, done.stderr
     return done.stdout.splitlines()
 

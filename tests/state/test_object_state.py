@@ -362,7 +362,7 @@ def _queue_up(state, store, changes):
             pass
     store.open.set()
     for thread in threads:
-        thread.join(10)
+        thread.join(60)
     return outcomes
 
 
@@ -432,7 +432,7 @@ def test_threads_that_share_a_state_lose_no_update():
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(10)
+        thread.join(60)
     assert state.read().document == Counter(64)
     assert not [outcome for outcome in outcomes if isinstance(outcome, Exception)]
 

@@ -75,7 +75,7 @@ def ask(connection, method="PUT", body=b"hello", **headers) -> bytes:
 
 
 def connect(proxy):
-    return http.client.HTTPConnection("127.0.0.1", proxy.port, timeout=5)
+    return http.client.HTTPConnection("127.0.0.1", proxy.port, timeout=60)
 
 
 def test_requests_and_replies_pass_unharmed_over_one_connection(proxy):

@@ -47,7 +47,7 @@ def proxy(echo):
 
 def connect(proxy):
     host, _, port = proxy.address.rpartition(":")
-    return socket.create_connection((host, int(port)), timeout=5)
+    return socket.create_connection((host, int(port)), timeout=60)
 
 
 def said(link, data):

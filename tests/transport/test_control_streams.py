@@ -172,7 +172,7 @@ class Control:
         threading.Thread(target=self.loop.run_forever, daemon=True).start()
 
     def wait_for(self, work):
-        return asyncio.run_coroutine_threadsafe(work, self.loop).result(15)
+        return asyncio.run_coroutine_threadsafe(work, self.loop).result(60)
 
     def serve(self, scheduler_id="s1", port=0, listed=True, handler=None, **options):
         handler = handler or Scheduler(scheduler_id, self.schedulers)
@@ -476,7 +476,7 @@ def test_no_text_of_a_crash_in_a_handler_reaches_an_executor(control):
 
     async def ask():
         async with open_control(scheduler.address) as channel:
-            await rpc.ControlStub(channel).GetSchedulers(pb.GetSchedulersRequest(), timeout=5)
+            await rpc.ControlStub(channel).GetSchedulers(pb.GetSchedulersRequest(), timeout=60)
 
     async def say():
         async with open_control(scheduler.address) as channel:
@@ -569,7 +569,7 @@ def test_plain_text_and_foreign_certificates_do_not_reach_the_control_port(contr
 
     async def ask(tls):
         async with open_control(scheduler.address, tls) as channel:
-            return await rpc.ControlStub(channel).GetSchedulers(pb.GetSchedulersRequest(), timeout=3)
+            return await rpc.ControlStub(channel).GetSchedulers(pb.GetSchedulersRequest(), timeout=60)
 
     assert control.wait_for(ask(folder.tls("e1"))).scheduler_id == "s1"
     for tls in (None, Tls(ca_file=str(folder.ca_file)), foreign.tls("e1"), mixed, folder.tls("late")):
@@ -667,9 +667,9 @@ def test_metrics_and_tasks_of_all_are_gathered_and_nobody_reports_for_another(co
     async def ask():
         async with open_control(scheduler.address) as channel:
             stub = rpc.ControlStub(channel)
-            metrics = await stub.GetMetrics(pb.GetMetricsRequest(include_executors=True), timeout=5)
-            own = await stub.GetMetrics(pb.GetMetricsRequest(), timeout=5)
-            tasks = await stub.GetTaskHistory(pb.GetTaskHistoryRequest(limit=3), timeout=5)
+            metrics = await stub.GetMetrics(pb.GetMetricsRequest(include_executors=True), timeout=60)
+            own = await stub.GetMetrics(pb.GetMetricsRequest(), timeout=60)
+            tasks = await stub.GetTaskHistory(pb.GetTaskHistoryRequest(limit=3), timeout=60)
             return metrics.reports, own.reports, tasks.tasks
 
     reports, own, tasks = control.wait_for(ask())
@@ -694,7 +694,7 @@ def test_an_executor_that_does_not_report_in_time_is_left_out(control, kit):
             stream = stub.ControlStream()
             await stream.write(mute)
             await stream.read()
-            return (await stub.GetMetrics(pb.GetMetricsRequest(include_executors=True), timeout=5)).reports
+            return (await stub.GetMetrics(pb.GetMetricsRequest(include_executors=True), timeout=60)).reports
 
     assert [report.node_id for report in control.wait_for(ask())] == ["s1"]
 

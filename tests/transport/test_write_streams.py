@@ -169,7 +169,7 @@ def test_a_receiver_that_takes_nothing_in_holds_the_sender_back_at_the_window(se
     time.sleep(0.5)
     assert len(sent) == WINDOW_BATCHES
     table.open.set()
-    sender.join(10)
+    sender.join(60)
     assert stream.finish() == {"affected": 1_000}
 
 
