@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pyarrow as pa
+from attrs import evolve
 
 from ballista_py.planning.partition_map import PartitionMap
 from ballista_py.planning.partition_spec import PartitionSpec
@@ -61,3 +62,25 @@ def test_texts_weigh_what_the_files_say_if_that_is_more():
     assert Catalog(tables=TABLES, maps=MAPS, sizes=small).column_bytes("t")["body"] == 24
     assert Catalog(tables=TABLES, maps=MAPS).column_bytes("t")["body"] == 24
     assert np.array_equal(Catalog(tables=TABLES, maps=MAPS).rows("t"), [7, 7, 7])
+
+
+def ranged(ranges, rows=5_000, executor="e1"):
+    (report,) = held((0,), (rows,))
+    return {(executor, "i"): (evolve(report, ranges=ranges),)}
+
+
+def test_how_values_lie_is_what_each_executor_says_of_its_rows():
+    reports = {**ranged({"id": (0.0, 99.0)}, 3_000), **ranged({"id": (100.0, 199.0)}, 1_000, "e2")}
+    spread = table_sizes(TABLES, MAPS, reports, {})["t"].spreads["id"]
+    assert spread.share(100.0, None) == 0.25
+    assert spread.share(None, 49.5) == 0.375
+
+
+def test_ranges_that_hardly_moved_change_no_value():
+    first = table_sizes(TABLES, MAPS, ranged({"id": (0.0, 1_000.0)}), {})
+    near = table_sizes(TABLES, MAPS, ranged({"id": (-50.0, 1_050.0)}), first)
+    assert near["t"] is first["t"]
+    for other in ({"id": (0.0, 2_000.0)}, {"id": (500.0, 1_000.0)}, {}, {"body": (0.0, 1_000.0)}):
+        assert table_sizes(TABLES, MAPS, ranged(other), first)["t"] is not first["t"]
+    few = table_sizes(TABLES, MAPS, ranged({"id": (0.0, 9.0)}, 20), {})
+    assert table_sizes(TABLES, MAPS, ranged({"id": (0.0, 30.0)}, 40), few)["t"] is few["t"]

@@ -35,6 +35,7 @@ def test_an_owner_loads_what_the_manifests_name_and_serves_it(world):
     manifests = [world.storage(p).read().document for p in range(4)]
     assert held(world).rows == (3, 2, 2, 2)
     assert held(world).bytes == tuple(manifest.bytes for manifest in manifests)
+    assert held(world).ranges == {"k": (0.0, 31.0)}
     assert world.holder.tick().hydrated == 0
 
 

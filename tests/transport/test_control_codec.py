@@ -47,6 +47,7 @@ HEARTBEAT = Heartbeat(
             failed={1: "no file"},
             rows=(4, 0),
             bytes=(2**40, 7),
+            ranges={"id": (-4.0, 2.0**60), "Größe": (0.25, 9.75)},
         ),
         HeldPartitions(table="u", revision=0),
     ),

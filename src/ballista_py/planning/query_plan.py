@@ -9,6 +9,7 @@ from typing import Any
 import pyarrow as pa
 from attrs import Factory, field, frozen
 
+from ballista_py.planning.column_ranges import Spread
 from ballista_py.planning.partition_map import PartitionMap
 from ballista_py.planning.table import TableSpec
 from ballista_py.planning.table_sizes import TEXT_BYTES, Numbers, TableSizes, fixed_bytes
@@ -61,6 +62,11 @@ class Catalog:
     def total_rows(self, table: str) -> float:
         """The estimated rows of a table."""
         return float(self.once("rows", table, lambda: self.rows(table).sum()))
+
+    def spread(self, table: str, column: str) -> Spread | None:
+        """How the values of a column lie, if anybody said."""
+        found = self.sizes.get(table)
+        return None if found is None else found.spreads.get(column)
 
     def column_bytes(self, table: str) -> Mapping[str, float]:
         """The estimated bytes of one value of each column of a table."""

@@ -10,6 +10,7 @@ from typing import Literal
 
 from attrs import Factory, frozen
 
+from ballista_py.planning.column_ranges import Range
 from ballista_py.planning.table import TableSpec
 
 Role = Literal["owner", "target", "replica"]
@@ -37,7 +38,8 @@ class HeldPartitions:
 
     `active` are the partitions that it serves, `epochs` theirs, index by index; `loaded` those hydrated but not
     served (targets of a move); `failed` says for the others why they could not be loaded. `rows` and `bytes` say how
-    large the active ones are by their manifests, index by index; nobody relies on them.
+    large the active ones are by their manifests, index by index; `ranges` between which values their columns lie, as
+    positions (`position_of`). Nobody relies on them.
     """
 
     table: str
@@ -48,6 +50,7 @@ class HeldPartitions:
     rows: tuple[int, ...] = ()
     bytes: tuple[int, ...] = ()
     failed: Mapping[int, str] = Factory(dict)
+    ranges: Mapping[str, Range] = Factory(dict)
 
 
 @frozen(kw_only=True)

@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 import numpy as np
+from attrs import evolve
 
+from ballista_py.planning.column_ranges import spreads
 from ballista_py.planning.partition_map import Owner, PartitionMap
 from ballista_py.planning.table import TableSpec
 from ballista_py.planning.table_sizes import TableSizes
@@ -27,10 +29,15 @@ def table_sizes(
     found = {
         name: TableSizes(maps[name].weights.copy(), np.zeros(len(maps[name]))) for name in sorted(folders.values())
     }
+    told: dict[str, list[HeldPartitions]] = {}
     for _, reports in sorted(held.items()):
         for report in reports:
             if report.table in folders:
+                told.setdefault(folders[report.table], []).append(report)
                 _take(found[folders[report.table]], report)
+    for name, reports in told.items():
+        spread = spreads((float(sum(report.rows)), report.ranges) for report in reports)
+        found[name] = evolve(found[name], spreads=spread)
     return {
         name: before[name] if name in before and before[name].is_like(new) else new for name, new in found.items()
     }

@@ -350,7 +350,7 @@ class PartitionHolder:
                 if work.reason or work.manifest is None:
                     holdings = holdings.failed(work.assignment, work.reason, now_ms)
                     continue
-                holdings = holdings.hydrated(held_of(work, loaded, now_ms))
+                holdings = holdings.hydrated(held_of(work, loaded, holdings.table.schema, now_ms))
             self._tables[table] = holdings if newest else evolve(holdings, stale=stale)
 
     def _is_current(self, holdings: Holdings) -> bool:

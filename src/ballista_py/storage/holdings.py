@@ -7,10 +7,13 @@ from functools import cached_property
 
 from attrs import Factory, evolve, frozen
 
+from ballista_py.planning.column_ranges import Range
 from ballista_py.planning.query_plan import LegTable
 from ballista_py.planning.table import TableSpec
 from ballista_py.state.control import HeldPartitions, PartitionAssignment, UpdatePartitions
+from ballista_py.storage.column_ranges import merged_ranges, some
 
+MAX_TOLD = 64  # partitions whose ranges are looked at for those of a table
 FIRST_RETRY_MS = 1_000.0
 LONGEST_RETRY_MS = 30_000.0
 
@@ -31,6 +34,7 @@ class Held:
     files: Mapping[str, int]  # path -> file id
     rows: int = 0
     bytes: int = 0
+    ranges: Mapping[str, Range] = Factory(dict)
     prepared: tuple[str, ...] = ()
     outside: tuple[str, ...] = ()
     sequence: int = 0
@@ -233,6 +237,7 @@ class Holdings:
             failed={p: failure.reason for p, failure in sorted(self.failures.items())},
             rows=tuple(self.held[p].rows for p in active),
             bytes=tuple(self.held[p].bytes for p in active),
+            ranges=merged_ranges(self.held[p].ranges for p in some(active, MAX_TOLD)),
         )
 
 

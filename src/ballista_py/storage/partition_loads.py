@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator, Mapping, Sequence
 
+import pyarrow as pa
 from attrs import evolve, frozen
 
 from ballista_py.errors import BallistaError, LeaseExpired
@@ -13,6 +14,7 @@ from ballista_py.state.control import PartitionAssignment
 from ballista_py.state.executor_lease import ExecutorLease
 from ballista_py.state.statements import Statements
 from ballista_py.state.store import ConditionalStore
+from ballista_py.storage.column_ranges import ranges_of_files
 from ballista_py.storage.holdings import Held
 from ballista_py.storage.loaded_files import LoadedFiles, Mapper
 from ballista_py.storage.manifest import RETIRED_MS, DataFile, ManifestDocument
@@ -92,8 +94,8 @@ class PartitionLoads:
         )
 
 
-def held_of(load: PartitionLoad, loaded: Mapping[str, int], now_ms: float) -> Held:
-    """What is held once the files of its manifest are `loaded` (ids by path)."""
+def held_of(load: PartitionLoad, loaded: Mapping[str, int], schema: pa.Schema, now_ms: float) -> Held:
+    """What is held once the files of its manifest are `loaded` (ids by path); `schema` is that of the table."""
     manifest = load.manifest
     assert manifest is not None
     return Held(
@@ -102,6 +104,7 @@ def held_of(load: PartitionLoad, loaded: Mapping[str, int], now_ms: float) -> He
         files={file.path: loaded[file.path] for file in manifest.files},
         rows=manifest.rows,
         bytes=manifest.bytes,
+        ranges=ranges_of_files(manifest.files, schema),
         prepared=tuple(p.attempt for p in manifest.prepared if not p.outside),
         outside=tuple(p.attempt for p in manifest.prepared if p.outside),
         past_ms=now_ms + RETIRED_MS if manifest.retired else None,

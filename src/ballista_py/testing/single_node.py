@@ -19,13 +19,16 @@ import pyarrow as pa
 from ballista_py.engines.answers import difference
 from ballista_py.engines.duckdb import DuckDBEngine
 from ballista_py.errors import BallistaError, NotOwner
+from ballista_py.planning.column_ranges import spreads
 from ballista_py.planning.legs import legs_of
 from ballista_py.planning.partition_map import PartitionMap
 from ballista_py.planning.partition_spec import PartitionSpec
 from ballista_py.planning.query_plan import BroadcastLimits, Catalog, Leg, QueryPlan
 from ballista_py.planning.sql import plan_query
 from ballista_py.planning.table import TableSpec
+from ballista_py.planning.table_sizes import TableSizes
 from ballista_py.runtime import seeded_chance
+from ballista_py.storage.column_ranges import range_of_rows
 
 PartitionBy = str | Sequence[str] | None
 
@@ -74,6 +77,7 @@ class InProcessCluster:
         self.tables: dict[str, TableSpec] = {}
         self.maps: dict[str, PartitionMap] = {}
         self.rows: dict[str, pa.Table] = {}
+        self.sizes: dict[str, TableSizes] = {}
         self.shipped_bytes = 0
         self._engine = DuckDBEngine(threads=1)
         self._partition_of: dict[str, npt.NDArray[Any]] = {}
@@ -118,10 +122,20 @@ class InProcessCluster:
         self.rows[name] = pa.Table.from_batches([batch], rows.schema)
         self._partition_of[name] = found
 
+    def measure(self) -> None:
+        """Let the planner know what executors report: rows, bytes, and between which values columns lie."""
+        for name, rows in self.rows.items():
+            ranges = range_of_rows(rows)
+            self.sizes[name] = TableSizes(
+                rows=self.maps[name].weights.copy(),
+                bytes=self.maps[name].weights * (rows.nbytes / max(1, rows.num_rows)),
+                spreads=spreads([(float(rows.num_rows), ranges)]),
+            )
+
     @property
     def catalog(self) -> Catalog:
         """What the planner knows of the tables."""
-        return Catalog(tables=self.tables, maps=self.maps, broadcasts=self.broadcasts)
+        return Catalog(tables=self.tables, maps=self.maps, broadcasts=self.broadcasts, sizes=self.sizes)
 
     def schema(self, sql: str) -> pa.Schema:
         """The output of a statement as one node gives it. Raises `SqlError`."""

@@ -58,7 +58,10 @@ def cluster_of(number: int) -> InProcessCluster:
     """A cluster full of small tables; its shape and its rows are functions of `number`."""
     executors, replicas, rows = _SHAPES[number % len(_SHAPES)]
     limits = _WHENEVER_POSSIBLE if number % 2 else None
-    return fill_with_small_tables(InProcessCluster(executors, replicas, limits), seed=number, rows=rows)
+    cluster = fill_with_small_tables(InProcessCluster(executors, replicas, limits), seed=number, rows=rows)
+    if number % 4 >= 2:
+        cluster.measure()
+    return cluster
 
 
 def attempt(seed: int, query: RandomQuery, cluster: InProcessCluster) -> Tried | None:

@@ -67,6 +67,7 @@ def heartbeat_to_message(heartbeat: Heartbeat) -> pb.ExecutorMessage:
                     failed=held.failed,
                     rows=held.rows,
                     bytes=held.bytes,
+                    ranges={name: pb.Range(low=low, high=high) for name, (low, high) in held.ranges.items()},
                 )
                 for held in heartbeat.held
             ],
@@ -102,6 +103,7 @@ def heartbeat_from_message(message: pb.ExecutorMessage) -> Heartbeat | None:
                 failed=dict(held.failed),
                 rows=tuple(held.rows),
                 bytes=tuple(held.bytes),
+                ranges={name: (one.low, one.high) for name, one in held.ranges.items()},
             )
             for held in heartbeat.held
         ),

@@ -7,7 +7,7 @@ the merge nevertheless, the keys that can match are sent first and only rows wit
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Sequence
 from math import prod
 from typing import Protocol
 
@@ -77,12 +77,37 @@ class _Sent:
     bytes: float
 
 
+@frozen
+class _Size:
+    """What it costs to have the rows of a relation come to the merge, as bytes, and how many they are."""
+
+    bytes: float
+    rows: float
+
+
 @frozen(eq=False)
 class _Keys:
     """A query for keys that legs have, and about how many they are, if that is known."""
 
     query: Select
     rows: float | None
+
+
+@frozen(eq=False)
+class Kept:
+    """A unit that is fetched once and kept: the source that stands for it, and what its columns are called there."""
+
+    source: Source
+    columns: dict[ColumnId, Expr]
+    labels: dict[ColumnId, str]
+
+
+@frozen(eq=False)
+class Reduced:
+    """What legs of units need not give, by the identity of the units: more conditions, and units that are kept."""
+
+    fewer: dict[int, tuple[Expr, ...]] = Factory(dict)
+    kept: dict[int, Kept] = Factory(dict)
 
 
 @define(eq=False)
@@ -114,12 +139,32 @@ class Broadcaster:
                 return found
         return None
 
-    def reducing(self, select: Select, place: Place, unit: Unit) -> Iterator[Expr]:
-        """Conditions that let the legs of `unit` drop rows which no row of another, filtered unit will match."""
+    def reducing(self, select: Select, place: Place, units: Sequence[Unit]) -> Reduced:
+        """How the legs of `units`, which are all gathered, may drop rows that no row of another, filtered one will
+        match."""
+        found = Reduced()
         limits = self.draft.catalog.broadcasts
-        if limits is None or not isinstance(unit.placement, Split) or not is_reorderable(select):
-            return
-        size = self._bytes(unit, self.merger.needed(select, place)) + self._probes(unit)
+        if limits is None or not is_reorderable(select):
+            return found
+        needed = self.merger.needed(select, place)
+        for unit in units:
+            if isinstance(unit.placement, Split) and id(unit) not in found.kept:
+                member = self._member(select, place, unit, needed, found, limits)
+                if member is not None:
+                    found.fewer[id(unit)] = (member,)
+        return found
+
+    def _member(
+        self,
+        select: Select,
+        place: Place,
+        unit: Unit,
+        needed: list[ColumnId],
+        found: Reduced,
+        limits: BroadcastLimits,
+    ) -> Expr | None:
+        """The condition that the rows of `unit` have a key of another one."""
+        size = _Size(self._bytes(unit, needed) + self._probes(unit), self._rows(unit))
         touched = null_supplied(select.sources)
         # In the ON of an outer join an unmatched row of this side has no effect, whatever else is true.
         stated = [(conjunct, touched) for conjunct in pooled(select)]
@@ -129,11 +174,21 @@ class Broadcaster:
                 others = [other for other in place.units if theirs[0] in other.aliases and other is not unit]
                 if mine[0] not in unit.aliases or not others or others[0].join != "inner":
                     continue
-                if isinstance(others[0].placement, Split) and nullable.isdisjoint((mine[0], theirs[0])):
-                    keys = self._keys(others[0], theirs, size, limits)
+                (other, *_) = others
+                if isinstance(other.placement, Split) and nullable.isdisjoint((mine[0], theirs[0])):
+                    kept = found.kept.get(id(other))
+                    worth = self._own_worth(other, theirs, size, limits)
+                    if kept is None and worth is not None and id(other) not in found.fewer:
+                        kept = self._kept_unit(other, needed, limits)
+                        if kept is not None:
+                            found.kept[id(other)] = kept
+                    if kept is not None:
+                        keys = self._kept_keys(kept, theirs) if worth is not None else None
+                    else:
+                        keys = self._keys(other, theirs, size, limits)
                     if keys is not None:
-                        yield exp.In(this=column(*mine), query=exp.Subquery(this=self.draft.nest(keys.query)))
-                        return
+                        return exp.In(this=column(*mine), query=exp.Subquery(this=self.draft.nest(keys.query)))
+        return None
 
     def _with_subqueries_sent(self, select: Select, place: Place, limits: BroadcastLimits) -> Select | None:
         """Uncorrelated subqueries of WHERE that keep a large unit from being filtered in its legs."""
@@ -243,24 +298,46 @@ class Broadcaster:
         asked = (one for query in self._nested_of(place.rest) for one in asked_by(query, place.units))
         if not any(self._own_worth(one.host, one.theirs, self._size_of(one), limits) for one in asked):
             return None
+        kept = self._kept_unit(unit, self.merger.needed(select, place), limits)
+        if kept is None:
+            return None
+        over = attrs.evolve(select, sources=(kept.source,), where=tuple(place.rest))
+        return self.merger.renamed_columns(over, kept.columns)
+
+    def _kept_unit(self, unit: Unit, needed: list[ColumnId], limits: BroadcastLimits) -> Kept | None:
+        """A unit of one source as a relation that is fetched once and kept for all who read it."""
+        if len(unit.sources) != 1:
+            return None
         mapping: dict[ColumnId, Expr] = {}
-        one = self._side(unit, self.merger.needed(select, place), mapping)
+        one = self._side(unit, needed, mapping)
         if one is None or one.bytes > limits.max_bytes:
             return None
         assert isinstance(one.source.relation, BroadcastScan)
-        kept = attrs.evolve(select, sources=(one.source,), where=tuple(place.rest))
-        kept = self.merger.renamed_columns(kept, mapping)
         self._add(one.query, one.source, one.query.names, one.bytes)
         self._kept[one.source.relation.name] = one.bytes / bytes_of_columns(mapping, self.draft)
-        return kept
+        return Kept(one.source, mapping, dict(zip(mapping, one.query.names, strict=True)))
+
+    def _kept_keys(self, kept: Kept, key: ColumnId) -> _Keys:
+        return self._keys_of(kept.source, kept.labels[key])
+
+    def _keys_of(self, source: Source, label: str) -> _Keys:
+        """The values of a column of what is complete before legs start."""
+        assert isinstance(source.relation, BroadcastScan)
+        other = self._alias_of(source.relation)
+        values = Select(sources=(other,), items=(Item("key", self._read(other, label)),))
+        rows = self._kept.get(source.relation.name)
+        if rows is None:  # it goes to legs as it is
+            return _Keys(values, None)
+        return _Keys(self._sent_query(attrs.evolve(values, distinct=True), rows), rows)
 
     def _nested_of(self, conjuncts: Iterable[Expr]) -> list[Query]:
         return [
             self.draft.nested[node.this] for conjunct in conjuncts for node in conjunct.find_all(exp.Placeholder)
         ]
 
-    def _size_of(self, asked: Asked) -> float:
-        return asked.rows(self.draft) * _KEY_BYTES * 2
+    def _size_of(self, asked: Asked) -> _Size:
+        rows = asked.rows(self.draft)
+        return _Size(rows * _KEY_BYTES * 2, rows)
 
     def _with_nested_reduced(self, select: Select, place: Place, limits: BroadcastLimits) -> Select | None:
         """Correlated subqueries that will be gathered: of their rows only those that some outer row can ask for."""
@@ -294,16 +371,11 @@ class Broadcaster:
                 return among
         return None
 
-    def _keys(self, unit: Unit, key: ColumnId, size: float, limits: BroadcastLimits) -> _Keys | None:
+    def _keys(self, unit: Unit, key: ColumnId, size: _Size, limits: BroadcastLimits) -> _Keys | None:
         """A query for the values that `key` has in the rows of `unit`, if sending them saves enough of `size`."""
         source = next(source for source in unit.sources if source.alias == key[0])
         if isinstance(source.relation, BroadcastScan) and source.join == "inner":
-            other = self._alias_of(source.relation)
-            values = Select(sources=(other,), items=(Item("key", self._read(other, key[1])),))
-            rows = self._kept.get(source.relation.name)
-            if rows is None:  # it goes to legs as it is
-                return _Keys(values, None)
-            return _Keys(self._sent_query(attrs.evolve(values, distinct=True), rows), rows)
+            return self._keys_of(source, key[1])
         own = self._own_worth(unit, key, size, limits)
         if own is None:
             return None
@@ -316,7 +388,7 @@ class Broadcaster:
         return _Keys(self._sent_query(query), own[1])
 
     def _own_worth(
-        self, unit: Unit, key: ColumnId, size: float, limits: BroadcastLimits
+        self, unit: Unit, key: ColumnId, size: _Size, limits: BroadcastLimits
     ) -> tuple[tuple[Expr, ...], float] | None:
         """The conditions of the key's table alone and the rows that they leave, if the keys save enough of `size`."""
         source = next(source for source in unit.sources if source.alias == key[0])
@@ -326,7 +398,9 @@ class Broadcaster:
             return None
         rows = rows_of_select_unit([(source.relation, unit.placement)], own, self.draft)
         weight = rows * _KEY_BYTES
-        saved = size * (1 - share_of(own, self.draft)) - weight * (1 + self._executors(unit))
+        # Each key finds a row at least, where keys are those of rows that are there.
+        share = min(1.0, max(share_of(own, self.draft), rows / max(size.rows, 1.0)))
+        saved = size.bytes * (1 - share) - weight * (1 + self._executors(unit))
         return None if weight > limits.max_bytes or saved < limits.worth_bytes else (own, rows)
 
     def _add(self, query: Query, source: Source, labels: tuple[str, ...], weight: float) -> None:
@@ -377,9 +451,12 @@ class Broadcaster:
         return max(sizes, key=lambda pair: pair[1], default=None)
 
     def _bytes(self, unit: Unit, needed: list[ColumnId]) -> float:
-        sources = [(source.relation, unit.placement) for source in unit.sources]
         columns = [one for one in needed if one[0] in unit.aliases]
-        return rows_of_select_unit(sources, unit.where, self.draft) * bytes_of_columns(columns, self.draft)
+        return self._rows(unit) * bytes_of_columns(columns, self.draft)
+
+    def _rows(self, unit: Unit) -> float:
+        sources = [(source.relation, unit.placement) for source in unit.sources]
+        return rows_of_select_unit(sources, unit.where, self.draft)
 
     def _probes(self, unit: Unit) -> float:
         sources = [(source.relation, unit.placement) for source in unit.sources]

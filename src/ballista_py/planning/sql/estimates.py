@@ -27,6 +27,7 @@ from ballista_py.planning.sql.query import (
     SharedScan,
     column_id,
 )
+from ballista_py.planning.sql.ranges import share_of_ranges
 from ballista_py.planning.table import TableSpec
 from ballista_py.planning.table_sizes import TEXT_BYTES
 
@@ -108,7 +109,8 @@ def _output_bytes(query: Query, draft: Draft) -> Iterator[float]:
 
 def share_of(conjuncts: Iterable[Expr], draft: Draft) -> float:
     """The share of rows that conjuncts are guessed to keep; what only joins keeps all."""
-    return prod(_share(conjunct, draft) for conjunct in conjuncts)
+    share, others = share_of_ranges(conjuncts, draft)
+    return share * prod(_share(conjunct, draft) for conjunct in others)
 
 
 def _share(conjunct: Expr, draft: Draft) -> float:

@@ -156,12 +156,18 @@ class Merger:
         needed = self.needed(select, place)
         sources: list[Source] = []
         where = list(place.rest)
-        for unit in join_order(select, place.units, self._rows, self.draft):
-            if isinstance(unit.placement, Merged) or not self._has_tables(unit):
+        ordered = join_order(select, place.units, self._rows, self.draft)
+        gathered = [unit for unit in ordered if not isinstance(unit.placement, Merged) and self._has_tables(unit)]
+        reduced = self.broadcaster.reducing(select, place, gathered)
+        for unit in ordered:
+            kept = reduced.kept.get(id(unit))
+            if kept is not None:
+                sources.append(kept.source)
+                mapping.update(kept.columns)
+            elif unit not in gathered:
                 sources.extend(self._kept(unit, where))
             else:
-                fewer = self.broadcaster.reducing(select, place, unit)
-                unit = attrs.evolve(unit, where=[*unit.where, *fewer])
+                unit = attrs.evolve(unit, where=[*unit.where, *reduced.fewer.get(id(unit), ())])
                 sources.append(self._gathered(unit, needed, mapping))
         block = attrs.evolve(select, sources=tuple(sources), where=tuple(where))
         return self._with_nested_merged(block, mapping)

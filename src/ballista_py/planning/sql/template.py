@@ -25,7 +25,7 @@ from ballista_py.planning.sql.fragments import fragment_table
 from ballista_py.planning.sql.placement import Split
 from ballista_py.planning.sql.places import pruned, reason_of
 from ballista_py.planning.sql.planner import planned
-from ballista_py.planning.sql.query import Draft, Expr, Scan, Select, UnplannableError
+from ballista_py.planning.sql.query import Draft, Expr, Scan, Select, Source, UnplannableError
 from ballista_py.planning.sql.statement import read
 from ballista_py.planning.statement_shape import INTEGER, TEXT, Shape
 from ballista_py.planning.table import TableSpec
@@ -78,7 +78,8 @@ class PlanTemplate:
     _table: TableSpec
     _split: Split
     _conditions: tuple[_Condition, ...]
-    _rows: float
+    _legs: Select
+    _sources: Mapping[str, Source]
     _row_bytes: float
 
     @property
@@ -93,13 +94,14 @@ class PlanTemplate:
         """
         if len(set(constants)) < len(constants):
             return None
-        draft, split = Draft(catalog=self._catalog), self._split
+        draft, split = Draft(catalog=self._catalog, sources=dict(self._sources)), self._split
         marked = {mark: _literal(text) for mark, text in zip(self._marks, constants, strict=True)}
-        for condition in self._conditions:
-            reason = partial(_said, condition.reason, constants)
-            split = pruned(split, condition.filled(marked), draft, reason)
+        where = [condition.filled(marked) for condition in self._conditions]
+        for condition, tree in zip(self._conditions, where, strict=True):
+            split = pruned(split, tree, draft, partial(_said, condition.reason, constants))
         (fragment,) = self._plan.fragments
-        rows = self._rows * share_of_partitions(split, draft)
+        rows = rows_of_query(attrs.evolve(self._legs, where=tuple(where)), draft)
+        rows *= share_of_partitions(split, draft)
         fragment = attrs.evolve(
             fragment,
             sql=self._fragment_sql.filled(constants),
@@ -140,6 +142,8 @@ def plan_template(shape: Shape, catalog: Catalog, output: pa.Schema) -> PlanTemp
         return None
     (fragment,) = plan.fragments
     legs = found.fragments.queries[fragment.name]
+    if not isinstance(legs, Select) or legs.where != tuple(place.units[0].where):
+        return None
     template = PlanTemplate(
         catalog=catalog,
         marks=marks,
@@ -150,7 +154,8 @@ def plan_template(shape: Shape, catalog: Catalog, output: pa.Schema) -> PlanTemp
         table=scan.table,
         split=split.under(query.sources[0].alias),
         conditions=tuple(_Condition(tree, _Text.of(reason_of(tree), marks)) for tree in place.units[0].where),
-        rows=rows_of_query(legs, draft),
+        legs=legs,
+        sources=draft.sources,
         row_bytes=bytes_of_row(legs, draft),
     )
     return template if template.filled(marks) == plan else None

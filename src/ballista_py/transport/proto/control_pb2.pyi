@@ -238,7 +238,7 @@ class Heartbeat(_message.Message):
     def __init__(self, executor: _Optional[_Union[ExecutorInfo, _Mapping]] = ..., sequence: _Optional[int] = ..., lapsed: _Optional[bool] = ..., admitted: _Optional[bool] = ..., held: _Optional[_Iterable[_Union[HeldPartitions, _Mapping]]] = ...) -> None: ...
 
 class HeldPartitions(_message.Message):
-    __slots__ = ("table", "revision", "active", "epochs", "loaded", "failed", "rows", "bytes")
+    __slots__ = ("table", "revision", "active", "epochs", "loaded", "failed", "rows", "bytes", "ranges")
     class FailedEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -246,6 +246,13 @@ class HeldPartitions(_message.Message):
         key: int
         value: str
         def __init__(self, key: _Optional[int] = ..., value: _Optional[str] = ...) -> None: ...
+    class RangesEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: Range
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[_Union[Range, _Mapping]] = ...) -> None: ...
     TABLE_FIELD_NUMBER: _ClassVar[int]
     REVISION_FIELD_NUMBER: _ClassVar[int]
     ACTIVE_FIELD_NUMBER: _ClassVar[int]
@@ -254,6 +261,7 @@ class HeldPartitions(_message.Message):
     FAILED_FIELD_NUMBER: _ClassVar[int]
     ROWS_FIELD_NUMBER: _ClassVar[int]
     BYTES_FIELD_NUMBER: _ClassVar[int]
+    RANGES_FIELD_NUMBER: _ClassVar[int]
     table: str
     revision: int
     active: _containers.RepeatedScalarFieldContainer[int]
@@ -262,7 +270,16 @@ class HeldPartitions(_message.Message):
     failed: _containers.ScalarMap[int, str]
     rows: _containers.RepeatedScalarFieldContainer[int]
     bytes: _containers.RepeatedScalarFieldContainer[int]
-    def __init__(self, table: _Optional[str] = ..., revision: _Optional[int] = ..., active: _Optional[_Iterable[int]] = ..., epochs: _Optional[_Iterable[int]] = ..., loaded: _Optional[_Iterable[int]] = ..., failed: _Optional[_Mapping[int, str]] = ..., rows: _Optional[_Iterable[int]] = ..., bytes: _Optional[_Iterable[int]] = ...) -> None: ...
+    ranges: _containers.MessageMap[str, Range]
+    def __init__(self, table: _Optional[str] = ..., revision: _Optional[int] = ..., active: _Optional[_Iterable[int]] = ..., epochs: _Optional[_Iterable[int]] = ..., loaded: _Optional[_Iterable[int]] = ..., failed: _Optional[_Mapping[int, str]] = ..., rows: _Optional[_Iterable[int]] = ..., bytes: _Optional[_Iterable[int]] = ..., ranges: _Optional[_Mapping[str, Range]] = ...) -> None: ...
+
+class Range(_message.Message):
+    __slots__ = ("low", "high")
+    LOW_FIELD_NUMBER: _ClassVar[int]
+    HIGH_FIELD_NUMBER: _ClassVar[int]
+    low: float
+    high: float
+    def __init__(self, low: _Optional[float] = ..., high: _Optional[float] = ...) -> None: ...
 
 class Grant(_message.Message):
     __slots__ = ("sequence", "lease_ms")
