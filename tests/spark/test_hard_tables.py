@@ -150,7 +150,7 @@ def test_a_task_that_failed_and_was_tried_again_leaves_one_copy(spark, declare, 
         stages.append(rows)
         return real(rows.select(sf.udf(once_broken, "long")("id").alias("id"), "v"), *rest)
 
-    from ballista_py.spark import pipeline as module
+    from ballista_py.spark import runs as module
 
     real = module.write_partitions
     with pytest.MonkeyPatch.context() as patch:

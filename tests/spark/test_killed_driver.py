@@ -19,7 +19,8 @@ DRIVER = """
 import os, signal, sys
 from ballista_py.planning.partition_spec import PartitionSpec
 from ballista_py.planning.table import TableSpec
-from ballista_py.spark import pipeline as pipelines
+from ballista_py.spark import runs
+from ballista_py.spark.pipeline import SparkPipeline
 from ballista_py.spark.session import embedded_session
 from ballista_py.spark.watermark import Watermark
 from ballista_py.state.local import LocalStore
@@ -39,7 +40,7 @@ def killed(owner, name, after=0):
     setattr(owner, name, stop)
 
 match step:
-    case "before-files": killed(pipelines, "write_partitions")
+    case "before-files": killed(runs, "write_partitions")
     case "after-files": killed(Publication, "publish")
     case "two-prepared": killed(PartitionStorage, "prepare_run", 2)
     case "all-prepared": killed(Statements, "commit")
@@ -50,7 +51,7 @@ match step:
 options = {"spark.ui.enabled": "false", "spark.sql.shuffle.partitions": "2"}
 spark = embedded_session(master="local[1]", memory="512m", options=options)
 frame = spark.range(0, 200, 1, 2)
-pipeline = pipelines.SparkPipeline(spark, LocalStore(location))
+pipeline = SparkPipeline(spark, LocalStore(location))
 schema = pipeline.describe("events", frame)
 table = TableSpec(name="events", schema=schema, spec=PartitionSpec.parse(["bucket(4, id)"], schema))
 mark = Watermark("id")

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from attrs import field, frozen
+
+from ballista_py.storage.manifest import DataFile
 
 SKEW_FACTOR = 4.0
 MIN_SKEWED_BYTES = 16 << 20
@@ -19,6 +21,13 @@ class WrittenPartition:
     rows: int
     bytes: int
     files: int
+
+    @classmethod
+    def of(cls, files: Sequence[DataFile]) -> WrittenPartition:
+        """What these files hold."""
+        return cls(
+            rows=sum(file.rows for file in files), bytes=sum(file.bytes for file in files), files=len(files)
+        )
 
 
 @frozen(kw_only=True)

@@ -7,6 +7,7 @@ can be taken off exactly, whatever the column's type.
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable, Sequence
 from datetime import timedelta
 
 import pyarrow as pa
@@ -79,6 +80,13 @@ class Watermark:
         if known is None or known.max is None:
             return None
         return _number(pa.scalar(parse_bound(known.max, kind), kind))
+
+    def highest(
+        self, kind: pa.DataType, files: Iterable[Sequence[DataFile]], before: int | None = None
+    ) -> int | None:
+        """The highest value in all these files, and `before`; None if nothing is known of it."""
+        found = (self.reached(kind, file) for several in files for file in several)
+        return max((number for number in (before, *found) if number is not None), default=None)
 
     def may_hold(self, kind: pa.DataType, file: DataFile, start: int) -> bool:
         """Whether a file may have rows that `rows_from` takes."""

@@ -14,7 +14,7 @@ from ballista_py.storage import garbage, partition_loads, replica_reads
 from ballista_py.storage.holdings import Held, Holdings
 from ballista_py.storage.manifest import DataFile, ManifestDocument, Prepared
 from ballista_py.storage.replica_reads import ReplicaReads
-from ballista_py.testing import write_simulation
+from ballista_py.testing import write_actors
 from ballista_py.testing.write_simulation import WriteSimulation
 
 Patch = tuple[Any, str, Any]
@@ -137,7 +137,7 @@ WRITE_MUTANTS: tuple[WriteMutant, ...] = (
     WriteMutant(
         name="greedy-compaction",
         what="files that a prepared statement replaces are compacted",
-        patches=((ManifestDocument, "compacted", _greedy), (write_simulation, "to_compact", _all_files)),
+        patches=((ManifestDocument, "compacted", _greedy), (write_actors, "to_compact", _all_files)),
     ),
     WriteMutant(
         name="nothing-retired",

@@ -1,0 +1,164 @@
+"""One run of the pipeline: written to files that nobody sees, then published whole, or taken away again."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, TypeAlias
+
+from attrs import frozen
+
+from ballista_py.errors import BallistaError, ObjectMissing, OutcomeUnknown
+from ballista_py.planning.table import TableSpec, check_same_keys
+from ballista_py.runtime import Runtime
+from ballista_py.spark.checks import check_nulls, failure_of, origin_of
+from ballista_py.spark.jobs import JobWatch, Progress, Steps, tell_nobody
+from ballista_py.spark.layout import COMPRESSION, Numbering, tasks_of, write_partitions
+from ballista_py.spark.report import MaterializeReport, WrittenPartition
+from ballista_py.spark.sources import Source
+from ballista_py.spark.staging import Staging
+from ballista_py.state.documents import PartitionMapDocument, partition_map_key
+from ballista_py.state.object_state import ObjectState
+from ballista_py.state.store import ConditionalStore
+from ballista_py.storage.manifest import DataFile
+from ballista_py.storage.publication import Begun, Publication, RunAll
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+Announce: TypeAlias = Callable[[MaterializeReport], None]
+
+
+@frozen(kw_only=True)
+class Run:
+    """One run: what it is about, and how it was asked for."""
+
+    table: TableSpec
+    origin: Source
+    run_id: str
+    token: str
+    sort_by: Sequence[str]
+    compression: str
+    progress: Progress
+    announce: Announce
+
+    def report(self, numbering: Numbering, files: Iterable[Sequence[DataFile]]) -> MaterializeReport:
+        """What was written: `files` of each partition, in the order of the numbering."""
+        found = zip(numbering.values, map(WrittenPartition.of, files), strict=True)
+        return MaterializeReport(table=self.table.name, run_id=self.run_id, partitions=dict(found))
+
+
+class Runs:
+    """Begins runs on `store`, writes their rows by Spark `jobs`, and publishes them."""
+
+    def __init__(
+        self, store: ConditionalStore, jobs: JobWatch, runtime: Runtime, run_all: RunAll, max_file_bytes: int
+    ) -> None:
+        self._store = store
+        self._jobs = jobs
+        self._runtime = runtime
+        self._run_all = run_all
+        self._max_file_bytes = max_file_bytes
+
+    def new(
+        self,
+        table: TableSpec,
+        source: Source | None,
+        sort_by: Sequence[str] = (),
+        compression: str = COMPRESSION,
+        progress: Progress | None = None,
+        token: str | None = None,
+        announce: Announce | None = None,
+    ) -> Run:
+        """A run that may be begun. Raises `UnsupportedExpression` when the table has a map of other keys."""
+        self._check_keys(table)
+        run_id = self._runtime.new_id()
+        return Run(
+            table=table,
+            origin=origin_of(table, source),
+            run_id=run_id,
+            token=token or run_id,
+            sort_by=sort_by,
+            compression=compression,
+            progress=progress or tell_nobody,
+            announce=announce or _nobody,
+        )
+
+    def begin(self, run: Run) -> Begun:
+        """What is there before the run reads anything. To be called before that."""
+        static = run.table.spec.static_values() or ()
+        return self._of(run).begin((run.table.spec.path(value) for value in static), token=run.token)
+
+    def write(
+        self, run: Run, rows: DataFrame, numbering: Numbering, stage: Staging
+    ) -> tuple[dict[str, Sequence[DataFile]], Steps]:
+        """Write the rows to files that nobody sees yet: those of every partition, by path, in order. Or to none."""
+        steps = Steps(run.progress, tasks_of(len(numbering), rows), len(numbering))
+        what = f"writing table '{run.table.name}'"
+        try:
+            with self._jobs.group(what, progress=steps.tasks_done, last_tasks=steps.last_tasks):
+                paths = write_partitions(
+                    rows, numbering, stage.folder, run.sort_by, run.compression, self._max_file_bytes
+                )
+            files = dict(zip(paths, self._run_all(stage.publish, paths.values()), strict=True))
+            stage.settle()
+            check_nulls(run.table, run.origin, files)
+        except BaseException as error:
+            stage.discard()
+            if isinstance(error, BallistaError) or not isinstance(error, Exception):
+                raise
+            raise failure_of(run.table, run.origin, error) from error
+        paths_in_order = map(numbering.spec.path, numbering.values)
+        return {path: files.get(number, ()) for number, path in enumerate(paths_in_order)}, steps
+
+    def publish(
+        self,
+        run: Run,
+        begun: Begun,
+        wanted: Mapping[str, Sequence[DataFile]],
+        stage: Staging,
+        steps: Steps,
+        position: str,
+        report: MaterializeReport,
+        *,
+        replaces: bool = True,
+    ) -> None:
+        """Announce the run, then make the files all that is there (or come to it, without `replaces`) at one instant.
+
+        Its files are removed when it fails, or was published already, except after `OutcomeUnknown`.
+        """
+        try:
+            run.announce(report)
+            decision = self._of(run).publish(
+                begun,
+                wanted,
+                attempt=run.run_id,
+                token=run.token,
+                position=position,
+                replaces=replaces,
+                done=lambda count: steps.committed(min(count, steps.manifests)),
+            )
+        except OutcomeUnknown:
+            raise
+        except BallistaError:
+            stage.discard()
+            raise
+        if decision.attempt != run.run_id:  # the same run, sent twice at once
+            stage.discard()
+        steps.committed(steps.manifests)
+
+    def _of(self, run: Run) -> Publication:
+        return Publication(self._store, run.table.folder, self._runtime, self._run_all)
+
+    def _check_keys(self, table: TableSpec) -> None:
+        """A table that has a map keeps the keys of it: the partitions of other keys would mix with these."""
+        kept = ObjectState(self._store, partition_map_key(table.name), PartitionMapDocument, runtime=self._runtime)
+        try:
+            found = kept.read().document
+        except ObjectMissing:
+            return
+        if found.incarnation == table.incarnation:
+            check_same_keys(table.name, found.map.spec, table.spec)
+
+
+def _nobody(_report: MaterializeReport) -> None:
+    return None
