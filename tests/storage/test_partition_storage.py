@@ -94,15 +94,17 @@ def test_activating_the_same_epoch_again_writes_nothing(partition):
 
 def test_a_token_sent_again_is_applied_once_and_answered_the_same(store, partition):
     partition.activate(1)
-    first = partition.commit(add=[file("a", 7)], epoch=1, token="insert-1")
+    first = partition.commit(add=[file("a", 7)], epoch=1, token="insert-1").document.applied("insert-1")
     revision = partition.read().header.revision
     assert (first.added, first.removed) == (7, 0)
-    assert partition.commit(add=[file("a", 7)], epoch=1, token="insert-1") == first
-    assert partition.commit(add=[file("other", 9)], epoch=1, token="insert-1") == first
+    for name, rows in (("a", 7), ("other", 9)):
+        again = partition.commit(add=[file(name, rows)], epoch=1, token="insert-1").document
+        assert again.applied("insert-1") == first
     assert partition.read().header.revision == revision
     newer = PartitionStorage(store, "t", "expr0=1")
     newer.activate(2)
-    assert newer.commit(add=[file("a", 7)], epoch=2, token="insert-1") == first
+    again = newer.commit(add=[file("a", 7)], epoch=2, token="insert-1").document
+    assert again.applied("insert-1") == first
     assert names(partition) == ["a"]
 
 
@@ -125,7 +127,8 @@ def test_a_lost_reply_does_not_double_a_commit(store, partition):
 def test_rewriting_replaces_files_in_one_step(partition):
     partition.activate(1)
     partition.commit(add=[file("a", 5), file("b", 6)], epoch=1, token="1")
-    applied = partition.commit(add=[file("ab", 11)], remove=[file("a").path, file("b").path], epoch=1, token="2")
+    removed = [file("a").path, file("b").path]
+    applied = partition.commit(add=[file("ab", 11)], remove=removed, epoch=1, token="2").document.applied("2")
     assert (applied.added, applied.removed) == (11, 11)
     assert names(partition) == ["ab"]
     partition.commit(add=[file("ab", 12)], remove=[file("ab").path], epoch=1, token="3")

@@ -14,7 +14,6 @@ from ballista_py.state import fence
 from ballista_py.state.object_state import ObjectState, Versioned
 from ballista_py.state.store import ConditionalStore
 from ballista_py.storage.manifest import (
-    AppliedToken,
     DataFile,
     ManifestDocument,
     Prepared,
@@ -34,7 +33,7 @@ class PartitionStorage:
     >>> _ = storage.create()
     >>> _ = storage.activate(1)
     >>> file = DataFile(path="snapshots/events/data/a.parquet", rows=3, bytes=700)
-    >>> storage.commit(add=[file], epoch=1, token="insert-1")
+    >>> storage.commit(add=[file], epoch=1, token="insert-1").document.applied("insert-1")
     AppliedToken(token='insert-1', added=3, removed=0, affected=3)
     >>> storage.read().document.rows
     3
@@ -95,34 +94,13 @@ class PartitionStorage:
         token: str,
         source_position: str | None = None,
         affected: int | None = None,
-    ) -> AppliedToken:
-        """Change the list of files as the owner at `epoch`; returns what the token did, now or earlier.
+    ) -> Versioned[ManifestDocument]:
+        """Change the list of files as the owner at `epoch`; the manifest says what the token did, now or earlier.
 
         The files must be on the store already. Raises `Fenced` unless exactly that epoch is active, and
         `InvariantViolated` for a file that is listed already and for a path in `remove` that is not. `affected`
         is what the statement counts (default: the rows added).
         """
-        landed = self.land(
-            add=add,
-            remove=remove,
-            epoch=epoch,
-            token=token,
-            source_position=source_position,
-            affected=affected,
-        )
-        return applied(landed.document, token)
-
-    def land(
-        self,
-        *,
-        add: Sequence[DataFile] = (),
-        remove: Sequence[str] = (),
-        epoch: int,
-        token: str,
-        source_position: str | None = None,
-        affected: int | None = None,
-    ) -> Versioned[ManifestDocument]:
-        """As `commit`; returns the manifest as it is then."""
         return self._update(lambda m: m.committed(add, remove, epoch, token, source_position, affected))
 
     def prepare(
@@ -176,10 +154,3 @@ class PartitionStorage:
     def _update(self, change: Callable[[ManifestDocument], ManifestDocument]) -> Versioned[ManifestDocument]:
         at_ms = self._runtime.wall_ms()
         return self._state.update(lambda m: change(m).stamped(m, self._committed_by, at_ms))
-
-
-def applied(manifest: ManifestDocument, token: str) -> AppliedToken:
-    """What a statement that was applied did."""
-    found = manifest.applied(token)
-    assert found is not None
-    return found

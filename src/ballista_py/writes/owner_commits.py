@@ -126,7 +126,7 @@ class OwnerCommits:
         if target.attempt is not None:
             prepared = change.prepared(target, self._runtime.wall_ms())
             return storage.prepare(prepared, epoch=epoch, base=target.base.get(partition))
-        return storage.land(
+        return storage.commit(
             add=change.add, remove=change.remove, epoch=epoch, token=target.token, affected=change.affected
         )
 
