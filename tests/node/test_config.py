@@ -1,8 +1,10 @@
 """A node's configuration: one file, flags over it, and errors that name the field."""
 
 import pytest
+from attrs import fields
 
 from ballista_py.errors import ConfigError
+from ballista_py.node.cli_node import OPTIONS
 from ballista_py.node.config import NodeConfig, load_config
 
 NEEDED = {
@@ -86,3 +88,7 @@ def test_clients_are_shown_the_nodes_certificate_or_one_of_their_own():
     public = {"flight_tls_certificate_file": "public.pem", "flight_tls_key_file": "public.key"}
     assert load_config(None, {**NEEDED, **MTLS, **public}).flight_tls().certificate_file == "public.pem"
     assert load_config(None, NEEDED).flight_tls() is None
+
+
+def test_every_field_is_an_option_but_those_that_hold_names_and_values():
+    assert {field.name for field in fields(NodeConfig)} - OPTIONS.keys() == {"store_options", "labels"}

@@ -15,11 +15,11 @@ from rich.console import Console
 from rich.table import Table
 
 from ballista_py.errors import BallistaError, ConfigError
+from ballista_py.node.cli_node import node
 from ballista_py.node.cli_sim import sim_app
 from ballista_py.node.cli_storage import storage_app
 from ballista_py.node.cli_store import store_app
 from ballista_py.node.cli_tls import cluster_app
-from ballista_py.node.config import load_config
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -31,6 +31,7 @@ app.add_typer(store_app, name="store")
 app.add_typer(storage_app, name="storage")
 app.add_typer(cluster_app, name="cluster")
 app.add_typer(sim_app)
+app.command()(node)
 Connect = Annotated[
     str, typer.Option(help="host:port of any scheduler", envvar="BALLISTA_CONNECT", show_default=True)
 ]
@@ -155,88 +156,6 @@ def tables(
             )
         )
     Console().print(table)
-
-
-@app.command()
-def node(
-    role: Annotated[str | None, typer.Option(help="scheduler or executor")] = None,
-    node_id: Annotated[str | None, typer.Option(help="unique in the cluster; kept over restarts")] = None,
-    state_location: Annotated[str | None, typer.Option(help="URL of the cluster's documents")] = None,
-    config: Annotated[str | None, typer.Option(help="a YAML file with any of these fields")] = None,
-    node_bind_address: Annotated[str | None, typer.Option(help="interface to listen on")] = None,
-    node_advertise_address: Annotated[str | None, typer.Option(help="host that the others connect to")] = None,
-    flight_port: Annotated[int | None, typer.Option(help="scheduler: port for clients")] = None,
-    control_port: Annotated[int | None, typer.Option(help="scheduler: port for executors")] = None,
-    data_port: Annotated[int | None, typer.Option(help="executor: port for legs")] = None,
-    parts_port: Annotated[
-        int | None, typer.Option(help="executor with certificates: port at which clients fetch parts of answers")
-    ] = None,
-    http_port: Annotated[int | None, typer.Option(help="port for health and status")] = None,
-    metrics_port: Annotated[int | None, typer.Option(help="port for Prometheus")] = None,
-    scheduler_address: Annotated[
-        list[str] | None, typer.Option(help="executor: control address of a scheduler; may be repeated")
-    ] = None,
-    ttl_ms: Annotated[float | None, typer.Option(help="length of a lease")] = None,
-    skew_ms: Annotated[
-        float | None, typer.Option(help="waited beyond a lease before a node counts as dead")
-    ] = None,
-    partition_assignment_interval: Annotated[
-        float | None, typer.Option(help="ms between assignment cycles")
-    ] = None,
-    partition_discovery_interval: Annotated[
-        float | None,
-        typer.Option(help="scheduler: ms between looks at sources for new partitions; default: never"),
-    ] = None,
-    partition_discovery_timeout: Annotated[float | None, typer.Option(help="ms that such a look may take")] = None,
-    max_partition_assignments_per_interval: Annotated[int | None, typer.Option(help="moves a cycle")] = None,
-    max_partitions_per_executor: Annotated[int | None, typer.Option(help="cap of each executor")] = None,
-    replicas: Annotated[int | None, typer.Option(help="executors that hold each partition")] = None,
-    max_replica_lag_ms: Annotated[
-        float | None,
-        typer.Option(help="scheduler: how old what replicas give may be; default: no older than the query"),
-    ] = None,
-    max_merge_bytes: Annotated[int | None, typer.Option(help="memory of merges at a scheduler")] = None,
-    capacity: Annotated[float | None, typer.Option(help="executor: its share of the load, relative")] = None,
-    engine: Annotated[str | None, typer.Option(help="executor: what runs its legs, duckdb or polars")] = None,
-    threads: Annotated[int | None, typer.Option(help="threads of the SQL engine")] = None,
-    memory_limit: Annotated[str | None, typer.Option(help="memory of the SQL engine, as '4GB' or '25%'")] = None,
-    max_spill_bytes: Annotated[int | None, typer.Option(help="disk that the SQL engine may spill to")] = None,
-    data_dir: Annotated[str | None, typer.Option(help="folder for caches and spilling")] = None,
-    cache_max_bytes: Annotated[int | None, typer.Option(help="executor: copies of data files at most")] = None,
-    cache_format: Annotated[
-        str | None, typer.Option(help="executor: keep copies as parquet or vortex; default: as they are stored")
-    ] = None,
-    log_level: Annotated[str | None, typer.Option(help="DEBUG, INFO, WARNING or ERROR")] = None,
-    node_mtls_ca_certificate_file: Annotated[
-        str | None, typer.Option(help="PEM: the authority of this cluster's nodes")
-    ] = None,
-    node_mtls_certificate_file: Annotated[str | None, typer.Option(help="PEM: this node's certificate")] = None,
-    node_mtls_key_file: Annotated[str | None, typer.Option(help="PEM: the key of that certificate")] = None,
-    node_mtls_removed_file: Annotated[
-        str | None, typer.Option(help="ids of nodes that are not let in any more, one a line")
-    ] = None,
-    flight_tls_certificate_file: Annotated[
-        str | None, typer.Option(help="scheduler, PEM: shown to clients instead of the node's certificate")
-    ] = None,
-    flight_tls_key_file: Annotated[str | None, typer.Option(help="PEM: the key of that certificate")] = None,
-    flight_tokens_file: Annotated[
-        str | None, typer.Option(help="scheduler: clients and their tokens, one pair a line")
-    ] = None,
-    secrets_file: Annotated[
-        str | None, typer.Option(help="scheduler: keys and values that executors may ask for, one pair a line")
-    ] = None,
-    max_calls_per_client: Annotated[int | None, typer.Option(help="scheduler: at once, of one client")] = None,
-    allow_insecure_connections: Annotated[
-        bool | None, typer.Option("--allow-insecure-connections", help="speak plain TCP where there is no TLS")
-    ] = None,
-    parent_pid: Annotated[int | None, typer.Option(hidden=True)] = None,
-) -> None:
-    """Run one node until it is told to stop (SIGTERM or Ctrl-C)."""
-    overrides = {name: value for name, value in locals().items() if name not in ("config", "parent_pid")}
-    overrides["scheduler_address"] = scheduler_address or None
-    from ballista_py.node.process import run_node
-
-    run_node(load_config(config, overrides), parent_pid=parent_pid)
 
 
 def _client(connect: str, token: str | None, tls_ca: str | None) -> Any:

@@ -1,0 +1,92 @@
+"""The command line's `node`: the fields of `NodeConfig` are its options."""
+
+from __future__ import annotations
+
+from inspect import Parameter, Signature
+from typing import Annotated, Any, get_args, get_origin, get_type_hints
+
+import typer
+
+from ballista_py.node.config import NodeConfig, load_config
+
+OPTIONS = {
+    "role": "scheduler or executor",
+    "node_id": "unique in the cluster; kept over restarts",
+    "state_location": "URL of the cluster's documents",
+    "config": "a YAML file with any of these fields",
+    "node_bind_address": "interface to listen on",
+    "node_advertise_address": "host that the others connect to",
+    "flight_port": "scheduler: port for clients",
+    "control_port": "scheduler: port for executors",
+    "data_port": "executor: port for legs",
+    "parts_port": "executor with certificates: port at which clients fetch parts of answers",
+    "http_port": "port for health and status",
+    "metrics_port": "port for Prometheus",
+    "scheduler_address": "executor: control address of a scheduler; may be repeated",
+    "ttl_ms": "length of a lease",
+    "skew_ms": "waited beyond a lease before a node counts as dead",
+    "partition_assignment_interval": "ms between assignment cycles",
+    "partition_discovery_interval": "scheduler: ms between looks at sources for new partitions; default: never",
+    "partition_discovery_timeout": "ms that such a look may take",
+    "max_partition_assignments_per_interval": "moves a cycle",
+    "max_partitions_per_executor": "cap of each executor",
+    "replicas": "executors that hold each partition",
+    "max_replica_lag_ms": "scheduler: how old what replicas give may be; default: no older than the query",
+    "max_merge_bytes": "memory of merges at a scheduler",
+    "capacity": "executor: its share of the load, relative",
+    "engine": "executor: what runs its legs, duckdb or polars",
+    "threads": "threads of the SQL engine",
+    "memory_limit": "memory of the SQL engine, as '4GB' or '25%'",
+    "max_spill_bytes": "disk that the SQL engine may spill to",
+    "data_dir": "folder for caches and spilling",
+    "cache_max_bytes": "executor: copies of data files at most",
+    "cache_format": "executor: keep copies as parquet or vortex; default: as they are stored",
+    "log_level": "DEBUG, INFO, WARNING or ERROR",
+    "node_mtls_ca_certificate_file": "PEM: the authority of this cluster's nodes",
+    "node_mtls_certificate_file": "PEM: this node's certificate",
+    "node_mtls_key_file": "PEM: the key of that certificate",
+    "node_mtls_removed_file": "ids of nodes that are not let in any more, one a line",
+    "flight_tls_certificate_file": "scheduler, PEM: shown to clients instead of the node's certificate",
+    "flight_tls_key_file": "PEM: the key of that certificate",
+    "flight_tokens_file": "scheduler: clients and their tokens, one pair a line",
+    "secrets_file": "scheduler: keys and values that executors may ask for, one pair a line",
+    "max_calls_per_client": "scheduler: at once, of one client",
+    "allow_insecure_connections": "speak plain TCP where there is no TLS",
+}
+
+
+def node(config: str | None, parent_pid: int | None, **fields: Any) -> None:
+    """Run one node until it is told to stop (SIGTERM or Ctrl-C)."""
+    from ballista_py.node.process import run_node
+
+    given = {name: value for name, value in fields.items() if value not in (None, [])}
+    run_node(load_config(config, given), parent_pid=parent_pid)
+
+
+def _value_type(hint: Any) -> Any:
+    """What the option of a field takes. Of which values is checked with all of the configuration."""
+    if get_origin(hint) is tuple:
+        return list[str]
+    plain = [kind for kind in (bool, int, float) if kind in (hint, *get_args(hint))]
+    return plain[0] if plain else str
+
+
+def _parameters() -> list[Parameter]:
+    hints = get_type_hints(NodeConfig)
+    kinds = {name: _value_type(hints.get(name)) for name in OPTIONS}
+    options = {
+        name: Annotated[kinds[name] | None, typer.Option(*_flag(name, kinds[name]), help=text)]
+        for name, text in OPTIONS.items()
+    }
+    options["parent_pid"] = Annotated[int | None, typer.Option(hidden=True)]
+    return [
+        Parameter(name, Parameter.KEYWORD_ONLY, default=None, annotation=kind) for name, kind in options.items()
+    ]
+
+
+def _flag(name: str, kind: Any) -> list[str]:
+    """A flag is named, or it would get a `--no-` too."""
+    return [f"--{name.replace('_', '-')}"] if kind is bool else []
+
+
+node.__signature__ = Signature(_parameters())  # type: ignore[attr-defined]  # what typer makes the options of
