@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import duckdb
@@ -16,6 +17,7 @@ from ballista_py import LocalCluster
 from ballista_py.node.tpch_data import TABLES, create_tpch_tables, generate_tpch
 
 SCALE = 0.01
+PATIENCE_S = 90.0
 
 
 @pytest.fixture(scope="session")
@@ -50,6 +52,20 @@ def cluster(tpch_state, tmp_path_factory):
     with LocalCluster(schedulers=2, executors=2, state_location=folder.as_uri()) as cluster:
         cluster.wait_until_loaded()
         yield cluster
+
+
+@pytest.fixture(scope="session")
+def wait_until():
+    """Wait until a condition holds, and return what it gave; the test fails when it does not within `PATIENCE_S`."""
+
+    def wait(condition):
+        until = time.monotonic() + PATIENCE_S
+        while not (found := condition()):
+            assert time.monotonic() < until, "it did not happen in time"
+            time.sleep(0.05)
+        return found
+
+    return wait
 
 
 @pytest.fixture

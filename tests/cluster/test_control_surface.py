@@ -89,7 +89,7 @@ def test_a_client_sees_what_ran_and_what_it_cancelled(lazy):
         assert outcomes()["select nonsense from orders"] == "planning.sql"
 
 
-def test_data_that_was_renewed_behind_the_clusters_back_shows_after_a_refresh(lazy, state):
+def test_data_that_was_renewed_behind_the_clusters_back_shows_after_a_refresh(lazy, state, wait_until):
     store = open_store(state)
     table = ObjectState(store, CLUSTER_KEY, ClusterDocument).read().document.tables["orders"]
     before = count(lazy)
@@ -102,10 +102,7 @@ def test_data_that_was_renewed_behind_the_clusters_back_shows_after_a_refresh(la
         assert client.refresh("orders") == 2
         with pytest.raises(SqlError, match="nothing_here"):
             client.refresh("nothing_here")
-    until = time.monotonic() + 10
-    while count(lazy) != before - rows:
-        assert time.monotonic() < until
-        time.sleep(0.1)
+    wait_until(lambda: count(lazy) == before - rows)
 
 
 @pytest.mark.long

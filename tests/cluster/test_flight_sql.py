@@ -32,12 +32,9 @@ def rows(connection, query, parameters=None):
         return cursor.fetch_arrow_table()
 
 
-def wait_until_shared(cluster):
+def wait_until_shared(cluster, wait_until):
     """Return when both executors own orders: right after a start one of them may have all."""
-    deadline = time.monotonic() + 60
-    while "2 legs" not in cluster.explain(ORDERS):
-        assert time.monotonic() < deadline
-        time.sleep(0.2)
+    wait_until(lambda: "2 legs" in cluster.explain(ORDERS))
 
 
 @pytest.mark.parametrize("name", QUERIES)
@@ -82,9 +79,11 @@ def test_a_prepared_statement_says_what_it_gives_and_takes(connection):
         assert cursor.adbc_execute_schema("select o_orderdate from orders").types == [pa.date32()]
 
 
-def test_each_partition_is_read_from_an_executor_and_together_they_are_the_answer(connection, cluster, duck):
+def test_each_partition_is_read_from_an_executor_and_together_they_are_the_answer(
+    connection, cluster, duck, wait_until
+):
     query = "select o_orderkey, o_comment from orders where o_orderkey % 3 = 0"
-    wait_until_shared(cluster)
+    wait_until_shared(cluster, wait_until)
     with connection.cursor() as cursor:
         partitions, schema = cursor.adbc_execute_partitions(query)
         tables = []
@@ -107,13 +106,13 @@ def test_what_needs_a_merge_is_one_partition(connection):
         assert cursor.fetchone() == (15_000,)
 
 
-def test_a_partition_can_be_read_at_any_scheduler(cluster, duck):
+def test_a_partition_can_be_read_at_any_scheduler(cluster, duck, wait_until):
     """The second place that a partition names is the scheduler that is asked; the handle holds what it needs."""
     import pyarrow.flight as flight
 
     from ballista_py.transport.flight_sql.messages import message, pack
 
-    wait_until_shared(cluster)
+    wait_until_shared(cluster, wait_until)
     first, second = (flight.connect(f"grpc://{address}") for address in cluster.addresses())
     command = pack(message("CommandStatementQuery", query=ORDERS))
     info = first.get_flight_info(flight.FlightDescriptor.for_command(command))

@@ -28,13 +28,6 @@ def cluster():
         yield made
 
 
-def wait_until(condition, within_s=40.0):
-    deadline = time.monotonic() + within_s
-    while not condition():
-        assert time.monotonic() < deadline, "it did not happen in time"
-        time.sleep(0.1)
-
-
 def legs(cluster, query=QUERY):
     """Who would run a leg of the query now."""
     try:
@@ -52,7 +45,7 @@ def read(cursor, partitions):
     return sorted(found)
 
 
-def test_a_cancelled_statement_stops_at_the_executors(cluster):
+def test_a_cancelled_statement_stops_at_the_executors(cluster, wait_until):
     wait_until(lambda: len(legs(cluster)) == 2)
     endless = (  # each leg joins its own partitions, and finds nothing for hours
         "select a.id from items a join items b on a.k = b.k join items c on b.k = c.k join items d on c.k = d.k "
@@ -78,7 +71,7 @@ def test_a_cancelled_statement_stops_at_the_executors(cluster):
         assert cursor.fetchall() == [(ROWS,)]
 
 
-def test_parts_are_read_exactly_once_whoever_died_or_owns_them_since_they_were_named(cluster):
+def test_parts_are_read_exactly_once_whoever_died_or_owns_them_since_they_were_named(cluster, wait_until):
     wait_until(lambda: len(legs(cluster)) == 2)
     with flightsql.connect(cluster.flight_sql_url(), autocommit=True) as connection, connection.cursor() as cursor:
         partitions, _schema = cursor.adbc_execute_partitions(QUERY)
@@ -133,7 +126,7 @@ def test_what_is_ingested_under_a_name_is_there_once_whatever_dies_meanwhile():
     "ignore::pytest.PytestUnraisableExceptionWarning"
 )  # the driver closes a statement twice
 @pytest.mark.parametrize("victim", ["executor-1", "scheduler-1"])
-def test_a_stream_whose_node_dies_ends_with_an_error_and_is_never_short(victim):
+def test_a_stream_whose_node_dies_ends_with_an_error_and_is_never_short(victim, wait_until):
     """The driver reads rows from executors, and what has to be merged from the scheduler."""
     query = "select * from wide" if victim == "executor-1" else "select * from wide order by id"
     with LocalCluster(schedulers=1, executors=2, ttl_ms=1_500) as cluster:

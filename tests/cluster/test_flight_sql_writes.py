@@ -102,17 +102,14 @@ def test_the_examples_of_the_guide_run_as_they_stand(small, capsys):
     assert found.to_pylist() == [{"n": 1}]
 
 
-def test_the_parts_of_an_answer_show_an_atomic_statement_all_or_not_at_all(small):
+def test_the_parts_of_an_answer_show_an_atomic_statement_all_or_not_at_all(small, wait_until):
     """The driver fetches the rows from two executors, one after the other if it likes."""
     accounts = 20
     small.sql("create table accounts (id bigint not null, money bigint) partitioned by (bucket(8, id))")
     with small.client() as client:
         client.ingest("accounts", pa.table({"id": range(accounts), "money": [100] * accounts}))
     query = "select id, money from accounts"
-    deadline = time.monotonic() + 60
-    while "2 legs" not in small.explain(query):
-        assert time.monotonic() < deadline
-        time.sleep(0.2)
+    wait_until(lambda: "2 legs" in small.explain(query))
     done, seen = threading.Event(), set()
 
     def look():

@@ -1,7 +1,5 @@
 """What a scheduler committed and could not bring to its end is brought there by another one."""
 
-import time
-
 import pyarrow as pa
 import pytest
 
@@ -19,7 +17,7 @@ pytestmark = pytest.mark.cluster
 SCHEMA = pa.schema([pa.field("id", pa.int64(), nullable=False)])
 
 
-def test_a_statement_whose_scheduler_died_after_its_commit_is_settled_everywhere():
+def test_a_statement_whose_scheduler_died_after_its_commit_is_settled_everywhere(wait_until):
     with LocalCluster(schedulers=2, executors=1, ttl_ms=1_000) as cluster:
         cluster.create_table("t", schema=SCHEMA, partition_by=["bucket(2, id)"])
         cluster.ingest("t", pa.table([[1, 2, 3]], schema=SCHEMA))
@@ -33,9 +31,6 @@ def test_a_statement_whose_scheduler_died_after_its_commit_is_settled_everywhere
         statements = Statements(store, folder)
         assert statements.commit(gone, "left", affected=1).committed
         cluster.kill("scheduler-1")
-        give_up = time.monotonic() + 60
-        while not statements.read().on(gone).settled:
-            assert time.monotonic() < give_up
-            time.sleep(0.1)
+        wait_until(lambda: statements.read().on(gone).settled)
         assert storage.read().document.prepared == ()
         assert cluster.sql("select sum(id) as s from t")["s"].to_pylist() == [15]

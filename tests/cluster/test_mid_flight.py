@@ -9,7 +9,6 @@ from __future__ import annotations
 import subprocess
 import sys
 import threading
-import time
 from contextlib import contextmanager, suppress
 
 import adbc_driver_flightsql.dbapi as flightsql
@@ -61,14 +60,6 @@ def cluster():
         yield made
 
 
-def wait_until(condition, within_s=40.0):
-    until = time.monotonic() + within_s
-    while not (found := condition()):
-        assert time.monotonic() < until, "it did not happen in time"
-        time.sleep(0.05)
-    return found
-
-
 def tasks(cluster, node_id, text):
     """How each task whose statement or fragment has `text` ended, the last one first."""
     return [t["outcome"] for t in cluster.shown(node_id, "/tasks")["tasks"] if text in t["text"]]
@@ -109,7 +100,7 @@ def reading(cluster, way, sql):
     [("client", "a.id"), ("client", "count(*)"), ("driver", "a.id"), ("driver", "count(*)")],
     ids=["client", "client-merge", "driver", "driver-merge"],
 )
-def test_the_legs_of_a_client_that_is_killed_are_cancelled(cluster, way, asked):
+def test_the_legs_of_a_client_that_is_killed_are_cancelled(cluster, way, asked, wait_until):
     wait_until(lambda: both_serve(cluster))
     own = f"{sum(map(ord, way + asked))} = {sum(map(ord, way + asked))}"  # names this statement among all others
     sql = f"select {asked} {ENDLESS} and a.k + {own.split()[0]} <> -7"
@@ -129,7 +120,7 @@ def test_the_legs_of_a_client_that_is_killed_are_cancelled(cluster, way, asked):
 
 
 @pytest.mark.parametrize("way", WAYS)
-def test_a_leg_that_fails_while_another_streams_fails_the_answer_and_stops_the_other(cluster, way):
+def test_a_leg_that_fails_while_another_streams_fails_the_answer_and_stops_the_other(cluster, way, wait_until):
     wait_until(lambda: both_serve(cluster))
     marked = 7_777_777 + len(way)
     sql = PAIRS.replace(
@@ -144,7 +135,7 @@ def test_a_leg_that_fails_while_another_streams_fails_the_answer_and_stops_the_o
 
 
 @pytest.mark.parametrize("way", WAYS)
-def test_an_executor_that_is_killed_amid_its_leg_makes_an_error_and_never_a_short_answer(cluster, way):
+def test_an_executor_that_is_killed_amid_its_leg_makes_an_error_and_never_a_short_answer(cluster, way, wait_until):
     wait_until(lambda: both_serve(cluster))
     # So many rows that those of one bucket, which may be all that it has, are more than any buffer holds.
     with reading(cluster, way, MANY_PAIRS) as batches:
@@ -162,7 +153,9 @@ def test_an_executor_that_is_killed_amid_its_leg_makes_an_error_and_never_a_shor
 
 
 @pytest.mark.parametrize("way", WAYS)
-def test_a_table_that_is_another_one_between_plan_and_legs_is_answered_whole_or_not_at_all(cluster, way):
+def test_a_table_that_is_another_one_between_plan_and_legs_is_answered_whole_or_not_at_all(
+    cluster, way, wait_until
+):
     """One scheduler drops the table and makes it anew, with other rows, while the other one answers."""
     over, seen, wrong = threading.Event(), set(), []
     first, second = (address.partition("://")[2] or address for address in cluster.addresses())

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import re
 import shutil
-import time
 from pathlib import Path
 
 import adbc_driver_flightsql.dbapi as flightsql
@@ -148,7 +147,7 @@ def test_the_status_ports_speak_tls_and_show_more_than_health_to_whoever_has_a_t
             read_status(url.replace("https", "http") + "/health")
 
 
-def test_a_removed_executor_loses_its_partitions_to_the_others_and_queries_go_on(secured, duck):
+def test_a_removed_executor_loses_its_partitions_to_the_others_and_queries_go_on(secured, duck, wait_until):
     secured.remove("executor-2")
     query = "select count(*) as n from orders"
     expected = duck.sql(query).to_arrow_table().to_pylist()
@@ -159,10 +158,7 @@ def test_a_removed_executor_loses_its_partitions_to_the_others_and_queries_go_on
         except BallistaError:
             return False
 
-    until = time.monotonic() + 40
-    while not gone():
-        assert time.monotonic() < until
-        time.sleep(0.2)
+    wait_until(gone)
     secured.wait_until_loaded(timeout_ms=30_000)
     assert secured.sql(query).to_pylist() == expected
     assert any("'executor-2' was removed" in secured.log(name) for name in ("scheduler-1", "scheduler-2"))

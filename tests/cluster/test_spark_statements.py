@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import subprocess
 import sys
-import time
 from concurrent.futures import ThreadPoolExecutor
 
 import psutil
@@ -38,14 +37,6 @@ def cluster():
         yield made
 
 
-def wait_until(condition, within_s=90.0):
-    until = time.monotonic() + within_s
-    while not (found := condition()):
-        assert time.monotonic() < until, "it did not happen in time"
-        time.sleep(0.05)
-    return found
-
-
 def statements(cluster):
     """How each statement on Spark ended, the last one first."""
     return [t["outcome"] for t in cluster.shown("scheduler-1", "/tasks")["tasks"] if t["kind"] == "spark"]
@@ -56,18 +47,18 @@ def jvm(cluster):
     return next(child for child in children if "java" in child.name())
 
 
-def wait_until_at_work(cluster):
+def wait_until_at_work(cluster, wait_until):
     """Until Spark has computed for a while; the statement under way is the only one."""
     spark = jvm(cluster)
     before_s = spark.cpu_times().user
     wait_until(lambda: statements(cluster)[0] == "running" and spark.cpu_times().user > before_s + 1)
 
 
-def test_a_statement_whose_client_is_killed_is_ended_and_the_next_one_is_answered(cluster):
+def test_a_statement_whose_client_is_killed_is_ended_and_the_next_one_is_answered(cluster, wait_until):
     process = subprocess.Popen([sys.executable, "-c", CLIENT, cluster.addresses()[0], LONG])
     try:
         wait_until(lambda: statements(cluster)[0] == "running")
-        wait_until_at_work(cluster)
+        wait_until_at_work(cluster, wait_until)
     finally:
         process.kill()
         process.wait()
@@ -98,11 +89,11 @@ def test_what_spark_fails_at_is_an_error_in_one_line_and_the_cluster_goes_on(clu
 
 
 @pytest.mark.long
-def test_a_statement_whose_spark_is_killed_is_run_again_and_its_client_sees_nothing_of_it(cluster):
+def test_a_statement_whose_spark_is_killed_is_run_again_and_its_client_sees_nothing_of_it(cluster, wait_until):
     with ThreadPoolExecutor(1) as threads:
         answer = threads.submit(cluster.sql, LONG, engine="spark")
         wait_until(lambda: statements(cluster)[0] == "running")
-        wait_until_at_work(cluster)
+        wait_until_at_work(cluster, wait_until)
         first = jvm(cluster)
         first.kill()
         assert answer.result(timeout=300).to_pylist() == [{"n": 0}]

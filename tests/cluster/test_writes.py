@@ -1,7 +1,6 @@
 """Writes through real processes: what is acknowledged is there, once, whatever was resent."""
 
 import threading
-import time
 from concurrent.futures import ThreadPoolExecutor
 
 import pyarrow as pa
@@ -58,7 +57,7 @@ def test_a_token_is_applied_once(small, table):
     assert count(small, table) == (100, 4_950)
 
 
-def test_what_was_written_is_estimated_so_that_the_small_side_is_sent_to_the_large_one(small, table):
+def test_what_was_written_is_estimated_so_that_the_small_side_is_sent_to_the_large_one(small, table, wait_until):
     other = f"{table}_sizes"
     small.create_table(other, schema=SCHEMA, partition_by=["kind"])
     small.ingest(table, rows(0, 200_000))
@@ -66,10 +65,7 @@ def test_what_was_written_is_estimated_so_that_the_small_side_is_sent_to_the_lar
     query = (
         f"select b.size, max(a.kind) as k, max(a.size) as s from {table} a join {other} b using (id) group by 1"
     )
-    deadline = time.monotonic() + 30
-    while "broadcast b0" not in small.explain(query):  # once the executors have reported the rows
-        assert time.monotonic() < deadline, small.explain(query)
-        time.sleep(0.1)
+    wait_until(lambda: "broadcast b0" in small.explain(query))  # once the executors have reported the rows
     assert sorted(row["s"] for row in small.sql(query).to_pylist()) == [0.0, 0.5, 1.0]
     small.drop_table(other)
 
