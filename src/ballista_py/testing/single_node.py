@@ -24,12 +24,14 @@ from ballista_py.planning.legs import legs_of
 from ballista_py.planning.partition_map import PartitionMap
 from ballista_py.planning.partition_spec import PartitionSpec
 from ballista_py.planning.query_plan import BroadcastLimits, Catalog, Leg, QueryPlan
+from ballista_py.planning.row_budget import RowBudget
 from ballista_py.planning.sql import plan_query
 from ballista_py.planning.table import TableSpec
 from ballista_py.planning.table_sizes import TableSizes
 from ballista_py.runtime import seeded_chance
 from ballista_py.storage.column_ranges import range_of_rows
 
+_ROOM = 16
 PartitionBy = str | Sequence[str] | None
 
 
@@ -68,9 +70,18 @@ class InProcessCluster:
 
     Which executor owns a partition depends on its values, the group and `seed` alone, so equal values of one group
     have equal owners. Use it as a context manager, or call `close`.
+
+    With `max_bytes` a single node's answer above that raises `MergeTooLarge`, and the engine fails beyond sixteen
+    times as much in memory and as much again on disk: for statements of which nobody knows what they will give.
     """
 
-    def __init__(self, executors: int = 3, replicas: int = 1, broadcasts: BroadcastLimits | None = None) -> None:
+    def __init__(
+        self,
+        executors: int = 3,
+        replicas: int = 1,
+        broadcasts: BroadcastLimits | None = None,
+        max_bytes: int | None = None,
+    ) -> None:
         self.owners = [(f"e{n}", f"i{n}") for n in range(1, executors + 1)]
         self.replicas = min(replicas, executors)
         self.broadcasts = broadcasts
@@ -79,7 +90,11 @@ class InProcessCluster:
         self.rows: dict[str, pa.Table] = {}
         self.sizes: dict[str, TableSizes] = {}
         self.shipped_bytes = 0
-        self._engine = DuckDBEngine(threads=1)
+        self._max_bytes = max_bytes
+        room = None if max_bytes is None else _ROOM * max_bytes
+        self._engine = DuckDBEngine(
+            threads=1, memory_limit=None if room is None else f"{room}B", max_spill_bytes=room
+        )
         self._partition_of: dict[str, npt.NDArray[Any]] = {}
         self._parts: dict[tuple[str, tuple[int, ...]], pa.Table] = {}
 
@@ -150,8 +165,12 @@ class InProcessCluster:
         return legs_of(plan, self.catalog, self.owners)
 
     def single(self, sql: str) -> pa.Table:
-        """The answer of one engine over the whole tables."""
-        return self._run(sql, self.rows)
+        """The answer of one engine over the whole tables. Raises `MergeTooLarge` above `max_bytes`."""
+        running = self._engine.query(sql, streams=self.rows)
+        batches: Iterable[pa.RecordBatch] = running.batches()
+        if self._max_bytes is not None:
+            batches = RowBudget(self._max_bytes).counted(batches)
+        return pa.Table.from_batches(batches, running.schema)
 
     def part(self, table: str, partitions: tuple[int, ...]) -> pa.Table:
         """The rows of some partitions of a table."""

@@ -20,6 +20,7 @@ from ballista_py.testing.sql_queries import Queries, RandomQuery
 from ballista_py.testing.sql_tables import fill_with_small_tables
 
 QUERIES_PER_CLUSTER = 250
+MAX_BYTES = 64 << 20
 _SHAPES = ((3, 1, 50), (2, 1, 30), (2, 2, 12), (3, 2, 40), (1, 1, 25), (2, 1, 90), (5, 1, 60))
 _WHENEVER_POSSIBLE = BroadcastLimits(worth_bytes=-(1 << 60))
 
@@ -58,14 +59,15 @@ def cluster_of(number: int) -> InProcessCluster:
     """A cluster full of small tables; its shape and its rows are functions of `number`."""
     executors, replicas, rows = _SHAPES[number % len(_SHAPES)]
     limits = _WHENEVER_POSSIBLE if number % 2 else None
-    cluster = fill_with_small_tables(InProcessCluster(executors, replicas, limits), seed=number, rows=rows)
+    cluster = InProcessCluster(executors, replicas, limits, MAX_BYTES)
+    fill_with_small_tables(cluster, seed=number, rows=rows)
     if number % 4 >= 2:
         cluster.measure()
     return cluster
 
 
 def attempt(seed: int, query: RandomQuery, cluster: InProcessCluster) -> Tried | None:
-    """Run one query both ways; None if a single node cannot run it."""
+    """Run one query both ways; None if a single node cannot run it, or not with an answer up to `MAX_BYTES`."""
     try:
         plan = cluster.check(query.sql, ordered=query.ordered)
     except BallistaError:

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
+from ballista_py.errors import MergeTooLarge
 from ballista_py.testing.single_node import InProcessCluster, assert_single_node_equivalent
 from ballista_py.testing.sql_fuzz import attempt, cluster_of, fuzz, random_query
 from ballista_py.testing.sql_queries import Queries, RandomQuery
@@ -55,6 +56,15 @@ def _cluster(number: int) -> InProcessCluster:
 
 def test_a_seed_gives_its_query_again() -> None:
     assert [random_query(seed) for seed in range(50)] == [random_query(seed) for seed in range(50)]
+
+
+def test_a_query_with_more_rows_than_anybody_can_compare_is_left_out() -> None:
+    rows = "select t.id from " + ", ".join(f"t t{number}" for number in range(4)) + ", t"
+    with cluster_of(0) as cluster:
+        assert attempt(0, RandomQuery(rows, ordered=False), cluster) is None
+        assert attempt(0, RandomQuery(f"select count(*) from ({rows})", ordered=False), cluster) is not None
+    with InProcessCluster(max_bytes=100) as cluster, pytest.raises(MergeTooLarge):
+        cluster.single("select i from range(100) r(i)")
 
 
 def test_a_wrong_answer_is_found_and_said_with_the_plan(monkeypatch: pytest.MonkeyPatch) -> None:
