@@ -53,3 +53,13 @@ def test_dates_beyond_those_of_python_and_values_of_several_types_are_compared_t
     rows = pa.table({"u": either})
     assert difference(rows, rows) is None
     assert difference(rows, rows.slice(0, 1)) is not None
+
+
+def test_floats_inside_lists_and_structs_are_compared_as_others_are():
+    def of(*numbers):
+        return pa.table({"l": [list(numbers), None], "s": [{"x": numbers[0]}, {"x": None}]})
+
+    assert difference(of(float("nan"), 1.0), of(float("nan"), 1.0 + 1e-12)) is None
+    assert difference(of(float("nan"), 1.0), of(float("nan"), 1.1)) is not None
+    assert difference(of(1.0), of(1.0, 1.0)) is not None
+    assert difference(of(None), of(1.0)) is not None

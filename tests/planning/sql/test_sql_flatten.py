@@ -29,6 +29,7 @@ TRAPS = [
     "select one, count(*) from (select 1 as one, a from t) q group by one order by one",
     "select two, a from (select 2 as two, a, id from t) q order by two, a, id limit 5",
     "select x, a from (select null as x, a from t) q order by a limit 3",
+    "select count(*) from (select null as x, a from t) q group by x order by x",  # ORDER BY NULL is refused
     "select a, id from (select 2 as two, a, id from t) q order by two, a, id limit 5",
     # A column stays one operand.
     "select x * 2, -x from (select a + 1 as x from t) q order by all",
