@@ -17,7 +17,7 @@ from ballista_py.errors import SqlError
 from ballista_py.planning.query_plan import Catalog, QueryPlan
 from ballista_py.planning.sql import mentions_moment, plan_query
 from ballista_py.planning.sql.template import PlanTemplate, marked, plan_template
-from ballista_py.planning.statement_shape import Shape, shape_of
+from ballista_py.planning.statement_shape import Shape, shapes_of
 from ballista_py.runtime import Runtime
 
 MAX_REMEMBERED = 256
@@ -107,28 +107,29 @@ class Plans:
         """What the template of the statement's shape gives, if there is one."""
         if mentions_moment(statement):
             return None
-        shape = shape_of(statement)
-        shared = None if shape is None else self._shared.get(shape.key)
-        if shape is None or shared is None or shared.template is None or shared.catalog is not catalog:
-            return None
-        plan = shared.template.filled(shape.constants)
-        return None if plan is None else _Known(catalog=catalog, output=shared.template.output, plan=plan)
+        for shape in shapes_of(statement):
+            shared = self._shared.get(shape.key)
+            if shared is None or shared.template is None or shared.catalog is not catalog:
+                continue
+            plan = shared.template.filled(shape.constants)
+            return None if plan is None else _Known(catalog=catalog, output=shared.template.output, plan=plan)
+        return None
 
     def _learn(self, statement: str, plan: QueryPlan, catalog: Catalog) -> None:
-        """Note the shape of a statement; at its second statement, make the template of those to come."""
-        shape = shape_of(statement)
-        if shape is None or not shape.constants:
-            return
-        shared = self._shared.get(shape.key)
-        if shared is None or shared.catalog is not catalog:
-            shared = _Shared(catalog=catalog)
-        elif not shared.tried:
-            shared = _Shared(catalog=catalog, tried=True, template=self._template(shape, plan, catalog))
-        with self._lock:
-            self._shared[shape.key] = shared
-            self._shared.move_to_end(shape.key)
-            if len(self._shared) > MAX_REMEMBERED:
-                self._shared.popitem(last=False)
+        """Note the shapes of a statement; at the second of one, make the template of those to come."""
+        for shape in shapes_of(statement):
+            shared = self._shared.get(shape.key)
+            if shared is None or shared.catalog is not catalog:
+                shared = _Shared(catalog=catalog)
+            elif not shared.tried:
+                shared = _Shared(catalog=catalog, tried=True, template=self._template(shape, plan, catalog))
+            with self._lock:
+                self._shared[shape.key] = shared
+                self._shared.move_to_end(shape.key)
+                if len(self._shared) > MAX_REMEMBERED:
+                    self._shared.popitem(last=False)
+            if shared.template is not None:
+                return
 
     def _template(self, shape: Shape, plan: QueryPlan, catalog: Catalog) -> PlanTemplate | None:
         """A template that gives this very plan for this statement; None where the engine makes a difference."""

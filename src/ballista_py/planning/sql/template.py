@@ -2,14 +2,14 @@
 
 Promises that a filled template equals the plan that `plan_query` makes of the same statement. It rests on what the
 planner reads of a constant that a condition of WHERE compares with: which partitions it leaves, and that is computed
-anew, by the same code, and nothing else; everywhere else the constant is copied. Only statements over one partitioned
-table, planned as one fragment, have a template.
+anew, by the same code, and nothing else; everywhere else the constant is copied. Only statements that join tables where
+their rows are, in one fragment, have a template: no size decides there. A LIMIT without OFFSET is copied, too.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
 
 import attrs
@@ -20,13 +20,14 @@ from sqlglot import exp
 from ballista_py.errors import SqlError
 from ballista_py.planning.query_plan import Catalog, QueryPlan
 from ballista_py.planning.sql.estimates import bytes_of_row, rows_of_query, share_of_partitions
-from ballista_py.planning.sql.expressions import nested_of, rewritten
+from ballista_py.planning.sql.expressions import equated_columns, nested_of, rewritten
 from ballista_py.planning.sql.fragments import fragment_table
-from ballista_py.planning.sql.placement import Split
-from ballista_py.planning.sql.places import pruned, reason_of
+from ballista_py.planning.sql.placement import Placement, Split
+from ballista_py.planning.sql.places import Placer, pruned, reason_of
 from ballista_py.planning.sql.planner import planned
 from ballista_py.planning.sql.query import Draft, Expr, Scan, Select, Source, UnplannableError
 from ballista_py.planning.sql.statement import read
+from ballista_py.planning.sql.units import pooled
 from ballista_py.planning.statement_shape import INTEGER, TEXT, Shape
 from ballista_py.planning.table import TableSpec
 
@@ -62,7 +63,7 @@ class _Condition:
     reason: _Text
 
     def filled(self, marked: Mapping[str, Expr]) -> Expr:
-        return rewritten(self.tree, lambda node: marked.get(_written(node)))
+        return _filled(self.tree, marked)
 
 
 @frozen(eq=False, kw_only=True)
@@ -75,12 +76,13 @@ class PlanTemplate:
     _sql: _Text
     _fragment_sql: _Text
     _merge_sql: _Text | None
-    _table: TableSpec
+    _tables: tuple[TableSpec, ...]
     _split: Split
     _conditions: tuple[_Condition, ...]
     _legs: Select
     _sources: Mapping[str, Source]
     _row_bytes: float
+    _limit: int | None  # the number of the constant that is one
 
     @property
     def output(self) -> pa.Schema:
@@ -96,16 +98,18 @@ class PlanTemplate:
             return None
         draft, split = Draft(catalog=self._catalog, sources=dict(self._sources)), self._split
         marked = {mark: _literal(text) for mark, text in zip(self._marks, constants, strict=True)}
-        where = [condition.filled(marked) for condition in self._conditions]
-        for condition, tree in zip(self._conditions, where, strict=True):
-            split = pruned(split, tree, draft, partial(_said, condition.reason, constants))
+        for condition in self._conditions:
+            split = pruned(split, condition.filled(marked), draft, partial(_said, condition.reason, constants))
         (fragment,) = self._plan.fragments
-        rows = rows_of_query(attrs.evolve(self._legs, where=tuple(where)), draft)
+        legs = attrs.evolve(self._legs, where=tuple(_filled(tree, marked) for tree in self._legs.where))
+        if self._limit is not None and legs.limit is not None:
+            legs = attrs.evolve(legs, limit=int(constants[self._limit]))
+        rows = rows_of_query(legs, draft)
         rows *= share_of_partitions(split, draft)
         fragment = attrs.evolve(
             fragment,
             sql=self._fragment_sql.filled(constants),
-            tables=(fragment_table(self._table, split, draft),),
+            tables=tuple(fragment_table(table, split, draft) for table in self._tables),
             estimated_bytes=int(rows * self._row_bytes),
         )
         merge = None if self._merge_sql is None else self._merge_sql.filled(constants)
@@ -133,16 +137,17 @@ def plan_template(shape: Shape, catalog: Catalog, output: pa.Schema) -> PlanTemp
     plan, query, draft = found.plan, found.query, found.placer.draft
     if len(plan.fragments) != 1 or plan.broadcasts or plan.notes or not isinstance(query, Select):
         return None
-    scan = query.sources[0].relation if len(query.sources) == 1 else None
-    if not isinstance(scan, Scan) or not _compares_with(query, marks, draft):
+    scans = [source.relation for source in query.sources if isinstance(source.relation, Scan)]
+    limit = _limit_of(query, marks)
+    if len(scans) < len(query.sources) or not _compares_with(query, marks, limit, draft):
         return None
     place = found.placer.place(query)
-    split = found.placer.of_relation(scan)
+    split = _unpruned(query, found.placer)
     if len(place.units) != 1 or place.rest or not isinstance(split, Split):
         return None
     (fragment,) = plan.fragments
     legs = found.fragments.queries[fragment.name]
-    if not isinstance(legs, Select) or legs.where != tuple(place.units[0].where):
+    if not isinstance(legs, Select):
         return None
     template = PlanTemplate(
         catalog=catalog,
@@ -151,23 +156,61 @@ def plan_template(shape: Shape, catalog: Catalog, output: pa.Schema) -> PlanTemp
         sql=_Text.of(plan.sql, marks),
         fragment_sql=_Text.of(fragment.sql, marks),
         merge_sql=None if plan.merge_sql is None else _Text.of(plan.merge_sql, marks),
-        table=scan.table,
-        split=split.under(query.sources[0].alias),
+        tables=tuple(catalog.tables[table.table] for table in fragment.tables),
+        split=split,
         conditions=tuple(_Condition(tree, _Text.of(reason_of(tree), marks)) for tree in place.units[0].where),
         legs=legs,
         sources=draft.sources,
         row_bytes=bytes_of_row(legs, draft),
+        limit=limit,
     )
     return template if template.filled(marks) == plan else None
 
 
-def _compares_with(query: Select, marks: Sequence[str], draft: Draft) -> bool:
-    """Whether every mark is what a comparison in WHERE has on its right, and is nowhere else."""
+def _compares_with(query: Select, marks: Sequence[str], limit: int | None, draft: Draft) -> bool:
+    """Whether every mark but that of LIMIT is what a comparison in WHERE has on its right, and is nowhere else."""
     if any(nested_of(expr, draft) for expr in query.expressions()):
         return False
-    nodes = (node for conjunct in query.where for node in conjunct.walk() if isinstance(node, _COMPARISONS))
-    found = [_written(node.expression) for node in nodes]
-    return sorted(mark for mark in found if mark in marks) == sorted(marks)
+    compared = [
+        _written(one) for conjunct in pooled(query) for node in conjunct.walk() for one in _constants_of(node)
+    ]
+    found = [mark for mark in compared if mark in marks]
+    if limit is not None:
+        found.append(marks[limit])
+    return sorted(found) == sorted(marks)
+
+
+def _constants_of(node: Expr) -> Iterator[Expr]:
+    """What a comparison compares with."""
+    if isinstance(node, _COMPARISONS):
+        yield node.expression
+    elif isinstance(node, exp.Between):
+        yield from (node.args["low"], node.args["high"])
+    elif isinstance(node, exp.In):
+        yield from node.expressions
+
+
+def _limit_of(query: Select, marks: Sequence[str]) -> int | None:
+    """The number of the mark that is the LIMIT; beside OFFSET legs would be told their sum."""
+    text = str(query.limit)
+    return marks.index(text) if text in marks and not query.offset else None
+
+
+def _unpruned(query: Select, placer: Placer) -> Placement:
+    """Where the joined rows are before a condition rules anything out."""
+    sources = (
+        attrs.evolve(source, on=_joining(source.on)) if source.join == "inner" else source
+        for source in query.sources
+    )
+    return placer.place(attrs.evolve(query, sources=tuple(sources), where=_joining(query.where))).joined
+
+
+def _joining(conjuncts: Iterable[Expr]) -> tuple[Expr, ...]:
+    return tuple(part for part in conjuncts if equated_columns(part) is not None)
+
+
+def _filled(tree: Expr, marked: Mapping[str, Expr]) -> Expr:
+    return rewritten(tree, lambda node: marked.get(_written(node)))
 
 
 def _marks(shape: Shape) -> tuple[str, ...]:
