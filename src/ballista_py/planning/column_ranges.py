@@ -20,7 +20,7 @@ class Spread:
     """How the values of a column lie: parts of so many rows with a range each, taken to be even within it.
 
     >>> Spread(((10.0, (0.0, 9.0)), (30.0, (10.0, 19.0)))).share(10.0, 15.0)
-    0.45
+    0.4166666666666667
     """
 
     parts: tuple[tuple[float, Range], ...]

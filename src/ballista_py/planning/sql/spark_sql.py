@@ -17,8 +17,8 @@ def spark_sql(statement: str) -> str:
     Averages are computed as floats, because Spark rounds those of decimals. Raises `SqlError` for what cannot be
     said in Spark's SQL.
 
-    >>> spark_sql("select avg(a), a // 2 from t order by a desc nulls last")
-    'SELECT AVG(CAST(a AS DOUBLE)), CAST(a AS BIGINT) DIV CAST(2 AS BIGINT) FROM t ORDER BY a DESC'
+    >>> spark_sql("select avg(a), a::text from t order by a desc nulls last")
+    'SELECT AVG(CAST(a AS DOUBLE)), CAST(a AS STRING) FROM t ORDER BY a DESC'
     """
     try:
         tree = parse_one(statement, dialect=ENGINE_DIALECT).transform(_adapted)
