@@ -14,26 +14,25 @@ import tempfile
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
-from weakref import WeakSet, finalize
+from weakref import finalize
 
 import pyarrow as pa
 
-from ballista_py.engines.bound import BoundByDuckDB
-from ballista_py.engines.duckdb_binder import LOCKDOWN, Binder, explain_error
+from ballista_py.engines.duckdb_binder import LOCKDOWN, explain_error
 from ballista_py.engines.duckdb_errors import translate
 from ballista_py.engines.duckdb_library import duckdb
 from ballista_py.engines.duckdb_query import DuckDBQuery, StreamSource
 from ballista_py.engines.duckdb_tables import HeldTables
 from ballista_py.engines.duckdb_types import ColumnLists
+from ballista_py.engines.loaded_engine import LoadedEngine
 from ballista_py.errors import BallistaError, ConfigError
 from ballista_py.runtime import Runtime, SystemRuntime
-from ballista_py.storage.local_file import Loadable
 
 _DATABASE_FILE = "engine.duckdb"
 _SPILL_FOLDER = "spill"
 
 
-class DuckDBEngine(BoundByDuckDB):
+class DuckDBEngine(LoadedEngine):
     """An `Engine` on one DuckDB database, in memory or in a file of `folder`. Safe to share between threads.
 
     `folder` holds nothing that outlives the engine: what an earlier one left there is removed. `memory_limit` is
@@ -49,8 +48,6 @@ class DuckDBEngine(BoundByDuckDB):
     [{'answer': [42]}]
     >>> engine.close()
     """
-
-    dialect = "duckdb"
 
     def __init__(
         self,
@@ -92,38 +89,8 @@ class DuckDBEngine(BoundByDuckDB):
         if max_spill_bytes is not None:  # DuckDB forgets it when it is given on connecting
             self._root.execute(f"set global max_temp_directory_size = '{max_spill_bytes}B'")
         self._root.execute("set global lock_configuration = true")
-        self._binder = Binder(self._runtime)
+        super().__init__(self._tables, self._runtime)
         self._columns = ColumnLists()
-        self._running: WeakSet[DuckDBQuery] = WeakSet()
-        self._lock = self._runtime.lock()
-        self._closed = False
-
-    def create_table(self, table: str, schema: pa.Schema) -> None:
-        """Make an empty table; a table of that name and schema may exist already.
-
-        Raises `SchemaMismatch` when the table exists with another schema or DuckDB cannot hold the schema.
-        """
-        self._require_open()
-        self._tables.create(table, schema)
-
-    def drop_table(self, table: str) -> None:
-        """Forget a table and all its files; queries that run over them finish undisturbed."""
-        self._require_open()
-        self._tables.drop(table)
-
-    def load(self, table: str, files: Sequence[Loadable]) -> int:
-        """Make the rows of `files` readable, all or none; a file already loaded is skipped. Returns rows loaded.
-
-        Raises `ConfigError` for an unknown table or format, `DocumentUnreadable` for a damaged file,
-        `SchemaMismatch` for rows that do not fit the table, `MergeTooLarge` when memory and spill space are full.
-        """
-        self._require_open()
-        return self._tables.load(table, files)
-
-    def unload(self, table: str, file_ids: Iterable[int]) -> None:
-        """Forget files; queries that already run over them finish undisturbed."""
-        self._require_open()
-        self._tables.unload(table, file_ids)
 
     def tidy(self) -> None:
         """Pack what was loaded from rows at hand into the file of the engine, if it is much or nobody loads now.
@@ -162,24 +129,14 @@ class DuckDBEngine(BoundByDuckDB):
             raised = _raised(error, sql, sources, partial(explain_error, cursor, sql))
             cursor.close()
             raise raised from None
-        with self._lock:
-            self._running.add(query)
+        self._runs(query)
         return query
 
     def close(self) -> None:
         """Release everything; running queries are cancelled. Closing twice is fine."""
-        with self._lock:
-            self._closed = True
-            running = list(self._running)
-        for query in running:
-            query.cancel()
-        self._binder.close()
+        super().close()
         self._root.close()
         self._clean_up()
-
-    def _require_open(self) -> None:
-        if self._closed:
-            raise ConfigError("the engine is closed")
 
     def _clean_up(self) -> None:
         if self._folder is None:

@@ -104,7 +104,7 @@ class HeldTables:
         self._loaded_ms = 0.0
 
     def create(self, table: str, schema: pa.Schema) -> None:
-        """See `DuckDBEngine.create_table`."""
+        """See `LoadedEngine.create_table`."""
         with self._loading, self._lock:
             found = self._tables.get(table)
             if found is None:
@@ -117,7 +117,7 @@ class HeldTables:
                 raise SchemaMismatch(f"table '{table}' is held with other columns: drop it first", table=table)
 
     def drop(self, table: str) -> None:
-        """See `DuckDBEngine.drop_table`."""
+        """See `LoadedEngine.drop_table`."""
         with self._loading, self._lock:
             found = self._tables.pop(table, None)
             if found is not None:
@@ -125,7 +125,7 @@ class HeldTables:
                 self._loader.execute(f"drop table {found.name}")
 
     def load(self, table: str, files: Sequence[Loadable]) -> int:
-        """See `DuckDBEngine.load`."""
+        """See `LoadedEngine.load`."""
         at_hand = sum(file.rows.nbytes for file in files if isinstance(file, RowsAtHand))
         loader = self._taker if at_hand else self._loader
         with self._loading:
@@ -161,7 +161,7 @@ class HeldTables:
             self._loader.execute(f"checkpoint {HELD}")
 
     def unload(self, table: str, file_ids: Iterable[int]) -> None:
-        """See `DuckDBEngine.unload`."""
+        """See `LoadedEngine.unload`."""
         with self._loading, self._lock:
             held = self._tables.get(table)
             gone = set(file_ids) & held.rows.keys() if held is not None else set()

@@ -10,23 +10,19 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
-from weakref import WeakSet
 
 import polars as pl
 import pyarrow as pa
 
 from ballista_py.engines import polars_plan
-from ballista_py.engines.bound import BoundByDuckDB
-from ballista_py.engines.duckdb_binder import Binder
+from ballista_py.engines.loaded_engine import LoadedEngine
 from ballista_py.engines.polars_query import PolarsQuery, require_held
 from ballista_py.engines.polars_tables import FrameTables
 from ballista_py.engines.polars_types import to_frame
-from ballista_py.errors import ConfigError
 from ballista_py.runtime import Runtime, SystemRuntime
-from ballista_py.storage.local_file import Loadable
 
 
-class PolarsEngine(BoundByDuckDB):
+class PolarsEngine(LoadedEngine):
     """An `Engine` that holds its partitions in memory. Safe to share between threads.
 
     It has no spill space and no bound: what is loaded and what a query gathers must fit in memory. Streams are read
@@ -39,42 +35,10 @@ class PolarsEngine(BoundByDuckDB):
     >>> engine.close()
     """
 
-    dialect = "duckdb"
-
     def __init__(self, *, runtime: Runtime | None = None) -> None:
         self._runtime = runtime or SystemRuntime()
-        self._binder = Binder(self._runtime)
         self._tables = FrameTables(self._runtime)
-        self._running: WeakSet[PolarsQuery] = WeakSet()
-        self._lock = self._runtime.lock()
-        self._closed = False
-
-    def create_table(self, table: str, schema: pa.Schema) -> None:
-        """Make an empty table; a table of that name and schema may exist already.
-
-        Raises `SchemaMismatch` when the table exists with another schema, or naming a column that cannot be held.
-        """
-        self._require_open()
-        self._tables.create(table, schema)
-
-    def drop_table(self, table: str) -> None:
-        """Forget a table and all its files; queries that run over them finish undisturbed."""
-        self._require_open()
-        self._tables.drop(table)
-
-    def load(self, table: str, files: Sequence[Loadable]) -> int:
-        """Make the rows of `files` readable, all or none; a file already loaded is skipped. Returns rows loaded.
-
-        Raises `ConfigError` for an unknown table or format, `DocumentUnreadable` for a damaged file,
-        `SchemaMismatch` for rows that do not fit the table.
-        """
-        self._require_open()
-        return self._tables.load(table, files)
-
-    def unload(self, table: str, file_ids: Iterable[int]) -> None:
-        """Forget files; queries that already run over them finish undisturbed."""
-        self._require_open()
-        self._tables.unload(table, file_ids)
+        super().__init__(self._tables, self._runtime)
 
     def tidy(self) -> None:
         """Nothing here waits for that."""
@@ -104,25 +68,13 @@ class PolarsEngine(BoundByDuckDB):
         empty = {name: to_frame(schemas[name].empty_table()).lazy() for name in schemas}
         make(empty)  # what is refused is refused now, not with the first batch
         query = PolarsQuery(schema, {name: _together(*each) for name, each in held.items()}, streams, make)
-        with self._lock:
-            self._running.add(query)
+        self._runs(query)
         return query
 
     def close(self) -> None:
         """Release everything; running queries are cancelled. Closing twice is fine."""
-        with self._lock:
-            if self._closed:
-                return
-            self._closed = True
-            running = list(self._running)
-        for query in running:
-            query.cancel()
-        self._tables = FrameTables(self._runtime)
-        self._binder.close()
-
-    def _require_open(self) -> None:
-        if self._closed:
-            raise ConfigError("the engine is closed")
+        super().close()
+        self._tables.clear()
 
 
 def _together(schema: pa.Schema, frames: Sequence[pl.DataFrame]) -> pl.LazyFrame:

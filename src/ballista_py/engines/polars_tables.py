@@ -31,7 +31,7 @@ class FrameTables:
         self._loading = runtime.lock()  # outer of the two
 
     def create(self, table: str, schema: pa.Schema) -> None:
-        """See `PolarsEngine.create_table`."""
+        """See `LoadedEngine.create_table`."""
         reason = why_not_held(schema)
         if reason is not None:
             raise SchemaMismatch(
@@ -52,7 +52,7 @@ class FrameTables:
             self._tables.pop(table, None)
 
     def load(self, table: str, files: Sequence[Loadable]) -> int:
-        """See `PolarsEngine.load`."""
+        """See `LoadedEngine.load`."""
         with self._loading:
             with self._lock:
                 held = self._tables.get(table)
@@ -65,12 +65,17 @@ class FrameTables:
         return sum(frame.height for frame in made.values())
 
     def unload(self, table: str, file_ids: Iterable[int]) -> None:
-        """See `PolarsEngine.unload`."""
+        """See `LoadedEngine.unload`."""
         with self._loading, self._lock:
             held = self._tables.get(table)
             if held is not None:
                 for file_id in file_ids:
                     held.files.pop(file_id, None)
+
+    def clear(self) -> None:
+        """Let go of every table; queries that run finish undisturbed."""
+        with self._lock:
+            self._tables.clear()
 
     def snapshot(self, scans: Mapping[str, Iterable[int]]) -> dict[str, tuple[pa.Schema, list[pl.DataFrame]]]:
         """The frames of exactly these files. Raises `NotOwner` when one of them is not loaded (any more)."""
