@@ -48,7 +48,7 @@ def test_nodes_of_a_copy_never_talk_to_those_of_the_cluster_that_it_was_copied_f
         """From the first moment on, when the copy still lists nodes that live in the other cluster."""
         while not over.is_set():
             try:
-                with connect(second._flight[0]) as client:
+                with connect(f"127.0.0.1:{second.ports['scheduler-1']['flight']}") as client:
                     answers.append(count(client))
             except BallistaError:
                 over.wait(0.02)

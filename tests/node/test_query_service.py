@@ -12,7 +12,7 @@ import pytest
 
 from ballista_py.engines.answers import difference
 from ballista_py.engines.duckdb import DuckDBEngine
-from ballista_py.errors import NotOwner, SqlError, TransportError
+from ballista_py.errors import BallistaError, NotOwner, SqlError, TransportError
 from ballista_py.node.cluster_view import ClusterView
 from ballista_py.node.metrics import NodeMetrics
 from ballista_py.node.observed_queries import ObservedQueries
@@ -57,6 +57,18 @@ class Legs:
         self.cancelled = True
 
 
+class Hurried(SystemRuntime):
+    """A machine on which waiting takes no time but on its clock."""
+
+    waited_ms = 0.0
+
+    def sleep_ms(self, duration_ms: float) -> None:
+        self.waited_ms += duration_ms
+
+    def monotonic_ms(self) -> float:
+        return self.waited_ms
+
+
 class Site:
     """A query service, its views and what it opened."""
 
@@ -65,7 +77,8 @@ class Site:
         self.fails: dict[int, BaseException] = {}
         self.rounds: list[list[str]] = []
         self.view = ClusterView(catalog=cluster.catalog, members=frozenset(cluster.owners), addresses={})
-        self.service = QueryService(self, engine, self.open, SystemRuntime())
+        self.clock = Hurried()
+        self.service = QueryService(self, engine, self.open, self.clock)
 
     def current(self) -> ClusterView:
         return self.view
@@ -80,7 +93,7 @@ class Site:
         for legs in fragments:
             error = self.fails.get(len(self.opened))
             self.opened.append(Legs(self.cluster, legs, error))
-            if isinstance(error, NotOwner):
+            if isinstance(error, NotOwner | TransportError):
                 raise error
             found.append(self.opened[-1])
         return found
@@ -194,6 +207,21 @@ def test_an_owner_that_is_none_any_more_makes_a_new_plan_of_a_fresh_view(site: S
     assert difference(rows, site.cluster.single(JOIN)) is None
     assert (stats["replans"], site.refreshed) == (1, 1)
     assert site.opened[0].cancelled
+
+
+@pytest.mark.parametrize(("error", "waits_ms"), [(NotOwner("loading"), 10_000), (TransportError("gone"), 900)])
+def test_an_owner_that_refuses_is_waited_for_longer_than_one_that_cannot_be_reached(
+    site: Site, error: BallistaError, waits_ms: float
+) -> None:
+    sql = "select sum(amount) as n from sales"
+    site.fails = dict.fromkeys(range(100), error)
+    with pytest.raises(type(error)):
+        site.answer(sql)
+    assert waits_ms <= site.clock.waited_ms < waits_ms + 1_000
+    site.fails = {len(site.opened) + n: error for n in range(3)}
+    rows, stats = site.answer(sql)
+    assert difference(rows, site.cluster.single(sql)) is None
+    assert stats["replans"] == 3
 
 
 @pytest.mark.parametrize("stage", [0, 1])

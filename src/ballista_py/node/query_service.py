@@ -1,7 +1,8 @@
 """Statements at a scheduler: bind, plan, run; plan again when an owner was none.
 
 A statement covers every partition that it needs exactly once, at the epochs of one catalog, or raises. It is
-planned again (at most `MAX_REPLANS` times) only while nothing of its answer was given out.
+planned again only while nothing of its answer was given out: `MAX_REPLANS` times, and for `PATIENCE_MS` where an owner
+refuses, because it loads what it owns now or has a successor that does.
 """
 
 from __future__ import annotations
@@ -33,8 +34,10 @@ from ballista_py.planning.query_plan import Leg, QueryPlan
 from ballista_py.runtime import Runtime
 
 MAX_REPLANS = 3
-REPLAN_WAIT_MS = 150
-_WORTH_A_NEW_PLAN = (NotOwner, LeaseExpired, TransportError)
+PATIENCE_MS = 10_000.0
+REPLAN_WAIT_MS = 150.0
+LONGEST_WAIT_MS = 1_000.0
+_REFUSED = (NotOwner, LeaseExpired)
 
 Sequences = Callable[[Collection[str]], Mapping[str, int]]
 
@@ -100,8 +103,8 @@ class QueryService:
 
         With `only`, which must be of a divisible plan, the answer is that part of it.
 
-        Raises `SqlError` and the other planning errors, and after `MAX_REPLANS` new plans whatever the executors
-        answered last. `cancelled` is asked before each new plan.
+        Raises `SqlError` and the other planning errors, and whatever the executors answered last when no new plan
+        helped. `cancelled` is asked before each of them.
         """
         started_ms = self.runtime.monotonic_ms()
         view = self._view_for(statement)
@@ -124,11 +127,13 @@ class QueryService:
             except BroadcastTooLargeError:
                 broadcasting = False
                 continue
-            except (*_WORTH_A_NEW_PLAN, PartitionsUnassigned) as error:
-                if replans == MAX_REPLANS or isinstance(error, TryLater) or cancelled():
+            except (*_REFUSED, TransportError, PartitionsUnassigned) as error:
+                waits = self.runtime.monotonic_ms() - started_ms < PATIENCE_MS
+                again = waits if isinstance(error, _REFUSED) else replans < MAX_REPLANS
+                if not again or isinstance(error, TryLater) or cancelled():
                     raise
             replans += 1
-            self.runtime.sleep_ms(REPLAN_WAIT_MS * replans)
+            self.runtime.sleep_ms(min(REPLAN_WAIT_MS * replans, LONGEST_WAIT_MS))
             view = self.views.refresh()
 
     def _view_for(self, statement: str) -> ClusterView:
