@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import re
+from decimal import Decimal
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
 from ballista_py.engines.answers import difference
 from ballista_py.errors import SqlError
 from ballista_py.planning.sql import plan_query
+from ballista_py.testing.single_node import InProcessCluster
 
 NESTED = {
     "parentheses": "select " + "(" * 300 + "a" + ")" * 300 + " from t",
@@ -162,3 +165,11 @@ def test_chance_is_taken_once_a_row_and_not_once_a_leg(small: Any) -> None:
     plan = small.plan("select k, random() as x from t where random() < 2")
     assert all("RANDOM" not in fragment.sql.upper() for fragment in plan.fragments)
     assert small.execute(plan).num_rows == small.rows["t"].num_rows
+
+
+def test_a_variance_does_not_overflow_in_a_leg_where_it_would_not_over_all_rows() -> None:
+    huge, tiny = Decimal("9" * 38), Decimal("-" + "9" * 38)
+    rows = pa.table({"side": ["a", "a", "b", "b"], "d": pa.array([huge, huge, tiny, tiny], pa.decimal128(38, 0))})
+    with InProcessCluster(2) as cluster:
+        cluster.add("t", rows, "side")
+        cluster.check("select var_pop(d), stddev(d) from t")

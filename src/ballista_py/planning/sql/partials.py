@@ -204,7 +204,10 @@ class TwoPhase:
         if kind not in NUMERIC:
             raise IndivisibleError(f"{node.key} over values of a type that is not known")
         count = self._ship(exp.Count(this=copied(argument)), condition, "count", "int")
-        mean = self._ship(exp.Avg(this=copied(argument)), condition, "mean", "double")
+        # Variances are of floats, and so is this mean: the exact sum of a leg may overflow where that of all does not.
+        exact = kind in ("huge", "decimal")
+        averaged = _cast(copied(argument), "DOUBLE") if exact else copied(argument)
+        mean = self._ship(exp.Avg(this=averaged), condition, "mean", "double")
         spread = self._ship(exp.VariancePop(this=copied(argument)), condition, "spread", "double")
         overall = column(self.relation, _MEAN + mean.name)
         self.means[overall.name] = (count.name, mean.name)
