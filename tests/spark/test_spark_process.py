@@ -19,14 +19,17 @@ from pyspark import SparkContext
 from ballista_py.errors import TransportError, TryLater
 from ballista_py.node.spark_process import SparkProcess
 from ballista_py.runtime import SystemRuntime
+from ballista_py.spark.answers import AnswerFolder
 from ballista_py.spark.session import embedded_session
 from ballista_py.state.store import open_store
 
 class Statement:
     output = pa.schema([("n", pa.int64())])
-    def __init__(self, spark, text):
+    def __init__(self, spark, text, collect=True):
         self.jobs = spark.jobs()
-        self.running = threads.submit(spark.run, text, [], self.output, self.jobs)
+        self.running = threads.submit(spark.run, text, [], self.output, self.jobs, collect=collect)
+    def rows(self):
+        return pa.Table.from_batches(self.running.result(120).batches(), self.output).to_pylist()
 
 def is_at_work(statement):
     assert not statement.running.done(), statement.running.result()
@@ -41,7 +44,8 @@ def ended_as(kind, statement):
     raise AssertionError("it gave an answer")
 
 embedded_session(master="local[2]", memory="512m")
-process = SparkProcess(open_store("memory://x"), SystemRuntime(), stuck_ms=500)
+answers = AnswerFolder(sys.argv[1])
+process = SparkProcess(open_store("memory://x"), SystemRuntime(), stuck_ms=500, answers=answers)
 threads = ThreadPoolExecutor(4)
 rows = "(select unnest(range(3000)) as id)"
 joined = ", ".join(f"{rows} {name}" for name in "abcd")
@@ -67,10 +71,12 @@ ended_as(TransportError, stuck)
 ended_as(TryLater, other)
 again = process.get()
 assert again is not spark
-assert Statement(again, few).running.result(120).to_pylist() == [{"n": 3000}]
+assert Statement(again, few).rows() == [{"n": 3000}]
+kept = Statement(again, few, collect=False)
+kept.running.result(120)
 process.tick()
 assert not again.ended
-killed = Statement(again, deaf)
+killed = Statement(again, deaf, collect=False)
 while not is_at_work(killed):
     time.sleep(0.05)
 cancelled = again.jobs()
@@ -85,6 +91,9 @@ except TransportError as error:
 else:
     raise AssertionError("it was cancelled and nobody says so")
 assert again.ended
+assert len(os.listdir(sys.argv[1])) == 1, "of the statement that was killed something is left"
+assert kept.rows() == [{"n": 3000}]
+assert os.listdir(sys.argv[1]) == []
 process.tick()
 process.close()
 process.close()
@@ -92,6 +101,8 @@ print("done")
 """
 
 
-def test_a_spark_that_was_killed_is_started_anew_and_one_that_does_not_let_go_is_ended():
-    done = subprocess.run([sys.executable, "-c", SCRIPT], capture_output=True, text=True, timeout=500, check=False)
+def test_a_spark_that_was_killed_is_started_anew_and_one_that_does_not_let_go_is_ended(tmp_path):
+    """And an answer that was complete can be read on, while nothing is left of one that was not."""
+    words = [sys.executable, "-c", SCRIPT, str(tmp_path / "answers")]
+    done = subprocess.run(words, capture_output=True, text=True, timeout=500, check=False)
     assert (done.returncode, done.stdout) == (0, "done\n"), done.stderr

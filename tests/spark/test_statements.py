@@ -14,6 +14,13 @@ from ballista_py.errors import SqlError, TransportError, TryLater
 from ballista_py.planning.partition_map import PartitionMap
 from ballista_py.spark.statements import SparkStatements, TablePart
 
+
+def run(statements, sql, parts, output, jobs=None, **options):
+    """The whole answer."""
+    answer = statements.run(sql, parts, output, jobs, **options)
+    return pa.Table.from_batches(answer.batches(), output)
+
+
 QUERIES = [
     "select kind, count(*) as n, sum(size) as total, avg(price) as mean from events group by kind",
     "select id // 7 as week, max(moment) as latest from events where size > 3 group by 1 order by 1 desc limit 3",
@@ -52,7 +59,7 @@ def test_the_answer_is_that_of_the_engine(spark, store, events):
     for sql in QUERIES:
         running = engine.query(sql, streams={"events": rows})
         expected = pa.Table.from_batches(running.batches(), running.schema)
-        actual = statements.run(sql, [part], expected.schema)
+        actual = run(statements, sql, [part], expected.schema)
         assert difference(actual, expected) is None, sql
     engine.close()
 
@@ -62,8 +69,11 @@ def test_only_the_partitions_that_are_named_are_read(spark, store, events):
     _, part = events
     statements, output = SparkStatements(spark, store), pa.schema([("n", pa.int64())])
     counted = [
-        statements.run(
-            "select count(*) as n from events", [TablePart(table=part.table, map=part.map, partitions=p)], output
+        run(
+            statements,
+            "select count(*) as n from events",
+            [TablePart(table=part.table, map=part.map, partitions=p)],
+            output,
         )
         for p in ([0], [1, 2, 3], [])
     ]
@@ -97,7 +107,7 @@ def test_a_statement_that_is_cancelled_ends_soon_and_others_go_on(spark, store, 
         endless = threads.submit(statements.run, LONG, [part], output, jobs)
         time.sleep(after_s)
         jobs.cancel()
-        short = threads.submit(statements.run, "select count(*) as n from events", [part], output)
+        short = threads.submit(run, statements, "select count(*) as n from events", [part], output)
         with pytest.raises(TransportError, match="cancelled"):
             endless.result(timeout=60)
         assert short.result(timeout=60).column(0).to_pylist() == [300]
@@ -138,7 +148,7 @@ def test_statements_run_at_once_each_with_its_own_views(spark, store, events):
 
     def count(partitions):
         own = TablePart(table=part.table, map=part.map, partitions=partitions)
-        return statements.run("select count(*) as n from events", [own], output).column(0)[0].as_py()
+        return run(statements, "select count(*) as n from events", [own], output).column(0)[0].as_py()
 
     alone = [count([p]) for p in range(4)]
     with ThreadPoolExecutor(4) as threads:

@@ -6,6 +6,7 @@ import logging
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 from attrs import asdict
@@ -36,6 +37,7 @@ from ballista_py.planning.query_plan import Leg
 from ballista_py.planning.sql import engine_sql
 from ballista_py.runtime import Runtime, SystemRuntime
 from ballista_py.secret import Secret
+from ballista_py.spark.answers import AnswerFolder
 from ballista_py.state.cluster_identity import cluster_identity
 from ballista_py.state.documents import SchedulerInfo
 from ballista_py.state.store import ConditionalStore
@@ -159,7 +161,9 @@ class Scheduler:
             sequences=catalogs.sequences,
             max_replica_lag_ms=config.max_replica_lag_ms,
         )
-        self._spark_process = SparkProcess(store, runtime)
+        folder = None if config.data_dir is None else str(Path(config.data_dir) / "answers")
+        self._answers = AnswerFolder(folder, max_bytes=config.max_spill_bytes, runtime=runtime)
+        self._spark_process = SparkProcess(store, runtime, answers=self._answers)
         self._spark = SparkQueries(queries, self._spark_process, runtime, config.max_merge_bytes)
         self._loop("spark", self._spark_process.tick, SPARK_TICK_MS)
         self._writes = WriteService(
@@ -216,6 +220,7 @@ class Scheduler:
         self._pool.close()
         if self._core is not None:
             self._spark_process.close()
+            self._answers.close()
         self._engine.close()
 
     def stream(self, command: Mapping[str, Any], context: CallContext) -> StreamResult:

@@ -14,6 +14,7 @@ from ballista_py.runtime import Runtime
 from ballista_py.state.store import ConditionalStore
 
 if TYPE_CHECKING:
+    from ballista_py.spark.answers import AnswerFolder
     from ballista_py.spark.statement_jobs import StatementJobs
     from ballista_py.spark.statements import SparkStatements
 
@@ -23,7 +24,7 @@ STUCK_MS = 30_000.0
 
 @define
 class SparkProcess:
-    """One Spark at most. Safe to share between threads.
+    """One Spark at most, whose large answers are kept in `answers`. Safe to share between threads.
 
     A task of Spark looks up from its rows only now and then: one that joins everything with everything may never
     hear that it was cancelled, and keeps its core from all others; and a statement that is cancelled between two of its
@@ -35,6 +36,7 @@ class SparkProcess:
     store: ConditionalStore
     runtime: Runtime
     stuck_ms: float = STUCK_MS
+    answers: AnswerFolder | None = None
     _lock: Any = field(init=False)
     _spark: SparkStatements | None = field(init=False, default=None)
     _stop: Callable[[], None] = field(init=False, default=lambda: None)
@@ -57,7 +59,7 @@ class SparkProcess:
                 session = embedded_session()
                 self._stop = lambda: stop_session(session)
                 self._kill = lambda: kill_session(session)
-                self._spark = SparkStatements(session, self.store, self.runtime)
+                self._spark = SparkStatements(session, self.store, self.runtime, self.answers)
             return self._spark
 
     def was_cancelled(self, jobs: StatementJobs) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -18,6 +17,7 @@ from ballista_py.planning.query_plan import QueryPlan
 from ballista_py.runtime import Runtime
 
 if TYPE_CHECKING:
+    from ballista_py.spark.answers import Answer
     from ballista_py.spark.statement_jobs import StatementJobs
 
 ENGINES = ("spark", "auto")
@@ -120,7 +120,7 @@ class SparkQuery:
     _started_ms: float
     _jobs: StatementJobs | None = field(init=False, default=None)
     _cancelled: bool = field(init=False, default=False)
-    _rows: deque[pa.RecordBatch] = field(init=False, factory=deque)
+    _answer: Answer | None = field(init=False, default=None)
 
     @property
     def schema(self) -> pa.Schema:
@@ -135,23 +135,26 @@ class SparkQuery:
     def batches(self) -> Iterator[pa.RecordBatch]:
         """The rows.
 
-        Raises `MissingExtra` or `ConfigError` where Spark cannot start, what `SparkStatements.run` raises, and
-        `TransportError` after `cancel`.
+        Raises `MissingExtra` or `ConfigError` where Spark cannot start, what `SparkStatements.run` and `Answer.batches`
+        raise, and `TransportError` after `cancel`.
         """
         self._of.enter(lambda: self._cancelled)
         try:
-            self._rows.extend(self._run().to_batches())
+            self._answer = answer = self._run()
         finally:
             self._of.leave()
-        while self._rows and not self._cancelled:
-            yield self._rows.popleft()
-        if self._cancelled:
-            raise TransportError("The query was cancelled")
+        try:
+            if self._cancelled:  # before there was an answer
+                answer.close()
+            yield from answer.batches()
+        finally:
+            answer.close()
 
     def cancel(self) -> None:
         """End its jobs, or keep them from beginning, and give up its rows. Harmless after the end."""
         self._cancelled = True
-        self._rows = deque()  # whoever waits in the midst of sending one may wait for long
+        if self._answer is not None:
+            self._answer.close()  # whoever waits in the midst of sending some may wait for long
         if self._jobs is not None:
             self._jobs.cancel()
 
@@ -169,7 +172,7 @@ class SparkQuery:
             "replans": 0,
         }
 
-    def _run(self) -> pa.Table:
+    def _run(self) -> Answer:
         from ballista_py.spark.statements import TablePart
 
         catalog = self._view.catalog
@@ -183,7 +186,8 @@ class SparkQuery:
             if self._cancelled:  # before there were jobs
                 jobs.cancel()
             try:
-                return spark.run(self._statement, parts, self._plan.output, jobs)
+                # An answer that was larger than it looked may have been what ended Spark.
+                return spark.run(self._statement, parts, self._plan.output, jobs, collect=run == 0)
             except TryLater:
                 if self._cancelled or not spark.ended or run == MAX_RUNS - 1:
                     raise

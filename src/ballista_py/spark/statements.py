@@ -1,4 +1,8 @@
-"""Statements on Spark over the files of partitions: the way out when a merge at a scheduler would be too large."""
+"""Statements on Spark over the files of partitions: the way out when a merge at a scheduler would be too large.
+
+An answer that is surely small comes back through Spark's driver. Any other one is written by Spark's tasks to files and
+read from there, so neither the driver nor this process ever holds more of it than a few batches.
+"""
 
 from __future__ import annotations
 
@@ -9,11 +13,14 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 from attrs import frozen
 
-from ballista_py.errors import BallistaError, MergeTooLarge, SqlError, TryLater
+from ballista_py.errors import BallistaError, ConfigError, MergeTooLarge, SqlError, TryLater
 from ballista_py.planning.partition_map import PartitionMap
 from ballista_py.planning.sql.spark_sql import spark_sql
 from ballista_py.planning.table import TableSpec
 from ballista_py.runtime import Runtime, SystemRuntime
+from ballista_py.spark import answer_task
+from ballista_py.spark.answer_size import looks_small
+from ballista_py.spark.answers import Answer, AnswerFolder, Receipt, answer_of
 from ballista_py.spark.reasons import reason_of
 from ballista_py.spark.session import has_ended
 from ballista_py.spark.statement_jobs import StatementJobs
@@ -25,7 +32,7 @@ from ballista_py.storage.partition_storage import PartitionStorage
 from ballista_py.storage.publication import visible_files
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
 
 @frozen(kw_only=True)
@@ -39,15 +46,28 @@ class TablePart:
 
 _CANCELLED = re.compile(r"SPARK_JOB_CANCELLED|Job \d+ cancelled|SparkContext was shut down")
 _TOO_LARGE = re.compile(r"spark\.driver\.maxResultSize|OutOfMemoryError")
+_NOT_KEPT = re.compile(rf"({answer_task.NO_SPACE}|{answer_task.NOT_WRITTEN}): ([^\n]*)")
+_MAX_BATCH_BYTES = str(16 << 20)
 
 
 class SparkStatements:
-    """Runs statements on `spark` over files of `store`. Safe to share between threads."""
+    """Runs statements on `spark` over files of `store`. Safe to share between threads.
 
-    def __init__(self, spark: SparkSession, store: ConditionalStore, runtime: Runtime | None = None) -> None:
+    Large answers are kept in `answers`, which Spark has to reach, as it has to reach the files of tables; they can be
+    read on when Spark has ended.
+    """
+
+    def __init__(
+        self,
+        spark: SparkSession,
+        store: ConditionalStore,
+        runtime: Runtime | None = None,
+        answers: AnswerFolder | None = None,
+    ) -> None:
         self._spark = spark
         self._store = store
         self._runtime = runtime or SystemRuntime()
+        self._answers = answers or AnswerFolder(runtime=self._runtime)
         self._lost = False
         self._cache = FileCache(store, runtime=self._runtime)
 
@@ -61,27 +81,48 @@ class SparkStatements:
         return StatementJobs(self._spark.sparkContext, f"ballista-{self._runtime.new_id()}")
 
     def run(
-        self, statement: str, parts: Iterable[TablePart], output: pa.Schema, jobs: StatementJobs | None = None
-    ) -> pa.Table:
-        """The answer, under the names and types of `output`.
+        self,
+        statement: str,
+        parts: Iterable[TablePart],
+        output: pa.Schema,
+        jobs: StatementJobs | None = None,
+        *,
+        collect: bool = True,
+    ) -> Answer:
+        """The answer, under the names and types of `output`. Nothing more is to be computed for it.
 
-        All partitions of a table are read as of the moment at which the statement starts. Raises `SqlError` for what
-        Spark refuses or fails at, `TryLater` when that moment was too long ago once they were found, when Spark ended
-        or somebody else ended the jobs, `MergeTooLarge` for an answer that Spark's driver does not hold, and
-        `TransportError` once `jobs` are cancelled.
+        All partitions of a table are read as of the moment at which the statement starts. Without `collect` the answer
+        is kept on disk however small it looks. Raises `SqlError` for what Spark refuses or fails at, `TryLater` when
+        that moment was too long ago once they were found, when Spark ended or somebody else ended the jobs,
+        `MergeTooLarge` for an answer that the disk does not hold or a step that Spark's driver does not,
+        `ConfigError` for a folder that cannot be written, and `TransportError` once `jobs` are cancelled.
         """
         jobs = jobs or self.jobs()
         acquired: list[LocalCopy] = []
         try:
             session = self._spark.newSession()
             with jobs.running():  # to look at files is a job, too
+                rows_read = 0
                 for part in parts:
                     jobs.check()
-                    copies = [self._cache.acquire(file) for file in self._files(part)]
+                    files = self._files(part)
+                    rows_read += sum(file.rows for file in files)
+                    copies = [self._cache.acquire(file) for file in files]
                     acquired += copies
                     self._show(session, part.table, [copy.path for copy in copies])
-                rows = self._answer(session, statement)
-            return conformed(rows, output)
+                rows = session.sql(spark_sql(statement))
+                if len(rows.columns) != len(output):
+                    raise SqlError(
+                        f"Spark gave {len(rows.columns)} columns where a single node gives {len(output)}"
+                    )
+                if collect and looks_small(rows, rows_read):
+                    try:
+                        return answer_of(rows.toArrow(), output)
+                    except Exception as error:
+                        if not isinstance(self._named(error), MergeTooLarge):
+                            raise
+                        jobs.check()
+                return self._kept(rows, output)
         except BallistaError:
             raise
         except Exception as error:  # pyspark and py4j have no common one
@@ -112,8 +153,22 @@ class SparkStatements:
         else:
             session.createDataFrame(table.schema.empty_table()).createOrReplaceTempView(table.name)
 
-    def _answer(self, session: SparkSession, statement: str) -> pa.Table:
-        return session.sql(spark_sql(statement)).toArrow()
+    def _kept(self, rows: DataFrame, output: pa.Schema) -> Answer:
+        """The answer as Spark's tasks have written it down."""
+        from pyspark import cloudpickle
+
+        # Spark's Python gets the code itself: to import this package there would take longer than most answers.
+        cloudpickle.register_pickle_by_value(answer_task)  # type: ignore[no-untyped-call]
+        rows.sparkSession.conf.set("spark.sql.execution.arrow.maxBytesPerBatch", _MAX_BATCH_BYTES)
+        files = self._answers.new()
+        try:
+            keep = answer_task.keeper(files.folder, self._answers.max_bytes, files.home)
+            columns = rows.toDF(*(f"c{place}" for place in range(len(output))))  # several may have one name
+            receipts = columns.mapInArrow(keep, answer_task.RECEIPT).collect()
+            return files.answer([Receipt(*receipt) for receipt in receipts], output)
+        except BaseException:
+            files.drop()
+            raise
 
     def _named(self, error: Exception) -> BallistaError:
         """What Spark's error means to whoever sent the statement."""
@@ -126,17 +181,13 @@ class SparkStatements:
         text, reason = str(error), reason_of(error)
         if _CANCELLED.search(text):
             return TryLater(f"somebody ended the statement in Spark ({reason}): send it again")
+        if (not_kept := _NOT_KEPT.search(text)) is not None:
+            kind, why = not_kept.groups()
+            if kind == answer_task.NO_SPACE:
+                return MergeTooLarge(
+                    f"Spark's answer does not fit the disk of the scheduler ({why}): ask for less of it"
+                )
+            return ConfigError(f"the folder for answers of Spark cannot be written: {why}")
         if _TOO_LARGE.search(text):
             return MergeTooLarge(f"the statement is too large for the Spark of the scheduler: {reason}")
         return SqlError(f"Spark refused the statement: {reason}")
-
-
-def conformed(rows: pa.Table, output: pa.Schema) -> pa.Table:
-    """The rows under the names and types that a single node would give. Raises `SqlError` where they do not fit."""
-    if rows.num_columns != len(output):
-        raise SqlError(f"Spark gave {rows.num_columns} columns where a single node gives {len(output)}")
-    try:
-        columns = [column.cast(kind) for column, kind in zip(rows.columns, output.types, strict=True)]
-    except pa.ArrowException as error:
-        raise SqlError(f"a value of Spark's answer is not of the type that a single node gives: {error}") from None
-    return pa.Table.from_arrays(columns, schema=output)
