@@ -20,7 +20,7 @@ from ballista_py.planning.partition_map import PartitionMap
 from ballista_py.planning.partition_spec import PartitionSpec
 from ballista_py.planning.table import TableSpec
 from ballista_py.spark import answer_task
-from ballista_py.spark.answers import AnswerFolder, Receipt
+from ballista_py.spark.answers import AnswerFiles, AnswerFolder, Receipt
 from ballista_py.spark.pipeline import SparkPipeline
 from ballista_py.spark.statements import SparkStatements, TablePart
 from ballista_py.state.local import LocalStore
@@ -190,6 +190,23 @@ def test_a_statement_that_is_cancelled_while_it_writes_leaves_nothing(statements
     while jobs.are_running():
         assert time.monotonic() < until
         time.sleep(0.05)
+    assert os.listdir(home) == []
+
+
+def test_a_statement_that_is_cancelled_when_its_answer_is_complete_leaves_nothing(
+    statements, home, parts, monkeypatch
+):
+    jobs = statements.jobs()
+    complete = AnswerFiles.answer
+
+    def then_cancelled(files, receipts, schema):
+        answer = complete(files, receipts, schema)
+        jobs.cancel()
+        return answer
+
+    monkeypatch.setattr(AnswerFiles, "answer", then_cancelled)
+    with pytest.raises(TransportError, match="cancelled"):
+        statements.run(MANY, parts, ID, jobs)
     assert os.listdir(home) == []
 
 

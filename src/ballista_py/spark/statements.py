@@ -99,6 +99,7 @@ class SparkStatements:
         """
         jobs = jobs or self.jobs()
         acquired: list[LocalCopy] = []
+        answer: Answer | None = None
         try:
             session = self._spark.newSession()
             with jobs.running():  # to look at files is a job, too
@@ -116,17 +117,18 @@ class SparkStatements:
                         f"Spark gave {len(rows.columns)} columns where a single node gives {len(output)}"
                     )
                 if collect and looks_small(rows, rows_read):
-                    try:
-                        return answer_of(rows.toArrow(), output)
-                    except Exception as error:
-                        if not isinstance(self._named(error), MergeTooLarge):
-                            raise
-                        jobs.check()
-                return self._kept(rows, output)
-        except BallistaError:
-            raise
-        except Exception as error:  # pyspark and py4j have no common one
-            raise self._named(error) from None
+                    answer = self._collected(rows, output)
+                    jobs.check()
+                if answer is None:
+                    answer = self._kept(rows, output)
+        except BaseException as error:
+            if answer is not None:  # cancelled in the last moment
+                answer.close()
+            if isinstance(error, BallistaError) or not isinstance(error, Exception):
+                raise
+            raise self._named(error) from None  # pyspark and py4j have no common one
+        else:
+            return answer
         finally:
             self._cache.release(acquired)
 
@@ -152,6 +154,15 @@ class SparkStatements:
             session.read.parquet(*paths).select(*columns).createOrReplaceTempView(table.name)
         else:
             session.createDataFrame(table.schema.empty_table()).createOrReplaceTempView(table.name)
+
+    def _collected(self, rows: DataFrame, output: pa.Schema) -> Answer | None:
+        """The answer through Spark's driver; None if it is too large for that."""
+        try:
+            return answer_of(rows.toArrow(), output)
+        except Exception as error:
+            if isinstance(self._named(error), MergeTooLarge):
+                return None
+            raise
 
     def _kept(self, rows: DataFrame, output: pa.Schema) -> Answer:
         """The answer as Spark's tasks have written it down."""
