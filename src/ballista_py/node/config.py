@@ -62,7 +62,8 @@ class NodeConfig:
 
     An executor runs its legs on `engine`; schedulers always merge with DuckDB. `memory_limit` is what DuckDB may take
     for partitions and legs (`"4GB"`, or `"25%"` of the machine; default 80 %); what does not fit is spilled, up to
-    `max_spill_bytes`, and beyond that the statement fails.
+    `max_spill_bytes`, and beyond that the statement fails. The same bound holds for the answers of Spark that
+    a scheduler keeps below its `data_dir` until they are read.
 
     Nodes prove themselves to each other with the three `node_mtls_…` files; `node_mtls_removed_file` lists the ids
     of nodes that are not let in any more. Clients are shown the same certificate, or that in `flight_tls_…`, and
