@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import threading
+import time
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 
 import psutil
 import pyarrow as pa
@@ -12,6 +15,7 @@ import pytest
 
 from ballista_py import LocalCluster
 from ballista_py.errors import SqlError
+from ballista_py.testing import TcpProxy
 
 pytestmark = [pytest.mark.cluster, pytest.mark.spark]
 
@@ -23,8 +27,11 @@ CLIENT = """
 import sys
 from ballista_py import connect
 with connect(sys.argv[1]) as client:
+    client._schedulers.addresses = (sys.argv[1],)  # the cluster's own would lead around a proxy
     client.sql(sys.argv[2], engine="spark")
 """
+PAIRS = "select a.id * 400 + b.id as n from events a, events b"
+LARGE = f"{PAIRS}, (select id from events where id < 40) c"  # 51 MB, more than a link has under way
 
 
 @pytest.fixture(scope="module")
@@ -35,6 +42,10 @@ def cluster():
         made.ingest("events", pa.table({"id": range(ROWS), "kind": [f"k{n % 7}" for n in range(ROWS)]}, EVENTS))
         assert made.sql(COUNT, engine="spark").to_pylist() == [{"n": ROWS}]
         yield made
+
+
+def spawn(run):
+    threading.Thread(target=run, daemon=True).start()
 
 
 def statements(cluster):
@@ -86,6 +97,60 @@ def test_what_spark_fails_at_is_an_error_in_one_line_and_the_cluster_goes_on(clu
             client.sql("select cast(kind as integer) as n from events", engine="spark")
         assert "\n" not in caught.value.message
         assert client.sql(COUNT, engine="spark").to_pylist() == [{"n": ROWS}]
+
+
+def answers(cluster):
+    return cluster.data_dir("scheduler-1") / "answers"
+
+
+def test_a_large_answer_passes_through_the_disk_in_order_and_leaves_nothing(cluster):
+    rows = cluster.sql(f"{PAIRS} order by n desc", engine="spark")
+    assert rows["n"].to_pylist() == list(range(ROWS * ROWS - 1, -1, -1))
+    assert list(answers(cluster).iterdir()) == []
+
+
+@contextmanager
+def a_client_that_reads_no_more(cluster, wait_until, statement):
+    """A process that waits for an answer behind a link that went dead; the link."""
+    with TcpProxy(cluster.addresses()[0], spawn) as proxy:
+        process = subprocess.Popen([sys.executable, "-c", CLIENT, proxy.address, statement])
+        try:
+            wait_until(lambda: statements(cluster)[0] == "running")
+            proxy.mood = "stall"
+            yield proxy
+        finally:
+            process.kill()
+            process.wait()
+
+
+def test_an_answer_whose_client_is_gone_while_it_reads_is_dropped(cluster, wait_until):
+    with a_client_that_reads_no_more(cluster, wait_until, LARGE) as proxy:
+        wait_until(lambda: any(answers(cluster).glob("*/*.arrow")))
+        time.sleep(3)
+        assert statements(cluster)[0] == "running"
+        assert any(answers(cluster).iterdir())
+        proxy.mood = "cut"
+        wait_until(lambda: statements(cluster)[0] != "running")
+    assert statements(cluster)[0] == "cancelled"
+    wait_until(lambda: not any(answers(cluster).iterdir()))
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("statement", [LONG, LARGE])
+def test_a_statement_whose_client_is_behind_a_dead_link_is_ended(cluster, statement):
+    """Amid its jobs and amid its answer; nothing tells the scheduler but that nobody reads, for up to 95 + 120 s."""
+
+    def wait_until(condition):
+        until = time.monotonic() + 400
+        while not condition():
+            assert time.monotonic() < until
+            time.sleep(0.5)
+
+    with a_client_that_reads_no_more(cluster, wait_until, statement):
+        wait_until(lambda: statements(cluster)[0] != "running")
+        assert statements(cluster)[0] != "done"
+        wait_until(lambda: not any(answers(cluster).iterdir()))
+    assert cluster.sql(COUNT, engine="spark").to_pylist() == [{"n": ROWS}]
 
 
 @pytest.mark.long
