@@ -140,6 +140,30 @@ def test_a_row_too_large_to_be_kept_is_fetched_after_its_keys(shop: InProcessClu
     assert "DISTINCT" in plan.fragments[0].sql
 
 
+@pytest.mark.parametrize(
+    "sql",
+    [
+        "select item, (select max(amount) from sales s where s.item = i.item) from items i where kind = 'kind 3'",
+        "select i.item, exists (select 1 from sales s where s.item = i.item) from items i where price < 20",
+        "select (select count(*) from sales s where s.item = i.item) as n, count(*) from items i where price < 20 "
+        "group by n order by n",
+        "select item from items i where kind = 'kind 3' "
+        "order by (select sum(amount) from sales s where s.item = i.item)",
+    ],
+)
+def test_rows_that_ask_beside_their_conditions_send_their_keys_too(shop: InProcessCluster, sql: str) -> None:
+    before, after = shipped(shop, sql)
+    assert after < before / 2
+
+
+def test_what_asks_by_an_aggregate_sends_no_keys(shop: InProcessCluster) -> None:
+    sql = (
+        "select kind, max(price) + (select max(amount) from sales s where s.item = min(i.item)) from items i "
+        "where price < 20 group by kind"
+    )
+    assert shop.check(sql).broadcasts == ()
+
+
 def test_a_membership_keeps_the_share_that_its_own_filter_keeps(shop: InProcessCluster) -> None:
     sql = "select distinct note from sales where item in (select item from days{})"
     weekday, any_day = (shop.plan(sql.format(end)).fragments[-1] for end in (" where day = 'Monday'", ""))

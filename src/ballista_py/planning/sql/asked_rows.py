@@ -9,7 +9,14 @@ from attrs import frozen
 from sqlglot import exp
 
 from ballista_py.planning.sql.estimates import rows_of_query
-from ballista_py.planning.sql.expressions import aliases_of, equated_columns, facts_of, references, rewritten
+from ballista_py.planning.sql.expressions import (
+    aliases_of,
+    equated_columns,
+    facts_of,
+    free_aliases,
+    references,
+    rewritten,
+)
 from ballista_py.planning.sql.query import ColumnId, Draft, Expr, Item, Query, Select, Source, column, column_id
 from ballista_py.planning.sql.units import Unit, is_reorderable, null_supplied, pooled
 
@@ -71,6 +78,8 @@ def each_key_once(asked: Asked, among: Select, keys: float, draft: Draft) -> Sel
         return among
     mine = tuple(part for part in pooled(among) if not any(part is other for other in outer))
     inner = Select(sources=among.sources, items=(Item("key", column(*asked.mine)),), where=mine, distinct=True)
+    if free_aliases(inner, draft):
+        return among
     source = Source(alias=draft.new_alias("keys"), relation=inner)
     draft.sources[source.alias] = source
 

@@ -48,6 +48,7 @@ class Broadcaster:
     sent: SentRelations = Factory(lambda self: SentRelations(self.merger), takes_self=True)
     keys: SentKeys = Factory(lambda self: SentKeys(self.sent), takes_self=True)
     _done: dict[int, Select] = Factory(dict)
+    _asked: dict[int, Select] = Factory(dict)
 
     @property
     def draft(self) -> Draft:
@@ -63,14 +64,27 @@ class Broadcaster:
         if limits is None or not is_reorderable(select) or id(select) in self._done:
             return None
         self._done[id(select)] = select
-        for step in (self._with_subqueries_sent, self._with_sides_sent, self.keys.with_rows_kept):
+        for step in (self._with_subqueries_sent, self._with_sides_sent):
             found = step(select, place, limits)
             if found is not None:
                 return found
-        last = self.keys.with_nested_reduced(select, place, limits)
-        if last is not None:
-            self._done[id(last)] = last
-        return last
+        return self._reduced(select, place, limits)
+
+    def asked(self, select: Select, place: Place) -> Select | None:
+        """The block, whose rows come to the merge for what it computes there, with its nested queries reduced."""
+        limits = self.draft.catalog.broadcasts
+        if limits is None or not is_reorderable(select) or id(select) in self._asked:
+            return None
+        self._asked[id(select)] = select
+        return self._reduced(select, place, limits)
+
+    def _reduced(self, select: Select, place: Place, limits: BroadcastLimits) -> Select | None:
+        found = self.keys.with_rows_kept(select, place, limits)
+        if found is None:
+            found = self.keys.with_nested_reduced(select, place, limits)
+            if found is not None:
+                self._done[id(found)] = self._asked[id(found)] = found
+        return found
 
     def reducing(self, select: Select, place: Place, units: Sequence[Unit]) -> Reduced:
         """How the legs of `units`, which are all gathered, may drop rows that no row of another will match."""

@@ -84,7 +84,8 @@ class Merger:
                 return self._grouped(select, place)
             except IndivisibleError as reason:
                 self.draft.note(f"rows are grouped at the merge: {reason}")
-        return self._over_rows(select, place)
+        asked = self.broadcaster.asked(select, place) if closer is None else None
+        return self._over_rows(select, place) if asked is None else self.merged(asked, final)
 
     def _read_all(self, query: Query, placement: Placement, final: bool) -> Select:
         """A query that legs finish: the merge reads what they give."""
@@ -251,12 +252,15 @@ class Merger:
 
     def renamed_columns(self, select: Select, mapping: dict[ColumnId, Expr]) -> Select:
         """The block with columns of its sources renamed, also where its nested queries refer to them."""
+        nested: dict[str, exp.Placeholder] = {}
 
         def replace(node: Expr) -> Expr | None:
             if isinstance(node, exp.Column):
                 return mapping.get(column_id(node))
             if isinstance(node, exp.Placeholder):
-                return self.draft.nest(self._renamed_free(self.draft.nested[node.this], mapping))
+                if node.this not in nested:  # one query that stands in two clauses stays one
+                    nested[node.this] = self.draft.nest(self._renamed_free(self.draft.nested[node.this], mapping))
+                return copied(nested[node.this])
             return None
 
         return map_expressions(select, lambda expr: rewritten(expr, replace))

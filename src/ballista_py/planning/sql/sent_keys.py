@@ -21,6 +21,7 @@ from ballista_py.planning.sql.estimates import (
 )
 from ballista_py.planning.sql.expressions import (
     aliases_of,
+    copied,
     equated_columns,
     rewritten,
 )
@@ -38,6 +39,7 @@ from ballista_py.planning.sql.query import (
     Select,
     Source,
     column,
+    map_expressions,
 )
 from ballista_py.planning.sql.sent_relations import KEY_BYTES, QueryMerger, SentRelations
 from ballista_py.planning.sql.units import Unit, is_reorderable, null_supplied, pooled
@@ -148,7 +150,11 @@ class SentKeys:
         if len(place.units) != 1 or len(place.units[0].sources) != 1:
             return None
         (unit,) = place.units
-        asked = (one for query in self._nested_of(place.rest) for one in asked_by(query, place.units))
+        asked = (
+            one
+            for query in self._nested_of((*place.rest, *select.upper()))
+            for one in asked_by(query, place.units)
+        )
         if not any(self._own_worth(one.host, one.theirs, self._size_of(one), limits) for one in asked):
             return None
         kept = self._kept_unit(unit, self.merger.needed(select, place), limits)
@@ -195,22 +201,21 @@ class SentKeys:
     def with_nested_reduced(self, select: Select, place: Place, limits: BroadcastLimits) -> Select | None:
         """Correlated subqueries that will be gathered: of their rows only those that some outer row can ask for."""
         changed: dict[str, Select] = {}
-        for conjunct in place.rest:
-            for node in conjunct.find_all(exp.Placeholder):
-                reduced = self._reduced(node, place, limits)
+        for expr in (*place.rest, *select.upper()):
+            for node in expr.find_all(exp.Placeholder):
+                reduced = None if node.this in changed else self._reduced(node, place, limits)
                 if reduced is not None:
                     changed[node.this] = reduced
         if not changed:
             return None
+        fresh = {name: self.draft.nest(query) for name, query in changed.items()}  # one in two clauses stays one
 
         def replace(node: Expr) -> Expr | None:
-            if isinstance(node, exp.Placeholder) and node.this in changed:
-                return self.draft.nest(changed[node.this])
-            return None
+            return copied(fresh[node.this]) if isinstance(node, exp.Placeholder) and node.this in fresh else None
 
-        where = tuple(rewritten(conjunct, replace) for conjunct in pooled(select))
         sources = tuple(attrs.evolve(s, on=()) if s.join == "inner" else s for s in select.sources)
-        return attrs.evolve(select, sources=sources, where=where)
+        whole = attrs.evolve(select, sources=sources, where=tuple(pooled(select)))
+        return map_expressions(whole, lambda expr: rewritten(expr, replace))
 
     def _reduced(self, node: exp.Placeholder, place: Place, limits: BroadcastLimits) -> Select | None:
         for asked in asked_by(self.draft.nested[node.this], place.units):
