@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 import statistics
+import time
 
 import attrs
 import duckdb
@@ -20,6 +21,8 @@ from sqlglot.optimizer.qualify import qualify
 
 import _point_lookup
 from _measure import claim, interleaved
+from ballista_py.engines.duckdb import DuckDBEngine
+from ballista_py.node.plans import Plans
 from ballista_py.node.tpch_data import TABLES
 from ballista_py.node.tpch_queries import QUERIES
 from ballista_py.planning.legs import legs_of
@@ -28,6 +31,7 @@ from ballista_py.planning.partition_spec import PartitionSpec
 from ballista_py.planning.query_plan import BroadcastLimits, Catalog
 from ballista_py.planning.sql import plan_query
 from ballista_py.planning.table import TableSpec
+from ballista_py.runtime import SystemRuntime
 
 INT, NUMBER, TEXT, DATE = pa.int64(), pa.decimal128(15, 2), pa.string(), pa.date32()
 PREFIXED = {"supplier": "s", "customer": "c", "part": "p", "partsupp": "ps", "orders": "o", "lineitem": "l"}
@@ -82,6 +86,31 @@ def outputs() -> dict[str, pa.Schema]:
         return {name: connection.sql(sql).to_arrow_table().schema for name, sql in QUERIES.items()}
 
 
+REPEATED = {
+    "a lookup": "select o_totalprice from orders where o_orderkey = {}",
+    "a join in place": "select o_orderpriority, sum(l_extendedprice) from orders join lineitem "
+    "on l_orderkey = o_orderkey where o_orderkey = {} group by 1",
+    "a list, a limit": "select o_totalprice from orders where o_orderkey in ({}, 7, 8) limit 10",
+    "a range": "select o_totalprice from orders where o_orderkey between {} and 9000000",
+}
+
+
+def repeats(catalog: Catalog, times: int = 300) -> None:
+    """Print how long a scheduler plans statements that differ in their constants alone, by processor time."""
+    engine = DuckDBEngine()
+    for name, text in REPEATED.items():
+        plans, took = Plans(engine, SystemRuntime()), []
+        for number in range(times):
+            statement = text.format(100 + 13 * number)
+            start = time.thread_time()
+            plans.plan(statement, catalog)
+            took.append(time.thread_time() - start)
+        print(
+            f"{name}, again and again: p50 {statistics.median(took) * 1e3:.2f} ms, the first {took[0] * 1e3:.2f} ms"
+        )
+    engine.close()
+
+
 def main() -> None:
     """Print the medians of each query and how the claims stand."""
     parser = argparse.ArgumentParser(description=__doc__)
@@ -115,6 +144,7 @@ def main() -> None:
     times, more = statistics.median(beside), statistics.median(growth)
     claim("a plan takes at most 2x parse and qualify at the median", times <= 2, f"{times:.2f}x")
     claim("10,000 partitions on 100 executors take at most 2x of 16 on 2", more <= 2, f"{more:.2f}x")
+    repeats(few[0])
     _point_lookup.run(options.lookups)
 
 
