@@ -138,11 +138,13 @@ def test_files_go_as_they_are_read(statements, home, parts):
 
 def test_an_answer_that_is_larger_than_it_looks_is_kept_on_disk_after_all(spark, statements):
     text = (
-        "select repeat('x', 30000) as text from (values " + ", ".join(f"({n})" for n in range(300)) + ") as t (n)"
+        "select repeat('x', 100000) as text from (values " + ", ".join(f"({n})" for n in range(300)) + ") as t (n)"
     )
     with driver_holds(spark, "1m"):
-        rows = table(statements.run(text, [], pa.schema([("text", pa.string())])))
-    assert rows["text"].to_pylist() == ["x" * 30_000] * 300
+        answer = statements.run(text, [], pa.schema([("text", pa.string())]))
+    batches = list(answer.batches())
+    assert [value.as_py() for batch in batches for value in batch["text"]] == ["x" * 100_000] * 300
+    assert len(batches) > 1, "wide rows came in one batch of any size"
 
 
 @pytest.mark.parametrize(
