@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import subprocess
 import sys
 import threading
@@ -23,6 +24,7 @@ ROWS = 400
 EVENTS = pa.schema([pa.field("id", pa.int64(), nullable=False), ("kind", pa.string())])
 COUNT = "select count(*) as n from events"
 LONG = f"{COUNT} a, events b, events c, events d where a.id + b.id + c.id + d.id < 0"
+ENDLESS = f"{COUNT} a, events b, events c, events d, events e where a.id + b.id + c.id + d.id + e.id < 0"
 CLIENT = """
 import sys
 from ballista_py import connect
@@ -111,20 +113,20 @@ def test_a_large_answer_passes_through_the_disk_in_order_and_leaves_nothing(clus
 
 @contextmanager
 def a_client_that_reads_no_more(cluster, wait_until, statement):
-    """A process that waits for an answer behind a link that went dead; the link."""
+    """A process that waits for an answer behind a link that went dead; the link and the process."""
     with TcpProxy(cluster.addresses()[0], spawn) as proxy:
         process = subprocess.Popen([sys.executable, "-c", CLIENT, proxy.address, statement])
         try:
             wait_until(lambda: statements(cluster)[0] == "running")
             proxy.mood = "stall"
-            yield proxy
+            yield proxy, process
         finally:
             process.kill()
             process.wait()
 
 
 def test_an_answer_whose_client_is_gone_while_it_reads_is_dropped(cluster, wait_until):
-    with a_client_that_reads_no_more(cluster, wait_until, LARGE) as proxy:
+    with a_client_that_reads_no_more(cluster, wait_until, LARGE) as (proxy, _):
         wait_until(lambda: any(answers(cluster).glob("*/*.arrow")))
         time.sleep(3)
         assert statements(cluster)[0] == "running"
@@ -136,9 +138,10 @@ def test_an_answer_whose_client_is_gone_while_it_reads_is_dropped(cluster, wait_
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("statement", [LONG, LARGE])
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("statement", [LARGE, ENDLESS], ids=["amid-its-answer", "amid-its-jobs"])
 def test_a_statement_whose_client_is_behind_a_dead_link_is_ended(cluster, statement):
-    """Amid its jobs and amid its answer; nothing tells the scheduler but that nobody reads, for up to 95 + 120 s."""
+    """Nothing tells the scheduler but that nobody reads, for up to 95 + 120 s; the client is stopped, lest it close."""
 
     def wait_until(condition):
         until = time.monotonic() + 400
@@ -146,7 +149,8 @@ def test_a_statement_whose_client_is_behind_a_dead_link_is_ended(cluster, statem
             assert time.monotonic() < until
             time.sleep(0.5)
 
-    with a_client_that_reads_no_more(cluster, wait_until, statement):
+    with a_client_that_reads_no_more(cluster, wait_until, statement) as (_, process):
+        process.send_signal(signal.SIGSTOP)
         wait_until(lambda: statements(cluster)[0] != "running")
         assert statements(cluster)[0] != "done"
         wait_until(lambda: not any(answers(cluster).iterdir()))
