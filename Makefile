@@ -1,9 +1,11 @@
 # Every target makes what it needs itself; the only things needed before are Python >= 3.11, git and make.
 PYTHON ?= python3
 SCALE ?= 0.1
+BASE ?= HEAD~1
+MUTANTS ?= 40
 BIN := .venv/bin
 .DEFAULT_GOAL := help
-.PHONY: soak help demo test long lint types bench docs proto clean sim mutants fuzz-sql
+.PHONY: soak help demo test long lint types bench docs proto clean sim mutants sim-mutants source-mutants fuzz fuzz-sql fuzz-guard fuzz-wire
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 10
@@ -25,19 +27,33 @@ long: .venv/.ready-dev ## run the tests that take minutes: more kills, more incr
 sim: .venv/.ready-dev ## simulate 10,000 virtual hours full of faults; goes on where it was stopped
 	@$(BIN)/ballista-py sim run --seeds 10000 --hours 1 --done .venv/sim-done.txt
 
-mutants: .venv/.ready-dev ## let the simulation catch every deliberate fault; writes the table of docs/guarantees.md
+mutants: sim-mutants source-mutants ## let simulation and tests catch deliberate faults: both of the next two
+
+sim-mutants: .venv/.ready-dev ## let the simulation catch every deliberate fault; writes the table of docs/guarantees.md
 	@$(BIN)/ballista-py sim mutants --write docs/guarantees.md
+
+source-mutants: .venv/.ready-dev ## plant faults in the code that differs from BASE; which do no tests notice? (MUTANTS=40)
+	@$(BIN)/python scripts/source_mutants.py --base $(BASE) --sample $(MUTANTS)
 
 soak: .venv/.ready-dev ## write, change and read for ten minutes while nodes are killed; reports in docs/guarantees.md
 	@$(BIN)/python scripts/soak.py --minutes 10 --write docs/guarantees.md
 
+fuzz: fuzz-wire fuzz-guard fuzz-sql ## all of the fuzzers, for hours
+
 fuzz-sql: .venv/.ready-dev ## compare 100,000 random queries over partitions with a single node
 	@$(BIN)/python -m ballista_py.testing.sql_fuzz --queries 100000
+
+fuzz-guard: .venv/.ready-dev ## try to get out of the guard of SQL by 100,000 generated statements
+	@$(BIN)/python -m ballista_py.testing.guard_fuzz --statements 100000
+
+fuzz-wire: .venv/.ready-dev ## send mutated Arrow messages to every door for an hour
+	@$(BIN)/python -m ballista_py.testing.wire_fuzz --seconds 3600
 
 lint: .venv/.ready-dev ## check style and the floors of the house
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check .
 	@$(BIN)/lint-imports
+	@$(BIN)/bandit --quiet --configfile pyproject.toml --recursive src
 
 types: .venv/.ready-dev ## check the types of src
 	@$(BIN)/mypy

@@ -15,6 +15,7 @@ import pyarrow.flight as flight
 
 from _measure import claim, interleaved
 from ballista_py.runtime import SystemRuntime
+from ballista_py.transport.access import Access
 from ballista_py.transport.callers import Nodes
 from ballista_py.transport.certificates import CertificateFolder
 from ballista_py.transport.credentials import Tls
@@ -23,6 +24,7 @@ from ballista_py.transport.flight_server import FlightServer, StreamResult
 
 BATCH_ROWS = 65_536
 COLUMNS = 8
+BENCH = Access("bench", {"DoExchange None": ("anyone",)})
 
 
 def batch() -> pa.RecordBatch:
@@ -33,6 +35,8 @@ def batch() -> pa.RecordBatch:
 
 class Ours:
     """Answers with `count` batches."""
+
+    verbs = ()
 
     def stream(self, command: Any, _context: Any) -> StreamResult:
         one = batch()
@@ -57,7 +61,7 @@ def serve(kind: str, *files: str) -> None:
     if kind == "ours":
         callers = None if tls is None else Nodes()
         options: dict[str, Any] = {"callers": callers, "tls": tls, "ask_client": tls is not None, "spawn": spawn}
-        server: Any = FlightServer("127.0.0.1:0", Ours(), SystemRuntime(), **options)  # type: ignore[arg-type]
+        server: Any = FlightServer("127.0.0.1:0", Ours(), SystemRuntime(), access=BENCH, **options)  # type: ignore[arg-type]
     elif tls is None:
         server = Bare("grpc://127.0.0.1:0")
     else:

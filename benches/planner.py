@@ -29,7 +29,7 @@ from ballista_py.planning.legs import legs_of
 from ballista_py.planning.partition_map import PartitionMap
 from ballista_py.planning.partition_spec import PartitionSpec
 from ballista_py.planning.query_plan import BroadcastLimits, Catalog
-from ballista_py.planning.sql import plan_query
+from ballista_py.planning.sql.planner import plan_query
 from ballista_py.planning.table import TableSpec
 from ballista_py.runtime import SystemRuntime
 

@@ -43,3 +43,95 @@ def test_every_module_says_what_it_is_for_and_stays_below_500_lines(path):
 def test_planning_does_no_io(path):
     doors = {"os", "io", "socket", "pathlib", "subprocess", "pyarrow.flight", "pyarrow.fs", "pyarrow.parquet"}
     assert not imports_of(path) & doors
+
+
+@pytest.mark.parametrize("path", MODULES, ids=lambda path: str(path.relative_to(SRC)))
+def test_sql_is_parsed_through_one_door_that_measures_it_first(path):
+    if path.name == "parsing.py":
+        return
+    tree = ast.parse(path.read_text())
+    assert not imports_of(path) & {f"sqlglot.{name}" for name in ("parse", "parse_one", "maybe_parse", "tokenize")}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Attribute):
+            assert node.attr not in ("parse_one", "maybe_parse", "tokenize", "parser", "parse_into") or (
+                isinstance(node.value, ast.Name) and node.value.id in ("duckdb", "email")
+            ), f"line {node.lineno}: {node.attr}"
+            dialects = isinstance(node.value, ast.Name) and node.value.id in ("sqlglot", "ENGINE", "Dialect")
+            assert not (node.attr == "parse" and dialects), f"line {node.lineno}"
+
+
+# Reading Arrow data of another process, by whatever name; making such data is no matter.
+WIRE_READERS = {
+    "read_chunk", "read_all", "read_pandas", "to_reader", "open_stream", "open_file", "read_message", "read_tensor",
+    "read_record_batch", "read_schema", "deserialize", "deserialize_pandas", "RecordBatchStreamReader",
+    "RecordBatchFileReader", "MessageReader", "import_from_c", "do_get", "do_exchange",
+}  # fmt: skip
+# What else bears such a name, and why it needs no door.
+NOT_FROM_THE_WIRE = {
+    ("transport/arrow_door.py", "*"): "the door",
+    ("transport/arrow_messages.py", "open_stream"): "the door's look at the sizes, before anything is read",
+    ("transport/flight_client.py", "do_exchange"): "its reader goes into `FlightRows`",
+    ("transport/client.py", "open_stream"): "of our own pool: its stream reads through the door",
+    ("node/owner_calls.py", "open_stream"): "the same",
+    ("node/scheduler.py", "open_stream"): "the same",
+    ("transport/flight_sql/actions.py", "deserialize"): "a flight info, of which the tickets alone are looked at",
+    ("engines/duckdb_change.py", "to_reader"): "a table of this process",
+    ("testing/single_node.py", "to_reader"): "a table of this process",
+    ("testing/raw_flight.py", "open_stream"): "takes a stream apart that it has made",
+    ("testing/wire_fuzz_child.py", "open_stream"): "of our own pool",
+    ("state/codec.py", "read_schema"): "a declaration in a document of the cluster's own store",
+    ("spark/answers.py", "open_stream"): "a file that this process's Spark has written",
+    ("spark/sources.py", "read_schema"): "a Parquet file",
+    ("transport/client_rows.py", "read_schema"): "a Parquet file",
+    ("engines/duckdb_query.py", "reader"): "rows that DuckDB gives",
+    ("engines/worker.py", "reader"): "rows that DuckDB gives",
+    ("engines/worker.py", "read_all"): "rows of the node that started this process",
+    ("engines/worker_frames.py", "open_stream"): "between a node and a process of its own engine",
+    ("engines/worker_frames.py", "read_schema"): "between a node and a process of its own engine",
+    ("storage/vortex.py", "read_all"): "a Vortex file",
+}  # fmt: skip
+
+
+def wire_readers_in(text: str) -> set[str]:
+    found = set()
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
+            # our own server methods and wrappers bear the names of Flight's too
+            if node.func.attr in WIRE_READERS and not (
+                isinstance(node.func.value, ast.Name) and node.func.value.id == "self"
+            ):
+                found.add(node.func.attr)
+        elif isinstance(node, ast.For | ast.comprehension) and isinstance(node.iter, ast.Name):
+            found.update({"reader"} & {node.iter.id})  # a Flight reader can be iterated over
+        elif isinstance(node, ast.ImportFrom) and node.module and node.module.startswith("pyarrow"):
+            found.update({alias.name for alias in node.names} & WIRE_READERS)
+    return found
+
+
+@pytest.mark.parametrize("path", MODULES, ids=lambda path: str(path.relative_to(SRC)))
+def test_arrow_data_of_other_processes_comes_in_by_the_door_alone(path):
+    name = path.relative_to(SRC).as_posix()
+    if (name, "*") in NOT_FROM_THE_WIRE:
+        return
+    unlisted = {reader for reader in wire_readers_in(path.read_text()) if (name, reader) not in NOT_FROM_THE_WIRE}
+    assert not unlisted, "read it with FlightRows, read_rows or read_schema of transport/arrow_door.py"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "chunk = reader.read_chunk()",
+        "for b in pa.ipc.open_stream(data): pass",
+        "from pyarrow.ipc import open_stream",
+        "for chunk in reader: pass",
+        "table = client.do_get(ticket).read_all()",
+        "pa.RecordBatch._import_from_c(1, 2); pa.ipc.read_record_batch(m, s)",
+    ],
+)
+def test_another_way_of_reading_from_the_wire_would_be_seen(text):
+    assert wire_readers_in(text)
+
+
+def test_what_is_listed_as_no_reading_from_the_wire_is_there():
+    for name, reader in NOT_FROM_THE_WIRE:
+        assert reader == "*" or reader in wire_readers_in((SRC / name).read_text()), (name, reader)

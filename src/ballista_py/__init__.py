@@ -70,6 +70,8 @@ _HOMES = {
     "transport.credentials": ("Tls",),
     "transport.tokens": ("TokenVerifier",),
 }
+# What the modules of a folder need beyond the package's own dependencies.
+_EXTRAS = {"node": "node", "spark": "spark"}
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
 
 __all__ = [
@@ -122,7 +124,20 @@ def __getattr__(name: str) -> Any:
     home = _HOME_OF.get(name)
     if home is None:
         raise AttributeError(f"module 'ballista_py' has no attribute '{name}'")
-    return getattr(import_module(f"ballista_py.{home}"), name)
+    try:
+        return getattr(import_module(f"ballista_py.{home}"), name)
+    except ModuleNotFoundError as error:
+        raise _missing(error, home) from None
+
+
+def _missing(error: ModuleNotFoundError, home: str) -> Exception:
+    """What is to be installed for the modules of `home`; the error itself where that is not known."""
+    from ballista_py.errors import MissingExtra
+
+    package, extra = (error.name or "").partition(".")[0], _EXTRAS.get(home.partition(".")[0])
+    if extra is None or package in ("", "ballista_py"):
+        return error
+    return MissingExtra.of(package, extra)
 
 
 def __dir__() -> list[str]:

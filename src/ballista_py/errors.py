@@ -12,6 +12,8 @@
     │   ├── RetriesExhausted        too many conflicts in a row: try again later
     │   ├── SchemaVersionUnsupported  written by another release: upgrade or downgrade this one
     │   ├── DocumentUnreadable      the object is not such a document: this location holds something else
+    │   ├── DocumentLost            it was there and is gone: put it back, or `ballista-py storage repair`
+    │   ├── DocumentOlder           an older copy was put in its place: put the newest back, or repair
     │   └── InvariantViolated       the change would break the document's invariant: nothing was written
     ├── OwnershipError          this process may not act in that role
     │   ├── AlreadyRegistered       another live process holds the id
@@ -23,7 +25,8 @@
     │   ├── UnsupportedExpression   a partition key or a type outside the grammar
     │   ├── PartitionKeysMissing    the table declares no `partition_by`
     │   ├── PartitionsUnassigned    a needed partition has no owner now: wait or add executors
-    │   └── MergeTooLarge           the merge would hold too much: filter more or run it on Spark
+    │   ├── MergeTooLarge           the merge would hold too much: filter more or run it on Spark
+    │   └── TimeLimit               the statement was not done in its time: ask for less, or allow more time
     ├── WriteError              a write was not applied
     │   ├── SchemaMismatch          the rows do not fit the table
     │   └── WriteIncomplete         some partitions did not apply: send it again with the same token
@@ -32,6 +35,7 @@
     │   ├── Unauthenticated         no valid credentials
     │   ├── WrongCluster            the node belongs to another cluster: talk to one of your own
     │   └── TryLater                the node is busy or not ready
+    ├── InvalidData             a peer sent what is not valid Arrow data: mend the sender, sending it again is no use
     └── ConfigError             the configuration or the environment is wrong
         └── MissingExtra            an optional dependency is not installed
 
@@ -127,6 +131,18 @@ class DocumentUnreadable(DocumentError):
     code = "document.unreadable"
 
 
+class DocumentLost(DocumentError):
+    """A document is missing that something else proves to have been there; nobody acts as if it had never been."""
+
+    code = "document.lost"
+
+
+class DocumentOlder(DocumentError):
+    """A document is older than something else proves it to have been: somebody put an older copy in its place."""
+
+    code = "document.older"
+
+
 class InvariantViolated(DocumentError):
     """A change would break the document's invariant; nothing was written."""
 
@@ -199,6 +215,12 @@ class MergeTooLarge(PlanningError):
     code = "planning.merge_too_large"
 
 
+class TimeLimit(PlanningError):
+    """The statement took longer than it may."""
+
+    code = "planning.time_limit"
+
+
 class WriteError(BallistaError):
     """A write was not applied."""
 
@@ -245,6 +267,12 @@ class TryLater(TransportError):
     """The node is busy or not ready; the same request may succeed later."""
 
     code = "transport.try_later"
+
+
+class InvalidData(BallistaError):
+    """A peer sent rows or columns that are not valid Arrow data, or more than a bound; none of it was used."""
+
+    code = "invalid_data"
 
 
 class ConfigError(BallistaError):

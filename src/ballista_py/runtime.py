@@ -91,7 +91,7 @@ class SystemRuntime:
 
 def seeded_chance(seed: int) -> random.Random:
     """Chance that is a function of `seed`, for simulations that must replay."""
-    return random.Random(seed)
+    return random.Random(seed)  # nosec B311
 
 
 class _SystemCondition:

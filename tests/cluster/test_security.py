@@ -104,12 +104,12 @@ def test_the_command_line_takes_certificate_and_token(secured, cli):
 def test_certificates_are_made_shown_and_removed_by_the_command_line(cli, tmp_path):
     folder = ["--folder", str(tmp_path / "tls")]
     assert cli("cluster", "tls", "init", *folder).returncode == 0
-    added = cli("cluster", "tls", "add", "executor-1", "--host", "e1.example.org", *folder)
+    added = cli("cluster", "tls", "add", "executor-1", "--role", "executor", "--host", "e1.example.org", *folder)
     assert "--node-mtls-certificate-file" in added.stdout
     assert "e1.example.org" in cli("cluster", "tls", "show", *folder).stdout
     assert cli("cluster", "tls", "remove", "executor-1", *folder).returncode == 0
     assert "removed" in cli("cluster", "tls", "show", *folder).stdout
-    again = cli("cluster", "tls", "add", "executor-1", *folder)
+    again = cli("cluster", "tls", "add", "executor-1", "--role", "executor", *folder)
     assert again.returncode == 1
     assert "another id" in again.stderr
 

@@ -15,7 +15,7 @@ import pyarrow as pa
 import pytest
 
 from ballista_py import LocalCluster
-from ballista_py.errors import SqlError
+from ballista_py.errors import SqlError, UnsupportedExpression
 from ballista_py.testing import TcpProxy
 
 pytestmark = [pytest.mark.cluster, pytest.mark.spark]
@@ -95,9 +95,11 @@ def test_statements_of_two_clients_run_on_one_spark_at_once(cluster):
 
 def test_what_spark_fails_at_is_an_error_in_one_line_and_the_cluster_goes_on(cluster):
     with cluster.client() as client:
-        with pytest.raises(SqlError, match="cannot be cast") as caught:
-            client.sql("select cast(kind as integer) as n from events", engine="spark")
+        with pytest.raises(SqlError, match="by zero") as caught:
+            client.sql("select id // (id - id) as n from events", engine="spark")
         assert "\n" not in caught.value.message
+        with pytest.raises(UnsupportedExpression, match=r"CAST.*without engine"):
+            client.sql("select cast(kind as integer) as n from events", engine="spark")
         assert client.sql(COUNT, engine="spark").to_pylist() == [{"n": ROWS}]
 
 

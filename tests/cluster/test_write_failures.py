@@ -306,3 +306,40 @@ def test_an_atomic_statement_whose_scheduler_dies_is_all_there_or_not_at_all(
     start_again(cluster, "scheduler-1")  # whose client, if it still tries, finds that all is done
     assert running.exception(PATIENCE_S) is not None or running.result() == ROWS
     assert seen(cluster, table) == (ROWS, ROWS)
+
+
+@pytest.mark.parametrize(
+    "pattern",
+    [
+        pytest.param(r"PUT .*/snapshots/{table}-.*/manifest\.json", id="while the rows are written"),
+        pytest.param(
+            r"PUT .*/accelerations/partitions/{table}\.json", id="before the name", marks=pytest.mark.long
+        ),
+    ],
+)
+def test_a_table_whose_maker_dies_is_seen_by_nobody_and_made_when_it_is_asked_for_again(
+    cluster, gate, table, pool, pattern
+):
+    cluster.ingest(table, rows())
+    made = f"{table}made"
+    make = f"create table {made} partitioned by (bucket(2, id)) as select * from {table}"
+    alone = cluster.addresses()[0]
+    held = gate.hold(pattern.format(table=made))
+
+    def once() -> None:
+        with connect(alone) as client:
+            client._schedulers.addresses = (alone,)  # nobody sends it again
+            client.sql(make, token="made")
+
+    running = pool.submit(once)
+    assert held.met.wait(PATIENCE_S)
+    cluster.kill("scheduler-1")
+    held.lose()
+    assert made not in {row["table"] for row in cluster.client().tables()}
+    with connect(cluster.addresses()[0]) as client:
+        assert client.sql(make, token="made").to_pylist() == [{"affected_rows": ROWS}]
+    assert seen(cluster, made) == (ROWS, ROWS)
+    start_again(cluster, "scheduler-1")
+    running.exception(PATIENCE_S)
+    assert seen(cluster, made) == (ROWS, ROWS)
+    cluster.drop_table(made)

@@ -87,7 +87,7 @@ class Cluster:
         self.rows = 0
 
     def _start(self, node_id: str, role: str, host: str, more: list[str], entered: list[str]) -> None:
-        self._certificates.add(node_id, [host])
+        self._certificates.add(node_id, role, [host])
         files = self._certificates.tls(node_id)
         words = [
             *("--role", role, "--node-id", node_id, "--state-location", (self._folder / "state").as_uri()),

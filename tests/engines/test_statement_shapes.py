@@ -13,7 +13,7 @@ import pytest
 from ballista_py.engines.duckdb_guard import Guard
 from ballista_py.errors import SqlError
 from ballista_py.node.tpch_queries import QUERIES
-from ballista_py.planning.sql.statement import ENGINE
+from ballista_py.planning.sql.parsing import ENGINE
 from ballista_py.planning.statement_shape import INTEGER, LONG, MAX_CONSTANTS, TEXT, Shape, shape_of
 from ballista_py.testing.sql_fuzz import random_query
 

@@ -1,7 +1,10 @@
 """A node's configuration: one file, flags over it, and errors that name the field."""
 
 import pytest
+import yaml
 from attrs import fields
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from ballista_py.errors import ConfigError
 from ballista_py.node.cli_node import OPTIONS
@@ -55,7 +58,24 @@ def test_the_defaults_are_those_that_the_field_knows():
         ({"max_partitions_per_executor": 0}, "max_partitions_per_executor"),
         ({"replicas": 0}, "replicas"),
         ({"replicas": 17}, "replicas"),
-        ({"tttl_ms": 1}, "tttl_ms"),
+        ({"tttl_ms": 1}, "did you mean 'ttl_ms'"),
+        ({"allow_insecure_connections": "true"}, "allow_insecure_connections"),
+        ({"log_level": "LOUD"}, "log_level: 'LOUD' is none of DEBUG, INFO, WARNING, ERROR"),
+        ({"log_level": "WARN"}, "did you mean WARNING"),
+        ({"ttl_ms": "nan"}, "ttl_ms"),
+        ({"ttl_ms": float("inf")}, "ttl_ms"),
+        ({"ttl_ms": "30 days"}, "ttl_ms: '30 days' is no time"),
+        ({"ttl_ms": True}, "ttl_ms"),
+        ({"capacity": "1e400"}, "capacity"),
+        ({"max_merge_bytes": 2.5}, "max_merge_bytes: '2.5' is no whole number"),
+        ({"max_merge_bytes": 10**400}, "max_merge_bytes"),
+        ({"threads": 0}, "threads"),
+        ({"memory_limit": "lots"}, "memory_limit"),
+        ({"scheduler_address": "a:1"}, "scheduler_address: .* takes a list"),
+        ({"labels": ["a"]}, "labels"),
+        ({"labels": {"rack": {"row": "1"}}}, "labels"),
+        ({"flight_tokens_file": "a\nb"}, "flight_tokens_file"),
+        ({"role": object()}, "no value of a configuration"),
     ],
 )
 def test_an_error_is_one_line_that_names_the_field(wrong, named):
@@ -74,6 +94,138 @@ def test_a_file_that_is_no_configuration_is_named(tmp_path, text, said):
         load_config(str(path), {})
     assert str(path) in str(raised.value)
     assert "\n" not in str(raised.value)
+
+
+def written(tmp_path, text: str | bytes):
+    path = tmp_path / "node.yaml"
+    path.write_bytes(text.encode() if isinstance(text, str) else text)
+    return str(path)
+
+
+BASE = "role: scheduler\nnode_id: s1\nstate_location: memory://x\nallow_insecure_connections: true\n"
+BOMB = "a: &a [x, x, x, x, x, x, x, x, x]\n" + "".join(
+    f"{here}: &{here} [{', '.join([f'*{before}'] * 9)}]\n"
+    for before, here in zip("abcdefgh", "bcdefghi", strict=True)
+)
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        (BASE.replace("true", '"no"'), ":4:29: allow_insecure_connections: 'no' is neither true nor false"),
+        (BASE.replace("true", "no"), ":4:29: allow_insecure_connections: 'no' is neither"),
+        (BASE.replace("true", '"true"'), "without quotes"),
+        (BASE.replace("true", "1"), "allow_insecure_connections"),
+        (BASE.replace("true", "[]"), "allow_insecure_connections"),
+        (BASE + "ttl_ms: soon\n", ":5:9: ttl_ms: 'soon' is no time"),
+        (BASE + "ttl_ms: .inf\n", ":5:9: ttl_ms"),
+        (BASE + "ttl_ms: -5\n", ":5:9: ttl_ms"),
+        (BASE + "flight_port: 0x10\n", "flight_port: '0x10' is no whole number"),
+        (BASE + 'flight_port: "80"\n', "flight_port"),
+        (BASE + "flight_port: 70000\n", ":5:14: flight_port"),
+        (BASE + "flight_port: " + "9" * 5_000, "flight_port"),
+        (BASE + "ttl-ms: 1\nttl_ms: 2\n", "ttl_ms: is given twice; the first is at .*:5:9"),
+        (BASE + "ttl_ms: 1\nttl_ms: 2\n", "given twice"),
+        (BASE + "ttl_sm: 1\n", ":5:9: unknown field 'ttl_sm'; did you mean 'ttl_ms'"),
+        (BASE + "labels: {rack: 1, rack: 2}\n", "given twice"),
+        (BASE + "labels: {rack: }\n", "labels"),
+        (BASE + "log_level: LOUD\n", ":5:12: log_level"),
+        (BASE + "node_id2: !!python/object/apply:os.system [ls]\n", "a tag"),
+        (BASE + "? [a]\n: b\n", "a name was expected"),
+        (BASE + "---\n" + BASE, "second document"),
+        (BASE + BOMB, ":5:4: an anchor or alias"),
+        (BASE + "store_options: " + "[" * 5_000 + "]" * 5_000, "levels"),
+        (BASE + "store_options: " + "{a: " * 5_000 + "}" * 5_000, "levels"),
+        (BASE + "store_options: {password: [hunter2, 1], other: *x}\n", "alias"),
+        ("[" * 5_000, "levels|not YAML"),
+        (BASE.encode() + b"labels: {rack: \xff}\n", ":5: byte .* is not UTF-8"),
+        (BASE.encode("utf-16"), "not UTF-8"),
+        (BASE + "labels: {a: '\x07'}", "not YAML"),
+        ("x" * (2 << 20), "larger than"),
+        ("'role'", "mapping of field to value"),
+    ],
+)
+def test_a_wrong_file_is_one_line_that_names_the_place_and_the_way_out(tmp_path, text, said):
+    path = written(tmp_path, text)
+    with pytest.raises(ConfigError, match=said) as raised:
+        load_config(path, {})
+    assert str(raised.value).startswith(path)
+    assert "\n" not in str(raised.value)
+    assert "hunter2" not in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    ("text", "ms"),
+    [("250ms", 250), ("30s", 30_000), ("'5m'", 300_000), ("1h", 3_600_000), ("5000", 5_000), ("1.5s", 1_500)],
+)
+def test_times_are_milliseconds_or_have_a_unit(tmp_path, text, ms):
+    assert load_config(written(tmp_path, f"{BASE}ttl_ms: {text}\n"), {}).ttl_ms == ms
+    flag = text.strip("'")
+    assert load_config(None, {**NEEDED, "partition_discovery_interval": flag}).partition_discovery_interval == ms
+
+
+def test_texts_are_taken_as_they_are_written_and_options_of_the_store_by_their_look(tmp_path):
+    text = (
+        BASE.replace("s1", "007") + "labels: {rack: 1_0, zone: no}\nscheduler_address: []\nthreads: null\n"
+        "store_options: {anon: true, retries: 3, wait: 0.5, name: 'true', none: ~, more: {a: [1, b]}}\n"
+    )
+    config = load_config(written(tmp_path, "\ufeff" + text), {"log_level": "debug"})
+    assert (config.node_id, config.labels, config.threads, config.log_level) == (
+        "007", {"rack": "1_0", "zone": "no"}, None, "DEBUG",
+    )  # fmt: skip
+    assert config.store_options == {
+        "anon": True, "retries": 3, "wait": 0.5, "name": "true", "none": None, "more": {"a": [1, "b"]},
+    }  # fmt: skip
+
+
+SCALARS = st.one_of(
+    st.none(), st.booleans(), st.integers(), st.floats(), st.text(max_size=20), st.binary(max_size=5), st.dates(),
+    st.sampled_from(["30s", "no", "LOUD", "1e9", "25%", "executor", "a:1", "~", "0x10", "&a", "*a", "!x", "? x", "["]),
+)  # fmt: skip
+VALUES = st.recursive(
+    SCALARS,
+    lambda inner: st.one_of(st.lists(inner, max_size=4), st.dictionaries(st.text(max_size=5), inner, max_size=4)),
+    max_leaves=8,
+)
+NAMES = st.one_of(st.sampled_from([field.name for field in fields(NodeConfig)]), st.text(max_size=12))
+FILES = st.one_of(
+    st.dictionaries(NAMES, VALUES, max_size=4).map(lambda found: yaml.safe_dump({**NEEDED, **found}).encode()),
+    st.lists(st.tuples(NAMES, st.text(max_size=20)), max_size=3).map(
+        lambda lines: (BASE + "".join(f"{name}: {value}\n" for name, value in lines)).encode(
+            "utf-8", "surrogatepass"
+        )
+    ),
+    st.binary(max_size=80),
+    st.tuples(st.integers(0, len(BASE)), st.binary(max_size=4)).map(
+        lambda at: BASE.encode()[: at[0]] + at[1] + BASE.encode()[at[0] :]
+    ),
+)
+
+
+def outcome(path, overrides) -> NodeConfig | str:
+    """The configuration, or the words with which it is refused."""
+    try:
+        return load_config(path, overrides)
+    except ConfigError as error:
+        return str(error)
+
+
+@settings(max_examples=120, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(FILES)
+def test_any_file_is_a_configuration_or_one_line(tmp_path, data):
+    found = outcome(written(tmp_path, data), {})
+    if isinstance(found, str):
+        assert found.isprintable()
+        assert len(found) < 1_500
+    else:
+        assert found.allow_insecure_connections is True or found.node_tls() is not None
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.dictionaries(NAMES, VALUES, max_size=3))
+def test_any_flags_are_a_configuration_or_one_line(flags):
+    found = outcome(None, {**NEEDED, **flags})
+    assert isinstance(found, NodeConfig) or found.isprintable()
 
 
 def test_without_certificates_a_node_starts_only_on_request():

@@ -16,9 +16,12 @@ from ballista_py.node.http_port import HttpPort, json_reply
 from ballista_py.node.status_reader import read_status
 from ballista_py.runtime import SystemRuntime
 from ballista_py.secret import Secret
+from ballista_py.transport.access import Access
 from ballista_py.transport.certificates import CertificateFolder
 from ballista_py.transport.credentials import Tls
 from ballista_py.transport.tokens import StaticTokens
+
+ANYONE = Access("test", {f"GET {path}": ["anyone"] for path in ("/a", "/busy", "/crash")})
 
 
 @pytest.fixture
@@ -29,7 +32,9 @@ def port():
     def crash():
         raise RuntimeError("secret in /root/key")
 
-    made = HttpPort("127.0.0.1", 0, {"/a": lambda: json_reply({"a": 1}), "/busy": busy, "/crash": crash})
+    made = HttpPort(
+        "127.0.0.1", 0, {"/a": lambda: json_reply({"a": 1}), "/busy": busy, "/crash": crash}, access=ANYONE
+    )
     yield made.port
     made.close()
 
@@ -68,14 +73,14 @@ def test_a_client_that_says_nothing_holds_up_nobody(port):
 
 def test_a_port_in_use_is_a_config_error_that_names_it(port):
     with pytest.raises(ConfigError, match=f"127.0.0.1:{port}"):
-        HttpPort("127.0.0.1", port, {})
+        HttpPort("127.0.0.1", port, {}, access=ANYONE)
 
 
 @pytest.fixture
 def authority(tmp_path):
     made = CertificateFolder(tmp_path / "tls", SystemRuntime())
     made.init()
-    made.add("n1")
+    made.add("n1", "executor")
     return made
 
 
@@ -91,7 +96,7 @@ def guarded(authority, tmp_path):
         routes,
         tls=authority.tls("n1"),
         verifier=StaticTokens(str(tokens), SystemRuntime()),
-        open_to_all=("/open",),
+        access=Access("test", {"GET /open": ["anyone"], "GET /shut": ["client"]}),
     )
     yield f"https://127.0.0.1:{made.port}"
     made.close()
@@ -128,7 +133,7 @@ def test_a_renewed_certificate_counts_for_the_next_connection_and_half_of_one_do
         return x509.load_pem_x509_certificate(pem.encode()).serial_number
 
     before = serial()
-    renewed = authority.add("n1")
+    renewed = authority.add("n1", "executor")
     assert f"{serial():x}" == renewed.serial != f"{before:x}"
     key = authority.folder / "nodes" / "n1" / "key.pem"
     key.write_text("nonsense")

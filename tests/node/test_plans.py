@@ -15,7 +15,7 @@ from ballista_py.engines.duckdb import DuckDBEngine
 from ballista_py.errors import SqlError
 from ballista_py.node.plans import MAX_REMEMBERED, Plans
 from ballista_py.planning.query_plan import Catalog, QueryPlan
-from ballista_py.planning.sql import plan_query
+from ballista_py.planning.sql.planner import plan_query
 from ballista_py.runtime import SystemRuntime
 from ballista_py.testing.single_node import InProcessCluster
 

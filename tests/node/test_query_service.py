@@ -21,10 +21,11 @@ from ballista_py.node.spark_process import SparkProcess
 from ballista_py.node.spark_statements import MAX_AT_ONCE, SparkQueries
 from ballista_py.node.tasks import Tasks
 from ballista_py.planning.plan_drawing import ExplainedPlan
-from ballista_py.planning.query_plan import BroadcastLimits, Leg, LegProgress, relation_table
+from ballista_py.planning.query_plan import BroadcastLimits, Leg, LegProgress
 from ballista_py.runtime import SystemRuntime
 from ballista_py.state.memory import MemoryStore
 from ballista_py.testing.single_node import InProcessCluster
+from ballista_py.transport.arrow_door import read_rows
 
 JOIN = "select kind, sum(amount) as total from sales join items on sales.item = items.item group by kind"
 
@@ -33,7 +34,7 @@ class Legs:
     """The streams of legs that run in this process; notes whether they were cancelled."""
 
     def __init__(self, cluster: InProcessCluster, legs: Sequence[Leg], fails: BaseException | None) -> None:
-        read = {name: relation_table(data) for name, data in legs[0].relations.items()}
+        read = {name: read_rows(data, compressed=True) for name, data in legs[0].relations.items()}
         self.tables = [cluster.run_leg(leg, read) for leg in legs]
         self.schema = self.tables[0].schema
         self.error = fails

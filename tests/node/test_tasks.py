@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import ast
+from pathlib import Path
+
 import pyarrow as pa
 import pytest
 
+import ballista_py
 from ballista_py.errors import SqlError
 from ballista_py.node.metrics import NodeMetrics
 from ballista_py.node.tasks import MAX_REMEMBERED, MAX_TEXT_CHARS, Tasks
@@ -83,3 +87,16 @@ def test_metrics_count_tasks_once_and_leave_out_a_gauge_that_fails():
     assert 'ballista_good{table="t"} 4.0' in text
     assert "cancelled" not in text
     assert "bad" not in text
+
+
+def test_every_answer_of_a_task_ends_the_task_when_it_is_cancelled_before_its_first_batch():
+    answers = 0
+    for path in (Path(ballista_py.__file__).parent / "node").glob("*.py"):
+        text = path.read_text()
+        for node in ast.walk(ast.parse(text)):
+            if isinstance(node, ast.FunctionDef) and "asks.begin(" in (
+                source := ast.get_source_segment(text, node)
+            ):
+                answers += 1
+                assert "cancel=task.cancelled" in source or "task.end(CANCELLED)" in source, path.name
+    assert answers == 3

@@ -11,7 +11,7 @@ from ballista_py.planning.partition_map import PartitionMap
 from ballista_py.planning.partition_spec import PartitionSpec
 from ballista_py.planning.parts import is_divisible, portion_of, restricted
 from ballista_py.planning.query_plan import Catalog
-from ballista_py.planning.sql import plan_query
+from ballista_py.planning.sql.planner import plan_query
 from ballista_py.planning.table import TableSpec
 
 SCHEMA = pa.schema([pa.field("id", pa.int64(), nullable=False), ("size", pa.int64())])

@@ -9,7 +9,7 @@ from ballista_py.planning.assigner import Executor, PartitionAssigner
 from ballista_py.planning.partition_map import NOBODY, PartitionMap
 from ballista_py.planning.partition_spec import PartitionSpec
 from ballista_py.planning.row_streams import RowStreams
-from ballista_py.planning.sql.changes import read_change
+from ballista_py.planning.sql.changes import General, read_change
 from ballista_py.planning.table import TableSpec
 from ballista_py.planning.write_outcome import Outcome, failure_of, next_step, worst_of
 from ballista_py.planning.write_ways import way_of_local, way_of_rows
@@ -40,19 +40,19 @@ def test_rows_that_would_tear_are_decided_once(table, options, way):
 @pytest.mark.parametrize(
     ("table", "statement", "way"),
     [
-        (TABLE, "update t set v = 1", "apply"),
+        (TABLE, "update t set v = 1", "decide"),
         (TABLE, "update t set id = 1", "whole"),
-        (TABLE, "delete from t where id = 1", "apply"),
+        (TABLE, "delete from t where id = 1", "decide"),
         (REQUIRED, "update t set v = null", "decide"),
-        (REQUIRED, "delete from t", "apply"),
+        (REQUIRED, "delete from t", "decide"),
         (UNIQUE, "update t set v = 1", "whole"),
-        (UNIQUE, "delete from t where v = 1", "apply"),
+        (UNIQUE, "delete from t where v = 1", "decide"),
     ],
 )
-def test_an_update_runs_as_a_whole_only_where_its_rows_move_or_are_held_against_others(table, statement, way):
+def test_several_partitions_decide_an_update_and_one_applies_it_unless_its_rows_move(table, statement, way):
     change = read_change(statement)
-    assert way_of_local(change, table, atomic=False) == way
-    assert way_of_local(change, table, atomic=True) == ("whole" if way == "whole" else "decide")
+    assert way_of_local(change, table, partitions=2) == way
+    assert way_of_local(change, table, partitions=1) == ("whole" if way == "whole" else "apply")
 
 
 def test_another_round_follows_only_errors_that_it_may_mend():
@@ -100,3 +100,18 @@ def test_rows_of_partitions_that_are_done_go_nowhere_and_those_of_nobody_wait():
         "" if p in (0, 2) else "e1" for p in range(len(owned))
     ]
     assert set(RowStreams().extended(owned, set()).number_of.tolist()) == {NOBODY}
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "update t set n = (select max(i) from range(3) r(i))",
+        "update t set n = (select max(u.n) from u, generate_series(1, 3) g(i) where i = u.n)",
+        "merge into t using range(3) r(i) on t.n = r.i when matched then delete",
+        "delete from t using range(3) r(i) where n = i",
+    ],
+)
+def test_a_table_function_is_no_table_that_a_change_reads(statement):
+    change = read_change(statement)
+    assert isinstance(change, General)
+    assert change.sources == (("u",) if " u," in statement else ())

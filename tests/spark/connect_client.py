@@ -14,6 +14,7 @@ from ballista_py.errors import ConfigError, TryLater
 from ballista_py.planning.partition_spec import PartitionSpec
 from ballista_py.planning.table import TableSpec
 from ballista_py.spark.pipeline import SparkPipeline
+from ballista_py.spark.text_guard import TextGuard
 from ballista_py.spark.watermark import Watermark
 from ballista_py.state.local import LocalStore
 
@@ -57,6 +58,14 @@ def main(url: str, folder: str) -> None:
     except TryLater as error:
         said["too late"] = str(error)
     said["cancelled soon"] = time.monotonic() - started < 100
+    try:
+        TextGuard(spark)
+    except ConfigError as error:
+        said["no statements"] = str(error)
+    spark.conf.set("spark.sql.variable.substitute", "true")
+    odd = spark.range(3).select(sf.col("id").alias("${env:HOME}"), sf.col("id").alias("id"))
+    named = declare("odd", odd, '"${env:HOME}"')
+    said["odd"] = sorted(value for (value,) in SparkPipeline(spark, store).discover(named, source=odd))
     print(json.dumps(said))
 
 

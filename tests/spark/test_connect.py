@@ -22,6 +22,7 @@ def test_the_pipeline_works_over_spark_connect(spark, connect_url, tmp_path):
     said = json.loads(done.stdout.splitlines()[-1])
     assert said.pop("error").endswith("torn page")
     assert "late' took longer than 1.5 s and was cancelled" in said.pop("too late")
+    assert "statements need a Spark session with its JVM" in said.pop("no statements")
     assert said == {
         "bucket rows": 50_000,
         "told in order": True,
@@ -30,5 +31,6 @@ def test_the_pipeline_works_over_spark_connect(spark, connect_url, tmp_path):
         "rows": 100,
         "appended": [20, 0],
         "cancelled soon": True,
+        "odd": [0, 1, 2],
     }
     assert spark.sparkContext.statusTracker().getActiveJobsIds() == []

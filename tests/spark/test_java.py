@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from ballista_py.errors import ConfigError
-from ballista_py.spark.java import Java, find_java, make_java_home
+from ballista_py.spark.java import MORE_VARIABLES, Java, find_java, make_java_home
 
 
 def fake_java(home: Path, version: str, code: int = 0) -> Path:
@@ -66,3 +66,21 @@ def test_the_started_java_is_never_asked_for_the_incubating_module(tmp_path):
     options = ["-Xmx1g", "--add-modules=jdk.incubator.vector", "a b", "", "$HOME"]
     told = subprocess.run([home / "bin" / "java", *options], capture_output=True, text=True, check=True).stdout
     assert told.splitlines() == ["<-Xmx1g>", "<a b>", "<>", "<$HOME>"]
+
+
+def test_the_started_java_sees_the_named_variables_of_the_environment_alone(tmp_path):
+    java = tmp_path / "java"
+    java.write_text("#!/bin/sh\nenv\n")
+    java.chmod(0o755)
+    home = make_java_home(Java(str(java), 21, "test"), tmp_path / "home")
+    variables = {
+        "PATH": "/usr/bin:/bin", "HOME": "/home/with blank", "AWS_SECRET_ACCESS_KEY": "hunter2", "MINE": "a 'b'",
+        "LC_ALL": "", MORE_VARIABLES: "MINE, NEVER_SET",
+    }  # fmt: skip
+    told = subprocess.run(
+        [home / "bin" / "java"], capture_output=True, text=True, check=True, env=variables
+    ).stdout
+    seen = dict(line.split("=", 1) for line in told.splitlines())
+    for own in ("PWD", "SHLVL", "_", "OLDPWD"):
+        seen.pop(own, None)
+    assert seen == {"PATH": "/usr/bin:/bin", "HOME": "/home/with blank", "LC_ALL": "", "MINE": "a 'b'"}

@@ -37,7 +37,8 @@ select n, n % 2 = 0 as flag, cast(n as tinyint) as t, cast(n as smallint) as s, 
        timestamp '0001-01-01 00:00:00.000001' as old, timestamptz '2020-01-01 00:00:00+02' as moment,
        null as nothing, [n, null] as list, {'a': n, 'b': null} as pair, map(['k'], [n]) as entries,
        [{'a': ['x', null]}] as nested, n as n, case when n > 1 then 'ß' end as "Quoted name"
-from (select cast(m as bigint) as n from (values (0), (1), (2), (3)) as t (m))
+from (select 0::bigint as n union all select 1::bigint as n union all select 2::bigint as n
+      union all select 3::bigint as n)
 """
 
 

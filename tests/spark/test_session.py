@@ -9,6 +9,7 @@ import sys
 import pytest
 
 from ballista_py.errors import MissingExtra
+from ballista_py.spark.java import MORE_VARIABLES
 from ballista_py.spark.session import embedded_session, stop_session
 
 pytestmark = pytest.mark.spark
@@ -24,15 +25,22 @@ def test_users_share_one_session_that_outlives_all_but_the_last(spark):
 def test_it_listens_on_this_machine_alone_and_computes_in_utc(spark):
     assert spark.conf.get("spark.driver.bindAddress") == "127.0.0.1"
     assert spark.conf.get("spark.sql.session.timeZone") == "UTC"
+    assert spark.conf.get("spark.sql.variable.substitute") == "false"
     assert spark.sparkContext.uiWebUrl is None
     assert "JAVA_HOME" not in os.environ or "ballista-spark" not in os.environ["JAVA_HOME"]
 
 
 SCRIPT = """
 from ballista_py.spark.session import embedded_session, stop_session
+from pathlib import Path
 from pyspark import SparkContext
+from pyspark.sql import functions as sf
 spark = embedded_session(master="local[1]", memory="512m")
 jvm = SparkContext._gateway.proc
+assert b"HIDDEN" not in Path(f"/proc/{jvm.pid}/environ").read_bytes()
+shown = sf.udf(lambda: repr(sorted(__import__("os").environ)))
+(names,) = spark.range(1).select(shown()).first()
+assert "HIDDEN" not in names and "SHOWN" in names, names
 try:
     spark.sql("select raise_error('x')").collect()
 except Exception:
@@ -42,8 +50,12 @@ assert jvm.poll() is not None
 """
 
 
-def test_it_prints_nothing_and_its_jvm_ends_with_it():
-    done = subprocess.run([sys.executable, "-c", SCRIPT], capture_output=True, text=True, timeout=120, check=False)
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="looks into /proc")
+def test_it_prints_nothing_and_gets_named_variables_alone_and_its_jvm_ends_with_it():
+    variables = {**os.environ, "HIDDEN": "hunter2", "SHOWN": "x", MORE_VARIABLES: "SHOWN,NEVER_SET"}
+    done = subprocess.run(
+        [sys.executable, "-c", SCRIPT], capture_output=True, text=True, timeout=240, check=False, env=variables
+    )
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
 
 

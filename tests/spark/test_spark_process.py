@@ -47,7 +47,7 @@ embedded_session(master="local[2]", memory="512m")
 answers = AnswerFolder(sys.argv[1])
 process = SparkProcess(open_store("memory://x"), SystemRuntime(), stuck_ms=500, answers=answers)
 threads = ThreadPoolExecutor(4)
-rows = "(select unnest(range(3000)) as id)"
+rows = f"(select id from (values {', '.join(f'({n})' for n in range(3000))}) v(id))"
 joined = ", ".join(f"{rows} {name}" for name in "abcd")
 deaf = f"select count(*) as n from {joined} where a.id + b.id + c.id + d.id < -1"
 few = f"select count(*) as n from {rows}"

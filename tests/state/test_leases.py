@@ -502,3 +502,40 @@ def test_without_any_document_nobody_is_silent(runtime):
     assert silent_executors(cluster, [quiet], 99) == (cluster.executors["e1"],)
     assert silent_executors(cluster, [quiet], 100) == ()
     assert silent_executors(cluster, [quiet, evolve(quiet, silences={info.instance_id: 5.0})], 99) == ()
+
+
+def test_an_older_heartbeat_that_comes_late_does_not_replace_a_newer_one(scheduler, runtime):
+    lease = executor(runtime)
+    admit(lease, scheduler)
+    late = lease.heartbeat([HeldPartitions(table="t", revision=1)])
+    say(lease, scheduler, [HeldPartitions(table="t", revision=2)])
+    scheduler.registry.heard(late)
+    (newest,) = scheduler.registry.newest()
+    assert newest.sequence == late.sequence + 1
+    assert [held.revision for (reported,) in scheduler.registry.held().values() for held in [reported]] == [2]
+
+
+@pytest.mark.parametrize(("silent_ms", "granted"), [(TTL_MS, True), (TTL_MS + 1, False)])
+def test_whoever_was_not_heard_here_for_one_ttl_is_admitted_anew_whatever_others_granted(
+    scheduler, runtime, silent_ms, granted
+):
+    lease = executor(runtime)
+    admit(lease, scheduler)
+    for _ in range(2):
+        runtime.advance(silent_ms / 2)
+        scheduler.beat()
+    answer = scheduler.registry.heard(evolve(lease.heartbeat(), lapsed=False))
+    assert isinstance(answer, Grant) if granted else answer is None
+
+
+def test_a_farewell_of_one_instance_does_not_make_the_next_one_forgotten(scheduler, unreliable, runtime):
+    lease = executor(runtime)
+    admit(lease, scheduler)
+    former = lease.info.instance_id
+    scheduler.registry.leave("e1", "another instance")
+    assert say(lease, scheduler)[0] is not None
+    scheduler.registry.leave("e2", former)
+    assert [one.executor.instance_id for one in scheduler.registry.newest()] == [former]
+    scheduler.registry.leave("e1", former)
+    assert scheduler.registry.newest() == ()
+    assert cluster_of(unreliable).executors == {}

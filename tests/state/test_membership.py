@@ -51,6 +51,23 @@ def test_joining_makes_the_cluster_and_lists_the_scheduler(member, unreliable):
     assert first.remaining_ms() == TTL_MS
 
 
+def test_a_join_that_takes_longer_than_its_lease_is_tried_again(member, unreliable, runtime):
+    joining, slow = member("s1"), []
+
+    def get(key):
+        if key == "cluster.json" and len(slow) < 2:
+            slow.append(key)
+            runtime.advance(40_000)
+
+    unreliable.before_get = get
+    info = joining.join()
+    assert (len(slow), joining.valid()) == (2, True)
+    assert cluster_of(unreliable).schedulers["s1"].instance_id == info.instance_id
+    unreliable.before_get = lambda key: runtime.advance(40_000 if key == "cluster.json" else 0)
+    with pytest.raises(LeaseExpired):
+        member("s2").join()
+
+
 def test_nothing_may_be_done_before_joining(member):
     newcomer = member()
     assert not newcomer.valid()
@@ -397,3 +414,20 @@ def test_waits_are_jittered_by_a_fifth():
 def test_a_cluster_that_does_not_exist_has_no_peers(member):
     with pytest.raises(ObjectMissing):
         member().peers()
+
+
+def test_an_id_is_not_taken_over_from_a_holder_that_beats_between_the_look_and_the_write(member, unreliable):
+    silent, other = member(), member()
+    silent.join()
+    before = unreliable.writes
+
+    def beat(number):
+        if number == before + 1:
+            silent.beat()
+
+    unreliable.before_write = beat
+    with pytest.raises(AlreadyRegistered):
+        other.join()
+    assert not other.valid()
+    silent.beat()
+    assert silent.valid()

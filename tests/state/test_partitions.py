@@ -364,6 +364,8 @@ class TestReconciler:
         pmap = loop.reconciler.tick().maps["t"]
         assert pmap.handed_over_by(*E1.owner).tolist() == [first, second]
         assert loop.reconciler.tick().settled
+        loop.held[E1.owner] = (evolve(behind, revision=pmap.revision - 1),)
+        assert loop.reconciler.tick().maps["t"].handed_over_by(*E1.owner).tolist() == [first, second]
         left = tuple(p for p in range(4) if p not in (first, second))
         loop.held[E1.owner] = (evolve(behind, revision=pmap.revision, active=left, epochs=(1, 1)),)
         assert not loop.reconciler.tick().maps["t"].handed_over_by(*E1.owner).size

@@ -5,8 +5,17 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from ballista_py.errors import TryLater
+from ballista_py.planning.resends import TOKENS_KEPT_MS
+from ballista_py.runtime import SystemRuntime
 from ballista_py.state.memory import MemoryStore
-from ballista_py.state.statements import MAX_SETTLED, Decision, Statements, StatementsDocument
+from ballista_py.state.statements import (
+    LOOK_MS,
+    MAX_SETTLED,
+    Decision,
+    KnownDecisions,
+    Statements,
+    StatementsDocument,
+)
 
 
 def test_of_all_attempts_at_a_statement_one_counts():
@@ -59,3 +68,56 @@ def test_an_attempt_whose_abortion_may_be_forgotten_never_commits():
     assert document.on("late") is None
     document = document.decided(Decision(attempt="late", token="x", committed=True), begun)
     assert not document.on("late").committed
+
+
+def test_what_committed_is_known_as_long_as_it_may_be_sent_again_and_the_last_thousand_longer(monkeypatch):
+    class Clock(SystemRuntime):
+        now_ms = 0.0
+
+        def monotonic_ms(self) -> float:
+            return self.now_ms
+
+    monkeypatch.setattr("ballista_py.state.statements.MAX_SETTLED", 10)
+    store, clock = MemoryStore(), Clock()
+    statements = Statements(store, "t", runtime=clock, old=KnownDecisions(clock).old)
+    elsewhere = Statements(store, "t")  # of a process that does not tell what is old
+
+    def commit(first: int, count: int, by: Statements) -> None:
+        for n in range(first, first + count):
+            by.commit(f"a{n}", f"t{n}", affected=n, settled=True)
+
+    commit(0, 100, statements)
+    commit(100, 4, elsewhere)
+    clock.now_ms = LOOK_MS
+    commit(104, 1, statements)  # knows of those before it from here on
+    clock.now_ms += TOKENS_KEPT_MS - 1
+    commit(105, 1, statements)
+    assert statements.read().of("t0").affected == 0
+    clock.now_ms += 2
+    commit(106, 1, statements)
+    left = statements.read()
+    assert left.of("t0") is None
+    assert left.of("t105") is not None
+    clock.now_ms += 2 * TOKENS_KEPT_MS
+    commit(107, 1, statements)
+    assert [d.token for d in statements.read().decisions][-10:] == [f"t{n}" for n in range(98, 108)]
+    assert statements.read().floor > 0
+
+
+def test_where_no_more_decisions_can_be_remembered_statements_are_refused(monkeypatch):
+    for bound in ("MAX_REMEMBERED", "MAX_SETTLED", "MAX_UNSETTLED"):
+        monkeypatch.setattr(f"ballista_py.state.statements.{bound}", 3)
+    statements = Statements(MemoryStore(), "t")
+    for n in range(9):
+        statements.commit(f"a{n}", f"t{n}", affected=1, settled=True)
+    with pytest.raises(TryLater, match="remembered"):
+        statements.commit("a9", "t9", affected=1)
+    assert not statements.abort("a9").committed
+    assert statements.read().of("t0") is not None
+
+
+@pytest.mark.parametrize(("begun", "commits"), [(6, True), (5, True), (4, False)])
+def test_an_attempt_commits_only_if_nothing_that_was_decided_after_it_began_is_forgotten(begun, commits):
+    document = StatementsDocument(decisions_made=7, floor=5)
+    wanted = Decision(attempt="a", token="t", committed=True)
+    assert document.decided(wanted, begun).on("a").committed is commits

@@ -5,19 +5,24 @@ from __future__ import annotations
 import threading
 from pathlib import Path
 
+import numpy as np
 import pyarrow as pa
 import pytest
+from attrs import evolve
 
 from ballista_py.engines.duckdb import DuckDBEngine
 from ballista_py.errors import StoreUnavailable
+from ballista_py.planning.partition_map import PartitionMap
 from ballista_py.planning.partition_spec import PartitionSpec
 from ballista_py.planning.query_plan import Leg, LegTable
 from ballista_py.planning.table import TableSpec
 from ballista_py.runtime import SystemRuntime
 from ballista_py.state.control import Grant, PartitionAssignment, UpdatePartitions
+from ballista_py.state.documents import PartitionMapDocument, partition_map_key
 from ballista_py.state.executor_lease import ExecutorLease
 from ballista_py.state.local import LocalStore
 from ballista_py.state.memory import MemoryStore
+from ballista_py.state.object_state import ObjectState
 from ballista_py.storage.files import write_data_file
 from ballista_py.storage.holder import PartitionHolder
 from ballista_py.storage.manifest import DataFile
@@ -111,6 +116,13 @@ class World:
 
     def storage(self, partition: int, table: str = "t") -> PartitionStorage:
         return PartitionStorage(self.store, table, f"expr0={partition}", runtime=self.clock)
+
+    def write_map(self, epoch: int) -> None:
+        """The table's partition map, in which every partition is at this epoch."""
+        spec = self.table().spec
+        pmap = PartitionMap.build("t", spec, spec.static_values())
+        document = PartitionMapDocument(map=evolve(pmap, epochs=np.full(len(pmap), epoch, pmap.epochs.dtype)))
+        ObjectState(self.store, partition_map_key("t"), PartitionMapDocument).create(document)
 
     def put(self, partition: int, *keys: int, table: str = "t") -> str:
         """A new file with these keys in a partition; returns its path."""

@@ -91,6 +91,7 @@ def test_what_a_former_owner_committed_before_the_fence_is_served(world):
 def test_an_owner_whose_epoch_is_over_never_serves(world):
     world.put(0, 1)
     world.storage(0).activate(9)
+    world.write_map(9)
     world.holder.apply(world.update(1, (0, 8, "owner")))
     assert world.holder.tick().failed == 1
     with pytest.raises(NotOwner, match="refuses epoch 8"):
@@ -327,6 +328,18 @@ def test_a_damaged_file_is_contained_to_its_partition(world, damage):
     world.clock.now_ms += 1_000
     world.holder.tick()
     assert world.read((0, 1), (1, 1), (2, 1)) == [0, 1, 2]
+
+
+@pytest.mark.parametrize("difference", [-1, 1])
+def test_a_file_with_fewer_or_more_rows_than_its_manifest_says_is_not_served(world, difference):
+    file = world.put_file(1, 2, 3)
+    storage = world.storage(1)
+    storage.create()
+    storage.commit(add=[evolve(file, rows=file.rows + difference)], epoch=0, token="t")
+    world.holder.apply(world.update(1, (1, 1, "owner")))
+    report = world.holder.tick()
+    assert (report.hydrated, report.failed) == (0, 1)
+    assert "hold 3 rows where manifests say" in held(world).failed[1]
 
 
 def test_a_new_epoch_of_a_held_partition_is_served_under_the_new_epoch_alone(world):

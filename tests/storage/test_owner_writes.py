@@ -4,7 +4,7 @@ import pyarrow as pa
 import pytest
 from attrs import evolve
 
-from ballista_py.errors import LeaseExpired, NotOwner, TransportError
+from ballista_py.errors import LeaseExpired, NotOwner, TransportError, TryLater
 from ballista_py.planning.query_plan import LegTable
 from ballista_py.planning.rewrite import Rewrite
 from ballista_py.planning.sql.changes import read_change
@@ -19,9 +19,14 @@ from ballista_py.transport.commands import WriteTarget
 from ballista_py.writes.owner_compaction import Compacted
 from ballista_py.writes.owner_writes import OwnerWrites
 
-DELETE_1 = Rewrite(
-    count="select count(*) from t where k = 1", rows="select k, v from t where (k = 1) is distinct from true"
-)
+
+def deletes(condition: str) -> Rewrite:
+    """What owners are asked for a DELETE from the table `t` of these tests."""
+    count = f"select count(*) from t where {condition}"
+    return Rewrite(rows=f"select k, v, coalesce({condition}, false) from t", count=count, deletes=True)
+
+
+DELETE_1 = deletes("k = 1")
 
 
 @pytest.fixture
@@ -221,7 +226,7 @@ def test_a_statement_is_seen_in_all_partitions_from_its_commit_on_and_in_none_be
     assert read_as_of(world, writes, 0) == [1, 2]
     assert read_as_of(world, writes, 1) == [10, 20]
     assert world.storage(2).read().document.prepared == ()
-    writes.rewrite(target("later", 1), Rewrite(count="select count(*) from t", rows="select k, v from t limit 0"))
+    writes.rewrite(target("later", 1), deletes("true"))
     assert read_as_of(world, writes, 0) == [1, 2]
     assert read_as_of(world, writes, 1) == [20]
 
@@ -237,3 +242,143 @@ def test_what_was_replaced_long_ago_can_no_longer_be_read_and_says_so(world, wri
         read_as_of(world, writes, 0)
     assert read_as_of(world, writes, 1) == [10, 11, 20]
     assert world.storage(1).read().document.retired == ()
+
+
+def test_a_change_takes_what_a_client_saw_of_a_statement_that_is_not_folded_in_yet(world, writes):
+    writes.write(target("old", 1, 2), [batch(1, 1), batch(2, 2)])
+    writes.write(target("new", 1, 2, attempt="a1"), [batch(1, *range(10, 16)), batch(2, *range(20, 26))])
+    Statements(world.store, "t").commit("a1", "new", affected=12)
+    assert read_as_of(world, writes, 1) == [
+        1,
+        2,
+        *range(10, 16),
+        *range(20, 26),
+    ]  # folded in here, at the reader's
+    writes.write(target("next", 1, 2, attempt="a2"), [batch(1, *range(30, 36)), batch(2, *range(40, 46))])
+    Statements(world.store, "t").commit("a2", "next", affected=12)
+    assert writes.rewrite(target("gone", 1, 2), deletes("k >= 30")) == {"1": {"affected": 6}, "2": {"affected": 6}}
+    assert read_as_of(world, writes, 2) == [1, 2, *range(10, 16), *range(20, 26)]
+
+
+@pytest.mark.parametrize("way", ["delete", "truncate", "replace", "base"])
+def test_every_change_reads_what_is_committed_and_only_prepared_here(world, writes, way):
+    writes.write(target("new", 1, attempt="a1"), [batch(1, 10, 11)])
+    Statements(world.store, "t").commit("a1", "new", affected=2)
+    if way == "base":
+        trailer, read = writes.base(target("c", 1), None, "")
+        assert [row for rows in read() for row in rows.column(0).to_pylist()] == [10, 11]
+        assert trailer["base"]["1"] == [file.path for file in world.storage(1).read().document.files]
+        return
+    if way == "replace":
+        writes.write(target("c", 1, attempt="c1", replace=True), [batch(1, 7)])
+        writes.settle(target("c", 1, attempt="c1"), 2)
+    else:
+        said = writes.rewrite(target("c", 1), deletes("true") if way == "delete" else Rewrite())
+        assert said["1"] == {"affected": 2}
+    writes.settle(target("new", 1, attempt="a1"), 1)
+    assert world.read((1, 1)) == ([7] if way == "replace" else [])
+
+
+def test_a_change_reads_every_partition_as_of_its_own_moment(world, writes):
+    writes.write(target("old", 1, 2), [batch(1, 1), batch(2, 2)])
+    writes.write(target("new", 1, 2, attempt="a1"), [batch(1, 10), batch(2, 20)])
+    Statements(world.store, "t").commit("a1", "new", affected=2)  # after the statement below began
+    writes.settle(target("new", 1, attempt="a1"), 1)
+    late = target("all", 1, 2, attempt="b1")
+    late = evolve(late, table=evolve(late.table, sequence=0))
+    assert writes.rewrite(late, Rewrite()) == {"1": {"affected": 1}, "2": {"affected": 1}}
+    Statements(world.store, "t").commit("b1", "all", affected=2)
+    writes.settle(late, 2)
+    assert read_as_of(world, writes, 2) == [10, 20]
+
+
+def test_a_change_whose_moment_is_gone_is_tried_later(world, writes):
+    writes.write(target("old", 1), [batch(1, 1)])
+    writes.write(target("new", 1, attempt="a1", replace=True), [batch(1, 10)])
+    Statements(world.store, "t").commit("a1", "new", affected=1)
+    writes.settle(target("new", 1, attempt="a1"), 1)
+    late = target("all", 1, attempt="b1")
+    late = evolve(late, table=evolve(late.table, sequence=0))
+    assert writes.rewrite(late, Rewrite())["1"]["error"]["code"] == "transport.try_later"
+
+
+def test_of_two_that_replace_everything_one_waits_though_nothing_is_there(world, writes):
+    first, second = (target(name, 1, attempt=f"{name}1", replace=True) for name in ("a", "b"))
+    assert writes.write(first, [batch(1, 1)])["1"] == {"affected": 1}
+    assert writes.write(second, [batch(1, 2)])["1"]["error"]["code"] == "transport.try_later"
+    Statements(world.store, "t").commit("a1", "a", affected=1)
+    writes.settle(first, 1)
+    assert writes.write(second, [batch(1, 2)])["1"] == {"affected": 1}
+    writes.settle(second, 2)
+    assert world.read((1, 1)) == [2]
+
+
+def test_nothing_is_removed_from_under_a_statement_that_was_made_from_all_rows(world, writes):
+    writes.write(target("a", 1), [batch(1, 1)])
+    (file,) = world.storage(1).read().document.files
+    made = target("b", 1, attempt="b1", base={1: (file.path,)})
+    assert writes.write(made, [batch(1, 7)])["1"] == {"affected": 1}
+    assert writes.rewrite(target("d", 1), DELETE_1)["1"]["error"]["code"] == "transport.try_later"
+
+
+def test_a_replacement_that_did_not_see_another_one_is_tried_later(world, writes):
+    first, late = (target(name, 1, attempt=f"{name}1", replace=True) for name in ("a", "b"))
+    late = evolve(late, table=evolve(late.table, sequence=0))
+    writes.write(first, [batch(1, 1)])
+    Statements(world.store, "t").commit("a1", "a", affected=1)
+    writes.settle(first, 1)
+    assert writes.write(late, [batch(1, 2)])["1"]["error"]["code"] == "transport.try_later"
+
+
+@pytest.mark.parametrize(
+    "statement", ["delete from t where random() < 0.5", "update t set v = 'hit' where random() < 0.5"]
+)
+def test_a_predicate_that_is_another_each_time_is_asked_once_for_each_row(world, writes, statement):
+    for partition in (1, 2):
+        writes.write(target(f"s{partition}", partition), [batch(partition, *range(1_000))])
+    rewrite = local_rewrite(read_change(statement), world.table(), {"k": "bigint", "v": "varchar"})
+    assert rewrite.count is None
+    said = writes.rewrite(target("c", 1, 2), rewrite)
+    affected = sum(said[partition]["affected"] for partition in ("1", "2"))
+    leg = world.leg((1, 1), (2, 1))
+    hit = "select count(*) as n from t where v = 'hit'"
+    changed = next(world.engine.query(hit, world.holder.files_for(leg)).batches()).column(0)[0].as_py()
+    changed = changed if statement.startswith("update") else 2_000 - len(world.read((1, 1), (2, 1)))
+    assert affected == changed
+    assert 700 < affected < 1_300
+
+
+def test_an_attempt_that_changes_nothing_in_a_partition_leaves_no_trace_there(world, writes):
+    writes.write(target("a", 1, 2), [batch(1, 1), batch(2, 2)])
+    before = world.storage(2).read().header.revision
+    said = writes.rewrite(target("b", 1, 2, attempt="b1"), DELETE_1)
+    assert said == {"1": {"affected": 1}, "2": {"affected": 0, "idle": True}}
+    assert world.storage(2).read().header.revision == before
+    assert [waiting.attempt for waiting in world.storage(1).read().document.prepared] == ["b1"]
+
+
+def test_two_statements_over_other_files_of_a_partition_do_not_wait_for_each_other(world, writes):
+    writes.write(target("a", 1), [batch(1, 1)])
+    writes.write(target("b", 1), [batch(1, 2)])
+    first, second = target("c", 1, attempt="c1"), target("d", 1, attempt="d1")
+    assert writes.rewrite(first, DELETE_1)["1"] == {"affected": 1}
+    assert writes.rewrite(second, deletes("k = 2"))["1"] == {"affected": 1}
+    assert writes.rewrite(target("e", 1, attempt="e1"), DELETE_1)["1"]["error"]["code"] == "transport.try_later"
+    for number, attempt in enumerate((second, first), start=1):
+        writes.settle(attempt, number)
+    assert world.read((1, 1)) == []
+
+
+def test_a_file_that_a_prepared_statement_will_replace_is_removed_by_nobody_else(world, writes):
+    for key in (1, 2):
+        writes.write(target(f"s{key}", 1), [batch(1, key)])
+    storage = world.storage(1)
+    taken, free = (file.path for file in storage.read().document.files)
+    storage.prepare(Prepared(attempt="x", token="x", remove=(taken,)), epoch=1)
+    before = storage.read().document.files
+    for removed in ((taken,), (free, taken)):
+        with pytest.raises(TryLater):
+            storage.commit(remove=removed, epoch=1, token="y")
+    assert storage.read().document.files == before
+    storage.commit(remove=(free,), epoch=1, token="z")
+    assert [file.path for file in storage.read().document.files] == [taken]

@@ -95,3 +95,21 @@ def test_a_table_that_is_filled_from_a_source_is_not_asked_for_news(world, reads
     world.holder.tick()
     world.put(1, 11)
     assert reads() == [1, 2]
+
+
+def test_the_age_of_a_replica_counts_from_when_the_store_was_asked(world, reads):
+    reads()
+    slow = [manifest_key("t", f"expr0={partition}") for partition in (1, 2)]
+
+    def wait():
+        world.clock.now_ms += 400
+
+    world.clock.now_ms += 1_000
+    world.store.before.update(dict.fromkeys(slow, wait))
+    begun_ms = world.clock.now_ms
+    assert reads(max_lag_ms=500) == [1, 2]
+    world.store.before.clear()
+    assert {one.checked_ms for one in world.holder.holdings("t").held.values()} == {begun_ms}
+    world.put(1, 11)
+    world.clock.now_ms = begun_ms + 500
+    assert reads(max_lag_ms=500) == [1, 2, 11]

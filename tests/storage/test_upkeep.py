@@ -12,7 +12,7 @@ from ballista_py.state.store import local_path
 from ballista_py.storage.compaction import CompactionPolicy, to_compact
 from ballista_py.storage.files import read_data_file, write_data_file
 from ballista_py.storage.garbage import GARBAGE_KEY, MAX_WRITE_MS, GarbageMarks, find_garbage, remove_garbage
-from ballista_py.storage.manifest import DataFile, Prepared, manifest_key
+from ballista_py.storage.manifest import DataFile, ManifestDocument, Prepared, Retired, manifest_key
 from ballista_py.storage.verify import history, verify_table
 
 HOUR_MS = 3_600_000
@@ -185,3 +185,22 @@ def test_compaction_rewrites_a_byte_a_few_times_however_many_writes_there_are():
             files.append(DataFile(path=f"m{n}-{len(files)}", rows=1, bytes=size))
     assert rewritten < 5 * 2_000 * 10_000
     assert len(files) < 5 * 8
+
+
+def test_a_folder_of_no_table_to_which_a_file_came_lately_keeps_all_of_them(aged):
+    aged.put(1, 1)
+    for moved in (2, 3):
+        aged.store_clock.moved_ms = moved * HOUR_MS
+        write_data_file(aged.store, f"snapshots/t/data/new-{moved}.parquet", aged.rows(9))
+        assert find_garbage(aged.store, set()).files == ()
+    assert find_garbage(aged.store, set()).young == 4
+
+
+def test_a_replaced_file_can_be_read_for_two_minutes():
+    file = DataFile(path="a", rows=1, bytes=1)
+    manifest = ManifestDocument(
+        table="t", partition="p", sequence=5, retired=(Retired(file=file, removed=5, at_ms=1_000),)
+    )
+    assert manifest.current(1_000 + 119_999) == manifest
+    later = manifest.current(1_000 + 120_000)
+    assert (later.retired, later.readable_from) == ((), 5)

@@ -19,8 +19,20 @@ from attrs import define, field
 
 from ballista_py.errors import NotOwner, SqlError
 from ballista_py.runtime import SystemRuntime
+from ballista_py.transport.access import Access
 from ballista_py.transport.flight_client import FlightPool
 from ballista_py.transport.flight_server import FlightServer, StreamResult
+
+
+class EveryVerb(dict):
+    """Lets everybody ask everything: these tests are about other things."""
+
+    def get(self, verb, default=None):
+        return ("anyone",)
+
+    def __contains__(self, verb):
+        return True
+
 
 NUMBERS = pa.schema([("n", pa.int64()), ("x", pa.float64())])
 
@@ -63,6 +75,8 @@ class HandClock(SystemRuntime):
 @define
 class Numbers:
     """A handler that answers with numbers, and misbehaves when told to."""
+
+    verbs = ()
 
     cancelled: threading.Event = field(factory=threading.Event)
     sent: Counter[str] = field(factory=Counter)
@@ -186,7 +200,7 @@ def serve() -> Iterator[Callable[..., Served]]:
 
     def start(handler: Any = None, address: str = "127.0.0.1:0", clock: Any = None, **options: Any) -> Served:
         handler = Numbers() if handler is None else handler
-        options = {"spawn": spawn, **options}
+        options = {"spawn": spawn, "access": Access("test", EveryVerb()), **options}
         served = Served(FlightServer(address, handler, clock or SystemRuntime(), **options), handler)
         if clock is None:  # who brings a clock ticks by hand
             spawn(served.tick_for_ever)

@@ -33,6 +33,8 @@ from ballista_py.transport.wire import from_json, to_json
 class Scheduler:
     """A scheduler whose every answer is 20 numbers."""
 
+    verbs = ()
+
     kit: object
     addresses: list[str] = field(factory=list)
     cluster_id: str = ""
@@ -121,6 +123,15 @@ def test_questions_are_answered(cluster):
     assert client.explain("select 1", dialect="spark")["text"] == "plan of select 1 in spark"
     assert client.tables() == [{"table": "t"}]
     assert [row["address"] for row in client.members()] == [node.address for node in cluster]
+
+
+def test_a_client_that_was_closed_says_so(cluster):
+    with connect(cluster[0].address) as client:
+        pass
+    client.close()
+    for ask in (client.members, client.tables, lambda: client.sql("select 1"), lambda: client.stream("select 1")):
+        with pytest.raises(TransportError, match=r"^this client is closed: connect again$"):
+            ask()
 
 
 def test_an_error_in_the_statement_is_raised_and_not_tried_elsewhere(cluster):

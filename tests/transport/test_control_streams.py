@@ -528,7 +528,7 @@ def folder(tmp_path):
     made = CertificateFolder(tmp_path / "tls", SystemRuntime())
     made.init()
     for name in ("s1", "s2", "e1", "e2"):
-        made.add(name)
+        made.add(name, "scheduler" if name.startswith("s") else "executor")
     return made
 
 
@@ -562,8 +562,8 @@ def test_a_scheduler_under_a_false_name_is_told_nothing(control, kit, folder):
 def test_plain_text_and_foreign_certificates_do_not_reach_the_control_port(control, folder, tmp_path):
     foreign = CertificateFolder(tmp_path / "foreign", SystemRuntime())
     foreign.init()
-    foreign.add("e1")
-    folder.add("late", days=-1)
+    foreign.add("e1", "executor")
+    folder.add("late", "executor", days=-1)
     mixed = evolve(foreign.tls("e1"), ca_file=str(folder.ca_file))
     scheduler = control.serve("s1", tls=folder.tls("s1"))
 
@@ -591,13 +591,13 @@ def test_a_removed_executor_is_cut_off_at_its_next_heartbeat(control, kit, folde
 
 
 def test_a_renewed_certificate_of_a_scheduler_counts_for_the_next_connection(control, kit, folder):
-    folder.add("s1", days=0.5 / 86_400)  # half a second
+    folder.add("s1", "scheduler", days=0.5 / 86_400)  # half a second
     scheduler = control.serve("s1", tls=folder.tls("s1"))
     time.sleep(1.5)
     node = control.execute(scheduler.address, tls=folder.tls("e1"))
     time.sleep(0.5)
     assert not node.part.connected()
-    folder.add("s1")
+    folder.add("s1", "scheduler")
     kit.wait_until(node.part.connected)
 
 

@@ -218,10 +218,11 @@ def test_a_killed_client_stops_the_work_it_asked_for(kit, serve, pause_s):
 
 def test_a_killed_server_fails_the_stream_and_a_new_one_at_its_port_is_reached_again(pool):
     script = (
-        "import sys, time; sys.path.insert(0, sys.argv[1]); from conftest import Numbers\n"
+        "import sys, time; sys.path.insert(0, sys.argv[1]); from conftest import *\n"
         "from ballista_py.runtime import SystemRuntime\n"
         "from ballista_py.transport.flight_server import FlightServer\n"
-        "server = FlightServer('127.0.0.1:' + sys.argv[2], Numbers(), SystemRuntime())\n"
+        "access = Access('test', EveryVerb())\n"
+        "server = FlightServer('127.0.0.1:' + sys.argv[2], Numbers(), SystemRuntime(), access=access)\n"
         "print(server.port, flush=True); time.sleep(60)"
     )
 
@@ -280,6 +281,8 @@ def test_one_call_too_many_is_told_to_try_later_and_succeeds_later(kit, serve, p
 def test_shutdown_ends_open_streams_with_try_later(kit, serve, pool):
     served = serve()
     batches = pool.open_stream(served.address, {"batches": 100, "pause_s": 60}).batches()
+    # Before the call has come to the server, nobody there can tell it why it ends.
+    kit.wait_until(lambda: served.server.open_calls() == 1)
     kit.spawn(served.stop)
     with pytest.raises(TryLater, match="shutting down"):
         next(batches)
@@ -318,7 +321,7 @@ def test_a_port_in_use_or_a_foreign_address_is_a_config_error_that_names_it(kit,
     taken = serve().address
     for address in (taken, "203.0.113.7:0"):
         with pytest.raises(ConfigError, match=f"cannot listen on {address}"):
-            FlightServer(address, kit.Numbers(), SystemRuntime())
+            FlightServer(address, kit.Numbers(), SystemRuntime(), access=kit.Access("test", kit.EveryVerb()))
 
 
 @pytest.mark.parametrize("text", ["", "host", "host:", ":1", "host:x", "host:70000", "http://host:1", "a/b:1"])

@@ -40,6 +40,8 @@ def test_the_rows_of_all_legs_arrive_once_and_are_counted(open_legs, kit):
 class Meeting:
     """Handlers of which none gives a row before all have been asked for some."""
 
+    verbs = ()
+
     def __init__(self, kit, size):
         self.barrier, self.kit = threading.Barrier(size, timeout=30), kit
 

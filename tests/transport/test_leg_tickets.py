@@ -31,7 +31,7 @@ def folder(tmp_path):
     made = CertificateFolder(tmp_path / "tls", SystemRuntime())
     made.init()
     for name in ("scheduler-1", "executor-1"):
-        made.add(name)
+        made.add(name, "scheduler" if name.startswith("s") else "executor")
     return made
 
 
@@ -99,8 +99,8 @@ def test_a_byte_that_was_changed_and_a_signature_of_nobody_give_nothing(tickets,
 def test_a_foreign_an_expired_and_a_removed_node_sign_in_vain(folder, tickets, check, tmp_path):
     other = CertificateFolder(tmp_path / "other", SystemRuntime())
     other.init()
-    other.add("scheduler-1")
-    folder.add("late", days=-1)
+    other.add("scheduler-1", "scheduler")
+    folder.add("late", "executor", days=-1)
     for tls in (other.tls("scheduler-1"), folder.tls("late")):
         with pytest.raises(Unauthenticated, match="no node of this cluster"):
             check.command(evolve(tickets, tls=tls).issue("executor-1", COMMAND))
@@ -129,7 +129,7 @@ def test_keys_that_openssl_made_sign_too(folder, tickets, check, tmp_path, algor
         "req", "-new", "-nodes", "-newkey", *algorithm, "-keyout", "key.pem", "-out", "r.csr", "-subj", "/CN=s"
     )
     (tmp_path / "ext").write_text(
-        "subjectAltName=DNS:scheduler-7\nextendedKeyUsage=clientAuth,serverAuth\nauthorityKeyIdentifier=keyid\n"
+        "subjectAltName=DNS:scheduler-7.scheduler.ballista\nextendedKeyUsage=clientAuth,serverAuth\nauthorityKeyIdentifier=keyid\n"
         "basicConstraints=CA:FALSE\n"
     )
     words = ["x509", "-req", "-in", "r.csr", "-CA", str(folder.ca_file), "-CAkey", str(folder.folder / "ca.key")]

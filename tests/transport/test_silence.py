@@ -26,7 +26,8 @@ import conftest
 from ballista_py.runtime import SystemRuntime
 from ballista_py.transport.flight_server import FlightServer
 server = FlightServer(
-    "127.0.0.1:0", conftest.Numbers(), SystemRuntime(), spawn=conftest.spawn, alive_ms=300
+    "127.0.0.1:0", conftest.Numbers(), SystemRuntime(), spawn=conftest.spawn, alive_ms=300,
+    access=conftest.Access("test", conftest.EveryVerb())
 )
 served = conftest.Served(server, None)
 conftest.spawn(served.tick_for_ever)

@@ -34,7 +34,7 @@ def folder(tmp_path):
     made = CertificateFolder(tmp_path / "tls", SystemRuntime())
     made.init()
     for name in ("executor-1", "scheduler-1"):
-        made.add(name)
+        made.add(name, "scheduler" if name.startswith("s") else "executor")
     return made
 
 
@@ -107,8 +107,8 @@ def test_a_node_that_answers_under_anothers_name_is_not_asked(data_port, folder)
 def test_without_a_certificate_with_a_foreign_or_an_expired_one_nothing_is_answered(data_port, folder, tmp_path):
     other = CertificateFolder(tmp_path / "other", SystemRuntime())
     other.init()
-    other.add("scheduler-1")
-    folder.add("late", days=-1)
+    other.add("scheduler-1", "scheduler")
+    folder.add("late", "executor", days=-1)
     foreign = other.tls("scheduler-1")
     for tls in (
         None,
@@ -125,8 +125,8 @@ def test_without_a_certificate_with_a_foreign_or_an_expired_one_nothing_is_answe
 def test_openssl_agrees_on_whom_the_data_port_lets_in(data_port, folder, tmp_path):
     other = CertificateFolder(tmp_path / "other", SystemRuntime())
     other.init()
-    other.add("scheduler-1")
-    folder.add("late", days=-1)
+    other.add("scheduler-1", "scheduler")
+    folder.add("late", "executor", days=-1)
     good, foreign = folder.tls("scheduler-1"), other.tls("scheduler-1")
     assert let_in(data_port.address, good)
     assert let_in(data_port.address, good, "-tls1_2")
@@ -143,7 +143,7 @@ def test_a_removed_node_is_refused_at_its_next_call_and_its_name_never_comes_bac
         with pytest.raises(Unauthenticated, match="was removed"):
             rows(pool, data_port.address)
     with pytest.raises(ConfigError, match="another id"):
-        folder.add("scheduler-1")
+        folder.add("scheduler-1", "scheduler")
 
 
 def test_a_list_of_removed_nodes_that_cannot_be_read_lets_nobody_in(tmp_path):
@@ -166,7 +166,7 @@ def test_a_renewed_certificate_is_shown_without_a_restart_and_open_streams_go_on
         batches = slow.batches()
         next(batches)
         before = shown(data_port.address, folder)
-        folder.add("executor-1")
+        folder.add("executor-1", "executor")
         after = kit.wait_until(lambda: (now := shown(data_port.address, folder)) and now != before and now)
         assert after == folder.show()[1].serial
         assert sum(batch.num_rows for batch in batches) == 95
@@ -179,8 +179,8 @@ def test_an_authority_that_is_replaced_locks_the_old_nodes_out(data_port, folder
     for file in (folder.ca_file, folder.folder / "ca.key"):
         file.unlink()
     folder.init()
-    folder.add("executor-1")
-    folder.add("scheduler-1")
+    folder.add("executor-1", "executor")
+    folder.add("scheduler-1", "scheduler")
 
     def answered():
         with node_pool(folder.tls("scheduler-1")) as pool:
@@ -206,10 +206,18 @@ def test_half_a_replacement_changes_nothing(data_port, folder, kit, caplog):
 
 
 DATA_PORT = """
+from ballista_py.node.executor_answers import ExecutorAnswers
+from ballista_py.transport.access import DATA
 from ballista_py.transport.callers import Nodes
 from ballista_py.transport.flight_server import FlightServer
 server = FlightServer(
-    "127.0.0.1:0", None, SystemRuntime(), tls=tls, ask_client=True, callers=Nodes(Removed(sys.argv[4]))
+    "127.0.0.1:0",
+    ExecutorAnswers("executor-1", None, None),
+    SystemRuntime(),
+    access=DATA,
+    tls=tls,
+    ask_client=True,
+    callers=Nodes(Removed(sys.argv[4])),
 )
 print(server.port, flush=True)
 sys.stdin.read()
@@ -218,7 +226,7 @@ CONTROL_PORT = """
 import asyncio
 from ballista_py.transport.control_server import ControlServer
 async def serve():
-    server = ControlServer("127.0.0.1:0", "executor-1", None, None, tls=tls, removed=Removed(sys.argv[4]))
+    server = ControlServer("127.0.0.1:0", "scheduler-1", None, None, tls=tls, removed=Removed(sys.argv[4]))
     print((await server.start()).port, flush=True)
     await asyncio.to_thread(sys.stdin.read)
 asyncio.run(serve())
@@ -241,7 +249,7 @@ def ask_data(address, tls, claimed):
 
 def ask_control(address, tls, claimed):
     async def leave():
-        async with Link(address, None, None, 100, 1_000, tls=tls, peer_id="executor-1") as link:
+        async with Link(address, None, None, 100, 1_000, tls=tls, peer_id="scheduler-1") as link:
             await link.leave(claimed, "i")
 
     with pytest.raises(grpc.aio.AioRpcError) as raised:
@@ -250,15 +258,17 @@ def ask_control(address, tls, claimed):
 
 
 @pytest.mark.parametrize(
-    ("port", "ask"), [(DATA_PORT, ask_data), (CONTROL_PORT, ask_control)], ids=["data", "control"]
+    ("port", "ask", "server", "caller"),
+    [(DATA_PORT, ask_data, "executor", "scheduler"), (CONTROL_PORT, ask_control, "scheduler", "executor")],
+    ids=["data", "control"],
 )
-def test_the_reason_of_every_refusal_is_in_the_log_of_who_refused(folder, tmp_path, port, ask):
-    tls = folder.tls("executor-1")
+def test_the_reason_of_every_refusal_is_in_the_log_of_who_refused(folder, tmp_path, port, ask, server, caller):
+    tls = folder.tls(f"{server}-1")
     other = CertificateFolder(tmp_path / "other", SystemRuntime())
     other.init()
-    foreign = other.tls(other.add("scheduler-1").node_id)
-    folder.add("late", days=-1)
-    folder.removed_file.write_text("scheduler-2\n")
+    foreign = other.tls(other.add(f"{caller}-1", caller).node_id)
+    folder.add("late", "executor", days=-1)
+    folder.removed_file.write_text(f"{caller}-2\n")
     child = subprocess.Popen(
         [
             *(sys.executable, "-c", BEGINNING + port),
@@ -273,11 +283,11 @@ def test_the_reason_of_every_refusal_is_in_the_log_of_who_refused(folder, tmp_pa
     assert not let_in(address, evolve(foreign, ca_file=tls.ca_file))
     assert not let_in(address, folder.tls("late"))
     assert not let_in(address, tls, *OLD_TLS)
-    ask(address, folder.tls("scheduler-1"), "scheduler-9")
+    ask(address, folder.tls(f"{caller}-1"), f"{caller}-9")
     (tmp_path / "tls" / "removed").unlink()
-    removed = folder.tls(folder.add("scheduler-2").node_id)
-    folder.removed_file.write_text("scheduler-2\n")
-    ask(address, removed, "scheduler-2")
+    removed = folder.tls(folder.add(f"{caller}-2", caller).node_id)
+    folder.removed_file.write_text(f"{caller}-2\n")
+    ask(address, removed, f"{caller}-2")
     _, log = child.communicate(timeout=120)
     said = log.decode().lower().replace("_", " ")  # the two copies of gRPC write differently
     for reason in (
@@ -285,8 +295,8 @@ def test_the_reason_of_every_refusal_is_in_the_log_of_who_refused(folder, tmp_pa
         "certificate verify failed: unable to get local issuer certificate",
         "certificate verify failed: certificate has expired",
         "unsupported protocol",
-        "the certificate is that of node 'scheduler-1', not of 'scheduler-9'",
-        "node 'scheduler-2' was removed from the cluster",
+        f"the certificate is that of node '{caller}-1', not of '{caller}-9'",
+        f"node '{caller}-2' was removed from the cluster",
     ):
         assert reason in said
 
@@ -294,8 +304,8 @@ def test_the_reason_of_every_refusal_is_in_the_log_of_who_refused(folder, tmp_pa
 def test_who_asks_is_told_why_the_other_sides_certificate_is_not_accepted(serve, folder, tmp_path, kit):
     other = CertificateFolder(tmp_path / "other", SystemRuntime())
     other.init()
-    other.add("scheduler-1")
-    folder.add("late", days=-1)
+    other.add("scheduler-1", "scheduler")
+    folder.add("late", "executor", days=-1)
     good = folder.tls("scheduler-1")
     ports = {
         name: serve(tls=folder.tls(name), ask_client=True, spawn=kit.spawn) for name in ("executor-1", "late")
@@ -307,7 +317,7 @@ def test_who_asks_is_told_why_the_other_sides_certificate_is_not_accepted(serve,
             None,
             "not accepted (self-signed cert",
         ),
-        ("executor-1", good, "executor-9", "does not name 'executor-9'"),
+        ("executor-1", good, "executor-9", "does not name 'executor-9.executor.ballista'"),
         ("late", good, None, "not accepted (certificate has expired)"),
         ("executor-1", None, None, "speaks TLS and asks for a certificate"),
         ("executor-1", Tls(ca_file=good.ca_file), None, "speaks TLS and asks for a certificate"),
@@ -333,13 +343,13 @@ def test_certificates_say_what_openssl_needs(folder):
         )
         assert checked.returncode == 0, checked.stderr
     text = openssl("x509", "-in", tls.certificate_file, "-noout", "-text").stdout.decode()
-    assert "DNS:executor-1, DNS:localhost, IP Address:127.0.0.1" in text
+    assert "DNS:executor-1.executor.ballista, DNS:localhost, IP Address:127.0.0.1" in text
 
 
 @pytest.mark.parametrize("wrong", ["a/b", "../x", "", "zwölf"])
 def test_a_name_that_would_leave_the_folder_is_refused(folder, wrong):
     with pytest.raises(ConfigError):
-        folder.add(wrong)
+        folder.add(wrong, "executor")
 
 
 def test_a_second_authority_does_not_replace_the_first(folder):

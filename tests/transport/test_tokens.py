@@ -105,9 +105,34 @@ def test_tokens_that_come_and_go_count_without_a_restart(file, monkeypatch):
     assert tokens.verify("carol-token-0123456789") == "carol"
     with pytest.raises(Unauthenticated):
         tokens.verify(ALICE)
-    file.write_text("bob\n")
+
+
+@pytest.mark.parametrize("text", ["", "\n# nobody\n", "bob\n", f"alice {ALICE}\nbob short\n", b"\xff\xfe", None])
+def test_a_file_of_tokens_that_was_emptied_or_broken_lets_nobody_in_and_says_so_once(
+    file, monkeypatch, caplog, text
+):
+    now = [0.0]
+    runtime = SystemRuntime()
+    monkeypatch.setattr(runtime, "monotonic_ms", lambda: now[0], raising=False)
+    tokens = StaticTokens(str(file), runtime)
+    if text is None:
+        file.unlink()
+    else:
+        file.write_bytes(text if isinstance(text, bytes) else text.encode())
+    for _ in range(3):
+        now[0] += 2_000
+        for token in (ALICE, BOB):
+            with pytest.raises(Unauthenticated):
+                tokens.verify(token)
+    said = [record.getMessage() for record in caplog.records if record.levelname == "ERROR"]
+    assert len(said) == 1
+    assert str(file) in said[0]
+    assert ALICE not in caplog.text
+    file.write_text(f"bob {BOB}\n")
     now[0] += 2_000
     assert tokens.verify(BOB) == "bob"
+    with pytest.raises(Unauthenticated):
+        tokens.verify(ALICE)
 
 
 @pytest.mark.parametrize(
@@ -117,6 +142,8 @@ def test_tokens_that_come_and_go_count_without_a_restart(file, monkeypatch):
         ("# x\nalice a b\n", ":2: write a client's name"),
         ("alice short\n", ":1: the token is shorter"),
         ("\n", "holds no token"),
+        (f"alice {ALICE}\nbob {ALICE}\n", ":2: the token is that of another client"),
+        (f"al\x07ice {ALICE}\n", ":1: the client's name"),
     ],
 )
 def test_a_file_of_tokens_that_is_wrong_is_named_by_line_and_not_shown(tmp_path, text, said):

@@ -26,6 +26,8 @@ COMMAND = {"kind": "ingest", "table": "t"}
 class Table:
     """Takes rows in, and keeps those of a stream once it was complete."""
 
+    verbs = ()
+
     kept: list[int] = field(factory=list)
     taken: int = 0
     errors: list[Exception] = field(factory=list)

@@ -60,8 +60,9 @@ def test_a_statement_that_was_applied_is_found_before_anything_is_waited_for():
     applied = AppliedToken(token="tok", added=1, removed=0, affected=9)
     after = ManifestDocument(table="t", partition="p", prepared=(waiting,), tokens=(applied,))
     assert applied_before(after, target(1), unique=True) == applied
-    assert affected_by(after, "tok", PartitionChange(affected=1)) == 9
-    assert affected_by(here, "tok", PartitionChange(affected=1)) == 1
+    assert applied_before(here, target(1), unique=True, earlier=applied) == applied
+    assert affected_by(applied, PartitionChange(affected=1)) == 9
+    assert affected_by(None, PartitionChange(affected=1)) == 1
 
 
 def test_only_what_committed_before_a_sequence_is_folded_in_for_it():

@@ -20,13 +20,17 @@ import pyarrow as pa
 
 from ballista_py.engines.duckdb_binder import LOCKDOWN, explain_error
 from ballista_py.engines.duckdb_errors import translate
+from ballista_py.engines.duckdb_guard import Statement
 from ballista_py.engines.duckdb_library import duckdb
 from ballista_py.engines.duckdb_query import DuckDBQuery, StreamSource
 from ballista_py.engines.duckdb_tables import HeldTables
-from ballista_py.engines.duckdb_types import ColumnLists
+from ballista_py.engines.duckdb_types import ColumnLists, quoted
+from ballista_py.engines.engine import RunningQuery
 from ballista_py.engines.loaded_engine import LoadedEngine
+from ballista_py.engines.workers import Workers
 from ballista_py.errors import BallistaError, ConfigError
 from ballista_py.runtime import Runtime, SystemRuntime
+from ballista_py.work import stopped_by
 
 _DATABASE_FILE = "engine.duckdb"
 _SPILL_FOLDER = "spill"
@@ -58,6 +62,7 @@ class DuckDBEngine(LoadedEngine):
         temp_directory: str | None = None,
         max_spill_bytes: int | None = None,
         keeps_order: bool = True,
+        workers: Workers | None = None,
         runtime: Runtime | None = None,
     ) -> None:
         self._runtime = runtime or SystemRuntime()
@@ -89,7 +94,7 @@ class DuckDBEngine(LoadedEngine):
         if max_spill_bytes is not None:  # DuckDB forgets it when it is given on connecting
             self._root.execute(f"set global max_temp_directory_size = '{max_spill_bytes}B'")
         self._root.execute("set global lock_configuration = true")
-        super().__init__(self._tables, self._runtime)
+        super().__init__(self._tables, self._runtime, workers)
         self._columns = ColumnLists()
 
     def tidy(self) -> None:
@@ -105,7 +110,7 @@ class DuckDBEngine(LoadedEngine):
         sql: str,
         scans: Mapping[str, Iterable[int]] | None = None,
         streams: Mapping[str, pa.RecordBatchReader | pa.Table] | None = None,
-    ) -> DuckDBQuery:
+    ) -> RunningQuery:
         """Bind `sql` and take its snapshot; it runs when its batches are read.
 
         Raises `SqlError` for what does not parse or bind, and `NotOwner` when a file of `scans` is not loaded.
@@ -113,6 +118,8 @@ class DuckDBEngine(LoadedEngine):
         self._require_open()
         scans, streams = scans or {}, streams or {}
         statement = self._binder.check(sql, [*scans, *streams])
+        if self._workers is not None and not statement.steady:
+            return self._query_apart(sql, statement, scans, streams)
         cursor = self._root.cursor()
         sources = [
             StreamSource(name, stream, scanned_once=name in statement.once)
@@ -123,7 +130,8 @@ class DuckDBEngine(LoadedEngine):
             for source in sources:
                 source.show(cursor, self._columns)
             read = {name: ids for name, ids in scans.items() if name in statement.relations}
-            prefix, relation = self._tables.bind(cursor, read, sql)
+            with stopped_by(cursor.interrupt):
+                prefix, relation = self._tables.bind(cursor, read, sql)
             query = DuckDBQuery(sql, cursor, relation, self._binder.schema(relation), sources, prefix)
         except BaseException as error:
             raised = _raised(error, sql, sources, partial(explain_error, cursor, sql))
@@ -131,6 +139,44 @@ class DuckDBEngine(LoadedEngine):
             raise raised from None
         self._runs(query)
         return query
+
+    def _query_apart(
+        self,
+        sql: str,
+        statement: Statement,
+        scans: Mapping[str, Iterable[int]],
+        streams: Mapping[str, pa.RecordBatchReader | pa.Table],
+    ) -> RunningQuery:
+        """The query in a process of its own, which is given what it reads but for columns that it does not name."""
+        assert self._workers is not None
+        relations = {name: stream for name, stream in streams.items() if name in statement.relations}
+        held: list[DuckDBQuery] = []
+
+        def close() -> None:
+            for rows in held:
+                rows.release()
+
+        try:
+            for table in scans.keys() & statement.relations:
+                held.append(self._held_rows(table, scans[table], statement))
+                relations[table] = pa.RecordBatchReader.from_batches(held[-1].schema, held[-1].batches())
+        except BaseException:
+            close()
+            raise
+        query = self._workers.query(sql, relations, close)
+        self._runs(query)
+        return query
+
+    def _held_rows(self, table: str, file_ids: Iterable[int], statement: Statement) -> DuckDBQuery:
+        columns = ", ".join(quoted(name) for name in statement.columns_of(self._tables.schema(table)))
+        sql = f"SELECT {columns} FROM {quoted(table)}"
+        cursor = self._root.cursor()
+        try:
+            prefix, relation = self._tables.bind(cursor, {table: file_ids}, sql)
+            return DuckDBQuery(sql, cursor, relation, self._binder.schema(relation), [], prefix)
+        except BaseException as error:
+            cursor.close()
+            raise _raised(error, sql, [], lambda: "") from None
 
     def close(self) -> None:
         """Release everything; running queries are cancelled. Closing twice is fine."""

@@ -1,25 +1,30 @@
 """A statement that changes rows, run as a whole by DuckDB over rows that were brought together.
 
 The statement runs on a database of its own that holds the table, the tables it reads and nothing else, without
-access to files and network. What it changed is found by comparing the rows before and after, so every statement
-that DuckDB knows means here what it means there.
+access to files and network; the guard of queries has judged all that it computes and reads. What it changed is
+found by comparing the rows before and after, so every statement that DuckDB knows means here what it means there.
 """
 
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
 import pyarrow as pa
 from attrs import frozen
 
 from ballista_py.engines.duckdb_errors import translate
+from ballista_py.engines.duckdb_guard import Guard, Statement
 from ballista_py.engines.duckdb_library import duckdb
 from ballista_py.engines.duckdb_types import quoted
+from ballista_py.errors import SqlError
+from ballista_py.planning.sql.own_words import without_position
 
 BATCH_ROWS = 65_536
-_BEFORE = "__before"
+# The names have a blank: no table has, so no statement and no table means them.
+_BEFORE = '"rows before"'
+_SPANS, _GONE, _ROWS = '"spans of rows"', '"rows gone"', '"rows to come"'
 _LOCKDOWN = """
     set global enable_external_access = false;
     set global autoinstall_known_extensions = false;
@@ -41,14 +46,18 @@ class Changed:
     gone: pa.Int64Array
     come: pa.Table
     _connection: duckdb.DuckDBPyConnection
+    _place: str  # the column of `_BEFORE` that tells the place of a row
 
     def kept(self, spans: Sequence[tuple[int, int]]) -> pa.RecordBatchReader:
         """The rows that were at these places (from, to) of the stream and did not go."""
         columns = {"low": pa.array([low for low, _ in spans], pa.int64()), "high": [high for _, high in spans]}
-        self._connection.register("__spans", pa.table(columns))
-        self._connection.register("__gone", pa.table({"r": self.gone}))
+        self._connection.register(_SPANS.strip('"'), pa.table(columns))
+        self._connection.register(_GONE.strip('"'), pa.table({"place": self.gone}))
+        place = quoted(self._place)
         return self._connection.sql(
-            f"select b.* exclude (r) from {_BEFORE} b join __spans on r >= low and r < high anti join __gone using (r)"
+            f"select b.* exclude ({place}) from {_BEFORE} b "
+            f"join {_SPANS} s on b.{place} >= s.low and b.{place} < s.high "
+            f"anti join {_GONE} g on b.{place} = g.place"
         ).to_arrow_reader(BATCH_ROWS)
 
 
@@ -66,29 +75,38 @@ def run_change(
     Raises `SqlError` for a statement that fails, `MergeTooLarge` when memory and spill space are full, and what the
     readers raise.
     """
+    if any(name.lower() == "rowid" for name in rows.schema.names):
+        raise SqlError(
+            f"table '{table}' has a column 'rowid', which hides the places of its rows: call it otherwise"
+        )
     with tempfile.TemporaryDirectory(prefix="ballista-change-") as spill:
         config: dict[str, str | bool | int | float | list[str]] = {"temp_directory": spill}
         if memory_limit is not None:
             config["memory_limit"] = memory_limit
         connection = duckdb.connect(":memory:", config=config)
+        from ballista_py.planning.sql.identifiers import free_name
+
+        place = free_name("place", rows.schema.names)
         sources = {name: _Source(relation) for name, relation in ((table, rows), *others.items())}
         try:
             connection.execute(_LOCKDOWN)
+            check_change(Guard(connection), sql, sources)
             try:
                 for name, source in sources.items():
                     _fill(connection, name, source.reader())
                 name = quoted(table)
-                connection.execute(f"create table {_BEFORE} as select rowid as r, * from {name}")
+                connection.execute(f"create table {_BEFORE} as select rowid as {place}, * from {name}")
                 done = connection.execute(sql).fetchall()
                 gone = connection.sql(
-                    f"select r from (from {_BEFORE} except select rowid, * from {name}) order by r"
+                    f"select {place} from (from {_BEFORE} except select rowid, * from {name}) order by {place}"
                 )
-                come = connection.sql(f"select rowid as r, * from {name} except from {_BEFORE}")
+                come = connection.sql(f"select rowid as {place}, * from {name} except from {_BEFORE}")
                 changed = Changed(
                     int(done[0][0]) if done else 0,
-                    gone.to_arrow_table()["r"].combine_chunks(),
-                    come.to_arrow_table().drop_columns(["r"]),
+                    gone.to_arrow_table()[place].combine_chunks(),
+                    come.to_arrow_table().drop_columns([place]),
                     connection,
+                    place,
                 )
             except (duckdb.Error, OSError, pa.ArrowException) as error:
                 failed = next((source.error for source in sources.values() if source.error is not None), None)
@@ -96,6 +114,25 @@ def run_change(
             yield changed
         finally:
             connection.close()
+
+
+def check_change(guard: Guard, sql: str, relations: Collection[str]) -> Statement:
+    """All that a change computes and reads, as of one query over `relations` alone.
+
+    Raises `SqlError` for what a query could not call, name or read.
+    """
+    # A parser, which an executor that only reads is spared.
+    from ballista_py.planning.sql.change_probe import probe
+    from ballista_py.planning.sql.parsing import SqlglotError
+
+    try:
+        query = probe(sql)
+    except SqlglotError:
+        raise SqlError("the statement cannot be checked, so it is not run") from None
+    try:
+        return guard.check(query, relations)
+    except SqlError as error:  # its position is one of the query
+        raise without_position(error) from None
 
 
 class _Source:
@@ -117,6 +154,6 @@ class _Source:
 
 
 def _fill(connection: duckdb.DuckDBPyConnection, name: str, rows: pa.RecordBatchReader) -> None:
-    connection.register("__rows", rows)
-    connection.execute(f"create table {quoted(name)} as from __rows")
-    connection.unregister("__rows")
+    connection.register(_ROWS.strip('"'), rows)
+    connection.execute(f"create table {quoted(name)} as from {_ROWS}")
+    connection.unregister(_ROWS.strip('"'))

@@ -15,6 +15,14 @@ _TOO_LARGE = (
     "The query needs more memory and spill space than this node has: filter more, raise max_merge_bytes, "
     'memory_limit or max_spill_bytes, or run it with engine="spark"'
 )
+_SUGGESTIONS = re.compile(r"\nDid you mean|\n\tCandidate functions|\s*Candidate tables:")
+_CARET = re.compile(r"\n[^\n]*\n[ \t]*\^+[ \t]*(?=\n|\Z)")
+# Sentences of DuckDB about its settings and pages, which end the message.
+_ADVICE = re.compile(
+    r"(?<=[.!?])\s+(?:Use|Set|Please|Enable|You can|To \w+|For more)\b"
+    r"(?=.*(?:\bSET \w+ ?=|\bSET \w+ TO\b|\bPRAGMA \w|https?://duckdb\.org)).*|\n\*.*",
+    re.DOTALL,
+)
 _PYTHON_DETAIL = re.compile(r"\. Detail: Python exception:.*", re.DOTALL)
 EXPLAIN = "explain\n"  # asked for with an error that came without its position
 # In a stream of results pyarrow turns every error of DuckDB into an OSError: the text alone says what it was.
@@ -68,13 +76,19 @@ def translate(
         longer = _offset(EXPLAIN + sql, explain_error())
         offset = None if longer is None else longer - len(EXPLAIN)
     message = _PYTHON_DETAIL.sub("", _KIND.sub("", _LOCATION.sub("", text)))
-    message = one_line(_INTERNAL_NAMES.sub("", _without_hint(message)))
+    message = one_line(_INTERNAL_NAMES.sub("", _plain(message)))
     return error_at(sql, offset, message)
 
 
-def _without_hint(message: str) -> str:
-    """Without suggestions drawn from the system catalog and without lists of every overload."""
-    return re.split(r"\nDid you mean|\n\tCandidate functions", message)[0]
+def _plain(message: str) -> str:
+    """What happened alone: no suggestions drawn from the catalog, settings that nobody may set, or drawn carets.
+
+    >>> _plain('Could not parse "x"\\nx\\n^\\nError: Expected a number')
+    'Could not parse "x"\\nError: Expected a number'
+    >>> _plain("More than one row. Use \\"SET a=false\\" to revert to a random row.")
+    'More than one row.'
+    """
+    return _ADVICE.sub("", _CARET.sub("", _SUGGESTIONS.split(message)[0])).strip()
 
 
 def _offset(sql: str, error_text: str) -> int | None:

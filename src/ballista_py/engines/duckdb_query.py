@@ -10,7 +10,7 @@ import pyarrow as pa
 from ballista_py.engines.duckdb_errors import translate
 from ballista_py.engines.duckdb_library import duckdb
 from ballista_py.engines.duckdb_types import ColumnLists, quoted
-from ballista_py.errors import ConfigError, TransportError
+from ballista_py.errors import BallistaError, ConfigError, TransportError
 
 BATCH_ROWS = 65_536
 
@@ -41,9 +41,9 @@ class StreamSource:
     def fill(self, cursor: duckdb.DuckDBPyConnection) -> None:
         """Read the stream, if it has to be read before the statement starts."""
         if not self._direct:
-            cursor.register("__rows", self._reader())
-            cursor.execute(f"insert into {quoted(self.name)} select * from __rows")
-            cursor.unregister("__rows")
+            cursor.register("rows to load", self._reader())
+            cursor.execute(f'insert into {quoted(self.name)} select * from "rows to load"')
+            cursor.unregister("rows to load")
 
     def _reader(self) -> pa.RecordBatchReader:
         return pa.RecordBatchReader.from_batches(self._stream.schema, self._batches())
@@ -82,6 +82,7 @@ class DuckDBQuery:
         self._relation: duckdb.DuckDBPyRelation | None = relation
         self._sources = sources
         self._cancelled = False
+        self._reason: BallistaError | None = None
 
     def batches(self) -> Iterator[pa.RecordBatch]:
         """The rows, in batches of at most 65,536, none of them empty.
@@ -94,13 +95,25 @@ class DuckDBQuery:
             raise ConfigError("the batches of a query can be read once")
         return self._run(relation)
 
-    def cancel(self) -> None:
-        """Make the query end soon with `TransportError`. From any thread, more than once; fine after its end."""
+    def cancel(self, reason: BallistaError | None = None) -> None:
+        """Make the query end soon, with `TransportError` or the `reason`.
+
+        From any thread, more than once; fine after its end.
+        """
+        self._reason = self._reason or reason
         self._cancelled = True
         for source in self._sources:
             source.stopped = True
         with suppress(duckdb.Error):
             self._cursor.interrupt()
+
+    def release(self) -> None:
+        """End it where it is; for whoever reads its batches, when nobody will go on."""
+        self.cancel()
+        relation, self._relation = self._relation, None
+        if relation is not None:
+            del relation
+            self._cursor.close()
 
     def _run(self, relation: duckdb.DuckDBPyRelation | None) -> Iterator[pa.RecordBatch]:
         try:
@@ -119,6 +132,8 @@ class DuckDBQuery:
             failed = next((source.error for source in self._sources if source.error is not None), None)
             if failed is not None and not self._cancelled:
                 raise failed from None
+            if self._cancelled and self._reason is not None:
+                raise self._reason from None
             raise translate(error, self._sql, prefix=self._prefix) from None
         finally:
             del relation
@@ -126,4 +141,4 @@ class DuckDBQuery:
 
     def _check_not_cancelled(self) -> None:
         if self._cancelled:
-            raise TransportError("The query was cancelled")
+            raise self._reason or TransportError("The query was cancelled")

@@ -42,18 +42,23 @@ class HeldTable:
         cls, connection: duckdb.DuckDBPyConnection, name: str, schema: pa.Schema, table: str, extra: str = ""
     ) -> HeldTable:
         """Make the native table, with the `extra` column definitions in front. Raises `SchemaMismatch`."""
-        connection.register("__empty", schema.empty_table())
+        if not all(name and "\0" not in name for name in schema.names):
+            raise SchemaMismatch(f"table '{table}' has a column whose name is empty or holds a NUL", table=table)
         try:
-            connection.execute(f"create table {name} as select {extra} * from __empty")
-        except duckdb.Error as error:
+            connection.register("no rows", schema.empty_table())
+            try:
+                connection.execute(f'create table {name} as select {extra} * from "no rows"')
+            finally:
+                connection.unregister("no rows")
+        except (duckdb.Error, pa.ArrowException) as error:
             reason = translate(error, "").message
             raise SchemaMismatch(f"table '{table}' cannot be held by this engine: {reason}", table=table) from None
-        finally:
-            connection.unregister("__empty")
         made = [column[0] for column in connection.execute(f"from {name} limit 0").description]
         if made[len(made) - len(schema) :] != schema.names:  # DuckDB renames one of two that differ in case only
             connection.execute(f"drop table {name}")
-            raise SchemaMismatch(f"table '{table}' has two columns whose names differ in case only", table=table)
+            taken = FILE_ID in map(str.lower, schema.names)
+            what = f"a column named {FILE_ID}" if taken else "two columns whose names differ in case only"
+            raise SchemaMismatch(f"table '{table}' has {what}", table=table)
         return cls(name, schema)
 
     def show(self, cursor: duckdb.DuckDBPyConnection, table: str, file_ids: set[int]) -> None:
@@ -77,6 +82,12 @@ class HeldTable:
 
     def _select(self, where: str) -> str:
         return f"select {self.columns} from {self.name} {where}"
+
+
+def require_held(schema: pa.Schema, table: str) -> None:
+    """Raises `SchemaMismatch`, with the reason, if no executor could hold a table of these columns."""
+    with duckdb.connect(":memory:", config={"threads": 1}) as connection:
+        HeldTable.create(connection, quoted(table), schema, table, f"0::integer as {FILE_ID},")
 
 
 class HeldTables:
@@ -150,6 +161,11 @@ class HeldTables:
                     raise stream.error from None
                 raise _load_error(error, table) from None
         return sum(counts.values())
+
+    def schema(self, table: str) -> pa.Schema:
+        """The columns of a table. Raises `NotOwner` when it is not held (any more)."""
+        with self._lock:
+            return self._held(table, set()).schema
 
     def tidy(self) -> None:
         """See `DuckDBEngine.tidy`."""
@@ -237,11 +253,11 @@ def _attach(file: str) -> str:
 
 
 def _insert(loader: duckdb.DuckDBPyConnection, held: HeldTable, stream: _Tagged) -> None:
-    loader.register("__rows", stream.reader())
+    loader.register("rows to load", stream.reader())
     try:
-        done = loader.execute(f"insert into {held.name} select * from __rows").fetchone()
+        done = loader.execute(f'insert into {held.name} select * from "rows to load"').fetchone()
     finally:
-        loader.unregister("__rows")
+        loader.unregister("rows to load")
     assert done is not None
     assert done[0] == stream.rows, f"{done[0]} rows arrived of {stream.rows}"
 

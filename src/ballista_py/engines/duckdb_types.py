@@ -7,6 +7,7 @@ from contextlib import suppress
 import pyarrow as pa
 
 from ballista_py.engines.duckdb_library import duckdb
+from ballista_py.errors import SqlError
 
 _MAX_REMEMBERED_TYPES = 4_096
 
@@ -23,13 +24,21 @@ class ArrowTypes:
         self._known: dict[str, pa.Field] = {}
 
     def schema(self, relation: duckdb.DuckDBPyRelation) -> pa.Schema:
-        """The schema of the relation's batches, duplicate column names kept."""
+        """The schema of the relation's batches, duplicate column names kept.
+
+        Raises `SqlError` for a map whose keys have no type, as `map {}` has: Arrow ends the process that casts one.
+        """
         fields = [self._known.get(name) or self._learn(name) for name in map(str, relation.types)]
         return pa.schema([f.with_name(name) for f, name in zip(fields, relation.columns, strict=True)])
 
     def _learn(self, name: str) -> pa.Field:
         with self._connection.cursor() as cursor:
             found = cursor.sql(f"select cast(null as {name})").to_arrow_reader(1).schema.field(0)
+        if _has_keys_without_type(found.type):
+            raise SqlError(
+                "a column of the answer holds a map whose keys have no type, such as map {}: cast it, for example to "
+                "map(varchar, varchar)"
+            )
         if len(self._known) >= _MAX_REMEMBERED_TYPES:
             self._known.clear()
         self._known[name] = found
@@ -52,14 +61,20 @@ class ColumnLists:
             with suppress(duckdb.Error):  # a type whose name is none in SQL
                 cursor.execute(f"create temp table {quoted(name)} ({known})")
                 return
-        cursor.register("__empty", schema.empty_table())
-        cursor.execute(f"create temp table {quoted(name)} as select * from __empty")
-        cursor.unregister("__empty")
+        cursor.register("no rows", schema.empty_table())
+        cursor.execute(f'create temp table {quoted(name)} as select * from "no rows"')
+        cursor.unregister("no rows")
         made = cursor.sql(f"from {quoted(name)}")
         if len(self._known) >= _MAX_REMEMBERED_TYPES:
             self._known.clear()
         pairs = zip(made.columns, made.types, strict=True)
         self._known[schema] = ", ".join(f"{quoted(column)} {kind}" for column, kind in pairs)
+
+
+def _has_keys_without_type(kind: pa.DataType) -> bool:
+    if pa.types.is_map(kind) and pa.types.is_null(kind.key_type):
+        return True
+    return any(_has_keys_without_type(kind.field(n).type) for n in range(kind.num_fields))
 
 
 def quoted(name: str) -> str:

@@ -7,20 +7,26 @@ The same face serves an executor (files loaded, fragments run over some of them)
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from typing import Protocol
 
 import pyarrow as pa
 
+from ballista_py.engines.apart_change import Change
+from ballista_py.errors import BallistaError
 from ballista_py.storage.local_file import Loadable, LocalFile, RowsAtHand
 
 
 class RunningQuery(Protocol):
-    """A query under way. `batches` yields its rows lazily; `cancel` may come from any thread, more than once."""
+    """A query under way. `batches` yields its rows lazily; `cancel` may come from any thread, more than once.
+
+    With a `reason` its batches raise that.
+    """
 
     schema: pa.Schema
 
     def batches(self) -> Iterator[pa.RecordBatch]: ...
-    def cancel(self) -> None: ...
+    def cancel(self, reason: BallistaError | None = None) -> None: ...
 
 
 class Engine(Protocol):
@@ -48,6 +54,10 @@ class Engine(Protocol):
         """Forget files; queries that already run over them finish undisturbed."""
         ...
 
+    def watch(self) -> None:
+        """Look what the process and those of its engine take; a node calls it ten times a second."""
+        ...
+
     def tidy(self) -> None:
         """Do what may wait until there is time; a node calls it now and then."""
         ...
@@ -70,8 +80,35 @@ class Engine(Protocol):
         """The names of the parameters in `sql`, which may be any statement; `?` are numbered from 1."""
         ...
 
+    def require_change(self, sql: str) -> None:
+        """Raise `SqlError`, with its position, unless `sql` is one statement that changes something."""
+        ...
+
+    def bind_change(self, sql: str, schemas: Mapping[str, pa.Schema], same: str | None = None) -> bool:
+        """Whether a statement that changes a table of these schemas has the same plan as `same`; it must bind."""
+        ...
+
+    def types(self, sql: str, schemas: Mapping[str, pa.Schema]) -> tuple[tuple[str, str], ...]:
+        """Name and type, as the engine's SQL writes it, of each column that `sql` gives."""
+        ...
+
+    def declared(self, sql: str) -> tuple[tuple[str, str], ...]:
+        """Name and type of each column that a CREATE TABLE declares."""
+        ...
+
     def sql_types(self, schema: pa.Schema) -> tuple[str, ...]:
         """The types of the columns as the engine's SQL writes them."""
+        ...
+
+    def change(
+        self,
+        sql: str,
+        table: str,
+        rows: pa.RecordBatchReader,
+        others: Mapping[str, pa.RecordBatchReader],
+        memory_limit: str,
+    ) -> AbstractContextManager[Change]:
+        """What `sql`, which changes `table` (these `rows`) and may read `others`, does; until the block ends."""
         ...
 
     def close(self) -> None:

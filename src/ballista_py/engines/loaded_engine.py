@@ -3,16 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from typing import Protocol
-from weakref import WeakSet
+from weakref import WeakKeyDictionary, WeakMethod
 
 import pyarrow as pa
 
+from ballista_py.engines.apart_change import Change, change_rows
 from ballista_py.engines.duckdb_binder import Binder
 from ballista_py.engines.engine import RunningQuery
-from ballista_py.errors import ConfigError
+from ballista_py.engines.worker_frames import TOO_LARGE
+from ballista_py.engines.workers import Workers
+from ballista_py.errors import ConfigError, MergeTooLarge
 from ballista_py.runtime import Runtime
 from ballista_py.storage.local_file import Loadable
+from ballista_py.work import current_work
+
+GROWN_BYTES = 256 << 20
 
 
 class LoadedTables(Protocol):
@@ -29,10 +36,11 @@ class LoadedEngine:
 
     dialect = "duckdb"
 
-    def __init__(self, tables: LoadedTables, runtime: Runtime) -> None:
+    def __init__(self, tables: LoadedTables, runtime: Runtime, workers: Workers | None = None) -> None:
         self._loaded = tables
-        self._binder = Binder(runtime)
-        self._running: WeakSet[RunningQuery] = WeakSet()
+        self._workers = workers
+        self._binder = Binder(runtime, workers)
+        self._running: WeakKeyDictionary[RunningQuery, int | None] = WeakKeyDictionary()  # the memory at its start
         self._lock = runtime.lock()
         self._closed = False
 
@@ -76,10 +84,48 @@ class LoadedEngine:
         self._require_open()
         return self._binder.parameters(sql)
 
+    def require_change(self, sql: str) -> None:
+        """Raise `SqlError`, with its position, unless `sql` is one statement that changes something."""
+        self._require_open()
+        self._binder.require_change(sql)
+
+    def bind_change(self, sql: str, schemas: Mapping[str, pa.Schema], same: str | None = None) -> bool:
+        """Whether a statement that changes a table of these schemas has the same plan as `same`.
+
+        Nothing is run. Raises `SqlError`, with its position in `sql`, for one that does not bind.
+        """
+        self._require_open()
+        return self._binder.bind_change(sql, schemas, same)
+
+    def types(self, sql: str, schemas: Mapping[str, pa.Schema]) -> tuple[tuple[str, str], ...]:
+        """Name and type, as DuckDB writes it, of each column that `sql` gives. Raises `SqlError`."""
+        self._require_open()
+        return self._binder.types(sql, schemas)
+
+    def declared(self, sql: str) -> tuple[tuple[str, str], ...]:
+        """Name and type of each column that a CREATE TABLE declares. Raises `SqlError`."""
+        self._require_open()
+        return self._binder.declared(sql)
+
     def sql_types(self, schema: pa.Schema) -> tuple[str, ...]:
         """The types of the columns as DuckDB's SQL writes them. Raises `SchemaMismatch` for one it cannot hold."""
         self._require_open()
         return self._binder.sql_types(schema)
+
+    def change(
+        self,
+        sql: str,
+        table: str,
+        rows: pa.RecordBatchReader,
+        others: Mapping[str, pa.RecordBatchReader],
+        memory_limit: str,
+    ) -> AbstractContextManager[Change]:
+        """What `sql`, which changes `table` (these `rows`) and may read `others`, does; until the block ends.
+
+        Raises `SqlError` for a statement that fails, `MergeTooLarge`, and what the readers raise.
+        """
+        self._require_open()
+        return change_rows(self._workers, sql, table, rows, others, memory_limit)
 
     def close(self) -> None:
         """Release everything; running queries are cancelled. Closing twice is fine."""
@@ -89,12 +135,37 @@ class LoadedEngine:
         for query in running:
             query.cancel()
         self._binder.close()
+        if self._workers is not None:
+            self._workers.close()
+
+    def watch(self) -> None:
+        """Look what the process and those of its engine take; whoever runs a node calls it ten times a second."""
+        if self._workers is not None:
+            self._workers.tick(self._note_memory)
+
+    def _note_memory(self, own_bytes: int, too_large: bool) -> None:
+        """Note the memory of the process now; if it is `too_large`, cancel the last query since which it grew much."""
+        with self._lock:
+            for query, before in list(self._running.items()):
+                if before is None:
+                    self._running[query] = own_bytes
+            grew = [q for q, before in self._running.items() if own_bytes - (before or 0) > GROWN_BYTES]
+        if too_large and grew:
+            grew[-1].cancel(MergeTooLarge(TOO_LARGE))
 
     def _runs(self, query: RunningQuery) -> None:
-        """Remember the query, to cancel it when the engine is closed."""
+        """Remember the query, to cancel it when the engine is closed or takes too much."""
         with self._lock:
-            self._running.add(query)
+            self._running[query] = None
+        work = current_work()
+        if work is not None:
+            cancel = WeakMethod(query.cancel)
+            work.add_stop(lambda: (cancel() or _nothing)())
 
     def _require_open(self) -> None:
         if self._closed:
             raise ConfigError("the engine is closed")
+
+
+def _nothing() -> None:
+    """The query is gone already."""

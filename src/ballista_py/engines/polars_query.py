@@ -30,6 +30,7 @@ class PolarsQuery:
         self._streams = streams
         self._make = make
         self._cancelled = False
+        self._reason: BallistaError | None = None
 
     def batches(self) -> Iterator[pa.RecordBatch]:
         """The rows, in batches of at most 65,536, none of them empty.
@@ -42,8 +43,12 @@ class PolarsQuery:
             raise ConfigError("the batches of a query can be read once")
         return self._run(frames)
 
-    def cancel(self) -> None:
-        """Make the query end with `TransportError` before its next batch. From any thread, more than once."""
+    def cancel(self, reason: BallistaError | None = None) -> None:
+        """Make the query end with `TransportError`, or the `reason`, before its next batch.
+
+        From any thread, more than once.
+        """
+        self._reason = self._reason or reason
         self._cancelled = True
 
     def _run(self, frames: Mapping[str, pl.LazyFrame] | None) -> Iterator[pa.RecordBatch]:
@@ -74,7 +79,7 @@ class PolarsQuery:
 
     def _check_not_cancelled(self) -> None:
         if self._cancelled:
-            raise TransportError("The query was cancelled")
+            raise self._reason or TransportError("The query was cancelled")
 
 
 def require_held(name: str, schema: pa.Schema) -> None:

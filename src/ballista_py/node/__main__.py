@@ -1,13 +1,19 @@
 """`ballista-py`, which is also `python -m ballista_py.node`."""
 
+import sys
+
+from ballista_py.errors import MissingExtra
 from ballista_py.node.allocators import settle_allocators
 
 
 def main() -> None:
     """Run the command line."""
     settle_allocators()
-    from ballista_py.node.cli import main as command_line  # what it imports allocates
-
+    try:
+        from ballista_py.node.cli import main as command_line  # what it imports allocates
+    except (ModuleNotFoundError, MissingExtra) as error:
+        missing = error if isinstance(error, MissingExtra) else MissingExtra.of(str(error.name), "node")
+        sys.exit(f"error: {missing}")
     command_line()
 
 

@@ -8,11 +8,13 @@ from typing import Any
 
 import pyarrow as pa
 
+from ballista_py.transport.arrow_door import read_schema
+
 
 def output_schema(command: Mapping[str, Any]) -> pa.Schema | None:
     """The columns in which a leg is to answer, if its command says so."""
     output = command.get("output")
-    return None if output is None else pa.ipc.read_schema(pa.py_buffer(base64.b64decode(output)))
+    return None if output is None else read_schema(base64.b64decode(output))
 
 
 def conformed(batches: Iterator[pa.RecordBatch], schema: pa.Schema) -> Iterator[pa.RecordBatch]:

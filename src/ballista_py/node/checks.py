@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Generator, Iterable, Iterator, Sequence
 
 import pyarrow as pa
 from attrs import define
@@ -10,9 +10,12 @@ from attrs import define
 from ballista_py.engines.engine import Engine
 from ballista_py.errors import SchemaMismatch, SqlError
 from ballista_py.planning.conform import check_columns, conform
-from ballista_py.planning.sql.changes import Insert, Local
+from ballista_py.planning.sql.changes import CreateTable, Insert, Local, quoted
+from ballista_py.planning.sql.identifiers import free_name
 from ballista_py.planning.sql.local_changes import local_rewrite
+from ballista_py.planning.sql.own_words import in_own_words, without_position
 from ballista_py.planning.table import TableSpec
+from ballista_py.planning.types import require_kept
 
 
 @define
@@ -34,58 +37,104 @@ class RowChecks:
 
     def _check(self, table: TableSpec, batch: pa.RecordBatch, first_row: int) -> None:
         for check in table.checks:
-            rows = pa.Table.from_batches([batch]).append_column(
-                "__row", pa.array(range(batch.num_rows), pa.int64())
-            )
-            sql = f'select min(__row) as row from "{table.name}" where not ({check})'
-            for found in self.engine.query(sql, streams={table.name: rows}).batches():
+            number = free_name("number", table.schema.names, check)
+            numbers = pa.array(range(batch.num_rows), pa.int64())
+            rows = pa.Table.from_batches([batch]).append_column(number, numbers)
+            sql = f'select min({number}) as number from "{table.name}" where not ({check}\n)'
+            running = self.engine.query(sql, streams={table.name: rows})
+            for found in _in_own_words(running.batches(), check):
                 row = found.column(0)[0].as_py()
                 if row is not None:
-                    values = batch.slice(row, 1).to_pylist()[0]
-                    shown = ", ".join(f"{name} = {value}" for name, value in list(values.items())[:5])
+                    shown = _shown(batch.slice(row, 1))
                     raise SchemaMismatch(
                         f"row {first_row + row} ({shown}) violates CHECK ({check}) of table '{table.name}'"
                     )
 
+    def require_fitting(self, table: TableSpec, change: Insert, given: pa.Schema) -> None:
+        """Raise `SqlError` unless an INSERT of rows of these columns names columns of the table, one for each."""
+        _places(table, change, given)
+
     def for_columns(
         self, table: TableSpec, change: Insert, given: pa.Schema, rows: Iterable[pa.RecordBatch]
-    ) -> Iterator[pa.RecordBatch]:
-        """The rows of an INSERT, cast to the columns that they are meant for; the other columns are null."""
+    ) -> Generator[pa.RecordBatch, None, None]:
+        """The rows of an INSERT, cast to the columns that they are meant for; the other columns are null.
+
+        Raises `SqlError` for a value that cannot be cast.
+        """
         types = dict(zip(table.schema.names, self.engine.sql_types(table.schema), strict=True))
         places = _places(table, change, given)
         shown = ", ".join(
-            f"cast({f'c{places[name]}' if name in places else 'null'} as {types[name]}) as {_quoted(name)}"
+            f"cast({quoted(name) if name in places else 'null'} as {types[name]}) as {quoted(name)}"
             for name in table.schema.names
         )
-        plain = pa.schema([field.with_name(f"c{n}") for n, field in enumerate(given)])
+        names = {place: name for name, place in places.items()}
+        plain = pa.schema([field.with_name(names[n]) for n, field in enumerate(given)])
         reader = pa.RecordBatchReader.from_batches(
             plain, (pa.RecordBatch.from_arrays(batch.columns, schema=plain) for batch in rows)
         )
         running = self.engine.query(f"select {shown} from rows", streams={"rows": reader})
-        yield from running.batches()
+        try:
+            yield from _in_own_words(running.batches(), " ".join(table.schema.names))
+        finally:
+            running.cancel()
 
-    def bind(self, change: Local, table: TableSpec) -> None:
-        """Raise `SqlError` unless the statement means something over the table."""
+    def bind(self, change: Local, table: TableSpec) -> bool:
+        """Whether its pieces mean what the statement says; then owners can run them.
+
+        Raises `SqlError` unless the statement means something over the table.
+        """
+        schemas = {table.name: table.schema}
+        is_same = self.engine.bind_change(change.text, schemas, change.put_together)
         types = dict(zip(table.schema.names, self.engine.sql_types(table.schema), strict=True))
         rewrite = local_rewrite(change, table, types)
         for sql in (rewrite.count, rewrite.rows):
             if sql is not None:
-                self.engine.describe(sql, {table.name: table.schema})
+                try:
+                    self.engine.describe(sql, schemas)
+                except SqlError as error:
+                    raise without_position(error) from None
+        return is_same
 
-    def schema(self, columns: Sequence[tuple[str, str, bool]]) -> pa.Schema:
-        """The Arrow schema of columns declared in SQL. Raises `SqlError` for an unknown type."""
+    def schema(self, change: CreateTable) -> pa.Schema:
+        """The Arrow schema of the columns that a CREATE TABLE declares, as the engine reads their types.
+
+        Raises `SqlError` for an unknown type.
+        """
+        declared = self.engine.declared(change.declaration)
+        nullable = dict(change.columns or ())
+        if [name for name, _ in declared] != [name for name, _ in change.columns or ()]:
+            raise SqlError("the columns of the statement cannot be told apart")
         fields = []
-        for name, kind, nullable in columns:
+        for name, kind in declared:
+            require_kept(change.table, name, kind)
             found = self.engine.describe(f"select cast(null as {kind}) as c", {}).field(0)
-            fields.append(pa.field(name, found.type, nullable))
+            fields.append(pa.field(name, found.type, nullable[name]))
         return pa.schema(fields)
 
     def require_valid(self, table: str, schema: pa.Schema, checks: Sequence[str]) -> None:
         """Raise `SqlError` unless every CHECK is a condition over the columns."""
         for check in checks:
-            found = self.engine.describe(f'select ({check}) as ok from "{table}"', {table: schema})
+            try:
+                found = self.engine.describe(f'select ({check}\n) as ok from "{table}"', {table: schema})
+            except SqlError as error:
+                raise without_position(error) from None
             if not pa.types.is_boolean(found.field(0).type):
                 raise SqlError(f"CHECK ({check}) is no condition")
+
+
+def _in_own_words(batches: Iterable[pa.RecordBatch], wrote: str) -> Iterator[pa.RecordBatch]:
+    try:
+        yield from batches
+    except SqlError as error:
+        raise in_own_words(error, wrote) from None
+
+
+def _shown(row: pa.RecordBatch) -> str:
+    """The first values of a row, for people."""
+    try:
+        return ", ".join(f"{name} = {value}" for name, value in list(row.to_pylist()[0].items())[:5])
+    except (ValueError, OverflowError):  # dates that Python does not have
+        return "with dates beyond the years 1 to 9999"
 
 
 def _places(table: TableSpec, change: Insert, given: pa.Schema) -> dict[str, int]:
@@ -99,7 +148,3 @@ def _places(table: TableSpec, change: Insert, given: pa.Schema) -> dict[str, int
     if len(wanted) != len(given):
         raise SqlError(f"INSERT has {len(given)} value(s) for {len(wanted)} column(s) of table '{table.name}'")
     return {names[name]: place for place, name in enumerate(wanted)}
-
-
-def _quoted(name: str) -> str:
-    return '"' + name.replace('"', '""') + '"'

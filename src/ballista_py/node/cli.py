@@ -86,7 +86,7 @@ def sql(
     as_json: Json = False,
     timing: Annotated[bool, typer.Option("--stats", help="also print what the statement touched")] = False,
 ) -> None:
-    """Run a statement and print its rows."""
+    """Run a statement, of any kind that the cluster runs, and print its rows or how many it changed."""
     with _client(connect, token, tls_ca) as client:
         result = client.query(_text(query), dialect=dialect, engine=engine)
     if as_json:

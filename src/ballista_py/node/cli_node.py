@@ -8,6 +8,7 @@ from typing import Annotated, Any, get_args, get_origin, get_type_hints
 import typer
 
 from ballista_py.node.config import NodeConfig, load_config
+from ballista_py.node.config_values import is_duration
 
 OPTIONS = {
     "role": "scheduler or executor",
@@ -23,16 +24,17 @@ OPTIONS = {
     "http_port": "port for health and status",
     "metrics_port": "port for Prometheus",
     "scheduler_address": "executor: control address of a scheduler; may be repeated",
-    "ttl_ms": "length of a lease",
+    "ttl_ms": "length of a lease; times are milliseconds, or as 30s, 5m, 1h",
     "skew_ms": "waited beyond a lease before a node counts as dead",
-    "partition_assignment_interval": "ms between assignment cycles",
-    "partition_discovery_interval": "scheduler: ms between looks at sources for new partitions; default: never",
-    "partition_discovery_timeout": "ms that such a look may take",
+    "partition_assignment_interval": "between assignment cycles",
+    "partition_discovery_interval": "scheduler: between looks at sources for new partitions; default: never",
+    "partition_discovery_timeout": "how long such a look may take",
     "max_partition_assignments_per_interval": "moves a cycle",
     "max_partitions_per_executor": "cap of each executor",
     "replicas": "executors that hold each partition",
     "max_replica_lag_ms": "scheduler: how old what replicas give may be; default: no older than the query",
     "max_merge_bytes": "memory of merges at a scheduler",
+    "statement_timeout_ms": "scheduler: how long a statement may take; default: as long as its client waits",
     "capacity": "executor: its share of the load, relative",
     "engine": "executor: what runs its legs, duckdb or polars",
     "threads": "threads of the SQL engine",
@@ -50,6 +52,8 @@ OPTIONS = {
     "flight_tls_key_file": "PEM: the key of that certificate",
     "flight_tokens_file": "scheduler: clients and their tokens, one pair a line",
     "secrets_file": "scheduler: keys and values that executors may ask for, one pair a line",
+    "max_connections": "of each port but those for HTTP",
+    "max_connections_per_address": "of each port but those for HTTP",
     "max_calls_per_client": "scheduler: at once, of one client",
     "allow_insecure_connections": "speak plain TCP where there is no TLS",
 }
@@ -64,29 +68,33 @@ def node(config: str | None, parent_pid: int | None, **fields: Any) -> None:
 
 
 def _value_type(hint: Any) -> Any:
-    """What the option of a field takes. Of which values is checked with all of the configuration."""
+    """What the option of a field takes: text, which is checked with all of the configuration, or nothing at all."""
     if get_origin(hint) is tuple:
         return list[str]
-    plain = [kind for kind in (bool, int, float) if kind in (hint, *get_args(hint))]
-    return plain[0] if plain else str
+    return bool if hint is bool else str
+
+
+def _shown_type(name: str, hint: Any) -> str:
+    kinds = (hint, *get_args(hint))
+    if float in kinds and is_duration(name):
+        return "DURATION"
+    return "INTEGER" if int in kinds else "NUMBER" if float in kinds else "TEXT"
 
 
 def _parameters() -> list[Parameter]:
     hints = get_type_hints(NodeConfig)
-    kinds = {name: _value_type(hints.get(name)) for name in OPTIONS}
-    options = {
-        name: Annotated[kinds[name] | None, typer.Option(*_flag(name, kinds[name]), help=text)]
-        for name, text in OPTIONS.items()
-    }
+    options = {name: _option(name, hints.get(name), text) for name, text in OPTIONS.items()}
     options["parent_pid"] = Annotated[int | None, typer.Option(hidden=True)]
     return [
         Parameter(name, Parameter.KEYWORD_ONLY, default=None, annotation=kind) for name, kind in options.items()
     ]
 
 
-def _flag(name: str, kind: Any) -> list[str]:
-    """A flag is named, or it would get a `--no-` too."""
-    return [f"--{name.replace('_', '-')}"] if kind is bool else []
+def _option(name: str, hint: Any, text: str) -> Any:
+    kind = _value_type(hint)
+    if kind is bool:  # is named, or it would get a `--no-` too
+        return Annotated[bool | None, typer.Option(f"--{name.replace('_', '-')}", help=text)]
+    return Annotated[kind | None, typer.Option(help=text, metavar=_shown_type(name, hint))]
 
 
 node.__signature__ = Signature(_parameters())  # type: ignore[attr-defined]  # what typer makes the options of

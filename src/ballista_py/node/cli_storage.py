@@ -11,11 +11,15 @@ import typer
 from ballista_py.errors import ConfigError
 from ballista_py.node.cli_store import store_options
 from ballista_py.planning.table import TableSpec
-from ballista_py.state.documents import CLUSTER_KEY, ClusterDocument
-from ballista_py.state.object_state import ObjectState
+from ballista_py.planning.write_tokens import name_of
+from ballista_py.runtime import SystemRuntime
+from ballista_py.state.catalog_proof import read_catalog
+from ballista_py.state.claims import end_dead_claims
+from ballista_py.state.liveness import SKEW_MS, TTL_MS
 from ballista_py.state.partition_store import PartitionStore
 from ballista_py.state.store import ConditionalStore, open_store
 from ballista_py.storage.garbage import MIN_AGE_MS, find_garbage, remove_garbage
+from ballista_py.storage.repair import find_repairs, require_nobody_alive
 from ballista_py.storage.verify import history, verify_table
 
 WORKERS = 8
@@ -67,7 +71,7 @@ def show_history(
     (spec,) = _tables(store, [table])
     for _, applied in zip(range(limit), history(store, spec, partition), strict=False):
         moment = datetime.fromtimestamp(applied.at_ms / 1e3, UTC).isoformat(timespec="milliseconds")
-        print(f"{moment} {applied.by or '-'} +{applied.added} -{applied.removed} {applied.token}")
+        print(f"{moment} {applied.by or '-'} +{applied.added} -{applied.removed} {name_of(applied.token)}")
 
 
 @storage_app.command()
@@ -82,7 +86,17 @@ def collect(
     A file must have been found by an earlier look, so long ago that no query can read it any more: look again then.
     """
     store = open_store(url, **store_options(option or []))
+    _tables(store, None)  # ends nothing in a location that is not whole
+    if remove:
+        for prefix in end_dead_claims(store, SystemRuntime()):
+            print(f"nobody holds the claim on {prefix} any more")
     folders = {spec.folder for spec in _tables(store, None)}
+    unreadable = read_catalog(store)[0].document.unreadable
+    if unreadable:
+        raise ConfigError(
+            f"table '{min(unreadable)}' cannot be read by this release: nobody can tell which files are garbage; "
+            "use the release that wrote it, or drop the table"
+        )
     garbage = find_garbage(store, folders, min_age_ms=min_age_minutes * MINUTE_MS)
     for name, reason in garbage.kept.items():
         print(f"{name}: all files are kept, because {reason}")
@@ -100,8 +114,38 @@ def collect(
         print("nothing was removed: say --remove")
 
 
+@storage_app.command()
+def repair(
+    url: Location,
+    apply: Annotated[bool, typer.Option("--apply", help="do it; without it nothing is changed")] = False,
+    patience_seconds: Annotated[
+        float, typer.Option(help="how long no scheduler must have beaten: ttl and skew of the cluster")
+    ] = (TTL_MS + SKEW_MS) / 1e3,
+    option: Option = None,
+) -> None:
+    """Find documents that are lost or older than others prove; with --apply, make them anew from the manifests.
+
+    All nodes must be stopped. What cannot be made anew is named, and the exit code is 1 then.
+    """
+    store = open_store(url, **store_options(option or []))
+    if apply:
+        require_nobody_alive(store, patience_seconds * 1e3)
+    found = find_repairs(store)
+    for one in found.repairs:
+        print(f"{one.key} {one.what}")
+        if apply:
+            one.apply()
+    for problem in found.beyond:
+        print(f"BEYOND REPAIR {problem}")
+    print(f"{len(found.repairs)} document(s) {'repaired' if apply else 'to repair'}")
+    if found.repairs and not apply:
+        print("nothing was changed: stop all nodes and say --apply")
+    if found.beyond:
+        raise typer.Exit(1)
+
+
 def _tables(store: ConditionalStore, names: list[str] | None) -> list[TableSpec]:
-    known = ObjectState(store, CLUSTER_KEY, ClusterDocument).read().document.tables
+    known = read_catalog(store)[0].document.tables
     for name in names or ():
         if name not in known:
             raise ConfigError(f"there is no table '{name}' here; there are {', '.join(sorted(known)) or 'none'}")

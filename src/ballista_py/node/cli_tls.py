@@ -12,6 +12,7 @@ from rich.table import Table
 
 from ballista_py.runtime import SystemRuntime
 from ballista_py.transport.certificates import CA_DAYS, NODE_DAYS, CertificateFolder
+from ballista_py.transport.credentials import Role
 
 cluster_app = typer.Typer(no_args_is_help=True, help="What a whole cluster needs.")
 tls_app = typer.Typer(
@@ -37,15 +38,17 @@ def init(
 @tls_app.command()
 def add(
     node_id: Annotated[str, typer.Argument(help="the id of the node")],
+    role: Annotated[Role, typer.Option(help="what the node may be in the cluster")],
     host: Annotated[list[str] | None, typer.Option(help="name or address of its machine; may be repeated")] = None,
     folder: Folder = DEFAULT_FOLDER,
     days: Annotated[int, typer.Option(help="how long the certificate is valid", min=1)] = NODE_DAYS,
 ) -> None:
     """Make the certificate of a node, or renew it; running nodes pick a renewed one up by themselves."""
     made = _authority(folder)
-    found = made.add(node_id, host or [], days)
+    found = made.add(node_id, role, host or [], days)
     tls = made.tls(node_id)
-    print(f"certificate of {', '.join(found.names)}, valid until {found.not_after}; start the node with")
+    print(f"certificate of the {role} '{node_id}' at {', '.join(found.names[1:])}")
+    print(f"valid until {found.not_after}; start the node with")
     print(f"  --node-mtls-ca-certificate-file {tls.ca_file}")
     print(f"  --node-mtls-certificate-file {tls.certificate_file}")
     print(f"  --node-mtls-key-file {tls.key_file}")
@@ -65,10 +68,12 @@ def remove(
 @tls_app.command()
 def show(folder: Folder = DEFAULT_FOLDER) -> None:
     """List the certificates and how long they are valid."""
-    table = Table("node", "names", "valid from", "valid until", "serial")
+    table = Table("node", "role", "names", "valid from", "valid until", "serial")
     for found in _authority(folder).show():
         until = "removed" if found.removed else found.not_after
-        table.add_row(found.node_id, ", ".join(found.names[1:]), found.not_before, until, found.serial[:16])
+        table.add_row(
+            found.node_id, found.role or "", ", ".join(found.names[1:]), found.not_before, until, found.serial[:16]
+        )
     (Console() if sys.stdout.isatty() else Console(width=LOG_WIDTH)).print(table)
 
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Protocol
 
 from attrs import Factory, frozen
 
+from ballista_py.errors import BallistaError
 from ballista_py.planning.query_plan import Catalog
 from ballista_py.planning.table import TableSpec
 
@@ -16,6 +17,7 @@ class ClusterView:
     """The catalog, the members (executor id, instance id) and the data address of each executor, as last read.
 
     `locations` are URIs at which clients may fetch parts of answers, by executor; one that gives none is missing.
+    `unusable` are tables that cannot be used because a document of theirs is lost or older than it was, and why.
     `dropped` are tables that are no more, each with the revision that its map has.
     """
 
@@ -24,6 +26,13 @@ class ClusterView:
     addresses: Mapping[str, str]
     dropped: Mapping[str, tuple[TableSpec, int]] = Factory(dict)
     locations: Mapping[str, str] = Factory(dict)
+    unusable: Mapping[str, BallistaError] = Factory(dict)
+
+    def require_usable(self, words: Collection[str]) -> None:
+        """Raises why a table among these names (in lower case) cannot be used, if there is such a one."""
+        for name, error in self.unusable.items():
+            if name in words:
+                raise error
 
 
 class Views(Protocol):

@@ -1,29 +1,42 @@
-"""What a node is told at its start: one YAML file, then the command line, checked field by field."""
+"""What a node is told at its start: one YAML file, then the command line, checked field by field.
+
+Strict: what is not exactly a value of its field is refused, in one line that names the field, its place in the file
+and the way out.
+"""
 
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Mapping
-from pathlib import Path
-from typing import Any, Literal
+from functools import cache
+from typing import Any, Literal, get_type_hints
 
-import cattrs
-import yaml
 from attrs import Factory, field, fields, frozen
 from attrs.validators import optional
 
 from ballista_py.errors import ConfigError
+from ballista_py.node.config_file import Given, given, read_config_file
+from ballista_py.node.config_values import nearest, value_of
 from ballista_py.planning.assigner import MAX_REPLICAS
 from ballista_py.planning.table import FileFormatName
 from ballista_py.storage.cache import DEFAULT_MAX_BYTES
+from ballista_py.transport.connection_guard import ConnectionLimits
 from ballista_py.transport.credentials import Tls
 
 NodeRole = Literal["scheduler", "executor"]
 EngineName = Literal["duckdb", "polars"]
+LogLevel = Literal["DEBUG", "INFO", "WARNING", "ERROR"]
+_MEMORY = re.compile(r"[0-9]+(\.[0-9]+)? ?(%|[KMGT]i?B|B)", re.IGNORECASE)
 
 
 def _positive(_instance: object, attribute: Any, value: float) -> None:
     if not (math.isfinite(value) and value > 0):
+        raise ConfigError(f"{attribute.name}: {value!r} is not a positive number")
+
+
+def _some(_instance: object, attribute: Any, value: int) -> None:
+    if value < 1:
         raise ConfigError(f"{attribute.name}: {value!r} is not a positive number")
 
 
@@ -42,9 +55,21 @@ def _port(_instance: object, attribute: Any, value: int) -> None:
         raise ConfigError(f"{attribute.name}: {value!r} is no port; take 1 to 65535, or 0 for any free one")
 
 
+def _boolean(_instance: object, attribute: Any, value: object) -> None:
+    if not isinstance(value, bool):
+        raise ConfigError(f"{attribute.name}: {value!r} is neither true nor false")
+
+
+def _memory(_instance: object, attribute: Any, value: str) -> None:
+    if not _MEMORY.fullmatch(value):
+        raise ConfigError(f"{attribute.name}: {value!r} is no size of memory; write it as 4GB, 512MB or 25%")
+
+
 @frozen(kw_only=True)
 class NodeConfig:
     """One node. Times are milliseconds, sizes bytes; port 0 means any free port.
+
+    In a file and on the command line a time may have a unit: `250ms`, `30s`, `5m`, `1h`.
 
     `store_options` go to the client of the object store (endpoint, credentials); they are never shown.
     `skew_ms` is how much longer than a lease a node waits before it calls another dead.
@@ -65,11 +90,15 @@ class NodeConfig:
     `max_spill_bytes`, and beyond that the statement fails. The same bound holds for the answers of Spark that
     a scheduler keeps below its `data_dir` until they are read.
 
+    What a scheduler is asked ends after `statement_timeout_ms`, whatever it is doing; without one, only what a client
+    limits itself. No statement makes a node take more than `max_merge_bytes` or `memory_limit` and some 500 MB.
+
     Nodes prove themselves to each other with the three `node_mtls_…` files; `node_mtls_removed_file` lists the ids
     of nodes that are not let in any more. Clients are shown the same certificate, or that in `flight_tls_…`, and
     asked for a token if there is a `flight_tokens_file`. At `parts_port` an executor with certificates gives clients
     the parts of answers for which a scheduler has signed a ticket. `secrets_file` holds what executors may ask for by
-    the keys that the cluster's definition references. `http_port` and `metrics_port` show how the node is to whoever
+    the keys that the cluster's definition references. Each port of a node has at most `max_connections`, of which
+    `max_connections_per_address` from one address. `http_port` and `metrics_port` show how the node is to whoever
     reaches them, and change nothing. Only `allow_insecure_connections` does without.
     """
 
@@ -86,7 +115,7 @@ class NodeConfig:
     http_port: int = field(default=8090, validator=_port)
     metrics_port: int = field(default=9090, validator=_port)
     scheduler_address: tuple[str, ...] = ()
-    allow_insecure_connections: bool = False
+    allow_insecure_connections: bool = field(default=False, validator=_boolean)
     node_mtls_ca_certificate_file: str | None = None
     node_mtls_certificate_file: str | None = None
     node_mtls_key_file: str | None = None
@@ -95,6 +124,8 @@ class NodeConfig:
     flight_tls_key_file: str | None = None
     flight_tokens_file: str | None = None
     secrets_file: str | None = None
+    max_connections: int = field(default=4_000, validator=_positive)
+    max_connections_per_address: int = field(default=1_000, validator=_positive)
     max_calls_per_client: int = field(default=128, validator=_positive)
     ttl_ms: float = field(default=30_000, validator=_positive)
     skew_ms: float = field(default=5_000, validator=_positive)
@@ -106,16 +137,17 @@ class NodeConfig:
     replicas: int = field(default=1, validator=_replicas)
     max_replica_lag_ms: float = field(default=0.0, validator=_not_negative)
     max_merge_bytes: int = field(default=4 << 30, validator=_positive)
+    statement_timeout_ms: float | None = field(default=None, validator=optional(_positive))
     capacity: float = field(default=1.0, validator=_positive)
     labels: Mapping[str, str] = Factory(dict)
     engine: EngineName = "duckdb"
-    threads: int | None = None
-    memory_limit: str | None = None
+    threads: int | None = field(default=None, validator=optional(_some))
+    memory_limit: str | None = field(default=None, validator=optional(_memory))
     max_spill_bytes: int = field(default=32 << 30, validator=_positive)
     data_dir: str | None = None
     cache_max_bytes: int = field(default=DEFAULT_MAX_BYTES, validator=_positive)
     cache_format: FileFormatName | None = None
-    log_level: str = "INFO"
+    log_level: LogLevel = "INFO"
 
     def __attrs_post_init__(self) -> None:
         if (
@@ -139,6 +171,10 @@ class NodeConfig:
         if (self.flight_tls_certificate_file is None) != (self.flight_tls_key_file is None):
             raise ConfigError("flight_tls_key_file: a certificate needs its key, and a key its certificate")
 
+    def connection_limits(self) -> ConnectionLimits:
+        """How many connections each port may have."""
+        return ConnectionLimits(connections=self.max_connections, per_address=self.max_connections_per_address)
+
     def node_tls(self) -> Tls | None:
         """What nodes prove themselves to each other with; None: they do not."""
         if self.node_mtls_certificate_file is None:
@@ -159,51 +195,35 @@ class NodeConfig:
 _MTLS = ("node_mtls_ca_certificate_file", "node_mtls_certificate_file", "node_mtls_key_file")
 
 
+_SECRET_FIELDS = ("store_options",)
+
+
 def load_config(path: str | None, overrides: Mapping[str, Any]) -> NodeConfig:
     """The configuration in the YAML file at `path` (if any), with every override that is not None put over it.
 
     Raises `ConfigError` naming the file or the field.
     """
-    values = {**_read_yaml(path), **{name: value for name, value in overrides.items() if value is not None}}
-    known = {attribute.name for attribute in fields(NodeConfig)}
-    for name in values:
-        if name not in known:
+    found: dict[str, Given] = dict(read_config_file(path)) if path is not None else {}
+    found |= {name: given(value) for name, value in overrides.items() if value is not None}
+    kinds = _kinds()
+    for name, one in found.items():
+        if name not in kinds:
             raise ConfigError(
-                f"{path or 'configuration'}: unknown field '{name}'; known are {', '.join(sorted(known))}"
+                f"{one.place or 'configuration'}: unknown field {name[:60]!a}; {nearest(name, kinds)}"
             )
+    values = {name: value_of(name, kinds[name], one, secret=name in _SECRET_FIELDS) for name, one in found.items()}
     for name in ("role", "node_id", "state_location"):
         if not values.get(name):
             raise ConfigError(f"{name}: missing; give --{name.replace('_', '-')} or set it in the YAML file")
     try:
-        return cattrs.structure(values, NodeConfig)
-    except cattrs.BaseValidationError as error:
-        raise ConfigError(_first_problem(error)) from None
+        return NodeConfig(**values)
+    except ConfigError as error:
+        name = error.message.partition(":")[0]
+        place = found[name].place if name in found else ""
+        raise ConfigError(f"{place}: {error.message}" if place else error.message) from None
 
 
-def _read_yaml(path: str | None) -> dict[str, Any]:
-    if path is None:
-        return {}
-    try:
-        values = yaml.safe_load(Path(path).read_text())
-    except OSError as error:
-        raise ConfigError(f"{path}: cannot be read: {error.strerror}") from None
-    except yaml.YAMLError as error:
-        raise ConfigError(f"{path}: not YAML: {' '.join(str(error).split())}") from None
-    if values is None:
-        return {}
-    if not isinstance(values, dict):
-        raise ConfigError(f"{path}: holds a {type(values).__name__}; a mapping of field to value is needed")
-    return {str(name).replace("-", "_"): value for name, value in values.items()}
-
-
-def _first_problem(error: cattrs.BaseValidationError) -> str:
-    for problem in error.exceptions:
-        if isinstance(problem, ConfigError):
-            return problem.message
-        notes = [
-            note for note in getattr(problem, "__notes__", ()) if isinstance(note, cattrs.AttributeValidationNote)
-        ]
-        if notes:
-            return f"{notes[0].name}: {problem}"
-        return str(problem)
-    return str(error)
+@cache
+def _kinds() -> Mapping[str, Any]:
+    hints = get_type_hints(NodeConfig)
+    return {attribute.name: hints[attribute.name] for attribute in fields(NodeConfig)}

@@ -17,6 +17,7 @@ from attrs import asdict
 from ballista_py.engines.engine import Engine
 from ballista_py.errors import BallistaError
 from ballista_py.node.config import NodeConfig
+from ballista_py.node.engine_processes import WATCH_MS, engine_workers
 from ballista_py.node.executor_answers import ExecutorAnswers
 from ballista_py.node.executor_control import ExecutorControl
 from ballista_py.node.executor_metrics import observe_executor
@@ -32,7 +33,9 @@ from ballista_py.runtime import Runtime, SystemRuntime
 from ballista_py.state.cluster_identity import cluster_identity
 from ballista_py.state.executor_lease import ExecutorLease
 from ballista_py.storage.cache import FileCache
-from ballista_py.transport.callers import Anyone, Nodes
+from ballista_py.transport.access import DATA, PARTS, PLAIN_DATA
+from ballista_py.transport.callers import Anyone, Holders, Nodes
+from ballista_py.transport.certificates import check_own
 from ballista_py.transport.control_client import ControlClient
 from ballista_py.transport.credentials import Removed
 from ballista_py.transport.flight_server import SHUTDOWN_MS, FlightServer, FlightServiceMaker
@@ -67,6 +70,7 @@ class Executor:
         Raises `ConfigError` for a port, a folder or a state location that cannot be used.
         """
         config, runtime = self._config, self._runtime
+        check_own(config.node_tls(), config.node_id, config.role)
         store = open_state_location(config, runtime)
         cluster_id = cluster_identity(store, runtime=runtime)
         folder = Path(config.data_dir) if config.data_dir is not None else None
@@ -101,9 +105,11 @@ class Executor:
             runtime,
             heartbeat_ms=config.ttl_ms / HEARTBEATS_PER_TTL,
             tls=config.node_tls(),
+            removed=Removed(config.node_mtls_removed_file),
             cluster_id=cluster_id,
         )
         self._start_loops()
+        self._loops.append(Loop("memory", self._engine.watch, interval_ms=WATCH_MS, runtime=runtime).start())
         self._event_loop.start(self._control.run())
         self._metrics.watch_certificate(config.node_tls(), runtime)
         observe_executor(
@@ -131,9 +137,11 @@ class Executor:
             f"{config.node_bind_address}:{config.data_port}",
             answers,
             runtime,
+            access=PLAIN_DATA if config.flight_tls() is None else DATA,
             callers=OfOneCluster(Anyone() if tls is None else Nodes(removed), cluster_id),
             tls=tls,
             ask_client=True,
+            connections=config.connection_limits(),
             spawn=spawn,
             service=_parts(LegService, tickets, runtime) if config.flight_tls() is None else None,
         )
@@ -210,8 +218,11 @@ class Executor:
             f"{config.node_bind_address}:{config.parts_port}",
             answers,
             self._runtime,
+            access=PARTS,
+            callers=Holders(),
             caller_limit=config.max_calls_per_client,
             tls=config.flight_tls(),
+            connections=config.connection_limits(),
             spawn=spawn,
             service=_parts(PartsService, tickets, self._runtime),
         )
@@ -245,10 +256,11 @@ def _parts(kind: type[PartsService], tickets: LegTicketCheck, runtime: Runtime) 
 
 
 def _engine(config: NodeConfig, folder: Path | None, runtime: Runtime) -> Engine:
+    workers = engine_workers(config, None if folder is None else str(folder), runtime)
     if config.engine == "polars":
         from ballista_py.engines.polars import PolarsEngine
 
-        return PolarsEngine(runtime=runtime)
+        return PolarsEngine(workers=workers, runtime=runtime)
     from ballista_py.engines.duckdb import DuckDBEngine
 
     return DuckDBEngine(
@@ -257,5 +269,6 @@ def _engine(config: NodeConfig, folder: Path | None, runtime: Runtime) -> Engine
         memory_limit=config.memory_limit,
         max_spill_bytes=config.max_spill_bytes,
         keeps_order=False,
+        workers=workers,
         runtime=runtime,
     )

@@ -1,4 +1,4 @@
-"""What an executor answers at its data ports: legs for anyone who may ask, writes for schedulers."""
+"""What an executor answers at its data ports: legs for schedulers and holders of tickets, writes for schedulers."""
 
 from __future__ import annotations
 
@@ -13,17 +13,21 @@ from ballista_py.errors import SqlError, TryLater
 from ballista_py.node.answer_columns import conformed, output_schema
 from ballista_py.node.executor_partitions import ExecutorPartitions
 from ballista_py.node.tasks import Tasks
-from ballista_py.planning.query_plan import leg_from_json, relation_table
+from ballista_py.planning.query_plan import leg_from_json
 from ballista_py.planning.rewrite import Rewrite
-from ballista_py.transport.commands import BASE, PARTITION_COLUMN, RELOAD, REWRITE, SETTLE, WRITE, WriteTarget
+from ballista_py.transport.arrow_door import read_rows
+from ballista_py.transport.commands import BASE, LEG, PARTITION_COLUMN, RELOAD, REWRITE, SETTLE, WRITE, WriteTarget
 from ballista_py.transport.flight_server import StreamResult
 from ballista_py.transport.flight_writes import IncomingRows
 from ballista_py.transport.open_calls import CallContext
+from ballista_py.transport.shapes import check_command
 
 
 @define
 class ExecutorAnswers:
     """A `DataHandler` for the executor `node_id`. It is there a moment before its `partitions`."""
+
+    verbs = tuple(f"DoExchange {kind}" for kind in (LEG, BASE, WRITE, REWRITE, SETTLE, RELOAD))
 
     node_id: str
     engine: Engine
@@ -32,31 +36,34 @@ class ExecutorAnswers:
 
     def stream(self, command: Mapping[str, Any], context: CallContext) -> StreamResult:
         """Run a leg (`commands.leg_command`) over exactly the partitions that it names."""
+        check_command(command)
         if command.get("kind") == BASE:
             return self._base(command)
-        if command.get("kind") != "leg":
+        if command.get("kind") != LEG:
             raise SqlError("an executor runs legs; send statements to a scheduler")
         leg = leg_from_json(command["leg"])
         partitions = self._ready()
         partitions.writes.catch_up(leg)
         partitions.replica_reads.freshen(leg)
         partitions.runs.catch_up(leg)
+        partitions.holder.check_decisions(leg)
         for table in leg.tables if "incarnations" in command else ():
             partitions.holder.owned(table, command["incarnations"][table.table])
+        output = output_schema(command)
         task = self.tasks.begin("leg", leg.sql, str(command.get("task") or ""))
         try:
-            sent = {name: relation_table(data) for name, data in leg.relations.items()}
+            sent = {name: read_rows(data, compressed=True) for name, data in leg.relations.items()}
             running = self.engine.query(leg.sql, scans=partitions.holder.files_for(leg), streams=sent)
         except BaseException as error:
             task.failed(error)
             raise
         task.attach(running.cancel)
-        output = output_schema(command)
         batches = running.batches() if output is None else conformed(running.batches(), output)
         return StreamResult(schema=output or running.schema, batches=task.follow(batches), cancel=task.cancelled)
 
     def write(self, command: Mapping[str, Any], rows: IncomingRows, context: CallContext) -> Mapping[str, Any]:
         """Do what a scheduler asks for a statement: take rows in, rewrite, settle, reload."""
+        check_command(command)
         kind = command.get("kind")
         if kind == WRITE:
             return self._ready().writes.write(WriteTarget.from_json(command["target"]), rows)
@@ -72,10 +79,8 @@ class ExecutorAnswers:
         raise SqlError("an executor takes writes from schedulers; send statements and rows to one")
 
     def action(self, name: str, body: Mapping[str, Any], context: CallContext) -> Mapping[str, Any]:
-        """Answer `held`: what this executor holds, for people."""
-        if name != "held":
-            raise SqlError(f"an executor has no action '{name}'")
-        return self._ready().shown()
+        """An executor answers no questions; `/status` shows what it holds."""
+        raise SqlError(f"an executor has no action '{name}'")
 
     def _base(self, command: Mapping[str, Any]) -> StreamResult:
         target = WriteTarget.from_json(command["target"])

@@ -3,22 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack
 from itertools import chain
 from typing import Any
 
 import pyarrow as pa
 from attrs import define, evolve
 
-from ballista_py.engines.duckdb_change import run_change
 from ballista_py.node.checks import RowChecks
 from ballista_py.node.cluster_view import ClusterView
 from ballista_py.node.owner_calls import Order, OwnerCalls
 from ballista_py.node.query_service import QueryService
 from ballista_py.node.row_routes import distinct_values
+from ballista_py.node.running_statement import read_as_work
 from ballista_py.planning.partition_map import PartitionMap
 from ballista_py.planning.row_budget import RowBudget
 from ballista_py.planning.sql.changes import General, Local
-from ballista_py.planning.sql.statement import ENGINE_DIALECT
 from ballista_py.planning.table import TableSpec
 from ballista_py.planning.touched_files import touched_files
 from ballista_py.planning.write_outcome import Outcome
@@ -52,28 +52,30 @@ class GeneralWrites:
         Raises `MergeTooLarge` beyond `max_bytes`, and what the statement and the owners raise.
         """
         table = order.table
-        where = None if local is None or local.where is None else local.where.sql(ENGINE_DIALECT)
+        where = None if local is None or local.tree is None else local.where
         rows, base = self.calls.base(order, view, partitions, where, "" if local is None else local.alias)
         budget = RowBudget(self.max_bytes)
         reader = pa.RecordBatchReader.from_batches(table.schema, self._rows(budget.counted(rows), table))
         others = {}
-        for name in change.sources:
-            running = self.queries.run(f'select * from "{name}"')
-            others[name] = pa.RecordBatchReader.from_batches(running.schema, budget.counted(running.batches()))
-        sql = change.tree.sql(ENGINE_DIALECT)
-        with run_change(
-            sql, table.name, reader, others, memory_limit=f"{max(self.max_bytes, MIN_MEMORY_BYTES)}B"
-        ) as changed:
+        with ExitStack() as over:
+            for name in change.sources:
+                running = read_as_work(self.queries.run(f'select * from "{name}"'))
+                over.callback(running.cancel)
+                others[name] = pa.RecordBatchReader.from_batches(running.schema, budget.counted(running.batches()))
+            memory_limit = f"{max(self.max_bytes, MIN_MEMORY_BYTES)}B"
+            changed = over.enter_context(
+                self.checks.engine.change(change.text, table.name, reader, others, memory_limit=memory_limit)
+            )
             come = list(self.checks.batches(table, changed.come.to_batches()))
             view = self._view_with(view, table, come, known)
             touched = touched_files(base.read, changed.gone.to_numpy())
             pmap = view.catalog.maps[table.name]
             added = {partition for batch in come for partition in set(_ids(pmap, batch).tolist())}
-            order = evolve(
-                order,
-                remove=touched.files,
-                base={p: base.files[p] for p in touched.files.keys() | added if p in base.files},
-            )
+            read = base.files
+            if local is None:  # all of the table was read, so what has no files yet had no rows
+                read = {partition: base.files.get(partition, []) for partition in base.files.keys() | added}
+            changed_here = touched.files.keys() | added
+            order = evolve(order, remove=touched.files, base={p: read[p] for p in changed_here if p in read})
             kept = (batch.cast(table.schema) for batch in changed.kept(touched.spans))
             batches = chain(kept, come)
             return self.calls.send(order, view, batches, known, also=sorted(touched.files)), changed.affected

@@ -81,6 +81,7 @@ class LocalCluster:
         if schedulers < 1 or executors < 0:
             raise ConfigError("a cluster has at least one scheduler and no negative number of executors")
         self._runtime = runtime or SystemRuntime()
+        self._stopped = False
         self._folder = Path(tempfile.mkdtemp(prefix="ballista-"))
         self._remove_folder = finalize(self, shutil.rmtree, self._folder, ignore_errors=True)
         if detached:
@@ -121,6 +122,7 @@ class LocalCluster:
 
     def start(self, node_id: str | None = None) -> LocalCluster:
         """Start one stopped node, or all of them, and return when they are members of the cluster."""
+        self._stopped = False
         names = self.node_ids if node_id is None else (node_id,)
         before = self._tables.instances()
         for name in names:
@@ -135,6 +137,7 @@ class LocalCluster:
 
     def stop(self) -> None:
         """End every node and remove the temporary folder. Stopping twice is fine."""
+        self._stopped = True
         self._nodes.stop()
         self._tables.close()
         self._remove_folder()
@@ -193,6 +196,8 @@ class LocalCluster:
     def addresses(self) -> list[str]:
         """`host:port` of every running scheduler, for clients."""
         found = self._nodes.addresses()
+        if self._stopped:
+            raise TransportError("this cluster was stopped: make another one")
         if not found:
             raise TransportError(
                 "no scheduler of this cluster is running; start one with cluster.start('scheduler-1')"

@@ -12,6 +12,7 @@ from ballista_py.node.config import EngineName
 from ballista_py.node.processes import NodeProcess, ReservedPorts
 from ballista_py.node.waiting import missing_after, not_members
 from ballista_py.runtime import Runtime
+from ballista_py.transport.credentials import Role
 
 if TYPE_CHECKING:
     from ballista_py.transport.certificates import CertificateFolder
@@ -100,7 +101,7 @@ class LocalNodes:
         flight = {name: ports["flight"] for name, ports in self.ports.items() if "flight" in ports}
         return [f"127.0.0.1:{port}" for name, port in flight.items() if self.processes[name].running]
 
-    def _add(self, role: str, number: int, ports: dict[str, int], more: Sequence[str] = ()) -> None:
+    def _add(self, role: Role, number: int, ports: dict[str, int], more: Sequence[str] = ()) -> None:
         node_id = f"{role}-{number + 1}"
         words = [
             "node",
@@ -110,15 +111,15 @@ class LocalNodes:
             *_words({f"{k}-port": v for k, v in ports.items()}),
         ]
         words += [*more, "--node-id", node_id, "--data-dir", str(self._folder / node_id)]
-        words += ["--http-port", "0", "--metrics-port", "0", *self._credentials(node_id)]
+        words += ["--http-port", "0", "--metrics-port", "0", *self._credentials(node_id, role)]
         self.ports[node_id] = ports
         self.processes[node_id] = NodeProcess(node_id, words, self._folder / f"{node_id}.log", self._detached)
 
-    def _credentials(self, node_id: str) -> list[str]:
+    def _credentials(self, node_id: str, role: Role) -> list[str]:
         """The arguments by which a node proves itself, or is told that nobody does."""
         if self._authority is None:
             return ["--allow-insecure-connections"]
-        self._authority.add(node_id, [self._options[ADVERTISE]] if ADVERTISE in self._options else [])
+        self._authority.add(node_id, role, [self._options[ADVERTISE]] if ADVERTISE in self._options else [])
         files = self._authority.tls(node_id)
         return [
             *("--node-mtls-ca-certificate-file", str(files.ca_file)),

@@ -82,7 +82,7 @@ class NodeMetrics:
         for name, help_text, labels, read in self._gauges:
             try:
                 values = read()
-            except Exception:  # noqa: S112 - a gauge that cannot be read now is left out, the others are not
+            except Exception:  # nosec B112  # noqa: S112 - a gauge that cannot be read now is left out, the others are not
                 continue
             yield _family(name, help_text, labels, values)
 

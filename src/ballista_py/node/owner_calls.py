@@ -27,6 +27,7 @@ from ballista_py.transport.commands import (
     base_command,
     write_command,
 )
+from ballista_py.work import stopped_by
 
 
 class Pool(Protocol):
@@ -44,11 +45,13 @@ RunAll = Callable[[Callable[[Any], Any], Iterable[Any]], Iterable[Any]]
 
 @frozen(kw_only=True)
 class Order:
-    """What a statement asks of the owners of a table."""
+    """What a statement asks of the owners of a table. `sequence` is the moment that all of them read, if they must
+    read the same."""
 
     table: TableSpec
     token: str
     attempt: str | None = None
+    sequence: int | None = None
     replace: bool = False
     remove: Mapping[int, Sequence[str]] = Factory(dict)
     base: Mapping[int, Sequence[str]] = Factory(dict)
@@ -61,6 +64,7 @@ class Order:
                 revision=pmap.revision,
                 partitions=tuple(partitions),
                 epochs=tuple(pmap.epoch(partition) for partition in partitions),
+                sequence=self.sequence,
             ),
             incarnation=self.table.incarnation,
             token=self.token,
@@ -185,7 +189,8 @@ class OwnerCalls:
             for executor_id, own in owners_of(view, order.table.name, partitions).items():
                 command = base_command(order.target(pmap, own), where, alias)
                 stream = self.pool.open_stream(view.addresses[executor_id], command, peer_id=executor_id)
-                yield from stream.batches()
+                with stopped_by(stream.cancel):
+                    yield from stream.batches()
                 found.add(stream.trailer)
 
         return rows(), found

@@ -6,6 +6,7 @@ without being bound and parsed.
 
 from __future__ import annotations
 
+import re
 from collections import OrderedDict
 from typing import Any
 
@@ -15,7 +16,8 @@ from attrs import define, evolve, field, frozen
 from ballista_py.engines.engine import Engine
 from ballista_py.errors import SqlError
 from ballista_py.planning.query_plan import Catalog, QueryPlan
-from ballista_py.planning.sql import mentions_moment, plan_query
+from ballista_py.planning.sql.moment import mentions_moment
+from ballista_py.planning.sql.planner import plan_query
 from ballista_py.planning.sql.template import PlanTemplate, marked, plan_template
 from ballista_py.planning.statement_shape import Shape, shapes_of
 from ballista_py.runtime import Runtime
@@ -86,10 +88,20 @@ class Plans:
                 self._known.move_to_end(statement)
                 return known
         known = self._like_others(statement, catalog) or _Known(
-            catalog=catalog, output=self.engine.describe(statement, catalog.schemas)
+            catalog=catalog, output=self._described(statement, catalog)
         )
         self._remember(statement, known)
         return known
+
+    def _described(self, statement: str, catalog: Catalog) -> pa.Schema:
+        try:
+            return self.engine.describe(statement, catalog.schemas)
+        except SqlError as error:
+            # Which table was asked for is DuckDB's to say: it stands in its words for one that it does not know.
+            for name, reason in catalog.left_out.items():
+                if re.match(rf"Table '{re.escape(name)}' does not exist", error.message, re.IGNORECASE):
+                    raise SqlError(f"table '{name}' cannot be used: {reason}") from None
+            raise
 
     def _use(self, catalog: Catalog) -> None:
         """Forget what belongs to catalogs that were used longer ago: they may be large."""

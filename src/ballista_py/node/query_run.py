@@ -14,6 +14,7 @@ from ballista_py.node.broadcasts import Broadcasts
 from ballista_py.node.cluster_view import ClusterView
 from ballista_py.node.running_statement import LegStreams, Statement
 from ballista_py.planning.query_plan import Broadcast, Fragment, Leg, QueryPlan
+from ballista_py.planning.sql.own_words import in_own_words
 from ballista_py.runtime import Runtime
 
 OpenLegs = Callable[[Sequence[Sequence[Leg]], Mapping[str, str]], Sequence[LegStreams]]
@@ -31,6 +32,7 @@ class QueryRun:
     open_legs: OpenLegs
     runtime: Runtime
     cancelled: Callable[[], bool]
+    wrote: str
     _sent: Broadcasts = field(init=False, factory=Broadcasts)
     _opened: list[LegStreams] = field(init=False, factory=list)
     _of_streams: list[Sequence[Leg]] = field(init=False, factory=list)
@@ -42,19 +44,21 @@ class QueryRun:
     def start(self, started_ms: float, replans: int) -> Statement:
         """Compute the broadcasts and open all other legs. When it raises, none is left open.
 
+        Errors of what was planned say nothing that `wrote`, the text of the user, does not hold.
+
         Raises `BroadcastTooLargeError`, `TransportError` once it is `cancelled`, and what legs and the engine raise.
         """
         try:
             self._broadcast_all()
             merged = self._open([("", fragment.name) for fragment in self.plan.fragments if fragment.merged])
             batches, cancel = self._merge({name: stream for (_, name), stream in merged.items()})
-        except BaseException:
+        except BaseException as error:
             for stream in self._opened:
                 stream.cancel()
-            raise
+            raise in_own_words(error, self.wrote) from None
         return Statement(
             schema=self.plan.output,
-            batches=batches,
+            batches=_said_in_own_words(batches, self.wrote),
             plan=self.plan,
             legs=self.legs,
             streams=tuple(self._opened),
@@ -163,6 +167,13 @@ def _with_own_errors(batches: Iterable[pa.RecordBatch], streams: Sequence[LegStr
             if isinstance(stream.error, BallistaError):
                 raise stream.error from None
         raise error
+
+
+def _said_in_own_words(batches: Iterator[pa.RecordBatch], wrote: str) -> Iterator[pa.RecordBatch]:
+    try:
+        yield from batches
+    except Exception as error:
+        raise in_own_words(error, wrote) from None
 
 
 def _nothing() -> None:

@@ -7,7 +7,9 @@ refuses, because it loads what it owns now or has a successor that does.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Collection, Mapping
+from contextlib import suppress
 from typing import Any
 
 import pyarrow as pa
@@ -15,6 +17,7 @@ from attrs import define, evolve, field
 
 from ballista_py.engines.engine import Engine
 from ballista_py.errors import (
+    BallistaError,
     LeaseExpired,
     NotOwner,
     PartitionsUnassigned,
@@ -29,16 +32,21 @@ from ballista_py.node.query_run import OpenLegs, QueryRun
 from ballista_py.node.running_statement import Statement
 from ballista_py.planning.explain import explain_text, plan_as_dict
 from ballista_py.planning.legs import legs_of
+from ballista_py.planning.partition_map import Owner
 from ballista_py.planning.parts import Portion, restricted
 from ballista_py.planning.query_plan import Leg, QueryPlan
 from ballista_py.runtime import Runtime
+from ballista_py.state.suspects import Suspects
+from ballista_py.transport.flight_errors import is_link_failure
 
 MAX_REPLANS = 3
 PATIENCE_MS = 10_000.0
 REPLAN_WAIT_MS = 150.0
 LONGEST_WAIT_MS = 1_000.0
 _REFUSED = (NotOwner, LeaseExpired)
+_WORD = re.compile(r"\w+")
 
+HeardMs = Callable[[], Mapping[str, float]]
 Sequences = Callable[[Collection[str]], Mapping[str, int]]
 
 
@@ -46,6 +54,8 @@ Sequences = Callable[[Collection[str]], Mapping[str, int]]
 class QueryService:
     """Plans and runs statements. Thread-safe. `engine` binds statements and merges streams.
 
+    `heard_ms` tells, by instance, when executors were heard last: one that a call did not reach is asked for nothing
+    before it is heard again, as long as there are copies of what it holds.
     `sequences` tells how many statements over several partitions are committed, for the tables that can have any.
     What replicas give is at most `max_replica_lag_ms` old; with 0 it is never older than the statement.
     """
@@ -56,6 +66,8 @@ class QueryService:
     runtime: Runtime
     sequences: Sequences = field(default=lambda _tables: {}, kw_only=True)
     max_replica_lag_ms: float = field(default=0.0, kw_only=True)
+    heard_ms: HeardMs = field(default=dict, kw_only=True)
+    _suspects: Suspects = field(init=False, factory=Suspects)
     plans: Plans = field(init=False)
 
     def __attrs_post_init__(self) -> None:
@@ -81,6 +93,10 @@ class QueryService:
     def describe(self, statement: str) -> pa.Schema:
         """The columns of the statement's answer, as a single node gives them. Raises `SqlError`."""
         return self.plans.output(statement, self._view_for(statement).catalog)
+
+    def types(self, statement: str) -> tuple[tuple[str, str], ...]:
+        """Name and type of each column of the statement's answer, as the engine's SQL writes it. Raises `SqlError`."""
+        return self.engine.types(statement, self._view_for(statement).catalog.schemas)
 
     def plan(self, statement: str) -> tuple[QueryPlan, tuple[Leg, ...], ClusterView]:
         """How the statement would run, and over what, as of now. Raises what `run` raises while it plans."""
@@ -110,6 +126,7 @@ class QueryService:
         view = self._view_for(statement)
         replans, broadcasting = 0, True
         while True:
+            asked_ms = self.runtime.monotonic_ms()
             try:
                 # A replica that would not answer may be loading still; owners are the ones who must.
                 seen = view if broadcasting else _without_broadcasts(view)
@@ -122,6 +139,7 @@ class QueryService:
                     open_legs=self.open_legs,
                     runtime=self.runtime,
                     cancelled=cancelled,
+                    wrote=statement,
                 )
                 return run.start(started_ms, replans)
             except BroadcastTooLargeError:
@@ -132,9 +150,33 @@ class QueryService:
                 again = waits if isinstance(error, _REFUSED) else replans < MAX_REPLANS
                 if not again or isinstance(error, TryLater) or cancelled():
                     raise
+                condemned = self._condemn(view, error, asked_ms)
             replans += 1
-            self.runtime.sleep_ms(min(REPLAN_WAIT_MS * replans, LONGEST_WAIT_MS))
+            if not condemned:  # else there may be a copy, which need not be waited for
+                self.runtime.sleep_ms(min(REPLAN_WAIT_MS * replans, LONGEST_WAIT_MS))
             view = self.views.refresh()
+
+    def _condemn(self, view: ClusterView, error: BallistaError, asked_ms: float) -> bool:
+        """Whether the error says that an executor could not be reached that was not suspected so far."""
+        names = [name for name, address in view.addresses.items() if is_link_failure(error, address)]
+        found = [owner for owner in view.members if owner[0] in names]
+        new = [owner for owner in found if owner not in self._suspected(view)]
+        suspects = self._suspects.only(view.members)
+        for owner in found:
+            suspects = suspects.condemned(owner, asked_ms)
+        self._suspects = suspects
+        return bool(new)
+
+    def _suspected(self, view: ClusterView) -> frozenset[Owner]:
+        return self._suspects.among(view.members, self.heard_ms())
+
+    def _legs(self, plan: QueryPlan, view: ClusterView, owners_only: bool) -> tuple[Leg, ...]:
+        """The legs, none at an executor that is suspected; at all members if what it holds has no copy elsewhere."""
+        suspected = self._suspected(view)
+        if suspected:
+            with suppress(PartitionsUnassigned):
+                return legs_of(plan, view.catalog, view.members - suspected, owners_only)
+        return legs_of(plan, view.catalog, view.members, owners_only)
 
     def _view_for(self, statement: str) -> ClusterView:
         """The current view, or a fresh one if the statement does not bind: a table may be new."""
@@ -143,6 +185,7 @@ class QueryService:
             self.plans.output(statement, view.catalog)
         except SqlError:
             view = self.views.refresh()
+            view.require_usable({word.lower() for word in _WORD.findall(statement)})
         return view
 
     def _plan(
@@ -157,7 +200,7 @@ class QueryService:
         plan = self.plans.plan(statement, view.catalog, timed=timed)
         if only is not None:
             plan = restricted(plan, only.partitions)
-        legs = legs_of(plan, view.catalog, view.members, owners_only)
+        legs = self._legs(plan, view, owners_only)
         if self.max_replica_lag_ms:
             legs = tuple(evolve(leg, max_replica_lag_ms=self.max_replica_lag_ms) for leg in legs)
         return plan, legs

@@ -12,6 +12,7 @@ from typing import Any, Protocol
 import numpy as np
 import pyarrow as pa
 
+from ballista_py.errors import SchemaMismatch
 from ballista_py.planning.partition_map import NOBODY, Owner, PartitionMap
 from ballista_py.planning.row_streams import RowStreams
 from ballista_py.planning.selector import unassigned
@@ -95,4 +96,9 @@ class RowRoutes:
 def distinct_values(pmap: PartitionMap, rows: pa.RecordBatch) -> list[tuple[Any, ...]]:
     """The partition values of the rows, each once."""
     columns = pmap.spec.evaluate(rows)
-    return list(dict.fromkeys(zip(*(column.to_pylist() for column in columns), strict=True)))
+    try:
+        return list(dict.fromkeys(zip(*(column.to_pylist() for column in columns), strict=True)))
+    except (ValueError, OverflowError):
+        raise SchemaMismatch(
+            f"a row of table '{pmap.table}' has a partition value beyond the years 1 to 9999, which none can have"
+        ) from None

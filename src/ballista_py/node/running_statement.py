@@ -11,6 +11,7 @@ from attrs import define
 from ballista_py.planning.explain import explain_text, plan_as_dict
 from ballista_py.planning.query_plan import Leg, LegProgress, QueryPlan
 from ballista_py.runtime import Runtime
+from ballista_py.work import current_work
 
 
 class LegStreams(Protocol):
@@ -26,6 +27,14 @@ class LegStreams(Protocol):
     def progress(self) -> tuple[LegProgress, ...]: ...
     def batches(self) -> Iterator[pa.RecordBatch]: ...
     def cancel(self) -> None: ...
+
+
+def read_as_work(running: Statement) -> Statement:
+    """The statement, as part of what this thread does for a call: it ends with that."""
+    work = current_work()
+    if work is not None:
+        work.add_stop(running.cancel)
+    return running
 
 
 @define

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
@@ -15,6 +15,8 @@ from ballista_py.engines.duckdb import DuckDBEngine
 from ballista_py.errors import BallistaError, SqlError, TryLater
 from ballista_py.node.catalogs import Catalogs
 from ballista_py.node.config import NodeConfig
+from ballista_py.node.descriptions import Descriptions
+from ballista_py.node.engine_processes import WATCH_MS, engine_workers
 from ballista_py.node.location import open_state_location
 from ballista_py.node.logs import log_event
 from ballista_py.node.loops import Loop
@@ -34,20 +36,25 @@ from ballista_py.node.tasks import Tasks
 from ballista_py.node.threads import EventLoopThread, spawn
 from ballista_py.node.write_service import WriteService
 from ballista_py.planning.query_plan import Leg
-from ballista_py.planning.sql import engine_sql
+from ballista_py.planning.sql.own_words import own_places
+from ballista_py.planning.sql.text import engine_sql, refusal, statement_kind
 from ballista_py.runtime import Runtime, SystemRuntime
 from ballista_py.secret import Secret
 from ballista_py.spark.answers import AnswerFolder
 from ballista_py.state.cluster_identity import cluster_identity
 from ballista_py.state.documents import SchedulerInfo
 from ballista_py.state.store import ConditionalStore
+from ballista_py.transport.access import PUBLIC
 from ballista_py.transport.callers import Anyone, Callers, Clients
+from ballista_py.transport.certificates import check_own
 from ballista_py.transport.commands import (
     EXECUTE,
     EXPLAIN,
+    INGEST,
     MEMBERS,
     RECONCILE_ALL,
     REFRESH,
+    SQL,
     TABLES,
     TASKS,
     leg_command,
@@ -63,7 +70,9 @@ from ballista_py.transport.flight_writes import IncomingRows
 from ballista_py.transport.leg_streams import LegStreams
 from ballista_py.transport.open_calls import CallContext
 from ballista_py.transport.same_cluster import OfOneCluster
+from ballista_py.transport.shapes import check_command, check_question
 from ballista_py.transport.tokens import StaticTokens
+from ballista_py.work import current_work, working
 
 _log = logging.getLogger(__name__)
 LOOKS_PER_TTL = 6
@@ -77,6 +86,11 @@ SHOWN_TASKS = 100
 
 class Scheduler:
     """One scheduler, from `start` to `stop`."""
+
+    verbs = (
+        *(f"DoExchange {kind}" for kind in (SQL, EXECUTE, INGEST)),
+        *(f"DoAction {name}" for name in (EXPLAIN, TABLES, MEMBERS, RECONCILE_ALL, REFRESH, TASKS)),
+    )
 
     def __init__(self, config: NodeConfig, runtime: Runtime | None = None) -> None:
         self._config = config
@@ -96,6 +110,7 @@ class Scheduler:
         id is held by a live node.
         """
         config, runtime = self._config, self._runtime
+        check_own(config.node_tls(), config.node_id, config.role)
         store = open_state_location(config, runtime)
         catalogs = Catalogs(store, runtime)
         self._engine = DuckDBEngine(
@@ -103,11 +118,17 @@ class Scheduler:
             threads=config.threads,
             memory_limit=f"{config.max_merge_bytes}B",
             max_spill_bytes=config.max_spill_bytes,
+            workers=engine_workers(config, config.data_dir, runtime),
             runtime=runtime,
         )
+        self._loop("memory", self._engine.watch, WATCH_MS)
         self._cluster_id = cluster_identity(store, runtime=runtime)
         self._pool = FlightPool(
-            runtime, tls=config.node_tls(), node_id=config.node_id, cluster_id=self._cluster_id
+            runtime,
+            tls=config.node_tls(),
+            node_id=config.node_id,
+            cluster_id=self._cluster_id,
+            removed=Removed(config.node_mtls_removed_file),
         )
         self._flight = self._listen()
         control = SchedulerControl(config.node_id, self._tasks, self._metrics, _secrets(config))
@@ -120,6 +141,7 @@ class Scheduler:
             tls=config.node_tls(),
             removed=Removed(config.node_mtls_removed_file),
             cluster_id=self._cluster_id,
+            connections=config.connection_limits(),
         )
         self._owner_workers = ThreadPoolExecutor(OWNER_WORKERS, thread_name_prefix="owners")
         self._event_loop = EventLoopThread("control")
@@ -160,6 +182,7 @@ class Scheduler:
             shipped=self._metrics.shipped,
             sequences=catalogs.sequences,
             max_replica_lag_ms=config.max_replica_lag_ms,
+            heard_ms=core.registry.heard_ms,
         )
         folder = None if config.data_dir is None else str(Path(config.data_dir) / "answers")
         self._answers = AnswerFolder(folder, max_bytes=config.max_spill_bytes, runtime=runtime)
@@ -171,7 +194,7 @@ class Scheduler:
             store,
             self._engine,
             queries,
-            OwnerCalls(self._pool, self._owner_workers.map),
+            OwnerCalls(self._pool, self._run_all),
             TableMaker(store, runtime),
             core,
             runtime,
@@ -189,9 +212,12 @@ class Scheduler:
             f"{config.node_bind_address}:{config.flight_port}",
             self,
             runtime,
+            access=PUBLIC,
             callers=OfOneCluster(_clients(config, runtime), self._cluster_id),
             caller_limit=config.max_calls_per_client,
+            time_limit_ms=config.statement_timeout_ms,
             tls=config.flight_tls(),
+            connections=config.connection_limits(),
             spawn=spawn,
             service=partial(
                 FlightSqlService,
@@ -225,15 +251,25 @@ class Scheduler:
 
     def stream(self, command: Mapping[str, Any], context: CallContext) -> StreamResult:
         """Answer a client's statement (`commands.sql_command`)."""
+        check_command(command)
         queries = self._queries
         if queries is None:
             raise TryLater(f"scheduler '{self._config.node_id}' is starting")
         text = _statement(command)
-        if self._spark.takes(text, command.get("engine")):
+        with own_places(command["query"], text):
+            return self._answered(queries, text, command.get("engine"), context)
+
+    def _answered(self, queries: QueryService, text: str, engine: object, context: CallContext) -> StreamResult:
+        kind = statement_kind(text)
+        if kind in ("explain", "describe"):
+            return self._described(text, engine)
+        if kind != "query":
+            raise refusal(text)
+        if self._spark.takes(text, engine):
             query = self._spark.open(text)
             task = self._tasks.begin("spark", text, cancel=query.cancel)
             batches = task.follow(query.batches(), lambda: query.cancelled)
-            return StreamResult(schema=query.schema, batches=batches, trailer=query.stats, cancel=query.cancel)
+            return StreamResult(schema=query.schema, batches=batches, trailer=query.stats, cancel=task.cancelled)
         statement = queries.run(text, context.cancelled)
         return StreamResult(
             schema=statement.schema,
@@ -241,6 +277,15 @@ class Scheduler:
             trailer=statement.stats,
             cancel=statement.cancel,
         )
+
+    def _described(self, text: str, engine: object) -> StreamResult:
+        assert self._queries is not None
+
+        def explain(query: str, analyze: bool) -> Mapping[str, Any]:
+            return self._spark.explain(query, engine, analyze)
+
+        table = Descriptions(self._queries, self._engine).answer(text, explain)
+        return StreamResult(schema=table.schema, batches=table.to_batches())
 
     @property
     def writes(self) -> WriteService:
@@ -251,14 +296,13 @@ class Scheduler:
 
     def write(self, command: Mapping[str, Any], rows: IncomingRows, context: CallContext) -> Mapping[str, Any]:
         """Carry out a write (`commands.execute_command`, `commands.ingest_command`)."""
+        check_command(command)
         if command.get("kind") == EXECUTE:
             rows.drain()
-            return {
-                "affected": self.writes.execute(
-                    _statement(command), token=command["token"], atomic=bool(command.get("atomic"))
-                )
-            }
-        if command.get("kind") != "ingest":
+            text, atomic = _statement(command), bool(command.get("atomic"))
+            with own_places(command["query"], text):
+                return {"affected": self.writes.execute(text, token=command["token"], atomic=atomic)}
+        if command.get("kind") != INGEST:
             raise SqlError("a scheduler takes rows for tables, not for partitions")
         affected = self.writes.ingest(
             command["table"],
@@ -272,11 +316,16 @@ class Scheduler:
 
     def action(self, name: str, body: Mapping[str, Any], context: CallContext) -> Mapping[str, Any]:
         """Answer a client's question; see `commands`."""
+        check_question(name, body)
         core, queries = self._core, self._queries
         if core is None or queries is None:
             raise TryLater(f"scheduler '{self._config.node_id}' is starting")
         if name == EXPLAIN:
-            return self._spark.explain(_statement(body), body.get("engine"), bool(body.get("analyze")))
+            text = _statement(body)
+            with own_places(body["query"], text):
+                if statement_kind(text) != "query":
+                    raise refusal(text)
+                return self._spark.explain(text, body.get("engine"), bool(body.get("analyze")))
         if name == MEMBERS:
             return {"rows": core.members(), "cluster": self._cluster_id}
         if name == TABLES:
@@ -284,7 +333,7 @@ class Scheduler:
         if name == RECONCILE_ALL:
             return {"moves": core.reconcile_all()}
         if name == REFRESH:
-            return {"executors": core.refresh_dataset(str(body.get("table")))}
+            return {"executors": core.refresh_dataset(body["table"])}
         if name == TASKS:
             return {"rows": self._shown_tasks()}
         raise SqlError(f"a scheduler has no action '{name}'")
@@ -317,6 +366,16 @@ class Scheduler:
                 one.cancel()
             raise
         return found
+
+    def _run_all(self, call: Callable[[Any], Any], items: Iterable[Any]) -> Iterable[Any]:
+        """What `call` gives for each item, all of them at the same time, as part of the work of this thread."""
+        work = current_work()
+
+        def run(item: Any) -> Any:
+            with working(work):
+                return call(item)
+
+        return self._owner_workers.map(run, items)
 
     def _give_up(self, task_id: str) -> None:
         """The streams of these legs are cancelled; say it another way, too, for those whose link is stuck."""

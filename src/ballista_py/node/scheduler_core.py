@@ -99,7 +99,8 @@ class SchedulerCore:
         """Become a member. Raises `AlreadyRegistered` while a live instance holds the id."""
         joined = self.membership.join()
         log_event(_log, "joined", instance=joined.instance_id, flight=joined.flight_address)
-        self._catalogs.refresh()
+        for name, error in self._catalogs.examine().items():
+            log_event(_log, "table_unusable", logging.ERROR, table=name, code=error.code, reason=error)
 
     def beat(self) -> None:
         """Prove that this scheduler lives; once it was fenced, join again as a new instance."""

@@ -6,6 +6,9 @@ from pathlib import Path
 
 from ballista_py.errors import ConfigError
 from ballista_py.secret import Secret
+from ballista_py.transport.tokens import read_lines
+
+MAX_FILE_BYTES = 8 << 20
 
 
 def read_secrets(file: str) -> dict[str, Secret]:
@@ -13,16 +16,16 @@ def read_secrets(file: str) -> dict[str, Secret]:
 
     Raises `ConfigError` naming file and line, never a value.
     """
-    try:
-        lines = Path(file).read_text().splitlines()
-    except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(f"{file}: the secrets cannot be read ({type(error).__name__})") from None
     found: dict[str, Secret] = {}
-    for number, line in enumerate(lines, 1):
+    for number, line in enumerate(read_lines(Path(file), "the secrets", MAX_FILE_BYTES), 1):
         if not line.strip() or line.lstrip().startswith("#"):
             continue
         key, _, value = line.strip().partition(" ")
         if not value.strip():
             raise ConfigError(f"{file}:{number}: write a key, a space and a value")
+        if key in found:
+            raise ConfigError(f"{file}:{number}: the key is given twice: keep one")
+        if not key.isprintable():
+            raise ConfigError(f"{file}:{number}: the key has a character that cannot be printed")
         found[key] = Secret(value.strip())
     return found

@@ -57,9 +57,13 @@ class SparkProcess:
                 from ballista_py.spark.statements import SparkStatements
 
                 session = embedded_session()
+                try:
+                    self._spark = SparkStatements(session, self.store, self.runtime, self.answers)
+                except BaseException:
+                    stop_session(session)
+                    raise
                 self._stop = lambda: stop_session(session)
                 self._kill = lambda: kill_session(session)
-                self._spark = SparkStatements(session, self.store, self.runtime, self.answers)
             return self._spark
 
     def was_cancelled(self, jobs: StatementJobs) -> None:

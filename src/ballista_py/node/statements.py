@@ -13,24 +13,27 @@ from attrs import asdict, define, evolve
 from ballista_py.engines.engine import Engine
 from ballista_py.errors import BallistaError, SqlError
 from ballista_py.node.cluster_view import ClusterView
+from ballista_py.node.descriptions import Descriptions
 from ballista_py.node.query_service import QueryService
 from ballista_py.node.running_statement import Statement
 from ballista_py.planning.parts import Portion, is_divisible, portion_of
 from ballista_py.planning.query_plan import Leg
-from ballista_py.planning.sql import engine_sql
+from ballista_py.planning.sql.descriptions import DescribeQuery, Explain, read_description
+from ballista_py.planning.sql.own_words import own_places
 from ballista_py.planning.sql.parameter_types import parameter_schema
 from ballista_py.planning.sql.parameters import bound, names_of, places_of, with_nulls
-from ballista_py.planning.sql.statement import explained, gives_rows
+from ballista_py.planning.sql.text import StatementKind, engine_sql, refusal, statement_kind
 from ballista_py.planning.sql.value_rows import row_template
-from ballista_py.transport.commands import IngestMode, leg_command
+from ballista_py.transport.commands import IngestMode, leg_command, with_time_left
 from ballista_py.transport.flight_server import StreamResult
 from ballista_py.transport.flight_sql.metadata import TableInfo
 from ballista_py.transport.flight_sql.service import Description, Part
 from ballista_py.transport.flight_sql.statement import SqlStatement
 from ballista_py.transport.open_calls import CallContext
+from ballista_py.transport.shapes import check_part
 
 MAX_QUERY_EXECUTIONS = 10_000
-EXPLAINED = pa.schema([pa.field("plan", pa.string(), nullable=False)])
+MAX_TOKEN_CHARS = 1_024
 
 
 class Writes(Protocol):
@@ -44,6 +47,10 @@ class Writes(Protocol):
 
 class Tickets(Protocol):
     """What lets a client have a leg of an executor."""
+
+    def location(self, said: str | None, data_address: str) -> str | None:
+        """Where clients are sent to the executor that said it; None: nowhere."""
+        ...
 
     def issue(self, executor_id: str, command: Mapping[str, Any]) -> Mapping[str, Any]: ...
 
@@ -64,22 +71,29 @@ class Statements:
     def describe(self, statement: SqlStatement) -> Description:
         """See `StatementService.describe`."""
         text = _text(statement)
-        plain = explained(text)
-        parameters = self._parameter_schema(plain or text)
-        if plain is not None:
-            return Description(schema=EXPLAINED, parameters=parameters)
-        if not gives_rows(text):
+        with own_places(statement.query, text):
+            return self._description(statement, text)
+
+    def _description(self, statement: SqlStatement, text: str) -> Description:
+        kind = self._kind(text)
+        if kind in ("explain", "describe"):
+            schema = self._descriptions.schema(text)
+            return Description(schema=schema, parameters=self._parameter_schema(_asked_query(text)))
+        parameters = self._parameter_schema(text)
+        if kind == "change":
             return Description(schema=None, parameters=parameters)
         first = self._first(self._executions(statement)) if statement.parameters is not None else with_nulls(text)
-        return Description(schema=self.queries.describe(first), parameters=parameters)
+        with own_places(text, first):
+            return Description(schema=self.queries.describe(first), parameters=parameters)
 
     def parts(self, statement: SqlStatement) -> Sequence[Part]:
         """See `StatementService.parts`. More than one where the legs' rows are the answer as they are."""
         executions = list(self._executions(statement))
-        if len(executions) != 1 or explained(executions[0]) is not None:
+        if len(executions) != 1 or self._kind(executions[0]) != "query":
             return [Part()]
         try:
-            plan, legs, view = self.queries.plan(executions[0])
+            with own_places(statement.query, executions[0]):
+                plan, legs, view = self.queries.plan(executions[0])
         except SqlError:
             raise
         except BallistaError:  # a run plans again until its partitions have owners
@@ -95,28 +109,41 @@ class Statements:
                     "tables": tables,
                     **self._leg(leg, view, {**leg_command(leg), "output": output, "incarnations": tables}),
                 },
-                location=None if self.tickets is None else view.locations.get(leg.executor_id),
+                location=self._location(leg, view),
             )
             for leg in legs
         ]
 
+    def _location(self, leg: Leg, view: ClusterView) -> str | None:
+        if self.tickets is None:
+            return None
+        return self.tickets.location(view.locations.get(leg.executor_id), view.addresses[leg.executor_id])
+
     def _leg(self, leg: Leg, view: ClusterView, command: Mapping[str, Any]) -> dict[str, Any]:
         """What the executor is told, if it gives parts to clients."""
-        if self.tickets is None or leg.executor_id not in view.locations:
+        if self.tickets is None or self._location(leg, view) is None:
             return {}
-        return {"leg": self.tickets.issue(leg.executor_id, command)}
+        return {"leg": self.tickets.issue(leg.executor_id, with_time_left(command))}
 
     def run(self, statement: SqlStatement, context: CallContext) -> StreamResult:
         """See `StatementService.run`. Several rows of parameters give one answer after the other."""
         executions = self._executions(statement)
         text = self._first(executions)
-        plain = explained(text)
-        if plain is not None:
-            lines = str(self.queries.explain(plain)["text"]).splitlines()
-            return StreamResult(schema=EXPLAINED, batches=[pa.record_batch([lines], schema=EXPLAINED)])
+        with own_places(statement.query, text):
+            kind = self._kind(text)
+            if kind == "change":
+                raise refusal(text)
+            if kind != "query":
+                table = self._descriptions.answer(text)
+                return StreamResult(schema=table.schema, batches=table.to_batches())
         only = None if statement.part is None else self._portion(statement.part)
-        first = self.queries.run(text, context.cancelled, only)
-        series = _Series(first, executions, lambda text: self.queries.run(text, context.cancelled))
+
+        def run(text: str, only: Portion | None = None) -> Statement:
+            with own_places(statement.query, text):
+                return self.queries.run(text, context.cancelled, only)
+
+        first = run(text, only)
+        series = _Series(first, executions, run)
         return StreamResult(
             schema=first.schema, batches=series.batches(), trailer=first.stats, cancel=series.cancel
         )
@@ -125,9 +152,10 @@ class Statements:
         """See `StatementService.update`. A token counts for one text: another statement is another write."""
         changed = 0
         for number, text in enumerate(self._executions(statement)):
-            if gives_rows(text):
-                raise SqlError("a statement that gives rows changes nothing: run it as a query")
-            changed += self._writes(text).execute(text, token=_token(token, f"{number}/{text}"))
+            if self._kind(text) != "change":
+                raise SqlError("the statement gives rows and changes nothing: run it as a query")
+            with own_places(statement.query, text):
+                changed += self._writes(text).execute(text, token=_token(token, f"{number}/{text}"))
         return changed
 
     def ingest(
@@ -147,9 +175,20 @@ class Statements:
         tables = self.queries.views.refresh().catalog.tables
         return {name: TableInfo(table.schema, tuple(table.primary_key)) for name, table in tables.items()}
 
+    @property
+    def _descriptions(self) -> Descriptions:
+        return Descriptions(self.queries, self.engine)
+
+    def _kind(self, text: str) -> StatementKind:
+        """The kind of a statement. Raises `SqlError` for one that cannot be run."""
+        kind = statement_kind(text)
+        if kind == "refused":
+            raise refusal(text)
+        return kind
+
     def _writes(self, text: str) -> Writes:
         if self.writes is None:
-            raise SqlError(f"only queries can run here, not {text.split(maxsplit=1)[0].upper()}")
+            raise refusal(text)
         return self.writes
 
     def _parameter_schema(self, text: str) -> pa.Schema:
@@ -159,11 +198,21 @@ class Statements:
     def _executions(self, statement: SqlStatement) -> Iterator[str]:
         """The text of each execution, with literals for its parameters."""
         text = _text(statement)
-        plain = explained(text)
-        if plain is not None:  # the tokenizer takes what follows EXPLAIN for one word
-            inner = self._executions(evolve(statement, query=plain, dialect=None))
-            yield from (f"explain {execution}" for execution in inner)
-            return
+        with own_places(statement.query, text):
+            kind = self._kind(text)
+            query = _asked_query(text) if kind in ("explain", "describe") else ""
+            if query:
+                # The tokenizer takes what follows EXPLAIN for one word.
+                before, inner = text[: len(query) - len(query.lstrip())], query.lstrip()
+                with own_places(text, inner):
+                    executions = self._executions(evolve(statement, query=inner, dialect=None))
+                    yield from (before + execution for execution in executions)
+            elif kind in ("explain", "describe"):
+                yield text
+            else:
+                yield from self._with_values(statement, text, kind)
+
+    def _with_values(self, statement: SqlStatement, text: str, kind: StatementKind) -> Iterator[str]:
         names = names_of(places_of(text))
         if set(names) != self.engine.parameters(text):
             raise SqlError("the parameters of the statement cannot be told from its text")
@@ -173,7 +222,7 @@ class Statements:
         if statement.parameters is None:
             raise SqlError(f"the statement has {len(names)} parameter(s) and no value was bound")
         rows = _rows_of_values(names, statement.parameters)
-        if gives_rows(text) and statement.parameters.num_rows > MAX_QUERY_EXECUTIONS:
+        if kind == "query" and statement.parameters.num_rows > MAX_QUERY_EXECUTIONS:
             raise SqlError(f"a query runs for at most {MAX_QUERY_EXECUTIONS:,} rows of parameters at once")
         template = row_template(text)
         yield from (bound(text, row) for row in rows) if template is None else template.statements(rows)
@@ -186,20 +235,17 @@ class Statements:
 
     def _portion(self, part: Mapping[str, Any]) -> Portion:
         """What a ticket stands for. Raises `SqlError` when a table is not the one that was divided any more."""
-        partitions, sequences, tables = (part.get(name) for name in ("partitions", "sequences", "tables"))
-        if not (isinstance(partitions, dict) and isinstance(sequences, dict) and isinstance(tables, dict)):
-            raise SqlError("the ticket names no part of an answer")
-        now = self.queries.views.refresh().catalog.tables
-        for table, incarnation in tables.items():
-            if table not in now or now[table].incarnation != incarnation:
+        check_part(part)
+        now = self.queries.views.refresh().catalog
+        for table, incarnation in part["tables"].items():
+            if table not in now.tables or now.tables[table].incarnation != incarnation:
                 raise SqlError(f"table '{table}' was dropped since the statement was divided: run it again")
-        try:
-            return Portion(
-                {str(table): [int(partition) for partition in found] for table, found in partitions.items()},
-                {str(table): int(sequence) for table, sequence in sequences.items()},
-            )
-        except (TypeError, ValueError):
-            raise SqlError("the ticket names no part of an answer") from None
+        for table, partitions in part["partitions"].items():
+            if table not in now.maps or any(partition >= len(now.maps[table]) for partition in partitions):
+                raise SqlError("the ticket names partitions that there are not: run the statement again")
+        return Portion(
+            {table: list(partitions) for table, partitions in part["partitions"].items()}, dict(part["sequences"])
+        )
 
 
 class _Series:
@@ -239,8 +285,16 @@ def _rows_of_values(names: Sequence[str], rows: pa.RecordBatch) -> Iterator[dict
 
 
 def _token(token: str | None, what: str) -> str | None:
-    """The token of one write among those that a client named alike."""
+    """The token of one write among those that a client named alike. Raises `SqlError` for one too long to be kept."""
+    if token is not None and len(token) > MAX_TOKEN_CHARS:
+        raise SqlError(f"a token for a write has at most {MAX_TOKEN_CHARS} characters")
     return None if token is None else f"{token}/{sha256(what.encode()).hexdigest()[:16]}"
+
+
+def _asked_query(text: str) -> str:
+    """The query that an EXPLAIN or DESCRIBE stands before, after blanks in its place; nothing if there is none."""
+    asked = read_description(text)
+    return asked.query if isinstance(asked, Explain | DescribeQuery) else ""
 
 
 def _text(statement: SqlStatement) -> str:

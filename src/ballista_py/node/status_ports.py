@@ -9,6 +9,7 @@ from ballista_py.node.config import NodeConfig
 from ballista_py.node.http_port import TEXT, HttpPort, Reply, json_reply
 from ballista_py.node.metrics import NodeMetrics
 from ballista_py.runtime import Runtime
+from ballista_py.transport.access import HTTP, METRICS
 from ballista_py.transport.tokens import StaticTokens
 
 
@@ -38,6 +39,7 @@ class StatusPorts:
             host,
             config.metrics_port,
             {"/metrics": lambda: Reply(metrics.text(), TEXT)},
+            access=METRICS,
             tls=tls,
             verifier=verifier,
         )
@@ -56,9 +58,9 @@ class StatusPorts:
                 "/status": lambda: json_reply({**node, **status()}),
                 "/tasks": lambda: json_reply({**node, "tasks": tasks()}),
             },
+            access=HTTP,
             tls=tls,
             verifier=verifier,
-            open_to_all=("/health", "/ready"),
         )
 
     def close(self) -> None:

@@ -23,7 +23,7 @@ def read_status(url: str, tls: Tls | None = None, token: Secret | None = None) -
         request.add_header("Authorization", f"Bearer {token.reveal()}")
     context = ssl.create_default_context(cafile=tls.ca_file) if tls is not None else None
     try:
-        with urlopen(request, timeout=TIMEOUT_S, context=context) as reply:  # noqa: S310
+        with urlopen(request, timeout=TIMEOUT_S, context=context) as reply:  # noqa: S310  # nosec B310
             body: bytes = reply.read()
             return body
     except OSError as error:

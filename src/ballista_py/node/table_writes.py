@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from hashlib import sha256
+from typing import Any
 
 import pyarrow as pa
 from attrs import frozen
@@ -11,11 +12,13 @@ from attrs import frozen
 from ballista_py.errors import ConfigError, SqlError
 from ballista_py.node.checks import RowChecks
 from ballista_py.node.cluster_view import Views
+from ballista_py.node.first_rows import FirstRows
 from ballista_py.node.tables import INCARNATION_DIGITS, TableMaker
-from ballista_py.node.write_rounds import FIRST_WAIT_MS, PATIENCE_MS, Growth
+from ballista_py.node.write_rounds import FIRST_WAIT_MS, Growth
 from ballista_py.planning.partition_spec import PartitionBy
+from ballista_py.planning.resends import PATIENCE_MS
 from ballista_py.planning.sql.changes import DropTable
-from ballista_py.planning.table import FILE_FORMATS, FileFormatName
+from ballista_py.planning.table import FILE_FORMATS, FileFormatName, TableSpec
 from ballista_py.runtime import Runtime
 
 MARK_DIGITS = 16
@@ -29,6 +32,7 @@ class TableWrites:
     tables: TableMaker
     growth: Growth
     checks: RowChecks
+    first: FirstRows
     runtime: Runtime
     patience_ms: float = PATIENCE_MS
 
@@ -43,13 +47,23 @@ class TableWrites:
         if_not_exists: bool = False,
         file_format: str = "parquet",
         token: str,
-    ) -> None:
-        """Create a managed table; the same statement sent again is content, also if its table was dropped since."""
-        incarnation = incarnation_of(token)
-        if self.tables.was_done(mark_of(token)):
-            self._served(name)
-            return
+        rows: Iterable[pa.RecordBatch] | None = None,
+    ) -> int:
+        """Create a managed table, of `rows` if they are given; how many they are.
+
+        It is seen with all of its rows, or not at all. The same statement sent again is content, also if its table
+        was dropped since.
+        """
+        earlier = self.done(name, token)
+        if earlier is not None:
+            return earlier
+        # Two attempts of one statement read at different moments, so that each needs files of its own.
+        incarnation = incarnation_of(token) if rows is None else None
         self.checks.require_valid(name, schema, checks)
+
+        def fill(table: TableSpec) -> dict[tuple[Any, ...], float]:
+            return self.first.write(table, self.checks.batches(table, rows or ()), token)
+
         try:
             self.tables.create(
                 name,
@@ -62,12 +76,22 @@ class TableWrites:
                 file_format=file_format_named(file_format),
                 incarnation=incarnation,
                 mark=mark_of(token),
+                fill=None if rows is None else fill,
             )
         except ConfigError:
             found = self.views.refresh().catalog.tables.get(name)
-            if found is None or not (if_not_exists or found.incarnation == incarnation):
+            earlier = self.tables.done(mark_of(token))
+            if earlier is None and (found is None or not (if_not_exists or found.incarnation == incarnation)):
                 raise
         self._served(name)
+        return self.tables.done(mark_of(token)) or 0
+
+    def done(self, name: str, token: str) -> int | None:
+        """Of how many rows the statement has made the table, which is served then; None if it has not yet."""
+        earlier = self.tables.done(mark_of(token))
+        if earlier is not None:
+            self._served(name)
+        return earlier
 
     def _served(self, name: str) -> None:
         """Return when the table, if it is there, is served everywhere."""
@@ -84,18 +108,17 @@ class TableWrites:
         The same statement sent again does nothing, also if there is another table of that name by now.
         """
         mark = mark_of(token)
-        if self.tables.was_done(mark):
+        if self.tables.done(mark) is not None:
             return 0
-        if self.tables.drop(change.table, mark) is None and not change.if_exists:
+        if not self.tables.drop(change.table, mark) and not change.if_exists:
             raise SqlError(f"table '{change.table}' does not exist")
         self.growth.reconcile_all()
         self.views.refresh()
         return 0
 
-    def exists(self, name: str, but: str | None = None) -> bool:
-        """Whether there is a table of that name now that the statement with the token `but` did not make."""
-        found = self.views.refresh().catalog.tables.get(name)
-        return found is not None and (but is None or found.incarnation != incarnation_of(but))
+    def exists(self, name: str) -> bool:
+        """Whether there is a table of that name now."""
+        return name in self.views.refresh().catalog.tables
 
 
 def mark_of(token: str) -> str:

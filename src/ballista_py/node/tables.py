@@ -4,21 +4,49 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 from attrs import evolve
 
-from ballista_py.errors import ConfigError, ObjectExists, ObjectMissing, VersionConflict
+from ballista_py.engines.duckdb_tables import require_held as require_engine_holds
+from ballista_py.errors import (
+    ConfigError,
+    DocumentError,
+    ObjectExists,
+    ObjectMissing,
+    OutcomeUnknown,
+    SchemaMismatch,
+    UnsupportedExpression,
+    VersionConflict,
+)
 from ballista_py.node.embedded_spark import EmbeddedPipeline, Source
+from ballista_py.node.threads import spawn
 from ballista_py.planning.assigner import PartitionAssigner
 from ballista_py.planning.diff import NO_LOOK, diff_partitions
 from ballista_py.planning.partition_map import PartitionMap
 from ballista_py.planning.partition_spec import PartitionBy, PartitionSpec
-from ballista_py.planning.table import Distribution, FileFormatName, TableSpec, check_same_keys, may_colocate
+from ballista_py.planning.table import (
+    Distribution,
+    FileFormatName,
+    TableSpec,
+    check_names,
+    may_colocate,
+)
+from ballista_py.planning.types import require_kept_schema
 from ballista_py.runtime import Runtime
 from ballista_py.secret import Secret
-from ballista_py.state.documents import CLUSTER_KEY, ClusterDocument, PartitionMapDocument, partition_map_key
+from ballista_py.state.claims import Claim, claimed
+from ballista_py.state.documents import (
+    CLUSTER_KEY,
+    SNAPSHOTS_PREFIX,
+    ClusterDocument,
+    PartitionMapDocument,
+    TableDocument,
+    partition_map_key,
+    table_key,
+)
 from ballista_py.state.object_state import SHARED, ObjectState
 from ballista_py.state.partition_store import PartitionStore
 from ballista_py.state.store import ConditionalStore
@@ -34,6 +62,8 @@ if TYPE_CHECKING:
 _log = logging.getLogger(__name__)
 INCARNATION_DIGITS = 12
 REFRESH_ATTEMPTS = 3
+_ROWS = "="
+Fill = Callable[[TableSpec], Mapping[tuple[Any, ...], float]]
 
 
 def declare_table(
@@ -57,8 +87,13 @@ def declare_table(
     and what `PartitionSpec.parse` and `TableSpec` raise.
     """
     spec = PartitionSpec.parse(list(partition_by), schema) if partition_by else PartitionSpec.whole()
+    if name in cluster.unreadable:
+        raise ConfigError(f"table '{name}' exists already, though this release cannot read it")
     if name in cluster.tables:
-        check_same_keys(name, cluster.tables[name].spec, spec)
+        try:
+            cluster.tables[name].spec.check_successor(spec)
+        except UnsupportedExpression as error:
+            raise UnsupportedExpression(f"table '{name}' exists already, and {error}") from None
         raise ConfigError(f"table '{name}' exists already")
     table = TableSpec(
         name=name,
@@ -113,10 +148,11 @@ class TableMaker:
         incarnation: str | None = None,
         mark: str | None = None,
         progress: Progress | None = None,
+        fill: Fill | None = None,
     ) -> TableSpec:
         """Write the table's partitions, then its map, then publish its name. See `LocalCluster.create_table`.
 
-        `mark` is remembered with the name; see `was_done`.
+        `mark` is remembered with the name; see `done`. `fill` writes the rows that the table is made of.
 
         Until the name is published nobody sees anything of the table; an attempt that failed can be repeated. Of
         several attempts at one name, each with an incarnation of its own, one succeeds and no other touches it.
@@ -128,6 +164,11 @@ class TableMaker:
         found = schema
         if source is not None:
             found = self._spark.get().describe(name, self._spark.opened_source(source))
+        assert found is not None
+        check_names(name, found.names, managed=source is None)
+        require_columns(name, found)
+        if source is None:
+            require_kept_schema(name, found)
         require_held(name, file_format, found)
         incarnation = incarnation or self._runtime.new_id()[:INCARNATION_DIGITS]
 
@@ -146,13 +187,38 @@ class TableMaker:
                 file_format=file_format,
             )
 
+        with claimed(self._store, f"{SNAPSHOTS_PREFIX}{name}-{incarnation}/", self._runtime, spawn) as claim:
+            return self._make(declare, mark, progress, fill, claim)
+
+    def _make(
+        self,
+        declare: Callable[[ClusterDocument], TableSpec],
+        mark: str | None,
+        progress: Progress | None,
+        fill: Fill | None,
+        claim: Claim,
+    ) -> TableSpec:
+        """Write the partitions and the map of the table that `declare` gives, and publish its name."""
         table = declare(self.cluster())
-        first = _first_map(table, self._write(table, progress))
+        name, incarnation = table.name, table.incarnation
+        described = ObjectState(self._store, table_key(table.folder), TableDocument, runtime=self._runtime)
+        with suppress(ObjectExists, OutcomeUnknown):  # by an earlier attempt of the same statement
+            described.create(TableDocument(table=table))
+        rows = self._write(table, progress) if fill is None else fill(table)
+        first = _first_map(table, rows)
         self._propose(table, first)
-        self._cluster.update(lambda cluster: cluster.with_table(declare(cluster), mark))
+        known = mark if mark is None or fill is None else f"{mark}{_ROWS}{sum(rows.values()):.0f}"
+        claim.confirm()
+        named = self._cluster.update(lambda cluster: cluster.with_table(declare(cluster), known))
         # From here on the map can be taken by nobody else; whoever did so before has lost the race for the name.
-        published = PartitionMapDocument(map=first, incarnation=incarnation)
-        self._map(name).update(lambda now: evolve(now, published=True) if _is_of(now, table) else published)
+        revision = named.header.revision
+        published = PartitionMapDocument(map=first, incarnation=incarnation, catalog_revision=revision)
+
+        def publish(now: PartitionMapDocument) -> PartitionMapDocument:
+            proven = max(now.catalog_revision, revision)
+            return evolve(now, published=True, catalog_revision=proven) if _is_of(now, table) else published
+
+        self._map(name).update(publish)
         return table
 
     def refresh(
@@ -204,28 +270,44 @@ class TableMaker:
             maps.commit(PartitionAssigner().assign(base, ()), diff=diff)
         return bool(diff)
 
-    def was_done(self, mark: str) -> bool:
-        """Whether the statement of that mark has made or dropped its table, among the last 256 that did."""
-        return mark in self.cluster().definitions
+    def done(self, mark: str) -> int | None:
+        """Of how many rows the statement of that mark has made its table (0: of none, or it has dropped one).
 
-    def drop(self, name: str, mark: str | None = None) -> TableSpec | None:
-        """Take the table out of the cluster, at once for every new statement; what it was, or None without one.
-
-        Its files stay until they are collected as garbage. `mark` is remembered in the same commit; see `was_done`.
+        None if it is not among the last 256 that made or dropped a table.
         """
-        before = self.cluster().tables.get(name)
-        if before is None:
-            return None
-        incarnation = before.incarnation
+        found = (known.partition(_ROWS) for known in self.cluster().definitions)
+        return next((int(rows or 0) for known, _, rows in found if known == mark), None)
+
+    def drop(self, name: str, mark: str | None = None) -> bool:
+        """Take the table out of the cluster, at once for every new statement; whether there was one.
+
+        Its files stay until they are collected as garbage. `mark` is remembered in the same commit; see `done`.
+        """
+        before = self.cluster()
+        table = before.tables.get(name)
+        if table is None and name not in before.unreadable:
+            return False
 
         def change(cluster: ClusterDocument) -> ClusterDocument:
             now = cluster.tables.get(name)
-            if now is None or now.incarnation != incarnation:
-                return cluster
-            return cluster.without_table(name, mark)
+            same = (now is None) == (table is None) and (now is None or table is None or _alike(now, table))
+            return cluster.without_table(name, mark) if same else cluster
 
-        self._cluster.update(change)
-        return before
+        dropped = self._cluster.update(change)
+        if table is not None:
+            with suppress(ObjectMissing, DocumentError):
+                self._prove_drop(table, dropped.header.revision)
+        return True
+
+    def _prove_drop(self, table: TableSpec, revision: int) -> None:
+        """Let the map of a dropped table say so, so that a catalog that still has the table is known to be old."""
+
+        def change(now: PartitionMapDocument) -> PartitionMapDocument:
+            if not _is_of(now, table):
+                return now
+            return evolve(now, catalog_revision=max(now.catalog_revision, revision), dropped=True)
+
+        self._map(table.name).update(change)
 
     def cluster(self) -> ClusterDocument:
         """`cluster.json` as it is now; an empty cluster before the first node joined."""
@@ -282,6 +364,14 @@ class TableMaker:
         return ObjectState(self._store, partition_map_key(name), PartitionMapDocument, runtime=self._runtime)
 
 
+def require_columns(table: str, schema: pa.Schema) -> None:
+    """Raises `ConfigError`, with the reason, if the engine cannot hold a table of these columns."""
+    try:
+        require_engine_holds(schema, table)
+    except SchemaMismatch as error:
+        raise ConfigError(f"{error.message}: give its columns other names or types") from None
+
+
 def _warn_of_skew(report: MaterializeReport) -> None:
     if (skew := report.skew_text()) is not None:
         _log.warning(skew)
@@ -290,6 +380,10 @@ def _warn_of_skew(report: MaterializeReport) -> None:
 def _first_map(table: TableSpec, weights: Mapping[tuple[Any, ...], float]) -> PartitionMap:
     values = list(weights)
     return PartitionMap.build(table.name, table.spec, values, weights=[1.0 + weights[value] for value in values])
+
+
+def _alike(one: TableSpec, other: TableSpec) -> bool:
+    return one.incarnation == other.incarnation
 
 
 def _is_of(document: PartitionMapDocument, table: TableSpec) -> bool:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, Protocol
 
-from attrs import frozen
+from attrs import field, frozen
 
 from ballista_py.errors import (
     BallistaError,
@@ -18,14 +18,14 @@ from ballista_py.errors import (
 )
 from ballista_py.node.cluster_view import ClusterView, Views
 from ballista_py.node.owner_calls import Order, OwnerCalls
+from ballista_py.planning.resends import PATIENCE_MS
 from ballista_py.planning.table import TableSpec
 from ballista_py.planning.write_outcome import WORTH_ANOTHER_TRY, Outcome, failure_of, next_step, worst_of
 from ballista_py.runtime import Runtime
-from ballista_py.state.statements import Decision, Statements
+from ballista_py.state.statements import Decision, KnownDecisions, Statements
 from ballista_py.state.store import ConditionalStore
 from ballista_py.state.undecided import attempt_by, is_orphan
 
-PATIENCE_MS = 30_000.0
 FIRST_WAIT_MS = 50.0
 LONGEST_WAIT_MS = 1_000.0
 
@@ -55,6 +55,11 @@ class WriteRounds:
     runtime: Runtime
     patience_ms: float = PATIENCE_MS
     instance: Callable[[], str] = str
+    _known: KnownDecisions = field(init=False)
+
+    @_known.default
+    def _nothing_known(self) -> KnownDecisions:
+        return KnownDecisions(self.runtime)
 
     def until_done(
         self,
@@ -100,12 +105,13 @@ class WriteRounds:
         self,
         table: TableSpec,
         token: str,
-        prepare: Callable[[str, ClusterView], Outcome],
+        prepare: Callable[[Order, ClusterView], Outcome],
         affected: Callable[[], int] | None = None,
         repeatable: Callable[[], bool] = lambda: True,
     ) -> int:
         """Prepare an attempt everywhere, decide it, have it folded in; attempt it again where that may help.
 
+        `prepare` is given what all owners are asked under this attempt, with the moment that all of them read.
         `affected` tells how many rows are (default: the sum of what was prepared).
         """
         statements = self.statements(table)
@@ -120,23 +126,28 @@ class WriteRounds:
                 if not earlier.settled:
                     self.fold(table, token, earlier, everywhere)
                 return earlier.affected
+            before.require_own(token)
             attempt = attempt_by(self.instance(), self.runtime.new_id())
             view = self.view(table)
             try:
-                outcome = prepare(attempt, view)
+                order = Order(table=table, token=token, attempt=attempt, sequence=before.sequence)
+                outcome = prepare(order, view)
                 if outcome.errors:
-                    self._give_up(table, statements, attempt, token, list(outcome.affected))
+                    self._give_up(table, statements, attempt, token, outcome.waiting)
                     raise worst_of(outcome.errors)
             except WORTH_ANOTHER_TRY:
                 if not self._may_repeat(repeatable, deadline_ms):
                     raise
             else:
                 total = sum(outcome.affected.values()) if affected is None else affected()
-                decision = statements.commit(attempt, token, affected=total, begun=before.decisions_made)
+                decision = statements.commit(
+                    attempt, token, affected=total, begun=before.decisions_made, settled=not outcome.waiting
+                )
                 if decision.committed:
-                    self.fold(table, token, decision, sorted(outcome.affected))
+                    if not decision.settled:
+                        self.fold(table, token, decision, outcome.waiting)
                     return total
-                self._give_up(table, statements, attempt, token, list(outcome.affected))
+                self._give_up(table, statements, attempt, token, outcome.waiting)
             self.runtime.sleep_ms(wait_ms * (0.5 + self.runtime.random()))
             wait_ms = min(LONGEST_WAIT_MS, 2 * wait_ms)
             self.views.refresh()
@@ -218,4 +229,4 @@ class WriteRounds:
 
     def statements(self, table: TableSpec) -> Statements:
         """The decisions of a table."""
-        return Statements(self.store, table.folder, runtime=self.runtime)
+        return Statements(self.store, table.folder, runtime=self.runtime, old=self._known.old)

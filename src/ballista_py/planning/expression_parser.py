@@ -17,6 +17,8 @@ from ballista_py.planning.expression_functions import CAST_TO_DATE, FUNCTIONS, F
 from ballista_py.planning.expression_operators import OPERATORS
 
 MAX_DEPTH = 32
+MAX_CHARACTERS = 4_096
+MAX_TOKENS = 500
 
 _NAMES = ", ".join(sorted([*FUNCTIONS, "cast"]))
 _BINDING = {"=": 1, "<>": 1, "!=": 1, "<": 1, "<=": 1, ">": 1, ">=": 1, "+": 2, "-": 2, "*": 3}
@@ -44,7 +46,12 @@ def parse_expression(text: str, schema: pa.Schema) -> Node:
     >>> parse_expression("bucket(16, id)", pa.schema([("id", pa.int64())])).text()
     'bucket(16, id)'
     """
-    parser = _Parser(text, schema, _tokens(text))
+    if len(text) > MAX_CHARACTERS:
+        raise UnsupportedExpression(f"a partition key has {len(text):,} characters, more than {MAX_CHARACTERS:,}")
+    tokens = _tokens(text)
+    if len(tokens) > MAX_TOKENS:
+        raise UnsupportedExpression(f"a partition key has {len(tokens):,} elements, more than {MAX_TOKENS:,}")
+    parser = _Parser(text, schema, tokens)
     node = parser.expression(0)
     if parser.position < len(parser.tokens):
         raise UnsupportedExpression(

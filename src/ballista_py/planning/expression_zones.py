@@ -60,8 +60,13 @@ def check_range(values: pa.Array) -> pa.Array:
     raw = values.view(pa.int32() if per_day == 1 else pa.int64())
     bounds = pc.min_max(raw).as_py()
     if bounds["min"] < FIRST_DAY * per_day or bounds["max"] >= (LAST_DAY + 1) * per_day:
-        raise SchemaMismatch("a partition key reads a time before the year 1 or after the year 9999")
+        raise beyond_range()
     return values
+
+
+def beyond_range() -> SchemaMismatch:
+    """The refusal of a time that `check_range` lets not pass."""
+    return SchemaMismatch("a partition key reads a time before the year 1 or after the year 9999")
 
 
 def _in_microseconds(values: pa.Array) -> pa.Array:

@@ -20,7 +20,8 @@ MAX_DENSE_CELLS = 1 << 22
 class ColumnCodes:
     """Numbers for the distinct values of one key: 0, 1, … for known ones, -1 for any other.
 
-    Integers of a narrow range are looked up in `table`, from `low` on; other values are hashed by Arrow.
+    Integers of a narrow range are looked up in `table`, from `low` on, whose last cell is -1; other values are
+    hashed by Arrow.
     """
 
     values: pa.Array
@@ -41,9 +42,9 @@ class ColumnCodes:
         low, high = bounds["min"], bounds["max"]
         if high - low > 4 * len(known) + 1024:
             return cls(values, None, 0, null_code)
-        table = np.full(high - low + 3, -1, np.int32)
+        table = np.full(high - low + 2, -1, np.int32)
         places = pc.index_in(known, value_set=values).to_numpy()
-        table[known.to_numpy().astype(np.int64) - low + 1] = places
+        table[_cells(known, low, len(table))] = places
         return cls(values, table, low, null_code)
 
     def encode(self, column: pa.Array) -> npt.NDArray[np.int32]:
@@ -51,9 +52,7 @@ class ColumnCodes:
         if self.table is None:
             found = pc.fill_null(pc.index_in(column, value_set=self.values), -1)
             return np.asarray(found.to_numpy(), np.int32)
-        numbers = _raw(column)
-        # The first and last cell of the table stand for everything outside of it.
-        codes = self.table.take(np.clip(numbers, self.low - 1, self.low + len(self.table) - 2) - (self.low - 1))
+        codes = self.table.take(_cells(column, self.low, len(self.table)))
         if column.null_count:
             codes[np.asarray(column.is_null().to_numpy(zero_copy_only=False))] = self.null_code
         return codes
@@ -115,7 +114,12 @@ class ValueIndex:
         return np.where(self.sorted_codes[places] == wide, self.sorted_ids[places], -1).astype(np.int32)
 
 
-def _raw(column: pa.Array) -> npt.NDArray[np.int64]:
-    if column.null_count == 0:
-        return np.asarray(column.to_numpy())
-    return np.asarray(pc.fill_null(column, pa.scalar(0, column.type)).to_numpy())
+def _cells(column: pa.Array, low: int, size: int) -> npt.NDArray[np.int64]:
+    """How far each value lies above `low`; `size` - 1, the cell of the unknown, for all that lie outside.
+
+    Differences are taken modulo 2^64, where none of them overflows: below `low` they are greater than any table.
+    """
+    given = pc.fill_null(column, pa.scalar(0, column.type)) if column.null_count else column
+    numbers = np.asarray(given.to_numpy()).astype(np.int64, copy=False).view(np.uint64)
+    above = numbers - np.uint64(low % (1 << 64))
+    return np.asarray(np.minimum(above, np.uint64(size - 1)).view(np.int64))

@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 
 from ballista_py.errors import UnsupportedExpression
 from ballista_py.planning.bucket_arrays import decoded
-from ballista_py.planning.expression_zones import check_range
+from ballista_py.planning.expression_zones import beyond_range, check_range
 
 WHOLE_PATH = "whole"
 MAX_SEGMENT_BYTES = 160
@@ -114,9 +114,14 @@ def as_key(values: pa.Array, arrow_type: pa.DataType) -> pa.Array:
     if pa.types.is_floating(arrow_type):
         values = pc.add(values.cast(arrow_type), pa.scalar(0.0, arrow_type))
         values = pc.if_else(pc.is_nan(values), pa.scalar(float("nan"), arrow_type), values)
-    if values.type != arrow_type:
-        values = values.cast(arrow_type)
     is_time = pa.types.is_date(arrow_type) or pa.types.is_timestamp(arrow_type)
+    if values.type != arrow_type:
+        try:
+            values = values.cast(arrow_type)
+        except pa.ArrowInvalid:
+            if not is_time:
+                raise
+            raise beyond_range() from None
     return check_range(values) if is_time else values
 
 

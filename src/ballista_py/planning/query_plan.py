@@ -36,13 +36,14 @@ class Catalog:
     """What the planner knows of the tables at one instant. `maps` holds the committed map of every table.
 
     `sizes` are for estimates; where a table has none, the weights of its map are taken for rows. Without `broadcasts`
-    nothing is broadcast.
+    nothing is broadcast. `left_out` says of tables that exist and can be used by no statement, why.
     """
 
     tables: Mapping[str, TableSpec]
     maps: Mapping[str, PartitionMap]
     broadcasts: BroadcastLimits | None = None
     sizes: Mapping[str, TableSizes] = Factory(dict)
+    left_out: Mapping[str, str] = Factory(dict)
     known: dict[Any, Any] = field(factory=dict, eq=False, repr=False, init=False)  # what follows from the rest
 
     @property
@@ -259,14 +260,8 @@ def leg_from_json(data: Mapping[str, Any]) -> Leg:
 
 
 def relation_bytes(rows: pa.Table) -> bytes:
-    """A broadcast as `Leg.relations` carries it; `relation_table` reads it."""
+    """A broadcast as `Leg.relations` carries it."""
     sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, rows.schema, options=pa.ipc.IpcWriteOptions(compression="lz4")) as writer:
         writer.write_table(rows)
     return bytes(sink.getvalue())
-
-
-def relation_table(data: bytes) -> pa.Table:
-    """The rows of a broadcast that came with a leg."""
-    with pa.ipc.open_stream(data) as reader:
-        return reader.read_all()

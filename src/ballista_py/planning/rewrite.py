@@ -7,13 +7,17 @@ from attrs import frozen
 
 @frozen(kw_only=True)
 class Rewrite:
-    """What an owner runs over each file of a local statement: `count` the rows it affects, give the `rows` after.
+    """What an owner runs over each file of a local statement: `rows` are those after it, in the place of those before.
 
-    Without `count` the statement affects all rows and leaves none. `where` is its predicate, over the table under
-    `alias`: a file whose statistics rule it out need not be looked into.
+    Their last column says of each whether the statement affects it; with `deletes` those are the ones to go. So the
+    predicate is evaluated once for each row, though it may be another the next time. `count` tells beforehand how
+    many a file has; only where that is the same whenever it is asked. Without `rows` the statement affects all rows
+    and leaves none. `where` is its predicate, over the table under `alias`: a file whose statistics rule it out need
+    not be looked into.
     """
 
-    count: str | None = None
     rows: str | None = None
+    count: str | None = None
+    deletes: bool = False
     where: str | None = None
     alias: str = ""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, Literal, get_args
 
 import pyarrow as pa
@@ -13,6 +13,8 @@ from ballista_py.planning.partition_spec import PartitionKey, PartitionSpec
 
 Distribution = Literal["partitioned", "replicated"]
 FileFormatName = Literal["parquet", "vortex"]
+_TAKEN = frozenset(("__partition", "__file_id"))
+_TAKEN_PREFIX = "__ballista_"
 FILE_FORMATS: tuple[FileFormatName, ...] = get_args(FileFormatName)
 
 
@@ -100,6 +102,19 @@ def table_folder(name: str, incarnation: str) -> str:
     'orders-5f2a'
     """
     return f"{name}-{incarnation}" if incarnation else name
+
+
+def check_names(table: str, columns: Iterable[str], *, managed: bool) -> None:
+    """Raises `ConfigError` for a column of a new table whose name has a meaning of its own here.
+
+    Every other name that is written into SQL is made so that it differs from those of the columns.
+    """
+    for name in columns:
+        lower = name.lower()
+        if lower in _TAKEN or lower.startswith(_TAKEN_PREFIX) or (managed and lower == "rowid"):
+            raise ConfigError(
+                f"table '{table}' cannot have a column '{name}', a name that is taken: call it otherwise"
+            )
 
 
 def check_same_keys(table: str, kept: PartitionSpec, wanted: PartitionSpec) -> None:

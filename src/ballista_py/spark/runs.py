@@ -136,6 +136,7 @@ class Runs:
                 position=position,
                 replaces=replaces,
                 done=lambda count: steps.committed(min(count, steps.manifests)),
+                confirm=stage.confirm,
             )
         except OutcomeUnknown:
             raise

@@ -1,8 +1,9 @@
 """An embedded Spark for a process that has none: `local[*]`, quiet, bound to this machine.
 
 Promises one session a process that prints nothing, listens on the loopback address only, computes times in UTC
-and keeps its files in a folder that goes away with it. A Spark of one's own (any master) needs none of this: hand
-its session to `SparkPipeline`.
+and keeps its files in a folder that goes away with it; of this process's environment it gets a few named variables
+(`spark/java.py`), and takes text as it is written, without `${…}`. A Spark of one's own (any master) needs none of
+this: hand its session to `SparkPipeline`.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from typing import TYPE_CHECKING
 from ballista_py.errors import ConfigError, MissingExtra
 from ballista_py.runtime import SystemRuntime
 from ballista_py.spark.java import find_java, make_java_home
+from ballista_py.spark.text_settings import NO_SUBSTITUTION
 
 if TYPE_CHECKING:
     from pyspark import SparkContext
@@ -192,6 +194,7 @@ def _settings(folder: Path, memory: str) -> dict[str, str]:
         "spark.sql.catalogImplementation": "in-memory",
         "spark.sql.execution.arrow.pyspark.enabled": "true",
         "spark.sql.session.timeZone": "UTC",
+        **NO_SUBSTITUTION,
         _USERS: "1",
         "spark.sql.warehouse.dir": (folder / "warehouse").as_uri(),
         "spark.ui.enabled": "false",

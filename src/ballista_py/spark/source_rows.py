@@ -10,6 +10,7 @@ from ballista_py.spark.checks import check_columns, failure_of
 from ballista_py.spark.jobs import JobWatch, Progress, tell_nobody
 from ballista_py.spark.layout import Numbering, find_numbering, static_numbering
 from ballista_py.spark.sources import Source, read_source
+from ballista_py.spark.text_settings import NO_SUBSTITUTION, require_settings
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -26,6 +27,7 @@ class SourceRows:
     def read(self, table: TableSpec, origin: Source) -> DataFrame:
         """The table's columns of the source, checked."""
         rows = read_source(self._spark, origin, f"table '{table.name}'")
+        require_settings(rows.sparkSession, NO_SUBSTITUTION)  # a DataFrame may come from another session
         check_columns(table, origin, rows)
         return rows.select(*("`" + name.replace("`", "``") + "`" for name in table.schema.names))
 

@@ -13,7 +13,9 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from ballista_py.errors import StoreUnavailable
+from ballista_py.errors import StoreUnavailable, VersionConflict
+from ballista_py.runtime import Runtime
+from ballista_py.state.claims import Claim, Spawn, claimed
 from ballista_py.state.store import ConditionalStore, local_path
 from ballista_py.storage.files import describe_local_file
 from ballista_py.storage.manifest import DataFile, data_prefix
@@ -22,8 +24,9 @@ from ballista_py.storage.manifest import DataFile, data_prefix
 class Staging:
     """The files of one run. `folder` does not exist before Spark makes it."""
 
-    def __init__(self, store: ConditionalStore, folder: Path, prefix: str, in_place: bool) -> None:
+    def __init__(self, store: ConditionalStore, folder: Path, prefix: str, in_place: bool, claim: Claim) -> None:
         self.folder = folder
+        self.claim = claim
         self._store = store
         self._prefix = prefix
         self._in_place = in_place
@@ -53,6 +56,20 @@ class Staging:
             for place in (self.folder, *self.folder.parents[: self._prefix.count("/") + 1]):
                 _flush(place)
 
+    def confirm(self) -> None:
+        """Make sure that everything published here lies there and will stay; to be called once manifests name it.
+
+        Raises `VersionConflict` when the claim on it is over, or a file is gone.
+        """
+        self.claim.confirm()
+        there = {entry.key for entry in self._store.list(f"{self._prefix}/")}
+        gone = [key for key in self._published if key not in there]
+        if gone:
+            raise VersionConflict(
+                f"file '{gone[0]}' was removed before it was published: nothing was changed, run again",
+                key=gone[0],
+            )
+
     def discard(self) -> None:
         """Remove what the run has written."""
         if self._in_place:
@@ -63,15 +80,21 @@ class Staging:
 
 
 @contextmanager
-def staging(store: ConditionalStore, table: str, run_id: str) -> Iterator[Staging]:
-    """The place of the run `run_id` of `table`. Temporary files are gone when the block ends."""
+def staging(
+    store: ConditionalStore, table: str, run_id: str, runtime: Runtime, spawn: Spawn | None = None
+) -> Iterator[Staging]:
+    """The place of the run `run_id` of `table`, claimed while the block runs. Temporary files are gone when it ends.
+
+    A thread started by `spawn` renews the claim; without one it may be over when the run is published.
+    """
     prefix = f"{data_prefix(table)}{run_id}"
     in_place = local_path(store, prefix)
-    if in_place is not None:
-        yield Staging(store, Path(in_place), prefix, in_place=True)
-        return
-    with tempfile.TemporaryDirectory(prefix="ballista-run-") as folder:
-        yield Staging(store, Path(folder) / "files", prefix, in_place=False)
+    with claimed(store, f"{prefix}/", runtime, spawn) as claim:
+        if in_place is not None:
+            yield Staging(store, Path(in_place), prefix, in_place=True, claim=claim)
+            return
+        with tempfile.TemporaryDirectory(prefix="ballista-run-") as folder:
+            yield Staging(store, Path(folder) / "files", prefix, in_place=False, claim=claim)
 
 
 def _flush(path: Path) -> None:

@@ -15,6 +15,7 @@ from attrs import frozen
 
 from ballista_py.errors import BallistaError, ConfigError, MergeTooLarge, SqlError, TryLater
 from ballista_py.planning.partition_map import PartitionMap
+from ballista_py.planning.sql.spark_meaning import known_columns
 from ballista_py.planning.sql.spark_sql import spark_sql
 from ballista_py.planning.table import TableSpec
 from ballista_py.runtime import Runtime, SystemRuntime
@@ -24,9 +25,11 @@ from ballista_py.spark.answers import Answer, AnswerFolder, Receipt, answer_of
 from ballista_py.spark.reasons import reason_of
 from ballista_py.spark.session import has_ended
 from ballista_py.spark.statement_jobs import StatementJobs
+from ballista_py.spark.text_guard import TextGuard
 from ballista_py.state.statements import Statements
 from ballista_py.state.store import ConditionalStore
 from ballista_py.storage.cache import FileCache, LocalCopy
+from ballista_py.storage.decisions_check import DecisionsCheck
 from ballista_py.storage.manifest import DataFile
 from ballista_py.storage.partition_storage import PartitionStorage
 from ballista_py.storage.publication import visible_files
@@ -54,7 +57,8 @@ class SparkStatements:
     """Runs statements on `spark` over files of `store`. Safe to share between threads.
 
     Large answers are kept in `answers`, which Spark has to reach, as it has to reach the files of tables; they can be
-    read on when Spark has ended.
+    read on when Spark has ended. What a statement may consist of is decided by `TextGuard`, which raises `ConfigError`
+    for a session of Spark Connect.
     """
 
     def __init__(
@@ -65,6 +69,7 @@ class SparkStatements:
         answers: AnswerFolder | None = None,
     ) -> None:
         self._spark = spark
+        self._guard = TextGuard(spark)
         self._store = store
         self._runtime = runtime or SystemRuntime()
         self._answers = answers or AnswerFolder(runtime=self._runtime)
@@ -101,7 +106,7 @@ class SparkStatements:
         acquired: list[LocalCopy] = []
         answer: Answer | None = None
         try:
-            session = self._spark.newSession()
+            session, tables, schemas = self._guard.session(), list[str](), list[pa.Schema]()
             with jobs.running():  # to look at files is a job, too
                 rows_read = 0
                 for part in parts:
@@ -111,7 +116,9 @@ class SparkStatements:
                     copies = [self._cache.acquire(file) for file in files]
                     acquired += copies
                     self._show(session, part.table, [copy.path for copy in copies])
-                rows = session.sql(spark_sql(statement))
+                    tables.append(part.table.name)
+                    schemas.append(part.table.schema)
+                rows = self._guard.rows(session, spark_sql(statement, known_columns(schemas)), tables)
                 if len(rows.columns) != len(output):
                     raise SqlError(
                         f"Spark gave {len(rows.columns)} columns where a single node gives {len(output)}"
@@ -141,7 +148,10 @@ class SparkStatements:
         decisions = Statements(self._store, folder, runtime=self._runtime).read()
         for partition in part.partitions:
             storage = PartitionStorage(self._store, folder, part.map.path(partition), runtime=self._runtime)
-            found += visible_files(storage.read().document, decisions)
+            manifest = storage.read().document
+            if manifest.sequence > decisions.sequence:  # decided since, or the decisions are an older copy
+                DecisionsCheck(self._store, self._runtime).require(folder, manifest.sequence)
+            found += visible_files(manifest, decisions)
         for file in found:
             if file.format != "parquet":
                 raise SqlError(f"table '{part.table.name}' has {file.format} files, which Spark does not read")

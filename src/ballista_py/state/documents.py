@@ -7,16 +7,19 @@ them (`membership`, `reaper`, `executor_registry`, `partition_store`).
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
-from attrs import Factory, evolve, frozen
+from attrs import Factory, evolve, field, frozen
 
 from ballista_py.planning.partition_map import PartitionMap
 from ballista_py.planning.table import TableSpec
+from ballista_py.state.codec import SET_ASIDE_OF
 from ballista_py.state.control import ExecutorInfo
 
 CLUSTER_KEY = "cluster.json"
 HEARTBEATS_PREFIX = "heartbeats/"
+MAPS_PREFIX = "accelerations/partitions/"
+SNAPSHOTS_PREFIX = "snapshots/"
 MAX_EXECUTORS = 10_000
 REMEMBERED_LOSSES = 256
 REMEMBERED_DROPS = 64
@@ -30,7 +33,12 @@ def heartbeat_key(scheduler_id: str) -> str:
 
 def partition_map_key(table: str) -> str:
     """Where the partition map of a table lies."""
-    return f"accelerations/partitions/{table}.json"
+    return f"{MAPS_PREFIX}{table}.json"
+
+
+def table_key(folder: str) -> str:
+    """Where a table's folder says what the table is; `folder` is `TableSpec.folder`."""
+    return f"{SNAPSHOTS_PREFIX}{folder}/table.json"
 
 
 def job_key(job_id: str) -> str:
@@ -68,7 +76,9 @@ class ClusterDocument:
     `admissions` counts all admissions and re-admissions of executors. `lost_instances` are the instance ids
     that were removed last, oldest first; none of them is ever admitted again. `dropped` are the tables that were
     dropped last and whose names are free, so that executors can be told. `definitions` are marks of the last
-    statements that made or dropped a table, so that one sent again does nothing. `labels` belong to the application.
+    statements that made or dropped a table, some with the number of its first rows, so that one sent again does
+    nothing. `labels` belong to the application. `unreadable` are tables, as JSON, that this release cannot read; it
+    keeps them, and their names, and may drop them.
     """
 
     document_kind: ClassVar[str] = "cluster"
@@ -82,6 +92,7 @@ class ClusterDocument:
     lost_instances: tuple[str, ...] = ()
     dropped: Mapping[str, TableSpec] = Factory(dict)
     definitions: tuple[str, ...] = ()
+    unreadable: Mapping[str, Any] = field(factory=dict, metadata={SET_ASIDE_OF: "tables"})
 
     def members(self) -> frozenset[tuple[str, str]]:
         """The executors of the cluster as (executor id, instance id)."""
@@ -114,12 +125,15 @@ class ClusterDocument:
 
     def without_table(self, name: str, mark: str | None = None) -> ClusterDocument:
         """Without that table, which is remembered as dropped; `mark` is that of the statement that drops it."""
+        if name in self.unreadable:
+            kept = {other: table for other, table in self.unreadable.items() if other != name}
+            return evolve(self, unreadable=kept, definitions=self._marked(mark))
         if name not in self.tables:
             return self
         dropped = {**self.dropped, name: self.tables[name]}
-        kept = dict(list(dropped.items())[-REMEMBERED_DROPS:])
+        last = dict(list(dropped.items())[-REMEMBERED_DROPS:])
         left = {n: t for n, t in self.tables.items() if n != name}
-        return evolve(self, tables=left, dropped=kept, definitions=self._marked(mark))
+        return evolve(self, tables=left, dropped=last, definitions=self._marked(mark))
 
     def _marked(self, mark: str | None) -> tuple[str, ...]:
         return self.definitions if mark is None else (*self.definitions, mark)[-REMEMBERED_DEFINITIONS:]
@@ -144,6 +158,7 @@ class HeartbeatDocument:
 
     document_kind: ClassVar[str] = "heartbeat"
     schema_version: ClassVar[int] = 1
+    may_vanish: ClassVar[bool] = True  # whoever misses its own is fenced
 
     scheduler_id: str
     instance_id: str
@@ -152,6 +167,10 @@ class HeartbeatDocument:
     silences: Mapping[str, float] = Factory(dict)
     ended_by: str | None = None
     last_heartbeat_ms: int = 0
+
+    @property
+    def own_key(self) -> str:
+        return heartbeat_key(self.scheduler_id)
 
     def silence_ms(self, executor_instance: str) -> float:
         """How long that executor had gone without a grant of this scheduler, at this beat."""
@@ -163,7 +182,9 @@ class PartitionMapDocument:
     """`accelerations/partitions/{table}.json`: which executor holds which partition of one table.
 
     The revision of `map` is not kept twice: it is the header's, and 0 here. `incarnation` is that of the table
-    that the map is for; to a table of another one this is no map. It is `published` once the table's name is.
+    that the map is for; to a table of another one this is no map. It is `published` once the table's name is, and
+    `dropped` once that is free again.
+    `catalog_revision` is one that `cluster.json` had before this map was committed: an older catalog is a wrong one.
     """
 
     document_kind: ClassVar[str] = "partition_map"
@@ -172,6 +193,26 @@ class PartitionMapDocument:
     map: PartitionMap
     incarnation: str = ""
     published: bool = True
+    catalog_revision: int = 0
+    dropped: bool = False
+
+    @property
+    def own_key(self) -> str:
+        return partition_map_key(self.map.table)
+
+
+@frozen(kw_only=True)
+class TableDocument:
+    """`snapshots/{folder}/table.json`: what the table is whose partitions lie there, in case the catalog is lost."""
+
+    document_kind: ClassVar[str] = "table"
+    schema_version: ClassVar[int] = 1
+
+    table: TableSpec
+
+    @property
+    def own_key(self) -> str:
+        return table_key(self.table.folder)
 
 
 @frozen(kw_only=True)
@@ -183,6 +224,7 @@ class JobDocument:
 
     document_kind: ClassVar[str] = "job"
     schema_version: ClassVar[int] = 1
+    may_vanish: ClassVar[bool] = True
 
     job_id: str
     sql: str
@@ -194,3 +236,7 @@ class JobDocument:
     error: Mapping[str, str] | None = None
     created_ms: int = 0
     updated_ms: int = 0
+
+    @property
+    def own_key(self) -> str:
+        return job_key(self.job_id)

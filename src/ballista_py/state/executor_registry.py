@@ -92,9 +92,16 @@ class ExecutorRegistry:
                 if len(self._known) >= 2 * MAX_EXECUTORS:
                     return _refusal(heartbeat, "not_admitted")
                 known = self._known[executor.instance_id] = _Known(newest=heartbeat, contact_ms=now_ms)
+            if known.newest.executor.executor_id != executor.executor_id:
+                return _refusal(heartbeat, "already_registered")
             if heartbeat.sequence >= known.newest.sequence:
                 known.newest, known.contact_ms = heartbeat, now_ms
             return self._answer(known, heartbeat, now_ms)
+
+    def heard_ms(self) -> dict[str, float]:
+        """By instance, when its newest heartbeat came in; monotonic time."""
+        with self._lock:
+            return {instance: known.contact_ms for instance, known in self._known.items()}
 
     def tick(self) -> AdmissionReport:
         """Re-admit everybody who waits, in one commit after one beat; with nobody it asks nothing of the store.
@@ -173,7 +180,9 @@ class ExecutorRegistry:
 
         self._membership.cluster.update(change)
         with self._lock:
-            self._known.pop(instance_id, None)
+            known = self._known.get(instance_id)
+            if known is not None and known.newest.executor.executor_id == executor_id:
+                del self._known[instance_id]
 
     def _answer(self, known: _Known, heartbeat: Heartbeat, now_ms: float) -> Grant | Refusal | None:
         if not self._membership.valid():

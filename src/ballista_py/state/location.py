@@ -5,6 +5,7 @@ from __future__ import annotations
 from itertools import islice
 
 from ballista_py.errors import ConfigError, ObjectMissing
+from ballista_py.state.catalog_proof import require_unused
 from ballista_py.state.check_store import CHECK_PREFIX
 from ballista_py.state.cluster_identity import IDENTITY_KEY
 from ballista_py.state.documents import CLUSTER_KEY, ClusterDocument
@@ -20,8 +21,8 @@ def check_location(store: ConditionalStore, url: str) -> None:
     """Return if `store` holds a cluster of this release, or nothing that is not a cluster's.
 
     A location without `cluster.json` may hold what the first nodes of a cluster write before it. Raises
-    `ConfigError` naming what else lies there, `DocumentUnreadable` for a foreign `cluster.json` and
-    `SchemaVersionUnsupported` for that of another release.
+    `ConfigError` naming what else lies there, `DocumentLost` when tables do, `DocumentUnreadable` for a foreign
+    `cluster.json` and `SchemaVersionUnsupported` for that of another release.
 
     >>> from ballista_py.state.memory import MemoryStore
     >>> store = MemoryStore()
@@ -36,7 +37,7 @@ def check_location(store: ConditionalStore, url: str) -> None:
         ObjectState(store, CLUSTER_KEY, ClusterDocument).read()
         return
     except ObjectMissing:
-        pass
+        require_unused(store)
     keys = [entry.key for entry in islice(store.list(""), _LOOKED_AT)]
     foreign = [key for key in keys if not key.startswith(OUR_PREFIXES) and key not in (CLUSTER_KEY, IDENTITY_KEY)]
     if foreign:

@@ -8,6 +8,7 @@ machines' clocks, and a lease counts from the moment its beat was *sent*.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 
 from attrs import evolve, frozen
 
@@ -19,6 +20,7 @@ from ballista_py.errors import (
     ObjectMissing,
 )
 from ballista_py.runtime import Runtime, SystemRuntime
+from ballista_py.state.catalog_proof import read_catalog
 from ballista_py.state.documents import (
     CLUSTER_KEY,
     ClusterDocument,
@@ -32,6 +34,7 @@ from ballista_py.state.store import ConditionalStore, check_key
 
 _POLLS_PER_PATIENCE = 8
 _CLAIM_TRIES = 64
+JOIN_TRIES = 5
 
 
 def _hears_nobody() -> Mapping[str, float]:
@@ -108,12 +111,23 @@ class Membership:
         """Become the live instance of this id and stand in `cluster.json`, which is made if it is missing.
 
         At once when the id is free or its holder has left; else this blocks until the holder has been silent for
-        `patience_ms`, and raises `AlreadyRegistered` as soon as it shows life.
+        `patience_ms`, and raises `AlreadyRegistered` as soon as it shows life. Raises `DocumentLost` or
+        `DocumentOlder` when `cluster.json` is missing, or knows less than what lies there. A store so slow that the
+        lease is over before all is written is tried again, `JOIN_TRIES` times in all; then `LeaseExpired` is raised.
         """
-        self._standing = _Standing(instance_id=self.runtime.new_id(), started_ms=self.runtime.monotonic_ms())
-        self._open(self.instance_id)
-        self._claim()
-        self._announce()
+        with suppress(ObjectMissing):  # where nothing lies yet
+            read_catalog(self._store, runtime=self.runtime)  # a commit to an older copy would make it look newer
+        for tries in range(1, JOIN_TRIES + 1):
+            self._standing = _Standing(instance_id=self.runtime.new_id(), started_ms=self.runtime.monotonic_ms())
+            self._open(self.instance_id)
+            self._claim()
+            try:
+                self._announce()
+                break
+            except LeaseExpired:
+                self.leave()  # so that the next try need not wait for this instance
+                if tries == JOIN_TRIES:
+                    raise
         return self.info
 
     def beat(self, silences: Callable[[], Mapping[str, float]] = _hears_nobody) -> None:

@@ -8,12 +8,14 @@ means, to `landing.py` how a doubtful write is judged and to `group.py` how chan
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from typing import Generic, TypeVar, cast
 
 from attrs import evolve, frozen
 
 from ballista_py.errors import (
     BallistaError,
+    DocumentUnreadable,
     InvariantViolated,
     ObjectExists,
     ObjectMissing,
@@ -26,6 +28,7 @@ from ballista_py.runtime import Runtime, SystemRuntime
 from ballista_py.state.codec import RECENT_COMMITS, Decoded, DocumentCodec, Header
 from ballista_py.state.group import Tally, Ticket, tally
 from ballista_py.state.landing import Attempt, Landing, Read, judge
+from ballista_py.state.lost_documents import DocumentMemory, ForgetfulMemory, lost, require_successor
 from ballista_py.state.store import ConditionalStore
 
 MAX_GROUP = 256
@@ -74,7 +77,8 @@ class ObjectState(Generic[T]):
     """The document of type `document_type` under `key`. Safe to share between threads.
 
     `committed_by` goes into every header. `invariant(old, new)` is asked before every commit and returns what is
-    wrong, or None. The type is an attrs class (see `DocumentCodec`).
+    wrong, or None. `memory` is what the process has seen of documents (default: what this object has). The type is an
+    attrs class (see `DocumentCodec`); one that says `may_vanish` is never missed.
 
     >>> from attrs import evolve, frozen
     >>> from ballista_py.state.memory import MemoryStore
@@ -98,6 +102,7 @@ class ObjectState(Generic[T]):
         retry: Retry | None = None,
         committed_by: str = "",
         invariant: Callable[[T, T], str | None] | None = None,
+        memory: DocumentMemory | None = None,
     ) -> None:
         self.key = key
         self._store = store
@@ -108,13 +113,17 @@ class ObjectState(Generic[T]):
         self._invariant = invariant
         self._turn = self._runtime.condition()
         self._newest: tuple[bytes, Decoded[T]] | None = None
+        if getattr(document_type, "may_vanish", False):
+            memory = ForgetfulMemory()
+        self._memory = memory if memory is not None else DocumentMemory()
         self._waiting: list[Ticket[T]] = []
         self._leading = False
 
     def read(self) -> Versioned[T]:
-        """The newest document.
+        """The newest document, which follows every one that this object has seen.
 
-        Raises `ObjectMissing`, `DocumentUnreadable`, `SchemaVersionUnsupported`, `StoreUnavailable`.
+        Raises `ObjectMissing`, `DocumentUnreadable`, `SchemaVersionUnsupported`, `StoreUnavailable`; `DocumentLost` or
+        `DocumentOlder` when the document that this object saw before is gone, or was replaced by an older copy.
         """
         return _versioned(self._read())
 
@@ -129,6 +138,26 @@ class ObjectState(Generic[T]):
         landed = self._land(prepare, read_first=False)
         assert landed is not None
         return landed
+
+    def restore(self, document: T, *, above: int = 0) -> Versioned[T]:
+        """Write `document` over whatever is there, at a revision higher than that and than `above`.
+
+        For repairs alone, while nobody else writes: what it replaces may be unreadable, or missing. Raises
+        `VersionConflict` or `ObjectExists` when somebody else wrote meanwhile, and what the store raises.
+        """
+        try:
+            stored = self._store.get(self.key)
+        except ObjectMissing:
+            version = None
+        else:
+            version = stored.version
+            with suppress(DocumentUnreadable):
+                above = max(above, self._codec.decode(self.key, stored.data).header.revision)
+        attempt = self._attempt(document, None)
+        header = evolve(attempt.header, revision=above + 1)
+        data = self._codec.encode(self.key, header, document)
+        self._send(evolve(attempt, header=header, data=data, base_version=version))
+        return self.read()
 
     def update(self, change: Callable[[T], T]) -> Versioned[T]:
         """Apply `change` to the newest document and commit it; returns the document as that commit left it.
@@ -241,7 +270,9 @@ class ObjectState(Generic[T]):
                 return None
             made += 1
             try:
-                return Versioned(document=attempt.document, header=attempt.header, version=self._send(attempt))
+                version = self._send(attempt)
+                self._memory.note(self.key, attempt.header)
+                return Versioned(document=attempt.document, header=attempt.header, version=version)
             except (VersionConflict, ObjectExists, OutcomeUnknown) as error:
                 trouble = error
                 fate = self._look_back(evolve(attempt, blind=attempt.blind or isinstance(error, OutcomeUnknown)))
@@ -297,16 +328,26 @@ class ObjectState(Generic[T]):
             committed_by=self._committed_by,
             updated_at_ms=self._runtime.wall_ms(),
             recent_commits=(*recent, commit_id)[-RECENT_COMMITS:],
+            key=self.key,
         )
         data = self._codec.encode(self.key, header, document, before.decoded if before is not None else None)
         base_version = before.version if before is not None else None
         return Attempt(document=document, header=header, data=data, base_version=base_version)
 
     def _read(self) -> Read[T]:
-        stored = self._store.get(self.key)
+        seen = self._memory.of(self.key)  # before the request: another thread may see a newer one meanwhile
+        try:
+            stored = self._store.get(self.key)
+        except ObjectMissing:
+            if seen is None:
+                raise
+            raise lost(self.key, seen) from None
         newest = self._newest
         if newest is None or newest[0] != stored.data:  # documents are values: the same bytes mean the same one
             newest = self._newest = (stored.data, self._codec.decode(self.key, stored.data))
+        header = newest[1].header
+        require_successor(self.key, seen, header)
+        self._memory.note(self.key, header)
         return Read(decoded=newest[1], version=stored.version)
 
     def _peek(self) -> Read[T] | None:

@@ -15,19 +15,23 @@ import numpy as np
 import numpy.typing as npt
 from attrs import evolve, field, frozen
 
-from ballista_py.errors import NotOwner, ObjectExists, ObjectMissing, OutcomeUnknown
+from ballista_py.errors import DocumentLost, NotOwner, ObjectExists, ObjectMissing, OutcomeUnknown
 from ballista_py.planning.assigner import AssignmentPlan
 from ballista_py.planning.diff import PartitionDiff
 from ballista_py.planning.partition_index import Ids
 from ballista_py.planning.partition_map import NOBODY, Owner, PartitionMap
+from ballista_py.planning.table import table_folder
 from ballista_py.runtime import Runtime, SystemRuntime
+from ballista_py.state.catalog_proof import require_proven_catalog
 from ballista_py.state.documents import (
     CLUSTER_KEY,
+    SNAPSHOTS_PREFIX,
     ClusterDocument,
     PartitionMapDocument,
     partition_map_key,
 )
 from ballista_py.state.fence import HasEpoch, activate
+from ballista_py.state.lost_documents import way_out
 from ballista_py.state.object_state import SHARED, ObjectState, Retry, Versioned
 from ballista_py.state.store import ConditionalStore
 
@@ -79,8 +83,8 @@ class PartitionStore:
         self._runtime = runtime or SystemRuntime()
         self._retry = retry or SHARED
         self._committed_by = committed_by
-        cluster = ObjectState(store, CLUSTER_KEY, ClusterDocument, runtime=self._runtime, retry=self._retry)
-        self._members = members or (lambda: cluster.read().document.members())
+        self._cluster = ObjectState(store, CLUSTER_KEY, ClusterDocument, runtime=self._runtime, retry=self._retry)
+        self._told_members = members
         self._lock = self._runtime.lock()
         self._states: dict[str, ObjectState[PartitionMapDocument]] = {}
 
@@ -97,7 +101,17 @@ class PartitionStore:
         return _map_of(self._state(pmap.table).create(first))
 
     def ensure(self, pmap: PartitionMap, incarnation: str = "") -> PartitionMap:
-        """The committed map of the table; `pmap` becomes it if there is none yet."""
+        """The committed map of the table; `pmap` becomes it if there is none yet.
+
+        Raises `DocumentLost` when there was one: its partitions lie there, under epochs that a new one would repeat.
+        """
+        folder = f"{SNAPSHOTS_PREFIX}{table_folder(pmap.table, incarnation)}/"
+        key = partition_map_key(pmap.table)
+        try:
+            self._store.get(key)
+        except ObjectMissing:
+            if next(iter(self._store.list(folder)), None) is not None:
+                raise DocumentLost(f"document '{key}' is gone: {way_out()}", key=key) from None
         try:
             return self.create(pmap, incarnation)
         except (ObjectExists, OutcomeUnknown):  # of many commits nobody can tell whether the first one was ours
@@ -127,9 +141,11 @@ class PartitionStore:
         def change(document: PartitionMapDocument) -> PartitionMapDocument:
             self._guard()
             fresh = document.map if diff is None else document.map.apply_diff(diff)
-            members = frozenset(self._members())
+            members, revision = self._members(document)
             done[:] = [_decide(fresh, plan, loaded or {}, stalled or {}, released or {}, members)]
-            return evolve(document, map=done[0].map)
+            if done[0].map == document.map:
+                return document
+            return evolve(document, map=done[0].map, catalog_revision=max(revision, document.catalog_revision))
 
         landed = self._state(table).update(change)
         return evolve(done[0], map=_map_of(landed))
@@ -153,6 +169,14 @@ class PartitionStore:
         epoch = pmap.epoch(partition)
         activate(fenced, epoch)
         return epoch
+
+    def _members(self, document: PartitionMapDocument) -> tuple[frozenset[Owner], int]:
+        """The members and the revision of the catalog, read after the map, which must not know of a newer one."""
+        if self._told_members is not None:
+            return frozenset(self._told_members()), 0
+        cluster = self._cluster.read()
+        require_proven_catalog(cluster.header.revision, document.map.table, document.catalog_revision)
+        return cluster.document.members(), cluster.header.revision
 
     def _state(self, table: str) -> ObjectState[PartitionMapDocument]:
         with self._lock:

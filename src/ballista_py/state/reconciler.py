@@ -18,7 +18,8 @@ from ballista_py.planning.diff import PartitionDiff, added_partitions, diff_part
 from ballista_py.planning.partition_map import Owner, PartitionMap
 from ballista_py.planning.table import TableSpec
 from ballista_py.state.control import HeldPartitions
-from ballista_py.state.documents import ClusterDocument
+from ballista_py.state.documents import ClusterDocument, partition_map_key
+from ballista_py.state.lost_documents import require_proven
 from ballista_py.state.membership import Membership
 from ballista_py.state.move_watch import MoveWatch
 from ballista_py.state.partition_store import Commit, PartitionStore
@@ -175,8 +176,11 @@ class Reconciler:
         return tick.report(tables)
 
     def _load(self, spec: TableSpec, tick: _Tick, added: Sequence[tuple[Any, ...]] = ()) -> _Table | None:
+        heard = newest_heard(spec.folder, self._reports())  # before the map is read
         try:
             committed = self._committed(spec)
+            key = partition_map_key(spec.name)
+            require_proven(key, "revision", committed.revision, heard, "an executor that was told of it")
             found = None if added else self._discover(spec)
             diff = added_partitions(committed, added) if added else None
             if found is not None:
@@ -285,6 +289,11 @@ def _loaded(
         if ready:
             found.update((p, owner) for p in pmap.targeted_at(*owner).tolist() if p in ready)
     return found
+
+
+def newest_heard(folder: str, reports: Mapping[Owner, Sequence[HeldPartitions]]) -> int:
+    """The newest revision of a table's map that an executor says it was told of; no map read after that is older."""
+    return max((r.revision for held in reports.values() for r in held if r.table == folder), default=0)
 
 
 def _released(

@@ -7,6 +7,7 @@ never decided can be aborted by anyone, so a scheduler that dies leaves nothing 
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
 from typing import ClassVar
@@ -14,12 +15,17 @@ from typing import ClassVar
 from attrs import evolve, frozen
 
 from ballista_py.errors import ObjectExists, ObjectMissing, TryLater, VersionConflict
+from ballista_py.planning.resends import TOKENS_KEPT_MS
+from ballista_py.planning.write_tokens import is_same, require_own
 from ballista_py.runtime import Runtime, SystemRuntime
 from ballista_py.state.object_state import ObjectState
 from ballista_py.state.store import ConditionalStore
 
 MAX_SETTLED = 1_000
+MAX_REMEMBERED = 16_384
+MAX_WATCHED = 1_024
 MAX_UNSETTLED = 1_000
+LOOK_MS = 1_000.0
 
 
 def statements_key(folder: str) -> str:
@@ -48,8 +54,9 @@ class Decision:
 class StatementsDocument:
     """`accelerations/commits/{folder}.json`: the decisions, oldest first.
 
-    `sequence` counts those that committed, `decisions_made` all. The last 1,000 settled ones are kept: a statement
-    sent again after that many others is run again. `floor` is the number of the newest one forgotten.
+    `sequence` counts those that committed, `decisions_made` all. Of the settled ones the last 1,000 that were aborted
+    are kept, and as many that committed, with all that may be sent again. `floor` is the number of the newest one
+    forgotten.
     """
 
     document_kind: ClassVar[str] = "statements"
@@ -66,7 +73,13 @@ class StatementsDocument:
 
     def of(self, token: str) -> Decision | None:
         """The attempt at a statement that counts, if there is one."""
-        return next((found for found in self.decisions if found.token == token and found.committed), None)
+        return next((found for found in self.decisions if is_same(found.token, token) and found.committed), None)
+
+    def require_own(self, token: str) -> None:
+        """Raises `SqlError` when the token is that of another statement that counts."""
+        for found in self.decisions:
+            if found.committed:
+                require_own(found.token, token)
 
     def decided(self, decision: Decision, begun: int | None = None) -> StatementsDocument:
         """With a decision; itself if the attempt is decided. Of the attempts at one statement one commits at most.
@@ -74,7 +87,7 @@ class StatementsDocument:
         `begun` is how many decisions had been made when the attempt began. If one that came later was forgotten,
         that may have been the abortion of this very attempt: it does not commit any more.
 
-        Raises `TryLater` when too many statements are committed and not yet settled.
+        Raises `TryLater` when too many statements are committed and not yet settled, or may still be sent again.
         """
         if self.on(decision.attempt) is not None:
             return self
@@ -83,11 +96,13 @@ class StatementsDocument:
             decision = evolve(decision, committed=False, settled=True)
         if decision.committed and sum(not found.settled for found in self.decisions) >= MAX_UNSETTLED:
             raise TryLater(f"{MAX_UNSETTLED} statements wait to be settled: try again later")
+        if decision.committed and len(self.decisions) >= MAX_REMEMBERED + MAX_SETTLED + MAX_UNSETTLED:
+            raise TryLater("more statements were committed than can be remembered: try again later")
         sequence, number = self.sequence + decision.committed, self.decisions_made + 1
         decision = evolve(decision, sequence=sequence if decision.committed else 0, number=number)
         return evolve(
             self, sequence=sequence, decisions_made=number, decisions=(*self.decisions, decision)
-        )._kept()
+        )._without(lambda old: not old.committed)
 
     def settled(self, attempt: str) -> StatementsDocument:
         """With an attempt marked as settled."""
@@ -97,17 +112,58 @@ class StatementsDocument:
         done = evolve(found, settled=True)
         return evolve(self, decisions=tuple(done if d is found else d for d in self.decisions))
 
-    def _kept(self) -> StatementsDocument:
-        settled = [decision for decision in self.decisions if decision.settled]
-        if len(settled) <= MAX_SETTLED:
+    def forgotten(self, old: int) -> StatementsDocument:
+        """Without statements that committed with numbers up to `old` and were settled, but the last 1,000."""
+        return self._without(lambda decision: decision.committed, old)
+
+    def _without(self, kind: Callable[[Decision], bool], old: int | None = None) -> StatementsDocument:
+        settled = [decision for decision in self.decisions if decision.settled and kind(decision)]
+        forgotten = {d.number for d in settled[:-MAX_SETTLED] if old is None or d.number <= old}
+        if not forgotten:
             return self
-        forgotten = {decision.number for decision in settled[:-MAX_SETTLED]}
         kept = tuple(decision for decision in self.decisions if decision.number not in forgotten)
         return evolve(self, floor=max(self.floor, *forgotten), decisions=kept)
 
 
+class KnownDecisions:
+    """Since when one process knows of decisions, by its own monotonic clock. Safe to share between threads."""
+
+    def __init__(self, runtime: Runtime) -> None:
+        self._runtime = runtime
+        self._lock = runtime.lock()
+        self._seen: dict[str, deque[tuple[float, int]]] = {}
+
+    def old(self, folder: str, document: StatementsDocument) -> int:
+        """The number up to which the decisions are so old that no statement of theirs is sent again."""
+        now_ms, old = self._runtime.monotonic_ms(), 0
+        with self._lock:
+            seen = self._seen.pop(folder, deque())
+            self._seen[folder] = seen  # the one used last comes last
+            if len(self._seen) > MAX_WATCHED:
+                del self._seen[next(iter(self._seen))]
+            if not seen or now_ms - seen[-1][0] >= LOOK_MS:
+                seen.append((now_ms, document.decisions_made))
+            while seen and now_ms - seen[0][0] >= TOKENS_KEPT_MS:
+                old = seen.popleft()[1]
+            if old:
+                seen.appendleft((now_ms - TOKENS_KEPT_MS, old))
+        return old
+
+
+def by_count(_folder: str, document: StatementsDocument) -> int:
+    """Whatever is not among the last 1,000 is old: for runs of the pipeline, which are few."""
+    return document.decisions_made
+
+
+def nothing(_folder: str, _document: StatementsDocument) -> int:
+    """Nothing is old: for those who do not look on for long enough to tell."""
+    return 0
+
+
 class Statements:
     """The decisions of one table. Safe to share between threads; raises what `ObjectState` raises.
+
+    `old` tells up to which number those that committed may be forgotten (default: none).
 
     >>> from ballista_py.state.memory import MemoryStore
     >>> statements = Statements(MemoryStore(), "events")
@@ -118,8 +174,16 @@ class Statements:
     """
 
     def __init__(
-        self, store: ConditionalStore, folder: str, *, runtime: Runtime | None = None, committed_by: str = ""
+        self,
+        store: ConditionalStore,
+        folder: str,
+        *,
+        runtime: Runtime | None = None,
+        committed_by: str = "",
+        old: Callable[[str, StatementsDocument], int] = nothing,
     ) -> None:
+        self._folder = folder
+        self._old = old
         self._state = ObjectState(
             store,
             statements_key(folder),
@@ -135,14 +199,18 @@ class Statements:
         except ObjectMissing:
             return StatementsDocument()
 
-    def commit(self, attempt: str, token: str, *, affected: int, begun: int | None = None) -> Decision:
+    def commit(
+        self, attempt: str, token: str, *, affected: int, begun: int | None = None, settled: bool = False
+    ) -> Decision:
         """Make the attempt count, unless it was aborted or another attempt at the statement counts already.
 
-        `begun` is `decisions_made` as it was read before anything was prepared.
+        `begun` is `decisions_made` as it was read before anything was prepared. It is `settled` at once if nothing
+        was.
 
         The decision that is returned is the one that holds. Raises `TryLater` at the bound.
         """
-        return self._decide(Decision(attempt=attempt, token=token, committed=True, affected=affected), begun)
+        decision = Decision(attempt=attempt, token=token, committed=True, affected=affected, settled=settled)
+        return self._decide(decision, begun)
 
     def abort(self, attempt: str, token: str = "") -> Decision:
         """Make the attempt never count, unless it counts already; the decision that holds is returned."""
@@ -168,7 +236,11 @@ class Statements:
         self._state.update(lambda document: document.settled(attempt))
 
     def _decide(self, decision: Decision, begun: int | None = None) -> Decision:
-        return self._change(lambda document: document.decided(decision, begun), decision.attempt)
+        def change(document: StatementsDocument) -> StatementsDocument:
+            after = document.decided(decision, begun)
+            return after if after is document else after.forgotten(self._old(self._folder, document))
+
+        return self._change(change, decision.attempt)
 
     def _change(self, change: Callable[[StatementsDocument], StatementsDocument], attempt: str) -> Decision:
         """Make a change after which `attempt` is decided; the decision."""

@@ -3,7 +3,8 @@
 A file is written before a manifest names it and read for a while after none does. So one is garbage only when it is
 older than `min_age_ms`, and when it was found unnamed `min_age_ms` ago already: whoever pinned a manifest that names
 it began before that. Both times are by the store's own clock; `min_age_ms` must be longer than the longest write
-(`MAX_WRITE_MS`), hydration and query over files. A table with a manifest that cannot be read keeps all of its files.
+(`MAX_WRITE_MS`), hydration and query over files. Whoever may take longer holds a claim (`state/claims.py`), which
+counts however old its files are. A table with a manifest that cannot be read keeps all of its files.
 """
 
 from __future__ import annotations
@@ -16,6 +17,8 @@ from attrs import Factory, evolve, frozen
 
 from ballista_py.errors import BallistaError, ConfigError, ObjectExists, ObjectMissing
 from ballista_py.runtime import Runtime, SystemRuntime
+from ballista_py.state.claims import claimed_prefixes
+from ballista_py.state.documents import PartitionMapDocument, TableDocument, partition_map_key, table_key
 from ballista_py.state.object_state import ObjectState
 from ballista_py.state.store import ConditionalStore, ObjectEntry
 from ballista_py.storage.manifest import ManifestDocument, all_files
@@ -34,6 +37,7 @@ class GarbageMarks:
 
     document_kind: ClassVar[str] = "garbage"
     schema_version: ClassVar[int] = 1
+    may_vanish: ClassVar[bool] = True  # then everything is found for the first time
 
     unnamed: Mapping[str, int] = Factory(dict)
 
@@ -77,12 +81,21 @@ def find_garbage(
     tables: dict[str, list[ObjectEntry]] = {}
     for entry in store.list(_ROOT):
         tables.setdefault(entry.key.removeprefix(_ROOT).partition("/")[0], []).append(entry)
+    claimed = claimed_prefixes(store, runtime)  # after the listing: a file that was listed was claimed before
     garbage: list[ObjectEntry] = []
     kept: dict[str, str] = {}
     young = 0
     for folder, entries in sorted(tables.items()):
+        if folder not in folders and any(e.key == table_key(folder) for e in entries):
+            reason = _unproven(store, folder, runtime)
+            if reason:
+                kept[folder] = reason
+                continue
         if folder not in folders:
-            unnamed = [] if any(now_ms - e.modified_ms < min_age_ms for e in entries) else entries
+            young_or_claimed = any(
+                now_ms - e.modified_ms < min_age_ms or e.key.startswith(claimed) for e in entries
+            )
+            unnamed = [] if young_or_claimed else entries
             young += len(entries) - len(unnamed)
             garbage.extend(unnamed)
             continue
@@ -91,13 +104,26 @@ def find_garbage(
         except BallistaError as error:
             kept[folder] = error.message
             continue
+        named.add(table_key(folder))
         unnamed = [e for e in entries if not e.key.endswith(_MANIFEST) and e.key not in named]
-        old = [e for e in unnamed if now_ms - e.modified_ms >= min_age_ms]
+        old = [e for e in unnamed if now_ms - e.modified_ms >= min_age_ms and not e.key.startswith(claimed)]
         young += len(unnamed) - len(old)
         garbage.extend(old)
     since = _marked(store, {file.key for file in garbage}, now_ms, runtime)
     due = tuple(file for file in garbage if now_ms - since[file.key] >= min_age_ms)
     return Garbage(files=due, young=young + len(garbage) - len(due), kept=kept)
+
+
+def _unproven(store: ConditionalStore, folder: str, runtime: Runtime) -> str:
+    """Why a folder that is no table's may be one's nevertheless, though the catalog does not say so; empty if not."""
+    try:
+        table = ObjectState(store, table_key(folder), TableDocument, runtime=runtime).read().document.table
+        ObjectState(store, partition_map_key(table.name), PartitionMapDocument, runtime=runtime).read()
+    except ObjectMissing:
+        return "no partition map says that its table was dropped"
+    except BallistaError as error:
+        return error.message
+    return ""
 
 
 def _marked(store: ConditionalStore, keys: Collection[str], now_ms: int, runtime: Runtime) -> Mapping[str, int]:
@@ -126,6 +152,7 @@ def _named(store: ConditionalStore, entries: Iterable[ObjectEntry], runtime: Run
         if entry.key.endswith(_MANIFEST):
             manifest = ObjectState(store, entry.key, ManifestDocument, runtime=runtime).read().document
             named.update(file.path for file in all_files(manifest))
+            named.update(page.path for page in manifest.pages)
     return named
 
 

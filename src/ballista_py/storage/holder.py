@@ -14,15 +14,17 @@ from collections.abc import Iterable, Mapping, Sequence
 import pyarrow as pa
 from attrs import evolve, frozen
 
-from ballista_py.errors import NotOwner, TryLater
+from ballista_py.errors import BallistaError, NotOwner, TryLater
 from ballista_py.planning.query_plan import Leg, LegTable
 from ballista_py.planning.table import TableSpec
 from ballista_py.runtime import Runtime, SystemRuntime
 from ballista_py.state.control import HeldPartitions, PartitionAssignment, UpdatePartitions
 from ballista_py.state.executor_lease import ExecutorLease
+from ballista_py.state.lost_documents import DocumentMemory
 from ballista_py.state.object_state import Versioned
 from ballista_py.state.store import ConditionalStore
 from ballista_py.storage.cache import FileCache
+from ballista_py.storage.decisions_check import DecisionsCheck
 from ballista_py.storage.holdings import Holdings
 from ballista_py.storage.hydration import HydrationMeter, HydrationProgress
 from ballista_py.storage.loaded_files import LoadedFiles, Loader, Mapper
@@ -80,7 +82,9 @@ class PartitionHolder:
         self._tables: dict[str, Holdings] = {}
         cache = cache or FileCache(store, runtime=self._runtime)
         self._files = LoadedFiles(loader, cache, self._meter, mapper, self._runtime)
-        self._loads = PartitionLoads(lease, store, self._files, self._runtime, mapper)
+        self.memory = DocumentMemory()
+        self.decisions = DecisionsCheck(store, self._runtime, self.memory)
+        self._loads = PartitionLoads(lease, store, self._files, self._runtime, mapper, self.memory, self.decisions)
 
     def apply(self, update: UpdatePartitions) -> bool:
         """Take in what one table's partitions here shall be; False if the update is old or for another instance.
@@ -254,6 +258,10 @@ class PartitionHolder:
             self._lease.require()
             return {wanted.table: self._files_of(wanted) for wanted in leg.tables}
 
+    def check_decisions(self, leg: Leg) -> None:
+        """Raise `DocumentLost` or `DocumentOlder` where a leg is to be read by decisions older than what is held."""
+        self.decisions.check_leg(leg, {wanted.table: self.holdings(wanted.table) for wanted in leg.tables})
+
     def _files_of(self, wanted: LegTable) -> list[int]:
         holdings = self._tables.get(wanted.table)
         missing = list(wanted.partitions) if holdings is None else holdings.not_served(wanted)
@@ -261,9 +269,16 @@ class PartitionHolder:
             return holdings.file_ids(wanted)
         raise self._not_owner(wanted.table, missing)
 
-    def _not_owner(self, table: str, missing: Sequence[int]) -> NotOwner:
+    def _not_owner(self, table: str, missing: Sequence[int]) -> BallistaError:
+        """What to raise: where the owner cannot serve what is lost or spoilt, nobody can."""
         holdings = self._tables.get(table)
         failures = holdings.failures if holdings is not None else {}
+        for failure in (failures[p] for p in missing if p in failures):
+            if failure.damage is not None and failure.assignment.role == "owner":
+                where = f"partition {failure.assignment.partition} of table '{table}'"
+                return type(failure.damage)(
+                    f"{where} could not be loaded: {failure.reason}", **failure.damage.details
+                )
         reasons = [f"; partition {p} could not be loaded: {failures[p].reason}" for p in missing if p in failures]
         named = ", ".join(map(str, missing[:MAX_NAMED])) + (", …" if len(missing) > MAX_NAMED else "")
         return NotOwner(
@@ -318,7 +333,7 @@ class PartitionHolder:
         except Exception as error:
             self._settle(table, folder, [PartitionLoad(a, reason=reason_of(error)) for a in batch])
             return 0, len(batch)
-        works = self._loads.read(folder, batch)
+        works = self._loads.read(holdings.table, batch)
         done = 0
         for part in in_parts(works):
             outcome = self._loads.load(table, part)
@@ -348,7 +363,7 @@ class PartitionHolder:
             stale = holdings.stale
             for work in works:
                 if work.reason or work.manifest is None:
-                    holdings = holdings.failed(work.assignment, work.reason, now_ms)
+                    holdings = holdings.failed(work.assignment, work.reason, now_ms, work.damage)
                     continue
                 holdings = holdings.hydrated(held_of(work, loaded, holdings.table.schema, now_ms))
             self._tables[table] = holdings if newest else evolve(holdings, stale=stale)

@@ -7,6 +7,7 @@ from functools import cached_property
 
 from attrs import Factory, evolve, frozen
 
+from ballista_py.errors import BallistaError
 from ballista_py.planning.column_ranges import Range
 from ballista_py.planning.query_plan import LegTable
 from ballista_py.planning.table import TableSpec
@@ -62,12 +63,16 @@ class Held:
 
 @frozen(kw_only=True)
 class Failure:
-    """Why an assignment could not be carried out, and when it is tried again."""
+    """Why an assignment could not be carried out, and when it is tried again.
+
+    It is `damage` when something of the partition is lost or spoilt on the store, so that no other owner could either.
+    """
 
     assignment: PartitionAssignment
     reason: str
     attempts: int
     retry_ms: float
+    damage: BallistaError | None = None
 
 
 @frozen(kw_only=True)
@@ -163,7 +168,9 @@ class Holdings:
         }
         return evolve(self, held={**self.held, **newer})
 
-    def failed(self, assignment: PartitionAssignment, reason: str, now_ms: float) -> Holdings:
+    def failed(
+        self, assignment: PartitionAssignment, reason: str, now_ms: float, damage: BallistaError | None = None
+    ) -> Holdings:
         """With one failure noted, to be tried again later and later."""
         partition = assignment.partition
         if self.wanted.get(partition) != assignment:
@@ -171,13 +178,20 @@ class Holdings:
         before = self.failures.get(partition)
         attempts = before.attempts + 1 if before is not None else 1
         wait_ms = min(LONGEST_RETRY_MS, FIRST_RETRY_MS * 2 ** min(attempts - 1, 16))
-        failure = Failure(assignment=assignment, reason=reason, attempts=attempts, retry_ms=now_ms + wait_ms)
+        failure = Failure(
+            assignment=assignment, reason=reason, attempts=attempts, retry_ms=now_ms + wait_ms, damage=damage
+        )
         return evolve(self, failures={**self.failures, partition: failure})
 
     def refreshed(self, partitions: Iterable[int] | None = None) -> Holdings:
         """With these (default: all) to be compared with their manifests again; what is held is served meanwhile."""
         stale = self.wanted.keys() if partitions is None else self.wanted.keys() & set(partitions)
         return evolve(self, stale=self.stale | stale)
+
+    def folded(self, partitions: Iterable[int] | None = None) -> int:
+        """The sequence of the newest statement that was folded into any of these (default: all) as they are held."""
+        held = self.held.values() if partitions is None else [self.held[p] for p in partitions if p in self.held]
+        return max((one.sequence for one in held), default=0)
 
     def is_behind(self, partition: int, epoch: int, revision: int) -> bool:
         """Whether what is held of the partition is from before this revision, committed by this very owner."""

@@ -11,11 +11,16 @@ from typing import ClassVar
 
 from attrs import Factory, evolve, field, frozen
 
-from ballista_py.errors import InvariantViolated, TryLater, VersionConflict
+from ballista_py.errors import DocumentOlder, InvariantViolated, TryLater, VersionConflict
+from ballista_py.planning.write_tokens import is_same, require_own
 from ballista_py.state.fence import require_epoch
+from ballista_py.state.lost_documents import way_out
 from ballista_py.storage.statistics import ColumnStatistics
 
-MAX_TOKENS = 1_000
+TAIL_TOKENS = 32  # from here on the owner moves them to a page
+MAX_TAIL = 2_000
+PAGE_TOKENS = 1_024
+MAX_PAGES = 64
 MAX_PREPARED = 64
 RETIRED_MS = 120_000
 
@@ -61,12 +66,21 @@ class AppliedToken:
 
 
 @frozen(kw_only=True)
+class TokenPage:
+    """An object with so many `tokens` that were applied before those in the manifest (`token_pages.py`)."""
+
+    path: str
+    tokens: int
+
+
+@frozen(kw_only=True)
 class Prepared:
     """What an attempt at a statement would do here, once it is decided; nobody reads it before.
 
     `attempt` is decided once, for all partitions of the statement whose token is `token`. An `exclusive` one was made
-    from all rows that are here, so that another one cannot be. `prepared_at_ms` is wall time, for people. An
-    `outside` one is that of the data pipeline, which owns nothing; `source_position` is how far it read the source.
+    from all rows that are here, or takes the place of all, though there be none: so another one cannot be.
+    `prepared_at_ms` is wall time, for people. An `outside` one is that of the data pipeline, which owns nothing;
+    `source_position` is how far it read the source.
     """
 
     attempt: str
@@ -84,11 +98,12 @@ class Prepared:
 class ManifestDocument:
     """`snapshots/{table}/{partition}/manifest.json`: the rows of one partition.
 
-    `epoch` is the fence: nothing stamped older is accepted. `tokens` are the statements applied last, oldest
-    first, at most 1,000: one sent again after that many others is applied again. `source_position` is how far the
-    source had been read when its rows were last taken, in the source's own words. `sequence` is that of the newest
-    statement over several partitions that was folded in. What was replaced since is `retired`, so that a query can
-    read the partition as it was at any sequence from `readable_from` on.
+    `epoch` is the fence: nothing stamped older is accepted. `owner` is the instance that raised it. `tokens` are
+    the statements applied last, oldest first; those before them are on `pages`, as long as they may be sent
+    again. `source_position` is how far the source had been read when its rows were last taken, in the source's
+    own words. `sequence` is that of the newest statement over several partitions that was folded in, `alone_at`
+    that of the newest one that was exclusive. What was replaced since is `retired`, so that a query can read the
+    partition as it was at any sequence from `readable_from` on.
     """
 
     document_kind: ClassVar[str] = "manifest"
@@ -97,13 +112,20 @@ class ManifestDocument:
     table: str
     partition: str
     epoch: int = 0
+    owner: str = ""
     files: tuple[DataFile, ...] = ()
     tokens: tuple[AppliedToken, ...] = ()
+    pages: tuple[TokenPage, ...] = ()
     source_position: str | None = None
     prepared: tuple[Prepared, ...] = ()
     sequence: int = 0
+    alone_at: int = 0
     retired: tuple[Retired, ...] = ()
     readable_from: int = 0
+
+    @property
+    def own_key(self) -> str:
+        return manifest_key(self.table, self.partition)
 
     @property
     def rows(self) -> int:
@@ -113,9 +135,41 @@ class ManifestDocument:
     def bytes(self) -> int:
         return sum(file.bytes for file in self.files)
 
+    def files_at(self, sequence: int | None) -> list[DataFile]:
+        """The files as of a sequence (None: as they are now), for a change that is made from them.
+
+        Raises `TryLater` when one of them was replaced since, because then it cannot be made any more.
+        """
+        if sequence is None or sequence >= self.sequence:
+            return list(self.files)
+        gone = any(old.file.added <= sequence < old.removed for old in self.retired)
+        if gone or sequence < self.readable_from:
+            raise TryLater(f"{self._name} has changed since the statement began")
+        return [file for file in self.files if file.added <= sequence]
+
     def applied(self, token: str) -> AppliedToken | None:
-        """What the statement of that token did here, or None if it is not known to have been applied."""
-        return next((applied for applied in reversed(self.tokens) if applied.token == token), None)
+        """What the statement of that token did here, if it is among the newest; `TokenPages` knows the others."""
+        return next((applied for applied in reversed(self.tokens) if is_same(applied.token, token)), None)
+
+    def require_own(self, token: str) -> None:
+        """Raises `SqlError` when the token is among the newest here, for another statement."""
+        for applied in self.tokens:
+            require_own(applied.token, token)
+
+    def activated(self, epoch: int, owner: str) -> ManifestDocument:
+        """With the fence raised to `epoch` by `owner`.
+
+        Raises `Fenced` when a newer epoch is active, and `DocumentOlder` when another owner activated this one.
+        """
+        if self.epoch > epoch:
+            self._require(epoch)
+        if self.epoch == epoch and self.owner and owner and self.owner != owner:
+            raise DocumentOlder(
+                f"{self._name} has another owner at epoch {epoch}: the partition map of its table is an older copy: "
+                f"{way_out()}",
+                key=manifest_key(self.table, self.partition),
+            )
+        return evolve(self, epoch=epoch, owner=owner or self.owner)
 
     def committed(
         self,
@@ -129,32 +183,41 @@ class ManifestDocument:
         """With files added and removed by the owner at `epoch`; itself when the token was applied already.
 
         Raises `Fenced` unless exactly that epoch is active, `InvariantViolated` for a file that is already here
-        and for one to remove that is not, and `TryLater` for one to remove that a prepared statement will replace.
+        and for one to remove that is not, and `TryLater` for one to remove that a prepared statement will replace or
+        was made from. `TryLater` also when too many statements were applied too fast to be remembered.
         """
         if self.applied(token) is not None:
             return self
+        self.require_own(token)
         self._require(epoch)
+        self._require_room()
         added, removed = tuple(add), frozenset(remove)
-        if removed and any(removed.intersection(waiting.remove) for waiting in self.prepared):
+        if removed and any(waiting.exclusive or removed.intersection(waiting.remove) for waiting in self.prepared):
             raise TryLater(f"{self._name} waits for the decision on a statement that was prepared there")
         return self._changed(added, removed, token, source_position, affected)
 
-    def with_prepared(self, prepared: Prepared, epoch: int, base: Iterable[str] | None = None) -> ManifestDocument:
+    def with_prepared(
+        self, prepared: Prepared, epoch: int, base: Iterable[str] | None = None, since: int | None = None
+    ) -> ManifestDocument:
         """With a statement prepared by the owner at `epoch`; itself if it is prepared or applied already.
 
-        `base` are the files that it was made from. Raises `Fenced`, and `TryLater` when the files are others by
-        now or another statement that removes files is prepared: nothing of the attempt can be applied then.
+        `base` are the files that it was made from, if it was made from all, and `since` is the sequence that it read.
+        Raises `Fenced`, and `TryLater` when the files are others by now, another statement is prepared that removes
+        one of them too or must be alone, or such a one was folded in since: nothing of the attempt can be applied then.
         """
         if any(prepared.attempt == waiting.attempt for waiting in self.prepared) or self.applied(prepared.token):
             return self
+        self.require_own(prepared.token)
         self._require(epoch)
+        self._require_room()
         here = {file.path for file in self.files}
-        prepared = evolve(prepared, exclusive=base is not None)
+        prepared = evolve(prepared, exclusive=prepared.exclusive or base is not None)
         alone = prepared.exclusive or bool(prepared.remove)
-        blocked = alone and any(waiting.exclusive or waiting.remove for waiting in self.prepared)
+        blocked = alone and any(_meet(prepared, waiting) for waiting in self.prepared)
         if blocked or len(self.prepared) >= MAX_PREPARED:
             raise TryLater(f"{self._name} waits for the decision on a statement that was prepared there")
-        if (base is not None and here != set(base)) or not here.issuperset(prepared.remove):
+        missed = prepared.exclusive and since is not None and self.alone_at > since
+        if missed or (base is not None and here != set(base)) or not here.issuperset(prepared.remove):
             raise TryLater(f"{self._name} has changed since the statement read it")
         return evolve(self, prepared=(*self.prepared, prepared))
 
@@ -202,7 +265,8 @@ class ManifestDocument:
         if epoch is not None:
             self._require(epoch)
         left = tuple(p for p in self.prepared if p.attempt != attempt)
-        rest = evolve(self, prepared=left, sequence=max(sequence, self.sequence))
+        alone_at = sequence if found.exclusive else self.alone_at
+        rest = evolve(self, prepared=left, sequence=max(sequence, self.sequence), alone_at=alone_at)
         if rest.applied(found.token) is not None:
             return rest
         position = found.source_position
@@ -216,8 +280,38 @@ class ManifestDocument:
             self._require(epoch)
         return evolve(self, prepared=tuple(p for p in self.prepared if p.attempt != attempt))
 
+    def waits_for(self, attempt: str) -> bool:
+        """Whether something is prepared here under the attempt."""
+        return self._waiting(attempt) is not None
+
+    def token_of(self, attempt: str) -> str | None:
+        """The token of the statement that is prepared here under the attempt, if one is."""
+        found = self._waiting(attempt)
+        return None if found is None else found.token
+
     def _waiting(self, attempt: str) -> Prepared | None:
         return next((waiting for waiting in self.prepared if waiting.attempt == attempt), None)
+
+    def with_page(
+        self,
+        page: TokenPage,
+        moved: tuple[AppliedToken, ...],
+        before: tuple[TokenPage, ...],
+        kept: tuple[TokenPage, ...],
+        epoch: int,
+    ) -> ManifestDocument:
+        """With the tokens that were `moved` to a page, which follows those `kept`; itself if it is not as it was then.
+
+        Raises `Fenced`.
+        """
+        self._require(epoch)
+        if self.pages != before or self.tokens[: len(moved)] != moved:
+            return self
+        return evolve(self, tokens=self.tokens[len(moved) :], pages=(*kept, page))
+
+    def _require_room(self) -> None:
+        if len(self.tokens) >= MAX_TAIL:
+            raise TryLater(f"{self._name} was changed by more statements than can be remembered")
 
     def _require(self, epoch: int) -> None:
         require_epoch(self, epoch, manifest_key(self.table, self.partition))
@@ -285,13 +379,20 @@ class ManifestDocument:
         return evolve(
             self,
             files=files,
-            tokens=(*self.tokens, applied)[-MAX_TOKENS:],
+            tokens=(*self.tokens, applied),
             source_position=self.source_position if source_position is None else source_position,
         )
 
     @property
     def _name(self) -> str:
         return f"partition '{self.partition}' of table '{self.table}'"
+
+
+def _meet(one: Prepared, other: Prepared) -> bool:
+    """Whether of two statements that remove files, or must be alone, one cannot be made as if the other were not."""
+    if one.exclusive or other.exclusive:
+        return other.exclusive or bool(other.remove)
+    return not set(one.remove).isdisjoint(other.remove)
 
 
 def all_files(manifest: ManifestDocument) -> list[DataFile]:

@@ -79,6 +79,7 @@ class OutsideRuns:
             if holdings is None or partition not in holdings.held:
                 continue
             try:
+                self._holder.decisions.require(holdings.table.folder, holdings.folded())
                 decision = self._statements(holdings.table).abort(attempt)
                 end(self._storage(holdings, partition), decision)
                 self._holder.reload(name, [partition])
@@ -96,7 +97,12 @@ class OutsideRuns:
     def _storage(self, holdings: Holdings, partition: int) -> PartitionStorage:
         path = holdings.wanted[partition].path
         return PartitionStorage(
-            self._store, holdings.table.folder, path, runtime=self._runtime, committed_by=self._instance()
+            self._store,
+            holdings.table.folder,
+            path,
+            runtime=self._runtime,
+            committed_by=self._instance(),
+            memory=self._holder.memory,
         )
 
     def _statements(self, table: TableSpec) -> Statements:

@@ -8,13 +8,29 @@ from collections.abc import Iterator, Mapping, Sequence
 import pyarrow as pa
 from attrs import evolve, frozen
 
-from ballista_py.errors import BallistaError, LeaseExpired
+from ballista_py.errors import (
+    BallistaError,
+    DocumentError,
+    DocumentLost,
+    DocumentOlder,
+    DocumentUnreadable,
+    Fenced,
+    LeaseExpired,
+    ObjectMissing,
+    SchemaVersionUnsupported,
+    StoreError,
+)
+from ballista_py.planning.table import TableSpec
 from ballista_py.runtime import Runtime
 from ballista_py.state.control import PartitionAssignment
+from ballista_py.state.documents import PartitionMapDocument, partition_map_key
 from ballista_py.state.executor_lease import ExecutorLease
+from ballista_py.state.lost_documents import DocumentMemory, require_proven, way_out
+from ballista_py.state.object_state import ObjectState
 from ballista_py.state.statements import Statements
 from ballista_py.state.store import ConditionalStore
 from ballista_py.storage.column_ranges import ranges_of_files
+from ballista_py.storage.decisions_check import DecisionsCheck
 from ballista_py.storage.holdings import Held
 from ballista_py.storage.loaded_files import LoadedFiles, Mapper
 from ballista_py.storage.manifest import RETIRED_MS, DataFile, ManifestDocument
@@ -23,11 +39,12 @@ from ballista_py.storage.replica_reads import with_committed
 
 _log = logging.getLogger(__name__)
 MAX_BATCH_BYTES = 512 << 20
+DAMAGE = (DocumentLost, DocumentOlder, DocumentUnreadable, SchemaVersionUnsupported, ObjectMissing)
 
 
 @frozen
 class PartitionLoad:
-    """One assignment on its way: its manifest, or what went wrong (`reason`)."""
+    """One assignment on its way: its manifest, or what went wrong (`reason`; `damage` for what is lost or spoilt)."""
 
     assignment: PartitionAssignment
     manifest: ManifestDocument | None = None
@@ -35,6 +52,7 @@ class PartitionLoad:
     version: str = ""
     read_ms: float = float("-inf")
     reason: str = ""
+    damage: BallistaError | None = None
 
 
 @frozen(eq=False)
@@ -46,10 +64,20 @@ class PartitionLoads:
     files: LoadedFiles
     runtime: Runtime
     mapper: Mapper
+    memory: DocumentMemory
+    decisions: DecisionsCheck
 
-    def read(self, folder: str, batch: Sequence[PartitionAssignment]) -> list[PartitionLoad]:
-        """The manifests of the assignments to a table's `folder`, their fences raised; fewer without a lease."""
-        return [load for load in self.mapper(lambda a: self._read(folder, a), batch) if load is not None]
+    def read(self, table: TableSpec, batch: Sequence[PartitionAssignment]) -> list[PartitionLoad]:
+        """The manifests of the assignments to a table, their fences raised; fewer without a lease.
+
+        None is given that was written under decisions which are lost.
+        """
+        loads = [load for load in self.mapper(lambda a: self._read(table, a), batch) if load is not None]
+        try:
+            self.decisions.require(table.folder, max((folded_in(load) for load in loads), default=0))
+        except (DocumentError, StoreError) as error:
+            return [_failed(load.assignment, error) if folded_in(load) else load for load in loads]
+        return loads
 
     def load(self, table: str, works: Sequence[PartitionLoad]) -> list[PartitionLoad]:
         """Load the files of all works together, or of each by itself when that fails, to find the one at fault."""
@@ -59,16 +87,18 @@ class PartitionLoads:
         except Exception as error:
             if len(works) > 1:
                 return [done for work in works for done in self.load(table, [work])]
-            return [evolve(work, reason=reason_of(error)) for work in works]
+            return [evolve(_failed(work.assignment, error), manifest=work.manifest) for work in works]
         return list(works)
 
-    def _read(self, folder: str, assignment: PartitionAssignment) -> PartitionLoad | None:
+    def _read(self, table: TableSpec, assignment: PartitionAssignment) -> PartitionLoad | None:
+        folder = table.folder
         storage = PartitionStorage(
             self.store,
             folder,
             assignment.path,
             runtime=self.runtime,
             committed_by=self.lease.info.instance_id,
+            memory=self.memory,
         )
         read_ms = self.runtime.monotonic_ms()
         try:
@@ -83,8 +113,12 @@ class PartitionLoads:
                     found = evolve(found, document=with_committed(found.document, decisions))
         except LeaseExpired:  # no failure: carried out once the lease is renewed
             return None
+        except Fenced as error:
+            return _failed(assignment, self._older_map(table, assignment, error))
+        except ObjectMissing as error:
+            return _failed(assignment, DocumentLost(f"{error.message}: {way_out()}", **error.details))
         except Exception as error:
-            return PartitionLoad(assignment, reason=reason_of(error))
+            return _failed(assignment, error)
         return PartitionLoad(
             assignment,
             manifest=found.document.current(self.runtime.wall_ms()),
@@ -92,6 +126,35 @@ class PartitionLoads:
             version=found.version,
             read_ms=read_ms,
         )
+
+    def _older_map(self, table: TableSpec, assignment: PartitionAssignment, fenced: Fenced) -> BallistaError:
+        """Why the fence refused the epoch of an assignment: a newer owner, or a map that gives out old epochs again.
+
+        An epoch is in the map before it is in a manifest; so the map, read now, is older if it has a lower one.
+        """
+        key = partition_map_key(table.name)
+        try:
+            document = ObjectState(self.store, key, PartitionMapDocument, runtime=self.runtime).read().document
+            if document.incarnation == table.incarnation and assignment.partition < len(document.map):
+                epoch = document.map.epoch(assignment.partition)
+                require_proven(key, "epoch", epoch, fenced.details["active"], f"partition '{assignment.path}'")
+        except ObjectMissing:
+            return DocumentLost(f"document '{key}' is gone: {way_out()}", key=key)
+        except DocumentError as error:
+            return error
+        except StoreError:
+            return fenced
+        return fenced
+
+
+def folded_in(load: PartitionLoad) -> int:
+    """The sequence of the newest statement that was folded into the manifest."""
+    return 0 if load.manifest is None else load.manifest.sequence
+
+
+def _failed(assignment: PartitionAssignment, error: Exception) -> PartitionLoad:
+    damage = error if isinstance(error, DAMAGE) else None
+    return PartitionLoad(assignment, reason=reason_of(error), damage=damage)
 
 
 def held_of(load: PartitionLoad, loaded: Mapping[str, int], schema: pa.Schema, now_ms: float) -> Held:

@@ -7,26 +7,31 @@ is seen whole or not at all; a token is applied once, whatever is resent. Who ma
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 
-from ballista_py.errors import InvariantViolated, ObjectExists, ObjectMissing, OutcomeUnknown
+from ballista_py.errors import BallistaError, ObjectExists, ObjectMissing, OutcomeUnknown
 from ballista_py.runtime import Runtime, SystemRuntime
-from ballista_py.state import fence
+from ballista_py.state.lost_documents import DocumentMemory
 from ballista_py.state.object_state import ObjectState, Versioned
 from ballista_py.state.store import ConditionalStore
 from ballista_py.storage.manifest import (
+    TAIL_TOKENS,
+    AppliedToken,
     DataFile,
     ManifestDocument,
     Prepared,
     manifest_key,
     objection,
 )
+from ballista_py.storage.token_pages import TokenPages
 
 
 class PartitionStorage:
     """The manifest of the partition whose text form is `path`. Safe to share between threads.
 
-    `committed_by` goes into the header of every commit. All verbs raise `ObjectMissing` while there is no
-    manifest, and what `ObjectState.update` raises for a store in trouble.
+    `committed_by` goes into the header of every commit; `pages`, and `memory` of the manifests that were seen,
+    are shared by all of a process. All verbs raise `ObjectMissing` while there is no manifest, `DocumentUnreadable`
+    where that of another partition lies, and what `ObjectState.update` raises for a store in trouble.
 
     >>> from ballista_py.state.memory import MemoryStore
     >>> storage = PartitionStorage(MemoryStore(), "events", "expr0=5")
@@ -47,9 +52,12 @@ class PartitionStorage:
         *,
         runtime: Runtime | None = None,
         committed_by: str = "",
+        pages: TokenPages | None = None,
+        memory: DocumentMemory | None = None,
     ) -> None:
         self._runtime = runtime or SystemRuntime()
         self._committed_by = committed_by
+        self._pages = pages or TokenPages(store, self._runtime)
         self._empty = ManifestDocument(table=table, partition=path)
         self._state = ObjectState(
             store,
@@ -58,17 +66,12 @@ class PartitionStorage:
             runtime=self._runtime,
             committed_by=committed_by,
             invariant=objection,
+            memory=memory,
         )
 
     def read(self) -> Versioned[ManifestDocument]:
         """The newest manifest."""
-        found = self._state.read()
-        if (found.document.table, found.document.partition) != (self._empty.table, self._empty.partition):
-            raise InvariantViolated(
-                f"'{self._state.key}' is the manifest of partition '{found.document.partition}' of table "
-                f"'{found.document.table}': the state location was rearranged"
-            )
-        return found
+        return self._state.read()
 
     def create(self) -> Versioned[ManifestDocument]:
         """Make an empty manifest, or read the one that exists."""
@@ -81,9 +84,10 @@ class PartitionStorage:
         """Raise the fence to `epoch`: from the moment this returns, older owners can commit nothing here.
 
         The manifest that is returned holds every commit of theirs that counts. Raises `Fenced` when a newer epoch
-        is active; activating the same epoch again is fine.
+        is active; activating the same epoch again is fine. An epoch has one owner for ever: raises `DocumentOlder` when
+        another one has activated it, because it was given out twice, by an older copy of the partition map.
         """
-        return fence.activate(self._state, epoch)
+        return self._state.update(lambda m: m.activated(epoch, self._committed_by))
 
     def commit(
         self,
@@ -101,23 +105,54 @@ class PartitionStorage:
         `InvariantViolated` for a file that is listed already and for a path in `remove` that is not. `affected`
         is what the statement counts (default: the rows added).
         """
-        return self._update(lambda m: m.committed(add, remove, epoch, token, source_position, affected))
+
+        def change(m: ManifestDocument) -> ManifestDocument:
+            if self._pages.applied(m, token) is not None:
+                return m
+            self._pages.require_own(m, token)
+            return m.committed(add, remove, epoch, token, source_position, affected)
+
+        landed = self._update(change)
+        self._turn_page(landed.document, epoch)
+        return landed
+
+    def applied(self, manifest: ManifestDocument, token: str) -> AppliedToken | None:
+        """What the statement of that token did by the time of that manifest, if it is known to have been applied."""
+        return self._pages.applied(manifest, token)
 
     def prepare(
-        self, prepared: Prepared, *, epoch: int, base: Sequence[str] | None = None
+        self, prepared: Prepared, *, epoch: int, base: Sequence[str] | None = None, since: int | None = None
     ) -> Versioned[ManifestDocument]:
         """Make a statement ready to be applied here by `fold`, and invisible until then.
 
-        Raises `Fenced`, and `TryLater` when it was made from other files than are here (`base`) or has to wait.
+        Raises `Fenced`, and `TryLater` when it was made from other files than are here (`base`), when something came
+        after the sequence that it read (`since`) which it must have seen, or when it has to wait.
         """
-        return self._state.update(lambda m: m.with_prepared(prepared, epoch, base))
+
+        def change(m: ManifestDocument) -> ManifestDocument:
+            if self._pages.applied(m, prepared.token) is not None:
+                return m
+            self._pages.require_own(m, prepared.token)
+            return m.with_prepared(prepared, epoch, base, since)
+
+        return self._state.update(change)
 
     def fold(self, attempt: str, *, epoch: int | None, sequence: int = 0) -> Versioned[ManifestDocument]:
         """Apply what was prepared, because it committed as `sequence`. Raises `Fenced`.
 
         Without an epoch it is done in the name of whoever is owner.
         """
-        return self._update(lambda m: m.folded(attempt, epoch, sequence))
+
+        def change(m: ManifestDocument) -> ManifestDocument:
+            token = m.token_of(attempt)
+            if token is not None and m.applied(token) is None and self._pages.applied(m, token) is not None:
+                return m.abandoned(attempt, epoch)
+            return m.folded(attempt, epoch, sequence)
+
+        landed = self._update(change)
+        if epoch is not None:
+            self._turn_page(landed.document, epoch)
+        return landed
 
     def abandon(self, attempt: str, *, epoch: int | None) -> Versioned[ManifestDocument]:
         """Forget what was prepared, because it was decided not to be. Raises `Fenced`; `epoch` as for `fold`."""
@@ -133,6 +168,8 @@ class PartitionStorage:
         """
 
         def change(manifest: ManifestDocument) -> ManifestDocument:
+            if self._pages.applied(manifest, prepared.token) is not None:
+                return manifest
             return manifest.with_run(prepared, since, replaces=replaces)
 
         try:
@@ -150,6 +187,20 @@ class PartitionStorage:
         """
         landed = self._update(lambda m: m.compacted(add, remove, epoch)).document
         return {file.path for file in add} <= {file.path for file in landed.files}
+
+    def _turn_page(self, manifest: ManifestDocument, epoch: int) -> None:
+        """Move tokens out of the manifest if there are many. What fails is done after one of the next commits."""
+        if len(manifest.tokens) < TAIL_TOKENS:
+            return
+        with suppress(BallistaError):
+            turn = self._pages.turned(manifest)
+            if turn is None:
+                return
+            landed = self._state.update(
+                lambda m: m.with_page(turn.page, turn.moved, turn.before, turn.kept, epoch)
+            )
+            pages = landed.document.pages
+            self._pages.discard(turn.merged if turn.page in pages else turn.page.path)
 
     def _update(self, change: Callable[[ManifestDocument], ManifestDocument]) -> Versioned[ManifestDocument]:
         at_ms = self._runtime.wall_ms()

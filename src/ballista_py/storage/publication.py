@@ -17,8 +17,10 @@ from attrs import field, frozen
 
 from ballista_py.errors import BallistaError, ObjectMissing, OutcomeUnknown, TryLater, VersionConflict
 from ballista_py.runtime import Runtime, SystemRuntime
-from ballista_py.state.statements import Decision, Statements, StatementsDocument, statements_key
+from ballista_py.state.object_state import Versioned
+from ballista_py.state.statements import Decision, Statements, StatementsDocument, by_count, statements_key
 from ballista_py.state.store import ConditionalStore
+from ballista_py.storage.decisions_check import require_decided
 from ballista_py.storage.manifest import DataFile, ManifestDocument, Prepared, manifest_key
 from ballista_py.storage.partition_storage import PartitionStorage
 
@@ -71,6 +73,9 @@ class Publication:
         paths = sorted(partition_paths(self.store, self.folder).union(known))
         found = self.run_all(lambda path: self._finished(path, decisions), paths)
         manifests = {path: one for path, one in zip(paths, found, strict=True) if one is not None}
+        folded = max((one.sequence for one in manifests.values()), default=0)
+        if folded > decisions.sequence:  # decided since, or the decisions are an older copy
+            require_decided(self.folder, statements.read().sequence, folded)
         for decision in decisions.decisions:
             if decision.committed and not decision.settled:
                 statements.settle(decision.attempt)
@@ -91,11 +96,13 @@ class Publication:
         position: str,
         replaces: bool = True,
         done: Callable[[int], None] = lambda _count: None,
+        confirm: Callable[[], None] = lambda: None,
     ) -> Decision:
         """Make the files, by partition, all that is there (or come to it, without `replaces`); the decision.
 
         `attempt` must be fresh. The decision names another attempt if one under the same token counts already.
-        `done(n)` is told how many manifests were prepared.
+        `done(n)` is told how many manifests were prepared. `confirm` is called when all are, and raises when the files
+        may not be there any more: then nothing is published.
 
         Raises `VersionConflict` when another run changed a partition since `begun` or took this one's place: nothing
         was changed then. After any other error nothing was changed either, except after `OutcomeUnknown`: then the
@@ -125,6 +132,8 @@ class Publication:
                 prepare(first)
             for count, _ in enumerate(self.run_all(prepare, others), start=2):
                 done(count)
+            # In this order: from now on manifests name the files, so whoever ends a claim after this sees it there.
+            confirm()
         except BaseException:
             self._give_up(statements, attempt, files)
             raise
@@ -221,7 +230,7 @@ class Publication:
         return PartitionStorage(self.store, self.folder, path, runtime=self.runtime, committed_by=by)
 
     def _statements(self, by: str = "") -> Statements:
-        return Statements(self.store, self.folder, runtime=self.runtime, committed_by=by)
+        return Statements(self.store, self.folder, runtime=self.runtime, committed_by=by, old=by_count)
 
 
 def visible_files(manifest: ManifestDocument, decisions: StatementsDocument) -> list[DataFile]:
@@ -248,6 +257,27 @@ def partition_paths(store: ConditionalStore, table: str) -> set[str]:
     first, last = manifest_key(table, "\n").split("\n")
     keys = (entry.key for entry in store.list(first))
     return {key.removeprefix(first).removesuffix(last) for key in keys if key.endswith(last)}
+
+
+def caught_up(
+    storage: PartitionStorage, decisions: Callable[[], StatementsDocument], epoch: int
+) -> tuple[Versioned[ManifestDocument], bool]:
+    """The manifest with all that is decided by now folded in or given up, by the owner at `epoch`, and whether that
+    changed it.
+
+    What a client saw of a statement is in it, for whatever is read after that. Raises `Fenced`.
+    """
+    found, changed = storage.read(), False
+    if not found.document.prepared:
+        return found, changed
+    known = decisions()  # after the manifest: what is not prepared there any more needs no decision
+    for waiting in found.document.prepared:
+        decision = known.on(waiting.attempt)
+        if decision is not None and decision.committed:
+            found, changed = storage.fold(waiting.attempt, epoch=epoch, sequence=decision.sequence), True
+        elif decision is not None:
+            found, changed = storage.abandon(waiting.attempt, epoch=epoch), True
+    return found, changed
 
 
 def end(storage: PartitionStorage, decision: Decision) -> ManifestDocument:

@@ -13,6 +13,7 @@ import pyarrow.parquet as pq
 from attrs import frozen
 
 MAX_BOUND_CHARACTERS = 64
+_NO_PYTHON_VALUE = (ValueError, OverflowError)  # dates before year 1 and after 9999, infinity, nanoseconds
 
 
 @frozen(kw_only=True)
@@ -56,7 +57,7 @@ def table_statistics(table: pa.Table) -> dict[str, ColumnStatistics]:
             continue
         try:
             bounds = pc.min_max(column).as_py()
-        except pa.ArrowException:
+        except (pa.ArrowException, *_NO_PYTHON_VALUE):
             bounds = {"min": None, "max": None}
         found[name] = ColumnStatistics(
             min=bound_text(bounds["min"]), max=bound_text(bounds["max"]), null_count=column.null_count
@@ -69,8 +70,11 @@ def _bounds(groups: list[Any], metadata: pq.FileMetaData) -> tuple[Any, Any]:
     lows, highs = [], []
     for number, group in enumerate(groups):
         if group.has_min_max:
-            lows.append(group.min)
-            highs.append(group.max)
+            try:
+                lows.append(group.min)
+                highs.append(group.max)
+            except _NO_PYTHON_VALUE:
+                return None, None
         elif not group.has_null_count or group.null_count < metadata.row_group(number).num_rows:
             return None, None
     try:
@@ -90,7 +94,7 @@ def bound_text(value: Any) -> str | None:
     if isinstance(value, float) and not math.isfinite(value):
         return None
     if isinstance(value, date):  # datetime is one
-        return value.isoformat()
+        return None if getattr(value, "nanosecond", 0) else value.isoformat()
     if isinstance(value, int | float | str | Decimal):
         text = repr(value) if isinstance(value, float) else str(value)
         return text if len(text) <= MAX_BOUND_CHARACTERS else None

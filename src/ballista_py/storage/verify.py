@@ -13,6 +13,7 @@ from ballista_py.state.store import ConditionalStore
 from ballista_py.storage.files import read_data_file
 from ballista_py.storage.manifest import AppliedToken, DataFile, all_files
 from ballista_py.storage.partition_storage import PartitionStorage
+from ballista_py.storage.token_pages import TokenPages
 
 RunAll = Callable[[Callable[[DataFile], "Problem | None"], Iterable[DataFile]], Iterable["Problem | None"]]
 
@@ -75,10 +76,13 @@ def verify_table(
 def history(store: ConditionalStore, table: TableSpec, path: str) -> Iterator[AppliedToken]:
     """The statements that were applied to a partition last, the newest first: who committed what, when.
 
-    Raises `ObjectMissing` and what reading a manifest raises.
+    Raises `ObjectMissing` and what reading a manifest and a page of tokens raises.
     """
     manifest = PartitionStorage(store, table.folder, path).read().document
-    return iter(reversed(manifest.tokens))
+    yield from reversed(manifest.tokens)
+    pages = TokenPages(store, SystemRuntime())
+    for page in reversed(manifest.pages):
+        yield from reversed(pages.read(page))
 
 
 def _look(store: ConditionalStore, table: TableSpec, path: str, file: DataFile) -> Problem | None:

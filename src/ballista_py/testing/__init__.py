@@ -1,9 +1,11 @@
 """The kit that attacks clusters: simulation, faulty stores, history checkers, strategies. Public.
 
-`StoreContract` proves a store of yours, `FaultyStore` and `HttpProxy` make any store lose replies, `TcpProxy` spoils
+`StoreContract` proves a store of yours, and `lying_store` gives it one of `LIES` to find out. `FaultyStore` and
+`HttpProxy` make any store lose replies, `TcpProxy` spoils
 links. `Simulation` lets a whole cluster live through faults in virtual time and `check_history` judges what
 happened; `MUTANTS` prove that it would notice. `strategies` (a module) draws what clusters are made of.
-`assert_single_node_equivalent` compares a query over partitions with a single node. They need the extra `testing`.
+`assert_single_node_equivalent` compares a query over partitions with a single node. `hostile_client` (a module
+and a command) attacks a deployment of yours. They need the extra `testing`.
 """
 
 from __future__ import annotations
@@ -14,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 from ballista_py.testing.chance import Chance
 from ballista_py.testing.faulty_store import FaultyStore, StoreFaults
 from ballista_py.testing.http_proxy import HttpProxy, ReplyFaults
+from ballista_py.testing.lying_store import LIES, Lie, lying_store
 from ballista_py.testing.store_contract import StoreContract
 from ballista_py.testing.tcp_proxy import TcpProxy
 
@@ -44,6 +47,7 @@ _HOMES = {
 }
 
 __all__ = [
+    "LIES",
     "MUTANTS",
     "Chance",
     "ContentionResult",
@@ -52,6 +56,7 @@ __all__ = [
     "History",
     "HttpProxy",
     "InProcessCluster",
+    "Lie",
     "Mutant",
     "ReplyFaults",
     "Simulation",
@@ -63,6 +68,7 @@ __all__ = [
     "assert_single_node_equivalent",
     "check_history",
     "contend",
+    "lying_store",
     "strategies",
 ]
 

@@ -11,13 +11,14 @@ from ballista_py.errors import BallistaError
 from ballista_py.planning import partition_changes
 from ballista_py.planning.assigner import AssignmentPlan
 from ballista_py.planning.partition_map import PartitionMap
-from ballista_py.state import fence, partition_store
+from ballista_py.state import partition_store
 from ballista_py.state.control import Grant, Heartbeat, Refusal
 from ballista_py.state.executor_lease import ExecutorLease
 from ballista_py.state.executor_registry import ExecutorRegistry
 from ballista_py.state.partition_store import Commit, PartitionStore
 from ballista_py.storage import manifest
 from ballista_py.storage.holder import PartitionHolder
+from ballista_py.storage.partition_storage import PartitionStorage
 
 Patches = list[tuple[Any, str, Any]]
 
@@ -94,10 +95,10 @@ def fence_removed() -> Patches:
 
 
 def no_activation() -> Patches:
-    def activate(state: Any, epoch: int) -> Any:
-        return state.read()
+    def activate(storage: PartitionStorage, epoch: int) -> Any:
+        return storage.read()
 
-    return [(fence, "activate", activate)]
+    return [(PartitionStorage, "activate", activate)]
 
 
 def epoch_unchecked() -> Patches:

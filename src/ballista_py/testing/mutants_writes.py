@@ -9,11 +9,14 @@ from typing import Any
 from attrs import evolve, frozen
 
 from ballista_py.planning.query_plan import Leg, LegTable
+from ballista_py.state.object_state import Versioned
 from ballista_py.state.statements import Decision, Statements, StatementsDocument
 from ballista_py.storage import garbage, partition_loads, replica_reads
 from ballista_py.storage.holdings import Held, Holdings
-from ballista_py.storage.manifest import DataFile, ManifestDocument, Prepared
+from ballista_py.storage.manifest import AppliedToken, DataFile, ManifestDocument, Prepared
+from ballista_py.storage.partition_storage import PartitionStorage
 from ballista_py.storage.replica_reads import ReplicaReads
+from ballista_py.storage.token_pages import TokenPages
 from ballista_py.testing import write_actors
 from ballista_py.testing.write_simulation import WriteSimulation
 
@@ -24,6 +27,7 @@ _compacted = ManifestDocument.compacted
 _exchanged = ManifestDocument._exchanged
 _folded = ManifestDocument.folded
 _stamped = ManifestDocument.stamped
+_current = ManifestDocument.current
 _decided = StatementsDocument.decided
 _behind_of = replica_reads.behind_of
 
@@ -53,7 +57,11 @@ def _again(manifest: ManifestDocument, *arguments: Any) -> ManifestDocument:
 
 
 def _any_base(
-    manifest: ManifestDocument, prepared: Prepared, epoch: int, base: Iterable[str] | None = None
+    manifest: ManifestDocument,
+    prepared: Prepared,
+    epoch: int,
+    base: Iterable[str] | None = None,
+    since: int | None = None,
 ) -> ManifestDocument:
     here = {file.path for file in manifest.files}
     kept = evolve(prepared, remove=tuple(path for path in prepared.remove if path in here))
@@ -103,6 +111,20 @@ def _folded_without_sequence(
 
 def _past_forgotten(manifest: ManifestDocument, before: ManifestDocument, by: str, at_ms: int) -> ManifestDocument:
     return evolve(_stamped(manifest, before, by, at_ms), readable_from=0)
+
+
+def _behind(
+    storage: PartitionStorage, _decisions: object, _epoch: int
+) -> tuple[Versioned[ManifestDocument], bool]:
+    return storage.read(), False
+
+
+def _never_readable(manifest: ManifestDocument, at_ms: int) -> ManifestDocument:
+    return evolve(_current(manifest, at_ms), readable_from=manifest.sequence + 1)
+
+
+def _newest_alone(_pages: TokenPages, manifest: ManifestDocument, token: str) -> AppliedToken | None:
+    return manifest.applied(token)
 
 
 def _unasked(reads: ReplicaReads, leg: Leg) -> None:
@@ -183,6 +205,21 @@ WRITE_MUTANTS: tuple[WriteMutant, ...] = (
         name="abort-commits",
         what="an abort is entered as a commit",
         patches=((StatementsDocument, "decided", _abort_commits),),
+    ),
+    WriteMutant(
+        name="change-behind",
+        what="a change reads the files of a manifest and not what is prepared there and decided",
+        patches=((write_actors, "caught_up", _behind),),
+    ),
+    WriteMutant(
+        name="never-readable",
+        what="a manifest says that it can be read from a later sequence on than it has",
+        patches=((ManifestDocument, "current", _never_readable),),
+    ),
+    WriteMutant(
+        name="pages-unread",
+        what="a manifest knows the newest tokens alone",
+        patches=((TokenPages, "applied", _newest_alone),),
     ),
     WriteMutant(
         name="replica-unasked",

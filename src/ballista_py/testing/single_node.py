@@ -25,7 +25,7 @@ from ballista_py.planning.partition_map import PartitionMap
 from ballista_py.planning.partition_spec import PartitionSpec
 from ballista_py.planning.query_plan import BroadcastLimits, Catalog, Leg, QueryPlan
 from ballista_py.planning.row_budget import RowBudget
-from ballista_py.planning.sql import plan_query
+from ballista_py.planning.sql.planner import plan_query
 from ballista_py.planning.table import TableSpec
 from ballista_py.planning.table_sizes import TableSizes
 from ballista_py.runtime import seeded_chance

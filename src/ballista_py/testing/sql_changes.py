@@ -56,8 +56,9 @@ def change_statement(chance: Chooser, tables: tuple[str, str] = ("t", "u")) -> s
     if kind < 0.28:
         return _insert(chance, table)
     if kind < 0.36:
-        source = chance.choice((table, other))
-        return f"insert into {table} select * from {source} where {predicate(chance)} order by all limit 20"
+        return _insert_of_query(chance, table, chance.choice((table, other)))
+    if kind < 0.40:
+        return _pairwise(chance, table, other)
     if kind < 0.62:
         new = ", ".join(f"{name} = {_value(chance, name)}" for name in chance.sample(_NAMES, k=_up_to(chance, 3)))
         return f"update {table} set {new} where {predicate(chance)}"
@@ -96,6 +97,37 @@ def _insert(chance: Chooser, table: str) -> str:
     names = list(_NAMES) if chance.random() < 0.7 else chance.sample(_NAMES, k=_up_to(chance, 5))
     rows = (f"({', '.join(_literal(chance, name) for name in names)})" for _ in range(_up_to(chance, 6)))
     return f"insert into {table} ({', '.join(names)}) values {', '.join(rows)}"
+
+
+def _insert_of_query(chance: Chooser, table: str, source: str) -> str:
+    """In each of the places in which a query, its WITH and the names of columns may stand."""
+    rows = f"select * from {source} where {predicate(chance)} order by all limit 20"
+    few = f"select s, id from {source} where {predicate(chance)} order by all limit 5"
+    return chance.choice(
+        (
+            f"insert into {table} {rows}",
+            f"insert into {table} ({rows})",
+            f"insert into {table}\nwith picked as ({rows}) from picked",
+            f"with picked as ({rows}) insert into {table} select * from picked -- all of them",
+            f"insert into {table} by name {few}",
+            f"insert into {table} (s, id) {few}",
+        )
+    )
+
+
+def _pairwise(chance: Chooser, table: str, other: str) -> str:
+    """Forms that name the table otherwise, set columns together, or join it without MERGE."""
+    joined = f"(select id, max(s) as s from {other} where id is not null group by id)"
+    return chance.choice(
+        (
+            f"update {table} as changed set (s, m) = ('pair', 1.5) where {predicate(chance)}",
+            f"update {table} as changed set s = changed.s || 'q' where changed.id > 3 and {predicate(chance)}",
+            f"update {table} set s = src.s from {joined} as src where {table}.id = src.id",
+            f"delete from {table} as gone where gone.s ^@ 'a' and {predicate(chance)}",
+            f"delete from {table} using {joined} as src where {table}.id = src.id and src.id % 2 = 0",
+            f"with src as {joined} update {table} set region = 'eu' from src where {table}.id = src.id and src.s = 'a'",
+        )
+    )
 
 
 def _merge(chance: Chooser, table: str, other: str) -> str:

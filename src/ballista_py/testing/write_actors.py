@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from attrs import define
+from attrs import define, evolve
 
 from ballista_py.errors import BallistaError
 from ballista_py.storage.compaction import CompactionPolicy, to_compact
 from ballista_py.storage.garbage import MAX_WRITE_MS, find_garbage, remove_garbage
 from ballista_py.storage.manifest import Prepared
+from ballista_py.storage.publication import caught_up
 from ballista_py.testing.virtual_machine import Machine
 from ballista_py.testing.write_site import MONEY, PARTITIONS, TABLE, Note, WriteSite
 
@@ -83,6 +84,91 @@ class WriteActors:
         for partition in (giver, taker):
             self._site.end(machine, partition, attempt, decision.sequence if decision.committed else None)
         statements.settle(attempt)
+
+    def insert(self, machine: Machine) -> None:
+        """Two rows in two partitions, both or none."""
+        statements = self._site.statements(machine)
+        begun = statements.read().decisions_made
+        token, attempt = self._site.name("row"), self._site.name("attempt")
+        first = self._site.some(machine)
+        rows = {first: f"{token}-a", (first + 1) % PARTITIONS: f"{token}-b"}
+        epochs = dict(self._site.epochs)
+        self._site.sent.update(rows.values())
+        try:
+            for partition, row in rows.items():
+                self._site.step(machine)
+                file = self._site.file(machine, Note(rows=(row,)))
+                self._site.step(machine)
+                prepared = Prepared(attempt=attempt, token=token, add=(file,), affected=1)
+                self._site.storage(machine, partition).prepare(prepared, epoch=epochs[partition])
+        except BallistaError:
+            statements.abort(attempt, token)
+            return
+        self._site.step(machine)
+        decision = statements.commit(attempt, token, affected=2, begun=begun)
+        if decision.committed:
+            self._site.acknowledged.update(dict.fromkeys(rows.values(), self._site.world.now_ms))
+            self._site.inserted.append(tuple(rows.values()))
+            self._site.done["insert"] += 1
+        self._site.step(machine)
+        for partition in rows:
+            self._site.end(machine, partition, attempt, decision.sequence if decision.committed else None)
+        statements.settle(attempt)
+
+    def delete(self, machine: Machine) -> None:
+        """Delete what one statement inserted, wherever it is, as owners do: what was acknowledged is found."""
+        site = self._site
+        if not site.inserted:
+            return
+        gone = set(site.inserted.pop(int(machine.random() * len(site.inserted))))
+        site.deleting.update(gone)
+        statements = site.statements(machine)
+        before = statements.read()
+        token, attempt = site.name("statement"), site.name("attempt")
+        mine = Prepared(attempt=attempt, token=token)
+        touched: dict[int, int] = {}
+        try:
+            for partition in range(PARTITIONS):
+                found = self._delete_in(machine, partition, gone, mine, before.sequence)
+                if found:
+                    touched[partition] = found
+        except BallistaError:
+            statements.abort(attempt, token)
+            return
+        site.step(machine)
+        decision = statements.commit(attempt, token, affected=sum(touched.values()), begun=before.decisions_made)
+        if decision.committed:
+            site.expect(
+                sum(touched.values()) == len(gone), f"a DELETE found {sum(touched.values())} of {len(gone)} rows"
+            )
+            site.deleted.update(dict.fromkeys(gone, site.world.now_ms))
+            site.done["delete"] += 1
+        site.step(machine)
+        for partition in touched:
+            site.end(machine, partition, attempt, decision.sequence if decision.committed else None)
+        statements.settle(attempt)
+
+    def _delete_in(
+        self, machine: Machine, partition: int, gone: set[str], prepared: Prepared, sequence: int
+    ) -> int:
+        """Prepare the DELETE in a partition; how many rows it has there."""
+        site, epoch = self._site, self._site.epochs[partition]
+        storage = site.storage(machine, partition)
+        manifest, _ = caught_up(storage, site.statements(machine).read, epoch)
+        files = tuple(
+            f for f in manifest.document.files_at(sequence) if gone.intersection(site.notes[f.path].rows)
+        )
+        site.step(machine)
+        if not files:
+            return 0
+        before = site.sum(files)
+        after = evolve(before, rows=tuple(row for row in before.rows if row not in gone))
+        file = site.file(machine, after)
+        site.step(machine)
+        count = len(before.rows) - len(after.rows)
+        prepared = evolve(prepared, add=(file,), remove=tuple(f.path for f in files), affected=count)
+        storage.prepare(prepared, epoch=epoch, since=sequence)
+        return count
 
     def compact(self, machine: Machine) -> None:
         """Merge the small files of one partition."""

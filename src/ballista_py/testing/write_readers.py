@@ -27,7 +27,7 @@ class WriteReaders:
 
     def read(self, machine: Machine) -> None:
         """Add up all partitions as of one sequence, and look for every row acknowledged before."""
-        expected = set(self._site.acknowledged)
+        expected, gone = set(self._site.acknowledged), set(self._site.deleted)
         sequence = self._site.statements(machine).read().sequence
         found: list[str] = []
         money: dict[int, int] = {}
@@ -36,6 +36,7 @@ class WriteReaders:
                 machine.sleep_ms(100_000.0 * machine.random())
             manifest = self._caught_up(machine, partition, sequence)
             if sequence < manifest.readable_from:
+                self._site.done["replan"] += 1
                 return
             paths = list(_visible(manifest, sequence))
             money[partition] = sum(self._site.notes[path].money for path in paths)
@@ -46,7 +47,7 @@ class WriteReaders:
             now = sum(self._site.notes[path].money for path in _visible(manifest, sequence))
             self._site.expect(now == money[again], f"sequence {sequence} held {money[again]} and later {now}")
         self._site.done["read"] += 1
-        self._look(found, expected, f"a reader at sequence {sequence}")
+        self._look(found, expected, gone, f"a reader at sequence {sequence}")
 
     def read_replica(self, lag_ms: float, machine: Machine) -> None:
         """The same at a replica, which lives on from one read to the next, and may be so much behind."""
@@ -62,19 +63,21 @@ class WriteReaders:
             )
         surely_seen_ms = self._site.world.now_ms - lag_ms * FASTEST
         expected = {row for row, at_ms in self._site.acknowledged.items() if at_ms <= surely_seen_ms}
+        gone = {row for row, at_ms in self._site.deleted.items() if at_ms <= surely_seen_ms}
         sequence = self._site.statements(machine).read().sequence
         if machine.random() < STANDS_STILL:
             machine.sleep_ms(60_000.0 * machine.random())
         found = replica.read(sequence, lag_ms)
         self._site.done["replica read"] += 1
-        self._look(found, expected, f"a replica at sequence {sequence}")
+        self._look(found, expected, gone, f"a replica at sequence {sequence}")
 
-    def _look(self, paths: Iterable[str], expected: set[str], who: str) -> None:
+    def _look(self, paths: Iterable[str], expected: set[str], gone: set[str], who: str) -> None:
         """Whether what was read adds up."""
         notes = [self._site.notes[path] for path in paths]
         money, rows = sum(note.money for note in notes), [row for note in notes for row in note.rows]
         self._site.expect(money == MONEY * PARTITIONS, f"{who} saw {money}")
-        missing = expected - set(rows)
+        self._site.expect(gone.isdisjoint(rows), f"{who} saw a row that was deleted")
+        missing = expected - set(rows) - self._site.deleting
         self._site.expect(
             not missing, f"{who} missed {len(missing)} acknowledged row(s), such as {min(missing, default='')}"
         )

@@ -49,6 +49,9 @@ class WriteSite:
     done: Counter[str] = field(factory=Counter, init=False)
     wrong: list[str] = field(factory=list, init=False)
     moves: dict[str, tuple[int, int, int]] = field(factory=dict, init=False)
+    inserted: list[tuple[str, ...]] = field(factory=list, init=False)  # by statement, acknowledged and not deleted
+    deleting: set[str] = field(factory=set, init=False)  # may be there or not
+    deleted: dict[str, float] = field(factory=dict, init=False)  # row -> when it was acknowledged
     calm: bool = field(default=False, init=False)
     store: MemoryStore = field(init=False)
     _history: History = field(init=False, factory=History)

@@ -12,7 +12,8 @@ from typing import Any, Protocol
 from attrs import field, frozen
 
 from ballista_py.errors import Unauthenticated
-from ballista_py.transport.credentials import Removed, check_identity
+from ballista_py.transport.access import Caller
+from ballista_py.transport.credentials import Removed, identity_of
 from ballista_py.transport.tokens import TokenVerifier, bearer_token
 
 NODE_HEADER = "ballista-node"
@@ -29,7 +30,7 @@ class Callers(Protocol):
         """Whom the headers name, before the call starts. Raises `Unauthenticated`."""
         ...
 
-    def proved(self, claimed: str, context: Any) -> str:
+    def proved(self, claimed: str, context: Any) -> Caller:
         """Who it is, at the start of the call that `context` belongs to. Raises `Unauthenticated`."""
         ...
 
@@ -40,8 +41,8 @@ class Anyone:
     def claimed(self, headers: Headers) -> str:
         return ""
 
-    def proved(self, claimed: str, context: Any) -> str:
-        return peer_host(context.peer())
+    def proved(self, claimed: str, context: Any) -> Caller:
+        return Caller(peer_host(context.peer()))
 
 
 @frozen
@@ -53,8 +54,8 @@ class Clients:
     def claimed(self, headers: Headers) -> str:
         return self.verifier.verify(bearer_token(header(headers, TOKEN_HEADER)))
 
-    def proved(self, claimed: str, context: Any) -> str:
-        return claimed
+    def proved(self, claimed: str, context: Any) -> Caller:
+        return Caller(claimed, "client")
 
 
 @frozen
@@ -69,11 +70,10 @@ class Nodes:
             raise Unauthenticated("the call does not say which node it comes from")
         return node_id
 
-    def proved(self, claimed: str, context: Any) -> str:
+    def proved(self, claimed: str, context: Any) -> Caller:
         identity = context.peer_identity()
         proved = identity.decode(errors="replace") if isinstance(identity, bytes) else str(identity)
-        check_identity(proved, claimed, self.removed)
-        return claimed
+        return Caller(claimed, identity_of(proved, self.removed, claimed).role)
 
 
 def peer_host(peer: str) -> str:
@@ -92,3 +92,14 @@ def header(headers: Headers, name: str) -> str:
         return ""
     value = values[0]
     return value.decode(errors="replace") if isinstance(value, bytes) else str(value)
+
+
+@frozen
+class Holders:
+    """Lets in everybody, because each call carries a ticket that says what it may have."""
+
+    def claimed(self, headers: Headers) -> str:
+        return ""
+
+    def proved(self, claimed: str, context: Any) -> Caller:
+        return Caller(peer_host(context.peer()), "ticket")

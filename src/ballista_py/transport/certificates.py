@@ -20,7 +20,7 @@ from attrs import frozen
 
 from ballista_py.errors import ConfigError, MissingExtra
 from ballista_py.runtime import Runtime
-from ballista_py.transport.credentials import Tls
+from ballista_py.transport.credentials import DOMAIN, REMAKE, Identity, Role, Tls
 
 try:
     from cryptography import x509
@@ -38,9 +38,12 @@ LOCAL_HOSTS = ("localhost", "127.0.0.1", "::1")
 
 @frozen(kw_only=True)
 class NodeCertificate:
-    """What a certificate says, for people: `names` begins with the node id; times are ISO 8601 in UTC."""
+    """What a certificate says, for people; times are ISO 8601 in UTC. The authority has no role, nor has a certificate
+    of which no node knows what it may do.
+    """
 
     node_id: str
+    role: Role | None = None
     names: tuple[str, ...]
     not_before: str
     not_after: str
@@ -82,11 +85,12 @@ class CertificateFolder:
         _write(self._ca_key, _pem_of_key(key), 0o600)
         _write(self.ca_file, certificate.public_bytes(serialization.Encoding.PEM), 0o644)
 
-    def add(self, node_id: str, hosts: Sequence[str] = (), days: float = NODE_DAYS) -> NodeCertificate:
+    def add(self, node_id: str, role: Role, hosts: Sequence[str] = (), days: float = NODE_DAYS) -> NodeCertificate:
         """Make a certificate for the node, or a new one in place of its old one.
 
-        Its names are the node id, `hosts` (names and addresses it is reached at) and those of the local machine.
-        Raises `ConfigError` for a folder without an authority, for names that are none, and for a removed node.
+        Its names are node id and role, `hosts` (names and addresses it is reached at) and those of the local machine.
+        Raises `ConfigError` for a folder without an authority, for names that are none, for a removed node, and for
+        one that has had another role: its old certificate may be about.
         """
         if node_id in self._removed():
             raise ConfigError(
@@ -94,6 +98,7 @@ class CertificateFolder:
             )
         if not node_id.isascii() or not node_id.replace("-", "").replace("_", "").isalnum():
             raise ConfigError(f"'{node_id}' is not usable as a node id; take letters, digits, '-' and '_'")
+        self._check_role(node_id, role)
         ca, ca_key = self._authority()
         key = ec.generate_private_key(ec.SECP256R1())
         name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, node_id[:64])])
@@ -101,7 +106,10 @@ class CertificateFolder:
         certificate = (
             self._builder(name, ca.subject, key, days)
             .add_extension(
-                x509.SubjectAlternativeName([x509.DNSName(node_id), *map(_general_name, names)]), critical=False
+                x509.SubjectAlternativeName(
+                    [x509.DNSName(Identity(node_id, role).name), *map(_general_name, names)]
+                ),
+                critical=False,
             )
             .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
             .add_extension(_usage(signs_certificates=False), critical=True)
@@ -151,6 +159,13 @@ class CertificateFolder:
             key_file=str(place / "key.pem"),
         )
 
+    def _check_role(self, node_id: str, role: Role) -> None:
+        before = self._place(node_id) / "certificate.pem"
+        if before.exists():
+            had = _described(x509.load_pem_x509_certificate(before.read_bytes())).role
+            if had is not None and had != role:
+                raise ConfigError(f"node '{node_id}' has a certificate as {had}: take another id for the {role}")
+
     @property
     def _ca_key(self) -> Path:
         return self.folder / "ca.key"
@@ -184,6 +199,23 @@ class CertificateFolder:
         )
 
 
+def check_own(tls: Tls | None, node_id: str, role: Role) -> None:
+    """That the certificate of this side, if it has one, is of that node in that role. Raises `ConfigError`."""
+    if tls is None:
+        return
+    certificate, _ = tls.read().pair()
+    try:
+        found = _described(x509.load_pem_x509_certificate(certificate))
+    except ValueError:
+        raise ConfigError(f"TLS: {tls.certificate_file} holds no certificate") from None
+    if found.role is None:
+        raise ConfigError(f"TLS: {tls.certificate_file} names no role, so no node would hear this one: {REMAKE}")
+    if (found.node_id, found.role) != (node_id, role):
+        raise ConfigError(
+            f"TLS: {tls.certificate_file} is that of the {found.role} '{found.node_id}', not of the {role} '{node_id}'"
+        )
+
+
 def remaining_ms(tls: Tls, runtime: Runtime) -> float:
     """How long the certificate of this side is valid still, by the wall clock; for people and alarms.
 
@@ -203,8 +235,10 @@ def _described(certificate: x509.Certificate) -> NodeCertificate:
         names = tuple(str(name.value) for name in found)
     except x509.ExtensionNotFound:
         names = (certificate.subject.rfc4514_string().removeprefix("CN="),)
+    identity = Identity.parse(names[0])
     return NodeCertificate(
-        node_id=names[0],
+        node_id=names[0] if identity is None else identity.node_id,
+        role=None if identity is None else identity.role,
         names=names,
         not_before=certificate.not_valid_before_utc.isoformat(timespec="seconds"),
         not_after=certificate.not_valid_after_utc.isoformat(timespec="seconds"),
@@ -213,6 +247,8 @@ def _described(certificate: x509.Certificate) -> NodeCertificate:
 
 
 def _general_name(host: str) -> x509.GeneralName:
+    if host.lower().rstrip(".").endswith(f".{DOMAIN}"):
+        raise ConfigError(f"'{host}' is no host: names that end in '.{DOMAIN}' are those of nodes")
     try:
         return x509.IPAddress(ip_address(host))
     except ValueError:

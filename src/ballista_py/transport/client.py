@@ -13,6 +13,7 @@ from ballista_py.errors import (
     WriteIncomplete,
 )
 from ballista_py.planning.plan_drawing import ExplainedPlan
+from ballista_py.planning.resends import RESEND_MS
 from ballista_py.runtime import Runtime, SystemRuntime
 from ballista_py.secret import Secret
 from ballista_py.transport.client_answers import QueryResult, QueryStream
@@ -35,7 +36,6 @@ from ballista_py.transport.flight_errors import was_never_sent
 from ballista_py.transport.schedulers import Schedulers
 
 T = TypeVar("T")
-RESEND_MS = 30_000.0
 FIRST_RESEND_MS = 100.0
 LONGEST_RESEND_MS = 2_000.0
 
@@ -97,24 +97,27 @@ class Client:
         token: str | None = None,
         atomic: bool = False,
         engine: str | None = None,
+        timeout: float | None = None,
     ) -> pa.Table:
-        """The answer to `query`. `dialect` is sqlglot's name of the SQL it is written in (default: the engine's).
+        """The answer to any statement: a query, a change of a table, EXPLAIN, DESCRIBE, SHOW.
+
+        `dialect` is sqlglot's name of the SQL it is written in (default: the engine's).
 
         `engine="spark"` runs a query on Spark at the scheduler, over the files of the partitions: the way out when a
         merge would be too large. `engine="auto"` does so when the merge is estimated to exceed `max_merge_bytes`.
 
         A statement that changes something gives one row, `affected_rows`. It has a `token` (made if not given), is
         sent again under it when a reply is lost, and applied once: after any error, send it again with its token.
-        An `atomic` one is applied in all partitions or in none, and all of it is visible from one instant on.
+        An `atomic` INSERT is applied in all partitions or in none, and all of it is visible from one instant on;
+        UPDATE, DELETE, MERGE and TRUNCATE are so anyway.
         `COPY table FROM 'file'` reads a Parquet or CSV file of this machine.
 
-        Raises the `PlanningError` that says what is wrong with it, or `SchedulerLost` when the scheduler died.
-        """
-        from ballista_py.planning.sql.changes import is_change  # a parser, which `query` and `ingest` do without
+        After `timeout` seconds the statement is ended wherever it runs; the schedulers may set a shorter limit.
 
-        if not is_change(query, dialect):
-            return self.query(query, dialect, engine=engine).table
-        return pa.table({"affected_rows": pa.array([self._execute(query, dialect, token, atomic)], pa.int64())})
+        Raises the `PlanningError` that says what is wrong with it (`TimeLimit`: its time is over), or `SchedulerLost`
+        when the scheduler died.
+        """
+        return self._run(query, dialect, engine, token, atomic, timeout).table
 
     def ingest(
         self,
@@ -149,11 +152,13 @@ class Client:
 
         return self._applied(run, rows.repeatable)
 
-    def _execute(self, query: str, dialect: str | None, token: str | None, atomic: bool) -> int:
+    def _execute(
+        self, query: str, dialect: str | None, token: str | None, atomic: bool, timeout: float | None
+    ) -> int:
         copy = copy_of(query, dialect)
         if copy is not None:
             return self.ingest(copy[0], file_rows(*copy[1:]), token=token, atomic=atomic)
-        command = execute_command(query, dialect, token or self._runtime.new_id(), atomic)
+        command = execute_command(query, dialect, token or self._runtime.new_id(), atomic, _ms(timeout))
         return self._applied(lambda address: int(self._pool.ask(address, command)["affected"]))
 
     def _applied(self, run: Callable[[str], int], repeatable: bool = True) -> int:
@@ -171,22 +176,45 @@ class Client:
             self._runtime.sleep_ms(wait_ms)
             wait_ms = min(LONGEST_RESEND_MS, 2 * wait_ms)
 
-    def query(self, query: str, dialect: str | None = None, *, engine: str | None = None) -> QueryResult:
-        """The answer to `query`, as `sql` gives it, and what it took."""
+    def query(
+        self,
+        query: str,
+        dialect: str | None = None,
+        *,
+        engine: str | None = None,
+        timeout: float | None = None,
+    ) -> QueryResult:
+        """The answer to `query`, which is any statement, as `sql` gives it, and what it took."""
+        return self._run(query, dialect, engine, None, False, timeout)
+
+    def _run(
+        self,
+        query: str,
+        dialect: str | None,
+        engine: str | None,
+        token: str | None,
+        atomic: bool,
+        timeout: float | None,
+    ) -> QueryResult:
+        from ballista_py.planning.sql.text import statement_kind  # a tokenizer, which `ingest` does without
+
+        if statement_kind(query, dialect) == "change":
+            affected = self._execute(query, dialect, token, atomic, timeout)
+            return QueryResult(table=pa.table({"affected_rows": pa.array([affected], pa.int64())}), stats={})
 
         def read(stream: FlightStream) -> QueryResult:
             table = pa.Table.from_batches(stream.batches(), schema=stream.schema)
             return QueryResult(table=table, stats=stream.trailer)
 
-        return self._start(query, dialect, read, engine)
+        return self._start(query, dialect, read, engine, timeout)
 
-    def stream(self, query: str, dialect: str | None = None) -> QueryStream:
+    def stream(self, query: str, dialect: str | None = None, *, timeout: float | None = None) -> QueryStream:
         """The answer to `query` batch by batch, so that it need not fit into memory."""
 
         def accepted(stream: FlightStream) -> QueryStream:
             return QueryStream(stream, stream.schema)
 
-        return self._start(query, dialect, accepted)
+        return self._start(query, dialect, accepted, timeout=timeout)
 
     def explain(
         self, query: str, dialect: str | None = None, *, analyze: bool = False, engine: str | None = None
@@ -234,13 +262,20 @@ class Client:
         self.close()
 
     def _start(
-        self, query: str, dialect: str | None, read: Callable[[FlightStream], T], engine: str | None = None
+        self,
+        query: str,
+        dialect: str | None,
+        read: Callable[[FlightStream], T],
+        engine: str | None = None,
+        timeout: float | None = None,
     ) -> T:
         """What `read` makes of the answer, by the first scheduler that takes the statement."""
-        repeatable = self._retry_reads and _only_reads(query, dialect)
+        from ballista_py.planning.sql.text import only_reads
+
+        repeatable = self._retry_reads and only_reads(query, dialect)
 
         def run(address: str) -> T:
-            stream = self._pool.open_stream(address, sql_command(query, dialect, engine))
+            stream = self._pool.open_stream(address, sql_command(query, dialect, engine, _ms(timeout)))
             try:
                 return read(stream)
             except BaseException:
@@ -250,13 +285,5 @@ class Client:
         return self._schedulers.first_of(run, lambda error, address: repeatable or was_never_sent(error, address))
 
 
-def _only_reads(query: str, dialect: str | None) -> bool:
-    """Whether the statement surely changes nothing."""
-    import sqlglot
-    from sqlglot import exp
-
-    try:
-        statements = sqlglot.parse(query, dialect=dialect or "duckdb")
-    except Exception:
-        return False
-    return all(isinstance(s, exp.Query | exp.Values) and s.find(exp.DML) is None for s in statements)
+def _ms(timeout: float | None) -> float | None:
+    return None if timeout is None else timeout * 1e3

@@ -60,8 +60,8 @@ def copy_of(statement: str, dialect: str | None) -> tuple[str, str, str] | None:
     """Table, path and format of a `COPY … FROM`; None for another statement. Raises `SqlError`."""
     if not statement.lstrip().lower().startswith("copy"):
         return None
-    from ballista_py.planning.sql import engine_sql
     from ballista_py.planning.sql.changes import CopyFrom, read_change
+    from ballista_py.planning.sql.text import engine_sql
 
     change = read_change(engine_sql(statement, dialect))
     if not isinstance(change, CopyFrom):

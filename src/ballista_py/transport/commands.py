@@ -12,9 +12,14 @@ from typing import Any, Literal
 
 from attrs import Factory, frozen
 
+from ballista_py.errors import SqlError
 from ballista_py.planning.partition_spec import PARTITION_COLUMN
 from ballista_py.planning.query_plan import Leg, LegTable
+from ballista_py.work import current_work
 
+SQL = "sql"
+LEG = "leg"
+INGEST = "ingest"
 EXPLAIN = "explain"
 TABLES = "tables"
 MEMBERS = "members"
@@ -28,31 +33,64 @@ BASE = "base"
 REFRESH = "refresh"
 TASKS = "tasks"
 
+TIME_LIMIT = "time_limit_ms"
+GRACE_MS = 500.0
+
 IngestMode = Literal["append", "create", "replace", "create_append"]
 
 
-def sql_command(query: str, dialect: str | None = None, engine: str | None = None) -> dict[str, Any]:
+def sql_command(
+    query: str, dialect: str | None = None, engine: str | None = None, timeout_ms: float | None = None
+) -> dict[str, Any]:
     """Run a statement; the trailer holds its stats. Also the body of the question `explain`.
 
-    `engine` "spark" runs it on Spark, "auto" does so if the merge is estimated to be too large.
+    `engine` "spark" runs it on Spark, "auto" does so if the merge is estimated to be too large. After `timeout_ms` it
+    is ended.
     """
-    asked = {} if engine is None else {"engine": engine}
-    return {"kind": "sql", "query": query, "dialect": dialect, **asked}
+    asked: dict[str, Any] = {} if engine is None else {"engine": engine}
+    if timeout_ms is not None:
+        asked[TIME_LIMIT] = timeout_ms
+    return {"kind": SQL, "query": query, "dialect": dialect, **asked}
+
+
+def with_time_left(command: Mapping[str, Any]) -> dict[str, Any]:
+    """The command, with what is left of the time of the work that it is part of.
+
+    Who asks gets a moment more than that, so that the error is its own.
+    """
+    work = current_work()
+    if command.get("kind") in (SETTLE, RELOAD):  # what is decided is done, however long that takes
+        return dict(command)
+    left_ms = None if work is None else work.left_ms()
+    return dict(command) if left_ms is None else {**command, TIME_LIMIT: left_ms + GRACE_MS}
+
+
+def time_limit(command: Mapping[str, Any]) -> float | None:
+    """How many milliseconds a command may take. Raises `SqlError` for what is no such number."""
+    limit_ms = command.get(TIME_LIMIT)
+    if limit_ms is None:
+        return None
+    if isinstance(limit_ms, bool) or not isinstance(limit_ms, int | float) or not 0 < limit_ms < float("inf"):
+        raise SqlError("a time limit is a positive number of milliseconds")
+    return float(limit_ms)
 
 
 def leg_command(leg: Leg, task_id: str = "") -> dict[str, Any]:
     """Run one leg of the task `task_id`; `leg_from_json(command["leg"])` reads it."""
-    return {"kind": "leg", "leg": leg.to_json(), "task": task_id}
+    return {"kind": LEG, "leg": leg.to_json(), "task": task_id}
 
 
-def execute_command(statement: str, dialect: str | None, token: str, atomic: bool = False) -> dict[str, Any]:
-    """Run a statement that changes something; the answer holds `affected`."""
-    return {"kind": EXECUTE, "query": statement, "dialect": dialect, "token": token, "atomic": atomic}
+def execute_command(
+    statement: str, dialect: str | None, token: str, atomic: bool = False, timeout_ms: float | None = None
+) -> dict[str, Any]:
+    """Run a statement that changes something; the answer holds `affected`. After `timeout_ms` it is ended."""
+    limit = {} if timeout_ms is None else {TIME_LIMIT: timeout_ms}
+    return {**limit, "kind": EXECUTE, "query": statement, "dialect": dialect, "token": token, "atomic": atomic}
 
 
 def ingest_command(table: str, mode: IngestMode, token: str, atomic: bool = False) -> dict[str, Any]:
     """Take in rows for a table; the answer holds `affected`."""
-    return {"kind": "ingest", "table": table, "mode": mode, "token": token, "atomic": atomic}
+    return {"kind": INGEST, "table": table, "mode": mode, "token": token, "atomic": atomic}
 
 
 def write_command(target: WriteTarget) -> dict[str, Any]:
@@ -73,6 +111,8 @@ def base_command(target: WriteTarget, where: str | None = None, alias: str = "")
 class WriteTarget:
     """What a statement changes at one owner: these partitions of this incarnation of a table, at these epochs.
 
+    It sees what was committed up to the sequence of `table`; without one, what is when the owner gets to it.
+
     With an `attempt` it is prepared, not applied; `base` then names the files that it was made from. The files in
     `remove` go, and with `replace` all that are there.
     """
@@ -92,6 +132,7 @@ class WriteTarget:
             "revision": self.table.revision,
             "partitions": self.table.partitions,
             "epochs": self.table.epochs,
+            "sequence": self.table.sequence,
             "incarnation": self.incarnation,
             "token": self.token,
             "attempt": self.attempt,
@@ -109,6 +150,7 @@ class WriteTarget:
                 revision=data["revision"],
                 partitions=tuple(data["partitions"]),
                 epochs=tuple(data["epochs"]),
+                sequence=data.get("sequence"),
             ),
             incarnation=data["incarnation"],
             token=data["token"],
@@ -123,6 +165,8 @@ __all__ = [
     "BASE",
     "EXECUTE",
     "EXPLAIN",
+    "INGEST",
+    "LEG",
     "MEMBERS",
     "PARTITION_COLUMN",
     "RECONCILE_ALL",
@@ -130,6 +174,7 @@ __all__ = [
     "RELOAD",
     "REWRITE",
     "SETTLE",
+    "SQL",
     "TABLES",
     "TASKS",
     "WRITE",

@@ -13,11 +13,11 @@ from collections.abc import Awaitable, Callable, Sequence
 from concurrent.futures import Executor
 from typing import TypeVar
 
-from ballista_py.errors import BallistaError, TransportError
+from ballista_py.errors import BallistaError, TransportError, Unauthenticated
 from ballista_py.runtime import Runtime
 from ballista_py.state.object_state import Retry
 from ballista_py.transport.control_link import LINK_FAILURES, ControlledExecutor, Link, until_one_ends
-from ballista_py.transport.credentials import Tls
+from ballista_py.transport.credentials import Removed, Tls
 from ballista_py.transport.endpoints import Address
 from ballista_py.transport.grpc_door import aio
 
@@ -46,7 +46,8 @@ class ControlClient:
     `seeds` are control addresses of schedulers; the others are learnt from them within `discovery_ms`. A heartbeat
     goes to every scheduler each `heartbeat_ms`, and at once after `poke`: that is how an update is acknowledged. A
     stream over which nothing came back for `silence_ms` counts as broken. `workers` run the executor's methods.
-    With `tls` every scheduler must prove the id that it goes by before it is told anything. A scheduler of another
+    With `tls` every scheduler must prove the id that it goes by before it is told anything; one in `removed` is neither
+    told nor heard. A scheduler of another
     cluster than `cluster_id` is told nothing either.
 
     Raises `ConfigError` for a seed that is not an address.
@@ -63,8 +64,10 @@ class ControlClient:
         silence_ms: float | None = None,
         discovery_ms: float = DISCOVERY_MS,
         tls: Tls | None = None,
+        removed: Removed | None = None,
         cluster_id: str = "",
     ) -> None:
+        self._removed = removed or Removed()
         self._cluster_id = cluster_id
         self._seeds = tuple(str(Address.parse(seed)) for seed in seeds)
         self._executor = executor
@@ -179,7 +182,9 @@ class ControlClient:
         """Whether the scheduler has only now said who it is; then the next link lets it prove that."""
         if self._tls is None or link.peer_id is not None:
             return False
-        self._peer_ids[link.address], _ = await link.schedulers()
+        said, _ = await link.schedulers()
+        self._removed.check(said)
+        self._peer_ids[link.address] = said
         return True
 
     async def _converse(self, link: Link) -> None:
@@ -195,6 +200,9 @@ class ControlClient:
     async def _learn(self, link: Link) -> str:
         """Start a conversation with every scheduler that this one lists; returns its own id."""
         scheduler_id, schedulers = await link.schedulers()
+        self._removed.check(scheduler_id)
+        if link.peer_id is not None and scheduler_id != link.peer_id:
+            raise Unauthenticated(f"the scheduler '{link.peer_id}' calls itself '{scheduler_id}'")
         self._listed = frozenset(
             scheduler.control_address for scheduler in schedulers if scheduler.control_address
         )

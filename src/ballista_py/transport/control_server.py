@@ -12,18 +12,22 @@ from concurrent.futures import Executor
 from typing import Any
 
 from ballista_py.errors import TryLater
+from ballista_py.runtime import SystemRuntime
 from ballista_py.state.documents import MAX_EXECUTORS
+from ballista_py.transport.access import CONTROL
+from ballista_py.transport.connection_guard import ConnectionGuard, ConnectionLimits
 from ballista_py.transport.control_codec import ToExecutor
-from ballista_py.transport.control_gate import ControlGate
+from ballista_py.transport.control_gate import ControlGate, Peers
 from ballista_py.transport.control_service import ControlHandler, ControlService
 from ballista_py.transport.credentials import Removed, Tls
 from ballista_py.transport.endpoints import CONTROL_SERVER_OPTIONS, Address, listen_control
-from ballista_py.transport.grpc_door import aio, rpc
+from ballista_py.transport.grpc_door import CONTROL_METHODS, aio, rpc
 from ballista_py.transport.outbox import Letter
 
 SILENCE_MS = 60_000
 WRITE_TIMEOUT_MS = 10_000
 STOP_GRACE_MS = 1_000
+GUARD_S = 0.2
 
 
 class ControlServer:
@@ -33,9 +37,9 @@ class ControlServer:
     which nothing came for `silence_ms`, or that took longer than `write_timeout_ms` to accept one message, is cut
     off; the executor opens a new one.
 
-    With `tls` every peer must show a certificate of its authority, and the first name in it must be the id of the
-    executor that it speaks for; one in `removed` is not heard. Nor is one that names another cluster than
-    `cluster_id`.
+    With `tls` every peer must show a certificate of its authority that names its id and its role. `access.CONTROL`
+    says what each role may ask for, an executor speaks for itself alone, and one in `removed` is not heard. Nor is
+    one that names another cluster than `cluster_id`. There are as many `connections` as those limits allow.
     """
 
     def __init__(
@@ -50,14 +54,18 @@ class ControlServer:
         tls: Tls | None = None,
         removed: Removed | None = None,
         cluster_id: str = "",
+        connections: ConnectionLimits | None = None,
     ) -> None:
         self._address = Address.parse(address)
         self._tls = tls
-        identities = None if tls is None else removed or Removed()
-        self._cluster_id = cluster_id
+        peers = Peers(None if tls is None else removed or Removed())
+        self._gate = ControlGate(cluster_id, CONTROL, peers)
         self._service = ControlService(
-            scheduler_id, handler, workers, silence_ms, write_timeout_ms, identities, cluster_id
+            scheduler_id, handler, workers, silence_ms, write_timeout_ms, peers, cluster_id
         )
+        self._guard = ConnectionGuard(connections or ConnectionLimits(), SystemRuntime())
+        self._workers = workers
+        self._port = 0
         self._loop: asyncio.AbstractEventLoop | None = None
         self._server: Any = None
 
@@ -68,24 +76,32 @@ class ControlServer:
         """
         self._loop = asyncio.get_running_loop()
         self._server = aio.server(
-            interceptors=[ControlGate(self._cluster_id)],
+            interceptors=[self._gate],
             options=CONTROL_SERVER_OPTIONS,
             maximum_concurrent_rpcs=2 * MAX_EXECUTORS,
         )
+        CONTROL.check_registered(f"rpc {method.name}" for method in CONTROL_METHODS)
         rpc.add_ControlServicer_to_server(self._service, self._server)
         bound = listen_control(self._server, self._address, self._tls)
         await self._server.start()
+        self._port = bound.port
         return bound
 
     async def run(self) -> None:
         """Answer until cancelled; then end all streams within `STOP_GRACE_MS` and release the port."""
-        watching = asyncio.create_task(self._service.watch())
+        watching = asyncio.gather(self._service.watch(), self._guard_connections())
         try:
             await self._server.wait_for_termination()
         finally:
             watching.cancel()
             self._service.end_all(TryLater("the scheduler is shutting down: use another one"))
             await self._server.stop(STOP_GRACE_MS / 1e3)
+
+    async def _guard_connections(self) -> None:
+        loop = asyncio.get_running_loop()
+        while True:
+            await asyncio.sleep(GUARD_S)
+            await loop.run_in_executor(self._workers, self._guard.tick, self._port, self._service.calls)
 
     def push(self, instance_id: str, message: ToExecutor) -> bool:
         """Send a message to an executor instance soon. False if it has no stream here now.

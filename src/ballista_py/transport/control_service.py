@@ -23,6 +23,7 @@ from ballista_py.state.control import (
     UpdatePartitions,
 )
 from ballista_py.state.documents import SchedulerInfo
+from ballista_py.transport.connection_guard import Calls
 from ballista_py.transport.control_codec import (
     definition_to_message,
     heartbeat_from_message,
@@ -32,11 +33,11 @@ from ballista_py.transport.control_codec import (
     task_to_message,
     update_to_message,
 )
-from ballista_py.transport.credentials import Removed, check_identity
+from ballista_py.transport.control_gate import Peers
 from ballista_py.transport.grpc_door import StatusCode, aio
 from ballista_py.transport.grpc_door import messages as pb
 from ballista_py.transport.outbox import Letter, Outbox
-from ballista_py.transport.sockets import sever
+from ballista_py.transport.sockets import parse_peer, sever
 
 LAST_WRITE_S = 0.1
 LOOKS = 8  # at each stream within the shortest time after which it may be cut off
@@ -85,7 +86,8 @@ class Peer:
     peers now and then costs less than a timer for each message.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, address: str) -> None:
+        self.address = address
         self.executor_id = ""
         self.instance_id = ""
         self.outbox = Outbox()
@@ -100,8 +102,8 @@ class Peer:
 
 
 class ControlService:
-    """`peers` holds, by executor instance, the newest stream of each. `removed` (None: without TLS) are the nodes
-    that may not speak although their certificate is good.
+    """`peers` holds, by executor instance, the newest stream of each. `nodes` knows from which node a call comes;
+    whether one of its role may make it was decided before.
     """
 
     def __init__(
@@ -111,7 +113,7 @@ class ControlService:
         workers: Executor,
         silence_ms: float,
         write_timeout_ms: float,
-        removed: Removed | None = None,
+        nodes: Peers | None = None,
         cluster_id: str = "",
     ) -> None:
         self.peers: dict[str, Peer] = {}
@@ -122,8 +124,8 @@ class ControlService:
         self._workers = workers
         self._silence_ms = silence_ms
         self._write_timeout_ms = write_timeout_ms
-        self._removed = removed
-        self._reports: dict[int, asyncio.Future[NodeReport]] = {}
+        self._nodes = nodes or Peers()
+        self._reports: dict[tuple[str, int], asyncio.Future[NodeReport]] = {}
         self._asked = 0
 
     async def GetSchedulers(self, _request: Any, context: Any) -> pb.GetSchedulersReply:  # noqa: N802
@@ -148,14 +150,10 @@ class ControlService:
     async def ExpandSecret(self, request: Any, context: Any) -> pb.ExpandSecretReply:  # noqa: N802
         """The rpc of that name. Nothing tells a secret that may not be asked for from one that is missing."""
         found: Secret | None = None
-        if self._removed is None:
+        if self._nodes.removed is None:
             _log.warning("a secret was asked for over plain TCP, where none is given out")
         else:
-            try:
-                self._removed.check(_proved(context))
-                found = await self._answer(context, self._handler.secret, request.key)
-            except Unauthenticated as error:
-                _log.warning("a secret was refused: %s", error)
+            found = await self._answer(context, self._handler.secret, request.key)
         if found is None:
             await context.abort(StatusCode.NOT_FOUND, "the definition references no such secret")
             raise AssertionError("abort raises")
@@ -188,23 +186,23 @@ class ControlService:
 
     async def _reports_of_all(self, tasks: int) -> list[NodeReport]:
         """The reports of the executors that have a stream here and answer in time."""
-        waiting: dict[int, asyncio.Future[NodeReport]] = {}
+        waiting: dict[tuple[str, int], asyncio.Future[NodeReport]] = {}
         for instance_id in tuple(self.peers):
             self._asked += 1
-            waiting[self._asked] = asyncio.get_running_loop().create_future()
-            self._reports[self._asked] = waiting[self._asked]
+            question = instance_id, self._asked
+            self._reports[question] = waiting[question] = asyncio.get_running_loop().create_future()
             self.put(instance_id, Letter.of(ReportRequest(request_id=self._asked, tasks=tasks)))
         try:
             if waiting:
                 await asyncio.wait(waiting.values(), timeout=REPORT_S)
             return [report.result() for report in waiting.values() if report.done()]
         finally:
-            for number in waiting:
-                self._reports.pop(number, None)
+            for question in waiting:
+                self._reports.pop(question, None)
 
     def _take_report(self, peer: Peer, message: pb.NodeReport) -> None:
-        """Whatever the report says, it is that of the executor whose stream it came over."""
-        waiting = self._reports.get(message.request_id)
+        """Whatever the report says, it is that of the executor whose stream it came over, if that one was asked."""
+        waiting = self._reports.get((peer.instance_id, message.request_id))
         if waiting is not None and not waiting.done():
             report = report_from_message(message)
             tasks = tuple(evolve(task, node_id=peer.executor_id) for task in report.tasks)
@@ -212,7 +210,7 @@ class ControlService:
 
     async def ControlStream(self, _requests: Any, context: Any) -> None:  # noqa: N802
         """The rpc of that name: hear and tell until one side ends, then say why."""
-        peer = Peer()
+        peer = Peer(context.peer())
         self._open.add(peer)
         hear, tell = (asyncio.create_task(work) for work in (self._hear(peer, context), self._tell(peer, context)))
         waited_for: list[asyncio.Future[Any]] = [hear, tell, peer.ended]
@@ -246,6 +244,11 @@ class ControlService:
             except TryLater as slow:
                 peer.end(slow)
 
+    def calls(self) -> Calls:
+        """Where the open streams lead to."""
+        places = (parse_peer(peer.address) for peer in tuple(self._open))
+        return Calls(busy={place for place in places if place is not None})
+
     def end_all(self, reason: BallistaError) -> None:
         """Ask every stream to end."""
         for peer in self.peers.values():
@@ -259,10 +262,18 @@ class ControlService:
             await asyncio.sleep(min(silence_s, write_s) / LOOKS)
             now = loop.time()
             for peer in tuple(self._open):
+                self._end_if_removed(peer)
                 if peer.writing_since is not None and now - peer.writing_since > write_s:
                     peer.end(TryLater(f"the executor reads too slowly: a message waited for {write_s:g} s"))
                 elif peer.reading_since is not None and now - peer.reading_since > silence_s:
                     peer.end(TransportError(f"nothing was heard for {silence_s:g} s"))
+
+    def _end_if_removed(self, peer: Peer) -> None:
+        try:
+            if self._nodes.removed is not None:
+                self._nodes.removed.check(peer.executor_id)
+        except Unauthenticated as error:
+            peer.end(error)
 
     async def _hear(self, peer: Peer, context: Any) -> None:
         loop = asyncio.get_running_loop()
@@ -298,8 +309,7 @@ class ControlService:
 
     def _check(self, context: Any, executor_id: str) -> None:
         """That the peer may speak for this executor. Raises `Unauthenticated`."""
-        if self._removed is not None:
-            check_identity(_proved(context), executor_id, self._removed)
+        self._nodes.check_speaks_for(context, executor_id)
 
     async def _admit(self, context: Any, executor_id: str) -> None:
         """As `_check`, for a single call: it ends there."""
@@ -311,11 +321,13 @@ class ControlService:
 
     def _register(self, peer: Peer, executor_id: str, instance_id: str) -> None:
         """Make this the stream of the instance. An older stream of it is ended; one of another instance stays."""
-        if peer.instance_id == instance_id:
+        if (peer.executor_id, peer.instance_id) == (executor_id, instance_id):
             return
         if self.peers.get(peer.instance_id) is peer:
             del self.peers[peer.instance_id]
         older = self.peers.get(instance_id)
+        if older is not None and older.executor_id != executor_id:
+            raise Unauthenticated(f"the instance is one of executor '{older.executor_id}', not of '{executor_id}'")
         if older is not None:
             older.end(TransportError("a newer stream of the same executor replaced this one"))
         peer.executor_id = executor_id
@@ -327,12 +339,6 @@ class ControlService:
             return await asyncio.get_running_loop().run_in_executor(self._workers, function, *arguments)
         except Exception as error:
             await context.abort(StatusCode.UNAVAILABLE, _said(error))
-
-
-def _proved(context: Any) -> str:
-    """The node that the peer's certificate names."""
-    names = context.auth_context().get("x509_subject_alternative_name") or [b""]
-    return str(names[0].decode(errors="replace"))
 
 
 def _first_error(results: Sequence[Any]) -> Exception | None:

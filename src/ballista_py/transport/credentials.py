@@ -1,7 +1,8 @@
 """What proves who a node or a cluster is: certificates in files, read anew whenever they are used for a connection.
 
-A node's certificate names its node id as the first subject alternative name; the hosts that it may be reached at
-follow. Whoever has the cluster's certificate authority can make such certificates, and nobody else.
+The first subject alternative name of a node's certificate says its id and its role, `scheduler-1.scheduler.ballista`;
+the hosts that it may be reached at follow. Whoever has the cluster's certificate authority can make such
+certificates, and nobody else.
 """
 
 from __future__ import annotations
@@ -9,11 +10,46 @@ from __future__ import annotations
 import os
 import ssl
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, get_args
 
 from attrs import frozen
 
 from ballista_py.errors import ConfigError, Unauthenticated
+
+Role = Literal["scheduler", "executor"]
+ROLES: tuple[Role, ...] = get_args(Role)
+DOMAIN = "ballista"  # no host is ever called so: names that end in it are those of nodes
+
+
+@frozen
+class Identity:
+    """Which node it is, and what it may be in the cluster. The name is a DNS name, because that is what TLS libraries
+    compare when they look at a server's certificate.
+
+    >>> Identity("executor-1", "executor").name
+    'executor-1.executor.ballista'
+    """
+
+    node_id: str
+    role: Role
+
+    @property
+    def name(self) -> str:
+        """The name in the certificate."""
+        return f"{self.node_id}.{self.role}.{DOMAIN}"
+
+    @classmethod
+    def parse(cls, name: str) -> Identity | None:
+        """The identity of that name; None for a name that is none.
+
+        >>> Identity.parse("executor-1"), Identity.parse("e.executor.ballista")
+        (None, Identity(node_id='e', role='executor'))
+        """
+        node_id, _, rest = name.partition(".")
+        for role in ROLES:
+            if node_id and rest == f"{role}.{DOMAIN}":
+                return cls(node_id, role)
+        return None
 
 
 @frozen(kw_only=True)
@@ -105,16 +141,24 @@ class Removed:
             raise Unauthenticated(f"node '{node_id}' was removed from the cluster")
 
 
-def check_identity(proved: str, claimed: str, removed: Removed) -> None:
-    """That a peer is who it claims to be: `proved` is the first name in its certificate.
+def identity_of(proved: str, removed: Removed, claimed: str = "") -> Identity:
+    """Who a peer is; `proved` is the first name in its certificate, `claimed` the id that it goes by, if it says one.
 
-    Raises `Unauthenticated`.
+    Raises `Unauthenticated` for a peer without a certificate, for a certificate without a role or of another node,
+    and for a removed node.
     """
     if not proved:
-        raise Unauthenticated(f"node '{claimed}' showed no certificate")
-    if proved != claimed:
-        raise Unauthenticated(f"the certificate is that of node '{proved}', not of '{claimed}'")
-    removed.check(proved)
+        raise Unauthenticated(f"node '{claimed}' showed no certificate" if claimed else "no certificate was shown")
+    found = Identity.parse(proved)
+    if found is None:
+        raise Unauthenticated(f"the certificate of '{proved}' names no role: {REMAKE}")
+    if claimed and found.node_id != claimed:
+        raise Unauthenticated(f"the certificate is that of node '{found.node_id}', not of '{claimed}'")
+    removed.check(found.node_id)
+    return found
+
+
+REMAKE = "make it anew with 'ballista-py cluster tls add NAME --role scheduler' or '--role executor'"
 
 
 def _read(path: str | None, kind: bytes) -> bytes | None:

@@ -13,7 +13,7 @@ import pyarrow.flight as flight
 from attrs import field, frozen
 
 from ballista_py.errors import BallistaError, ConfigError
-from ballista_py.transport.credentials import Tls
+from ballista_py.transport.credentials import Identity, Tls
 
 CONNECT_TIMEOUT_MS = 5_000
 RECONNECT_FIRST_MS = 100
@@ -71,6 +71,8 @@ def listen_flight(
     door = _door(address, tls, ask_client)
     try:
         return start(door)
+    except AssertionError:
+        raise
     except Exception:
         raise _cannot_listen(address) from None
 
@@ -82,7 +84,7 @@ def open_flight(
 
     Calls under way fail when the node does not even answer a ping for `silence_ms` (default: they wait).
 
-    With `tls` the node must prove that it is `peer_id`, or if that is None the host in `address`. Raises
+    With `tls` the node must prove that it is the executor `peer_id`, or if that is None the host in `address`. Raises
     `ConfigError` for a file that cannot be used.
     """
     node = Address.parse(address)
@@ -92,7 +94,7 @@ def open_flight(
     pems = tls.read()
     options |= {"tls_root_certs": pems.ca, "cert_chain": pems.certificate, "private_key": pems.key}
     if peer_id is not None:
-        options["override_hostname"] = peer_id
+        options["override_hostname"] = Identity(peer_id, "executor").name
     return flight.FlightClient(flight.Location.for_grpc_tls(node.host, node.port), **options)
 
 
@@ -119,7 +121,7 @@ def listen_control(server: Any, address: Address, tls: Tls | None = None) -> Add
 def open_control(address: str, tls: Tls | None = None, peer_id: str | None = None) -> Any:
     """A grpc.aio channel to a scheduler's control port; call it on the loop that will use it.
 
-    With `tls` the scheduler must prove that it is `peer_id`, or if that is None the host in `address`.
+    With `tls` the peer must prove that it is the scheduler `peer_id`, or if that is None the host in `address`.
     """
     import grpc.aio
 
@@ -129,16 +131,23 @@ def open_control(address: str, tls: Tls | None = None, peer_id: str | None = Non
         return grpc.aio.insecure_channel(target, options=options)
     pems = tls.read()
     if peer_id is not None:
-        options.append(("grpc.ssl_target_name_override", peer_id))
+        options.append(("grpc.ssl_target_name_override", Identity(peer_id, "scheduler").name))
     credentials = grpc.ssl_channel_credentials(pems.ca, pems.key, pems.certificate)
     return grpc.aio.secure_channel(target, credentials, options=options)
 
 
 CONTROL_MESSAGE_BYTES = 64 << 20
+CONTROL_STREAMS_PER_CONNECTION = 64
+CONTROL_HANDSHAKE_MS = 10_000
+CONTROL_METADATA_BYTES = 8 << 10
 CONTROL_SERVER_OPTIONS = [
     ("grpc.so_reuseport", 0),  # two nodes on one port must not share its connections silently
     ("grpc.max_receive_message_length", CONTROL_MESSAGE_BYTES),
     ("grpc.max_send_message_length", CONTROL_MESSAGE_BYTES),
+    ("grpc.max_concurrent_streams", CONTROL_STREAMS_PER_CONNECTION),
+    ("grpc.server_handshake_timeout_ms", CONTROL_HANDSHAKE_MS),
+    ("grpc.max_metadata_size", CONTROL_METADATA_BYTES),
+    ("grpc.absolute_max_metadata_size", CONTROL_METADATA_BYTES),
 ]
 
 

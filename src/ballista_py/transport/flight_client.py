@@ -13,15 +13,18 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.flight as flight
 
-from ballista_py.errors import TransportError
+from ballista_py.errors import TransportError, Unauthenticated
 from ballista_py.runtime import Runtime
 from ballista_py.secret import Secret
+from ballista_py.transport.arrow_door import Chunk, FlightRows
 from ballista_py.transport.callers import CLUSTER_HEADER, NODE_HEADER, TOKEN_HEADER
-from ballista_py.transport.credentials import Tls
+from ballista_py.transport.commands import REWRITE, with_time_left
+from ballista_py.transport.credentials import Removed, Tls
 from ballista_py.transport.endpoints import open_flight
 from ballista_py.transport.flight_errors import FLIGHT_FAILURES, from_flight, is_link_failure
 from ballista_py.transport.flight_writes import WriteStream
 from ballista_py.transport.wire import from_json, to_json
+from ballista_py.work import stopped_by
 
 CALL_TIMEOUT_MS = 30_000
 LOOK_MS = 1_000
@@ -34,7 +37,7 @@ class FlightPool:
     `tls` is what both sides prove themselves with. Every call says that it comes from the node `node_id`, or from
     the client with `token`, and of the cluster `cluster_id` once that is set: nodes of another one refuse it. Files
     that are replaced count within `LOOK_MS`. A node that was stopped or cut off counts as lost after `silence_ms`;
-    one that only takes long does not.
+    one that only takes long does not. One in `removed` is not asked.
 
     >>> from ballista_py.runtime import SystemRuntime
     >>> with FlightPool(SystemRuntime()) as pool:
@@ -53,7 +56,9 @@ class FlightPool:
         token: Secret | None = None,
         silence_ms: float = SILENCE_MS,
         cluster_id: str = "",
+        removed: Removed | None = None,
     ) -> None:
+        self._removed = removed or Removed()
         self.cluster_id = cluster_id
         self._call_timeout_ms = call_timeout_ms
         self._tls = tls
@@ -63,6 +68,7 @@ class FlightPool:
         self._lock = runtime.lock()
         self._clients: dict[tuple[str, str | None], flight.FlightClient] = {}
         self._runtime = runtime
+        self._closed = False
         self._in_use = None if tls is None else tls.fingerprint()
         self._looked_ms = runtime.monotonic_ms()
 
@@ -102,7 +108,7 @@ class FlightPool:
         options = self._options(None if timeout_ms is None else timeout_ms / 1e3)
         client = self._client(address, peer_id)
         try:
-            descriptor = flight.FlightDescriptor.for_command(to_json(command))
+            descriptor = flight.FlightDescriptor.for_command(to_json(with_time_left(command)))
             writer, reader = client.do_exchange(descriptor, options)
         except FLIGHT_FAILURES as error:
             raise self._failed(error, address) from None
@@ -115,7 +121,10 @@ class FlightPool:
         """
         stream = self.open_write(address, command, pa.schema([]), peer_id=peer_id)
         try:
-            return stream.finish()
+            if command.get("kind") != REWRITE:  # what is decided is done, whoever waits
+                return stream.finish()
+            with stopped_by(stream.abort):
+                return stream.finish()
         finally:
             stream.abort()
 
@@ -125,7 +134,7 @@ class FlightPool:
         """Start to send rows of `schema` under `command`. Raises `TransportError` when the link failed."""
         client = self._client(address, peer_id)
         try:
-            descriptor = flight.FlightDescriptor.for_command(to_json(command))
+            descriptor = flight.FlightDescriptor.for_command(to_json(with_time_left(command)))
             writer, reader = client.do_exchange(descriptor, self._options(None))
             writer.begin(schema)
         except FLIGHT_FAILURES as error:
@@ -139,8 +148,9 @@ class FlightPool:
                 del self._clients[key]
 
     def close(self) -> None:
-        """Forget all connections. Open streams go on."""
+        """Forget all connections and make no other. Open streams go on."""
         with self._lock:
+            self._closed = True
             self._clients.clear()
 
     def __enter__(self) -> FlightPool:
@@ -151,7 +161,14 @@ class FlightPool:
 
     def _client(self, address: str, peer_id: str | None = None) -> flight.FlightClient:
         key = address, peer_id
+        if peer_id is not None:
+            try:
+                self._removed.check(peer_id)
+            except Unauthenticated as error:
+                raise TransportError(error.message, peer=address, sent=False) from None
         with self._lock:
+            if self._closed:
+                raise TransportError("this client is closed: connect again")
             if self._tls is not None:
                 self._forget_if_replaced(self._tls)
             client = self._clients.get(key)
@@ -198,7 +215,7 @@ class FlightStream:
         self._pool = pool
         self._client = client  # kept while its stream is read
         self._writer = writer
-        self._reader = reader
+        self._reader = FlightRows(reader, answers=True)
         self._schema: pa.Schema | None = None
         self._trailer: dict[str, Any] | None = None
         self._rows = 0
@@ -212,6 +229,9 @@ class FlightStream:
             except FLIGHT_FAILURES as error:
                 self._end()
                 raise self._failed(error) from None
+            except BaseException:
+                self._end()
+                raise
         return self._schema
 
     @property
@@ -229,9 +249,9 @@ class FlightStream:
         _ = self.schema
         try:
             while (chunk := self._next()) is not None:
-                batch = chunk.data
+                batch = chunk.rows
                 if batch is None:
-                    self._hear(from_json(chunk.app_metadata.to_pybytes()))
+                    self._hear(from_json(chunk.said))
                     continue
                 self._rows += batch.num_rows
                 del chunk
@@ -260,9 +280,9 @@ class FlightStream:
         with suppress(*FLIGHT_FAILURES):
             self._writer.close()
 
-    def _next(self) -> Any | None:
+    def _next(self) -> Chunk | None:
         try:
-            return self._reader.read_chunk()
+            return self._reader.read()
         except StopIteration:
             return None
         except FLIGHT_FAILURES as error:

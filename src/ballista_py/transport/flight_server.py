@@ -21,8 +21,11 @@ from attrs import frozen
 
 from ballista_py.errors import BallistaError, ConfigError, TransportError
 from ballista_py.runtime import Runtime
+from ballista_py.transport.access import Access
 from ballista_py.transport.answer_line import AnswerLine
 from ballista_py.transport.callers import Callers
+from ballista_py.transport.commands import time_limit
+from ballista_py.transport.connection_guard import ConnectionGuard, ConnectionLimits
 from ballista_py.transport.credentials import Tls
 from ballista_py.transport.endpoints import Address, Door, listen_flight
 from ballista_py.transport.flight_errors import to_flight
@@ -59,6 +62,11 @@ class StreamResult:
 class DataHandler(Protocol):
     """What a node answers. Called from many threads at once; errors of our tree reach the client as they are."""
 
+    @property
+    def verbs(self) -> Collection[str]:
+        """All commands and questions that it knows, as `access` writes them."""
+        ...
+
     def stream(self, command: Mapping[str, Any], context: CallContext) -> StreamResult:
         """Start the answer to `command`. Long work before the first batch should look at `context.cancelled()`."""
         ...
@@ -81,16 +89,20 @@ class FlightServer:
 
     `address` is the bind address as `host:port`; port 0 takes a free one and `port` says which. At most
     `max_calls` streams and questions are answered at once; the next one gets `TryLater`. Call `tick` several times
-    a second: it stops the work for clients that went away, and for those that have not read for `idle_ms`.
+    a second: it stops the work for clients that went away, and for those that have not read for `idle_ms`, and it
+    cuts connections beyond what `connections` allows.
     `service` makes what speaks on the port, when it speaks more than our own protocol.
 
-    `callers` decides who may call (default: anyone), and one caller has at most `caller_limit` calls at once. With
-    `tls` the port speaks nothing else; with `ask_client` also the client must show a certificate of its authority.
+    `callers` decides who may call (default: anyone), `access` what each may, and one caller has at most `caller_limit`
+    calls at once. A call that is not over after `time_limit_ms`, or the shorter limit that it brings, ends with
+    `TimeLimit`. With `tls` the port speaks nothing else; with `ask_client` also the client must show a certificate
+    of its authority.
     `spawn` runs a function on another thread; without it the following two things are not done. A reader that has
     heard nothing for `alive_ms` is told that the work goes on. Once the files of `tls` are replaced `tick` opens
     the port anew: streams under way go on, and for some milliseconds connections are refused.
 
-    Raises `ConfigError` naming the address when it cannot be had, or the file that cannot be used.
+    Raises `ConfigError` naming the address when it cannot be had, or the file that cannot be used, and
+    `AssertionError` for a handler with a verb that `access` does not have.
     """
 
     def __init__(
@@ -99,18 +111,24 @@ class FlightServer:
         handler: DataHandler,
         runtime: Runtime,
         *,
+        access: Access,
         max_calls: int = MAX_CALLS,
         idle_ms: float = IDLE_MS,
         service: FlightServiceMaker | None = None,
         callers: Callers | None = None,
         caller_limit: int | None = None,
+        time_limit_ms: float | None = None,
         tls: Tls | None = None,
         ask_client: bool = False,
         spawn: Spawn | None = None,
         alive_ms: float = ALIVE_MS,
+        connections: ConnectionLimits | None = None,
     ) -> None:
         self._runtime = runtime
-        self._calls = OpenCalls(max_calls, idle_ms, runtime, callers, caller_limit)
+        self._calls = OpenCalls(
+            max_calls, idle_ms, runtime, callers, caller_limit, access=access, time_limit_ms=time_limit_ms
+        )
+        self._guard = ConnectionGuard(connections or ConnectionLimits(), runtime)
         self._tls = tls
         self._spawn = spawn
         self._alive_ms = alive_ms
@@ -130,6 +148,7 @@ class FlightServer:
     def tick(self) -> None:
         """Stop the work behind answers that nobody reads, pulse the silent ones, look for replaced certificates."""
         self._calls.tick()
+        self._guard.tick(self.port, self._calls.known)
         if self._spawn is None:
             return
         for line in self._calls.silent_lines(self._alive_ms):
@@ -201,8 +220,14 @@ class FlightService(flight.FlightServerBase):  # type: ignore[misc]  # pyarrow.f
     def __init__(self, door: Door, handler: DataHandler, calls: OpenCalls) -> None:
         self._handler = handler
         self._calls = calls
-        middleware = {GATE: _Gate(self.spoken, calls.callers), **self.middleware()}
+        calls.access.check_registered(self.verbs(handler))
+        middleware = {GATE: _Gate(self.spoken, calls), **self.middleware()}
         super().__init__(door.location, middleware=middleware, **door.options)
+
+    def verbs(self, handler: DataHandler) -> set[str]:
+        """Everything that can be asked here; the port's table has it all, or there is no port."""
+        spoken = {method_name(method) for method in self.spoken}
+        return {verb for verb in handler.verbs if verb.partition(" ")[0] in spoken}
 
     def middleware(self) -> dict[str, Any]:
         """What else looks at every call before it is answered."""
@@ -210,8 +235,9 @@ class FlightService(flight.FlightServerBase):  # type: ignore[misc]  # pyarrow.f
 
     def do_exchange(self, context: Any, descriptor: Any, reader: Any, writer: Any) -> None:
         try:
-            with self._calls.enter(context) as call:
-                command = from_json(descriptor.command or b"")
+            command = from_json(descriptor.command or b"")
+            with self._calls.enter(context, f"DoExchange {command.get('kind')}") as call:
+                call.context.work.limit_to(time_limit(command))
                 writes = command.get("kind") in WRITES
                 with call.answering(writer, filling=not writes) as line:
                     if writes:
@@ -223,11 +249,21 @@ class FlightService(flight.FlightServerBase):  # type: ignore[misc]  # pyarrow.f
 
     def do_action(self, context: Any, action: Any) -> list[bytes]:
         try:
-            with self._calls.enter(context) as call:
+            with self._calls.enter(context, f"DoAction {action.type}") as call:
                 body = from_json(action.body.to_pybytes())
+                call.context.work.limit_to(time_limit(body))
                 return [to_json(self._handler.action(action.type, body, call.context))]
         except BaseException as error:
             raise to_flight(error) from None
+
+
+def method_name(method: Any) -> str:
+    """A method as the table of verbs writes it.
+
+    >>> method_name(flight.FlightMethod.DO_EXCHANGE)
+    'DoExchange'
+    """
+    return "".join(word.title() for word in method.name.split("_"))
 
 
 class _Gate(flight.ServerMiddlewareFactory):  # type: ignore[misc]  # pyarrow.flight has no types
@@ -235,13 +271,13 @@ class _Gate(flight.ServerMiddlewareFactory):  # type: ignore[misc]  # pyarrow.fl
     traceback.
     """
 
-    def __init__(self, spoken: Collection[Any], callers: Callers) -> None:
+    def __init__(self, spoken: Collection[Any], calls: OpenCalls) -> None:
         self._spoken = spoken
-        self._callers = callers
+        self._calls = calls
 
     def start_call(self, info: Any, headers: Any) -> _Claim:
         try:
-            claimed = self._callers.claimed(headers)
+            claimed = self._calls.callers.claimed(headers)
         except BaseException as error:
             _log.warning(
                 "a call was refused: %s", error if isinstance(error, BallistaError) else type(error).__name__
@@ -249,15 +285,23 @@ class _Gate(flight.ServerMiddlewareFactory):  # type: ignore[misc]  # pyarrow.fl
             raise to_flight(error) from None
         if info.method not in self._spoken:
             raise to_flight(TransportError("this port answers only the commands of ballista_py's own clients"))
-        return _Claim(claimed)
+        try:
+            self._calls.begin(claimed)
+        except BaseException as error:
+            raise to_flight(error) from None
+        return _Claim(claimed, self._calls)
 
 
 class _Claim(flight.ServerMiddleware):  # type: ignore[misc]  # pyarrow.flight has no types
-    """Whom the headers of one call named."""
+    """Whom the headers of one call named, from its beginning to its end."""
 
-    def __init__(self, claimed: str) -> None:
+    def __init__(self, claimed: str, calls: OpenCalls) -> None:
         super().__init__()
         self.claimed = claimed
+        self._calls = calls
+
+    def call_completed(self, _error: Any) -> None:
+        self._calls.end(self.claimed)
 
 
 FlightServiceMaker = Callable[[Door, DataHandler, OpenCalls], FlightService]

@@ -16,6 +16,7 @@ import pyarrow as pa
 
 from ballista_py.errors import TransportError
 from ballista_py.planning.partition_spec import PARTITION_COLUMN
+from ballista_py.transport.arrow_door import FlightRows
 from ballista_py.transport.flight_errors import FLIGHT_FAILURES
 from ballista_py.transport.wire import from_json, to_json
 
@@ -51,7 +52,7 @@ class WriteStream:
         self.address = address
         self._client = client  # kept while its stream is open
         self._writer = writer
-        self._reader = reader
+        self._reader = FlightRows(reader, answers=True)
         self._failed = failed
         self._tally = Tally()
         self._open_batches = 0
@@ -93,7 +94,7 @@ class WriteStream:
 
     def _receive(self) -> None:
         try:
-            message = from_json(self._reader.read_chunk().app_metadata.to_pybytes())
+            message = from_json(self._reader.hear())
         except StopIteration:
             raise TransportError(f"node {self.address} ended the write early", peer=self.address) from None
         except FLIGHT_FAILURES as error:
@@ -116,25 +117,28 @@ class IncomingRows:
         acknowledge: Callable[[Mapping[str, Any]], None],
         receiving: Callable[[], AbstractContextManager[None]],
     ) -> None:
-        self.schema: pa.Schema = reader.schema
-        self._reader = reader
+        self._reader = FlightRows(reader, answers=False)
+        self.schema: pa.Schema = self._reader.schema
         self._receiving = receiving
         self._acknowledge = acknowledge
         self._tally = Tally()
 
     def __iter__(self) -> Iterator[pa.RecordBatch]:
-        """Raises `TransportError` when the stream breaks off or does not hold what its marker says."""
+        """Raises `TransportError` when the stream breaks off or does not hold what its marker says.
+
+        Raises `InvalidData` for a batch that is not valid.
+        """
         while True:
             try:
                 with self._receiving():
-                    chunk = self._reader.read_chunk()
+                    chunk = self._reader.read()
             except (StopIteration, *FLIGHT_FAILURES):
                 break
-            if chunk.data is None:
-                self._check(from_json(chunk.app_metadata.to_pybytes()))
+            if chunk.rows is None:
+                self._check(from_json(chunk.said))
                 return
-            self._tally.add(chunk.data)
-            yield chunk.data
+            self._tally.add(chunk.rows)
+            yield chunk.rows
             self._acknowledge({"ack": self._tally.rows})
         raise TransportError(
             f"the rows broke off after {self._tally.rows}, without their end marker: none was written"

@@ -21,4 +21,6 @@ StatusCode: Any = grpc.StatusCode
 unary_handler: Any = grpc.unary_unary_rpc_method_handler
 stream_handler: Any = grpc.stream_stream_rpc_method_handler
 
-__all__ = ["StatusCode", "aio", "messages", "rpc", "stream_handler", "unary_handler"]
+CONTROL_METHODS: Any = messages.DESCRIPTOR.services_by_name["Control"].methods
+
+__all__ = ["CONTROL_METHODS", "StatusCode", "aio", "messages", "rpc", "stream_handler", "unary_handler"]

@@ -10,9 +10,12 @@ from typing import Any
 
 from ballista_py.errors import BallistaError, TransportError, TryLater, Unauthenticated
 from ballista_py.runtime import Runtime
+from ballista_py.transport.access import Access
 from ballista_py.transport.answer_line import AnswerLine
 from ballista_py.transport.callers import Anyone, Callers
-from ballista_py.transport.sockets import sever
+from ballista_py.transport.connection_guard import Calls
+from ballista_py.transport.sockets import parse_peer, sever
+from ballista_py.work import Work, working
 
 GATE = "gate"
 DEAD_AFTER_IDLES = 5
@@ -30,11 +33,14 @@ class CallContext:
     def __init__(self, raw: Any, runtime: Runtime, caller: str = "") -> None:
         self.peer: str = raw.peer()
         self.caller = caller
+        self.work = Work(runtime, wanted=lambda: not self.cancelled())
         self._raw: Any | None = raw
         self._lock = runtime.lock()
 
     def cancelled(self) -> bool:
-        """Whether the answer has no reader any more: the client cancelled, went away, or the call is over."""
+        """Whether the answer has no reader any more: the client cancelled, went away, or the call is over or to end."""
+        if self.work.reason is not None:
+            return True
         with self._lock:
             return self._raw is None or bool(self._raw.is_cancelled())
 
@@ -76,11 +82,23 @@ class OpenCall:
             cancel = self._cancel
         if cancel is not None:
             cancel()
+        self.context.work.end(reason)
 
     @property
     def reason(self) -> BallistaError | None:
-        """Why the call was asked to end, if it was."""
-        return self._reason
+        """Why the call was asked to end, if it was; the work itself may have seen first that its time is over."""
+        return self._reason or self.context.work.reason
+
+    @contextmanager
+    def working(self) -> Iterator[None]:
+        """Around what is done for the call; what fails because it was asked to end raises the reason."""
+        try:
+            with working(self.context.work):
+                yield
+        except Exception:
+            if self.reason is not None:
+                raise self.reason from None
+            raise
 
     @contextmanager
     def sending(self) -> Iterator[None]:
@@ -88,8 +106,8 @@ class OpenCall:
         self._sending_since_ms = self._runtime.monotonic_ms()
         yield
         self._sending_since_ms = None
-        if self._reason is not None:
-            raise self._reason
+        if self.reason is not None:
+            raise self.reason
 
     @contextmanager
     def answering(self, writer: Any, filling: bool = True) -> Iterator[AnswerLine]:
@@ -107,13 +125,13 @@ class OpenCall:
         try:
             yield
         except Exception:  # a read fails when the call was asked to end: that is the reason then
-            if self._reason is not None:
-                raise self._reason from None
+            if self.reason is not None:
+                raise self.reason from None
             raise
         finally:
             self._receiving_since_ms = None
-        if self._reason is not None:
-            raise self._reason
+        if self.reason is not None:
+            raise self.reason
 
     @property
     def waits_for_client(self) -> bool:
@@ -137,7 +155,8 @@ class OpenCall:
 
 class OpenCalls:
     """At most `limit` calls at once, and `caller_limit` (None: as many) of one caller. `tick` stops the work of
-    those that nobody reads any more. `callers` decides who may call at all.
+    those that nobody reads any more, and of those that are not over after `time_limit_ms` or a limit of their own.
+    `callers` decides who may call at all, `access` what.
     """
 
     def __init__(
@@ -147,35 +166,79 @@ class OpenCalls:
         runtime: Runtime,
         callers: Callers | None = None,
         caller_limit: int | None = None,
+        *,
+        access: Access,
+        time_limit_ms: float | None = None,
     ) -> None:
+        self.access = access
         self.callers: Callers = callers or Anyone()
         self._limit = limit
         self._caller_limit = caller_limit
+        self._time_limit_ms = time_limit_ms
         self._idle_ms = idle_ms
         self._runtime = runtime
         self._lock = runtime.lock()
         self._open: set[OpenCall] = set()
         self._by_caller: Counter[str] = Counter()
+        self._begun: Counter[str] = Counter()
+        self._begun_in_all = 0
+        self._ended_peers: set[str] = set()
         self._closing = False
         self._looked_ms = runtime.monotonic_ms()
 
     def __len__(self) -> int:
         return len(self._open)
 
-    @contextmanager
-    def enter(self, raw_context: Any) -> Iterator[OpenCall]:
-        """Around the answer to one call.
+    def begin(self, claimed: str) -> None:
+        """A call was begun by whoever its headers name; `end` follows in any case. gRPC has given it a thread already,
+        and it may never say what it wants.
 
-        Raises `Unauthenticated` for a caller that may not, and `TryLater` when too many calls are open, or after
-        `close`.
+        Raises `TryLater` when too many were begun, of all callers or of this one.
+        """
+        with self._lock:
+            if self._begun_in_all >= 2 * self._limit:
+                raise TryLater(f"{self._begun_in_all} calls were begun here already: try again later")
+            if claimed and self._caller_limit is not None and self._begun[claimed] >= 2 * self._caller_limit:
+                raise TryLater(f"{self._begun[claimed]} calls of this client were begun already: try again later")
+            self._begun_in_all += 1
+            self._begun[claimed] += 1
+
+    def end(self, claimed: str) -> None:
+        """A call that was begun is over."""
+        with self._lock:
+            self._begun_in_all -= 1
+            self._begun[claimed] -= 1
+            if not self._begun[claimed]:
+                del self._begun[claimed]
+
+    def known(self) -> Calls:
+        """The peers with a call since this was asked last, and whether half as many calls as may be answered at once
+        were begun and do not say what they want.
+        """
+        with self._lock:
+            names = {call.context.peer for call in self._open} | self._ended_peers
+            self._ended_peers = set()
+            crowded = self._begun_in_all - len(self._open) >= self._limit // 2
+        busy = {peer for peer in map(parse_peer, names) if peer is not None}
+        return Calls(busy=busy, crowded=crowded)
+
+    @contextmanager
+    def enter(self, raw_context: Any, verb: str) -> Iterator[OpenCall]:
+        """Around the answer to one call, which asks for `verb`. There is no other way in.
+
+        Raises `Unauthenticated` for a caller that may not, `TransportError` for a verb that the port does not have,
+        and `TryLater` when too many calls are open, or after `close`.
         """
         gate = raw_context.get_middleware(GATE)
         try:
-            caller = self.callers.proved("" if gate is None else gate.claimed, raw_context)
+            who = self.callers.proved("" if gate is None else gate.claimed, raw_context)
+            self.access.check(verb, who)
         except Unauthenticated as error:
             _log.warning("a call from %s was refused: %s", raw_context.peer(), error)
             raise
+        caller = who.name
         call = OpenCall(CallContext(raw_context, self._runtime, caller), self._runtime)
+        call.context.work.limit_to(self._time_limit_ms)
         with self._lock:
             if self._closing:
                 raise TryLater("the node is shutting down: ask another one")
@@ -189,11 +252,13 @@ class OpenCalls:
             self._open.add(call)
             self._by_caller[caller] += 1
         try:
-            yield call
+            with call.working():
+                yield call
         finally:
             call.context.close()
             with self._lock:
                 self._open.discard(call)
+                self._ended_peers.add(call.context.peer)
                 self._by_caller[caller] -= 1
                 if not self._by_caller[caller]:
                     del self._by_caller[caller]
@@ -213,7 +278,10 @@ class OpenCalls:
             call.look(passed_ms)
         self._cut_dead_links(calls)
         for call in calls:
-            if call.context.cancelled():
+            late = call.context.work.late()
+            if late is not None:
+                call.ask_to_end(late)
+            elif call.reason is None and call.context.cancelled():
                 call.ask_to_end(TransportError("the client went away"))
             elif call.stood_ms > self._idle_ms:
                 verb = "sent" if call.waits_for_client else "read"

@@ -11,6 +11,7 @@ from typing import Any
 from attrs import frozen
 
 from ballista_py.errors import WrongCluster
+from ballista_py.transport.access import Caller
 from ballista_py.transport.callers import CLUSTER_HEADER, Callers, Headers, header
 
 
@@ -35,5 +36,5 @@ class OfOneCluster:
         check_cluster(header(headers, CLUSTER_HEADER), self.cluster_id)
         return found
 
-    def proved(self, claimed: str, context: Any) -> str:
+    def proved(self, claimed: str, context: Any) -> Caller:
         return self.callers.proved(claimed, context)

@@ -1,7 +1,7 @@
-"""Cutting TCP connections of this process from underneath.
+"""Looking at the TCP connections of this process from underneath, and cutting them.
 
 A server thread that writes to a reader which no longer reads hangs in gRPC, where nothing of Python reaches it.
-Its socket can still be shut down, and then the write fails at once.
+Its socket can still be shut down, and then the write fails at once. Nor does gRPC say which connections it has.
 """
 
 from __future__ import annotations
@@ -9,11 +9,81 @@ from __future__ import annotations
 import os
 import socket
 import stat
+import sys
 from collections.abc import Iterable
 from ipaddress import IPv6Address, ip_address
 from urllib.parse import unquote
 
+from attrs import frozen
+
 _OPEN_FILES = "/dev/fd"
+# The places of two fields in Linux's `struct tcp_info`.
+_LAST_DATA_RECEIVED = slice(52, 56)
+_BYTES_RECEIVED = slice(128, 136)
+_TCP_INFO_BYTES = 136
+
+
+@frozen
+class Connection:
+    """One that this process has accepted. `silent_ms` passed since anything came over it, `received` bytes came at
+    all; 0 where the system does not say.
+    """
+
+    host: str
+    port: int
+    silent_ms: int = 0
+    received: int = 0
+
+    @property
+    def peer(self) -> tuple[str, int]:
+        """Who it leads to."""
+        return self.host, self.port
+
+
+def accepted(port: int) -> list[Connection]:
+    """The connections that were accepted at that port of this machine; none where the system does not list them."""
+    try:
+        numbers = os.listdir(_OPEN_FILES)
+    except OSError:
+        return []
+    return [one for number in numbers if (one := _accepted_at(port, int(number))) is not None]
+
+
+def cut(peers: Iterable[tuple[str, int]]) -> int:
+    """Shut down every TCP connection of this process to one of `peers`; returns how many there were."""
+    wanted = set(peers)
+    if not wanted or not os.path.isdir(_OPEN_FILES):
+        return 0
+    return sum(_shut_down_if(int(name), wanted) for name in os.listdir(_OPEN_FILES))
+
+
+def parse_peer(peer: str) -> tuple[str, int] | None:
+    """Host and port in a peer's name as gRPC writes it; None for what is none.
+
+    >>> parse_peer("ipv6:%5B::1%5D:4711")
+    ('::1', 4711)
+    """
+    _family, _, rest = unquote(peer).partition(":")
+    host, _, port = rest.rpartition(":")
+    try:
+        return _plain_host(host.strip("[]")), int(port)
+    except ValueError:
+        return None
+
+
+def address_group(host: str) -> str:
+    """What counts as one address: one of IPv4, or the /64 of IPv6 that one machine has to itself.
+
+    >>> address_group("10.0.0.7"), address_group("2001:db8::1:2"), address_group("::ffff:10.0.0.7")
+    ('10.0.0.7', '2001:db8::', '10.0.0.7')
+    """
+    try:
+        plain = ip_address(_plain_host(host.partition("%")[0]))
+    except ValueError:
+        return host
+    if isinstance(plain, IPv6Address):
+        return str(IPv6Address(int(plain) >> 64 << 64))
+    return str(plain)
 
 
 def sever(peers: Iterable[str]) -> int:
@@ -22,10 +92,32 @@ def sever(peers: Iterable[str]) -> int:
     `peers` are as gRPC names them: `ipv4:127.0.0.1:4711` or `ipv6:%5B::1%5D:4711`. Where the system does not list
     its open files under `/dev/fd` nothing is shut down.
     """
-    wanted = {peer for peer in map(_parse_peer, peers) if peer is not None}
-    if not wanted or not os.path.isdir(_OPEN_FILES):
-        return 0
-    return sum(_shut_down_if(int(name), wanted) for name in os.listdir(_OPEN_FILES))
+    return cut(peer for peer in map(parse_peer, peers) if peer is not None)
+
+
+def _accepted_at(port: int, number: int) -> Connection | None:
+    try:
+        if not stat.S_ISSOCK(os.fstat(number).st_mode):
+            return None
+        with socket.socket(fileno=os.dup(number)) as found:
+            if found.family not in (socket.AF_INET, socket.AF_INET6) or found.getsockname()[1] != port:
+                return None
+            host, peer_port = found.getpeername()[:2]
+            silent_ms, received = _traffic(found)
+            return Connection(_plain_host(host), peer_port, silent_ms, received)
+    except OSError:  # closed meanwhile, or a socket that listens
+        return None
+
+
+def _traffic(found: socket.socket) -> tuple[int, int]:
+    if not hasattr(socket, "TCP_INFO") or sys.platform != "linux":
+        return 0, 0
+    info = found.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, _TCP_INFO_BYTES)
+    if len(info) < _TCP_INFO_BYTES:
+        return 0, 0
+    return int.from_bytes(info[_LAST_DATA_RECEIVED], sys.byteorder), int.from_bytes(
+        info[_BYTES_RECEIVED], sys.byteorder
+    )
 
 
 def _shut_down_if(number: int, wanted: set[tuple[str, int]]) -> bool:
@@ -42,15 +134,6 @@ def _shut_down_if(number: int, wanted: set[tuple[str, int]]) -> bool:
             return True
     except OSError:  # closed meanwhile, or it never was connected
         return False
-
-
-def _parse_peer(peer: str) -> tuple[str, int] | None:
-    _family, _, rest = unquote(peer).partition(":")
-    host, _, port = rest.rpartition(":")
-    try:
-        return _plain_host(host.strip("[]")), int(port)
-    except ValueError:
-        return None
 
 
 def _plain_host(host: str) -> str:

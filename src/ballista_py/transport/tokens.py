@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hmac
+import logging
 from hashlib import sha256
 from pathlib import Path
 from typing import Protocol
@@ -11,7 +12,10 @@ from ballista_py.errors import ConfigError, Unauthenticated
 from ballista_py.runtime import Runtime
 
 MIN_TOKEN_CHARS = 16
+MAX_FILE_BYTES = 8 << 20
 RELOAD_MS = 1_000.0
+
+_log = logging.getLogger(__name__)
 
 
 class TokenVerifier(Protocol):
@@ -25,11 +29,14 @@ class TokenVerifier(Protocol):
 class StaticTokens:
     """The tokens in a file: a line for each, with a client's name, a space and the token; `#` starts a comment.
 
-    A client may have several tokens, so that a new one can be handed out before the old one goes. The file is
-    read anew within `RELOAD_MS` of a change; while it cannot be read or is wrong the tokens stay as they were.
-    Only digests are kept, and looking a token up takes the same time whether it is known or not.
+    A client may have several tokens, so that a new one can be handed out before the old one goes. The file is read
+    anew within `RELOAD_MS` of a change, and what it says counts at once: a file without a token revokes all of them,
+    and while it cannot be read or has a wrong line nobody is let in, because a token that was meant to go must not
+    stay for a slip of the pen. Both are errors in the log, once for each change; write the new file beside the old one
+    and rename it, so that nobody ever reads half of it. Only digests are kept, and looking a token up takes the same
+    time whether it is known or not.
 
-    Raises `ConfigError` naming file and line, never a token.
+    Raises `ConfigError` naming file and line, never a token, for a file that is wrong or empty from the start.
     """
 
     def __init__(self, file: str, runtime: Runtime) -> None:
@@ -59,27 +66,30 @@ class StaticTokens:
         stamp = self._stamp_now()
         if stamp == self._stamp:
             return
+        self._stamp = stamp
         try:
             self._clients = read_tokens(self._file)
-        except ConfigError:
+        except ConfigError as error:
+            self._clients = ()
+            _log.error("no client is let in until the file of tokens is mended: %s", error)
             return
-        self._stamp = stamp
+        _log.warning("the tokens were read anew: %s of %s client(s)", len(self._clients), len(self._names()))
 
-    def _stamp_now(self) -> tuple[int, int]:
+    def _names(self) -> set[str]:
+        return {client for _digest, client in self._clients}
+
+    def _stamp_now(self) -> tuple[int, ...]:
         try:
             found = self._file.stat()
-        except OSError:
-            return 0, 0
-        return found.st_mtime_ns, found.st_size
+        except OSError as error:
+            return (error.errno or 0,)
+        return found.st_mtime_ns, found.st_ctime_ns, found.st_ino, found.st_size
 
 
 def read_tokens(file: Path) -> tuple[tuple[bytes, str], ...]:
     """Digest and client of every token in the file. Raises `ConfigError` naming file and line."""
-    try:
-        lines = file.read_text().splitlines()
-    except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(f"{file}: the tokens cannot be read ({type(error).__name__})") from None
-    found: list[tuple[bytes, str]] = []
+    lines = read_lines(file, "the tokens", MAX_FILE_BYTES)
+    found: dict[bytes, str] = {}
     for number, line in enumerate(lines, 1):
         words = line.split()
         if not words or words[0].startswith("#"):
@@ -89,10 +99,33 @@ def read_tokens(file: Path) -> tuple[tuple[bytes, str], ...]:
         client, token = words
         if len(token) < MIN_TOKEN_CHARS:
             raise ConfigError(f"{file}:{number}: the token is shorter than {MIN_TOKEN_CHARS} characters")
-        found.append((_digest(token), client))
+        if not client.isprintable():
+            raise ConfigError(f"{file}:{number}: the client's name has a character that cannot be printed")
+        if found.setdefault(_digest(token), client) != client:
+            raise ConfigError(
+                f"{file}:{number}: the token is that of another client, too: nobody could tell them apart"
+            )
     if not found:
         raise ConfigError(f"{file}: holds no token; nobody could connect")
-    return tuple(found)
+    return tuple(found.items())
+
+
+def read_lines(file: Path, what: str, max_bytes: int) -> list[str]:
+    """The lines of a file of secrets. Raises `ConfigError` naming the file, and the line that is no UTF-8."""
+    try:
+        with file.open("rb") as opened:
+            data = opened.read(max_bytes + 1)
+    except OSError as error:
+        raise ConfigError(f"{file}: {what} cannot be read ({error.strerror})") from None
+    if len(data) > max_bytes:
+        raise ConfigError(f"{file}: {what} take more than {max_bytes:,} bytes")
+    lines = []
+    for number, line in enumerate(data.removeprefix(b"\xef\xbb\xbf").split(b"\n"), 1):
+        try:
+            lines.append(line.decode())
+        except UnicodeDecodeError:
+            raise ConfigError(f"{file}:{number}: the line is not UTF-8") from None
+    return lines
 
 
 def bearer_token(authorization: str) -> str:

@@ -30,6 +30,7 @@ class PartitionChange:
             add=self.add,
             remove=self.remove,
             affected=self.affected,
+            exclusive=target.replace,
             prepared_at_ms=at_ms,
         )
 
@@ -74,21 +75,29 @@ class NewRows:
         return PartitionChange(new, tuple(gone), sum(file.rows for file in new))
 
 
-def applied_before(manifest: ManifestDocument, target: WriteTarget, *, unique: bool) -> AppliedToken | None:
-    """What the statement did when it was applied, if it was.
+def applied_before(
+    manifest: ManifestDocument, target: WriteTarget, *, unique: bool, earlier: AppliedToken | None = None
+) -> AppliedToken | None:
+    """What the statement did when it was applied, if it was; `earlier` is what pages of tokens say.
 
     Raises `TryLater` where keys are `unique` and another statement is prepared: whether its rows count decides what
     this one may do.
     """
-    before = manifest.applied(target.token)
+    before = earlier or manifest.applied(target.token)
+    if before is None:
+        manifest.require_own(target.token)
     if before is None and unique and any(waiting.attempt != target.attempt for waiting in manifest.prepared):
         raise TryLater(f"table '{target.table.table}' waits for the decision on another statement")
     return before
 
 
-def affected_by(manifest: ManifestDocument, token: str, change: PartitionChange) -> int:
-    """How many rows the statement counts here, after it was applied or prepared now or earlier."""
-    before = manifest.applied(token)
+def is_free(target: WriteTarget, partition: int) -> bool:
+    """Whether a statement that changes nothing in the partition need not be noted there: it would hinder nobody."""
+    return not target.replace and partition not in target.base
+
+
+def affected_by(before: AppliedToken | None, change: PartitionChange) -> int:
+    """How many rows the statement counts here: what it was applied `before` with, or what it does now."""
     return change.affected if before is None else before.affected
 
 

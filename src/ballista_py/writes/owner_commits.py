@@ -16,8 +16,10 @@ from ballista_py.storage.holdings import Holdings
 from ballista_py.storage.loaded_files import Mapper
 from ballista_py.storage.manifest import DataFile, ManifestDocument
 from ballista_py.storage.partition_storage import PartitionStorage
+from ballista_py.storage.publication import caught_up
+from ballista_py.storage.token_pages import TokenPages
 from ballista_py.transport.commands import WriteTarget
-from ballista_py.writes.owner_changes import PartitionChange, affected_by, applied_before, part_of
+from ballista_py.writes.owner_changes import PartitionChange, affected_by, applied_before, is_free, part_of
 
 ATTEMPTS = 3
 
@@ -45,6 +47,7 @@ class OwnerCommits:
         self._instance = instance
         self._lock = runtime.lock()
         self._turns: dict[str, Any] = {}
+        self._pages = TokenPages(store, runtime)
 
     def change(
         self,
@@ -65,6 +68,9 @@ class OwnerCommits:
             mine = self._holder.owned(part_of(target.table, partition), target.incarnation)
             return self._apply(target, mine, partition, make, blind)
 
+        if target.attempt is not None:  # decided later, by a document that must not be an older one
+            holdings = self._holder.owned(part_of(target.table), target.incarnation)
+            self._holder.decisions.require(holdings.table.folder, holdings.folded())
         if not alone:
             return self.each(target, partitions, one)
         with self.turn(target.table.table):
@@ -73,6 +79,7 @@ class OwnerCommits:
     def each(self, target: WriteTarget, partitions: Sequence[int], one: Callable[[int], Landed]) -> dict[str, Any]:
         """What became of each partition: `{"7": {"affected": 3}}`, or `{"7": {"error": …}}` where `one` failed.
 
+        One is `idle` where nothing of the target's attempt waits for a decision.
         What landed is served when this returns; raises `TryLater` when that cannot be.
         """
 
@@ -89,6 +96,8 @@ class OwnerCommits:
                 said[str(partition)] = {"error": to_wire(outcome)}
             else:
                 said[str(partition)], landed[partition] = {"affected": outcome[0]}, outcome[1]
+                if target.attempt is not None and not outcome[1].document.waits_for(target.attempt):
+                    said[str(partition)]["idle"] = True
         self._holder.publish(target.table.table, landed)
         return said
 
@@ -102,17 +111,29 @@ class OwnerCommits:
     ) -> Landed:
         storage, epoch = self.storage(holdings, partition)
         for attempt in range(ATTEMPTS):
-            here: tuple[DataFile, ...] = ()
+            here: Sequence[DataFile] = ()
             if not blind:
-                found = storage.read()
-                before = applied_before(found.document, target, unique=bool(holdings.table.primary_key))
+                found = self.caught_up(holdings, partition)
+                before = applied_before(
+                    found.document,
+                    target,
+                    unique=bool(holdings.table.primary_key),
+                    earlier=storage.applied(found.document, target.token),
+                )
                 if before is not None:
                     return before.affected, found
-                here = found.document.files
+                here = found.document.files_at(target.table.sequence)
             change = make(partition, here)
+            if (
+                target.attempt is not None
+                and not blind
+                and change == PartitionChange()
+                and is_free(target, partition)
+            ):
+                return 0, found
             try:
                 landed = self._commit(target, storage, epoch, partition, change)
-                return affected_by(landed.document, target.token, change), landed
+                return affected_by(storage.applied(landed.document, target.token), change), landed
             except InvariantViolated:
                 # The files to remove were replaced meanwhile (a refresh from the source): look again.
                 if attempt == ATTEMPTS - 1 or not change.remove:
@@ -125,10 +146,22 @@ class OwnerCommits:
     ) -> Manifest:
         if target.attempt is not None:
             prepared = change.prepared(target, self._runtime.wall_ms())
-            return storage.prepare(prepared, epoch=epoch, base=target.base.get(partition))
+            base, since = target.base.get(partition), target.table.sequence
+            return storage.prepare(prepared, epoch=epoch, base=base, since=since)
         return storage.commit(
             add=change.add, remove=change.remove, epoch=epoch, token=target.token, affected=change.affected
         )
+
+    def caught_up(self, holdings: Holdings, partition: int) -> Manifest:
+        """The manifest with all that is decided by now: folded in or given up, and served.
+
+        What a client saw of a statement over several partitions is here for whatever is read after that.
+        """
+        storage, epoch = self.storage(holdings, partition)
+        found, changed = caught_up(storage, self.statements(holdings.table).read, epoch)
+        if changed:
+            self._holder.publish(holdings.table.name, {partition: found})
+        return found
 
     def settle(self, holdings: Holdings, partition: int, attempt: str, sequence: int | None) -> Manifest:
         """Fold in what is prepared there under the attempt, which committed as `sequence`, or give it up (None)."""
@@ -146,6 +179,8 @@ class OwnerCommits:
             wanted.path,
             runtime=self._runtime,
             committed_by=self._instance(),
+            pages=self._pages,
+            memory=self._holder.memory,
         )
         return storage, wanted.epoch
 

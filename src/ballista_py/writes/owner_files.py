@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from ballista_py.engines.engine import Engine
 from ballista_py.errors import SchemaMismatch, TryLater
@@ -67,7 +68,7 @@ class OwnerFiles:
             file_pruner,  # a parser, which an executor that only reads is spared
         )
 
-        if rewrite.count is None:
+        if rewrite.rows is None:
             return PartitionChange((), tuple(file.path for file in here), sum(file.rows for file in here))
         here = may_hold(here, file_pruner(rewrite.where, rewrite.alias, table))
         loaded = self.loaded(target, partition, here)
@@ -77,17 +78,20 @@ class OwnerFiles:
         try:
             for file in here:
                 scans = {table.name: [loaded[file.path]]}
-                hits = self._count(rewrite.count, scans)
-                if not hits:
+                if rewrite.count is not None and not self._count(rewrite.count, scans):
                     continue
                 remove.append(file.path)
-                affected += hits
-                for batch in self._rows(rewrite.rows or "", scans):
-                    spool.add(tagged(conform(table, batch), partition))
+                for batch in self._rows(rewrite.rows, scans):
+                    rows, hits = after(batch, deletes=rewrite.deletes)
+                    affected += hits
+                    spool.add(tagged(conform(table, rows), partition))
             files = spool.finish().get(partition, [])
         except BaseException:
             self._holder.unstage(table.name, spool.discard())
             raise
+        if not affected:
+            self._holder.unstage(table.name, spool.discard())
+            return PartitionChange()
         return PartitionChange(tuple(files), tuple(remove), affected)
 
     def done_with(self, target: WriteTarget, paths: Sequence[str]) -> None:
@@ -129,7 +133,7 @@ class OwnerFiles:
         self, table: TableSpec, partition: int, new: Sequence[DataFile], here: Iterable[DataFile]
     ) -> None:
         """Raise `SchemaMismatch` if a key of the new files is there already, or twice among them."""
-        from ballista_py.planning.sql.local_changes import key_sql
+        from ballista_py.planning.sql.local_changes import NEW_ROWS, key_sql
 
         if not table.primary_key or not new:
             return
@@ -140,7 +144,7 @@ class OwnerFiles:
             raise TryLater(f"partition {partition} of table '{table.name}' is being loaded")
         keys = list(table.primary_key)
         rows = pa.concat_tables(read_data_file(self._store, file, table.schema).select(keys) for file in new)
-        doubled = self._rows(key_sql(table), {table.name: [ids[path] for path in kept]}, {"__new": rows})
+        doubled = self._rows(key_sql(table), {table.name: [ids[path] for path in kept]}, {NEW_ROWS: rows})
         first = next((batch.to_pylist()[0] for batch in doubled if batch.num_rows), None)
         if first is not None:
             key = ", ".join(f"{name} = {first[name]}" for name in table.primary_key)
@@ -171,6 +175,14 @@ class OwnerFiles:
 
     def _count(self, sql: str, scans: Mapping[str, Sequence[int]]) -> int:
         return sum(sum(batch.column(0).to_pylist()) for batch in self._rows(sql, scans))
+
+
+def after(batch: pa.RecordBatch, *, deletes: bool) -> tuple[pa.RecordBatch, int]:
+    """The rows that a statement leaves, and how many it affects; the last column says which those are."""
+    hits = batch.column(batch.num_columns - 1)
+    rows = batch.select(list(range(batch.num_columns - 1)))
+    count = pc.sum(hits).as_py() or 0
+    return (rows.filter(pc.invert(hits)) if deletes else rows), count
 
 
 def tagged(batch: pa.RecordBatch, partition: int) -> pa.RecordBatch:

@@ -112,7 +112,7 @@ class OwnerWrites:
         trailer: dict[str, Any] = {"base": {}, "read": []}
         ids: list[tuple[int, int]] = []
         for partition in target.table.partitions:
-            here = self._commits.storage(holdings, partition)[0].read().document.files
+            here = self._commits.caught_up(holdings, partition).document.files_at(target.table.sequence)
             loaded = self._files.loaded(target, partition, here)
             trailer["base"][str(partition)] = [file.path for file in here]
             for file in may_hold(here, pruner):

@@ -99,6 +99,7 @@ class PreparedStatements:
         holdings = self._holder.holdings(name)
         if holdings is None:
             return []
+        self._holder.decisions.require(holdings.table.folder, holdings.folded())
         decisions = self._commits.statements(holdings.table).read()
         waiting = {attempt: since for (_, _, attempt), since in since_ms.items()}
         due = set(to_end(waiting, decisions, self._schedulers(), now_ms))

@@ -21,6 +21,7 @@ from ballista_py.planning.partition_spec import PartitionSpec
 from ballista_py.planning.query_plan import Catalog
 from ballista_py.planning.table import TableSpec
 from ballista_py.runtime import SystemRuntime
+from ballista_py.transport.access import PUBLIC
 from ballista_py.transport.flight_server import FlightServer
 from ballista_py.transport.flight_sql.ahead import KeepAlive
 from ballista_py.transport.flight_sql.messages import message, pack, unpack
@@ -124,6 +125,8 @@ class Recording(FlightSqlService):
 class NoDoor:
     """Nobody speaks our own protocol in these tests."""
 
+    verbs = ()
+
     def stream(self, command: Any, context: Any) -> Any:
         raise AssertionError
 
@@ -151,7 +154,7 @@ def serve() -> Iterator[Callable[..., Port]]:
         statements = service or make_statements(writes=writes)
         keep = KeepAlive(runtime=SystemRuntime(), spawn=spawn, alive_ms=alive_ms)
         made = partial(Recording, asked=asked, ready=lambda: statements, runtime=SystemRuntime(), keep=keep)
-        server = FlightServer("127.0.0.1:0", NoDoor(), SystemRuntime(), service=made, **options)
+        server = FlightServer("127.0.0.1:0", NoDoor(), SystemRuntime(), service=made, access=PUBLIC, **options)
         servers.append(server)
 
         def tick() -> None:

@@ -167,8 +167,10 @@ def _said(call):
 @pytest.fixture(scope="module")
 def garbage_port():
     from functools import partial
+    from types import SimpleNamespace
 
     from ballista_py.runtime import SystemRuntime
+    from ballista_py.transport.access import PUBLIC
     from ballista_py.transport.flight_server import FlightServer
     from ballista_py.transport.flight_sql.port import FlightSqlService
 
@@ -180,7 +182,9 @@ def garbage_port():
             return StreamResult(schema=NUMBERS, batches=[])
 
     service = partial(FlightSqlService, ready=Nothing, runtime=SystemRuntime())
-    server = FlightServer("127.0.0.1:0", None, SystemRuntime(), service=service)
+    server = FlightServer(
+        "127.0.0.1:0", SimpleNamespace(verbs=()), SystemRuntime(), service=service, access=PUBLIC
+    )
     client = flight.connect(f"grpc://127.0.0.1:{server.port}")
     yield client
     assert client.do_get(flight.Ticket(pack(message("CommandGetCatalogs")))).read_all().num_rows == 1

@@ -1,6 +1,7 @@
 """Parameters become literals of their own value and type, wherever they stand and whatever they hold."""
 
 import datetime as dt
+import math
 from decimal import Decimal
 
 import duckdb
@@ -14,13 +15,21 @@ from ballista_py.errors import SqlError
 from ballista_py.planning.partition_map import PartitionMap
 from ballista_py.planning.partition_spec import PartitionSpec
 from ballista_py.planning.query_plan import Catalog
-from ballista_py.planning.sql import plan_query
 from ballista_py.planning.sql.parameter_types import parameter_schema
 from ballista_py.planning.sql.parameters import bound, names_of, places_of
+from ballista_py.planning.sql.planner import plan_query
 from ballista_py.planning.sql.value_rows import MAX_ROWS, row_template
 from ballista_py.planning.table import TableSpec
 
 UTC = dt.UTC
+
+
+def _ends(kind):
+    if pa.types.is_signed_integer(kind):
+        return -(2 ** (kind.bit_width - 1)), -1, 2 ** (kind.bit_width - 1) - 1
+    return 0, 2**kind.bit_width - 1
+
+
 VALUES = st.one_of(
     st.booleans().map(pa.scalar),
     st.integers(-(2**63), 2**63 - 1).map(pa.scalar),
@@ -85,6 +94,14 @@ NESTED = nested(st.one_of(SIMPLE, nested(SIMPLE))).flatmap(
 @pytest.fixture(scope="module")
 def duck():
     with duckdb.connect() as connection:
+        connection.execute("set TimeZone = 'UTC'")
+        yield connection
+
+
+@pytest.fixture
+def fresh(duck):
+    """A connection without results that were not read to their end."""
+    with duck.cursor() as connection:
         connection.execute("set TimeZone = 'UTC'")
         yield connection
 
@@ -172,6 +189,119 @@ def test_neighbours_do_not_grow_together(duck):
 def test_a_value_without_a_literal_is_refused(value, said):
     with pytest.raises(SqlError, match=said):
         bound("select ?", {"1": value})
+
+
+# The number that Arrow holds, of the ends of each type and of what it has beside plain values.
+ENDS = [
+    *((kind, number) for kind in (pa.int8(), pa.int16(), pa.int32(), pa.int64()) for number in _ends(kind)),
+    *((kind, number) for kind in (pa.uint8(), pa.uint16(), pa.uint32(), pa.uint64()) for number in _ends(kind)),
+    *((pa.date32(), days) for days in (2**31 - 1, 1 - 2**31, 2**31 - 2, 2 - 2**31, -719_163, -719_162, 2_932_897)),
+    *((pa.date64(), days * 86_400_000) for days in (-719_163, 2_932_897, 0)),
+    *(
+        (pa.timestamp("us", zone), number)
+        for zone in (None, "UTC", "Asia/Tokyo")
+        for number in (2**63 - 1, 1 - 2**63, 2**63 - 2, -9_223_372_022_400_000_000, -62_135_596_800_000_001, -1)
+    ),
+    *((pa.timestamp(unit), number) for unit in ("s", "ms", "ns") for number in (2**63 - 1, 1 - 2**63, 0)),
+    (pa.timestamp("s"), -9_223_372_022_400),
+    (pa.timestamp("ms"), 9_223_372_036_854_775),
+    (pa.time64("us"), 0),
+    (pa.time64("us"), 86_399_999_999),
+    (pa.time64("us"), 86_400_000_000),
+    (pa.time32("s"), 86_399),
+    (pa.time64("ns"), 86_399_999_999_000),
+]
+
+
+@pytest.mark.parametrize(("kind", "number"), ENDS, ids=str)
+def test_the_ends_of_every_type_come_back_as_the_same_number(fresh, kind, number):
+    value = _of_number(kind, number)
+    sql = bound("select ? as a, [?] as b, typeof(?) as kind", dict.fromkeys("123", value))
+    found = fresh.sql(sql).to_arrow_table()
+    for one in (found["a"][0], found["b"][0].values[0]):
+        assert _microseconds(one) == _microseconds(value)
+    with_zone = pa.types.is_timestamp(kind) and kind.tz is not None
+    assert found["kind"][0].as_py().endswith("WITH TIME ZONE") == with_zone
+    assert len(fresh.sql(bound("select 1 where ? = ?", {"1": value, "2": value})).fetchall()) == 1
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        *(
+            pa.scalar(x, pa.float64())
+            for x in (5e-324, 1.7976931348623157e308, math.inf, -math.inf, math.nan, -0.0)
+        ),
+        *(
+            pa.scalar(x, pa.float32())
+            for x in (1.401298464324817e-45, -3.4028234663852886e38, math.inf, math.nan, -0.0)
+        ),
+        *(pa.scalar(Decimal(x), pa.decimal128(38, 0)) for x in ("9" * 38, "-" + "9" * 38)),
+        *(pa.scalar(Decimal(x), pa.decimal128(38, 38)) for x in ("0." + "9" * 38, "-0." + "9" * 38)),
+        pa.scalar(Decimal("-9.99"), pa.decimal128(3, 2)),
+        pa.scalar(True),
+        pa.scalar(False),
+        pa.scalar(""),
+        pa.scalar("\U0010ffff"),
+        pa.scalar(b""),
+        pa.scalar(b"\x00\xff"),
+    ],
+    ids=str,
+)
+def test_the_ends_of_what_is_no_whole_number_come_back_as_they_are(fresh, value):
+    found = fresh.sql(bound("select ? as a", {"1": value})).to_arrow_table()["a"][0]
+    assert (found.type, repr(found.as_py())) == (value.type, repr(value.as_py()))
+
+
+@pytest.mark.parametrize("micros", [2**63 - 1, -(2**63)])
+def test_the_longest_durations_and_intervals_are_those_of_the_engine(fresh, micros):
+    longest = bound("select epoch_us(?)", {"1": pa.scalar(micros, pa.duration("us"))})
+    assert fresh.sql(longest).fetchall() == [(micros,)]
+    most = micros // 2**32  # of 32 bits
+    parts = pa.scalar((most, most, micros // 2**10 * 1_000), pa.month_day_nano_interval())
+    found = fresh.sql(bound("select ? as a", {"1": parts})).to_arrow_table()["a"][0].as_py()
+    assert tuple(found) == (most, most, micros // 2**10 * 1_000)
+
+
+@pytest.mark.parametrize(
+    ("kind", "number", "said"),
+    [
+        (pa.date32(), -(2**31), "beyond the days"),
+        (pa.date64(), 2**62, "beyond the days"),
+        (pa.timestamp("us"), -(2**63), "beyond the moments"),
+        (pa.timestamp("us", "UTC"), -9_223_372_022_400_000_001, "beyond the moments"),
+        (pa.timestamp("s"), 2**62, "beyond the moments"),
+        (pa.timestamp("ns"), 2**63 - 2, "microsecond"),
+        (pa.time64("us"), 86_400_000_001, "24 hours"),
+        (pa.time64("us"), -1, "24 hours"),
+        (pa.time64("ns"), 1, "microsecond"),
+        (pa.duration("s"), 2**62, "too long"),
+    ],
+    ids=str,
+)
+def test_a_time_that_the_engine_does_not_have_is_refused_by_name(kind, number, said):
+    with pytest.raises(SqlError, match=said):
+        bound("select ?", {"1": _of_number(kind, number)})
+
+
+def _of_number(kind, number):
+    width = getattr(pa, f"{'u' if pa.types.is_unsigned_integer(kind) else ''}int{kind.bit_width}")()
+    return pa.array([number], width).view(kind)[0]
+
+
+def _microseconds(value):
+    """The number of the value, of what the engine gives it back as."""
+    kind = value.type
+    if pa.types.is_integer(kind):
+        return value.as_py()
+    special = abs(value.value) == 2 ** (kind.bit_width - 1) - 1
+    if special:
+        return "infinity" if value.value > 0 else "-infinity"
+    if kind == pa.date64():
+        return value.value // 86_400_000
+    scale = {"s": 1_000_000, "ms": 1_000, "us": 1}
+    unit = "us" if kind == pa.date32() else kind.unit
+    return value.value // 1_000 if unit == "ns" else value.value * scale[unit]
 
 
 def test_a_parameter_without_a_value_is_named():

@@ -15,7 +15,8 @@ from ballista_py.planning.column_ranges import spreads
 from ballista_py.planning.partition_map import PartitionMap
 from ballista_py.planning.partition_spec import PartitionSpec
 from ballista_py.planning.query_plan import BroadcastLimits, Catalog
-from ballista_py.planning.sql import mentions_moment, plan_query
+from ballista_py.planning.sql.moment import mentions_moment
+from ballista_py.planning.sql.planner import plan_query
 from ballista_py.planning.sql.template import PlanTemplate, marked, plan_template
 from ballista_py.planning.statement_shape import INTEGER, LONG, TEXT, Shape, shape_of, shapes_of
 from ballista_py.planning.table import TableSpec

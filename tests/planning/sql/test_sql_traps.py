@@ -11,11 +11,11 @@ import pytest
 
 from ballista_py.engines.answers import difference
 from ballista_py.errors import SqlError
-from ballista_py.planning.sql import plan_query
+from ballista_py.planning.sql.planner import plan_query
 from ballista_py.testing.single_node import InProcessCluster
 
 NESTED = {
-    "parentheses": "select " + "(" * 300 + "a" + ")" * 300 + " from t",
+    "parentheses": "select " + "(" * 190 + "a" + ")" * 190 + " from t",
     "subqueries": "select * from (" * 80 + "select a from t" + ") q" * 80,
     "cases": "select " + "case when a = 1 then " * 100 + "1" + " end" * 100 + " from t",
     "calls": "select " + "abs(" * 100 + "a" + ")" * 100 + " from t",

@@ -16,7 +16,25 @@ from ballista_py.state.check_store import RACERS, check_store
 from ballista_py.state.local import LocalStore
 from ballista_py.state.location import check_location
 from ballista_py.state.memory import MemoryStore
-from ballista_py.testing import FaultyStore, StoreFaults
+from ballista_py.testing import LIES, Chance, FaultyStore, StoreContract, StoreFaults, lying_store
+
+
+class Unhurried(SystemRuntime):
+    """Chance from a seed; nobody waits."""
+
+    def __init__(self, seed: int = 0) -> None:
+        self.chance = Chance(seed)
+
+    def random(self) -> float:
+        return self.chance.random()
+
+    def sleep_ms(self, duration_ms: float) -> None:
+        pass
+
+
+@pytest.fixture
+def runtime():
+    return Unhurried()
 
 
 class Liar(MemoryStore):
@@ -86,6 +104,92 @@ def test_racers_find_a_store_whose_check_and_write_are_apart(lie, named):
     assert [promise.name for promise in report.broken] == [named]
 
 
+@pytest.mark.parametrize("lie", LIES)
+def test_a_store_that_lies_now_and_then_is_unsafe_by_the_name_of_the_promise_that_it_breaks(lie, runtime):
+    def liar():
+        return lying_store(lie, MemoryStore(), runtime=SystemRuntime() if LIES[lie].races else runtime)
+
+    assert check_store(liar(), quick=True, runtime=runtime).safe is not LIES[lie].quick
+    if LIES[lie].races:
+        with ThreadPoolExecutor(RACERS) as executor:
+            report = check_store(liar(), executor=executor)
+    else:
+        report = check_store(liar(), runtime=runtime)
+    assert LIES[lie].breaks in [promise.name for promise in report.broken]
+
+
+@pytest.mark.parametrize("lie", [*LIES, None])
+def test_the_contract_of_stores_fails_on_every_store_that_lies_and_on_no_other(lie):
+    def fails(name):
+        store = MemoryStore() if lie is None else lying_store(lie, MemoryStore())
+        try:
+            getattr(StoreContract(), name)(store)
+        except (AssertionError, BallistaError):
+            return True
+        return False
+
+    assert any(fails(name) for name in dir(StoreContract) if name.startswith("test_")) == (lie is not None)
+
+
+class Counted(MemoryStore):
+    """Counts requests and the bytes that go both ways."""
+
+    def __init__(self):
+        super().__init__()
+        self.requests = self.writes = self.bytes = 0
+
+    def get(self, key):
+        found = super().get(key)
+        self.requests, self.bytes = self.requests + 1, self.bytes + len(found.data)
+        return found
+
+    def create(self, key, data):
+        self._count(data)
+        return super().create(key, data)
+
+    def replace(self, key, data, version):
+        self._count(data)
+        return super().replace(key, data, version)
+
+    def delete(self, key):
+        self.requests += 1
+        super().delete(key)
+
+    def list(self, prefix):
+        self.requests += 1
+        return super().list(prefix)
+
+    def _count(self, data):
+        self.requests, self.writes, self.bytes = self.requests + 1, self.writes + 1, self.bytes + len(data)
+
+
+def test_a_check_costs_no_more_than_it_says_and_the_half_that_every_start_runs_a_few_requests(runtime):
+    quick, whole = Counted(), Counted()
+    report = check_store(quick, quick=True, runtime=runtime)
+    assert quick.requests <= 45
+    assert quick.bytes < 1_000
+    assert {promise.name for promise in report.not_tested} >= {LIES["stale-reads"].breaks, "one-creator"}
+    check_store(whole, runtime=runtime)
+    assert 3_000 <= whole.requests <= 4_500
+    assert whole.writes <= 2_300
+    assert whole.bytes <= 42_000_000
+
+
+def test_what_nothing_came_up_for_is_said_to_be_not_tested(runtime):
+    silent = check_store(MemoryStore(), runtime=runtime)
+    assert [promise.name for promise in silent.not_tested] == ["unavailable-is-unwritten"]
+    busy = FaultyStore(MemoryStore(), StoreFaults(throttled=0.1), runtime=runtime)
+    report = check_store(busy, runtime=runtime)
+    report.require_safe()
+    assert report.not_tested == ()
+
+
+def test_a_store_that_sends_the_same_bytes_by_a_late_request_is_not_called_a_liar(unreliable, runtime):
+    unreliable.plan = {1: "delayed", 2: "unavailable"}
+    unreliable.before_write = lambda number: number == 2 and unreliable.deliver()
+    check_store(unreliable, quick=True, runtime=runtime).require_safe()
+
+
 @pytest.mark.parametrize("name", ["memory", "local"])
 def test_our_own_stores_keep_every_promise_and_are_left_as_they_were(name, tmp_path):
     store = MemoryStore() if name == "memory" else LocalStore(str(tmp_path))
@@ -96,11 +200,12 @@ def test_our_own_stores_keep_every_promise_and_are_left_as_they_were(name, tmp_p
     assert [entry.key for entry in store.list("")] == ["mine"]
 
 
+@pytest.mark.parametrize("quick", [True, pytest.param(False, marks=pytest.mark.long)], ids=["quick", "whole"])
 @pytest.mark.parametrize("endpoint", ["s3", "gcs", "azure", "obstore"], indirect=True)
-def test_the_clouds_are_safe(endpoint, prefix):
+def test_the_clouds_are_safe(endpoint, prefix, quick):
     store = endpoint.open(prefix)
     with ThreadPoolExecutor(RACERS) as executor:
-        report = check_store(store, executor=executor)
+        report = check_store(store, quick=quick, executor=executor)
     report.require_safe()
     unkept = {promise.name for promise in report.promises if not promise.kept}
     assert unkept == ({"same-bytes-new-version"} if endpoint.kind in ("s3", "obstore") else set())
@@ -117,15 +222,19 @@ def test_a_gcs_server_that_ignores_conditions_is_unsafe(careless_gcs_server, pre
     assert {"create-if-absent", "replace-if-match"} <= {promise.name for promise in report.broken}
 
 
-def test_faults_of_the_network_are_not_taken_for_broken_promises():
+@pytest.mark.parametrize("quick", [True, False], ids=["quick", "whole"])
+def test_faults_of_the_network_are_not_taken_for_broken_promises(quick, runtime):
     faults = StoreFaults(lost_replies=0.15, throttled=0.1)
-    for _ in range(20):
-        store = FaultyStore(MemoryStore(), faults, runtime=SystemRuntime())
+    verdicts = 0
+    for _ in range(20 if quick else 2):
+        store = FaultyStore(MemoryStore(), faults, runtime=runtime)
         try:
-            report = check_store(store, quick=True)
-        except StoreUnavailable:  # a read that got no answer: then nothing is claimed
+            report = check_store(store, quick=quick, runtime=runtime)
+        except StoreUnavailable:  # a request that got no answer: then nothing is claimed
             continue
+        verdicts += 1
         report.require_safe()
+    assert verdicts
 
 
 def test_a_store_that_cannot_be_reached_is_unavailable_and_not_unsafe(runtime):
@@ -146,11 +255,11 @@ def test_the_command_line_tells_every_promise_and_its_exit_code_the_verdict(tmp_
     assert good.exit_code == 0
     assert "kept   no-lost-update" in good.output
     monkeypatch.setattr("ballista_py.node.cli_store.open_store", lambda url, **options: Liar("replace"))
-    bad = runner.invoke(app, ["store", "check", "memory://liar"])
+    bad = runner.invoke(app, ["store", "check", "memory://liar", "--quick"])
     assert bad.exit_code == 1
     assert "BROKEN replace-if-match" in bad.output
     assert "UNSAFE" in bad.output
-    told = json.loads(runner.invoke(app, ["store", "check", "memory://liar", "--json"]).output)
+    told = json.loads(runner.invoke(app, ["store", "check", "memory://liar", "--json", "--quick"]).output)
     assert told["safe"] is False
     assert "replace-if-match" in [p["name"] for p in told["promises"] if p["needed"] and not p["kept"]]
 

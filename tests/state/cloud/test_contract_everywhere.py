@@ -18,6 +18,8 @@ class TestMemory(StoreContract):
 
 
 class TestLocal(StoreContract):
+    whole_check = False  # `test_check_store.py` does it
+
     @pytest.fixture
     def store(self, runtime, tmp_path):
         return LocalStore(str(tmp_path / "with space and ünicode"), runtime=runtime)
@@ -25,6 +27,7 @@ class TestLocal(StoreContract):
 
 class TestS3(StoreContract):
     bytes_decide_versions = True
+    whole_check = False
 
     @pytest.fixture
     def store(self, s3_server, prefix):
@@ -32,12 +35,16 @@ class TestS3(StoreContract):
 
 
 class TestGcs(StoreContract):
+    whole_check = False
+
     @pytest.fixture
     def store(self, gcs_server, prefix):
         return gcs_server.open(prefix)
 
 
 class TestAzure(StoreContract):
+    whole_check = False
+
     @pytest.fixture
     def store(self, azure_server, prefix):
         return azure_server.open(prefix)
@@ -51,6 +58,7 @@ class TestObstoreInMemory(StoreContract):
 
 class TestObstoreOnS3(StoreContract):
     bytes_decide_versions = True
+    whole_check = False
 
     @pytest.fixture
     def store(self, s3_server, prefix):

@@ -3,29 +3,33 @@
 A statement over one table whose conditions read that table alone is *local*: each owner can run its share by
 itself. Everything else (MERGE, a source of rows besides the table, rows that move to other partitions) is *general*
 and runs as a whole, over the table's rows and those of the tables that it reads.
+
+What the engine is to run is the user's own text wherever that is possible, at its own place in it, with blanks before
+it, so that positions in errors are those of the user. A clause that is not used is refused (`used_clauses`).
 """
 
 from __future__ import annotations
 
-import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import TypeAlias
 
 from attrs import frozen
 from sqlglot import exp
-from sqlglot.dialects.dialect import Dialect
-from sqlglot.errors import ParseError, TokenError
+from sqlglot.errors import ParseError
 from sqlglot.tokenizer_core import Token, TokenType
 
 from ballista_py.errors import SqlError
-from ballista_py.planning.sql.query import Expr
-from ballista_py.planning.sql.statement import (
-    ENGINE_DIALECT,
-    MAX_SQL_CHARS,
-    _one_line,
-    _positioned,
-    engine_sql,
+from ballista_py.planning.sql.parsing import ENGINE_DIALECT, parsed
+from ballista_py.planning.sql.statement_text import StatementText
+from ballista_py.planning.sql.text import (
+    misread,
+    positioned,
+    refusal,
+    statement_kind,
+    tokens_of,
+    verb_place,
 )
+from ballista_py.planning.sql.used_clauses import is_given, require_used
 
 
 @frozen(kw_only=True)
@@ -44,33 +48,53 @@ class Insert:
 
 @frozen(kw_only=True)
 class Local:
-    """An UPDATE (with `assignments`) or DELETE whose expressions read the table alone, under `alias`."""
+    """An UPDATE (with `assignments`) or DELETE whose expressions read the table alone, under `alias`.
+
+    Expressions are pieces of `text`, the whole statement as it came; `put_together` is the statement made of them: if
+    the engine plans both alike, no piece was cut wrongly. `tree` is the predicate for those who prune by it; None if
+    there is none, or if the parser here may read it otherwise than the engine.
+    """
 
     table: str
     alias: str
-    assignments: tuple[tuple[str, Expr], ...] | None
-    where: Expr | None
+    assignments: tuple[tuple[str, str], ...] | None
+    where: str | None
+    tree: exp.Expr | None
+    text: str
+
+    @property
+    def put_together(self) -> str:
+        """The statement made of its pieces."""
+        target = f'"{self.table}" as {quoted(self.alias)}'
+        where = "" if self.where is None else f" where ({self.where}\n)"
+        if self.assignments is None:
+            return f"delete from {target}{where}"
+        sets = (
+            f"{quoted(name)} = " + (value if is_default(value) else f"({value}\n)")
+            for name, value in self.assignments
+        )
+        return f"update {target} set {', '.join(sets)}{where}"
 
 
 @frozen(kw_only=True)
 class General:
-    """A statement to be run as a whole: `tree` changes `table` and reads the tables in `sources` besides.
-
-    `reads_all` says that its subqueries read the changed table too.
-    """
+    """A statement to be run as a whole: `text` changes `table` and reads the tables in `sources` besides."""
 
     table: str
-    tree: Expr
+    text: str
     sources: tuple[str, ...]
-    reads_all: bool = True
 
 
 @frozen(kw_only=True)
 class CreateTable:
-    """A managed table; `columns` are (name, SQL type, nullable), or None to take them from `query`."""
+    """A managed table; `columns` are (name, nullable), or None to take them from `query`.
+
+    `declaration` is the text of the statement without what no engine would take, for the types of the columns.
+    """
 
     table: str
-    columns: tuple[tuple[str, str, bool], ...] | None
+    columns: tuple[tuple[str, bool], ...] | None
+    declaration: str
     partition_by: tuple[str, ...]
     primary_key: tuple[str, ...] = ()
     checks: tuple[str, ...] = ()
@@ -106,94 +130,69 @@ class CopyFrom:
 Change: TypeAlias = Insert | Local | General | CreateTable | DropTable | Truncate | CopyFrom
 
 
-_CHANGES = ("INSERT", "UPDATE", "DELETE", "MERGE", "CREATE", "DROP", "TRUNCATE", "COPY", "REPLACE", "WITH")
-_IS_SELECT = re.compile(r"\s*select\b", re.IGNORECASE)  # in any dialect
-
-
 def read_change(sql: str) -> Change | None:
     """What the statement (in the engine's dialect) changes; None for one that changes nothing.
 
     Raises `SqlError`, with `line` and `column` where they are known, for text that does not parse and for a change
-    that no cluster can carry out.
+    that no cluster can carry out, in whole or in a clause of it.
 
     >>> read_change("delete from events where id = 3").table
     'events'
     >>> read_change("select 1") is None
     True
     """
-    if len(sql) > MAX_SQL_CHARS:
-        raise SqlError(f"the statement has {len(sql):,} characters, more than {MAX_SQL_CHARS:,}")
-    engine = Dialect.get_or_raise(ENGINE_DIALECT)
-    try:
-        tokens = engine.tokenize(sql)
-    except TokenError as error:
-        raise SqlError(f"the statement does not parse: {_one_line(str(error))}") from None
-    while tokens and tokens[-1].token_type == TokenType.SEMICOLON:
-        tokens.pop()
-    if not tokens or tokens[0].text.upper() not in _CHANGES:
+    kind = statement_kind(sql)
+    if kind == "refused":
+        raise refusal(sql)
+    if kind != "change":
         return None
-    text = sql[: tokens[-1].end + 1]
+    text, tokens = tokens_of(sql)
     if any(token.token_type == TokenType.SEMICOLON for token in tokens):
-        if tokens[0].text.upper() == "WITH":
-            return None
         raise SqlError("the text holds more than one statement: send them one by one")
-    text, keys = _without_keys(text, tokens)
+    plain, keys = _without_keys(text, tokens)
     try:
-        (tree,) = engine.parse(text)
+        (tree,) = parsed(plain)
     except ParseError as error:
-        raise _positioned(error) from None
-    except RecursionError:
-        raise SqlError("the statement is nested too deeply") from None
-    return _change_of(tree, keys)
+        raise positioned(error) from None
+    return _change_of(tree, StatementText(plain, tokens, keys))
 
 
-def is_change(sql: str, dialect: str | None = None) -> bool:
-    """Whether the statement is meant to change something, by its first words; also if it is wrong.
+def text_for_engine(sql: str) -> str | None:
+    """What the parser of the engine is to accept of a change before anybody else reads it; None for other statements.
 
-    >>> is_change("insert into t values"), is_change("with a as (select 1) select * from a")
-    (True, False)
+    That is all but PARTITIONED BY, whose keys are ours. COPY reads a file of the client and does not reach an engine.
+
+    >>> text_for_engine("create table t (a int) partitioned by (a);")
+    'create table t (a int)                   '
     """
-    if _IS_SELECT.match(sql) is not None:
-        return False
-    try:
-        tokens = Dialect.get_or_raise(dialect or ENGINE_DIALECT).tokenize(sql[:MAX_SQL_CHARS])
-    except (TokenError, ValueError):
-        return False
-    word = tokens[0].text.upper() if tokens else ""
-    if word != "WITH":
-        return word in _CHANGES
-    try:
-        return read_change(engine_sql(sql, dialect)) is not None
-    except SqlError:
-        return False
+    text, tokens = tokens_of(sql)
+    if statement_kind(text) != "change" or tokens[0].text.upper() == "COPY":
+        return None
+    return _without_keys(text, tokens)[0]
 
 
-def _change_of(tree: Expr | None, keys: tuple[str, ...]) -> Change | None:
+def _change_of(tree: exp.Expr | None, text: StatementText) -> Change | None:
     if isinstance(tree, exp.Query):
         return None
-    if tree is not None and tree.args.get("returning") is not None:
-        raise SqlError("RETURNING cannot be used here: a statement that changes rows gives their number")
+    if tree is not None:
+        require_used(tree)
     if isinstance(tree, exp.Insert):
-        return _insert(tree)
+        return _insert(tree, text)
     if isinstance(tree, exp.Update | exp.Delete | exp.Merge):
-        return _update(tree)
+        return _update(tree, text)
     if isinstance(tree, exp.Create) and tree.args.get("kind") == "TABLE":
-        return _create(tree, keys)
+        return _create(tree, text)
     if isinstance(tree, exp.Drop) and tree.args.get("kind") == "TABLE":
-        return DropTable(
-            table=_only_table(tree.args.get("tables") or [tree.this]), if_exists=bool(tree.args.get("exists"))
-        )
+        return DropTable(table=_only_table(tree.args.get("tables") or []), if_exists=bool(tree.args.get("exists")))
     if isinstance(tree, exp.TruncateTable):
         return Truncate(table=_only_table(tree.expressions))
     if isinstance(tree, exp.Copy) and tree.args.get("kind"):
         return _copy(tree)
-    word = tree.key.upper() if tree is not None else "this"
+    word = text.tokens[verb_place(text.tokens)].text.upper()
     raise SqlError(f"{word} of that form cannot be run here")
 
 
-def _insert(tree: exp.Insert) -> Insert:
-    if tree.args.get("alternative") or tree.args.get("conflict") is not None:
-        raise SqlError("INSERT OR REPLACE and ON CONFLICT cannot be run here: use MERGE INTO")
+def _insert(tree: exp.Insert, text: StatementText) -> Insert:
     target = tree.this
     columns: tuple[str, ...] | None = None
     if isinstance(target, exp.Schema):
@@ -202,78 +201,173 @@ def _insert(tree: exp.Insert) -> Insert:
     query = tree.args.get("expression")
     if query is None:
         raise SqlError("INSERT needs VALUES or a query")
-    if (with_ := tree.args.get("with_")) is not None:
-        query.set("with_", with_)
-    text = query.sql(ENGINE_DIALECT)
+    table = _name(target)
+    if target.args.get("alias") is not None:
+        raise SqlError("INSERT with an alias of the table cannot be run here: leave it out")
+    if tree.args.get("with_") is not None and query.args.get("with_") is not None:
+        raise SqlError("INSERT with two WITH clauses cannot be run here: put all into the one before its query")
+    verb = verb_place(text.tokens)
     return Insert(
-        table=_name(target),
+        table=table,
         columns=columns,
-        query=f"select * from ({text}) as rows" if isinstance(query, exp.Values) else text,
+        query=text.without(verb, _query_place(text, verb, columns is not None)),
         by_name=bool(tree.args.get("by_name")),
         constant=isinstance(query, exp.Values)
         and not any(True for _ in query.find_all(exp.Func, exp.Column, exp.Query)),
     )
 
 
-def _update(tree: Expr) -> Local | General:
+def _query_place(text: StatementText, verb: int, has_columns: bool) -> int:
+    """Where the query of an INSERT begins: behind INTO, the table, the list of columns and BY NAME."""
+    tokens = text.tokens
+    place = verb + 1
+    place += place < len(tokens) and tokens[place].text.upper() == "INTO"
+    place += 1
+    if has_columns:
+        place = text.group_end(place) + 1
+    while place < len(tokens) and tokens[place].text.upper() in (
+        "BY",
+        "NAME",
+        "POSITION",
+        "BY NAME",
+        "BY POSITION",
+    ):
+        place += 1
+    if place >= len(tokens):
+        raise SqlError("INSERT needs VALUES or a query")
+    return place
+
+
+def _update(tree: exp.Expr, text: StatementText) -> Local | General:
     target = tree.this
     table = _name(target)
     alias = (target.alias or table).lower()
+    _require_plain_columns(tree, {table, alias})
     reads = sorted(
-        {node.name.lower() for node in tree.find_all(exp.Table) if node is not target} - _common_names(tree)
+        {
+            node.name.lower()
+            for node in tree.find_all(exp.Table)
+            if node is not target and isinstance(node.this, exp.Identifier)  # else it is a table function
+        }
+        - _common_names(tree)
     )
-    if (
-        isinstance(tree, exp.Merge)
-        or reads
-        or tree.args.get("using")
-        or tree.args.get("from_")
-        or tree.args.get("with_")
-    ):
-        return General(table=table, tree=tree, sources=tuple(n for n in reads if n != table), reads_all=True)
+    general = General(table=table, text=text.plain, sources=tuple(n for n in reads if n != table))
+    is_one = not any(is_given(tree.args.get(key)) for key in ("using", "from_", "with_"))
+    if isinstance(tree, exp.Merge) or reads or not is_one or tree.find(exp.Query) is not None:
+        return general
     where = tree.args.get("where")
-    if tree.find(exp.Query) is not None:
-        return General(table=table, tree=tree, sources=(), reads_all=True)
-    if isinstance(tree, exp.Delete):
-        return Local(table=table, alias=alias, assignments=None, where=where.this if where else None)
-    assignments = []
-    for item in tree.expressions:
-        if not isinstance(item, exp.EQ) or not isinstance(item.this, exp.Column):
-            raise SqlError("UPDATE sets one column at a time: column = value")
-        assignments.append((item.this.name, item.expression))
-    return Local(table=table, alias=alias, assignments=tuple(assignments), where=where.this if where else None)
+    places = {word: place for place, word in reversed([*text.top_level(0)]) if word in ("SET", "WHERE")}
+    stop = places.get("WHERE", len(text.tokens))
+    if where is not None and stop == len(text.tokens):
+        return general
+    assignments = None
+    if isinstance(tree, exp.Update):
+        names = [_assigned(item) for item in tree.expressions]
+        values = list(_values(text, places["SET"], stop)) if "SET" in places else []
+        if None in names or len(values) != len(names):
+            return general
+        assignments = tuple(zip((name for name in names if name is not None), values, strict=True))
+    return Local(
+        table=table,
+        alias=alias,
+        assignments=assignments,
+        where=None if where is None else text.between(stop, len(text.tokens)),
+        tree=None if where is None or misread(text.tokens) is not None else where.this,
+        text=text.plain,
+    )
 
 
-def _create(tree: exp.Create, keys: tuple[str, ...]) -> CreateTable:
+def _require_plain_columns(tree: exp.Expr, names: set[str]) -> None:
+    """Refuse columns that are named with catalog and schema of their table: here a table has neither."""
+    for column in tree.find_all(exp.Column):
+        schema, catalog = column.text("db").lower(), column.text("catalog").lower()
+        if schema == "main" and catalog and catalog not in names and column.table.lower() in names:
+            text = column.sql(ENGINE_DIALECT)
+            raise SqlError(
+                f"'{text}' is no column: name columns by their table alone, as {column.table}.{column.name}"
+            )
+
+
+def _assigned(item: exp.Expr) -> str | None:
+    """The column that an assignment sets, if it sets a single one."""
+    is_plain = isinstance(item, exp.EQ) and isinstance(item.this, exp.Column) and not item.this.table
+    return item.this.name if is_plain else None
+
+
+def _values(text: StatementText, first: int, last: int) -> Iterator[str]:
+    """The text of each value behind SET."""
+    for start, stop in text.pieces(first, last):
+        if stop - start > 3 and text.tokens[start + 2].token_type == TokenType.EQ:
+            yield text.between(start + 2, stop)
+
+
+def is_default(value: str) -> bool:
+    """Whether a value is DEFAULT, which is no expression."""
+    return value.lower() == "default"
+
+
+def quoted(name: str) -> str:
+    """The name as an identifier."""
+    return '"' + name.replace('"', '""') + '"'
+
+
+def _create(tree: exp.Create, text: StatementText) -> CreateTable:
     target, definitions = tree.this, None
     if isinstance(target, exp.Schema):
         target, definitions = target.this, target.expressions
-    if tree.args.get("replace"):
-        raise SqlError("CREATE OR REPLACE cannot be run here: DROP the table first")
+    table = _name(target)
     query = tree.args.get("expression")
-    columns: list[tuple[str, str, bool]] = []
+    if query is not None and definitions is not None:
+        raise SqlError(
+            "CREATE TABLE with columns and AS cannot be run here: take one of them, and INSERT … SELECT"
+        )
+    columns: list[tuple[str, bool]] = []
     primary: list[str] = []
-    checks: list[str] = []
+    checks = 0
     for item in definitions or ():
         if isinstance(item, exp.ColumnDef):
-            columns.append(_column(item, primary, checks))
+            nullable, more = _column(item, primary)
+            columns.append((item.name, nullable))
+            checks += more
         elif isinstance(item, exp.PrimaryKey):
             primary.extend(part.name for part in item.expressions)
-        elif isinstance(item, exp.CheckColumnConstraint):
-            checks.append(item.this.sql(ENGINE_DIALECT))
         else:
-            raise SqlError(f"'{item.sql(ENGINE_DIALECT)}' cannot be declared here")
+            checks += 1
+    conditions = _checks(text)
+    if len(conditions) != checks:
+        raise SqlError("the CHECK conditions of the statement cannot be told apart")
+    names = {name.lower() for name in primary}
+    as_place = next((place for place, word in text.top_level(0) if word == "AS"), None)
     return CreateTable(
-        table=_name(target),
-        columns=tuple((n, kind, nullable and n not in primary) for n, kind, nullable in columns)
-        if columns
-        else None,
-        partition_by=keys,
+        table=table,
+        columns=tuple((name, nullable and name.lower() not in names) for name, nullable in columns) or None,
+        declaration=_without_options(text),
+        partition_by=text.keys,
         primary_key=tuple(primary),
-        checks=tuple(checks),
-        query=query.sql(ENGINE_DIALECT) if query is not None else None,
+        checks=conditions,
+        query=text.without(0, as_place + 1) if query is not None and as_place is not None else None,
         if_not_exists=bool(tree.args.get("exists")),
         file_format=_file_format(tree),
     )
+
+
+def _checks(text: StatementText) -> tuple[str, ...]:
+    """The conditions of the CHECK constraints, as they stand in the text."""
+    return tuple(
+        text.between(place + 1, text.group_end(place + 1))
+        for place in range(len(text.tokens))
+        if text.says(place, "CHECK") and text.opens(place + 1)
+    )
+
+
+def _without_options(text: StatementText) -> str:
+    """The text without `WITH (…)`, which is for tables of a cluster alone."""
+    for place, word in text.top_level(0):
+        if word == "WITH" and text.opens(place + 1):
+            return text.without(place, text.group_end(place + 1) + 1)
+        if word == "AS":
+            break
+    return text.plain
 
 
 def _file_format(tree: exp.Create) -> str:
@@ -281,7 +375,7 @@ def _file_format(tree: exp.Create) -> str:
     found = "parquet"
     properties = tree.args.get("properties")
     for item in properties.expressions if properties is not None else ():
-        name = item.name if isinstance(item, exp.Property) else item.key
+        name = item.name
         value = item.args.get("value")
         if name.lower() != "file_format" or not isinstance(value, exp.Expr):
             raise SqlError(
@@ -291,21 +385,20 @@ def _file_format(tree: exp.Create) -> str:
     return found
 
 
-def _column(item: exp.ColumnDef, primary: list[str], checks: list[str]) -> tuple[str, str, bool]:
-    nullable = True
+def _column(item: exp.ColumnDef, primary: list[str]) -> tuple[bool, int]:
+    """Whether the column is nullable, and how many CHECK conditions it has."""
+    nullable, checks = True, 0
     for constraint in item.args.get("constraints") or ():
         kind = constraint.args.get("kind")
         if isinstance(kind, exp.NotNullColumnConstraint):
             nullable = bool(kind.args.get("allow_null"))
         elif isinstance(kind, exp.PrimaryKeyColumnConstraint):
             primary.append(item.name)
-        elif isinstance(kind, exp.CheckColumnConstraint):
-            checks.append(kind.this.sql(ENGINE_DIALECT))
         else:
-            raise SqlError(f"'{constraint.sql(ENGINE_DIALECT)}' of column '{item.name}' cannot be declared here")
+            checks += 1
     if item.args.get("kind") is None:
         raise SqlError(f"column '{item.name}' has no type")
-    return item.name, item.args["kind"].sql(ENGINE_DIALECT), nullable
+    return nullable, checks
 
 
 def _copy(tree: exp.Copy) -> CopyFrom:
@@ -326,39 +419,34 @@ def _copy(tree: exp.Copy) -> CopyFrom:
 
 def _without_keys(text: str, tokens: Sequence[Token]) -> tuple[str, tuple[str, ...]]:
     """The text without its PARTITIONED BY clause, and the expressions of that clause."""
-    # The two words are one token to the parser.
-    for place, token in enumerate(tokens):
-        if (
-            token.text.upper().split() in (["PARTITIONED", "BY"], ["PARTITION", "BY"])
-            and tokens[0].text.upper() == "CREATE"
-        ):
-            return _clause(text, tokens, place)
+    if tokens[0].text.upper() != "CREATE":
+        return text, ()
+    whole = StatementText(text, tokens)
+    for place, word in whole.top_level(0):
+        if word == "AS":
+            break
+        # The two words are one token to the parser.
+        if word.split() in (["PARTITIONED", "BY"], ["PARTITION", "BY"]):
+            if not whole.opens(place + 1):
+                raise SqlError("PARTITIONED BY needs a list of expressions in brackets")
+            end = whole.group_end(place + 1)
+            return whole.without(place, end + 1), tuple(
+                whole.between(*piece) for piece in whole.pieces(place + 1, end)
+            )
     return text, ()
 
 
-def _clause(text: str, tokens: Sequence[Token], place: int) -> tuple[str, tuple[str, ...]]:
-    depth, start, keys = 0, tokens[place + 1].end + 1, []
-    for token in tokens[place + 1 :]:
-        depth += (token.text == "(") - (token.text == ")")
-        if depth == 0 or (depth == 1 and token.text == ","):
-            keys.append(text[start : token.start].strip())
-            start = token.end + 1
-        if depth == 0:
-            return text[: tokens[place].start] + text[token.end + 1 :], tuple(keys)
-    raise SqlError("PARTITIONED BY needs a list of expressions in brackets")
-
-
-def _common_names(tree: Expr) -> set[str]:
+def _common_names(tree: exp.Expr) -> set[str]:
     return {table.alias.lower() for table in tree.find_all(exp.CTE)}
 
 
-def _only_table(nodes: Sequence[Expr]) -> str:
+def _only_table(nodes: Sequence[exp.Expr]) -> str:
     if len(nodes) != 1:
         raise SqlError("one table at a time")
     return _name(nodes[0])
 
 
-def _name(node: Expr) -> str:
+def _name(node: exp.Expr) -> str:
     if not isinstance(node, exp.Table) or node.args.get("db") is not None or not node.name:
         raise SqlError(f"'{node.sql(ENGINE_DIALECT)}' is no table: tables have plain names here")
     return node.name.lower()

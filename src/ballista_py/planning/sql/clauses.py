@@ -107,7 +107,7 @@ class _Names:
             only(node, "this")
         if isinstance(node, exp.Window):
             node = self._window(node)
-        inside = aggregated or (isinstance(node, exp.AggFunc) and is_aggregate(node))
+        inside = aggregated or is_aggregate(node)
         for key, value in node.args.items():
             if isinstance(value, exp.Expr) and not isinstance(value, _LEAVES):
                 fresh = self.bind(value, inside)

@@ -13,6 +13,7 @@ from typing import Any
 
 from sqlglot import exp
 
+from ballista_py.planning.engine_functions import aggregates
 from ballista_py.planning.sql.query import (
     Draft,
     Expr,
@@ -293,12 +294,17 @@ def is_number(expr: Expr) -> bool:
 
 def is_aggregate(node: Expr) -> bool:
     """Whether a node aggregates rows of its block (rather than being a window function)."""
-    if not isinstance(node, exp.AggFunc):
+    if not isinstance(node, exp.AggFunc) and not _aggregates_by_name(node):
         return False
     parent = node.parent
     while isinstance(parent, exp.Filter | exp.IgnoreNulls | exp.RespectNulls | exp.WithinGroup):
         parent = parent.parent
     return not (isinstance(parent, exp.Window) and parent.args.get("this") is not None and _heads(parent, node))
+
+
+def _aggregates_by_name(node: Expr) -> bool:
+    """Whether a function that the parser has no class for is an aggregate to the engine."""
+    return isinstance(node, exp.Anonymous) and node.name.lower() in aggregates()
 
 
 def _heads(window: Expr, node: Expr) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from functools import lru_cache
 
 from sqlglot import exp
@@ -38,6 +39,20 @@ def needs_quotes(name: str) -> bool:
     (False, True, True)
     """
     return _PLAIN.match(name) is None or name in _KEYWORDS
+
+
+def free_name(wanted: str, names: Iterable[str], text: str = "") -> str:
+    """`wanted`, or something like it, that is none of `names` and occurs nowhere in `text`, whatever the case.
+
+    >>> free_name("hit", ["id", "Hit"]), free_name("hit", ["id"], "select hit_2, hit")
+    ('hit_2', 'hit_3')
+    """
+    taken, text = {name.lower() for name in names}, text.lower()
+    found, number = wanted, 1
+    while found in taken or found in text:
+        number += 1
+        found = f"{wanted}_{number}"
+    return found
 
 
 def identifier(name: str) -> exp.Identifier:

@@ -4,19 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from sqlglot import exp, parse_one
+from sqlglot import exp
 
 from ballista_py.errors import SqlError
 from ballista_py.planning.partition_map import PartitionMap
 from ballista_py.planning.rewrite import Rewrite
-from ballista_py.planning.sql.changes import General, Local
+from ballista_py.planning.sql.changes import General, Local, is_default, quoted
+from ballista_py.planning.sql.expressions import is_portable
 from ballista_py.planning.sql.file_pruning import FilePruner
-from ballista_py.planning.sql.identifiers import identifier
+from ballista_py.planning.sql.identifiers import free_name, identifier
+from ballista_py.planning.sql.parsing import parsed_one
 from ballista_py.planning.sql.placement import Split, place_table
 from ballista_py.planning.sql.pruning import Pruner
 from ballista_py.planning.sql.query import Expr
-from ballista_py.planning.sql.statement import ENGINE_DIALECT
 from ballista_py.planning.table import TableSpec
+
+NEW_ROWS = "new rows"  # a name that no table can have
 
 
 def local_rewrite(change: Local, table: TableSpec, types: Mapping[str, str]) -> Rewrite:
@@ -24,17 +27,21 @@ def local_rewrite(change: Local, table: TableSpec, types: Mapping[str, str]) -> 
 
     Raises `SqlError` for a column that the table does not have, or that is set twice.
     """
-    source = f"{_quoted(table.name)} as {_quoted(change.alias)}"
-    where = "true" if change.where is None else change.where.sql(ENGINE_DIALECT)
+    source = f"{quoted(table.name)} as {quoted(change.alias)}"
+    hit = quoted(free_name("hit", table.schema.names, change.text))
+    steady = change.where is None or (change.tree is not None and is_portable(change.tree))
+    where = "true" if change.where is None else f"({change.where}\n)"
+    pruning = where if change.tree is not None else None
     names = {name.lower(): name for name in table.schema.names}
-    columns = ", ".join(_quoted(name) for name in table.schema.names)
+    columns = ", ".join(quoted(name) for name in table.schema.names)
     if change.assignments is None:
         if change.where is None:
             return Rewrite()
         return Rewrite(
-            count=f"select count(*) from {source} where {where}",
-            rows=f"select {columns} from {source} where ({where}) is distinct from true",
-            where=where,
+            rows=f"select {columns}, coalesce({where}, false) as {hit} from {source}",
+            count=f"select count(*) from {source} where {where}" if steady else None,
+            deletes=True,
+            where=pruning,
             alias=change.alias,
         )
     new: dict[str, str] = {}
@@ -42,19 +49,19 @@ def local_rewrite(change: Local, table: TableSpec, types: Mapping[str, str]) -> 
         real = names.get(name.lower())
         if real is None or real in new:
             raise SqlError(f"column '{name}' is " + ("set twice" if real else f"not one of table '{table.name}'"))
-        new[real] = "null" if _is_default(value) else value.sql(ENGINE_DIALECT)
-    alias = _quoted(change.alias)
+        new[real] = "null" if is_default(value) else f"({value}\n)"
+    alias = quoted(change.alias)
     shown = [
-        f"case when __hit then cast({new[name]} as {types[name]}) else {alias}.{_quoted(name)} end as {_quoted(name)}"
+        f"case when {hit} then cast({new[name]} as {types[name]}) else {alias}.{quoted(name)} end as {quoted(name)}"
         if name in new
-        else f"{alias}.{_quoted(name)}"
+        else f"{alias}.{quoted(name)}"
         for name in table.schema.names
     ]
-    inner = f"select *, coalesce({where}, false) as __hit from {source}"
+    inner = f"select *, coalesce({where}, false) as {hit} from {source}"
     return Rewrite(
-        count=f"select count(*) from {source} where {where}",
-        rows=f"select {', '.join(shown)} from ({inner}) as {alias}",
-        where=where,
+        rows=f"select {', '.join(shown)}, {hit} from ({inner}) as {alias}",
+        count=f"select count(*) from {source} where {where}" if steady else None,
+        where=pruning,
         alias=change.alias,
     )
 
@@ -62,7 +69,7 @@ def local_rewrite(change: Local, table: TableSpec, types: Mapping[str, str]) -> 
 def file_pruner(where: str | None, alias: str, table: TableSpec) -> FilePruner:
     """What tells the files of the table that may hold rows of a predicate (in the engine's dialect) over it."""
     names = {table.name.lower(), alias.lower()}
-    tree = None if where is None else parse_one(where, dialect=ENGINE_DIALECT)
+    tree = None if where is None else parsed_one(where)
     return FilePruner(where=tree, names=names, schema=table.schema)
 
 
@@ -70,20 +77,20 @@ def touched_partitions(change: Local, table: TableSpec, pmap: PartitionMap) -> t
     """The partitions whose rows the statement can touch."""
     ids = pmap.ids()
     split = place_table(table)
-    if change.where is None or not isinstance(split, Split):
+    if change.tree is None or not isinstance(split, Split):
         return tuple(ids.tolist())
-    bound = _bound(change.where, change.alias, table)
+    bound = _bound(change.tree, change.alias, table)
     allowed = Pruner(split.under(change.alias), pmap).constraints(bound)
     named = {table.spec.keys[place].name: values for place, values in allowed.items()}
     return tuple((pmap.matching(named) if named else ids).tolist())
 
 
 def key_sql(table: TableSpec) -> str:
-    """One primary key that occurs twice in the relation `__new`, or in it and in the table; no row if none does."""
-    keys = ", ".join(_quoted(name) for name in table.primary_key)
+    """One primary key that occurs twice in the relation `NEW_ROWS`, or in it and in the table; no row if none does."""
+    keys, new = ", ".join(quoted(name) for name in table.primary_key), quoted(NEW_ROWS)
     return (
-        f"(select {keys} from __new group by {keys} having count(*) > 1 limit 1) union all "
-        f"(select {keys} from __new semi join {_quoted(table.name)} using ({keys}) limit 1)"
+        f"(select {keys} from {new} group by {keys} having count(*) > 1 limit 1) union all "
+        f"(select {keys} from {new} semi join {quoted(table.name)} using ({keys}) limit 1)"
     )
 
 
@@ -95,15 +102,7 @@ def moves_rows(change: Local, table: TableSpec) -> bool:
 
 def as_general(change: Local) -> General:
     """The same statement, to be run as a whole."""
-    target = exp.to_table(change.table, alias=change.alias if change.alias != change.table else None)
-    where = exp.Where(this=change.where) if change.where is not None else None
-    tree: Expr
-    if change.assignments is None:
-        tree = exp.Delete(this=target, where=where)
-    else:
-        sets = [exp.EQ(this=exp.column(identifier(name)), expression=value) for name, value in change.assignments]
-        tree = exp.Update(this=target, expressions=sets, where=where)
-    return General(table=change.table, tree=tree, sources=(), reads_all=False)
+    return General(table=change.table, text=change.text, sources=())
 
 
 def _bound(where: Expr, alias: str, table: TableSpec) -> Expr:
@@ -116,11 +115,3 @@ def _bound(where: Expr, alias: str, table: TableSpec) -> Expr:
         return node
 
     return where.copy().transform(bind)
-
-
-def _is_default(value: Expr) -> bool:
-    return isinstance(value, exp.Column) and not value.table and value.name.lower() == "default"
-
-
-def _quoted(name: str) -> str:
-    return '"' + name.replace('"', '""') + '"'

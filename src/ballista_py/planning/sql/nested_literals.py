@@ -13,8 +13,8 @@ import pyarrow as pa
 from sqlglot import exp
 
 from ballista_py.errors import SqlError
+from ballista_py.planning.sql.parsing import ENGINE_DIALECT
 from ballista_py.planning.sql.query import Expr
-from ballista_py.planning.sql.statement import ENGINE_DIALECT
 
 _INTEGERS = {8: "TINYINT", 16: "SMALLINT", 32: "INT", 64: "BIGINT"}
 _LISTS = (pa.types.is_list, pa.types.is_large_list, pa.types.is_fixed_size_list, pa.types.is_list_view)

@@ -8,12 +8,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 import pyarrow as pa
-from sqlglot import exp, parse_one
+from sqlglot import exp
 from sqlglot.errors import SqlglotError
 
+from ballista_py.errors import SqlError
 from ballista_py.planning.sql.parameters import bound, names_of, places_of
+from ballista_py.planning.sql.parsing import parsed_one
 from ballista_py.planning.sql.query import Expr
-from ballista_py.planning.sql.statement import ENGINE_DIALECT
 
 _MARK = "parameter \x01"
 _COMPARISONS = (
@@ -52,8 +53,8 @@ def parameter_schema(sql: str, tables: Mapping[str, pa.Schema]) -> pa.Schema:
 def _marked(sql: str, names: tuple[str, ...]) -> Iterator[tuple[str, Expr]]:
     """Every parameter with the literal that stands for it in the tree."""
     try:
-        tree = parse_one(bound(sql, {name: pa.scalar(_MARK + name) for name in names}), dialect=ENGINE_DIALECT)
-    except (SqlglotError, RecursionError):
+        tree = parsed_one(bound(sql, {name: pa.scalar(_MARK + name) for name in names}))
+    except (SqlglotError, SqlError):
         return
     for node in tree.find_all(exp.Literal):
         if node.is_string and node.name.startswith(_MARK):

@@ -7,23 +7,20 @@ into SQL.
 
 from __future__ import annotations
 
-import datetime as dt
 from collections.abc import Mapping, Sequence
 from decimal import Decimal
 from itertools import pairwise
-from typing import Any
 
 import pyarrow as pa
 from attrs import frozen
 from sqlglot import exp
-from sqlglot.dialects.dialect import Dialect
-from sqlglot.errors import SqlglotError
 from sqlglot.tokenizer_core import Token, TokenType
 
 from ballista_py.errors import SqlError
 from ballista_py.planning.sql.nested_literals import engine_type, is_bytes, is_nested, is_text, nested_literal
+from ballista_py.planning.sql.parsing import ENGINE_DIALECT, tokenized
 from ballista_py.planning.sql.query import Expr
-from ballista_py.planning.sql.statement import ENGINE_DIALECT
+from ballista_py.planning.sql.time_texts import date_text, time_text, timestamp_text
 
 _NAMES = (TokenType.NUMBER, TokenType.VAR)
 
@@ -45,10 +42,7 @@ def places_of(sql: str) -> tuple[Place, ...]:
     >>> places_of("select ?, '?' from t where a = ?")
     (Place(name='1', start=7, stop=8), Place(name='2', start=31, stop=32))
     """
-    try:
-        tokens = Dialect.get_or_raise(ENGINE_DIALECT).tokenize(sql)
-    except SqlglotError:
-        raise SqlError("the statement does not parse") from None
+    tokens = tokenized(sql)
     found: list[Place] = []
     for token, following in pairwise([*tokens, None]):
         assert token is not None
@@ -119,11 +113,11 @@ def literal(value: pa.Scalar) -> Expr:
     if is_bytes(kind):
         return exp.func("unhex", exp.Literal.string(value.as_py().hex()))
     if types.is_date(kind):
-        return _cast(exp.Literal.string(value.as_py().isoformat()), kind)
+        return _cast(exp.Literal.string(date_text(value)), kind)
     if types.is_timestamp(kind):
-        return _timestamp(value)
+        return _cast(exp.Literal.string(timestamp_text(value)), kind)
     if types.is_time(kind):
-        return _cast(exp.Literal.string(value.cast(pa.time64("us")).as_py().isoformat()), kind)
+        return _cast(exp.Literal.string(time_text(value)), kind)
     if types.is_duration(kind):
         return _duration(value)
     if types.is_interval(kind):
@@ -166,14 +160,3 @@ def _text(value: str) -> Expr:
     if "\x00" in value:
         raise SqlError("a text parameter holds a NUL character, which no SQL text can")
     return exp.Literal.string(value)
-
-
-def _timestamp(value: pa.Scalar) -> Expr:
-    kind = value.type
-    try:
-        moment: Any = value.cast(pa.timestamp("us", kind.tz)).as_py()
-    except pa.ArrowInvalid:
-        raise SqlError("a timestamp parameter is finer than a microsecond") from None
-    if kind.tz is None:
-        return _cast(exp.Literal.string(moment.isoformat(sep=" ")), kind)
-    return _cast(exp.Literal.string(moment.astimezone(dt.UTC).isoformat(sep=" ")), kind)

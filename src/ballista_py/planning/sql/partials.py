@@ -145,7 +145,7 @@ class TwoPhase:
         if isinstance(node, exp.ArgMin | exp.ArgMax) and not node.args.get("count"):
             return self._by_other(node, condition)
         if any(node.args.get(extra) for extra in ("expressions", "count", "order")):
-            raise IndivisibleError(f"{node.key} with several arguments")
+            raise IndivisibleError(f"{_called(node)} with several arguments")
         argument = node.args.get("this")
         if isinstance(node, exp.ApproxDistinct) and isinstance(argument, exp.Expr):
             return self._approximately_distinct(argument, condition)
@@ -160,7 +160,7 @@ class TwoPhase:
             for classes, method in self._methods():
                 if isinstance(node, classes):
                     return method(node, argument, kind, condition)
-        raise IndivisibleError(f"{node.key} needs all rows of a group at once")
+        raise IndivisibleError(f"{_called(node)} needs all rows of a group at once")
 
     def _methods(self) -> list[tuple[type[Expr] | tuple[type[Expr], ...], Callable[..., Expr]]]:
         return [
@@ -301,3 +301,7 @@ def _unused(wanted: str, taken: set[str]) -> str:
     while f"{wanted}_{number}".lower() in taken:
         number += 1
     return f"{wanted}_{number}"
+
+
+def _called(node: Expr) -> str:
+    return node.name.lower() if isinstance(node, exp.Anonymous) else node.key

@@ -20,6 +20,7 @@ from ballista_py.planning.sql.expressions import (
     nested_of,
     sources_of,
 )
+from ballista_py.planning.sql.parsing import ENGINE
 from ballista_py.planning.sql.placement import (
     MERGED,
     WHOLE,
@@ -48,7 +49,6 @@ from ballista_py.planning.sql.query import (
     column,
     column_id,
 )
-from ballista_py.planning.sql.statement import ENGINE
 from ballista_py.planning.sql.units import (
     Unit,
     equalities_of,

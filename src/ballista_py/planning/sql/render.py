@@ -19,6 +19,7 @@ from ballista_py.planning.sql.expressions import (
     written,
 )
 from ballista_py.planning.sql.identifiers import identifier
+from ballista_py.planning.sql.parsing import ENGINE
 from ballista_py.planning.sql.query import (
     BroadcastScan,
     Draft,
@@ -37,7 +38,6 @@ from ballista_py.planning.sql.query import (
     column,
     column_id,
 )
-from ballista_py.planning.sql.statement import ENGINE
 
 _SETS: dict[str, type[exp.SetOperation]] = {"union": exp.Union, "intersect": exp.Intersect, "except": exp.Except}
 

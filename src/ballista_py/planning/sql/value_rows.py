@@ -6,12 +6,11 @@ from collections.abc import Iterable, Iterator, Mapping
 
 import pyarrow as pa
 from attrs import frozen
-from sqlglot.dialects.dialect import Dialect
-from sqlglot.errors import SqlglotError
 from sqlglot.tokenizer_core import Token, TokenType
 
+from ballista_py.errors import SqlError
 from ballista_py.planning.sql.parameters import bound, places_of
-from ballista_py.planning.sql.statement import ENGINE_DIALECT
+from ballista_py.planning.sql.parsing import tokenized
 
 MAX_ROWS = 1_000
 MAX_CHARS = 1_000_000
@@ -46,8 +45,8 @@ def row_template(sql: str) -> RowTemplate | None:
     RowTemplate(head='insert into t (a, b) values ', row='(?, upper(?))')
     """
     try:
-        tokens = list(Dialect.get_or_raise(ENGINE_DIALECT).tokenize(sql))
-    except SqlglotError:
+        tokens = tokenized(sql)
+    except SqlError:
         return None
     while tokens and tokens[-1].token_type == TokenType.SEMICOLON:
         tokens.pop()

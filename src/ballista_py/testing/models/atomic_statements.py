@@ -3,7 +3,9 @@
 Money moves between partitions. Clients prepare their part in each manifest and append the statement to the commit
 document; owners fold and compact; a collector forgets; readers add up. All of them stop at every access to the
 store and may stay there for ever. Judged are: every snapshot adds up and reads the same again, what was acknowledged
-is there once, and what was refused is not.
+is there once, and what was refused is not. In a second history of the same seed rows are added and all are replaced;
+there, what is seen of a statement is seen in all of its partitions, of two replacements one is left, and what one
+replaces was everything that a client could see when it began.
 
     python -m ballista_py.testing.models.atomic_statements [SEEDS]
 """
@@ -20,6 +22,7 @@ from attrs import evolve, field, frozen
 from ballista_py.runtime import seeded_chance
 
 PARTITIONS, STATEMENTS, STEPS = 4, 40, 6_000
+CHANGES, CHANGE_STEPS = 24, 2_000
 DEADLINE, LONGEST_QUERY = 250, 200
 NEVER = 1 << 30
 Step = Generator[None, None, None]
@@ -40,6 +43,10 @@ class Rules:
     floor: bool = True  # a statement begun before the last forgotten one can no longer commit
     kept_for_readers: bool = True  # replaced files stay until no query can be as old
     tokens_kept: bool = True  # a manifest knows what it has applied, so that a resend prepares nothing
+    changes_catch_up: bool = True  # a change has folded in what is committed before it reads
+    one_moment: bool = True  # a change reads every partition as of the sequence that it began with
+    one_replacement: bool = True  # what replaces everything is alone, though there be nothing to replace
+    none_since: bool = True  # nor was another one folded in since it began, which it does not see
 
 
 @frozen(kw_only=True)
@@ -50,6 +57,7 @@ class File:
     amount: int
     added: int
     removed: int = NEVER
+    by: frozenset[int] = frozenset()  # the statements whose rows it holds
 
 
 @frozen(kw_only=True)
@@ -60,16 +68,19 @@ class Prepared:
     begun: int  # the last sequence when the statement began
     amount: int
     replaces: frozenset[int] | None  # None: it only adds
+    by: frozenset[int] = frozenset()
 
 
 @frozen(kw_only=True)
 class Manifest:
-    """One partition. `oldest` is the first sequence that can still be read."""
+    """One partition. `oldest` is the first sequence that can still be read, `alone` that of the last statement folded
+    in that had to be alone."""
 
     files: tuple[File, ...] = ()
     prepared: tuple[Prepared, ...] = ()
     applied: frozenset[int] = frozenset()
     oldest: int = 0
+    alone: int = 0
 
 
 @frozen(kw_only=True)
@@ -132,8 +143,10 @@ def fold(world: World, manifest: Manifest, commits: Commits) -> Manifest:
                 evolve(file, removed=fate[0]) if file.name in gone and file.removed == NEVER else file
                 for file in manifest.files
             )
-            files += (File(name=world.name(), amount=part.amount, added=fate[0]),)
+            files += (File(name=world.name(), amount=part.amount, added=fate[0], by=part.by),)
             manifest = evolve(manifest, files=files)
+            if part.replaces is not None:
+                manifest = evolve(manifest, alone=fate[0])
             if world.rules.tokens_kept:
                 manifest = evolve(manifest, applied=manifest.applied | {part.token})
     return manifest
@@ -225,7 +238,9 @@ def owner(world: World, partition: int) -> Step:
             if len(chosen) > 1:
                 names = {file.name for file in chosen}
                 files = tuple(evolve(f, removed=stamp) if f.name in names else f for f in manifest.files)
-                merged = File(name=world.name(), amount=sum(file.amount for file in chosen), added=stamp)
+                by = frozenset[int]().union(*(file.by for file in chosen))
+                amount = sum(file.amount for file in chosen)
+                merged = File(name=world.name(), amount=amount, added=stamp, by=by)
                 manifest = evolve(manifest, files=(*files, merged))
         world.manifests[partition] = manifest
         yield
@@ -290,8 +305,118 @@ def reader(world: World) -> Step:
                 world.wrong["a snapshot changed"] += 1
 
 
+def adder(world: World, token: int) -> Step:
+    """Add rows to two partitions."""
+    begun = world.commits[0].last
+    places = world.chance.sample(range(PARTITIONS), 2)
+    world.moved[token] = (*places, 0)
+    yield
+    for partition in places:
+        part = Prepared(token=token, begun=begun, amount=0, replaces=None, by=frozenset({token}))
+        manifest = world.manifests[partition]
+        world.manifests[partition] = evolve(manifest, prepared=(*manifest.prepared, part))
+        yield
+    yield from settle(world, token, begun, commit=True)
+
+
+def replacer(world: World, token: int) -> Step:
+    """Put rows into the place of all that are there, in every partition."""
+    rules, begun = world.rules, world.commits[0].last
+    world.moved[token] = (-1, -1, begun)
+    yield
+    for partition in range(PARTITIONS):
+        for _ in range(60):
+            before, commits = world.manifests[partition], world.commits[0]
+            yield
+            if world.manifests[partition] is not before:  # a conditional write
+                continue
+            manifest = fold(world, before, commits) if rules.changes_catch_up else before
+            part = replacement(world, manifest, token, begun)
+            if part is not None:
+                world.manifests[partition] = evolve(manifest, prepared=(*manifest.prepared, part))
+                break
+        else:
+            yield from settle(world, token, begun, commit=False)
+            return
+    yield from settle(world, token, begun, commit=True)
+
+
+def replacement(world: World, manifest: Manifest, token: int, begun: int) -> Prepared | None:
+    """What replaces all rows of a partition, or None if it must wait."""
+    rules = world.rules
+    here = [file for file in manifest.files if file.removed == NEVER]
+    if rules.one_moment:
+        if manifest.oldest > begun or any(f.added <= begun < f.removed != NEVER for f in manifest.files):
+            return None
+        here = [file for file in here if file.added <= begun]
+    gone = frozenset(file.name for file in here)
+    alone = rules.one_replacement or bool(gone)
+    if rules.none_since and manifest.alone > begun:
+        return None
+    if alone and any(other.replaces is not None for other in manifest.prepared):
+        return None
+    replaces = gone if alone else None
+    return Prepared(token=token, begun=begun, amount=0, replaces=replaces, by=frozenset({token}))
+
+
+def onlooker(world: World) -> Step:
+    """Look at all partitions at one sequence, and judge whose rows are there."""
+    while True:
+        yield
+        commits, by = world.commits[0], list[frozenset[int]]()
+        for partition in range(PARTITIONS):
+            for _ in range(world.chance.randint(1, 6)):
+                yield
+            if world.manifests[partition].oldest > commits.last:
+                break
+            by.append(rows_at(fold(world, world.manifests[partition], commits), commits.last))
+        if len(by) == PARTITIONS:
+            judge_rows(world, commits, by)
+
+
+def rows_at(manifest: Manifest, sequence: int) -> frozenset[int]:
+    """The statements whose rows a reader at `sequence` sees in a manifest."""
+    files = (file.by for file in manifest.files if file.added <= sequence < file.removed)
+    return frozenset[int]().union(*files)
+
+
+def judge_rows(world: World, commits: Commits, by: list[frozenset[int]]) -> None:
+    """What is seen in each partition must be what whole statements left."""
+    seen = frozenset[int]().union(*by)
+    replaced = [token for token in seen if world.moved[token][0] < 0]
+    if len(replaced) > 1:
+        world.wrong["two replacements count"] += 1
+    for token in seen.difference(replaced):
+        if any(token not in by[place] for place in world.moved[token][:2]):
+            world.wrong["a statement is seen in part"] += 1
+        fate = commits.fate(token)
+        if fate is not None and any(fate[0] <= world.moved[other][2] for other in replaced):
+            world.wrong["what was replaced is there"] += 1
+
+
 def run(seed: int, rules: Rules) -> Counter[str]:
-    """One history; what was wrong with it."""
+    """The two histories of a seed; what was wrong with them."""
+    return run_money(seed, rules) + run_changes(seed, rules)
+
+
+def run_changes(seed: int, rules: Rules) -> Counter[str]:
+    """One history of rows that are added and replaced; what was wrong with it."""
+    chance = seeded_chance(seed)
+    world = World(rules, chance, [Manifest() for _ in range(PARTITIONS)], [Commits()])
+    actors: list[Step] = [owner(world, partition) for partition in range(PARTITIONS)]
+    actors += [onlooker(world), onlooker(world), collector(world)]
+    for step in range(CHANGE_STEPS):
+        world.now[0] = step
+        if step < CHANGE_STEPS // 2 and chance.random() < 2 * CHANGES / CHANGE_STEPS:
+            actors.append((replacer if chance.random() < 0.4 else adder)(world, step))
+        actor = chance.choice(actors)
+        if next(actor, step) == step:
+            actors.remove(actor)
+    return world.wrong
+
+
+def run_money(seed: int, rules: Rules) -> Counter[str]:
+    """One history of money that moves; what was wrong with it."""
     chance = seeded_chance(seed)
     world = World(rules, chance, [Manifest() for _ in range(PARTITIONS)], [Commits()])
     background = [owner(world, partition) for partition in range(PARTITIONS)]

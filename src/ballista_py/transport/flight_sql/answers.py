@@ -14,6 +14,7 @@ from ballista_py.transport.flight_server import StreamResult
 from ballista_py.transport.flight_sql.ahead import Ahead, KeepAlive
 from ballista_py.transport.flight_sql.status import to_status
 from ballista_py.transport.open_calls import OpenCall
+from ballista_py.work import each_working
 
 
 def answer(
@@ -44,7 +45,8 @@ class _Rows:
 
     def __init__(self, call: OpenCall, result: StreamResult, keep: KeepAlive | None, over: ExitStack) -> None:
         self._over = over
-        batches = (portion for batch in result.batches for portion in portions(batch))
+        made = each_working(call.context.work, result.batches)
+        batches = (portion for batch in made for portion in portions(batch))
         self._sending: AbstractContextManager[None] | None = None
         self._call = call
         self._has_dictionaries = any(_holds(pa.types.is_dictionary, kind) for kind in result.schema.types)

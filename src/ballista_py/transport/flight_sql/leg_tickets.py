@@ -15,7 +15,8 @@ from attrs import field, frozen
 
 from ballista_py.errors import ConfigError, MissingExtra, Unauthenticated
 from ballista_py.runtime import Runtime
-from ballista_py.transport.credentials import Removed, Tls
+from ballista_py.transport.credentials import Removed, Tls, identity_of
+from ballista_py.transport.endpoints import Address
 from ballista_py.transport.same_cluster import check_cluster
 from ballista_py.transport.wire import from_json, to_json
 
@@ -57,10 +58,30 @@ class LegTickets:
             ticket["signature"] = base64.b64encode(_signature(key, body)).decode()
         return ticket
 
+    def location(self, said: str | None, data_address: str) -> str | None:
+        """The URI at which clients are sent to an executor that said it; None if they are not to go there.
+
+        Drivers send their token along. So it must be the host at which the executor proves itself to schedulers, and
+        TLS wherever nodes have it.
+
+        >>> from ballista_py.runtime import SystemRuntime
+        >>> plain = LegTickets(cluster_id="c", runtime=SystemRuntime())
+        >>> plain.location("grpc://e1:5", "e1:4"), plain.location("grpc://elsewhere:5", "e1:4")
+        ('grpc://e1:5', None)
+        """
+        scheme, _, address = (said or "").partition("://")
+        try:
+            own = Address.parse(address).host == Address.parse(data_address).host
+        except ConfigError:
+            return None
+        return said if own and scheme == ("grpc" if self.tls is None else "grpc+tls") else None
+
 
 @frozen(kw_only=True)
 class LegTicketCheck:
-    """What an executor looks at tickets with. With `tls` it asks for the signature of a node that was not removed."""
+    """What an executor looks at tickets with. With `tls` it asks for the signature of a scheduler that was not removed:
+    an executor's key signs nothing.
+    """
 
     executor_id: str
     cluster_id: str
@@ -71,8 +92,8 @@ class LegTicketCheck:
     def command(self, ticket: Ticket) -> dict[str, Any]:
         """The command in a ticket that was issued for this executor.
 
-        Raises `Unauthenticated` for one that was not, that is too old or that nobody of the cluster has signed, and
-        `WrongCluster` for one of another cluster.
+        Raises `Unauthenticated` for one that was not, that is too old or that no scheduler of the cluster has signed,
+        and `WrongCluster` for one of another cluster.
         """
         body = _decoded(ticket, "body")
         if self.tls is not None:
@@ -87,7 +108,7 @@ class LegTicketCheck:
         return command
 
     def _check_signature(self, tls: Tls, ticket: Ticket, body: bytes) -> None:
-        """That a node of the cluster has signed the body."""
+        """That a scheduler of the cluster has signed the body."""
         try:
             leaf, *others = x509.load_pem_x509_certificates(str(ticket.get("certificate")).encode())
             authorities = x509.load_pem_x509_certificates(tls.read().ca or b"")
@@ -99,7 +120,9 @@ class LegTicketCheck:
             raise Unauthenticated(
                 f"the ticket is signed by no node of this cluster ({type(error).__name__})"
             ) from None
-        self.removed.check(str(names[0].value) if names else "")
+        signer = identity_of(str(names[0].value) if names else "", self.removed)
+        if signer.role != "scheduler":
+            raise Unauthenticated(f"the ticket is signed by '{signer.node_id}', which is no scheduler")
 
 
 def _signature(key_pem: bytes, body: bytes) -> bytes:

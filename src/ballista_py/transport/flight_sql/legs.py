@@ -8,15 +8,17 @@ from typing import Any
 import pyarrow.flight as flight
 
 from ballista_py.errors import TransportError
+from ballista_py.transport.commands import time_limit
 from ballista_py.transport.endpoints import Door
-from ballista_py.transport.flight_server import DataHandler, FlightService
+from ballista_py.transport.flight_server import DataHandler, FlightService, StreamResult
 from ballista_py.transport.flight_sql.ahead import KeepAlive
 from ballista_py.transport.flight_sql.answers import answer
 from ballista_py.transport.flight_sql.messages import unpack
 from ballista_py.transport.flight_sql.statement import SqlStatement
 from ballista_py.transport.flight_sql.status import to_status
-from ballista_py.transport.open_calls import OpenCalls
+from ballista_py.transport.open_calls import OpenCall, OpenCalls
 
+FETCH = "DoGet TicketStatementQuery"
 CommandOf = Callable[[Mapping[str, Any]], dict[str, Any]]
 
 
@@ -41,11 +43,19 @@ class PartsService(FlightService):
         self._keep = keep
         super().__init__(door, handler, calls)
 
+    def verbs(self, handler: DataHandler) -> set[str]:
+        return super().verbs(handler) | {FETCH}
+
     def do_get(self, context: Any, ticket: Any) -> Any:
         try:
             command = self._command_of(_leg_ticket(ticket.ticket))
-            entered = self._calls.enter(context)
-            return answer(entered, lambda call: self._handler.stream(command, call.context), self._keep)
+            entered = self._calls.enter(context, FETCH)
+
+            def start(call: OpenCall) -> StreamResult:
+                call.context.work.limit_to(time_limit(command))
+                return self._handler.stream(command, call.context)
+
+            return answer(entered, start, self._keep)
         except BaseException as error:
             raise to_status(error) from None
 

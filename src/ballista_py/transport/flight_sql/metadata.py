@@ -115,6 +115,7 @@ _FORMS: dict[str, pa.Schema] = {
     "CommandGetXdbcTypeInfo": XDBC_TYPES,
     "CommandGetSqlInfo": SQL_INFO,
 }
+METADATA = ("CommandGetTables", *_FORMS)
 
 
 def like(pattern: str, text: str) -> bool:

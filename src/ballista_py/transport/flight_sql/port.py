@@ -27,15 +27,16 @@ from ballista_py.transport.flight_sql.ahead import KeepAlive
 from ballista_py.transport.flight_sql.answers import answer
 from ballista_py.transport.flight_sql.bindings import Bindings
 from ballista_py.transport.flight_sql.messages import message, pack, unpack
-from ballista_py.transport.flight_sql.metadata import metadata_schema, metadata_table
+from ballista_py.transport.flight_sql.metadata import METADATA, metadata_schema, metadata_table
 from ballista_py.transport.flight_sql.puts import PUTS, put
 from ballista_py.transport.flight_sql.service import StatementService
 from ballista_py.transport.flight_sql.sessions import ACTIONS as SESSION_ACTIONS
-from ballista_py.transport.flight_sql.sessions import SESSION, Session, Sessions
+from ballista_py.transport.flight_sql.sessions import SESSION, Session, Sessions, timeout_ms
 from ballista_py.transport.flight_sql.statement import SqlStatement
 from ballista_py.transport.flight_sql.status import NotRunning, Unsupported, to_status
 from ballista_py.transport.open_calls import OpenCall, OpenCalls
 
+QUERIES = ("CommandPreparedStatementQuery", "CommandStatementQuery", "CommandStatementSubstraitPlan")
 NO_COLUMNS = pa.schema([])
 
 
@@ -75,8 +76,7 @@ class FlightSqlService(FlightService):
         super().__init__(door, handler, calls)
 
     def get_flight_info(self, context: Any, descriptor: Any) -> Any:
-        with self._answering(context) as call:
-            command = _command(descriptor)
+        with self._answering(context, "GetFlightInfo", lambda: _command(descriptor)) as (call, command):
             schema = metadata_schema(command)
             if schema is not None:
                 return _info(schema, descriptor, [flight.FlightEndpoint(pack(command), [])])
@@ -85,8 +85,7 @@ class FlightSqlService(FlightService):
             return self._statement_info(descriptor, statement, call, session.token)
 
     def get_schema(self, context: Any, descriptor: Any) -> Any:
-        with self._answering(context):
-            command = _command(descriptor)
+        with self._answering(context, "GetSchema", lambda: _command(descriptor)) as (_, command):
             schema = metadata_schema(command)
             if schema is None:
                 schema = self._ready().describe(self._bindings.complete(_query(command, _dialect(context)))).schema
@@ -94,22 +93,27 @@ class FlightSqlService(FlightService):
 
     def do_get(self, context: Any, ticket: Any) -> Any:
         try:
-            return answer(self._calls.enter(context), lambda call: self._rows(ticket, call), self._keep)
+            command = unpack(ticket.ticket)
+            entered = self._calls.enter(context, _verb("DoGet", command))
+            limit_ms = timeout_ms(context.get_middleware(SESSION))
+
+            def start(call: OpenCall) -> StreamResult:
+                call.context.work.limit_to(limit_ms)
+                return self._rows(command, call)
+
+            return answer(entered, start, self._keep)
         except BaseException as error:
             raise to_status(error) from None
 
     def do_put(self, context: Any, descriptor: Any, reader: Any, writer: Any) -> None:
-        with self._answering(context) as call:
-            command = _command(descriptor)
-            if command.DESCRIPTOR.name not in PUTS:
-                raise _unknown(command)
+        with self._answering(context, "DoPut", lambda: _command(descriptor)) as (call, command):
             result = put(command, reader, self._ready(), call, context.get_middleware(SESSION), self._bindings)
             writer.write(pa.py_buffer(result))
 
     def do_action(self, context: Any, action: Any) -> list[bytes]:
         if action.type not in ACTIONS:
             return super().do_action(context, action)
-        with self._answering(context):
+        with self._entered(context, f"DoAction {action.type}"):
             body = action.body.to_pybytes()
             if action.type in SESSION_ACTIONS:
                 return self._sessions.run(action.type, body, context.get_middleware(SESSION))
@@ -121,17 +125,34 @@ class FlightSqlService(FlightService):
             )
 
     def list_actions(self, context: Any) -> list[flight.ActionType]:
-        with self._answering(context):
+        with self._entered(context, "ListActions"):
             return [flight.ActionType(name, about) for name, about in ACTIONS.items()]
+
+    def verbs(self, handler: DataHandler) -> set[str]:
+        sql = {f"DoAction {name}" for name in ACTIONS} | {f"DoPut {name}" for name in PUTS} | {"ListActions"}
+        sql |= {f"{method} {name}" for method in ("GetFlightInfo", "GetSchema") for name in (*QUERIES, *METADATA)}
+        return super().verbs(handler) | sql | {f"DoGet {name}" for name in ("TicketStatementQuery", *METADATA)}
 
     def middleware(self) -> dict[str, Any]:
         return {SESSION: self._sessions}
 
     @contextmanager
-    def _answering(self, context: Any) -> Iterator[OpenCall]:
-        """Around every method; no error leaves it but as a status."""
+    def _answering(self, context: Any, method: str, read: Callable[[], Any]) -> Iterator[tuple[OpenCall, Any]]:
+        """Around a method that comes with a command, which `read` gives."""
         try:
-            with self._calls.enter(context) as call:
+            command = read()
+            with self._calls.enter(context, _verb(method, command)) as call:
+                call.context.work.limit_to(timeout_ms(context.get_middleware(SESSION)))
+                yield call, command
+        except BaseException as error:
+            raise to_status(error) from None
+
+    @contextmanager
+    def _entered(self, context: Any, verb: str) -> Iterator[OpenCall]:
+        """Around every other method; no error leaves it but as a status."""
+        try:
+            with self._calls.enter(context, verb) as call:
+                call.context.work.limit_to(timeout_ms(context.get_middleware(SESSION)))
                 yield call
         except BaseException as error:
             raise to_status(error) from None
@@ -154,14 +175,11 @@ class FlightSqlService(FlightService):
             endpoints.append(flight.FlightEndpoint(ticket, locations))
         return _info(schema, descriptor, endpoints)
 
-    def _rows(self, ticket: Any, call: OpenCall) -> StreamResult:
-        command = unpack(ticket.ticket)
+    def _rows(self, command: Any, call: OpenCall) -> StreamResult:
         if command.DESCRIPTOR.name == "TicketStatementQuery":
             statement = SqlStatement.from_handle(command.statement_handle)
             result = self._ready().run(statement, call.context)
             return result if statement.run_id is None else self._cancellable(result, statement.run_id, call)
-        if metadata_schema(command) is None:
-            raise _unknown(command)
         table = metadata_table(command, lambda: self._ready().tables())
         return StreamResult(schema=table.schema, batches=table.to_batches())
 
@@ -199,6 +217,10 @@ _SAME_CONNECTION = "arrow-flight-reuse-connection://?"
 
 def _command(descriptor: Any) -> Any:
     return unpack(descriptor.command or b"")
+
+
+def _verb(method: str, command: Any) -> str:
+    return f"{method} {command.DESCRIPTOR.name}"
 
 
 def _dialect(context: Any) -> str | None:

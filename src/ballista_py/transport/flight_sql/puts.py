@@ -8,6 +8,7 @@ from typing import Any
 import pyarrow as pa
 
 from ballista_py.errors import SqlError, TransportError
+from ballista_py.transport.arrow_door import FlightRows, batch_bytes
 from ballista_py.transport.commands import IngestMode
 from ballista_py.transport.flight_sql.bindings import Bindings
 from ballista_py.transport.flight_sql.messages import message
@@ -36,25 +37,25 @@ def put(
     command: Any, reader: Any, service: StatementService, call: OpenCall, session: Session, bindings: Bindings
 ) -> bytes:
     """Do what `command` says with what `reader` brings; returns the message that is the answer."""
-    name = command.DESCRIPTOR.name
+    name, rows = command.DESCRIPTOR.name, FlightRows(reader, answers=False)
     if name == "CommandStatementSubstraitPlan":
         raise Unsupported("Substrait plans are not run here: send SQL")
     if name == "CommandPreparedStatementQuery":
         statement = SqlStatement.from_handle(command.prepared_statement_handle)
-        statement = statement.bound(_parameters(reader, call, MAX_HANDLE_BYTES))
+        statement = statement.bound(_parameters(rows, call, MAX_HANDLE_BYTES))
         handle = statement.handle()
         bindings.remember(statement)
         return _bytes(message("DoPutPreparedStatementResult", prepared_statement_handle=handle))
     if name == "CommandStatementIngest":
-        changed = _ingest(command, reader, service, call, session.token)
+        changed = _ingest(command, rows, service, call, session.token)
     else:
         changed = service.update(
-            _update(command, reader, call, session.options.get("dialect")), call.context, session.token
+            _update(command, rows, call, session.options.get("dialect")), call.context, session.token
         )
     return _bytes(message("DoPutUpdateResult", record_count=changed))
 
 
-def batches(reader: Any, call: OpenCall) -> Iterator[pa.RecordBatch]:
+def batches(rows: FlightRows, call: OpenCall) -> Iterator[pa.RecordBatch]:
     """What the client sends, until its end. A message without rows only says that the client is still there.
 
     Raises `TransportError` when the client went away: on the wire that looks like an end.
@@ -62,29 +63,29 @@ def batches(reader: Any, call: OpenCall) -> Iterator[pa.RecordBatch]:
     while True:
         with call.receiving():
             try:
-                chunk = reader.read_chunk()
+                batch = rows.read().rows
             except StopIteration:
                 if call.context.cancelled():
                     raise TransportError("the client went away before it had sent everything") from None
                 return
-        if chunk.data is not None and chunk.data.num_rows:
-            yield chunk.data
+        if batch is not None and batch.num_rows:
+            yield batch
 
 
-def _update(command: Any, reader: Any, call: OpenCall, dialect: str | None) -> SqlStatement:
+def _update(command: Any, rows: FlightRows, call: OpenCall, dialect: str | None) -> SqlStatement:
     if command.DESCRIPTOR.name == "CommandStatementUpdate":
         _refuse_transaction(command)
         return SqlStatement(query=command.query, dialect=dialect)
     statement = SqlStatement.from_handle(command.prepared_statement_handle)
-    return statement.bound(_parameters(reader, call, MAX_PARAMETER_BYTES) or statement.parameters)
+    return statement.bound(_parameters(rows, call, MAX_PARAMETER_BYTES) or statement.parameters)
 
 
-def _parameters(reader: Any, call: OpenCall, max_bytes: int) -> pa.RecordBatch | None:
+def _parameters(rows: FlightRows, call: OpenCall, max_bytes: int) -> pa.RecordBatch | None:
     """The rows of parameters, or None when the client sent no row."""
     found, size = [], 0
-    for batch in batches(reader, call):
+    for batch in batches(rows, call):
         found.append(batch)
-        size += batch.nbytes
+        size += batch_bytes(batch)
         if size > max_bytes:
             raise SqlError(
                 f"the parameters have more than {max_bytes >> 20} MiB: ingest them into a table instead"
@@ -95,7 +96,7 @@ def _parameters(reader: Any, call: OpenCall, max_bytes: int) -> pa.RecordBatch |
     return combined
 
 
-def _ingest(command: Any, reader: Any, service: StatementService, call: OpenCall, token: str | None) -> int:
+def _ingest(command: Any, rows: FlightRows, service: StatementService, call: OpenCall, token: str | None) -> int:
     _refuse_transaction(command)
     if command.temporary:
         raise Unsupported("there are no temporary tables here")
@@ -103,8 +104,8 @@ def _ingest(command: Any, reader: Any, service: StatementService, call: OpenCall
     mode = _MODES.get((options.if_not_exist == 1, options.if_exists))
     if mode is None:
         raise Unsupported("that combination of what to do with missing and with existing tables is not provided")
-    rows = pa.RecordBatchReader.from_batches(reader.schema, batches(reader, call))
-    return service.ingest(command.table, rows, mode, call.context, token)
+    found = pa.RecordBatchReader.from_batches(rows.schema, batches(rows, call))
+    return service.ingest(command.table, found, mode, call.context, token)
 
 
 def _refuse_transaction(command: Any) -> None:

@@ -8,6 +8,7 @@ bounded and expires.
 from __future__ import annotations
 
 import base64
+import re
 from collections import OrderedDict
 from collections.abc import Mapping
 from http.cookies import CookieError, SimpleCookie
@@ -26,6 +27,7 @@ from ballista_py.transport.wire import from_json, to_json
 
 COOKIE = "ballista_session"
 SESSION = "session"
+TIMEOUT = "statement_timeout_ms"
 TOKEN_HEADER = "ballista-token"  # noqa: S105  # the name of a header
 MAX_SESSIONS = 10_000
 SESSION_MS = 3_600_000
@@ -134,6 +136,8 @@ def _set(options: dict[str, str], name: str, value: Any) -> int:
     kind = value.WhichOneof("option_value")
     if name in _FIXED:
         return 0 if value.string_value == _FIXED[name] else _INVALID_VALUE
+    if name == TIMEOUT:
+        return _set_timeout(options, value)
     if name != "dialect":
         return _INVALID_NAME
     if kind is None or (kind == "string_value" and not value.string_value):
@@ -143,6 +147,28 @@ def _set(options: dict[str, str], name: str, value: Any) -> int:
         return _INVALID_VALUE
     options[name] = value.string_value.lower()
     return 0
+
+
+def _set_timeout(options: dict[str, str], value: Any) -> int:
+    """Milliseconds, as a number or in digits; nothing, or 0, for no limit of the session's own."""
+    kind = value.WhichOneof("option_value")
+    given = None if kind is None else getattr(value, kind)
+    if given in (None, "", 0, "0"):
+        options.pop(TIMEOUT, None)
+        return 0
+    if isinstance(given, bool) or not _is_duration(str(given)):
+        return _INVALID_VALUE
+    options[TIMEOUT] = str(int(float(given)))
+    return 0
+
+
+def timeout_ms(session: Session) -> float | None:
+    """The time limit of the session's statements."""
+    return float(session.options[TIMEOUT]) if TIMEOUT in session.options else None
+
+
+def _is_duration(text: str) -> bool:
+    return re.fullmatch(r"[1-9][0-9]{0,11}(\.0*)?", text, re.ASCII) is not None
 
 
 def _is_dialect(name: str) -> bool:
@@ -175,7 +201,9 @@ def _parse(cookie: str) -> tuple[str, dict[str, str]] | None:
     except (ValueError, TransportError):
         return None
     dialect = options.get("dialect")
-    if not id_.isalnum() or len(id_) > 64 or set(options) - {"dialect"}:
+    if not id_.isalnum() or len(id_) > 64 or set(options) - {"dialect", TIMEOUT}:
+        return None
+    if TIMEOUT in options and not (isinstance(options[TIMEOUT], str) and _is_duration(options[TIMEOUT])):
         return None
     if dialect is not None and not (isinstance(dialect, str) and _is_dialect(dialect)):
         return None

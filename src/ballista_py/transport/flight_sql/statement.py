@@ -9,9 +9,11 @@ import pyarrow as pa
 from attrs import evolve, frozen
 
 from ballista_py.errors import SqlError, TransportError
+from ballista_py.transport.arrow_door import read_rows
 from ballista_py.transport.wire import from_json, to_json
 
 MAX_HANDLE_BYTES = 8 << 20
+MAX_READ_BYTES = 64 << 20
 _SEPARATOR = b"\n"
 _KINDS: dict[str, Any] = {"query": str, "dialect": str | None, "part": dict | None, "run_id": str | None}
 
@@ -47,7 +49,8 @@ class SqlStatement:
 
     @classmethod
     def from_handle(cls, handle: bytes) -> SqlStatement:
-        """The statement that `handle` gave. Raises `TransportError` for bytes that are none of it."""
+        """The statement that `handle` gave. Raises `TransportError` for bytes that are none of it, and
+        `InvalidData` for parameters that are not valid."""
         head, _, rows = handle.partition(_SEPARATOR)  # JSON on one line
         values = from_json(head)
         if set(values) != set(_KINDS) or not all(isinstance(values[name], kind) for name, kind in _KINDS.items()):
@@ -67,9 +70,6 @@ def _ipc(batch: pa.RecordBatch) -> bytes:
 
 
 def _batch(data: bytes) -> pa.RecordBatch:
-    try:
-        table = pa.ipc.open_stream(data).read_all().combine_chunks()
-    except (pa.ArrowException, OSError):
-        raise TransportError("the handle is none that a scheduler of this cluster has given") from None
+    table = read_rows(data, MAX_READ_BYTES).combine_chunks()
     batches = table.to_batches()
     return batches[0] if batches else pa.RecordBatch.from_pylist([], schema=table.schema)

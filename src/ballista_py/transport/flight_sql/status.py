@@ -16,6 +16,7 @@ from ballista_py.errors import (
     AlreadyRegistered,
     BallistaError,
     ConfigError,
+    InvalidData,
     MergeTooLarge,
     ObjectExists,
     ObjectMissing,
@@ -27,6 +28,7 @@ from ballista_py.errors import (
     SchemaMismatch,
     SqlError,
     StoreError,
+    TimeLimit,
     TransportError,
     TryLater,
     Unauthenticated,
@@ -95,6 +97,7 @@ _STATES: tuple[tuple[type[BallistaError], str, type[Exception]], ...] = (
     (UnsupportedExpression, "0A000", NotProvided),
     (PartitionsUnassigned, "57P03", Unavailable),
     (MergeTooLarge, "53200", Refusal),
+    (TimeLimit, "57014", Refusal),
     (PlanningError, "42000", Refusal),
     (SchemaMismatch, "22000", Refusal),
     (WriteIncomplete, "40003", Failure),
@@ -109,6 +112,7 @@ _STATES: tuple[tuple[type[BallistaError], str, type[Exception]], ...] = (
     (ObjectExists, "58030", Failure),
     (OutcomeUnknown, "40003", Failure),
     (StoreError, "58030", Unavailable),
+    (InvalidData, "22000", Refusal),
     (ConfigError, "22023", Refusal),
 )
 

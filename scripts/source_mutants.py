@@ -1,0 +1,223 @@
+"""Plant small faults in the code that a change touches, and see whether its tests notice: `make mutants`.
+
+A fault is another operator or constant, a condition turned round, or a statement left out, at one place of one
+function. Each is tried in a copy of the tree of its own, with the tests of its folder, the likeliest first, and with
+a time limit. A fault that no test notices is printed; it is answered with a test, or with a reason in
+tests/mutants-that-survive.txt. Exit code 1 if one is left.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import copy
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+from ballista_py.testing.chance import Chance
+
+ROOT = Path(__file__).resolve().parent.parent
+SOURCE = "src/ballista_py"
+FOLDERS = ("state", "storage", "writes", "node", "planning")
+TESTS = {
+    "state": ["tests/state", "tests/testing/sim"],
+    "storage": ["tests/storage", "tests/writes"],
+    "writes": ["tests/writes", "tests/storage", "tests/testing/test_atomic_model.py"],
+    "node": ["tests/node"],
+    "planning": ["tests/planning"],
+}
+REASONS = ROOT / "tests" / "mutants-that-survive.txt"
+OTHER_COMPARISON = {
+    ast.Lt: ast.LtE, ast.LtE: ast.Lt, ast.Gt: ast.GtE, ast.GtE: ast.Gt, ast.Eq: ast.NotEq, ast.NotEq: ast.Eq,
+    ast.Is: ast.IsNot, ast.IsNot: ast.Is, ast.In: ast.NotIn, ast.NotIn: ast.In,
+}  # fmt: skip
+OTHER_OPERATOR = {
+    ast.Add: ast.Sub, ast.Sub: ast.Add, ast.Mult: ast.FloorDiv, ast.Div: ast.Mult, ast.FloorDiv: ast.Mult,
+    ast.BitOr: ast.BitAnd, ast.BitAnd: ast.BitOr, ast.And: ast.Or, ast.Or: ast.And,
+}  # fmt: skip
+
+
+class SourceMutant(NamedTuple):
+    """One fault: where, what it changes, and the whole text of the file with it."""
+
+    line: int
+    before: str
+    after: str
+    text: str
+
+
+def mutants_of(source: str) -> list[SourceMutant]:
+    """Every fault that can be planted in a module, in order of lines. Docstrings and annotations are left alone."""
+    tree = ast.parse(source)
+    found = []
+    fixed = _fixed(tree)
+    for number, node in enumerate(ast.walk(tree)):
+        if node in fixed:
+            continue
+        for change in range(len(list(_changes(node)))):
+            mutated = copy.deepcopy(tree)
+            place = next(one for index, one in enumerate(ast.walk(mutated)) if index == number)
+            line, before, apply = list(_changes(place))[change]
+            after = apply()
+            found.append(SourceMutant(line, before, after, ast.unparse(ast.fix_missing_locations(mutated)) + "\n"))
+    return sorted({(one.line, one.before, one.after): one for one in found}.values())
+
+
+def _fixed(tree: ast.Module) -> set[ast.AST]:
+    """What no fault is planted in: annotations and decorators."""
+    roots: list[ast.AST | None] = []
+    for node in ast.walk(tree):
+        roots += [getattr(node, "annotation", None), getattr(node, "returns", None)]
+        roots += getattr(node, "decorator_list", [])
+    return {inner for root in roots if root is not None for inner in ast.walk(root)}
+
+
+def _changes(node: ast.AST) -> Iterator[tuple[int, str, object]]:
+    """What can be changed at one node: its line, how it reads, and what changes it and says how it reads then."""
+    if isinstance(node, ast.Compare):
+        for index in range(len(node.ops)):
+            yield node.lineno, ast.unparse(node), lambda index=index: _set(node, "ops", _other(node.ops, index))
+    elif isinstance(node, ast.BinOp | ast.BoolOp | ast.AugAssign) and type(node.op) in OTHER_OPERATOR:
+        yield node.lineno, ast.unparse(node), lambda: _set(node, "op", OTHER_OPERATOR[type(node.op)]())
+    elif isinstance(node, ast.Constant) and type(node.value) in (bool, int, float):
+        yield node.lineno, ast.unparse(node), lambda: _set(node, "value", _other_constant(node.value))
+    if isinstance(node, ast.If | ast.While | ast.IfExp) and not isinstance(node.test, ast.Compare):
+        negated = ast.UnaryOp(ast.Not(), node.test)
+        yield node.lineno, f"if {ast.unparse(node.test)}", lambda: _set(node, "test", negated, show=negated)
+    body = getattr(node, "body", None)
+    if isinstance(body, list) and not isinstance(node, ast.Module | ast.ClassDef):
+        for index, statement in enumerate(body):
+            if _can_go(statement):
+                text = ast.unparse(statement).splitlines()[0]
+                yield statement.lineno, text, lambda index=index: _drop(body, index)
+
+
+def _can_go(statement: ast.stmt) -> bool:
+    return isinstance(statement, ast.Assign | ast.AugAssign | ast.Raise | ast.Delete | ast.If) or (
+        isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Call | ast.Await)
+    )
+
+
+def _other(operators: list[ast.cmpop], index: int) -> list[ast.cmpop]:
+    return [*operators[:index], OTHER_COMPARISON[type(operators[index])](), *operators[index + 1 :]]
+
+
+def _other_constant(value: bool | int | float) -> bool | int | float:
+    """`not value`, one more, or a hundredth of what is large: one more would be the same to everybody."""
+    if isinstance(value, bool):
+        return not value
+    return value + 1 if abs(value) < 1_000 else type(value)(value // 100)
+
+
+def _set(node: ast.AST, name: str, value: object, show: ast.AST | None = None) -> str:
+    setattr(node, name, value)
+    return ast.unparse(ast.fix_missing_locations(show or node))
+
+
+def _drop(body: list[ast.stmt], index: int) -> str:
+    body[index] = ast.copy_location(ast.Pass(), body[index])
+    return "(left out)"
+
+
+def tests_for(module: str) -> list[str]:
+    """The tests of a module below `src/ballista_py`, the files that name it first."""
+    folder, stem = Path(module).parts[0], Path(module).stem
+    files = [
+        path
+        for place in TESTS.get(folder, ["tests"])
+        for path in (sorted((ROOT / place).rglob("test_*.py")) if (ROOT / place).is_dir() else [ROOT / place])
+    ]
+    names = (f".{stem} import", f"import {stem}\n")
+    files.sort(key=lambda path: not any(name in path.read_text() for name in names))
+    return [str(path.relative_to(ROOT)) for path in files]
+
+
+def touched(base: str) -> list[str]:
+    """The modules of the folders that differ from `base`."""
+    out = subprocess.run(
+        ["git", "diff", "--name-only", base, "--", *(f"{SOURCE}/{folder}" for folder in FOLDERS)],
+        cwd=ROOT, check=True, capture_output=True, text=True,
+    ).stdout  # fmt: skip
+    paths = [Path(line).relative_to(SOURCE) for line in out.splitlines() if line.endswith(".py")]
+    return [str(path) for path in paths if (ROOT / SOURCE / path).exists()]
+
+
+def tried(tree: Path, module: str, text: str, tests: list[str], seconds: float) -> str:
+    """`killed`, `timeout` or `survived`: what became of the module with this text, in a copy of the tree."""
+    path = tree / SOURCE / module
+    before = path.read_text()
+    path.write_text(text)
+    environment = {**os.environ, "PYTHONPATH": str(tree / "src"), "PYTHONDONTWRITEBYTECODE": "1"}
+    command = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", "--no-header", *tests]
+    running = subprocess.Popen(
+        command, cwd=tree, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+        start_new_session=True,
+    )  # fmt: skip
+    try:
+        return "survived" if running.wait(seconds) == 0 else "killed"
+    except subprocess.TimeoutExpired:
+        return "timeout"
+    finally:
+        if running.poll() is None:
+            os.killpg(running.pid, signal.SIGKILL)
+            running.wait()
+        path.write_text(before)
+
+
+def reasons() -> set[str]:
+    """The faults that are known to change nothing: lines of module, before, after and reason, parted by tabs."""
+    lines = REASONS.read_text().splitlines() if REASONS.exists() else []
+    return {"\t".join(line.split("\t")[:3]) for line in lines if line and not line.startswith("#")}
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("modules", nargs="*", help="as state/landing.py; default: those that differ from --base")
+    parser.add_argument("--base", default="HEAD~1", help="what the tree is compared with")
+    parser.add_argument("--sample", type=int, default=40, help="how many faults at most")
+    parser.add_argument("--seed", type=int, default=0, help="of the choice among them")
+    parser.add_argument("--seconds", type=float, default=600.0, help="time limit of one fault")
+    parser.add_argument("--tests", nargs="*", help="tests to run instead of those of the module's folder")
+    parser.add_argument("--list", action="store_true", help="print the faults and try none")
+    arguments = parser.parse_args()
+    known = reasons()
+    planted = [
+        (module, one)
+        for module in arguments.modules or touched(arguments.base)
+        for one in mutants_of((ROOT / SOURCE / module).read_text())
+        if "\t".join((module, one.before, one.after)) not in known
+    ]
+    if len(planted) > arguments.sample:
+        chance = Chance(arguments.seed)
+        planted = sorted(sorted(planted, key=lambda _: chance.random())[: arguments.sample])
+    counts = {"killed": 0, "survived": 0, "timeout": 0}
+    with tempfile.TemporaryDirectory(prefix="mutants-") as home:
+        tree = Path(home) / "tree"
+        for name in ("src", "tests", "docs", "scripts"):
+            shutil.copytree(ROOT / name, tree / name, ignore=shutil.ignore_patterns("__pycache__", "_build"))
+        for name in ("pyproject.toml", "README.md", "Makefile"):
+            shutil.copy(ROOT / name, tree / name)
+        for module in [] if arguments.list else sorted({module for module, _ in planted}):
+            text = (ROOT / SOURCE / module).read_text()
+            if tried(tree, module, text, arguments.tests or tests_for(module), arguments.seconds) != "survived":
+                print(f"the tests of {module} fail, or take longer, without any fault: mend that first")
+                return 2
+        for module, one in planted:
+            verdict = "listed"
+            if not arguments.list:
+                verdict = tried(tree, module, one.text, arguments.tests or tests_for(module), arguments.seconds)
+                counts[verdict] += 1
+            print(f"{verdict:9}{SOURCE}/{module}:{one.line}\t{one.before}\t{one.after}", flush=True)
+    print(", ".join(f"{count} {verdict}" for verdict, count in counts.items()))
+    return 1 if counts["survived"] else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,152 @@
+"""A configuration file as it is written: texts with their places, and nothing that a reader could take for another.
+
+YAML is read as a sequence of events, so no depth, alias or tag of a file can cost more than reading it. Only what a
+configuration needs is let in: one mapping of names to texts, lists or mappings, a few levels deep. What a text means
+is decided by the field that takes it (`config_values.py`), never by YAML's guess.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, Literal, TypeAlias
+
+import yaml
+from attrs import frozen
+
+from ballista_py.errors import ConfigError
+
+MAX_FILE_BYTES = 1 << 20
+MAX_DEPTH = 8
+_MAX_PROBLEM = 200
+
+# How a text was given: as a bare word of the file, in quotes there, or on the command line.
+Style: TypeAlias = Literal["plain", "quoted", "flag"]
+
+
+@frozen
+class Given:
+    """One value as it was given, and where ("node.yaml:3:10", or nothing for a flag)."""
+
+    value: str | tuple[Given, ...] | Mapping[str, Given]
+    place: str = ""
+    style: Style = "plain"
+
+    def error(self, name: str, problem: str) -> ConfigError:
+        """What is wrong with it, as the value of the field `name`."""
+        return ConfigError(f"{self.place}: {name}: {problem}" if self.place else f"{name}: {problem}")
+
+
+def given(value: Any) -> Given:
+    """A value that a program or a flag gives. Raises `ConfigError` for one that no field takes."""
+    if isinstance(value, bool):
+        return Given("true" if value else "false")
+    if isinstance(value, int | float):
+        return Given(repr(value))
+    if isinstance(value, str):
+        return Given(value, style="flag")
+    if isinstance(value, list | tuple):
+        return Given(tuple(map(given, value)))
+    if isinstance(value, Mapping):
+        return Given({str(name): given(item) for name, item in value.items()})
+    raise ConfigError(f"a {type(value).__name__} is no value of a configuration")
+
+
+def read_config_file(path: str) -> Mapping[str, Given]:
+    """The fields in the YAML file at `path`, `-` in their names as `_`. Raises `ConfigError` naming file and line."""
+    text = _read(path)
+    events = _events(path, text)
+    try:
+        top = _document(path, events)
+    except yaml.YAMLError as error:
+        mark = getattr(error, "problem_mark", None)
+        place = f"{path}:{mark.line + 1}:{mark.column + 1}" if mark is not None else path
+        problem = " ".join(str(getattr(error, "problem", None) or error).split())[:_MAX_PROBLEM]
+        raise ConfigError(f"{place}: not YAML: {problem}") from None
+    if top is None:
+        return {}
+    if not isinstance(top.value, Mapping):
+        kind = "list" if isinstance(top.value, tuple) else "text"
+        raise ConfigError(f"{path}: holds a {kind}; a mapping of field to value is needed")
+    fields: dict[str, Given] = {}
+    for name, value in top.value.items():
+        field = name.replace("-", "_")
+        if field in fields:
+            raise value.error(field, f"is given twice; the first is at {fields[field].place}: keep one")
+        fields[field] = value
+    return fields
+
+
+def _read(path: str) -> str:
+    try:
+        with Path(path).open("rb") as file:
+            data = file.read(MAX_FILE_BYTES + 1)
+    except OSError as error:
+        raise ConfigError(f"{path}: cannot be read: {error.strerror}") from None
+    except ValueError:
+        raise ConfigError(f"{path!r}: is no name of a file") from None
+    if len(data) > MAX_FILE_BYTES:
+        raise ConfigError(f"{path}: is larger than {MAX_FILE_BYTES:,} bytes; a configuration is a short file")
+    try:
+        return data.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        line = data.count(b"\n", 0, error.start) + 1
+        raise ConfigError(f"{path}:{line}: byte {error.start} is not UTF-8: save the file as UTF-8") from None
+
+
+def _events(path: str, text: str) -> Iterator[Any]:
+    for event in yaml.parse(text, Loader=yaml.SafeLoader):
+        if isinstance(event, yaml.AliasEvent) or getattr(event, "anchor", None) is not None:
+            raise ConfigError(
+                f"{_place(path, event)}: an anchor or alias (& or *): write the value out, or quote it"
+            )
+        if getattr(event, "tag", None) is not None:
+            raise ConfigError(f"{_place(path, event)}: a tag (!): write the value without it, or quote it")
+        yield event
+
+
+def _document(path: str, events: Iterator[Any]) -> Given | None:
+    top = None
+    for event in events:
+        if isinstance(event, yaml.StreamStartEvent | yaml.DocumentEndEvent | yaml.StreamEndEvent):
+            continue
+        if isinstance(event, yaml.DocumentStartEvent):
+            if top is not None:
+                raise ConfigError(f"{_place(path, event)}: a second document (---): a configuration is one")
+            top = _value(path, next(events), events, 1)
+    if top is not None and top.value == "" and top.style == "plain":
+        return None
+    return top
+
+
+def _value(path: str, event: Any, events: Iterator[Any], depth: int) -> Given:
+    place = _place(path, event)
+    if isinstance(event, yaml.ScalarEvent):
+        return Given(event.value, place, "quoted" if event.style else "plain")
+    if depth > MAX_DEPTH:
+        raise ConfigError(f"{place}: more than {MAX_DEPTH} levels of brackets or indents; no field takes that")
+    if isinstance(event, yaml.SequenceStartEvent):
+        items = []
+        while not isinstance(event := next(events), yaml.SequenceEndEvent):
+            items.append(_value(path, event, events, depth + 1))
+        return Given(tuple(items), place)
+    entries: dict[str, Given] = {}
+    while not isinstance(event := next(events), yaml.MappingEndEvent):
+        if not isinstance(event, yaml.ScalarEvent):
+            raise ConfigError(f"{_place(path, event)}: a name was expected here, not a list or a mapping")
+        value = _value(path, next(events), events, depth + 1)
+        if event.value in entries:
+            first = entries[event.value].place
+            raise ConfigError(
+                f"{_place(path, event)}: {_shown(event.value)} is given twice (see {first}): keep one"
+            )
+        entries[event.value] = value
+    return Given(entries, place)
+
+
+def _place(path: str, event: Any) -> str:
+    return f"{path}:{event.start_mark.line + 1}:{event.start_mark.column + 1}"
+
+
+def _shown(text: str) -> str:
+    return repr(text if len(text) <= 60 else text[:60] + "…")

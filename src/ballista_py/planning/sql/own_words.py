@@ -1,0 +1,58 @@
+"""What an error says of a text that the user did not write is taken out of it before he is told.
+
+Statements reach engines rewritten: as legs and merges, with literals for parameters, from another dialect. Promises
+that a place (line and column) is told only if it is one of the text that was sent, and that no column or expression is
+told that stands only in the rewritten text.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TypeVar
+
+from ballista_py.errors import BallistaError, SqlError
+
+_POSITION = re.compile(r" \(line \d+, column \d+\)")
+_PIECE = re.compile(r" when casting from source column (?P<column>.+)$| in expression \((?P<expression>.*)\)")
+
+AnyError = TypeVar("AnyError", bound=BallistaError)
+Raised = TypeVar("Raised", bound=BaseException)
+
+
+def without_position(error: AnyError) -> AnyError:
+    """The same error without line and column: they are those of a text that the user did not write."""
+    details = {key: value for key, value in error.details.items() if key not in ("line", "column")}
+    return type(error)(_POSITION.sub("", error.message), **details)
+
+
+def in_own_words(error: Raised, wrote: str) -> Raised:
+    """The error of something that was made of `wrote`, as it may be said to its author; others as they are.
+
+    >>> print(in_own_words(SqlError("No such date when casting from source column c0 (line 1, column 8)"), "select"))
+    No such date
+    """
+    if not isinstance(error, SqlError):
+        return error
+
+    def kept(piece: re.Match[str]) -> str:
+        said = re.escape(_squeezed(piece["column"] or piece["expression"]))
+        return piece[0] if re.search(rf"(?<!\w){said}(?!\w)", _squeezed(wrote)) else ""
+
+    told = without_position(error)
+    return type(told)(_PIECE.sub(kept, told.message), **told.details)
+
+
+def _squeezed(text: str) -> str:
+    """Without case, and without blanks but between words."""
+    return re.sub(r"(?<=\W)\s+|\s+(?=\W)", "", text.lower())
+
+
+@contextmanager
+def own_places(wrote: object, text: str) -> Iterator[None]:
+    """Errors of what is done with `text` lose their place in it, unless it is what the user wrote, to the letter."""
+    try:
+        yield
+    except SqlError as error:
+        raise error if text == wrote else without_position(error) from None

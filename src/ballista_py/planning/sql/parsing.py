@@ -1,0 +1,154 @@
+"""The only door to the parser: a text is measured in one pass over its tokens before anything reads it as a tree.
+
+Parsers, tree walks and the engine call themselves for what is nested, and for operators in a row; some of them are
+compiled and have no limit but the stack of the thread, so that one statement could end the process. What passes
+here is safe for all of them. The limits of a client's own text are narrower than those of a text that grew here by
+the values of its parameters.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+from sqlglot.dialects.dialect import Dialect
+from sqlglot.errors import SqlglotError, TokenError
+from sqlglot.expressions import Expr
+from sqlglot.tokenizer_core import Token, TokenType
+
+from ballista_py.errors import SqlError
+
+ENGINE_DIALECT = "duckdb"
+ENGINE = Dialect.get_or_raise(ENGINE_DIALECT)
+MAX_STATEMENT_BYTES = 1 << 20
+MAX_NESTING = 200
+MAX_ELEMENTS = 100_000
+MAX_OPERATORS = 4_000
+MAX_BOUND_CHARS = 4_000_000
+MAX_BOUND_ELEMENTS = 2_000_000
+
+_NON_WORD = re.compile(r"\W")
+_LEVEL = re.compile(r"[(\[{<+\-~@!]|\bnot\b|\bcase\b", re.IGNORECASE)
+_FEW_PIECES = 1_000  # that many levels, of whatever kind, are safe
+_OPENING = frozenset((TokenType.L_PAREN, TokenType.L_BRACKET, TokenType.L_BRACE, TokenType.CASE))
+_CLOSING = frozenset((TokenType.R_PAREN, TokenType.R_BRACKET, TokenType.R_BRACE, TokenType.END))
+_OPERANDS = frozenset((
+    TokenType.STRING, TokenType.NUMBER, TokenType.VAR, TokenType.IDENTIFIER, TokenType.NULL, TokenType.TRUE,
+    TokenType.FALSE,
+))  # fmt: skip
+_TYPES_OF_TYPES = frozenset((TokenType.ARRAY, TokenType.MAP, TokenType.STRUCT, TokenType.LIST, TokenType.NULLABLE))
+
+
+def measure(sql: str, dialect: str | None = None) -> None:
+    """Raise `SqlError` for a client's text that is longer, has more elements or is nested deeper than is read here.
+
+    >>> measure("select " + "(" * 201 + "1" + ")" * 201)
+    Traceback (most recent call last):
+    ballista_py.errors.SqlError: the statement is nested more than 200 levels deep
+    """
+    if len(sql) > MAX_STATEMENT_BYTES or len(sql.encode()) > MAX_STATEMENT_BYTES:
+        raise SqlError(
+            f"the statement has {len(sql):,} characters, more than {MAX_STATEMENT_BYTES:,} bytes: "
+            "send values as parameters, and rows by ingest"
+        )
+    if len(_LEVEL.findall(sql)) >= MAX_NESTING or len(_NON_WORD.findall(sql)) >= _FEW_PIECES:
+        _measured(_tokens(sql, _dialect(dialect)), MAX_ELEMENTS)
+
+
+def tokenized(sql: str, dialect: str | None = None) -> list[Token]:
+    """The tokens of a text that was measured, or that grew here. Raises `SqlError` for one that cannot be read."""
+    if len(sql) > MAX_BOUND_CHARS:
+        raise SqlError(f"the statement has {len(sql):,} characters, more than {MAX_BOUND_CHARS:,}")
+    return _tokens(sql, _dialect(dialect))
+
+
+def parsed(sql: str, dialect: str | None = None) -> list[Expr | None]:
+    """The trees of the statements in a text. Raises `SqlError` beyond a limit, `SqlglotError` as the parser does."""
+    return parsed_tokens(tokenized(sql, dialect), sql, dialect)
+
+
+def parsed_tokens(tokens: list[Token], sql: str, dialect: str | None = None) -> list[Expr | None]:
+    """As `parsed`, of tokens that are there already."""
+    _measured(tokens, MAX_BOUND_ELEMENTS)
+    try:
+        trees: list[Expr | None] = _dialect(dialect).parser().parse(tokens, sql)
+    except RecursionError:
+        raise SqlError("the statement is nested too deeply") from None
+    return trees
+
+
+def parsed_one(sql: str, dialect: str | None = None) -> Expr:
+    """The tree of the one statement in a text. Raises as `parsed`, and `SqlError` for more or fewer."""
+    trees = parsed(sql, dialect)
+    if len(trees) != 1 or trees[0] is None:
+        raise SqlError(f"the text holds {len(trees)} statements: send them one by one")
+    return trees[0]
+
+
+def _dialect(dialect: str | None) -> Dialect:
+    return ENGINE if dialect is None or dialect.lower() == ENGINE_DIALECT else Dialect.get_or_raise(dialect)
+
+
+def _tokens(sql: str, dialect: Dialect) -> list[Token]:
+    try:
+        return list(dialect.tokenize(sql))
+    except TokenError as error:
+        text = " ".join(str(error).split())[:300]
+        raise SqlError(f"the statement does not parse: {text}") from None
+    except RecursionError:
+        raise SqlError("the statement is nested too deeply") from None
+
+
+def _measured(tokens: Sequence[Token], max_elements: int) -> None:
+    if len(tokens) > max_elements:
+        raise SqlError(f"the statement has {len(tokens):,} elements, more than {max_elements:,}")
+    if len(tokens) >= MAX_NESTING:
+        _require_flat(tokens)
+
+
+def _require_flat(tokens: Sequence[Token]) -> None:
+    """Raise `SqlError` for tokens that no recursive reading may meet.
+
+    A level is a bracket, a CASE, a type of types, or one of several words without an operand between them (`not not`).
+    Operators count from the last comma, in all the brackets that are open: so many can stand in one chain.
+    """
+    levels: list[int] = []  # the operators of each open bracket when it opened
+    operators = run = angles = 0
+    before: TokenType | None = None
+    for token in tokens:
+        kind = token.token_type
+        if kind in _OPENING:
+            levels.append(operators)
+        elif kind in _CLOSING:
+            if levels:
+                operators = levels.pop() + 1
+            angles = 0 if not levels else angles
+        elif kind == TokenType.COMMA or kind == TokenType.SEMICOLON:
+            operators = levels[-1] if levels else 0
+        elif kind == TokenType.LT and before in _TYPES_OF_TYPES:
+            angles += 1
+        elif kind == TokenType.GT and angles:
+            angles -= 1
+        elif kind not in _OPERANDS:
+            operators += 1
+            run += 1
+        if kind in _OPERANDS or kind in _OPENING or kind == TokenType.COMMA:
+            run = 0
+        before = kind
+        if len(levels) + run + angles > MAX_NESTING:
+            raise SqlError(f"the statement is nested more than {MAX_NESTING} levels deep")
+        if operators > MAX_OPERATORS:
+            raise SqlError(f"the statement has more than {MAX_OPERATORS:,} operators in a row")
+
+
+__all__ = [
+    "ENGINE",
+    "ENGINE_DIALECT",
+    "MAX_BOUND_CHARS",
+    "SqlglotError",
+    "measure",
+    "parsed",
+    "parsed_one",
+    "parsed_tokens",
+    "tokenized",
+]

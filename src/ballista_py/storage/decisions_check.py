@@ -1,0 +1,63 @@
+"""Whether a table's decisions are those that its manifests were written under, and not an older copy, or none.
+
+A statement over several partitions is decided first and folded into manifests afterwards. So decisions that are read
+after a manifest count at least as many statements as that manifest has folded in. Where they do not, the document was
+lost or put back, and a query by it would miss rows: whoever finds that out answers nothing and changes nothing.
+"""
+
+from __future__ import annotations
+
+from ballista_py.errors import DocumentLost, ObjectMissing
+from ballista_py.planning.query_plan import Leg
+from ballista_py.runtime import Runtime
+from ballista_py.state.lost_documents import DocumentMemory, require_proven, way_out
+from ballista_py.state.object_state import ObjectState
+from ballista_py.state.statements import StatementsDocument, statements_key
+from ballista_py.state.store import ConditionalStore
+from ballista_py.storage.holdings import Holdings
+
+
+def require_decided(folder: str, decided: int, folded: int) -> None:
+    """Raises `DocumentOlder` unless `decided` statements, read after a manifest, are as many as it has `folded` in."""
+    require_proven(statements_key(folder), "statement", decided, folded, "a manifest of its table")
+
+
+class DecisionsCheck:
+    """Asks the store for the decisions of tables. Safe to share between threads."""
+
+    def __init__(self, store: ConditionalStore, runtime: Runtime, memory: DocumentMemory | None = None) -> None:
+        self._store = store
+        self._runtime = runtime
+        self._memory = memory or DocumentMemory()
+        self._known: dict[str, tuple[str, int]] = {}
+
+    def require(self, folder: str, folded: int) -> None:
+        """Raise `DocumentLost` or `DocumentOlder` unless `folded` statements of a table were decided.
+
+        A manifest that says so must have been read before. Raises what the store raises.
+        """
+        if folded:
+            require_decided(folder, self._decided(folder), folded)
+
+    def check_leg(self, leg: Leg, holdings: dict[str, Holdings | None]) -> None:
+        """As `require`, for a leg that is to be read as of a moment before what is held; nothing is asked else."""
+        for wanted in leg.tables:
+            held = holdings.get(wanted.table)
+            if held is None or wanted.sequence is None or wanted.revision < held.born:
+                continue
+            folded = held.folded(wanted.partitions)
+            if folded > wanted.sequence:
+                self.require(held.table.folder, folded)
+
+    def _decided(self, folder: str) -> int:
+        """How many statements the store says were decided."""
+        key, known = statements_key(folder), self._known.get(folder)
+        try:
+            if known is not None and self._store.get_if_changed(key, known[0]) is None:
+                return known[1]
+            state = ObjectState(self._store, key, StatementsDocument, runtime=self._runtime, memory=self._memory)
+            read = state.read()
+        except ObjectMissing:
+            raise DocumentLost(f"document '{key}' is gone: {way_out()}", key=key) from None
+        self._known[folder] = (read.version, read.document.sequence)
+        return read.document.sequence

@@ -1,0 +1,147 @@
+"""What is done for one call of a client or of a node, and that it may be over before it is done.
+
+Whoever answers a call says so with `working`; whatever runs long in that thread asks `current_work()` whether anybody
+still waits, and says how it can be stopped. So a client that is gone, or a time limit, stops what is under way wherever
+it is, though the functions in between know nothing of calls.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import Any, TypeVar
+
+from ballista_py.errors import BallistaError, TimeLimit
+from ballista_py.runtime import Runtime
+
+T = TypeVar("T")
+
+
+class Work:
+    """The work behind one call. It may be asked to end from any thread; the first reason counts.
+
+    `wanted` says whether anybody still waits for it.
+    """
+
+    def __init__(self, runtime: Runtime, wanted: Callable[[], bool] = lambda: True) -> None:
+        self._runtime = runtime
+        self._wanted = wanted
+        self._lock = runtime.lock()
+        self._stops: dict[int, Callable[[], None]] = {}
+        self._next = 0
+        self._reason: BallistaError | None = None
+        self._until_ms: float | None = None
+        self._limit_ms = 0.0
+
+    @property
+    def reason(self) -> BallistaError | None:
+        """Why it was asked to end, if it was."""
+        return self._reason
+
+    def limit_to(self, limit_ms: float | None) -> None:
+        """End it `limit_ms` from now; of several limits the earliest counts, None is none."""
+        if limit_ms is None:
+            return
+        until_ms = self._runtime.monotonic_ms() + limit_ms
+        with self._lock:
+            if self._until_ms is None or until_ms < self._until_ms:
+                self._until_ms, self._limit_ms = until_ms, limit_ms
+
+    def left_ms(self) -> float | None:
+        """How much of its time is left, at least a millisecond; None without a limit."""
+        return None if self._until_ms is None else max(1.0, self._until_ms - self._runtime.monotonic_ms())
+
+    def late(self) -> TimeLimit | None:
+        """The error of a limit that is over."""
+        if self._until_ms is None or self._runtime.monotonic_ms() < self._until_ms:
+            return None
+        return TimeLimit(
+            f"the statement was ended after {self._limit_ms / 1e3:g} s, which is its time limit: ask for less, or "
+            "raise statement_timeout_ms of the schedulers or the statement's own timeout"
+        )
+
+    def end(self, reason: BallistaError) -> None:
+        """Stop all that is under way for it, and whatever begins from now on."""
+        with self._lock:
+            if self._reason is not None:
+                return
+            self._reason = reason
+            stops = list(self._stops.values())
+            self._stops.clear()
+        for stop in stops:
+            stop()
+
+    def check(self) -> None:
+        """Raise the reason if it was asked to end, if its time is over, or if nobody waits for it any more."""
+        if self._reason is None:
+            late = self.late()
+            if late is not None:
+                self.end(late)
+            elif not self._wanted():
+                self.end(BallistaError("nobody waits for the answer any more"))
+        if self._reason is not None:
+            raise self._reason
+
+    def add_stop(self, stop: Callable[[], None]) -> Callable[[], None]:
+        """Call `stop` when it is asked to end, at once if it was; the result takes that back."""
+        with self._lock:
+            self._next += 1
+            number = self._next
+            if self._reason is None:
+                self._stops[number] = stop
+        if self._reason is not None:
+            stop()
+
+        def forget() -> None:
+            with self._lock:
+                self._stops.pop(number, None)
+
+        return forget
+
+
+def current_work() -> Work | None:
+    """The work that this thread does, if it is done for a call."""
+    found: Work | None = _current.get()
+    return found
+
+
+@contextmanager
+def working(work: Work | None) -> Iterator[None]:
+    """Around what a thread does for a call."""
+    before = _current.get()
+    _current.set(work)
+    try:
+        yield
+    finally:  # not by a token: a stream of rows may be closed in another context than it began in
+        _current.set(before)
+
+
+def each_working(work: Work | None, items: Iterable[T]) -> Iterator[T]:
+    """The items, each of them made as work for the call, in whichever thread asks for it."""
+    iterator = iter(items)
+    while True:
+        with working(work):
+            try:
+                item = next(iterator)
+            except StopIteration:
+                return
+        yield item
+
+
+@contextmanager
+def stopped_by(stop: Callable[[], None]) -> Iterator[None]:
+    """Around what `stop` ends, when the work of this thread is asked to end."""
+    work = current_work()
+    if work is None:
+        yield
+        return
+    work.check()
+    forget = work.add_stop(stop)
+    try:
+        yield
+    finally:
+        forget()
+
+
+_current: ContextVar[Any] = ContextVar("ballista_work", default=None)

@@ -1,0 +1,249 @@
+"""A statement does all of what it says or nothing, says why in the user's own words, and leaves nothing behind."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import duckdb
+import pyarrow as pa
+import pytest
+
+import ballista_py
+from ballista_py import LocalCluster
+from ballista_py.engines.answers import difference
+from ballista_py.errors import BallistaError, ConfigError, SqlError
+
+pytestmark = pytest.mark.cluster
+SRC = Path(ballista_py.__file__).parent
+COLUMNS = "id bigint, g bigint, s varchar, year varchar, ts timestamp"
+ROWS = (
+    "(1, 1, 'a', 'year', timestamp '2024-05-06'), (2, 1, 'ab', 'day', timestamp '2024-05-07'), "
+    "(3, 2, null, 'day', null)"
+)
+GAUGES = re.compile(r"^ballista_(?:statements|legs)_running (\S+)$", re.M)
+PLAIN = ("hit", "hit_2", "place", "number", "row", "rows", "one", "c0", "f0", "b0", "r", "groups", "low", "high")
+
+
+@pytest.fixture(scope="module")
+def site():
+    with LocalCluster(schedulers=1, executors=1) as cluster, duckdb.connect() as single:
+        single.execute("set TimeZone = 'UTC'")
+        for place in (cluster.sql, single.execute):
+            for table in ("t", "u"):
+                keys = " partitioned by (bucket(2, id))" if place == cluster.sql else ""
+                place(f"create table {table} ({COLUMNS}){keys}")
+                place(f"insert into {table} values {ROWS}")
+        yield cluster, single
+
+
+def same(cluster, single, table: str) -> bool:
+    rows = single.sql(f"select * from {table}").to_arrow_table()
+    return difference(cluster.sql(f"select * from {table}"), rows) is None
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "delete from t where id = 1 limit 1",
+        "delete from t order by id",
+        "delete * from t",
+        "update t set s = 'x' limit 1",
+        "truncate t partition (g = 1)",
+        "insert overwrite t select * from t",
+        "insert into t replace where g = 1 select * from t",
+        "create table c (i int) as select 5",
+        "with a as (select 1) insert into t (id) with b as (select 2) select * from b",
+        "update t set s = 'x' returning s",
+        "insert into t (id) values (1) on conflict do nothing",
+        "create or replace table t (i int)",
+        "truncate t; truncate u",
+        "alter table t add column x int",
+    ],
+)
+def test_a_clause_that_is_not_carried_out_changes_nothing(site, statement):
+    cluster, single = site
+    with pytest.raises(SqlError):
+        cluster.sql(statement)
+    assert same(cluster, single, "t")
+    assert cluster.sql("show tables")["name"].to_pylist() == ["t", "u"]
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "update t set s = date_trunc(year, ts)::varchar where ts is not null",
+        "update t set s = s || 'x' where s ^@ 'a'",
+        "delete from t where starts_with(s, 'a') and s ^@ 'zz'",
+        "update t set (s, g) = ('both', 7) where id = 2",
+        "insert into t (id, s) with a as (select 8 as id) select id, 'with' from a",
+        "with a as (select 9 as id) insert into t by name select id, 'named' as s from a",
+        "update t set s = case when id = 1 then 'set' else ' where ' end, year = default where id < 3 -- end",
+        "delete from t as x using u where x.id = u.id and u.g = 2",
+    ],
+)
+def test_expressions_mean_what_the_engine_reads(site, statement):
+    cluster, single = site
+    done = single.execute(statement).fetchall()
+    assert cluster.sql(statement).to_pylist() == [{"affected_rows": done[0][0]}]
+    assert same(cluster, single, "t")
+
+
+@pytest.mark.parametrize(
+    ("statement", "found"),
+    [
+        ("insert into t (id)\nselect nope from t", "nope"),
+        ("with a as (select 1) insert into t (id) select nope from a", "nope"),
+        ("insert into t values (1, nope, 'a', 'b', null)", "nope"),
+        ("update t set s = s,\n g = nope", "nope"),
+        ("delete from t where id = 1 and nope = 2", "nope"),
+        ("delete from t using u where t.id = u.nope", "u.nope"),
+        ("create table c as select nope from t", "nope"),
+        ("create table c (i int, j nosuch)", "nosuch"),
+        ("describe select nope from t", "nope"),
+        ("explain select nope from t", "nope"),
+        ("select 1 from t where nope", "nope"),
+        ("delete from t where limit 1", "limit"),
+    ],
+)
+def test_the_position_of_an_error_is_one_in_the_text_of_the_user(site, statement, found):
+    cluster, _ = site
+    with pytest.raises(SqlError) as caught:
+        cluster.sql(statement)
+    before = statement[: statement.index(found)]
+    place = (before.count("\n") + 1, len(before) - (before.rfind("\n") + 1) + 1)
+    assert (caught.value.details["line"], caught.value.details["column"]) == place, caught.value
+
+
+FAILING = (
+    "insert into t select id from t",
+    "insert into t (id, nope) select id, g from t",
+    "insert into t (id) select s from u",
+    "insert into t (id) select (s || 'x')::bigint from t",
+    "create table t as select id from t",
+    "create table c as select id::hugeint as id from t",
+    "create table c partitioned by (nope) as select * from t",
+    "merge into t using u on t.id = u.id when matched then update set id = s::bigint",
+    "update t set id = (s || 'x')::bigint where s is not null",
+    "update t set nope = 1",
+    "delete from t using u where t.id = u.nope",
+    "select (s || 'x')::bigint from t",
+    "explain analyze select (s || 'x')::bigint from t",
+    "describe select nope from t",
+    "summarize select nope from t",
+    "begin",
+)
+
+
+def test_a_statement_that_fails_leaves_nothing_running(site, wait_until):
+    cluster, _ = site
+    for statement in FAILING:
+        with pytest.raises(BallistaError):
+            cluster.sql(statement)
+    with cluster.client() as client:
+        for _ in range(3):
+            client.stream("select a.id from t a, t b").cancel()
+    require_nothing_running(cluster, wait_until)
+
+
+def require_nothing_running(cluster, wait_until) -> None:
+    """Neither a task, a statement, a leg nor a call of anybody else is left at any node."""
+    with cluster.client() as client:
+        wait_until(lambda: not [task for task in client.tasks() if task["outcome"] == "running"])
+    for node in cluster.node_ids:
+        wait_until(
+            lambda node=node: not [t for t in cluster.shown(node, "/tasks")["tasks"] if t["outcome"] == "running"]
+        )
+        wait_until(lambda node=node: set(GAUGES.findall(cluster.shown(node, "/metrics"))) == {"0.0"})
+
+
+def internal_names() -> list[str]:
+    """Every name that the code writes into SQL and calls its own, by a look at the code, and some that it may."""
+    found = set()
+    for path in SRC.rglob("*.py"):
+        found |= set(re.findall(r"""["' ({,.](__[a-z][a-z_]*[a-z])\b(?!__)""", path.read_text()))
+        found |= set(re.findall(r"\bas ([a-z_]{1,20})\b", " ".join(re.findall(r'f"[^"]*"', path.read_text()))))
+    return sorted((found | set(PLAIN)) - {"id"})
+
+
+def test_columns_and_tables_named_like_our_own_are_changed_and_read_as_any_other(site):
+    cluster, single = site
+    names = internal_names()
+    assert {"hit", "__partition", "place", "number"} <= set(names)
+    assert len(names) > 25
+    taken = [
+        name for name in names if name in ("__partition", "__file_id", "rowid") or name.startswith("__ballista_")
+    ]
+    for name in (*taken, "rowid", "__PARTITION"):
+        with pytest.raises(ConfigError, match="a name that is taken"):
+            cluster.sql(f'create table refused (id int, "{name}" int)')
+    free = [name for name in names if name not in taken]
+    columns = ", ".join(f'"{name}" boolean' for name in free)
+    for place in (cluster.sql, single.execute):
+        keys = " partitioned by (bucket(2, id))" if place == cluster.sql else ""
+        place(f"create table named (id bigint, {columns}, check (id < 100)){keys}")
+    values = ", ".join("true" if number % 2 else "false" for number in range(len(free)))
+    opposite = ", ".join("false" if number % 2 else "true" for number in range(len(free)))
+    flipped = ", ".join(f'"{name}" = not "{name}"' for name in free)
+    statements = [
+        f"insert into named values (1, {values}), (2, {opposite}), (3, {values})",
+        f'update named set {flipped} where id = 1 or "{free[0]}"',
+        *(f'update named set "{name}" = not "{name}" where id = 1 or "{name}"' for name in PLAIN[:5]),
+    ]
+    statements += [
+        f'update named set id = id + 10 where "{free[0]}" or id = 3',
+        f'delete from named as x using u where x.id = u.id and x."{free[1]}"',
+        f'merge into named using u on named.id = u.id when matched then update set "{free[2]}" = null '
+        "when not matched then insert (id) values (u.id + 50)",
+        f'delete from named where not "{free[3]}"',
+    ]
+    for statement in statements:
+        expected = single.execute(statement).fetchall()
+        assert cluster.sql(statement).to_pylist() == [{"affected_rows": expected[0][0]}], statement
+        assert same(cluster, single, "named"), statement
+    for query in (
+        f'select "{free[0]}" as k, count(*) as n, count(distinct "{free[1]}") as d from named group by 1',
+        f'select a.id from named a join named b on a.id = b.id and a."{free[2]}" is not distinct from b."{free[3]}"',
+        f'select id from named where "{free[4]}" is null or id in (select id from named where "{free[5]}" is null)',
+    ):
+        rows = single.sql(query).to_arrow_table()
+        assert difference(cluster.sql(query), rows) is None, query
+
+
+@pytest.mark.parametrize("name", ["f0", "b0", "rows", "groups", "__new", "__before"])
+def test_tables_named_like_our_own_relations_are_changed_and_read_as_any_other(site, name):
+    cluster, single = site
+    for place in (cluster.sql, single.execute):
+        place(f"create table {name} (id bigint primary key, v varchar)")
+        for statement in (
+            f"insert into {name} values (1, 'a'), (2, 'b')",
+            f"insert into {name} select id + 2, v from {name}",
+            f"update {name} set v = v || (select count(*) from {name})::varchar where id > 1",
+            f"merge into {name} using t on t.id = {name}.id when matched then update set v = t.s "
+            f"when not matched then insert values (t.id + 100, 'm')",
+            f"delete from {name} where id in (select x.id from {name} x join {name} y on x.id = y.id where x.id = 4)",
+        ):
+            place(statement)
+    assert same(cluster, single, name)
+    query = f"select v, count(*) as n from {name} where id > (select min(id) from {name}) group by v"
+    assert difference(cluster.sql(query), single.sql(query).to_arrow_table()) is None
+
+
+def test_the_command_line_and_flight_sql_take_every_kind_of_statement(cli, site):
+    cluster, _ = site
+    at = ("--connect", cluster.addresses()[0])
+    assert "affected_rows" in cli("sql", *at, "create table shell (id int)").stdout
+    assert '"affected_rows": 2' in cli("sql", *at, "--json", "insert into shell values (1), (2)").stdout
+    assert "column_name" in cli("sql", *at, "describe shell").stdout
+    refused = cli("sql", *at, "alter table shell add column x int")
+    assert refused.returncode == 1
+    assert "ALTER cannot be run here: " in refused.stderr
+    assert "affected_rows" in cli("sql", *at, "drop table shell").stdout
+    dbapi = pytest.importorskip("adbc_driver_flightsql.dbapi")
+    with dbapi.connect("grpc://" + cluster.addresses()[0]) as connection, connection.cursor() as cursor:
+        for statement in ("describe t", "show tables", "explain select * from t", "summarize t"):
+            cursor.execute(statement)
+            assert pa.Table.num_rows.__get__(cursor.fetch_arrow_table()) > 0, statement
+        for statement in ("begin", "alter table t add column x int", "create index i on t (id)", "pragma x"):
+            with pytest.raises(Exception, match="cannot be run here: "):
+                cursor.execute(statement)

@@ -1,0 +1,309 @@
+"""Statements in processes of their own: the same answers, and nothing but the process goes when one must be ended."""
+
+from __future__ import annotations
+
+import datetime as dt
+import decimal
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+
+import psutil
+import pyarrow as pa
+import pytest
+
+from ballista_py.engines import duckdb_guard
+from ballista_py.engines.answers import difference
+from ballista_py.engines.duckdb import DuckDBEngine
+from ballista_py.engines.polars import PolarsEngine
+from ballista_py.engines.workers import Options, Workers
+from ballista_py.errors import BallistaError, MergeTooLarge, SqlError, TimeLimit, TransportError
+from ballista_py.node.engine_processes import EngineProcess, own_bytes
+from ballista_py.runtime import SystemRuntime
+from ballista_py.storage.local_file import RowsAtHand
+from ballista_py.work import Work, working
+
+RUNTIME = SystemRuntime()
+ROWS = pa.table({"n": pa.array(range(1000), pa.int64()), "s": ["abc"] * 1000, "u": ["unused"] * 1000})
+ENDLESS = "select max(i + length(repeat('x', 2))) from range(1000000000000) r(i)"
+
+# One vector of it takes half an hour.
+UNSTOPPABLE = (
+    "select max(levenshtein(repeat('a', (30000 + i % 2)::bigint), repeat('b', 30000))) from range(1000000) r(i)"
+)
+
+
+def workers(tmp_path, max_bytes=1 << 30, kind="duckdb"):
+    started = []
+
+    def start():
+        started.append(EngineProcess(str(tmp_path), RUNTIME))
+        return started[-1]
+
+    made = Workers(start, max_bytes, own_bytes, RUNTIME, Options(kind=kind, threads=2))
+    return made, started
+
+
+@pytest.fixture(params=["duckdb", "polars"])
+def engine(request, tmp_path):
+    made, started = workers(tmp_path, kind=request.param)
+    engine = (DuckDBEngine if request.param == "duckdb" else PolarsEngine)(workers=made, runtime=RUNTIME)
+    engine.kind, engine.started = request.param, started
+    engine.create_table("t", ROWS.schema)
+    engine.load("t", [RowsAtHand(file_id=1, rows=ROWS)])
+    yield engine
+    engine.close()
+    assert not any(alive(process) for process in started)
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.fixture
+def duck(tmp_path):
+    made, started = workers(tmp_path)
+    engine = DuckDBEngine(workers=made, runtime=RUNTIME)
+    engine.started = started
+    yield engine
+    engine.close()
+
+
+def alive(process) -> bool:
+    return process.returncode() is None
+
+
+def answer(engine, sql, **more):
+    running = engine.query(sql, {"t": [1]}, **more)
+    return pa.Table.from_batches(running.batches(), schema=running.schema)
+
+
+def until(condition, seconds=60.0):
+    end = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < end
+        time.sleep(0.01)
+
+
+def test_a_statement_gives_the_same_apart_as_in_the_process(engine, monkeypatch):
+    joined = "select a.n, b.s from t a join t b on a.n = b.n where a.n < 500"
+    assert answer(engine, joined).num_rows == 500
+    assert (len(engine.started) == 1) == (engine.kind == "polars")  # whose joins cannot be stopped
+    monkeypatch.setattr(duckdb_guard.Steadiness, "verdict", property(lambda _: False))
+    for sql in ("select count(*) as c from t where n > 2", joined, "select max(s) as m, min(n) as k from t"):
+        engine._binder._guard._remembered.cache_clear()
+        apart = answer(engine, sql)
+        assert len(engine.started) == 1
+        inside = DuckDBEngine(runtime=RUNTIME)
+        inside.create_table("t", ROWS.schema)
+        inside.load("t", [RowsAtHand(file_id=1, rows=ROWS)])
+        assert difference(apart, answer(inside, sql)) is None
+        inside.close()
+
+
+TYPED = pa.table(
+    {
+        "b": pa.array([True, None]),
+        "i": pa.array([2**31 - 1, None], pa.int32()),
+        "u": pa.array([2**64 - 1, None], pa.uint64()),
+        "d": pa.array([decimal.Decimal("1.50"), None], pa.decimal128(18, 2)),
+        "h": pa.array([decimal.Decimal(10**37), None], pa.decimal128(38, 0)),
+        "f": pa.array([1.5, None], pa.float32()),
+        "s": pa.array(["é\x00x", None]),
+        "y": pa.array([b"\xff", None]),
+        "e": pa.array(["one", None]).dictionary_encode(),
+        "day": pa.array([dt.date(2024, 2, 29), None]),
+        "t": pa.array([dt.time(23, 59, 59), None], pa.time64("us")),
+        "ns": pa.array([1, None], pa.timestamp("ns")),
+        "tz": pa.array([dt.datetime(2024, 1, 1, tzinfo=dt.UTC), None], pa.timestamp("us", "UTC")),
+        "span": pa.array([pa.MonthDayNano([1, 2, 3000]), None]),
+        "l": pa.array([[1, None], None], pa.list_(pa.int64())),
+        "st": pa.array([{"a": 1, "b": "x"}, None], pa.struct([("a", pa.int64()), ("b", pa.string())])),
+        "m": pa.array([[("k", 1)], None], pa.map_(pa.string(), pa.int64())),
+    }
+)
+
+
+def test_values_of_every_type_go_there_and_back_unchanged(duck):
+    inside = DuckDBEngine(runtime=RUNTIME)
+    for engine in (duck, inside):
+        engine.create_table("t", TYPED.schema)
+        engine.load("t", [RowsAtHand(file_id=1, rows=TYPED)])
+    sql = "select *, typeof(columns(*)), repeat('x', 2) as two from t"
+    assert difference(answer(duck, sql), answer(inside, sql)) is None
+    assert len(duck.started) == 1
+    inside.close()
+
+
+def test_streams_are_read_as_they_are_asked_for(duck):
+    asked = []
+
+    def batches():
+        for number in range(1000):
+            asked.append(number)
+            yield pa.record_batch([pa.array([number] * 1000, pa.int64())], names=["n"])
+
+    stream = pa.RecordBatchReader.from_batches(pa.schema([("n", pa.int64())]), batches())
+    running = duck.query("select n, repeat('x', 1000) as s from r", streams={"r": stream})
+    assert next(iter(running.batches())).num_rows
+    assert len(asked) < 1000
+    running.cancel()
+
+
+def test_the_error_of_a_stream_is_the_error_of_the_statement(duck):
+    def batches():
+        yield pa.record_batch([pa.array([1], pa.int64())], names=["n"])
+        raise TransportError("executor e1 cannot be reached")
+
+    stream = pa.RecordBatchReader.from_batches(pa.schema([("n", pa.int64())]), batches())
+    with pytest.raises(TransportError, match="executor e1 cannot be reached"):
+        list(duck.query("select max(repeat('x', n)) from r", streams={"r": stream}).batches())
+
+
+def test_an_error_is_told_in_the_same_words_and_place(engine):
+    for sql in ("select repeat(nope, 2) from t", "select repeat(s) from t"):
+        with pytest.raises(SqlError) as apart:
+            answer(engine, sql)
+        inside = DuckDBEngine(runtime=RUNTIME)
+        with pytest.raises(SqlError) as there:
+            inside.describe(sql, {"t": ROWS.schema})
+        assert str(apart.value) == str(there.value)
+        inside.close()
+
+
+@pytest.mark.parametrize(
+    "sql",
+    [
+        "select len(generate_series(1, 2000000000)) as n",
+        "select repeat('x', 2000000000) as s",
+        "select max(len(repeat(s, 1000000 + n))) as m from t",
+        "select n, repeat(s, 1000000) as s from t order by s desc, n",
+    ],
+)
+def test_a_statement_that_takes_too_much_memory_fails_alone(tmp_path, sql):
+    made, _ = workers(tmp_path, max_bytes=own_bytes() + (256 << 20))
+    engine = DuckDBEngine(workers=made, runtime=RUNTIME)
+    engine.create_table("t", ROWS.schema)
+    engine.load("t", [RowsAtHand(file_id=1, rows=ROWS)])
+    with pytest.raises(MergeTooLarge):
+        answer(engine, sql)
+    assert answer(engine, "select count(*) as c from t")["c"].to_pylist() == [1000]
+    assert answer(engine, "select max(repeat('ab', 2)) as c from t")["c"].to_pylist() == ["abab"]
+    engine.close()
+
+
+def test_what_is_bound_cannot_take_the_node_either(duck):
+    bomb = "select n as a0" + "".join(f", a{i - 1} + a{i - 1} as a{i}" for i in range(1, 27)) + " from t"
+    work = Work(RUNTIME)
+    work.limit_to(3_000)
+    with working(work), pytest.raises((MergeTooLarge, TimeLimit)):
+        duck.describe(bomb, {"t": ROWS.schema})
+    until(lambda: not alive(duck.started[0]))
+
+
+def test_a_cancelled_statement_ends_though_nothing_interrupts_it(duck):
+    running = duck.query(UNSTOPPABLE)
+    raised: list[BaseException] = []
+
+    def read():
+        try:
+            list(running.batches())
+        except BaseException as error:
+            raised.append(error)
+
+    reader = threading.Thread(target=read)
+    reader.start()
+    running.cancel()
+    reader.join(60)
+    assert isinstance(raised[0], TransportError)
+    until(lambda: not alive(duck.started[0]))
+
+
+def test_a_statement_ends_with_the_work_that_it_is_part_of(duck):
+    work = Work(RUNTIME)
+    with working(work):
+        running = duck.query(ENDLESS)
+    threading.Timer(0.2, lambda: work.end(TransportError("the client went away"))).start()
+    with pytest.raises(BallistaError):
+        list(running.batches())
+    until(lambda: not alive(duck.started[0]))
+
+
+def test_a_statement_ends_with_its_time(duck):
+    work = Work(RUNTIME)
+    with working(work):
+        work.limit_to(200)
+        with pytest.raises(TimeLimit, match="statement_timeout_ms"):
+            list(duck.query(ENDLESS).batches())
+    until(lambda: not alive(duck.started[0]))
+
+
+def test_a_process_that_is_killed_fails_its_statement_and_the_next_one_runs(duck):
+    running = duck.query(ENDLESS)
+    os.kill(duck.started[0]._process.pid, signal.SIGKILL)
+    with pytest.raises(MergeTooLarge):  # as the system does it to who takes too much
+        list(running.batches())
+    assert pa.Table.from_batches(duck.query("select repeat('ab', 2) as c").batches())["c"].to_pylist() == ["abab"]
+
+
+def test_a_query_that_is_dropped_unread_lets_its_process_go(duck):
+    for _ in range(20):
+        duck.query("select repeat('ab', 2) as c")
+    assert pa.Table.from_batches(duck.query("select repeat('ab', 2) as c").batches()).num_rows == 1
+
+
+def test_a_process_of_the_engine_knows_nothing_of_the_node(duck, monkeypatch, tmp_path):
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "hunter2")
+    with open(tmp_path / "secret", "w") as held:
+        os.set_inheritable(held.fileno(), True)
+        list(duck.query("select repeat('ab', 2) as c").batches())
+        process = psutil.Process(duck.started[0]._process.pid)
+        assert "hunter2" not in str(process.environ())
+        assert not [file for file in process.open_files() if "secret" in file.path]
+    assert not process.net_connections(kind="inet")
+
+
+NODE = """
+import sys, time
+from ballista_py.engines.duckdb import DuckDBEngine
+from ballista_py.engines.workers import Workers
+from ballista_py.node.engine_processes import EngineProcess, own_bytes
+from ballista_py.runtime import SystemRuntime
+runtime = SystemRuntime()
+started = []
+workers = Workers(lambda: started.append(EngineProcess(None, runtime)) or started[-1], 1 << 30, own_bytes, runtime)
+engine = DuckDBEngine(workers=workers, runtime=runtime)
+running = engine.query(sys.argv[1])
+print(started[0]._process.pid, flush=True)
+list(running.batches())
+"""
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="the pipe that ends the process is Linux's")
+def test_a_process_of_the_engine_ends_when_its_node_is_killed_whatever_it_does(tmp_path):
+    command = [sys.executable, "-c", NODE, UNSTOPPABLE]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, env={**os.environ, "TMPDIR": str(tmp_path)}) as node:
+        assert node.stdout is not None
+        child = int(node.stdout.readline())
+        assert psutil.pid_exists(child)
+        node.kill()
+        node.wait()
+        until(lambda: not psutil.pid_exists(child) or psutil.Process(child).status() == psutil.STATUS_ZOMBIE)
+
+
+def test_a_change_runs_apart_and_says_what_it_did(duck):
+    rows = pa.table({"id": pa.array(range(100_000), pa.int64()), "s": ["x"] * 100_000})
+    with duck.change(
+        "update t set s = repeat(s, 2) where id % 1000 = 1", "t", rows.to_reader(), {}, memory_limit="256MB"
+    ) as changed:
+        assert changed.affected == 100
+        assert changed.gone.to_pylist() == list(range(1, 100_000, 1000))
+        assert sorted(changed.come["id"].to_pylist()) == list(range(1, 100_000, 1000))
+        assert set(changed.come["s"].to_pylist()) == {"xx"}
+        assert changed.kept([(0, 2), (1000, 1002)]).read_all()["id"].to_pylist() == [0, 1000]
+    assert len(duck.started) == 1
+    with (
+        pytest.raises(MergeTooLarge),
+        duck.change("update t set s = repeat(s, 2000000000)", "t", rows.to_reader(), {}, memory_limit="256MB"),
+    ):
+        pass

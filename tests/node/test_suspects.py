@@ -1,0 +1,135 @@
+"""A dead executor is found out by the first call to it; its copies answer, until it is heard again."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+import pytest
+
+from ballista_py.engines.duckdb import DuckDBEngine
+from ballista_py.errors import TransportError
+from ballista_py.node.cluster_view import ClusterView
+from ballista_py.node.query_service import QueryService
+from ballista_py.runtime import SystemRuntime
+from ballista_py.testing.single_node import InProcessCluster
+
+
+class Legs:
+    """A leg's rows, made in this process."""
+
+    def __init__(self, table: pa.Table) -> None:
+        self.schema, self._table, self.error = table.schema, table, None
+        self.bytes_received, self.progress = table.nbytes, ()
+
+    def batches(self):
+        yield from self._table.to_batches()
+
+    def cancel(self) -> None:
+        pass
+
+
+class Clock(SystemRuntime):
+    now_ms = 1_000.0
+
+    def monotonic_ms(self) -> float:
+        return self.now_ms
+
+    def sleep_ms(self, duration_ms: float) -> None:
+        self.now_ms += duration_ms
+
+
+class Site:
+    """A service over executors of which some do not answer; they stay members, as with a long time to live."""
+
+    def __init__(self, replicas: int, engine: DuckDBEngine) -> None:
+        self.cluster = InProcessCluster(3, replicas)
+        self.cluster.add("t", pa.table({"k": list(range(60))}), "bucket(6, k)")
+        self.dead: set[str] = set()
+        self.asked: list[str] = []
+        self.heard = {f"i{n}": 0.0 for n in (1, 2, 3)}
+        self.clock = Clock()
+        self.view = ClusterView(
+            catalog=self.cluster.catalog,
+            members=frozenset(self.cluster.owners),
+            addresses={name: f"{name}:1" for name, _ in self.cluster.owners},
+        )
+        self.service = QueryService(self, engine, self.open, self.clock, heard_ms=lambda: self.heard)
+
+    def current(self) -> ClusterView:
+        return self.view
+
+    def refresh(self) -> ClusterView:
+        return self.view
+
+    def open(self, fragments, addresses):
+        for leg in (leg for legs in fragments for leg in legs):
+            self.asked.append(leg.executor_id)
+            if leg.executor_id in self.dead:
+                address = addresses[leg.executor_id]
+                raise TransportError(f"node {address} cannot be reached", peer=address, sent=False)
+        return [Legs(pa.concat_tables([self.cluster.run_leg(leg, {}) for leg in legs])) for legs in fragments]
+
+    def rows(self) -> int:
+        self.asked.clear()
+        statement = self.service.run("select count(distinct k) as n from t")
+        return pa.Table.from_batches(statement.batches(), statement.schema)["n"][0].as_py()
+
+
+@pytest.fixture
+def site():
+    engine, made = DuckDBEngine(threads=1), []
+
+    def make(replicas: int) -> Site:
+        made.append(Site(replicas, engine))
+        return made[-1]
+
+    yield make
+    for one in made:
+        one.cluster.close()
+    engine.close()
+
+
+@pytest.mark.parametrize("name", ["e1", "e2", "e3"])
+def test_with_two_copies_a_query_is_answered_at_once_and_the_next_does_not_ask_the_dead_one(site, name):
+    here = site(2)
+    here.dead.add(name)
+    here.clock.now_ms = 5_000.0
+    assert here.rows() == 60
+    assert here.clock.now_ms == 5_000.0  # nobody waited
+    assert here.rows() == 60
+    assert name not in here.asked
+
+
+def test_one_that_was_heard_again_is_asked_again(site):
+    here = site(3)
+    here.rows()
+    first = here.asked[0]
+    here.dead.add(first)
+    assert here.rows() == 60
+    here.dead.clear()
+    here.rows()
+    assert first not in here.asked
+    here.heard[f"i{first[1:]}"] = here.clock.now_ms + 1
+    here.rows()
+    assert first in here.asked
+
+
+def test_without_a_copy_the_owner_is_asked_again_and_the_error_names_it(site):
+    here = site(1)
+    here.dead.add("e2")
+    for _ in range(2):
+        with pytest.raises(TransportError, match="node e2:1 cannot be reached"):
+            here.rows()
+        assert "e2" in here.asked
+    here.dead.clear()
+    assert here.rows() == 60
+
+
+def test_another_instance_of_the_same_executor_is_no_suspect(site):
+    here = site(1)
+    here.dead.add("e2")
+    with pytest.raises(TransportError):
+        here.rows()
+    suspects = here.service._suspects
+    assert suspects.among({("e2", "i2")}, {}) == {("e2", "i2")}
+    assert suspects.among({("e2", "i9")}, {}) == frozenset()
+    assert suspects.only({("e2", "i9")}).since_ms == {}

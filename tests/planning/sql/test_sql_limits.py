@@ -1,0 +1,163 @@
+"""How large a statement may be, however it nests, in whatever dialect, by whatever way it came."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pyarrow as pa
+import pytest
+
+from ballista_py.errors import SqlError, UnsupportedExpression
+from ballista_py.planning.partition_spec import PartitionSpec
+from ballista_py.planning.query_plan import Catalog
+from ballista_py.planning.sql.changes import read_change
+from ballista_py.planning.sql.parameter_types import parameter_schema
+from ballista_py.planning.sql.parameters import bound, places_of
+from ballista_py.planning.sql.parsing import MAX_ELEMENTS, MAX_NESTING, MAX_OPERATORS, MAX_STATEMENT_BYTES, measure
+from ballista_py.planning.sql.planner import plan_query
+from ballista_py.planning.sql.spark_sql import spark_sql
+from ballista_py.planning.sql.text import engine_sql, statement_kind
+
+NOTHING = Catalog(tables={}, maps={})
+ANY = pa.schema([("a", pa.int64())])
+NESTED = {
+    "brackets": ("(", "1", ")"),
+    "queries": ("(select ", "1", ")"),
+    "relations": ("* from (select ", "1", ") as r"),
+    "calls": ("abs(", "1", ")"),
+    "lists": ("[", "1", "]"),
+    "structs": ("{'a': ", "1", "}"),
+    "cases": ("case when true then ", "1", " end"),
+    "other branches": ("case when true then 1 else ", "1", " end"),
+    "negations": ("not ", "true", ""),
+    "signs": ("- ", "1", ""),
+    "complements": ("~ ", "1", ""),
+    "existence": ("exists(select ", "1", ")"),
+    "casts": ("", "1", "::int"),
+    "types": ("null::struct(a ", "int", ")"),
+    "lambdas": ("list_transform([1], lambda x: ", "1", ")"),
+    "tables of their own": ("(with a as (select ", "1", ") select 1)"),
+    "windows": ("sum(1) over (order by ", "1", ")"),
+    "units": ("interval ", "'1' day", ""),
+}
+LONG = {
+    "sums": "+1",
+    "products": "*1",
+    "concatenations": "||'a'",
+    "conjunctions": " and true",
+    "disjunctions": " or not a",
+    "unions": " union all select 1",
+    "comparisons": " = 1",
+    "powers": " ** 1",
+    "paths": "->'a'",
+    "joins": " join t",
+    "words": " distinct",
+}
+
+
+def nested(kind: str, levels: int) -> str:
+    before, middle, after = NESTED[kind]
+    return "select " + before * levels + middle + after * levels
+
+
+@pytest.mark.parametrize("dialect", ["duckdb", "spark", "postgres"])
+@pytest.mark.parametrize("kind", NESTED)
+def test_nesting_of_every_kind_is_refused_with_one_line_before_it_is_parsed(kind, dialect):
+    with pytest.raises(SqlError, match=rf"nested more than {MAX_NESTING} levels|does not parse") as raised:
+        plan_query(engine_sql(nested(kind, 5_000), dialect), NOTHING, ANY)
+    assert "\n" not in raised.value.message
+
+
+@pytest.mark.parametrize("dialect", ["duckdb", "spark"])
+@pytest.mark.parametrize("kind", LONG)
+def test_operators_in_a_row_are_refused_with_one_line_before_they_are_parsed(kind, dialect):
+    with pytest.raises(SqlError, match=r"operators in a row|nested more than") as raised:
+        plan_query(engine_sql("select 1 from t" + LONG[kind] * 20_000, dialect), NOTHING, ANY)
+    assert "\n" not in raised.value.message
+
+
+WAYS = {
+    "a query": lambda sql: plan_query(sql, NOTHING, ANY),
+    "a query in another dialect": lambda sql: engine_sql(sql, "spark"),
+    "a change": lambda sql: read_change(f"insert into t {sql}"),
+    "a condition of a change": lambda sql: read_change(f"delete from t where a in ({sql})"),
+    "a check of a table": lambda sql: read_change(f"create table t (a int check (a = ({sql})))"),
+    "a table made of a query": lambda sql: read_change(f"create table t as {sql}"),
+    "the first words": lambda sql: statement_kind(f"with a as ({sql}) insert into t from a"),
+    "a text for Spark": spark_sql,
+}
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_every_way_in_measures(way):
+    text = nested("queries", 10_000)
+    try:
+        WAYS[way](text)
+    except SqlError as error:
+        assert "nested" in error.message  # noqa: PT017
+    else:
+        assert way == "the first words"
+
+
+def test_a_prepared_statement_and_a_change_are_told_without_a_parse():
+    text = nested("queries", 10_000)
+    assert parameter_schema(text + " where a = ?", {}) == pa.schema([("1", pa.null())])
+    assert statement_kind(f"insert into t {text}") == "change"
+
+
+def test_the_process_survives_whatever_nests():
+    texts = [nested(kind, 30_000) for kind in NESTED] + ["select 1" + more * 30_000 for more in LONG.values()]
+    program = (
+        "import sys, threading\n"
+        "from ballista_py.errors import SqlError\n"
+        "from ballista_py.planning.sql.text import engine_sql\n"
+        "def run():\n"
+        "    for text in sys.stdin.read().split('\\0'):\n"
+        "        for dialect in ('duckdb', 'spark', 'snowflake'):\n"
+        "            try: engine_sql(text, dialect)\n"
+        "            except SqlError: pass\n"
+        "    print('alive')\n"
+        "thread = threading.Thread(target=run); thread.start(); thread.join()\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program], input="\0".join(texts), capture_output=True, text=True, check=False
+    )
+    assert (done.returncode, done.stdout) == (0, "alive\n"), done.stderr
+
+
+@pytest.mark.parametrize("kind", NESTED)
+def test_what_nests_a_little_is_planned(kind):
+    for dialect in ("duckdb", "spark"):
+        try:
+            engine_sql(nested(kind, 60), dialect)
+        except SqlError as error:
+            assert "nested" not in error.message  # noqa: PT017
+
+
+def test_length_elements_and_their_limits_are_named():
+    with pytest.raises(SqlError, match=f"more than {MAX_STATEMENT_BYTES:,} bytes"):
+        engine_sql("select '" + "x" * MAX_STATEMENT_BYTES + "'")
+    with pytest.raises(SqlError, match=f"more than {MAX_STATEMENT_BYTES:,} bytes"):
+        engine_sql("select '" + "ü" * (MAX_STATEMENT_BYTES // 2) + "'")
+    with pytest.raises(SqlError, match=f"more than {MAX_ELEMENTS:,}"):
+        engine_sql("select 1" + ",1" * MAX_ELEMENTS)
+    with pytest.raises(SqlError, match=f"more than {MAX_OPERATORS:,} operators"):
+        engine_sql("select 1" + "+1" * (MAX_OPERATORS + 1))
+
+
+def test_what_stands_in_texts_and_comments_is_not_counted():
+    measure("select '" + "(" * 5_000 + "' /* " + "[" * 5_000 + " */, " + "1, " * 5_000 + "1")
+
+
+def test_a_statement_grows_by_its_values_beyond_the_limits_of_its_text():
+    text = bound("select ?, ?", {"1": pa.scalar("x" * (2 * MAX_STATEMENT_BYTES)), "2": pa.scalar([1] * 30_000)})
+    assert len(text) > MAX_STATEMENT_BYTES
+    assert places_of(text) == ()
+    plan_query(text, NOTHING, pa.schema([("a", pa.string()), ("b", pa.list_(pa.int64()))]))
+
+
+@pytest.mark.parametrize("key", ["id" + " + id" * 50_000, "(" * 10_000 + "id" + ")" * 10_000, "id + " * 2_000])
+def test_a_partition_key_is_measured(key):
+    with pytest.raises(UnsupportedExpression):
+        PartitionSpec.parse([key], pa.schema([("id", pa.int64())]))

@@ -1,0 +1,256 @@
+"""A location is repaired from its manifests: all rows again, and nothing that was given out is given out again."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+import pytest
+
+from ballista_py.errors import TryLater
+from ballista_py.node.tables import TableMaker
+from ballista_py.planning.assigner import Executor, PartitionAssigner
+from ballista_py.runtime import SystemRuntime
+from ballista_py.state.control import ExecutorInfo
+from ballista_py.state.documents import (
+    CLUSTER_KEY,
+    ClusterDocument,
+    HeartbeatDocument,
+    heartbeat_key,
+    partition_map_key,
+    table_key,
+)
+from ballista_py.state.memory import MemoryStore
+from ballista_py.state.object_state import ObjectState
+from ballista_py.state.partition_store import PartitionStore
+from ballista_py.state.statements import Statements, statements_key
+from ballista_py.storage.files import write_data_file
+from ballista_py.storage.manifest import Prepared, manifest_key
+from ballista_py.storage.partition_storage import PartitionStorage
+from ballista_py.storage.repair import find_repairs, require_nobody_alive
+
+SCHEMA = pa.schema([pa.field("k", pa.int64(), nullable=False), ("v", pa.string())])
+E1 = Executor("e1", "i1")
+
+
+class Location:
+    """A location with a table of buckets and one of values, both with rows, epochs and statements behind them."""
+
+    def __init__(self) -> None:
+        self.store = MemoryStore()
+        self.cluster = ObjectState(self.store, CLUSTER_KEY, ClusterDocument)
+        info = ExecutorInfo(executor_id="e1", instance_id="i1", data_address="h:1")
+        self.cluster.create(ClusterDocument().admit(info))
+        self.maker = TableMaker(self.store, SystemRuntime())
+        self.buckets = self.maker.create("b", None, ["bucket(2, k)"], schema=SCHEMA)
+        self.values = self.maker.create("w", None, ["v"], schema=SCHEMA)
+        self.files = 0
+        for value in ("x", "y/ü"):
+            self.add_value(value)
+        for table in (self.buckets, self.values):
+            self.assign(table.name)
+        for path in ("expr0=0", "expr0=1"):
+            self.decide(self.buckets, path)
+
+    def maps(self) -> PartitionStore:
+        return PartitionStore(self.store)
+
+    def assign(self, name: str) -> None:
+        pmap = self.maps().read(name)
+        self.maps().commit(PartitionAssigner().assign(pmap, [E1]))
+        pmap = self.maps().read(name)
+        table = self.cluster.read().document.tables[name]
+        for partition in range(len(pmap)):
+            storage = self.storage(table, pmap.path(partition))
+            storage.create()
+            storage.activate(pmap.epoch(partition))
+
+    def storage(self, table, path: str) -> PartitionStorage:
+        return PartitionStorage(self.store, table.folder, path, committed_by="i1")
+
+    def file(self, table, key: int, value: str):
+        self.files += 1
+        rows = pa.table({"k": [key], "v": [value]}, schema=SCHEMA)
+        return write_data_file(self.store, f"snapshots/{table.folder}/data/{self.files}.parquet", rows)
+
+    def add_value(self, value: str) -> None:
+        from ballista_py.planning.diff import added_partitions
+
+        pmap = self.maps().read("w")
+        storage = self.storage(self.values, self.values.spec.path((value,)))
+        storage.create()
+        self.maps().commit(PartitionAssigner().assign(pmap, ()), diff=added_partitions(pmap, [(value,)]))
+        storage.commit(add=[self.file(self.values, 1, value)], epoch=0, token=f"row-{value}")
+
+    def decide(self, table, path: str, *, fold: bool = True) -> str:
+        """One statement over that partition; its attempt."""
+        storage = self.storage(table, path)
+        attempt = f"a{self.files}"
+        add = (self.file(table, 2, "z"),)
+        storage.prepare(
+            Prepared(attempt=attempt, token=f"s{self.files}", add=add), epoch=storage.read().document.epoch
+        )
+        if fold:
+            decision = Statements(self.store, table.folder).commit(attempt, f"s{self.files}", affected=1)
+            storage.fold(attempt, epoch=None, sequence=decision.sequence)
+        return attempt
+
+    def lose(self, key: str, copy: bytes | None = None) -> None:
+        self.store.delete(key)
+        if copy is not None:
+            self.store.create(key, copy)
+
+    def repair(self) -> list[str]:
+        found = find_repairs(self.store)
+        for one in found.repairs:
+            one.apply()
+        assert find_repairs(self.store).repairs == ()
+        return [one.key for one in found.repairs]
+
+
+@pytest.fixture
+def location():
+    return Location()
+
+
+def test_a_whole_location_has_nothing_to_repair(location):
+    found = find_repairs(location.store)
+    assert (found.repairs, found.beyond) == ((), ())
+
+
+@pytest.mark.parametrize("name", ["b", "w"])
+def test_a_map_comes_back_with_every_value_and_epochs_above_those_in_manifests(location, name):
+    before = location.maps().read(name)
+    location.lose(partition_map_key(name))
+    assert location.repair() == [partition_map_key(name)]
+    after = location.maps().read(name, location.cluster.read().document.tables[name].incarnation)
+    assert {after.value(p) for p in range(len(after))} == {before.value(p) for p in range(len(before))}
+    epochs = {before.path(p): before.epoch(p) for p in range(len(before))}
+    assert all(after.epoch(p) > epochs[after.path(p)] and after.owner(p) is None for p in range(len(after)))
+
+
+def test_an_older_map_gets_the_values_that_it_lacks_and_keeps_its_own_places(location):
+    copy = location.store.get(partition_map_key("w")).data
+    location.add_value("late")
+    location.assign("w")
+    location.lose(partition_map_key("w"), copy)
+    assert location.repair() == [partition_map_key("w")]
+    pmap = location.maps().read("w")
+    assert [pmap.value(p) for p in range(3)] == [("x",), ("y/ü",), ("late",)]
+
+
+def test_an_older_map_at_the_same_epoch_of_another_owner_is_repaired(location):
+    copy = location.store.get(partition_map_key("b")).data
+    path = location.maps().read("b").path(0)
+    storage = PartitionStorage(location.store, location.buckets.folder, path, committed_by="another")
+    epoch = storage.read().document.epoch
+    location.lose(partition_map_key("b"), copy)
+    storage.activate(epoch + 1)
+    assert location.repair() == [partition_map_key("b")]
+    assert location.maps().read("b").epoch(0) > epoch + 1
+
+
+def test_decisions_go_on_from_what_manifests_know_and_open_attempts_are_ended(location):
+    attempt = location.decide(location.buckets, "expr0=0", fold=False)
+    key = statements_key(location.buckets.folder)
+    location.lose(key)
+    assert location.repair() == [key]
+    decisions = Statements(location.store, location.buckets.folder)
+    assert decisions.read().sequence == 2
+    assert decisions.read().on(attempt).committed is False
+    assert not decisions.commit(attempt, "late", affected=1).committed
+    assert not decisions.commit("unheard", "s", affected=1, begun=1).committed  # begun before the repair
+    begun = decisions.read().decisions_made
+    assert decisions.commit("new", "s-new", affected=1, begun=begun).sequence == 3
+
+
+def test_an_attempt_that_one_partition_has_applied_counts_in_the_others(location):
+    location.decide(location.buckets, "expr0=1", fold=False)
+    (waiting,) = location.storage(location.buckets, "expr0=1").read().document.prepared
+    other = location.storage(location.buckets, "expr0=0")
+    other.prepare(Prepared(attempt=waiting.attempt, token=waiting.token), epoch=other.read().document.epoch)
+    other.fold(waiting.attempt, epoch=None, sequence=3)
+    location.lose(statements_key(location.buckets.folder))
+    location.repair()
+    assert Statements(location.store, location.buckets.folder).read().on(waiting.attempt).committed
+
+
+def test_a_lost_catalog_has_the_tables_that_were_published_and_not_dropped(location):
+    gone = location.maker.create("gone", None, ["bucket(2, k)"], schema=SCHEMA)
+    location.maker.drop("gone")
+    before = location.cluster.read()
+    location.lose(CLUSTER_KEY)
+    assert location.repair() == [CLUSTER_KEY]
+    after = ObjectState(location.store, CLUSTER_KEY, ClusterDocument).read()
+    assert after.document.tables == before.document.tables
+    assert after.document.executors == {}
+    assert after.header.revision >= before.header.revision
+    assert gone.folder in {key.split("/")[1] for key in (e.key for e in location.store.list("snapshots/"))}
+
+
+def test_an_older_catalog_gets_the_tables_that_it_lacks_and_keeps_its_labels(location):
+    location.cluster.update(lambda c: ClusterDocument(tables=c.tables, labels={"app": "shop"}))
+    copy = location.store.get(CLUSTER_KEY).data
+    location.maker.create("new", None, ["bucket(2, k)"], schema=SCHEMA)
+    location.maker.drop("w")
+    location.lose(CLUSTER_KEY, copy)
+    assert location.repair() == [CLUSTER_KEY]
+    after = ObjectState(location.store, CLUSTER_KEY, ClusterDocument).read().document
+    assert (sorted(after.tables), after.labels) == (["b", "new"], {"app": "shop"})
+
+
+def test_everything_at_once_comes_back_but_manifests(location):
+    tables = location.cluster.read().document.tables
+    for key in (CLUSTER_KEY, partition_map_key("b"), statements_key(location.buckets.folder)):
+        location.lose(key)
+    location.lose(partition_map_key("w"), b"torn")
+    location.repair()
+    assert ObjectState(location.store, CLUSTER_KEY, ClusterDocument).read().document.tables == tables
+    assert len(location.maps().read("w")) == 2
+    location.lose(f"snapshots/{location.buckets.folder}/expr0=0/manifest.json")
+    (said,) = find_repairs(location.store).beyond
+    assert "partition 'expr0=0' of table 'b'" in said
+
+
+def test_a_folder_says_again_what_its_table_is(location):
+    key = table_key(location.values.folder)
+    location.lose(key)
+    assert location.repair() == [key]
+
+
+def test_a_living_scheduler_keeps_everybody_from_repairing(location, monkeypatch):
+    beats = ObjectState(location.store, heartbeat_key("s1"), HeartbeatDocument)
+    beats.create(HeartbeatDocument(scheduler_id="s1", instance_id="i"))
+
+    class Beaten(SystemRuntime):
+        def sleep_ms(self, duration_ms: float) -> None:
+            assert duration_ms == 35_000
+            beats.update(lambda d: HeartbeatDocument(scheduler_id="s1", instance_id="i", beats=d.beats + 1))
+
+    with pytest.raises(TryLater, match="scheduler 's1' is alive"):
+        require_nobody_alive(location.store, 35_000, Beaten())
+    monkeypatch.setattr(Beaten, "sleep_ms", lambda *_: None)
+    require_nobody_alive(location.store, 35_000, Beaten())
+
+
+@pytest.mark.parametrize("kind", ["manifests", "maps", "decisions", "tables"])
+def test_swapped_documents_are_named_and_nothing_is_written_before_they_are_put_back(location, kind):
+    b, w = location.buckets.folder, location.values.folder
+    location.decide(location.values, location.values.spec.path(("x",)))
+    keys = {
+        "manifests": [manifest_key(b, "expr0=0"), manifest_key(b, "expr0=1")],
+        "maps": [partition_map_key("b"), partition_map_key("w")],
+        "decisions": [statements_key(b), statements_key(w)],
+        "tables": [table_key(b), table_key(w)],
+    }[kind]
+    here, there = (location.store.get(key).data for key in keys)
+
+    def put(*each: bytes) -> None:
+        for key, data in zip(keys, each, strict=True):
+            location.lose(key, data)
+
+    put(there, here)
+    found = find_repairs(location.store)
+    assert (found.repairs, len(found.beyond)) == ((), 2)
+    for key in keys:
+        assert any(f"'{key}' is the document that belongs to" in problem for problem in found.beyond)
+    put(here, there)
+    assert find_repairs(location.store).beyond == ()

@@ -1,0 +1,70 @@
+"""The work of a call: stopped once, for the first reason, wherever it is."""
+
+from __future__ import annotations
+
+import pytest
+
+from ballista_py.errors import SqlError, TimeLimit, TransportError
+from ballista_py.runtime import SystemRuntime
+from ballista_py.work import Work, current_work, each_working, stopped_by, working
+
+RUNTIME = SystemRuntime()
+
+
+def test_what_is_under_way_is_stopped_once_and_what_begins_later_at_once():
+    work, stopped = Work(RUNTIME), []
+    work.add_stop(lambda: stopped.append("first"))
+    work.add_stop(lambda: stopped.append("done"))()
+    work.end(TransportError("the client went away"))
+    work.end(SqlError("another reason"))
+    work.add_stop(lambda: stopped.append("late"))
+    assert stopped == ["first", "late"]
+    with pytest.raises(TransportError, match="the client went away"):
+        work.check()
+
+
+def test_the_earliest_of_several_limits_counts_and_says_how_to_raise_it():
+    work = Work(RUNTIME)
+    work.limit_to(None)
+    assert work.left_ms() is None
+    work.limit_to(3_600_000)
+    work.limit_to(0.001)
+    work.limit_to(7_200_000)
+    while work.late() is None:
+        pass
+    with pytest.raises(TimeLimit, match="raise statement_timeout_ms"):
+        work.check()
+
+
+def test_work_that_nobody_waits_for_ends_where_it_is_looked_at():
+    waited = [True]
+    work = Work(RUNTIME, wanted=lambda: waited[0])
+    work.check()
+    waited[0] = False
+    with pytest.raises(Exception, match="nobody waits"):
+        work.check()
+
+
+def test_a_thread_knows_its_work_and_no_other():
+    one, other = Work(RUNTIME), Work(RUNTIME)
+    assert current_work() is None
+    with working(one):
+        assert current_work() is one
+        with working(other):
+            assert current_work() is other
+        assert current_work() is one
+        seen = each_working(other, (current_work() for _ in range(2)))
+        assert [next(seen), current_work(), next(seen)] == [other, one, other]
+    assert current_work() is None
+
+
+def test_what_is_done_is_not_stopped_any_more():
+    work, stopped = Work(RUNTIME), []
+    with working(work):
+        with stopped_by(lambda: stopped.append("done")):
+            pass
+        with stopped_by(lambda: stopped.append("under way")):
+            work.end(TransportError("over"))
+        with pytest.raises(TransportError), stopped_by(lambda: None):
+            raise AssertionError("nothing begins")
+    assert stopped == ["under way"]

@@ -1,0 +1,182 @@
+"""A command that is not what its kind looks like is its sender's error, before anybody uses it."""
+
+from __future__ import annotations
+
+import copy
+import json
+from typing import Any
+
+import pytest
+from attrs import asdict
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from ballista_py.errors import TransportError
+from ballista_py.node.config import NodeConfig
+from ballista_py.node.executor_answers import ExecutorAnswers
+from ballista_py.node.scheduler import Scheduler
+from ballista_py.planning.query_plan import Leg, LegTable, leg_from_json
+from ballista_py.planning.rewrite import Rewrite
+from ballista_py.transport.commands import (
+    EXPLAIN,
+    REFRESH,
+    WriteTarget,
+    base_command,
+    execute_command,
+    ingest_command,
+    leg_command,
+    sql_command,
+    write_command,
+)
+from ballista_py.transport.shapes import check_command, check_part, check_question
+from ballista_py.transport.wire import from_json, to_json
+
+TABLE = LegTable(table="t", revision=7, partitions=(0, 3), epochs=(1, 2))
+LEG = Leg(fragment="f0", executor_id="e1", sql="select 1", tables=(TABLE,), relations={"b": b"rows"})
+TARGET = WriteTarget(
+    table=TABLE, incarnation="5f", token="k", attempt="a", remove={3: ("f",)}, base={0: ("g", "h")}
+)
+REWRITE = asdict(
+    Rewrite(count="select count(*) from t", rows="select * from t", deletes=True, where="true", alias="t")
+)
+GOOD = [
+    sql_command("select 1"),
+    sql_command("select 1", "spark", "auto"),
+    execute_command("delete from t", None, "k", atomic=True),
+    ingest_command("t", "append", "k"),
+    {**leg_command(LEG, "task-1"), "output": "AAAA", "incarnations": {"t": "5f"}},
+    write_command(TARGET),
+    base_command(TARGET, "a > 1", "x"),
+    {"kind": "rewrite", "target": TARGET.to_json(), "rewrite": REWRITE},
+    {"kind": "settle", "target": TARGET.to_json(), "sequence": None},
+    {"kind": "reload", "table": "t", "partitions": [1, 2]},
+]
+PART = {"partitions": {"t": [0, 1]}, "sequences": {"t": 3}, "tables": {"t": "5f"}, "more": 1}
+
+
+def as_received(command: Any) -> dict[str, Any]:
+    return from_json(to_json(command))
+
+
+def use(command: dict[str, Any]) -> None:
+    """What nodes do with a command that passed."""
+    if "leg" in command:
+        leg_from_json(command["leg"])
+    if "target" in command and command["kind"] != "sql":
+        WriteTarget.from_json(command["target"])
+    if command.get("kind") == "rewrite":
+        Rewrite(**command["rewrite"])
+
+
+@pytest.mark.parametrize("command", GOOD, ids=lambda command: command["kind"])
+def test_what_our_own_clients_and_nodes_send_passes(command):
+    check_command(as_received(command))
+    use(as_received(command))
+
+
+def places(value: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
+    inner = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    return [path, *(place for name, item in inner for place in places(item, (*path, name)))]
+
+
+STRANGE = st.sampled_from(
+    [None, True, -1, 1 << 63, 1.5, 1e300, "", "x", "x" * 2_000, "é\0", [], [None], [[]], {}, {"a": 1}, {"1": ["f"]}]
+)  # fmt: skip
+
+
+@settings(max_examples=400, deadline=None)
+@given(st.sampled_from(GOOD), st.data())
+def test_a_command_with_any_field_changed_or_gone_is_usable_or_refused_in_one_line(command, data):
+    changed = copy.deepcopy(as_received(command))
+    *path, last = data.draw(st.sampled_from([place for place in places(changed) if place]))
+    holder = changed
+    for step in path:
+        holder = holder[step]
+    if data.draw(st.booleans()):
+        holder[last] = data.draw(STRANGE)
+    else:
+        del holder[last]
+    refused = None
+    try:
+        check_command(changed)
+    except TransportError as error:
+        refused = str(error)
+    if refused is None:
+        use(changed) if changed.get("kind") == command["kind"] else None
+    else:
+        assert refused.isprintable()
+
+
+@pytest.mark.parametrize(
+    ("name", "body"),
+    [
+        (EXPLAIN, {}),
+        (EXPLAIN, {"query": 1}),
+        (EXPLAIN, {"query": "x", "analyze": "no"}),
+        (REFRESH, {"table": None}),
+    ],
+)
+def test_a_question_that_is_not_as_it_should_be_is_refused(name, body):
+    with pytest.raises(TransportError, match="the command is malformed: '"):
+        check_question(name, body)
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [{"partitions": {"t": [-1]}}, {"partitions": {"t": 1}}, {"sequences": {"t": 1e300}}, {"tables": []}],
+)
+def test_a_part_that_no_scheduler_wrote_is_refused(wrong):
+    check_part(PART)
+    with pytest.raises(TransportError, match="the command is malformed: '"):
+        check_part({**PART, **wrong})
+
+
+@pytest.mark.parametrize(
+    "data", [b"", b"\xff", b"[]", b"1" * 5_000, b"[" * 100_000, b'{"a": NaN}', b'{"a": "\\ud800"}', b"{" * 9_999]
+)
+def test_what_is_no_json_object_is_the_senders_error(data):
+    with pytest.raises(TransportError, match="not a JSON object"):
+        from_json(data)
+
+
+def test_numbers_that_no_machine_word_holds_are_no_counts():
+    command = json.loads(json.dumps(GOOD[-1]))
+    for number in (10**30, -1, 1.0, True):
+        with pytest.raises(TransportError, match="partitions"):
+            check_command(as_received({**command, "partitions": [number if number != 10**30 else 1e30]}))
+
+
+class Nothing:
+    """Rows that nobody may ask for."""
+
+    schema = None
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        {"kind": "execute", "query": "delete from t"},
+        {"kind": "execute", "query": 5, "token": "k"},
+        {"kind": "ingest", "table": "t", "mode": "sideways", "token": "k"},
+        {"kind": "sql", "query": None},
+        {"kind": "leg"},
+        {"kind": "leg", "leg": []},
+        {"kind": "write", "target": {"table": "t"}},
+        {"kind": "settle", "target": None},
+        {"kind": 7},
+    ],
+)
+def test_nodes_look_at_a_command_before_they_use_it(command):
+    config = NodeConfig(
+        role="scheduler", node_id="s", state_location="memory://x", allow_insecure_connections=True
+    )
+    scheduler = Scheduler(config)
+    executor = ExecutorAnswers("e", engine=None, tasks=None)
+    for answer in (
+        lambda: scheduler.stream(command, None),
+        lambda: scheduler.write(command, Nothing(), None),
+        lambda: executor.stream(command, None),
+        lambda: executor.write(command, Nothing(), None),
+    ):
+        with pytest.raises(TransportError, match="the command is malformed: '"):
+            answer()
