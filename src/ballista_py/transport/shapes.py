@@ -131,8 +131,8 @@ def _mapping(item: Check, name: Check = _name) -> Check:
 def _fields(
     required: Mapping[str, Check], optional: Mapping[str, Check] | None = None, others: bool = True
 ) -> Check:
-    """An object with these fields; the optional ones may be missing or null."""
-    known = {**required, **{name: _maybe(check) for name, check in (optional or {}).items()}}
+    """An object with these fields; the optional ones may be missing, and null only where `_maybe` says so."""
+    known = {**required, **(optional or {})}
 
     def check(value: Any, place: str) -> None:
         if not isinstance(value, Mapping):
@@ -155,20 +155,22 @@ _LEG = _fields(
         "fragment": _name,
         "executor_id": _name,
         "sql": _text,
-        "tables": _list(_fields(_TABLE, {"sequence": _count, "at_replicas": _count})),
+        "tables": _list(_fields(_TABLE, {"sequence": _maybe(_count), "at_replicas": _count})),
     },
     {"relations": _mapping(_base64), "max_replica_lag_ms": _number},
 )
 _FILES = _mapping(_list(_name), _digits)
 _TARGET = _fields(
     {**_TABLE, "incarnation": _name, "token": _name},
-    {"sequence": _count, "attempt": _name, "replace": _flag, "remove": _FILES, "base": _FILES},
+    {"sequence": _maybe(_count), "attempt": _maybe(_name), "replace": _flag, "remove": _FILES, "base": _FILES},
 )
 _REWRITE = _fields(
-    {}, {"count": _text, "rows": _text, "deletes": _flag, "where": _text, "alias": _text}, others=False
+    {},
+    {"count": _maybe(_text), "rows": _maybe(_text), "deletes": _flag, "where": _maybe(_text), "alias": _text},
+    others=False,
 )
 _STATEMENT = {"query": _text}
-_ASKED = {"dialect": _name, "engine": _name}
+_ASKED = {"dialect": _maybe(_name), "engine": _maybe(_name)}
 _MODES = _one_of(("append", "create", "replace", "create_append"))
 
 _COMMANDS: Mapping[str, Check] = {
@@ -179,7 +181,7 @@ _COMMANDS: Mapping[str, Check] = {
     BASE: _fields({"target": _TARGET}, {"where": _text, "alias": _text}),
     WRITE: _fields({"target": _TARGET}),
     REWRITE: _fields({"target": _TARGET, "rewrite": _REWRITE}),
-    SETTLE: _fields({"target": _TARGET}, {"sequence": _count}),
+    SETTLE: _fields({"target": _TARGET}, {"sequence": _maybe(_count)}),
     RELOAD: _fields({"table": _name, "partitions": _list(_count)}),
 }
 _PART = _fields({"partitions": _mapping(_list(_count)), "sequences": _mapping(_count), "tables": _mapping(_name)})
