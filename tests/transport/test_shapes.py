@@ -78,9 +78,20 @@ def places(value: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
 
 
 STRANGE = (
-    None, True, -1, 1 << 63, 1.5, 1e300, "", "x", "x" * 2_000, "é\0", [], [None], [[]], {}, {"a": 1}, {"1": ["f"]}, {"a": None},
+    None, True, -1, 1 << 63, 1.5, 1e300, "", "x", "x" * 2_000, "é\0",
+    [], [None], [[]], {}, {"a": 1}, {"1": ["f"]}, {"a": None},
 )  # fmt: skip
 GONE = object()
+
+
+def refusal(command: Any) -> str | None:
+    try:
+        check_command(command)
+    except TransportError as error:
+        return str(error)
+    return None
+
+
 WITHOUT_TEXTS = {"kind": "rewrite", "target": TARGET.to_json(), "rewrite": asdict(Rewrite(alias="t"))}
 
 
@@ -96,13 +107,11 @@ def test_a_command_with_any_field_changed_or_gone_is_usable_or_refused_in_one_li
                 del holder[last]
             else:
                 holder[last] = strange
-            try:
-                check_command(changed)
-            except TransportError as error:
-                assert str(error).isprintable()
-            else:
-                if changed.get("kind") == command["kind"]:
-                    use(changed)
+            refused = refusal(changed)
+            if refused is not None:
+                assert refused.isprintable()
+            elif changed.get("kind") == command["kind"]:
+                use(changed)
 
 
 @pytest.mark.parametrize(
