@@ -14,6 +14,7 @@ from attrs import evolve, frozen
 
 from ballista_py.planning.assign_even import even_out, shed
 from ballista_py.planning.assign_place import place
+from ballista_py.planning.assign_progress import improves, shares_zone
 from ballista_py.planning.assign_state import (
     KEPT,
     PLACED,
@@ -71,6 +72,9 @@ def balance(items: Items, fleet: Fleet, taken: Places | None = None) -> Balance:
         even_out(state)
         swap(state)
         _stay_if_still_crowded(state, crowded, items.home)
+        before = np.where(_held_twice(items, taken), -1, items.home).astype(np.int32)
+        if not (np.array_equal(state.home, before) or improves(state.home, before, state.weights, fleet, taken)):
+            state = State.of(evolve(items, home=before), fleet, taken)
     moved = state.home != items.home
     reasons = np.where(moved, state.reasons, KEPT).astype(np.int8)
     reasons[moved & (items.home < 0) & (reasons == SHED)] = PLACED
@@ -92,9 +96,9 @@ def _apart(items: Items, fleet: Fleet, taken: Places) -> tuple[Items, Counts]:
     crowded = np.empty(0, np.int64)
     if not taken.shape[1]:
         return items, crowded
-    home = np.where((taken == items.home[:, None]).any(axis=1), -1, items.home).astype(np.int32)
+    home = np.where(_held_twice(items, taken), -1, items.home).astype(np.int32)
     if fleet.zones is not None and len(fleet.zones):
-        shared = np.flatnonzero(_shares_zone(home, fleet.zones, taken))
+        shared = np.flatnonzero(shares_zone(home, fleet.zones, taken))
         open_zones = set(fleet.zones[fleet.capacities > 0].tolist())
         held = np.where(taken[shared] >= 0, fleet.zones[taken[shared]], -1).tolist()
         crowded = shared[np.array([not open_zones.issubset(zones) for zones in held], np.bool_)]
@@ -102,9 +106,9 @@ def _apart(items: Items, fleet: Fleet, taken: Places) -> tuple[Items, Counts]:
     return evolve(items, home=home), crowded
 
 
-def _shares_zone(home: Places, zones: Places, taken: Places) -> npt.NDArray[np.bool_]:
-    held = np.where(taken >= 0, zones[taken], -1)
-    return np.asarray((held == zones[home][:, None]).any(axis=1) & (home >= 0))
+def _held_twice(items: Items, taken: Places) -> npt.NDArray[np.bool_]:
+    """Which items are with an executor that holds them in another role."""
+    return np.asarray((taken == items.home[:, None]).any(axis=1) & (items.home >= 0))
 
 
 def _stay_if_still_crowded(state: State, crowded: Counts, home: Places) -> None:
@@ -112,7 +116,7 @@ def _stay_if_still_crowded(state: State, crowded: Counts, home: Places) -> None:
     zones = state.fleet.zones
     if zones is None or not len(crowded):
         return
-    for item in crowded[_shares_zone(state.home[crowded], zones, state.taken[crowded])].tolist():
+    for item in crowded[shares_zone(state.home[crowded], zones, state.taken[crowded])].tolist():
         if state.home[item] != home[item] and state.counts[home[item]] < state.fleet.cap:
             state.give(item, int(home[item]), KEPT)
 
