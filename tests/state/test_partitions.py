@@ -76,8 +76,13 @@ def hand_over(partitions, pmap, cluster):
     owned = partitions.commit(assign(pmap, E1)).map
     moving = partitions.commit(assign(owned, E1, E2))
     moved = moving.targeted.tolist()
-    loaded = dict.fromkeys(moved, E2.owner)
-    return moved, partitions.commit(assign(moving.map, E1, E2), loaded=loaded).map
+    loaded, parting = dict.fromkeys(moved, E2.owner), dict.fromkeys(moved, 1)
+    return moved, partitions.commit(assign(moving.map, E1, E2), loaded=loaded, parting=parting).map
+
+
+def told(*partitions, epoch=1):
+    """What an owner says that knows of moves."""
+    return HeldPartitions(table="t", revision=1, parting=dict.fromkeys(partitions, epoch))
 
 
 def lose(cluster, *executors):
@@ -165,9 +170,10 @@ class TestPartitionStore:
             assert commit.map.target(partition) == E2.owner
             assert commit.map.epoch(partition) == 1
         nothing = assign(commit.map, E1, E2)
-        wrong = partitions.commit(nothing, loaded=dict.fromkeys(moved, E3.owner))
+        told = dict.fromkeys(moved, 1)
+        wrong = partitions.commit(nothing, loaded=dict.fromkeys(moved, E3.owner), parting=told)
         assert len(wrong.promoted) == 0
-        done = partitions.commit(nothing, loaded=dict.fromkeys(moved, E2.owner))
+        done = partitions.commit(nothing, loaded=dict.fromkeys(moved, E2.owner), parting=told)
         assert done.promoted.tolist() == moved
         for partition in moved:
             assert done.map.owner(partition) == E2.owner
@@ -351,6 +357,8 @@ class TestReconciler:
         assert len(targets) == 2
         assert loop.reconciler.tick().settled
         loop.held = {E2.owner: (HeldPartitions(table="t", revision=3, loaded=(targets[0],)),)}
+        assert loop.reconciler.tick().settled  # its owner has not said that it knows
+        loop.held[E1.owner] = (told(*targets),)
         report = loop.reconciler.tick()
         assert report.commits["t"].promoted.tolist() == [targets[0]]
         assert report.maps["t"].owned_by(*E2.owner).tolist() == [targets[0]]
@@ -359,7 +367,7 @@ class TestReconciler:
     def test_a_partition_is_released_when_its_former_owner_has_heard_of_the_hand_over(self, loop):
         (first, second), old = start_a_move(loop)
         ready = HeldPartitions(table="t", revision=3, loaded=(first, second))
-        behind = HeldPartitions(table="t", revision=old.revision, active=(0, 1, 2, 3), epochs=(1, 1, 1, 1))
+        behind = evolve(told(first, second), revision=old.revision, active=(0, 1, 2, 3), epochs=(1, 1, 1, 1))
         loop.held = {E2.owner: (ready,), E1.owner: (behind,)}
         pmap = loop.reconciler.tick().maps["t"]
         assert pmap.handed_over_by(*E1.owner).tolist() == [first, second]
@@ -374,7 +382,7 @@ class TestReconciler:
     def test_a_lost_target_gives_back_what_its_former_owner_has_not_heard_of(self, loop):
         moved, _ = start_a_move(loop)
         loop.admit(E3)
-        loop.held = {E2.owner: (HeldPartitions(table="t", revision=3, loaded=tuple(moved)),)}
+        loop.held = {E2.owner: (HeldPartitions(table="t", revision=3, loaded=tuple(moved)),), E1.owner: (told(*moved),)}
         loop.reconciler.tick()
         lose(loop.scheduler.cluster, E2)
         report = loop.reconciler.tick()
@@ -398,7 +406,7 @@ class TestReconciler:
     def test_a_target_that_makes_progress_is_given_more_time(self, loop, runtime):
         (first, second), _ = start_a_move(loop)
         wait(loop, runtime, MOVE_TIMEOUT_MS - 1)
-        loop.held = {E2.owner: (HeldPartitions(table="t", revision=3, loaded=(first,)),)}
+        loop.held = {E2.owner: (HeldPartitions(table="t", revision=3, loaded=(first,)),), E1.owner: (told(first),)}
         assert loop.reconciler.tick().commits["t"].promoted.tolist() == [first]
         assert loop.reconciler.tick().settled  # from here on the rest is waited for
         wait(loop, runtime, MOVE_TIMEOUT_MS - 1)
@@ -424,7 +432,7 @@ class TestReconciler:
         targets, _ = start_a_move(loop)
         base = loop.partitions.read("t")
         nothing = PartitionAssigner().assign(base, (E1, E2))
-        loop.partitions.commit(nothing, loaded={targets[0]: E2.owner})
+        loop.partitions.commit(nothing, loaded={targets[0]: E2.owner}, parting={targets[0]: 1})
         commit = loop.partitions.commit(nothing, stalled=dict.fromkeys(targets, E2.owner))
         assert commit.called_off.tolist() == targets[1:]
         assert commit.map.owner(targets[0]) == E2.owner
@@ -542,9 +550,15 @@ class TestNotification:
 
     def test_an_update_is_sent_until_the_report_equals_what_is_committed(self):
         updates = desired(self.maps(), {"t": table()}, *E1.owner)
-        right = HeldPartitions(table="t", revision=7, active=(0, 1, 2, 3), epochs=(1, 1, 1, 1))
+        leaving = dict.fromkeys(updates[0].parting, 1)
+        assert len(leaving) == 2
+        right = HeldPartitions(
+            table="t", revision=7, active=(0, 1, 2, 3), epochs=(1, 1, 1, 1), parting=leaving
+        )
         assert unsettled(updates, [right]) == []
         for wrong in (
+            [evolve(right, parting={})],
+            [evolve(right, parting=dict.fromkeys(leaving, 0))],
             [],
             [evolve(right, table="other")],
             [evolve(right, active=(0, 1, 2), epochs=(1, 1, 1))],

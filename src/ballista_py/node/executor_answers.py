@@ -43,6 +43,7 @@ class ExecutorAnswers:
             raise SqlError("an executor runs legs; send statements to a scheduler")
         leg = leg_from_json(command["leg"])
         partitions = self._ready()
+        partitions.replica_reads.require_owner(leg)
         partitions.writes.catch_up(leg)
         partitions.replica_reads.freshen(leg)
         partitions.runs.catch_up(leg)

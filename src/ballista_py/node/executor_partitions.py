@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar
 
@@ -35,6 +35,7 @@ class ExecutorPartitions:
         self, lease: ExecutorLease, store: ConditionalStore, engine: Engine, cache: FileCache, runtime: Runtime
     ) -> None:
         self._engine = engine
+        self._told_parting: Mapping[str, Mapping[int, int]] = {}
         self._store_workers = ThreadPoolExecutor(STORE_WORKERS, thread_name_prefix="store")
         self._write_workers = ThreadPoolExecutor(STORE_WORKERS, thread_name_prefix="write")
         self.holder = PartitionHolder(lease, store, engine, cache=cache, runtime=runtime, mapper=self._map)
@@ -77,7 +78,8 @@ class ExecutorPartitions:
         if report.hydrated or report.failed:
             log_event(_log, "hydrated", partitions=report.hydrated, failed=report.failed, waiting=report.waiting)
             pa.default_memory_pool().release_unused()  # what decoding took; only on Linux would it go by itself
-        return bool(report.hydrated or report.failed or report.unloaded_files)
+        told, self._told_parting = self._told_parting, self.holder.parting()
+        return bool(report.hydrated or report.failed or report.unloaded_files) or told != self._told_parting
 
     def compact(self) -> None:
         """Merge small files, one partition after the other, while there are any; then tidy the engine up."""

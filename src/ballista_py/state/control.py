@@ -39,7 +39,8 @@ class HeldPartitions:
     `active` are the partitions that it serves, `epochs` theirs, index by index; `loaded` those hydrated but not
     served (targets of a move); `failed` says for the others why they could not be loaded. `rows` and `bytes` say how
     large the active ones are by their manifests, index by index; `ranges` between which values their columns lie, as
-    positions (`position_of`). Nobody relies on them.
+    positions (`position_of`). Nobody relies on them. `parting` are the partitions, with their epochs, that it owns
+    and answers for only after a look at their manifests, because it was told that they are on their way elsewhere.
     """
 
     table: str
@@ -50,6 +51,7 @@ class HeldPartitions:
     rows: tuple[int, ...] = ()
     bytes: tuple[int, ...] = ()
     failed: Mapping[int, str] = Factory(dict)
+    parting: Mapping[int, int] = Factory(dict)
     ranges: Mapping[str, Range] = Factory(dict)
 
 
@@ -100,7 +102,7 @@ class UpdatePartitions:
     """All that one executor is to hold of one table at a committed map revision; what is not named is unloaded.
 
     It is meant for the instance `instance_id` alone: coming late, to a newer instance of the same executor, it
-    names what that one does not own. `until_heard` keeps the sender sending until the executor reports the
+    names what that one does not own. Another executor is to take over those in `parting`. `until_heard` keeps the sender sending until the executor reports the
     revision itself, because it may still serve what it handed over; it is not sent along.
     """
 
@@ -108,6 +110,7 @@ class UpdatePartitions:
     table: TableSpec
     revision: int
     partitions: tuple[PartitionAssignment, ...]
+    parting: tuple[int, ...] = ()
     until_heard: bool = False
 
 

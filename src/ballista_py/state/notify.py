@@ -27,6 +27,7 @@ def desired(
             table=tables[name],
             revision=maps[name].revision,
             partitions=_assignments(maps[name], tables[name], executor_id, instance_id),
+            parting=_parting(maps[name], executor_id, instance_id),
             until_heard=bool(maps[name].handed_over_by(executor_id, instance_id).size),
         )
         for name in sorted(maps.keys() & tables.keys())
@@ -66,12 +67,21 @@ def _assignments(
     )
 
 
+def _parting(pmap: PartitionMap, executor_id: str, instance_id: str) -> tuple[int, ...]:
+    """What this instance owns and another one is to take over."""
+    owner = (executor_id, instance_id)
+    return tuple(p for p in pmap.owned_by(*owner).tolist() if pmap.target(p) not in (None, owner))
+
+
 def _settled(update: UpdatePartitions, report: HeldPartitions | None) -> bool:
     served = {a.partition: a.epoch for a in update.partitions if a.role != "target"}
     loading = {a.partition for a in update.partitions if a.role == "target"}
     if report is None:
         return not update.partitions
     if update.until_heard and report.revision < update.revision:
+        return False
+    epochs = {a.partition: a.epoch for a in update.partitions}
+    if any(report.parting.get(partition) != epochs.get(partition) for partition in update.parting):
         return False
     held = dict(zip(report.active, report.epochs, strict=True))
     return held == served and set(report.loaded) == loading

@@ -125,11 +125,13 @@ class PartitionStore:
         loaded: Mapping[int, Owner] | None = None,
         stalled: Mapping[int, Owner] | None = None,
         released: Mapping[int, int] | None = None,
+        parting: Mapping[int, int] | None = None,
     ) -> Commit:
         """Apply a discovery, promotions and a whole plan to the table of `plan` in one conditional write.
 
         First `diff`; then each partition in `loaded` is promoted if the executor named there still is its
-        target, and each in `stalled` loses that one as its target; each in `released` no longer has a former owner
+        target, and its owner is no member or has said that it was told: `parting` names the epoch for which it did.
+        Each in `stalled` loses that one as its target; each in `released` no longer has a former owner
         if its epoch still is the one named, and whose owner is gone goes back to its former one; then the moves,
         but for those whose partition no longer has the epoch, owner and target that it was planned from, whose new
         owner is no member, that would take a partition from a member that is not told to give it up, or move one
@@ -142,7 +144,8 @@ class PartitionStore:
             self._guard()
             fresh = document.map if diff is None else document.map.apply_diff(diff)
             members, revision = self._members(document)
-            done[:] = [_decide(fresh, plan, loaded or {}, stalled or {}, released or {}, members)]
+            ready = ready_to_move(fresh, loaded or {}, parting or {}, members)
+            done[:] = [_decide(fresh, plan, ready, stalled or {}, released or {}, members)]
             if done[0].map == document.map:
                 return document
             return evolve(document, map=done[0].map, catalog_revision=max(revision, document.catalog_revision))
@@ -207,6 +210,17 @@ def epochs_objection(old: PartitionMap, new: PartitionMap) -> str | None:
     if (changed & (new.epochs[:count] == old.epochs)).any():
         return f"a partition of table '{old.table}' would change its owner without a new epoch"
     return None
+
+
+def ready_to_move(
+    pmap: PartitionMap, loaded: Mapping[int, Owner], parting: Mapping[int, int], members: Collection[Owner]
+) -> dict[int, Owner]:
+    """What may be promoted of `loaded`: an owner that serves on must know first that it may be a former one."""
+    return {
+        p: target
+        for p, target in loaded.items()
+        if p < len(pmap) and (pmap.owner(p) not in members or parting.get(p) == pmap.epoch(p))
+    }
 
 
 def _decide(

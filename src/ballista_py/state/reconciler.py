@@ -22,7 +22,7 @@ from ballista_py.state.documents import ClusterDocument, partition_map_key
 from ballista_py.state.lost_documents import require_proven
 from ballista_py.state.membership import Membership
 from ballista_py.state.move_watch import MoveWatch
-from ballista_py.state.partition_store import Commit, PartitionStore
+from ballista_py.state.partition_store import Commit, PartitionStore, ready_to_move
 
 ASSIGNMENT_INTERVAL_MS = 30_000.0
 MAX_ASSIGNMENTS_PER_INTERVAL = 100
@@ -75,6 +75,7 @@ class _Table:
     loaded: Mapping[int, Owner]
     stalled: Mapping[int, Owner]
     released: Mapping[int, int]  # partition -> epoch
+    parting: Mapping[int, int]  # partition -> epoch for which its owner said that it was told
 
     def handed_back(self, members: Collection[Owner]) -> _Table:
         """As it will be when what its owner lost is with its former owner again."""
@@ -140,7 +141,10 @@ class Reconciler:
         names = sorted(
             n for n, t in cluster.tables.items() if n == name or (group is not None and t.group == group)
         )
-        loaded = [self._load(cluster.tables[member], tick, values if member == name else ()) for member in names]
+        loaded = [
+            self._load(cluster.tables[member], tick, cluster.members(), values if member == name else ())
+            for member in names
+        ]
         if name in tick.errors:
             raise tick.errors[name]
         document = self._membership.cluster.read().document
@@ -158,7 +162,7 @@ class Reconciler:
         self._membership.require()
         cluster = self._membership.cluster.read().document
         tick = _Tick()
-        loaded = [self._load(spec, tick) for _, spec in sorted(cluster.tables.items())]
+        loaded = [self._load(spec, tick, cluster.members()) for _, spec in sorted(cluster.tables.items())]
         # Members are read after the maps: so an owner in a map that is no member is one no more, not one to be.
         document = self._membership.cluster.read().document
         executors = _executors(document)
@@ -175,7 +179,9 @@ class Reconciler:
                 left = None if left is None else max(0, left - moves)
         return tick.report(tables)
 
-    def _load(self, spec: TableSpec, tick: _Tick, added: Sequence[tuple[Any, ...]] = ()) -> _Table | None:
+    def _load(
+        self, spec: TableSpec, tick: _Tick, members: Collection[Owner], added: Sequence[tuple[Any, ...]] = ()
+    ) -> _Table | None:
         heard = newest_heard(spec.folder, self._reports())  # before the map is read
         try:
             committed = self._committed(spec)
@@ -192,11 +198,12 @@ class Reconciler:
         reports = self._reports()
         released = _released(spec.folder, committed, reports)
         planned = planned.release(released) if released else planned
-        loaded = _loaded(spec.folder, planned, reports)
+        parting = _parting(spec.folder, planned, reports)
+        loaded = ready_to_move(planned, _loaded(spec.folder, planned, reports), parting, members)
         planned = planned.promote(loaded) if loaded else planned
         stalled = self._moves.stalled(planned, reports, self._now_ms(), spec.folder)
         planned = planned.call_off(stalled) if stalled else planned
-        return _Table(spec, committed, planned, diff, loaded, stalled, released)
+        return _Table(spec, committed, planned, diff, loaded, stalled, released, parting)
 
     def _now_ms(self) -> float:
         return self._membership.runtime.monotonic_ms()
@@ -219,7 +226,12 @@ class Reconciler:
             return 0
         try:
             commit = self._partitions.commit(
-                plan, diff=table.diff, loaded=table.loaded, stalled=table.stalled, released=table.released
+                plan,
+                diff=table.diff,
+                loaded=table.loaded,
+                stalled=table.stalled,
+                released=table.released,
+                parting=table.parting,
             )
         except (StoreError, DocumentError) as error:
             tick.errors[name] = error
@@ -289,6 +301,20 @@ def _loaded(
         if ready:
             found.update((p, owner) for p in pmap.targeted_at(*owner).tolist() if p in ready)
     return found
+
+
+def _parting(
+    folder: str, pmap: PartitionMap, reports: Mapping[Owner, Sequence[HeldPartitions]]
+) -> dict[int, int]:
+    """The partitions whose owners report to know that they are on their way elsewhere, and the epochs they said."""
+    return {
+        partition: epoch
+        for owner, held in sorted(reports.items())
+        for report in held
+        if report.table == folder
+        for partition, epoch in report.parting.items()
+        if partition < len(pmap) and pmap.owner(partition) == owner
+    }
 
 
 def newest_heard(folder: str, reports: Mapping[Owner, Sequence[HeldPartitions]]) -> int:

@@ -234,6 +234,11 @@ class PartitionHolder:
         with self._lock:
             return tuple(holdings.report for _, holdings in sorted(self._tables.items()))
 
+    def parting(self) -> Mapping[str, Mapping[int, int]]:
+        """By table, the owned partitions, with their epochs, that another executor is to take over."""
+        with self._lock:
+            return {name: holdings.parting for name, holdings in sorted(self._tables.items())}
+
     def replica_ages_ms(self) -> dict[str, float]:
         """By table, for how long the replica that waited longest has not been compared with its manifest."""
         now_ms = self._runtime.monotonic_ms()

@@ -77,7 +77,11 @@ class Failure:
 
 @frozen(kw_only=True)
 class Holdings:
-    """One table at one executor. A partition is *served* while what it was hydrated for is what is wanted."""
+    """One table at one executor. A partition is *served* while what it was hydrated for is what is wanted.
+
+    `parting` are partitions owned at that epoch of which it was told that another executor is to take them over. That
+    stays with the epoch when the move is called off: a scheduler may hear later what was said of it before.
+    """
 
     table: TableSpec
     revision: int = 0
@@ -85,6 +89,7 @@ class Holdings:
     held: Mapping[int, Held] = Factory(dict)
     failures: Mapping[int, Failure] = Factory(dict)
     stale: frozenset[int] = frozenset()
+    parting: Mapping[int, int] = Factory(dict)
     born: int = 0  # a leg that was planned from an older map means an earlier table of this name
 
     def told(self, update: UpdatePartitions) -> Holdings:
@@ -103,7 +108,16 @@ class Holdings:
             held={p: held for p, held in self.held.items() if same_columns and p in wanted},
             failures={p: failure for p, failure in self.failures.items() if failure.assignment == wanted.get(p)},
             stale=self.stale & wanted.keys(),
+            parting=self._parting(wanted, update.parting),
         )
+
+    def _parting(self, wanted: Mapping[int, PartitionAssignment], told: Iterable[int]) -> Mapping[int, int]:
+        named = frozenset(told)
+        return {
+            p: new.epoch
+            for p, new in wanted.items()
+            if new.role == "owner" and (p in named or self.parting.get(p) == new.epoch)
+        }
 
     def _newer(self, assignment: PartitionAssignment) -> PartitionAssignment:
         before = self.wanted.get(assignment.partition)
@@ -248,6 +262,7 @@ class Holdings:
             active=tuple(active),
             epochs=tuple(self.wanted[p].epoch for p in active),
             loaded=tuple(p for p in hydrated if self.wanted[p].role == "target"),
+            parting=self.parting,
             failed={p: failure.reason for p, failure in sorted(self.failures.items())},
             rows=tuple(self.held[p].rows for p in active),
             bytes=tuple(self.held[p].bytes for p in active),

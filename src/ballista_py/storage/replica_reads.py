@@ -6,6 +6,9 @@ ago by its own clock. With 0, the default, every leg sees whatever was acknowled
 read as of a sequence is compared at least once with a manifest that was read after that sequence was known, so a
 statement over several partitions is never seen in some of them only. What was prepared and has committed counts
 already, before its owner folds it in; a replica writes nothing.
+
+An owner that was told that another executor is to take a partition over may be its former owner at any moment. Until it
+is told more, it looks into the manifest whether a later owner has begun there, each time that it is asked.
 """
 
 from __future__ import annotations
@@ -21,6 +24,7 @@ from ballista_py.state.statements import StatementsDocument
 from ballista_py.state.store import ConditionalStore
 from ballista_py.storage.holdings import Holdings
 from ballista_py.storage.manifest import ManifestDocument, manifest_key
+from ballista_py.storage.partition_storage import PartitionStorage
 
 
 class Holder(Protocol):
@@ -50,6 +54,42 @@ class ReplicaReads:
         """
         for wanted in leg.tables:
             self._freshen(wanted, leg.max_replica_lag_ms)
+
+    def require_owner(self, leg: Leg) -> None:
+        """Raise `NotOwner` for what another executor has taken over since this one was told that it would."""
+        for wanted in leg.tables:
+            self._require_owner(wanted)
+
+    def _require_owner(self, wanted: LegTable) -> None:
+        holdings = self._holder.holdings(wanted.table)
+        parting = [] if holdings is None else [p for p in wanted.partitions if p in holdings.parting]
+        if holdings is None or not parting:
+            return
+        try:
+            gone = list(self._run_all(lambda partition: self._is_taken_over(holdings, partition), parting))
+        except BallistaError as error:
+            raise NotOwner(
+                f"partitions of table '{wanted.table}' are on their way to another owner, and the one before cannot "
+                f"tell whether they are there ({error.message}): plan the query again",
+                table=wanted.table,
+                partitions=parting,
+            ) from error
+        if any(gone):
+            raise NotOwner(
+                f"partitions of table '{wanted.table}' have another owner now: plan the query again",
+                table=wanted.table,
+                partitions=[p for p, yes in zip(parting, gone, strict=True) if yes],
+            )
+
+    def _is_taken_over(self, holdings: Holdings, partition: int) -> bool:
+        held, folder = holdings.held.get(partition), holdings.table.folder
+        if held is None:  # refused anyway
+            return False
+        path = held.assignment.path
+        if self._store.get_if_changed(manifest_key(folder, path), held.version) is None:
+            return False
+        found = PartitionStorage(self._store, folder, path, runtime=self._runtime).read()
+        return found.document.epoch > holdings.parting[partition]
 
     def _freshen(self, wanted: LegTable, max_lag_ms: float) -> None:
         now_ms = self._runtime.monotonic_ms()

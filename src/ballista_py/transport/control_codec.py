@@ -67,6 +67,7 @@ def heartbeat_to_message(heartbeat: Heartbeat) -> pb.ExecutorMessage:
                     failed=held.failed,
                     rows=held.rows,
                     bytes=held.bytes,
+                    parting=held.parting,
                     ranges={name: pb.Range(low=low, high=high) for name, (low, high) in held.ranges.items()},
                 )
                 for held in heartbeat.held
@@ -103,6 +104,7 @@ def heartbeat_from_message(message: pb.ExecutorMessage) -> Heartbeat | None:
                 failed=dict(held.failed),
                 rows=tuple(held.rows),
                 bytes=tuple(held.bytes),
+                parting=dict(held.parting),
                 ranges={name: (one.low, one.high) for name, one in held.ranges.items()},
             )
             for held in heartbeat.held
@@ -135,6 +137,7 @@ def update_to_message(update: UpdatePartitions) -> pb.UpdatePartitions:
         instance_id=update.instance_id,
         table_json=table_to_json(update.table),
         revision=update.revision,
+        parting=update.parting,
         partitions=[
             pb.PartitionAssignment(
                 partition=assignment.partition,
@@ -233,6 +236,7 @@ def update_from_message(update: pb.UpdatePartitions) -> UpdatePartitions | None:
         instance_id=update.instance_id,
         table=table_from_json(update.table_json),
         revision=update.revision,
+        parting=tuple(update.parting),
         partitions=tuple(
             PartitionAssignment(
                 partition=assignment.partition,

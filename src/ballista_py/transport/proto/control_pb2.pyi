@@ -238,7 +238,7 @@ class Heartbeat(_message.Message):
     def __init__(self, executor: _Optional[_Union[ExecutorInfo, _Mapping]] = ..., sequence: _Optional[int] = ..., lapsed: _Optional[bool] = ..., admitted: _Optional[bool] = ..., held: _Optional[_Iterable[_Union[HeldPartitions, _Mapping]]] = ...) -> None: ...
 
 class HeldPartitions(_message.Message):
-    __slots__ = ("table", "revision", "active", "epochs", "loaded", "failed", "rows", "bytes", "ranges")
+    __slots__ = ("table", "revision", "active", "epochs", "loaded", "failed", "rows", "bytes", "ranges", "parting")
     class FailedEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -253,6 +253,13 @@ class HeldPartitions(_message.Message):
         key: str
         value: Range
         def __init__(self, key: _Optional[str] = ..., value: _Optional[_Union[Range, _Mapping]] = ...) -> None: ...
+    class PartingEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: int
+        value: int
+        def __init__(self, key: _Optional[int] = ..., value: _Optional[int] = ...) -> None: ...
     TABLE_FIELD_NUMBER: _ClassVar[int]
     REVISION_FIELD_NUMBER: _ClassVar[int]
     ACTIVE_FIELD_NUMBER: _ClassVar[int]
@@ -262,6 +269,7 @@ class HeldPartitions(_message.Message):
     ROWS_FIELD_NUMBER: _ClassVar[int]
     BYTES_FIELD_NUMBER: _ClassVar[int]
     RANGES_FIELD_NUMBER: _ClassVar[int]
+    PARTING_FIELD_NUMBER: _ClassVar[int]
     table: str
     revision: int
     active: _containers.RepeatedScalarFieldContainer[int]
@@ -271,7 +279,8 @@ class HeldPartitions(_message.Message):
     rows: _containers.RepeatedScalarFieldContainer[int]
     bytes: _containers.RepeatedScalarFieldContainer[int]
     ranges: _containers.MessageMap[str, Range]
-    def __init__(self, table: _Optional[str] = ..., revision: _Optional[int] = ..., active: _Optional[_Iterable[int]] = ..., epochs: _Optional[_Iterable[int]] = ..., loaded: _Optional[_Iterable[int]] = ..., failed: _Optional[_Mapping[int, str]] = ..., rows: _Optional[_Iterable[int]] = ..., bytes: _Optional[_Iterable[int]] = ..., ranges: _Optional[_Mapping[str, Range]] = ...) -> None: ...
+    parting: _containers.ScalarMap[int, int]
+    def __init__(self, table: _Optional[str] = ..., revision: _Optional[int] = ..., active: _Optional[_Iterable[int]] = ..., epochs: _Optional[_Iterable[int]] = ..., loaded: _Optional[_Iterable[int]] = ..., failed: _Optional[_Mapping[int, str]] = ..., rows: _Optional[_Iterable[int]] = ..., bytes: _Optional[_Iterable[int]] = ..., ranges: _Optional[_Mapping[str, Range]] = ..., parting: _Optional[_Mapping[int, int]] = ...) -> None: ...
 
 class Range(_message.Message):
     __slots__ = ("low", "high")
@@ -318,16 +327,18 @@ class Heard(_message.Message):
     def __init__(self, sequence: _Optional[int] = ...) -> None: ...
 
 class UpdatePartitions(_message.Message):
-    __slots__ = ("instance_id", "table_json", "revision", "partitions")
+    __slots__ = ("instance_id", "table_json", "revision", "partitions", "parting")
     INSTANCE_ID_FIELD_NUMBER: _ClassVar[int]
     TABLE_JSON_FIELD_NUMBER: _ClassVar[int]
     REVISION_FIELD_NUMBER: _ClassVar[int]
     PARTITIONS_FIELD_NUMBER: _ClassVar[int]
+    PARTING_FIELD_NUMBER: _ClassVar[int]
     instance_id: str
     table_json: bytes
     revision: int
     partitions: _containers.RepeatedCompositeFieldContainer[PartitionAssignment]
-    def __init__(self, instance_id: _Optional[str] = ..., table_json: _Optional[bytes] = ..., revision: _Optional[int] = ..., partitions: _Optional[_Iterable[_Union[PartitionAssignment, _Mapping]]] = ...) -> None: ...
+    parting: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, instance_id: _Optional[str] = ..., table_json: _Optional[bytes] = ..., revision: _Optional[int] = ..., partitions: _Optional[_Iterable[_Union[PartitionAssignment, _Mapping]]] = ..., parting: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class PartitionAssignment(_message.Message):
     __slots__ = ("partition", "path", "epoch", "role")
