@@ -8,6 +8,7 @@ from ballista_py.planning.partition_map import PartitionMap
 from ballista_py.planning.partition_spec import PartitionSpec
 from ballista_py.state.memory import MemoryStore
 from ballista_py.state.partition_store import PartitionStore
+
 SCHEMA = pa.schema([pa.field("id", pa.int64(), nullable=False)])
 BUCKETS = PartitionSpec.parse(["bucket(4, id)"], SCHEMA)
 E1, E2 = Executor("e1", "i1"), Executor("e2", "i2")
@@ -38,7 +39,7 @@ def promoted(partitions, pmap: PartitionMap, parting: dict[int, int], to: Execut
 
 
 def test_a_partition_moves_when_its_owner_has_said_that_it_was_told(partitions, moving):
-    first, second = moving.targeted_at(*E2.owner).tolist()
+    first, _ = moving.targeted_at(*E2.owner).tolist()
     assert promoted(partitions, moving, {}) == []
     assert promoted(partitions, moving, {first: 1}) == [first]
 

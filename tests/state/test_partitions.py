@@ -382,7 +382,10 @@ class TestReconciler:
     def test_a_lost_target_gives_back_what_its_former_owner_has_not_heard_of(self, loop):
         moved, _ = start_a_move(loop)
         loop.admit(E3)
-        loop.held = {E2.owner: (HeldPartitions(table="t", revision=3, loaded=tuple(moved)),), E1.owner: (told(*moved),)}
+        loop.held = {
+            E2.owner: (HeldPartitions(table="t", revision=3, loaded=tuple(moved)),),
+            E1.owner: (told(*moved),),
+        }
         loop.reconciler.tick()
         lose(loop.scheduler.cluster, E2)
         report = loop.reconciler.tick()
@@ -552,9 +555,7 @@ class TestNotification:
         updates = desired(self.maps(), {"t": table()}, *E1.owner)
         leaving = dict.fromkeys(updates[0].parting, 1)
         assert len(leaving) == 2
-        right = HeldPartitions(
-            table="t", revision=7, active=(0, 1, 2, 3), epochs=(1, 1, 1, 1), parting=leaving
-        )
+        right = HeldPartitions(table="t", revision=7, active=(0, 1, 2, 3), epochs=(1, 1, 1, 1), parting=leaving)
         assert unsettled(updates, [right]) == []
         for wrong in (
             [evolve(right, parting={})],

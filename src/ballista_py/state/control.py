@@ -102,8 +102,9 @@ class UpdatePartitions:
     """All that one executor is to hold of one table at a committed map revision; what is not named is unloaded.
 
     It is meant for the instance `instance_id` alone: coming late, to a newer instance of the same executor, it
-    names what that one does not own. Another executor is to take over those in `parting`. `until_heard` keeps the sender sending until the executor reports the
-    revision itself, because it may still serve what it handed over; it is not sent along.
+    names what that one does not own. Another executor is to take over those in `parting`. `until_heard` keeps the
+    sender sending until the executor reports the revision itself, because it may still serve what it handed over;
+    it is not sent along.
     """
 
     instance_id: str

@@ -303,9 +303,7 @@ def _loaded(
     return found
 
 
-def _parting(
-    folder: str, pmap: PartitionMap, reports: Mapping[Owner, Sequence[HeldPartitions]]
-) -> dict[int, int]:
+def _parting(folder: str, pmap: PartitionMap, reports: Mapping[Owner, Sequence[HeldPartitions]]) -> dict[int, int]:
     """The partitions whose owners report to know that they are on their way elsewhere, and the epochs they said."""
     return {
         partition: epoch

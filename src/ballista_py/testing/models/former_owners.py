@@ -62,7 +62,9 @@ class History:
     fence: int = 1
     rows: frozenset[int] = frozenset()
     executors: list[Owner] = Factory(lambda: [Owner() for _ in range(EXECUTORS)])
-    known: list[dict[int, int]] = Factory(lambda: [{}, {}])  # by scheduler: who said that it was told, for which epoch
+    known: list[dict[int, int]] = Factory(
+        lambda: [{}, {}]
+    )  # by scheduler: who said that it was told, for which epoch
     messages: list[tuple[int, Callable[[], None]]] = Factory(list)
     old_maps: list[Map] = Factory(list)
     written: int = 0
