@@ -73,7 +73,7 @@ NOT_FROM_THE_WIRE = {
     ("transport/flight_client.py", "do_exchange"): "its reader goes into `FlightRows`",
     ("transport/client.py", "open_stream"): "of our own pool: its stream reads through the door",
     ("node/owner_calls.py", "open_stream"): "the same",
-    ("node/scheduler.py", "open_stream"): "the same",
+    ("node/leg_opener.py", "open_stream"): "the same",
     ("transport/flight_sql/actions.py", "deserialize"): "a flight info, of which the tickets alone are looked at",
     ("engines/duckdb_change.py", "to_reader"): "a table of this process",
     ("testing/single_node.py", "to_reader"): "a table of this process",

@@ -60,12 +60,14 @@ class Site:
     def refresh(self) -> ClusterView:
         return self.view
 
-    def open(self, fragments, addresses):
+    def open(self, fragments, addresses, elsewhere):
         for leg in (leg for legs in fragments for leg in legs):
             self.asked.append(leg.executor_id)
             if leg.executor_id in self.dead:
                 address = addresses[leg.executor_id]
                 raise TransportError(f"node {address} cannot be reached", peer=address, sent=False)
+        self.elsewhere = elsewhere
+        self.opened = [leg for legs in fragments for leg in legs]
         return [Legs(pa.concat_tables([self.cluster.run_leg(leg, {}) for leg in legs])) for legs in fragments]
 
     def rows(self) -> int:
@@ -133,3 +135,34 @@ def test_another_instance_of_the_same_executor_is_no_suspect(site):
     assert suspects.among({("e2", "i2")}, {}) == {("e2", "i2")}
     assert suspects.among({("e2", "i9")}, {}) == frozenset()
     assert suspects.only({("e2", "i9")}).since_ms == {}
+
+
+def test_a_leg_under_way_whose_executor_is_gone_is_read_at_the_copies(site):
+    here = site(2)
+    assert here.rows() == 60
+    for failed in here.opened:
+        broken = TransportError("broke", peer=f"{failed.executor_id}:1")
+        instead = here.elsewhere(failed, broken)
+        assert failed.executor_id not in {leg.executor_id for leg in instead}
+        (wanted,) = failed.tables
+        read = [t for leg in instead for t in leg.tables]
+        assert sorted(p for t in read for p in t.partitions) == sorted(wanted.partitions)
+        assert {t.sequence for t in read} == {wanted.sequence}
+        rows = [here.cluster.run_leg(leg, {}) for leg in instead]
+        whole = here.cluster.run_leg(failed, {})
+        assert sum(table.num_rows for table in rows) >= whole.num_rows > 0
+        here.heard.update(dict.fromkeys(here.heard, here.clock.now_ms + 1))  # all are heard again
+        here.clock.now_ms += 2
+    assert failed.executor_id in {leg.executor_id for leg in here.opened}
+
+
+def test_a_leg_under_way_that_fails_for_another_reason_or_has_no_copy_is_not_sent_again(site):
+    here = site(2)
+    here.rows()
+    (failed, *_) = here.opened
+    assert here.elsewhere(failed, TransportError("another", peer="elsewhere:1")) == ()
+    assert here.elsewhere(failed, ValueError("no")) == ()
+    alone = site(1)
+    alone.rows()
+    (failed, *_) = alone.opened
+    assert alone.elsewhere(failed, TransportError("broke", peer=f"{failed.executor_id}:1")) == ()

@@ -17,8 +17,12 @@ from ballista_py.planning.query_plan import Broadcast, Fragment, Leg, QueryPlan
 from ballista_py.planning.sql.own_words import in_own_words
 from ballista_py.runtime import Runtime
 
-OpenLegs = Callable[[Sequence[Sequence[Leg]], Mapping[str, str]], Sequence[LegStreams]]
-"""Starts the legs of several fragments at once; raises, with none of them left, if one is not accepted."""
+Elsewhere = Callable[[Leg, BaseException], Sequence[Leg]]
+OpenLegs = Callable[[Sequence[Sequence[Leg]], Mapping[str, str], Elsewhere], Sequence[LegStreams]]
+"""Starts the legs of several fragments at once; raises, with none of them left, if one is not accepted.
+
+One that fails later, and of which nothing was taken, is replaced by those that the third argument names, if any.
+"""
 
 
 @define(kw_only=True)
@@ -30,6 +34,7 @@ class QueryRun:
     legs: tuple[Leg, ...]
     engine: Engine
     open_legs: OpenLegs
+    elsewhere: Elsewhere
     runtime: Runtime
     cancelled: Callable[[], bool]
     wrote: str
@@ -75,7 +80,7 @@ class QueryRun:
         legs_of_each = {key: [leg for leg in self.legs if leg.fragment == key[1]] for key in wanted}
         own = {key: found for key, found in legs_of_each.items() if found}
         asked = [self._sent.loaded(found, self._fragments[name]) for (_, name), found in own.items()]
-        found = self.open_legs(asked, self.view.addresses) if asked else ()
+        found = self.open_legs(asked, self.view.addresses, self.elsewhere) if asked else ()
         self._opened.extend(found)
         self._of_streams.extend(own.values())
         return dict(zip(own, found, strict=True))

@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
+from functools import partial
 from typing import Any
 
 import pyarrow as pa
@@ -31,7 +32,7 @@ from ballista_py.node.plans import Plans
 from ballista_py.node.query_run import OpenLegs, QueryRun
 from ballista_py.node.running_statement import Statement
 from ballista_py.planning.explain import explain_text, plan_as_dict
-from ballista_py.planning.legs import legs_of
+from ballista_py.planning.legs import copies_of, legs_of
 from ballista_py.planning.partition_map import Owner
 from ballista_py.planning.parts import Portion, restricted
 from ballista_py.planning.query_plan import Leg, QueryPlan
@@ -137,6 +138,7 @@ class QueryService:
                     legs=self._pinned(view, legs, only),
                     engine=self.engine,
                     open_legs=self.open_legs,
+                    elsewhere=partial(self._elsewhere, view, plan),
                     runtime=self.runtime,
                     cancelled=cancelled,
                     wrote=statement,
@@ -166,6 +168,17 @@ class QueryService:
             suspects = suspects.condemned(owner, asked_ms)
         self._suspects = suspects
         return bool(new)
+
+    def _elsewhere(self, view: ClusterView, plan: QueryPlan, failed: Leg, error: BaseException) -> tuple[Leg, ...]:
+        """The legs at copies that give what a leg would have given whose executor could not be reached any more."""
+        address = view.addresses[failed.executor_id]
+        if not isinstance(error, BallistaError) or not is_link_failure(error, address):
+            return ()
+        self._condemn(view, error, self.runtime.monotonic_ms())
+        try:
+            return copies_of(failed, plan, view.catalog, view.members - self._suspected(view))
+        except PartitionsUnassigned:
+            return ()
 
     def _suspected(self, view: ClusterView) -> frozenset[Owner]:
         return self._suspects.among(view.members, self.heard_ms())

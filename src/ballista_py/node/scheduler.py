@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
@@ -17,6 +17,7 @@ from ballista_py.node.catalogs import Catalogs
 from ballista_py.node.config import NodeConfig
 from ballista_py.node.descriptions import Descriptions
 from ballista_py.node.engine_processes import WATCH_MS, engine_workers
+from ballista_py.node.leg_opener import LegOpener
 from ballista_py.node.location import open_state_location
 from ballista_py.node.logs import log_event
 from ballista_py.node.loops import Loop
@@ -35,7 +36,6 @@ from ballista_py.node.tables import TableMaker
 from ballista_py.node.tasks import Tasks
 from ballista_py.node.threads import EventLoopThread, spawn
 from ballista_py.node.write_service import WriteService
-from ballista_py.planning.query_plan import Leg
 from ballista_py.planning.sql.own_words import own_places
 from ballista_py.planning.sql.text import engine_sql, refusal, statement_kind
 from ballista_py.runtime import Runtime, SystemRuntime
@@ -57,17 +57,15 @@ from ballista_py.transport.commands import (
     SQL,
     TABLES,
     TASKS,
-    leg_command,
 )
 from ballista_py.transport.control_server import ControlServer
 from ballista_py.transport.credentials import Removed
-from ballista_py.transport.flight_client import FlightPool, FlightStream
+from ballista_py.transport.flight_client import FlightPool
 from ballista_py.transport.flight_server import FlightServer, StreamResult
 from ballista_py.transport.flight_sql.ahead import KeepAlive
 from ballista_py.transport.flight_sql.leg_tickets import LegTickets
 from ballista_py.transport.flight_sql.port import FlightSqlService
 from ballista_py.transport.flight_writes import IncomingRows
-from ballista_py.transport.leg_streams import LegStreams
 from ballista_py.transport.open_calls import CallContext
 from ballista_py.transport.same_cluster import OfOneCluster
 from ballista_py.transport.shapes import check_command, check_question
@@ -176,7 +174,7 @@ class Scheduler:
         queries = ObservedQueries(
             catalogs,
             self._engine,
-            self._open_legs,
+            LegOpener(self._pool, self._runtime, spawn, self._give_up).open,
             runtime,
             self._tasks,
             shipped=self._metrics.shipped,
@@ -345,27 +343,6 @@ class Scheduler:
         if self._statements is None:
             raise TryLater(f"scheduler '{self._config.node_id}' is starting")
         return self._statements
-
-    def _open_legs(self, fragments: Sequence[Sequence[Leg]], addresses: Mapping[str, str]) -> list[LegStreams]:
-        """Start all legs of all fragments at once and return when every executor has accepted its own."""
-        streams: list[list[FlightStream]] = [[] for _ in fragments]
-        task_ids = [self._runtime.new_id() for _ in fragments]
-        alone = len(fragments) == 1 and len(fragments[0]) == 1
-        found: list[LegStreams] = []
-        try:
-            for legs, opened, task_id in zip(fragments, streams, task_ids, strict=True):
-                for leg in legs:
-                    address, peer_id = addresses[leg.executor_id], leg.executor_id
-                    opened.append(self._pool.open_stream(address, leg_command(leg, task_id), peer_id=peer_id))
-            for opened, task_id in zip(streams, task_ids, strict=True):
-                give_up = partial(self._give_up, task_id)
-                found.append(LegStreams(opened, self._runtime, spawn, alone=alone, given_up=give_up))
-        except BaseException:
-            cancelled: list[LegStreams | FlightStream] = [*found, *(one for opened in streams for one in opened)]
-            for one in cancelled:
-                one.cancel()
-            raise
-        return found
 
     def _run_all(self, call: Callable[[Any], Any], items: Iterable[Any]) -> Iterable[Any]:
         """What `call` gives for each item, all of them at the same time, as part of the work of this thread."""

@@ -39,6 +39,28 @@ def legs_of(
     return tuple(leg for fragment in plan.fragments for leg in _legs_of(fragment, catalog, members, owners_only))
 
 
+def copies_of(failed: Leg, plan: QueryPlan, catalog: Catalog, live: Collection[Owner]) -> tuple[Leg, ...]:
+    """The legs that read what a leg of the plan was to read, as of the same moment, at executors among `live`.
+
+    Raises `PartitionsUnassigned` where one of the partitions has no copy there.
+    """
+    (fragment,) = (one for one in plan.fragments if one.name == failed.fragment)
+    read = {table.table: table for table in failed.tables}
+    rest = tuple(
+        table if table.whole else evolve(table, partitions=read[table.table].partitions)
+        for table in fragment.tables
+    )
+    found = _legs_of(evolve(fragment, tables=rest), catalog, frozenset(live), owners_only=False)
+    return tuple(
+        evolve(
+            failed,
+            executor_id=leg.executor_id,
+            tables=tuple(evolve(table, sequence=read[table.table].sequence) for table in leg.tables),
+        )
+        for leg in found
+    )
+
+
 def _legs_of(fragment: Fragment, catalog: Catalog, live: frozenset[Owner], owners_only: bool) -> list[Leg]:
     if any(len(table.partitions) != table.total for table in fragment.tables if not table.whole):
         parts = _parts_of(fragment, catalog, live, owners_only)

@@ -1,17 +1,21 @@
-"""Many streams of one fragment as one: read ahead on a thread each, bounded, all or nothing."""
+"""Many streams of one fragment as one: read ahead on a thread each, bounded, all or nothing.
+
+A stream that fails before anybody has taken a row of it may be replaced by others that give the same rows.
+"""
 
 from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
-from typing import Any, Protocol
+from typing import Any
 
 import pyarrow as pa
 
 from ballista_py.errors import TransportError
 from ballista_py.planning.query_plan import LegProgress
 from ballista_py.runtime import Runtime
+from ballista_py.transport.leg_reading import LegStream, Reading
 from ballista_py.transport.spawn import Spawn
 
 AHEAD_BATCHES = 4
@@ -19,15 +23,12 @@ AHEAD_BYTES = 64 << 20
 SMALL_BYTES = 64 << 10
 
 
-class LegStream(Protocol):
-    """One leg under way: `flight_client.FlightStream`, or anything that promises the same."""
+Again = Callable[[LegStream, BaseException], Sequence[LegStream]]
+"""Opens the streams that take the place of one that failed; none where the error has to stand."""
 
-    @property
-    def schema(self) -> pa.Schema: ...
-    @property
-    def trailer(self) -> Mapping[str, Any]: ...
-    def batches(self) -> Iterator[pa.RecordBatch]: ...
-    def cancel(self) -> None: ...
+
+def _error_stands(_stream: LegStream, _error: BaseException) -> Sequence[LegStream]:
+    return ()
 
 
 class LegStreams:
@@ -42,7 +43,8 @@ class LegStreams:
     A stream that is `alone`, because nobody waits for any other meanwhile, is read by the reader of the batches up to
     its first batch of more than `SMALL_BYTES`: for a small answer a thread costs more than it brings.
 
-    `given_up` is called once if they are cancelled or one fails before all have ended.
+    `given_up` is called once if they are cancelled or one fails before all have ended. `again` is asked what takes the
+    place of a stream of which no row was taken.
 
     `schema` is that of all batches. Read by one thread; `cancel` may come from any.
     """
@@ -57,25 +59,26 @@ class LegStreams:
         ahead_bytes: int = AHEAD_BYTES,
         alone: bool = False,
         given_up: Callable[[], None] = lambda: None,
+        again: Again = _error_stands,
     ) -> None:
         self.schema = _accepted(streams)
-        self._streams = tuple(streams)
+        self._readings = [Reading(number, stream) for number, stream in enumerate(streams)]
         self._given_up = given_up
+        self._again = again
         self._ahead_batches = ahead_batches
         self._ahead_bytes = ahead_bytes
         self._changed = runtime.condition()
-        self._waiting: deque[tuple[int, pa.RecordBatch]] = deque()
-        self._ahead = [[0, 0] for _ in self._streams]  # batches and bytes that wait, by stream
-        self._unfinished = len(self._streams)
+        self._waiting: deque[tuple[Reading, pa.RecordBatch]] = deque()
+        self._unfinished = len(streams)
         self._error: BaseException | None = None
         self._runtime = runtime
         self._accepted_ms = runtime.monotonic_ms()
-        self._given = [LegProgress(rows=0, bytes=0, took_ms=0.0) for _ in self._streams]
+        self._given = [LegProgress(rows=0, bytes=0, took_ms=0.0) for _ in streams]
         self._spawn = spawn
-        self._alone = alone and len(self._streams) == 1
+        self._alone = alone and len(streams) == 1
         if not self._alone:
-            for number, stream in enumerate(self._streams):
-                spawn(partial(self._read_ahead, number, stream.batches()))
+            for reading in tuple(self._readings):  # one may be replaced at once
+                spawn(partial(self._read_ahead, reading, reading.stream.batches()))
 
     @property
     def error(self) -> BaseException | None:
@@ -102,7 +105,7 @@ class LegStreams:
 
     def trailers(self) -> tuple[Mapping[str, Any], ...]:
         """What each stream said at its end, in the order of `streams`. Raises `TransportError` before the end."""
-        return tuple(stream.trailer for stream in self._streams)
+        return tuple(reading.stream.trailer for reading in self._readings)
 
     def batches(self) -> Iterator[pa.RecordBatch]:
         """The batches, lazily, once. Raises the first error of any stream. Closing the iterator cancels all."""
@@ -133,21 +136,23 @@ class LegStreams:
                 raise self._error
             if not self._waiting:
                 return None
-            number, batch = self._waiting.popleft()
-            self._ahead[number][0] -= 1
-            self._ahead[number][1] -= batch.nbytes
+            reading, batch = self._waiting.popleft()
+            reading.taken(batch.nbytes)
             self._changed.notify_all()
             return batch
 
     def _read_small(self) -> Iterator[pa.RecordBatch]:
         """The batches of the only stream, until one is large: then somebody else reads the others ahead."""
-        batches = self._streams[0].batches()
+        (reading,) = self._readings
+        batches = reading.stream.batches()
         while True:
             try:
                 batch = next(batches, None)
             except BaseException as error:
-                self._fail(error)
-                raise (self._error or error) from None
+                self._replace_or_fail(reading, error)
+                if self._error is not None:
+                    raise self._error from None
+                return
             if batch is None:
                 self._ended()
                 return
@@ -155,48 +160,81 @@ class LegStreams:
             with self._changed:
                 if self._error is not None:
                     raise self._error
-                self._note(0, batch, size)
+                reading.seen = True
+                self._note(reading, batch, size)
             yield batch
             if size > SMALL_BYTES:
-                self._spawn(partial(self._read_ahead, 0, batches))
+                self._spawn(partial(self._read_ahead, reading, batches))
                 return
 
-    def _read_ahead(self, number: int, batches: Iterator[pa.RecordBatch]) -> None:
+    def _read_ahead(self, reading: Reading, batches: Iterator[pa.RecordBatch]) -> None:
         try:
             for batch in batches:
-                if not self._put(number, batch):
+                if not self._put(reading, batch):
                     return
         except BaseException as error:
-            self._fail(error)
+            self._replace_or_fail(reading, error)
         else:
             self._ended()
+
+    def _replace_or_fail(self, reading: Reading, error: BaseException) -> None:
+        """Read others in the place of a stream that failed, as long as nobody has seen what it gave."""
+        with self._changed:
+            if self._error is not None:
+                return
+            seen = reading.seen
+            if not seen:
+                self._waiting = deque(one for one in self._waiting if one[0] is not reading)
+                self._given[reading.leg] = LegProgress(rows=0, bytes=0, took_ms=0.0)
+        try:
+            others = () if seen else self._again(reading.stream, error)
+            if others:
+                _accepted(others, self.schema)
+        except BaseException as worse:
+            self._fail(worse)
+            return
+        if not others:
+            self._fail(error)
+            return
+        instead = [Reading(reading.leg, stream) for stream in others]
+        with self._changed:
+            place = self._readings.index(reading)
+            self._readings[place : place + 1] = instead
+            self._unfinished += len(instead) - 1
+            over = self._error is not None
+        for one in instead:
+            if over:
+                one.stream.cancel()
+            else:
+                self._spawn(partial(self._read_ahead, one, one.stream.batches()))
 
     def _ended(self) -> None:
         with self._changed:
             self._unfinished -= 1
             self._changed.notify_all()
 
-    def _note(self, number: int, batch: pa.RecordBatch, size: int) -> None:
-        self._given[number] = LegProgress(
-            rows=self._given[number].rows + batch.num_rows,
-            bytes=self._given[number].bytes + size,
+    def _note(self, reading: Reading, batch: pa.RecordBatch, size: int) -> None:
+        before = self._given[reading.leg]
+        self._given[reading.leg] = LegProgress(
+            rows=before.rows + batch.num_rows,
+            bytes=before.bytes + size,
             took_ms=self._runtime.monotonic_ms() - self._accepted_ms,
         )
 
-    def _put(self, number: int, batch: pa.RecordBatch) -> bool:
+    def _put(self, reading: Reading, batch: pa.RecordBatch) -> bool:
         size = batch.nbytes
-        ahead = self._ahead[number]
         with self._changed:
-            while ahead[0] and (ahead[0] >= self._ahead_batches or ahead[1] + size > self._ahead_bytes):
+            while reading.batches and (
+                reading.batches >= self._ahead_batches or reading.bytes + size > self._ahead_bytes
+            ):
                 if self._error is not None:
                     return False
                 self._changed.wait()
             if self._error is not None:
                 return False
-            ahead[0] += 1
-            ahead[1] += size
-            self._note(number, batch, size)
-            self._waiting.append((number, batch))
+            reading.put(size)
+            self._note(reading, batch, size)
+            self._waiting.append((reading, batch))
             self._changed.notify_all()
             return True
 
@@ -207,15 +245,16 @@ class LegStreams:
             self._error = error
             self._waiting.clear()
             self._changed.notify_all()
-        for stream in self._streams:
-            stream.cancel()
+            readings = tuple(self._readings)
+        for reading in readings:
+            reading.stream.cancel()
         self._given_up()
 
 
-def _accepted(streams: Sequence[LegStream]) -> pa.Schema:
-    """The schema that all streams have, once all are accepted. Cancels them all if one is not."""
+def _accepted(streams: Sequence[LegStream], *wanted: pa.Schema) -> pa.Schema:
+    """The schema that all streams have, once all are accepted, as `wanted`. Cancels them all if one is not."""
     try:
-        schemas = [stream.schema for stream in streams]
+        schemas = [*wanted, *(stream.schema for stream in streams)]
         for schema in schemas:
             # Nullability and metadata are the engine's business.
             if schema.names != schemas[0].names or schema.types != schemas[0].types:
