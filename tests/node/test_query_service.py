@@ -88,7 +88,9 @@ class Site:
         self.refreshed += 1
         return self.view
 
-    def open(self, fragments: Sequence[Sequence[Leg]], addresses: Mapping[str, str]) -> list[Legs]:
+    def open(
+        self, fragments: Sequence[Sequence[Leg]], addresses: Mapping[str, str], elsewhere: object
+    ) -> list[Legs]:
         self.rounds.append([legs[0].fragment for legs in fragments])
         found = []
         for legs in fragments:

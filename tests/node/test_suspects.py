@@ -16,12 +16,15 @@ from ballista_py.testing.single_node import InProcessCluster
 class Legs:
     """A leg's rows, made in this process."""
 
-    def __init__(self, table: pa.Table) -> None:
+    def __init__(self, table: pa.Table, fails: BaseException | None = None) -> None:
         self.schema, self._table, self.error = table.schema, table, None
-        self.bytes_received, self.progress = table.nbytes, ()
+        self.bytes_received, self.progress, self._fails = table.nbytes, (), fails
 
     def batches(self):
         yield from self._table.to_batches()
+        if self._fails is not None:
+            self.error = self._fails
+            raise self._fails
 
     def cancel(self) -> None:
         pass
@@ -44,6 +47,7 @@ class Site:
         self.cluster = InProcessCluster(3, replicas)
         self.cluster.add("t", pa.table({"k": list(range(60))}), "bucket(6, k)")
         self.dead: set[str] = set()
+        self.dying: set[str] = set()  # these break off when they have given their rows
         self.asked: list[str] = []
         self.heard = {f"i{n}": 0.0 for n in (1, 2, 3)}
         self.clock = Clock()
@@ -68,12 +72,17 @@ class Site:
                 raise TransportError(f"node {address} cannot be reached", peer=address, sent=False)
         self.elsewhere = elsewhere
         self.opened = [leg for legs in fragments for leg in legs]
-        return [Legs(pa.concat_tables([self.cluster.run_leg(leg, {}) for leg in legs])) for legs in fragments]
+        return [self.legs(legs) for legs in fragments]
+
+    def legs(self, legs):
+        broken = [f"{leg.executor_id}:1" for leg in legs if leg.executor_id in self.dying]
+        fails = TransportError(f"the connection to node {broken[0]} broke", peer=broken[0]) if broken else None
+        return Legs(pa.concat_tables([self.cluster.run_leg(leg, {}) for leg in legs]), fails)
 
     def rows(self) -> int:
         self.asked.clear()
-        statement = self.service.run("select count(distinct k) as n from t")
-        return pa.Table.from_batches(statement.batches(), statement.schema)["n"][0].as_py()
+        self.statement = self.service.run("select count(distinct k) as n from t")
+        return pa.Table.from_batches(self.statement.batches(), self.statement.schema)["n"][0].as_py()
 
 
 @pytest.fixture
@@ -166,3 +175,45 @@ def test_a_leg_under_way_that_fails_for_another_reason_or_has_no_copy_is_not_sen
     alone.rows()
     (failed, *_) = alone.opened
     assert alone.elsewhere(failed, TransportError("broke", peer=f"{failed.executor_id}:1")) == ()
+
+
+def test_a_statement_of_which_nothing_was_given_out_is_run_anew_when_an_executor_breaks_off(site):
+    here = site(2)
+    here.rows()
+    here.dying.add(here.asked[0])
+    assert here.rows() == 60
+    stats = here.statement.stats()
+    assert stats["replans"] == 1
+    assert not here.dying & set(stats["executors"])
+    here.statement.cancel()
+
+
+def test_one_of_which_rows_were_given_out_fails(site):
+    here = site(2)
+    here.rows()
+    here.dying.add(here.asked[0])
+    batches = here.service.run("select k from t").batches()
+    next(batches)
+    with pytest.raises(TransportError, match="broke"):
+        list(batches)
+
+
+def test_a_statement_that_was_cancelled_is_not_run_anew(site):
+    here = site(2)
+    here.rows()
+    here.dying.update({"e1", "e2", "e3"})
+    cancelled: list[bool] = []
+    statement = here.service.run("select count(*) as n from t", cancelled=lambda: bool(cancelled))
+    cancelled.append(True)
+    here.asked.clear()
+    with pytest.raises(TransportError, match="broke"):
+        list(statement.batches())
+    assert here.asked == []
+
+
+def test_an_executor_that_breaks_off_again_and_again_is_an_error(site):
+    here = site(1)
+    here.dying.add("e2")
+    with pytest.raises(TransportError, match="broke"):
+        here.rows()
+    assert here.asked.count("e2") == 4

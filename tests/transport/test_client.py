@@ -129,7 +129,14 @@ def test_a_client_that_was_closed_says_so(cluster):
     with connect(cluster[0].address) as client:
         pass
     client.close()
-    for ask in (client.members, client.tables, lambda: client.sql("select 1"), lambda: client.stream("select 1")):
+    for ask in (
+        client.members,
+        client.tables,
+        lambda: client.sql("select 1"),
+        lambda: client.stream("select 1"),
+        lambda: client.sql("insert into t values (1)"),
+        lambda: client.ingest("t", pa.table({"a": [1]})),
+    ):
         with pytest.raises(TransportError, match=r"^this client is closed: connect again$"):
             ask()
 

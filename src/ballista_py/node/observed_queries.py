@@ -37,14 +37,8 @@ class ObservedQueries(QueryService):
             task.failed(error)
             raise
         task.attach(running.cancel)
-        stop = running._cancel_merge
-
-        def cancel() -> None:
-            task.end(CANCELLED)
-            stop()
-
         followed = task.follow(running.batches())
-        return evolve(running, batches=self._counted(followed, running), cancel_merge=cancel)
+        return evolve(running, batches=self._counted(followed, running), cancel_first=lambda: task.end(CANCELLED))
 
     def _counted(self, batches: Iterable[pa.RecordBatch], running: Statement) -> Iterator[pa.RecordBatch]:
         try:

@@ -12,7 +12,7 @@ from ballista_py.errors import BallistaError, TransportError
 from ballista_py.node.answer_columns import conformed
 from ballista_py.node.broadcasts import Broadcasts
 from ballista_py.node.cluster_view import ClusterView
-from ballista_py.node.running_statement import LegStreams, Statement
+from ballista_py.node.running_statement import LegStreams, Running, Statement
 from ballista_py.planning.query_plan import Broadcast, Fragment, Leg, QueryPlan
 from ballista_py.planning.sql.own_words import in_own_words
 from ballista_py.runtime import Runtime
@@ -64,15 +64,17 @@ class QueryRun:
         return Statement(
             schema=self.plan.output,
             batches=_said_in_own_words(batches, self.wrote),
-            plan=self.plan,
-            legs=self.legs,
-            streams=tuple(self._opened),
+            running=Running(
+                plan=self.plan,
+                legs=self.legs,
+                streams=tuple(self._opened),
+                cancel_merge=cancel,
+                replans=replans,
+                sent_bytes=self._sent.sent_bytes,
+                of_streams=tuple(self._of_streams),
+            ),
             started_ms=started_ms,
             runtime=self.runtime,
-            cancel_merge=cancel,
-            replans=replans,
-            sent_bytes=self._sent.sent_bytes,
-            of_streams=tuple(self._of_streams),
         )
 
     def _open(self, wanted: Sequence[tuple[str, str]]) -> dict[tuple[str, str], LegStreams]:

@@ -30,7 +30,7 @@ from ballista_py.node.broadcasts import BroadcastTooLargeError
 from ballista_py.node.cluster_view import ClusterView, Views
 from ballista_py.node.plans import Plans
 from ballista_py.node.query_run import OpenLegs, QueryRun
-from ballista_py.node.running_statement import Statement
+from ballista_py.node.running_statement import Statement, until_given
 from ballista_py.planning.explain import explain_text, plan_as_dict
 from ballista_py.planning.legs import copies_of, legs_of
 from ballista_py.planning.partition_map import Owner
@@ -124,8 +124,45 @@ class QueryService:
         helped. `cancelled` is asked before each of them.
         """
         started_ms = self.runtime.monotonic_ms()
+        first = self._start(statement, cancelled, only, started_ms, 0)
+
+        def again(error: BallistaError) -> Statement | None:
+            return self._start_again(first, error, statement, cancelled, only, started_ms)
+
+        return evolve(first, batches=until_given(first, again))
+
+    def _start_again(
+        self,
+        first: Statement,
+        error: BallistaError,
+        statement: str,
+        cancelled: Callable[[], bool],
+        only: Portion | None,
+        started_ms: float,
+    ) -> Statement | None:
+        """Another run of a statement of which no row was given out, when an executor is gone; None for other errors."""
+        view = self.views.current()
+        if first.running.replans >= MAX_REPLANS or cancelled():
+            return None
+        if not any(is_link_failure(error, address) for address in view.addresses.values()):
+            return None
+        self._condemn(view, error, self.runtime.monotonic_ms())
+        other = self._start(statement, cancelled, only, started_ms, first.running.replans + 1)
+        if other.schema.equals(first.schema):
+            return other
+        other.cancel()
+        return None
+
+    def _start(
+        self,
+        statement: str,
+        cancelled: Callable[[], bool],
+        only: Portion | None,
+        started_ms: float,
+        replans: int,
+    ) -> Statement:
         view = self._view_for(statement)
-        replans, broadcasting = 0, True
+        broadcasting = True
         while True:
             asked_ms = self.runtime.monotonic_ms()
             try:

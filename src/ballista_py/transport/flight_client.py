@@ -147,6 +147,11 @@ class FlightPool:
             for key in [key for key in self._clients if key[0] == address]:
                 del self._clients[key]
 
+    @property
+    def closed(self) -> bool:
+        """Whether it was closed: then every call raises `TransportError`."""
+        return self._closed
+
     def close(self) -> None:
         """Forget all connections and make no other. Open streams go on."""
         with self._lock:
