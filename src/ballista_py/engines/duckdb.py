@@ -8,6 +8,8 @@ access). Which files a query may see is decided by others. `docs/design/040-duck
 
 from __future__ import annotations
 
+import glob
+import logging
 import os
 import shutil
 import tempfile
@@ -18,6 +20,7 @@ from weakref import finalize
 
 import pyarrow as pa
 
+from ballista_py.engines.broken_database import Offenders, is_broken
 from ballista_py.engines.duckdb_binder import LOCKDOWN, explain_error
 from ballista_py.engines.duckdb_errors import translate
 from ballista_py.engines.duckdb_guard import Statement
@@ -32,8 +35,12 @@ from ballista_py.errors import BallistaError, ConfigError
 from ballista_py.runtime import Runtime, SystemRuntime
 from ballista_py.work import stopped_by
 
-_DATABASE_FILE = "engine.duckdb"
+_DATABASE_FILE = "engine{begun}.duckdb"
 _SPILL_FOLDER = "spill"
+
+
+Options = dict[str, str | bool | int | float | list[str]]
+_log = logging.getLogger(__name__)
 
 
 class DuckDBEngine(LoadedEngine):
@@ -67,35 +74,59 @@ class DuckDBEngine(LoadedEngine):
     ) -> None:
         self._runtime = runtime or SystemRuntime()
         self._folder = folder
-        database = _prepare_folder(folder) if folder else None
+        if folder is not None:
+            _prepare_folder(folder)
         self._home = folder or tempfile.mkdtemp(prefix="ballista-engine-")
         if folder is None:  # also when nobody closes the engine
             self._remove_home = finalize(self, shutil.rmtree, self._home, ignore_errors=True)
-        options: dict[str, str | bool | int | float | list[str]] = {
-            "temp_directory": temp_directory or os.path.join(self._home, _SPILL_FOLDER),
-            "preserve_insertion_order": keeps_order,
-        }
+        options: Options = {"preserve_insertion_order": keeps_order}
+        if temp_directory is not None:
+            options["temp_directory"] = temp_directory
         if threads is not None:
             options["threads"] = threads
         if memory_limit is not None:
             options["memory_limit"] = memory_limit
+        self._options, self._max_spill_bytes = options, max_spill_bytes
         try:
-            self._root = duckdb.connect(":memory:", config=options)
+            self._root, self._tables = self._opened(0)
         except duckdb.Error as error:
             self._clean_up()
             raise ConfigError(f"DuckDB cannot start: {translate(error, '').message}") from None
-        try:
-            self._tables = HeldTables(self._root, self._runtime, database)
-        except duckdb.Error as error:
-            self._root.close()
-            self._clean_up()
-            raise ConfigError(f"DuckDB cannot start: {translate(error, '').message}") from None
-        self._root.execute(LOCKDOWN)
-        if max_spill_bytes is not None:  # DuckDB forgets it when it is given on connecting
-            self._root.execute(f"set global max_temp_directory_size = '{max_spill_bytes}B'")
-        self._root.execute("set global lock_configuration = true")
         super().__init__(self._tables, self._runtime, workers)
         self._columns = ColumnLists()
+        self._offenders = Offenders()
+
+    def _opened(self, begun: int) -> tuple[duckdb.DuckDBPyConnection, HeldTables]:
+        """A database without tables, of files that no earlier one has."""
+        spill = os.path.join(self._home, f"{_SPILL_FOLDER}{begun or ''}")
+        file = _DATABASE_FILE.format(begun=begun or "")
+        root = duckdb.connect(":memory:", config={"temp_directory": spill, **self._options})
+        try:
+            tables = HeldTables(root, self._runtime, self._folder and os.path.join(self._folder, file))
+            root.execute(LOCKDOWN)
+            if self._max_spill_bytes is not None:  # DuckDB forgets it when it is given on connecting
+                root.execute(f"set global max_temp_directory_size = '{self._max_spill_bytes}B'")
+            root.execute("set global lock_configuration = true")
+        except BaseException:
+            root.close()
+            raise
+        return root, tables
+
+    def watch(self) -> None:
+        """Look what the process takes, and whether a statement has broken the database: then another one is opened.
+
+        What was loaded is gone then, and `begun` is one higher.
+        """
+        super().watch()
+        if self._closed or not is_broken(self._root):
+            return
+        _log.error("engine_begins_anew")
+        broken = self._root
+        self._root, self._tables = self._opened(self.begun + 1)
+        self._loaded = self._tables
+        self.begun += 1
+        with suppress(duckdb.Error):
+            broken.close()
 
     def tidy(self) -> None:
         """Pack what was loaded from rows at hand into the file of the engine, if it is much or nobody loads now.
@@ -118,7 +149,7 @@ class DuckDBEngine(LoadedEngine):
         self._require_open()
         scans, streams = scans or {}, streams or {}
         statement = self._binder.check(sql, [*scans, *streams])
-        if self._workers is not None and not statement.steady:
+        if self._workers is not None and (not statement.steady or sql in self._offenders):
             return self._query_apart(sql, statement, scans, streams)
         cursor = self._root.cursor()
         sources = [
@@ -132,8 +163,10 @@ class DuckDBEngine(LoadedEngine):
             read = {name: ids for name, ids in scans.items() if name in statement.relations}
             with stopped_by(cursor.interrupt):
                 prefix, relation = self._tables.bind(cursor, read, sql)
-            query = DuckDBQuery(sql, cursor, relation, self._binder.schema(relation), sources, prefix)
+            schema = self._binder.schema(relation)
+            query = DuckDBQuery(sql, cursor, relation, schema, sources, prefix, self._offenders.note)
         except BaseException as error:
+            self._offenders.note(sql, error)
             raised = _raised(error, sql, sources, partial(explain_error, cursor, sql))
             cursor.close()
             raise raised from None
@@ -192,21 +225,21 @@ class DuckDBEngine(LoadedEngine):
                 _remove_leftovers(self._folder)
 
 
-def _prepare_folder(folder: str) -> str:
-    """Make the folder, remove what an earlier engine left there, return the path of the database."""
+def _prepare_folder(folder: str) -> None:
+    """Make the folder, and remove what an earlier engine left there."""
     try:
         os.makedirs(folder, exist_ok=True)
         _remove_leftovers(folder)
     except OSError as error:
         raise ConfigError(f"engine folder '{folder}' cannot be used: {error.strerror}") from error
-    return os.path.join(folder, _DATABASE_FILE)
 
 
 def _remove_leftovers(folder: str) -> None:
-    for name in (_DATABASE_FILE, _DATABASE_FILE + ".wal"):
+    for path in glob.glob(os.path.join(glob.escape(folder), _DATABASE_FILE.format(begun="*") + "*")):
         with suppress(FileNotFoundError):
-            os.unlink(os.path.join(folder, name))
-    shutil.rmtree(os.path.join(folder, _SPILL_FOLDER), ignore_errors=True)
+            os.unlink(path)
+    for path in glob.glob(os.path.join(glob.escape(folder), _SPILL_FOLDER + "*")):
+        shutil.rmtree(path, ignore_errors=True)
 
 
 def _raised(

@@ -15,6 +15,7 @@ from typing import Any, Protocol
 
 import pyarrow as pa
 
+from ballista_py.engines.broken_database import is_broken
 from ballista_py.engines.duckdb_change import check_change
 from ballista_py.engines.duckdb_errors import EXPLAIN, translate
 from ballista_py.engines.duckdb_guard import Guard, Statement, require_shallow
@@ -69,11 +70,19 @@ class Binder:
     def __init__(self, runtime: Runtime, apart: Apart | None = None) -> None:
         """With `apart`, statements that are not steady are bound there."""
         self._apart = apart
+        self._lock = runtime.lock()
+        self._open()
+        self._catalogs: OrderedDict[frozenset[tuple[str, pa.Schema]], duckdb.DuckDBPyConnection] = OrderedDict()
+
+    def _open(self) -> None:
         self._aside = _empty_catalog({})  # one thread: parsing must not wait for the threads that run queries
         self._guard = Guard(self._aside)
         self._types = ArrowTypes(self._aside)
-        self._lock = runtime.lock()
-        self._catalogs: OrderedDict[frozenset[tuple[str, pa.Schema]], duckdb.DuckDBPyConnection] = OrderedDict()
+
+    def watch(self) -> None:
+        """Make the database anew that parses, if a statement has broken it."""
+        if is_broken(self._aside):
+            self._open()
 
     def check(self, sql: str, relations: Collection[str]) -> Statement:
         """What `sql` reads, if it is one SELECT over `relations` alone. Raises `SqlError`."""
@@ -205,7 +214,9 @@ class Binder:
         key = frozenset(schemas.items())
         with self._lock:
             found = self._catalogs.get(key)
-            if found is not None:
+            if found is not None and is_broken(found):  # by a statement whose constants could not be computed
+                del self._catalogs[key]
+            elif found is not None:
                 self._catalogs.move_to_end(key)
                 return found
         made = _empty_catalog(schemas)

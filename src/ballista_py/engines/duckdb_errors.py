@@ -5,7 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 
-from ballista_py.errors import BallistaError, MergeTooLarge, SqlError, TransportError
+from ballista_py.engines.broken_database import INVALIDATED
+from ballista_py.errors import BallistaError, MergeTooLarge, NotOwner, SqlError, TransportError
 
 MAX_MESSAGE_CHARACTERS = 400
 _LOCATION = re.compile(r"\n\s*LINE (\d+): (.*)\n(\s*)\^+\s*$", re.DOTALL)
@@ -33,6 +34,10 @@ _BY_KIND: list[tuple[re.Pattern[str], Callable[[], BallistaError]]] = [
     (
         re.compile("Permission Error"),
         lambda: SqlError("The statement asks for something that is not allowed here"),
+    ),
+    (
+        re.compile(f"FATAL Error.*{INVALIDATED}", re.DOTALL),
+        lambda: NotOwner("The engine of this node begins anew after a failure: plan the query again"),
     ),
     (re.compile("INTERNAL Error|FATAL Error"), lambda: BallistaError("The engine failed on this statement")),
 ]

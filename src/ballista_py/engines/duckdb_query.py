@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 
 import pyarrow as pa
@@ -59,6 +59,10 @@ class StreamSource:
             raise
 
 
+def _nobody_asks(_sql: str, _error: BaseException) -> None:
+    return
+
+
 class DuckDBQuery:
     """A `RunningQuery` on a connection of its own. It runs while its batches are read, and can be read once.
 
@@ -73,11 +77,13 @@ class DuckDBQuery:
         schema: pa.Schema,
         sources: Sequence[StreamSource],
         prefix: str = "",
+        failed: Callable[[str, BaseException], None] = _nobody_asks,
     ) -> None:
-        """`prefix` stands before `sql` in what was bound."""
+        """`prefix` stands before `sql` in what was bound; `failed` is told what DuckDB says of a failure."""
         self.schema = schema
         self._sql = sql
         self._prefix = prefix
+        self._failed = failed
         self._cursor = cursor
         self._relation: duckdb.DuckDBPyRelation | None = relation
         self._sources = sources
@@ -129,6 +135,7 @@ class DuckDBQuery:
                     if batch.num_rows:
                         yield batch
         except (duckdb.Error, OSError, pa.ArrowException) as error:
+            self._failed(self._sql, error)
             failed = next((source.error for source in self._sources if source.error is not None), None)
             if failed is not None and not self._cancelled:
                 raise failed from None

@@ -16,7 +16,7 @@ from ballista_py.engines.duckdb_errors import translate
 from ballista_py.engines.duckdb_library import duckdb
 from ballista_py.engines.duckdb_types import quoted
 from ballista_py.engines.file_ranges import ranges
-from ballista_py.errors import BallistaError, ConfigError, NotOwner, SchemaMismatch
+from ballista_py.errors import BallistaError, ConfigError, NotOwner, SchemaMismatch, TryLater
 from ballista_py.runtime import Runtime
 from ballista_py.storage.local_file import Loadable, RowsAtHand
 
@@ -147,8 +147,8 @@ class HeldTables:
                 wanted = {file.file_id: file for file in files if file.file_id not in held.rows}
             counts = dict.fromkeys(wanted, 0)
             stream = _Tagged(held.schema, list(wanted.values()), counts)
-            loader.execute("begin")
             try:
+                loader.execute("begin")
                 if wanted:
                     _insert(loader, held, stream)
                 with self._lock:
@@ -156,7 +156,8 @@ class HeldTables:
                     loader.execute("commit")
                     held.rows.update(counts)
             except BaseException as error:
-                loader.execute("rollback")
+                with suppress(duckdb.Error):  # of a database that can be used no more
+                    loader.execute("rollback")
                 if stream.error is not None:
                     raise stream.error from None
                 raise _load_error(error, table) from None
@@ -299,6 +300,8 @@ def _load_error(error: BaseException, table: str) -> BaseException:
     if isinstance(error, BallistaError) or not isinstance(error, Exception):
         return error
     translated = translate(error, "")
+    if isinstance(translated, NotOwner):
+        return TryLater(translated.message)
     if type(translated).code == "planning.sql":  # a value that the native table refuses
         return SchemaMismatch(f"rows do not fit table '{table}': {translated.message}", table=table)
     return translated

@@ -35,6 +35,7 @@ class LoadedEngine:
     """An `Engine` but for `query` and `tidy`. Safe to share between threads."""
 
     dialect = "duckdb"
+    begun = 0  # how often it had to begin anew, without anything that was loaded
 
     def __init__(self, tables: LoadedTables, runtime: Runtime, workers: Workers | None = None) -> None:
         self._loaded = tables
@@ -142,6 +143,7 @@ class LoadedEngine:
         """Look what the process and those of its engine take; whoever runs a node calls it ten times a second."""
         if self._workers is not None:
             self._workers.tick(self._note_memory)
+        self._binder.watch()
 
     def _note_memory(self, own_bytes: int, too_large: bool) -> None:
         """Note the memory of the process now; if it is `too_large`, cancel the last query since which it grew much."""

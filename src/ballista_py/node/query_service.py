@@ -140,11 +140,14 @@ class QueryService:
         only: Portion | None,
         started_ms: float,
     ) -> Statement | None:
-        """Another run of a statement of which no row was given out, when an executor is gone; None for other errors."""
+        """Another run of a statement of which no row was given out, when an executor is gone or refused what took
+        the place of another's; None for other errors."""
         view = self.views.current()
         if first.running.replans >= MAX_REPLANS or cancelled():
             return None
-        if not any(is_link_failure(error, address) for address in view.addresses.values()):
+        if not isinstance(error, _REFUSED) and not any(
+            is_link_failure(error, address) for address in view.addresses.values()
+        ):
             return None
         self._condemn(view, error, self.runtime.monotonic_ms())
         other = self._start(statement, cancelled, only, started_ms, first.running.replans + 1)

@@ -297,6 +297,9 @@ class PartitionHolder:
         """Carry out what is due: unload what is not wanted, hydrate what is. Failures are kept for the heartbeats
         and tried again later; they never stop the other partitions."""
         with self._ticking:
+            if self._files.were_lost():
+                with self._lock:
+                    self._tables = {name: holdings.emptied() for name, holdings in self._tables.items()}
             unloaded = self._unload()
             self._prepare_all()
             hydrated = failed = 0

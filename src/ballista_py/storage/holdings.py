@@ -207,6 +207,10 @@ class Holdings:
         held = self.held.values() if partitions is None else [self.held[p] for p in partitions if p in self.held]
         return max((one.sequence for one in held), default=0)
 
+    def emptied(self) -> Holdings:
+        """With nothing held of what is wanted: it is hydrated anew."""
+        return evolve(self, held={}, stale=frozenset())
+
     def is_behind(self, partition: int, epoch: int, revision: int) -> bool:
         """Whether what is held of the partition is from before this revision, committed by this very owner."""
         held, wanted = self.held.get(partition), self.wanted.get(partition)

@@ -32,7 +32,10 @@ class Mapper(Protocol):
 
 
 class Loader(Protocol):
-    """Where rows are loaded to. Every `Engine` is one; see there for the promises."""
+    """Where rows are loaded to. Every `Engine` is one; see there for the promises.
+
+    One that may lose all that was loaded counts that in `begun`.
+    """
 
     def create_table(self, table: str, schema: pa.Schema) -> None: ...
     def drop_table(self, table: str) -> None: ...
@@ -56,6 +59,22 @@ class LoadedFiles:
         self._staged: dict[str, dict[str, int]] = {}
         self._drops: dict[str, int] = {}  # how often each table was dropped: what was staged is gone with it
         self._last_file_id = 0
+        self._begun = self._begins()
+
+    def were_lost(self) -> bool:
+        """Whether the loader has begun anew since this was asked last, so that nothing is loaded any more."""
+        begun = self._begins()
+        if begun == self._begun:
+            return False
+        with self._lock:
+            for table in self._schemas.keys() | self._staged.keys():
+                self._drops[table] = self._drops.get(table, 0) + 1
+            self._staged.clear()
+        self._schemas, self._loaded, self._begun = {}, {}, begun
+        return True
+
+    def _begins(self) -> int:
+        return int(getattr(self._loader, "begun", 0))
 
     def schema(self, table: str) -> pa.Schema | None:
         """The columns of a table that is prepared, else None."""
