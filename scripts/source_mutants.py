@@ -21,6 +21,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
+from mutant_tests import TestsByLine
+
+from ballista_py.runtime import SystemRuntime
 from ballista_py.testing.chance import Chance
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -126,12 +129,17 @@ def _drop(body: list[ast.stmt], index: int) -> str:
     return "(left out)"
 
 
+def tests_of(module: str) -> list[str]:
+    """Where the tests of a module lie."""
+    return TESTS.get(Path(module).parts[0], ["tests"])
+
+
 def tests_for(module: str) -> list[str]:
     """The tests of a module below `src/ballista_py`, the files that name it first."""
-    folder, stem = Path(module).parts[0], Path(module).stem
+    stem = Path(module).stem
     files = [
         path
-        for place in TESTS.get(folder, ["tests"])
+        for place in tests_of(module)
         for path in (sorted((ROOT / place).rglob("test_*.py")) if (ROOT / place).is_dir() else [ROOT / place])
     ]
     names = (f".{stem} import", f"import {stem}\n")
@@ -177,6 +185,36 @@ def reasons() -> set[str]:
     return {"\t".join(line.split("\t")[:3]) for line in lines if line and not line.startswith("#")}
 
 
+def chosen(arguments: argparse.Namespace) -> list[tuple[str, SourceMutant]]:
+    """The faults to be tried: a sample by its seed, in the order in which they were drawn."""
+    known = reasons()
+    modules = arguments.modules or [
+        str(path.relative_to(ROOT / SOURCE))
+        for folder in arguments.folder
+        for path in sorted((ROOT / SOURCE / folder).rglob("*.py"))
+    ]
+    planted = [
+        (module, one)
+        for module in modules or touched(arguments.base)
+        for one in mutants_of((ROOT / SOURCE / module).read_text())
+        if "\t".join((module, one.before, one.after)) not in known
+    ]
+    if len(planted) > arguments.sample:
+        chance = Chance(arguments.seed)
+        planted = sorted(planted, key=lambda _: chance.random())[: arguments.sample]
+    return planted
+
+
+def _all_pass(tree: Path, modules: list[str], arguments: argparse.Namespace) -> bool:
+    """Whether the tests pass without any fault."""
+    for module in modules:
+        text = (ROOT / SOURCE / module).read_text()
+        if tried(tree, module, text, arguments.tests or tests_for(module), arguments.seconds) != "survived":
+            print(f"the tests of {module} fail, or take longer, without any fault: mend that first")
+            return False
+    return True
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("modules", nargs="*", help="as state/landing.py; default: those that differ from --base")
@@ -185,34 +223,38 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=0, help="of the choice among them")
     parser.add_argument("--seconds", type=float, default=600.0, help="time limit of one fault")
     parser.add_argument("--tests", nargs="*", help="tests to run instead of those of the module's folder")
+    parser.add_argument("--folder", action="append", default=[], help="all modules of a folder; may be repeated")
+    parser.add_argument(
+        "--by-line", type=Path, help="measure which tests run which line, keep it here, and run those"
+    )
+    parser.add_argument("--for-seconds", type=float, help="begin no further fault after that time")
     parser.add_argument("--list", action="store_true", help="print the faults and try none")
     arguments = parser.parse_args()
-    known = reasons()
-    planted = [
-        (module, one)
-        for module in arguments.modules or touched(arguments.base)
-        for one in mutants_of((ROOT / SOURCE / module).read_text())
-        if "\t".join((module, one.before, one.after)) not in known
-    ]
-    if len(planted) > arguments.sample:
-        chance = Chance(arguments.seed)
-        planted = sorted(sorted(planted, key=lambda _: chance.random())[: arguments.sample])
-    counts = {"killed": 0, "survived": 0, "timeout": 0}
+    planted = chosen(arguments)
+    counts = {"killed": 0, "survived": 0, "timeout": 0, "run by no test": 0}
+    clock = SystemRuntime()
+    until_ms = clock.monotonic_ms() + 1e3 * (arguments.for_seconds or float("inf"))
     with tempfile.TemporaryDirectory(prefix="mutants-") as home:
         tree = Path(home) / "tree"
         for name in ("src", "tests", "docs", "scripts"):
             shutil.copytree(ROOT / name, tree / name, ignore=shutil.ignore_patterns("__pycache__", "_build"))
         for name in ("pyproject.toml", "README.md", "Makefile"):
             shutil.copy(ROOT / name, tree / name)
-        for module in [] if arguments.list else sorted({module for module, _ in planted}):
-            text = (ROOT / SOURCE / module).read_text()
-            if tried(tree, module, text, arguments.tests or tests_for(module), arguments.seconds) != "survived":
-                print(f"the tests of {module} fail, or take longer, without any fault: mend that first")
-                return 2
+        measured = None
+        if arguments.by_line is not None and not arguments.list:
+            folders = sorted({test for module, _ in planted for test in tests_of(module)})
+            measured = TestsByLine.measured(tree, folders, arguments.by_line)
+        elif not arguments.list and not _all_pass(tree, sorted({module for module, _ in planted}), arguments):
+            return 2
         for module, one in planted:
+            if clock.monotonic_ms() > until_ms:
+                break
             verdict = "listed"
             if not arguments.list:
-                verdict = tried(tree, module, one.text, arguments.tests or tests_for(module), arguments.seconds)
+                tests = arguments.tests or tests_for(module)
+                if measured is not None:
+                    tests = measured.of(f"{SOURCE}/{module}", (ROOT / SOURCE / module).read_text(), one.line)
+                verdict = tried(tree, module, one.text, tests, arguments.seconds) if tests else "run by no test"
                 counts[verdict] += 1
             print(f"{verdict:9}{SOURCE}/{module}:{one.line}\t{one.before}\t{one.after}", flush=True)
     print(", ".join(f"{count} {verdict}" for verdict, count in counts.items()))

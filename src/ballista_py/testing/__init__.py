@@ -4,6 +4,7 @@
 `HttpProxy` make any store lose replies, `TcpProxy` spoils
 links. `Simulation` lets a whole cluster live through faults in virtual time and `check_history` judges what
 happened; `MUTANTS` prove that it would notice. `strategies` (a module) draws what clusters are made of.
+`World`, `Machine`, `VirtualStore` and `Record` attack code of yours in virtual time (docs/testing-kit.md).
 `assert_single_node_equivalent` compares a query over partitions with a single node. `hostile_client` (a module
 and a command) attacks a deployment of yours. They need the extra `testing`.
 """
@@ -26,23 +27,37 @@ if TYPE_CHECKING:
     from ballista_py.testing.contention import ContentionResult, contend
     from ballista_py.testing.history import History
     from ballista_py.testing.mutants import MUTANTS, Mutant
+    from ballista_py.testing.own_history import Failure, Holding, Record, check_requests, first_failure
+    from ballista_py.testing.owner_simulation import OwnerSimulation
     from ballista_py.testing.simulation import Simulation, SimulationResult
     from ballista_py.testing.single_node import InProcessCluster, assert_single_node_equivalent
     from ballista_py.testing.virtual_faults import Faults
+    from ballista_py.testing.virtual_machine import Machine
+    from ballista_py.testing.virtual_store import VirtualStore
+    from ballista_py.testing.virtual_time import World
 
 _HOMES = {
     "ContentionResult": "contention",
+    "Failure": "own_history",
     "Faults": "virtual_faults",
     "History": "history",
+    "Holding": "own_history",
     "InProcessCluster": "single_node",
     "MUTANTS": "mutants",
+    "Machine": "virtual_machine",
     "Mutant": "mutants",
+    "OwnerSimulation": "owner_simulation",
+    "Record": "own_history",
     "Simulation": "simulation",
     "SimulationResult": "simulation",
     "Violation": "checkers",
+    "VirtualStore": "virtual_store",
+    "World": "virtual_time",
     "assert_single_node_equivalent": "single_node",
     "check_history": "checkers",
+    "check_requests": "own_history",
     "contend": "contention",
+    "first_failure": "own_history",
     "strategies": "strategies",
 }
 
@@ -51,13 +66,18 @@ __all__ = [
     "MUTANTS",
     "Chance",
     "ContentionResult",
+    "Failure",
     "Faults",
     "FaultyStore",
     "History",
+    "Holding",
     "HttpProxy",
     "InProcessCluster",
     "Lie",
+    "Machine",
     "Mutant",
+    "OwnerSimulation",
+    "Record",
     "ReplyFaults",
     "Simulation",
     "SimulationResult",
@@ -65,9 +85,13 @@ __all__ = [
     "StoreFaults",
     "TcpProxy",
     "Violation",
+    "VirtualStore",
+    "World",
     "assert_single_node_equivalent",
     "check_history",
+    "check_requests",
     "contend",
+    "first_failure",
     "lying_store",
     "strategies",
 ]

@@ -16,7 +16,7 @@ from ballista_py.state.reconciler import ASSIGNMENT_INTERVAL_MS
 from ballista_py.testing.history import Changed, Fault, History, Surprise
 from ballista_py.testing.virtual_faults import Faults
 from ballista_py.testing.virtual_machine import Machine
-from ballista_py.testing.virtual_store import VirtualStore
+from ballista_py.testing.virtual_store import NamedFilesStore
 from ballista_py.testing.virtual_time import World
 
 LEDGER_KEY = "ledger.json"
@@ -60,9 +60,9 @@ class Site:
     link_cuts: dict[tuple[str, str], float] = field(factory=dict)
     changes: int = 0
 
-    def store_for(self, machine: Machine) -> VirtualStore:
+    def store_for(self, machine: Machine) -> NamedFilesStore:
         """The store from that machine."""
-        return VirtualStore(machine, self.store, self.history, lambda: self.faults)
+        return NamedFilesStore(machine, self.store, self.history, lambda: self.faults)
 
     def send(self, link: tuple[str, str], receiver: Machine, act: Callable[[], object]) -> None:
         """A message over the link of a scheduler and an executor: slow, sometimes very, sometimes lost."""

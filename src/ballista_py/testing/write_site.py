@@ -15,7 +15,7 @@ from ballista_py.storage.partition_storage import PartitionStorage
 from ballista_py.testing.history import History
 from ballista_py.testing.virtual_faults import Faults
 from ballista_py.testing.virtual_machine import Machine
-from ballista_py.testing.virtual_store import VirtualStore
+from ballista_py.testing.virtual_store import NamedFilesStore
 from ballista_py.testing.virtual_time import World
 
 TABLE = "t"
@@ -109,9 +109,9 @@ class WriteSite:
         """The decisions as a machine sees them."""
         return Statements(self.seen_by(machine), TABLE, runtime=machine)
 
-    def seen_by(self, machine: Machine) -> VirtualStore:
+    def seen_by(self, machine: Machine) -> NamedFilesStore:
         """The store as a machine sees it, which may lose requests and replies."""
-        return VirtualStore(machine, self.store, self._history, lambda: self._faults)
+        return NamedFilesStore(machine, self.store, self._history, lambda: self._faults)
 
     def name(self, kind: str) -> str:
         """A name that nothing has had, which says when it was given."""
