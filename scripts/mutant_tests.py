@@ -94,7 +94,7 @@ def _lines(data: Path) -> dict[str, dict[int, frozenset[str]]]:
 
 
 def _seconds(report: Path) -> dict[str, float]:
-    """By the names that the contexts have: `tests/x/test_y.py::test_z[a]`; without those that failed without a fault."""
+    """By the names that the contexts have: `tests/x/test_y.py::test_z[a]`; those that failed are left out."""
     taken: dict[str, float] = {}
     for case in ElementTree.parse(report).iter("testcase"):  # noqa: S314 - pytest wrote it a moment ago
         if case.find("failure") is not None or case.find("error") is not None or case.find("skipped") is not None:

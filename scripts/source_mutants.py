@@ -21,8 +21,6 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from mutant_tests import TestsByLine
-
 from ballista_py.runtime import SystemRuntime
 from ballista_py.testing.chance import Chance
 
@@ -242,6 +240,8 @@ def main() -> int:
             shutil.copy(ROOT / name, tree / name)
         measured = None
         if arguments.by_line is not None and not arguments.list:
+            from mutant_tests import TestsByLine  # beside this script, and so at hand when it runs
+
             folders = sorted({test for module, _ in planted for test in tests_of(module)})
             measured = TestsByLine.measured(tree, folders, arguments.by_line)
         elif not arguments.list and not _all_pass(tree, sorted({module for module, _ in planted}), arguments):

@@ -70,6 +70,41 @@ def test_a_fault_is_killed_survives_or_takes_too_long_and_the_tree_is_as_it_was(
     assert module.read_text() == "LIMIT = 3\n"
 
 
+def _by_line():
+    spec = importlib.util.spec_from_file_location("mutant_tests", PATH.parent / "mutant_tests.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module.TestsByLine
+
+
+def test_a_fault_is_tried_with_the_tests_that_run_its_statement_the_quickest_first():
+    lines = {"m.py": {4: frozenset({"slow", "quick"}), 6: frozenset({"slow"})}}
+    tests = _by_line()(lines, {"slow": 50.0, "quick": 1.0})
+    source = "LIMIT = 3\n\ndef f(x):\n    x = g(\n        LIMIT + x)\n    return x\n"
+    assert tests.of("m.py", source, 5) == ["quick", "slow"]
+    assert tests.of("m.py", source, 6) == ["slow"]
+    assert tests.of("m.py", source, 1) == ["quick", "slow"], "what runs on import may be noticed by all"
+    assert tests.of("n.py", source, 5) == []
+    many = _by_line()({"m.py": {6: frozenset("abc")}}, {"a": 40.0, "b": 10.0, "c": 30.0})
+    assert many.of("m.py", source, 6) == ["b", "c"], "a minute of tests"
+
+
+def test_which_tests_run_which_line_is_measured_once(tmp_path):
+    module = tmp_path / "src/ballista_py/small.py"
+    module.parent.mkdir(parents=True)
+    module.write_text("def up(n):\n    return n + 1\n\ndef down(n):\n    return n - 1\n")
+    load = "import importlib.util as u\ns = u.spec_from_file_location('small', 'src/ballista_py/small.py')\n"
+    load += "small = u.module_from_spec(s)\ns.loader.exec_module(small)\n"
+    cases = "def test_up():\n    assert small.up(1) == 2\ndef test_wrong():\n    assert small.down(1) == 5\n"
+    (tmp_path / "test_small.py").write_text(load + cases)
+    home = tmp_path / "home"
+    for _ in range(2):
+        tests = _by_line().measured(tmp_path, ["test_small.py"], home)
+        assert tests.of("src/ballista_py/small.py", module.read_text(), 2) == ["test_small.py::test_up"]
+        (tmp_path / "test_small.py").unlink(missing_ok=True)  # the second time nothing is run
+    assert tests.lines["src/ballista_py/small.py"][5] == frozenset(), "a test that fails by itself proves nothing"
+
+
 def test_the_tests_that_import_a_module_come_first(tool):
     assert tool.tests_for("state/landing.py")[0] == "tests/state/test_landing.py"
     assert len(tool.tests_for("state/landing.py")) > 10
