@@ -26,6 +26,7 @@ from ballista_py.state.memory import MemoryStore
 from ballista_py.state.object_state import ObjectState
 from ballista_py.state.partition_store import PartitionStore
 from ballista_py.state.statements import Statements, StatementsDocument, statements_key
+from ballista_py.state.token_claims import TokenClaim, token_key
 from ballista_py.storage.manifest import TAIL_TOKENS, DataFile, ManifestDocument, Prepared, manifest_key
 from ballista_py.storage.partition_storage import PartitionStorage
 
@@ -61,8 +62,9 @@ KINDS = {
     ],
     "jobs": [(job_key(name), JobDocument(job_id=name, sql="select 1")) for name in ("j1", "j2")],
     "claims": [(f"accelerations/claims/{name}.json", ClaimDocument(prefix=name)) for name in ("c1", "c2")],
+    "tokens": [(token_key("t", name), TokenClaim(token=name)) for name in ("load-1", "load-2")],
 }
-UNSAID = {"decisions", "claims"}  # only the header says whose these are
+UNSAID = {"decisions", "claims", "tokens"}  # only the header says whose these are
 
 
 def swap(store, one: str, other: str) -> dict[str, bytes]:

@@ -1,4 +1,4 @@
-"""A token that comes with another statement is refused: nothing is taken for done because something else was."""
+"""A client's token stands for one statement: another one is refused before it writes, and nothing is half applied."""
 
 from __future__ import annotations
 
@@ -8,8 +8,10 @@ from ballista_py.errors import SqlError
 from ballista_py.planning.write_tokens import token_for
 from ballista_py.state.memory import MemoryStore
 from ballista_py.state.statements import Statements
+from ballista_py.state.token_claims import CLAIMED_MS, TokenClaims, token_key
 from ballista_py.storage.manifest import TAIL_TOKENS, DataFile, Prepared
 from ballista_py.storage.partition_storage import PartitionStorage
+from ballista_py.testing.models.claimed_tokens import Rules, run, variants
 
 INSERT, DELETE = token_for("A", "execute", "insert", False), token_for("A", "execute", "delete", False)
 FILE = DataFile(path="snapshots/t/data/a", rows=1, bytes=1)
@@ -24,20 +26,16 @@ def partition(store, clock):
 
 
 @pytest.mark.parametrize("later", [0, 3 * TAIL_TOKENS], ids=["in the manifest", "on a page"])
-def test_another_statement_under_a_token_is_refused_and_the_same_one_is_content(partition, later):
+def test_a_partition_takes_two_statements_under_one_word_for_two(partition, later):
+    """Who may not be applied is refused before: a partition that refuses by itself would leave half a statement."""
     partition.commit(add=[FILE], epoch=1, token=INSERT)
     for n in range(later):
         partition.commit(epoch=1, token=f"later-{n}")
     before = partition.read()
-    for verb in (
-        lambda: partition.commit(remove=[FILE.path], epoch=1, token=DELETE),
-        lambda: partition.prepare(Prepared(attempt="a", token=DELETE, remove=(FILE.path,)), epoch=1),
-    ):
-        for _ in range(2):
-            with pytest.raises(SqlError, match="token 'A' was used for another statement: take a new token"):
-                verb()
     assert partition.commit(add=[FILE], epoch=1, token=INSERT) == before
     assert partition.applied(before.document, INSERT).added == 1
+    assert partition.commit(remove=[FILE.path], epoch=1, token=DELETE).document.files == ()
+    assert partition.applied(partition.read().document, INSERT).added == 1
 
 
 def test_a_token_kept_without_a_digest_stands_for_whatever_comes_under_it(partition):
@@ -56,6 +54,32 @@ def test_a_decision_under_a_token_counts_for_its_statement_alone():
     statements.commit("a1", INSERT, affected=1)
     decided = statements.read()
     assert (decided.of(INSERT).attempt, decided.of("A").attempt, decided.of(DELETE)) == ("a1", "a1", None)
-    with pytest.raises(SqlError, match="another statement"):
-        decided.require_own(DELETE)
-    decided.require_own(INSERT)
+
+
+def test_a_claim_is_one_statements_in_its_table_until_it_is_forgotten(store, clock):
+    claims, others = TokenClaims(store, clock), TokenClaims(store, clock)
+    claims.claim("t", INSERT)
+    for one in (claims, others):
+        one.claim("t", INSERT)
+        with pytest.raises(SqlError, match="token 'A' was used for another statement, or for other rows: nothing"):
+            one.claim("t", DELETE)
+    claims.claim("u", DELETE)
+    assert claims.tick() == 0
+    clock.advance(CLAIMED_MS - 1)
+    assert (claims.tick(), others.tick()) == (0, 0)
+    clock.advance(1)
+    assert claims.tick() == 2
+    claims.claim("t", DELETE)
+    assert others.tick() == 0  # it is another claim than the one that it saw
+    clock.advance(CLAIMED_MS - 1)
+    assert others.tick() == 0
+    assert store.get(token_key("t", "A")).data
+
+
+def test_with_all_rules_no_load_is_applied_in_part_and_no_name_stands_for_two():
+    assert [seed for seed in range(60) if run(seed, Rules())] == []
+
+
+@pytest.mark.parametrize("name", [name for name in variants() if name != "all rules"])
+def test_no_rule_of_tokens_is_idle(name):
+    assert any(run(seed, variants()[name]) for seed in range(80)), name

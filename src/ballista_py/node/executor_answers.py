@@ -67,7 +67,8 @@ class ExecutorAnswers:
         check_command(command)
         kind = command.get("kind")
         if kind == WRITE:
-            return self._ready().writes.write(WriteTarget.from_json(command["target"]), rows)
+            target = WriteTarget.from_json(command["target"])
+            return self._ready().writes.write(target, rows, lambda: rows.token)
         rows.drain()
         if kind == REWRITE:
             rewrite = Rewrite(**command["rewrite"])

@@ -107,10 +107,12 @@ class OwnerCalls:
         *,
         skip: frozenset[int] = frozenset(),
         also: Sequence[int] = (),
+        seal: Callable[[], str] | None = None,
     ) -> Outcome:
         """Send rows (of the table's schema) to their owners and have them applied or prepared.
 
         Rows of partitions in `skip` go nowhere; owners of those in `also` are asked even if no rows of theirs come.
+        When all rows were sent `seal` gives the token that they are applied under, or raises.
         What fails before the owners have all rows raises, and nothing was applied; what fails later is in the
         outcome.
         """
@@ -133,13 +135,14 @@ class OwnerCalls:
             for batch in batches:
                 routes.write(batch)
             routes.open_all(also)
+            token = None if seal is None else seal()
         except BaseException:
             routes.abort()
             raise
 
         def finish(part: tuple[OutStream, set[int]]) -> dict[str, Any] | BallistaError:
             try:
-                return part[0].finish()
+                return part[0].finish(token)
             except BallistaError as error:
                 return error
 

@@ -77,6 +77,7 @@ LOOKS_PER_TTL = 6
 LOOKS_PER_INTERVAL = 4
 FLIGHT_TICK_MS = 200
 SPARK_TICK_MS = 1_000
+TOKENS_TICK_MS = 600_000
 CONTROL_WORKERS = 8
 OWNER_WORKERS = 64
 SHOWN_TASKS = 100
@@ -157,6 +158,7 @@ class Scheduler:
         self._answer(core, store, catalogs)
         self._core = control.core = core
         self._loop("settle", self._settle_left_over, config.partition_assignment_interval)
+        self._loop("tokens", self._writes.tick, TOKENS_TICK_MS)
         self._observe(core)
         self._ports = StatusPorts(
             config,
@@ -299,7 +301,8 @@ class Scheduler:
             rows.drain()
             text, atomic = _statement(command), bool(command.get("atomic"))
             with own_places(command["query"], text):
-                return {"affected": self.writes.execute(text, token=command["token"], atomic=atomic)}
+                made = bool(command.get("made"))
+                return {"affected": self.writes.execute(text, token=command["token"], made=made, atomic=atomic)}
         if command.get("kind") != INGEST:
             raise SqlError("a scheduler takes rows for tables, not for partitions")
         affected = self.writes.ingest(
@@ -307,6 +310,7 @@ class Scheduler:
             rows,
             mode=command["mode"],
             token=command["token"],
+            made=bool(command.get("made")),
             atomic=bool(command.get("atomic")),
             schema=rows.schema,
         )

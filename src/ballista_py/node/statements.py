@@ -39,7 +39,7 @@ MAX_TOKEN_CHARS = 1_024
 class Writes(Protocol):
     """What changes tables."""
 
-    def execute(self, statement: str, *, token: str | None = None) -> int: ...
+    def execute(self, statement: str, *, token: str | None = None, made: bool = False) -> int: ...
     def ingest(
         self, table: str, reader: pa.RecordBatchReader, *, mode: IngestMode = "append", token: str | None = None
     ) -> int: ...
@@ -155,7 +155,7 @@ class Statements:
             if self._kind(text) != "change":
                 raise SqlError("the statement gives rows and changes nothing: run it as a query")
             with own_places(statement.query, text):
-                changed += self._writes(text).execute(text, token=_token(token, f"{number}/{text}"))
+                changed += self._writes(text).execute(text, token=_token(token, f"{number}/{text}"), made=True)
         return changed
 
     def ingest(

@@ -44,6 +44,14 @@ class Growth(Protocol):
     def reconcile_all(self) -> Mapping[str, int]: ...
 
 
+class AlreadyDecided(Exception):
+    """The statement that is being prepared was decided before: nothing more is sent to owners."""
+
+    def __init__(self, decision: Decision) -> None:
+        super().__init__(decision)
+        self.decision = decision
+
+
 @frozen
 class WriteRounds:
     """Runs rounds for at most `patience_ms`. Thread-safe. `instance` is that of the scheduler now."""
@@ -108,11 +116,13 @@ class WriteRounds:
         prepare: Callable[[Order, ClusterView], Outcome],
         affected: Callable[[], int] | None = None,
         repeatable: Callable[[], bool] = lambda: True,
+        final: Callable[[], str] | None = None,
     ) -> int:
         """Prepare an attempt everywhere, decide it, have it folded in; attempt it again where that may help.
 
         `prepare` is given what all owners are asked under this attempt, with the moment that all of them read.
-        `affected` tells how many rows are (default: the sum of what was prepared).
+        `affected` tells how many rows are (default: the sum of what was prepared). Where the token is that of rows
+        which are read by `prepare`, `final` gives it then, and `prepare` raises `AlreadyDecided` if it is known.
         """
         statements = self.statements(table)
         deadline_ms = self.runtime.monotonic_ms() + self.patience_ms
@@ -121,12 +131,7 @@ class WriteRounds:
             before = statements.read()
             earlier = before.of(token)
             if earlier is not None:
-                view = self.view(table)
-                everywhere = view.catalog.maps[table.name].ids().tolist()
-                if not earlier.settled:
-                    self.fold(table, token, earlier, everywhere)
-                return earlier.affected
-            before.require_own(token)
+                return self._decided_before(table, earlier)
             attempt = attempt_by(self.instance(), self.runtime.new_id())
             view = self.view(table)
             try:
@@ -135,10 +140,13 @@ class WriteRounds:
                 if outcome.errors:
                     self._give_up(table, statements, attempt, token, outcome.waiting)
                     raise worst_of(outcome.errors)
+            except AlreadyDecided as known:
+                return self._decided_before(table, known.decision)
             except WORTH_ANOTHER_TRY:
                 if not self._may_repeat(repeatable, deadline_ms):
                     raise
             else:
+                token = token if final is None else final()
                 total = sum(outcome.affected.values()) if affected is None else affected()
                 decision = statements.commit(
                     attempt, token, affected=total, begun=before.decisions_made, settled=not outcome.waiting
@@ -151,6 +159,13 @@ class WriteRounds:
             self.runtime.sleep_ms(wait_ms * (0.5 + self.runtime.random()))
             wait_ms = min(LONGEST_WAIT_MS, 2 * wait_ms)
             self.views.refresh()
+
+    def _decided_before(self, table: TableSpec, decision: Decision) -> int:
+        """What a statement that was decided already affected; it is folded in everywhere before it is told."""
+        if not decision.settled:
+            everywhere = self.view(table).catalog.maps[table.name].ids().tolist()
+            self.fold(table, decision.token, decision, everywhere)
+        return decision.affected
 
     def fold(self, table: TableSpec, token: str, decision: Decision, partitions: Sequence[int]) -> None:
         """Have a decided attempt folded in where it was prepared. It counts, whatever happens here."""

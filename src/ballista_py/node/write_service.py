@@ -13,7 +13,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import closing, contextmanager
 
 import pyarrow as pa
-from attrs import define, evolve, field
+from attrs import define, field
 
 from ballista_py.engines.engine import Engine
 from ballista_py.errors import (
@@ -27,6 +27,7 @@ from ballista_py.node.first_rows import FirstRows
 from ballista_py.node.general_writes import GeneralWrites
 from ballista_py.node.owner_calls import Order, OwnerCalls
 from ballista_py.node.query_service import QueryService
+from ballista_py.node.row_writes import RowWrites
 from ballista_py.node.running_statement import Statement, read_as_work
 from ballista_py.node.table_writes import TableWrites
 from ballista_py.node.tables import TableMaker
@@ -50,10 +51,11 @@ from ballista_py.planning.sql.own_words import without_position
 from ballista_py.planning.table import TableSpec
 from ballista_py.planning.types import require_kept
 from ballista_py.planning.write_outcome import Outcome
-from ballista_py.planning.write_tokens import token_for
-from ballista_py.planning.write_ways import Way, way_of_local, way_of_rows
+from ballista_py.planning.write_tokens import WriteToken
+from ballista_py.planning.write_ways import way_of_local, way_of_rows
 from ballista_py.runtime import Runtime
 from ballista_py.state.store import ConditionalStore
+from ballista_py.state.token_claims import TokenClaims
 from ballista_py.transport.commands import IngestMode
 
 
@@ -73,6 +75,8 @@ class WriteService:
     patience_ms: float = PATIENCE_MS
     instance: Callable[[], str] = str
     _general: GeneralWrites = field(init=False)
+    _claims: TokenClaims = field(init=False)
+    _rows: RowWrites = field(init=False)
     _checks: RowChecks = field(init=False)
     _rounds: WriteRounds = field(init=False)
     _ddl: TableWrites = field(init=False)
@@ -82,14 +86,20 @@ class WriteService:
         self._rounds = WriteRounds(
             self.views, self.store, self.calls, self.growth, self.runtime, self.patience_ms, self.instance
         )
+        self._claims = TokenClaims(self.store, self.runtime)
+        self._rows = RowWrites(self.views, self.calls, self._rounds, self._checks, self._claims)
         first = FirstRows(self.store, self.runtime, self.calls.run_all)
         self._ddl = TableWrites(
             self.views, self.tables, self.growth, self._checks, first, self.runtime, self.patience_ms
         )
         self._general = GeneralWrites(self.queries, self.calls, self._checks, self.max_bytes)
 
-    def execute(self, statement: str, *, token: str | None = None, atomic: bool = False) -> int:
+    def execute(
+        self, statement: str, *, token: str | None = None, made: bool = False, atomic: bool = False
+    ) -> int:
         """Run a statement (in the engine's dialect) that changes something; how many rows it affects.
+
+        A token that was `made` for this statement alone need not be held against others.
 
         CREATE, DROP and TRUNCATE of a table count as the rows they touch. Raises `SqlError` for a statement that
         is wrong or changes nothing, `SchemaMismatch` for rows that the table refuses (nothing is applied then),
@@ -99,19 +109,19 @@ class WriteService:
         if plain is not None:
             self.engine.require_change(plain)
         change = read_change(statement)
-        token = token_for(token or self.runtime.new_id(), "execute", statement, atomic)
+        mine = self._token(token, made, "execute", statement, atomic)
         if isinstance(change, Insert):
-            return self._insert(change, token, atomic)
+            return self._insert(change, mine, atomic)
         if isinstance(change, Local):
-            return self._local(change, token)
+            return self._local(change, mine)
         if isinstance(change, General):
-            return self._whole(change, token)
+            return self._whole(change, mine)
         if isinstance(change, Truncate):
-            return self._rewrite(self._table(change.table), None, Rewrite(), token)
+            return self._rewrite(self._table(change.table), None, Rewrite(), mine)
         if isinstance(change, CreateTable):
-            return self._create(change, token)
+            return self._create(change, mine.kept)
         if isinstance(change, DropTable):
-            return self._ddl.drop(change, token)
+            return self._ddl.drop(change, mine.kept)
         if isinstance(change, CopyFrom):
             raise SqlError("COPY reads a file of the client: send it with Client.sql, or use Client.ingest")
         raise SqlError("the statement changes nothing: send it as a query")
@@ -127,6 +137,7 @@ class WriteService:
         *,
         mode: IngestMode = "append",
         token: str | None = None,
+        made: bool = False,
         atomic: bool = False,
         schema: pa.Schema | None = None,
     ) -> int:
@@ -138,11 +149,11 @@ class WriteService:
 
         Raises `SchemaMismatch`, `ConfigError` for a table that is missing or exists, `WriteIncomplete`.
         """
-        token = token_for(token or self.runtime.new_id(), "ingest", table.lower(), mode, atomic)
+        mine = self._token(token, made, "ingest", table.lower(), mode, atomic)
         columns = schema or getattr(reader, "schema", None)
         name = table.lower()
         if mode in ("create", "create_append"):
-            earlier = self._ddl.done(name, token)
+            earlier = self._ddl.done(name, mine.kept)
             if earlier is not None:
                 return earlier
             if not self._ddl.exists(name):
@@ -150,7 +161,7 @@ class WriteService:
                     raise ConfigError(f"table '{name}' cannot be created from rows without a schema")
                 reader = KeptRows(iter(reader))
                 try:
-                    return self._ddl.make(name, columns, (), token=token, rows=reader)
+                    return self._ddl.make(name, columns, (), token=mine.kept, rows=reader)
                 except ConfigError:  # somebody else made it meanwhile
                     if mode == "create" or not self._ddl.exists(name):
                         raise
@@ -158,67 +169,32 @@ class WriteService:
                 raise ConfigError(f"table '{name}' exists already")
         spec = self._table(name)
         replace = mode == "replace"
-        return self._take_in(
-            spec, reader, token, way_of_rows(spec, atomic=atomic, replace=replace), replace=replace
-        )
+        way = way_of_rows(spec, atomic=atomic, replace=replace)
+        return self._rows.take_in(spec, reader, mine, way, replace=replace, told=False)
 
-    def _take_in(
-        self, table: TableSpec, rows: Iterable[pa.RecordBatch], token: str, way: Way, *, replace: bool = False
-    ) -> int:
-        if way == "apply":
-            return self._append(table, rows, token)
-        return self._decided(table, rows, token, replace=replace)
+    def tick(self) -> int:
+        """Forget tokens of clients that were used long ago; how many."""
+        return self._claims.tick()
 
-    def _append(self, table: TableSpec, rows: Iterable[pa.RecordBatch], token: str) -> int:
-        """Rows that each owner applies by itself. Tried again while the rows are few enough to be kept."""
-        kept = KeptRows(self._checks.batches(table, rows))
-        done: dict[int, int] = {}
+    def _token(self, token: str | None, made: bool, *statement: str | bool) -> WriteToken:
+        return WriteToken(token or self.runtime.new_id(), statement, given=token is not None and not made)
 
-        def one(view: ClusterView) -> Outcome:
-            known = self._rounds.known(table)
-            return self.calls.send(_order(table, token), view, kept, known, skip=frozenset(done))
+    def _claim(self, table: TableSpec, token: WriteToken) -> None:
+        if token.given:
+            self._claims.claim(table.folder, token.kept)
 
-        return self._rounds.until_done(table, one, done, repeatable=lambda: kept.repeatable)
-
-    def _decided(self, table: TableSpec, rows: Iterable[pa.RecordBatch], token: str, *, replace: bool) -> int:
-        return self._decided_checked(table, KeptRows(self._checks.batches(table, rows)), token, replace=replace)
-
-    def _decided_checked(self, table: TableSpec, rows: KeptRows, token: str, *, replace: bool) -> int:
-        def prepare(order: Order, view: ClusterView) -> Outcome:
-            known = self._rounds.known(table)
-            if not replace:
-                return self.calls.send(order, view, rows, known)
-            order = evolve(order, replace=True)
-            everywhere = view.catalog.maps[table.name].ids().tolist()
-            outcome = self.calls.send(order, view, rows, known, also=everywhere)
-            return self._everywhere(order, outcome)
-
-        return self._rounds.once(table, token, prepare, repeatable=lambda: rows.repeatable)
-
-    def _everywhere(self, order: Order, outcome: Outcome) -> Outcome:
-        """With partitions prepared, too, that others made meanwhile: of two that replace everything one waits."""
-        while not outcome.errors:
-            self.views.refresh()
-            view = self._rounds.view(order.table)
-            everywhere = view.catalog.maps[order.table.name].ids().tolist()
-            lacking = [partition for partition in everywhere if partition not in outcome.affected]
-            if not lacking:
-                break
-            outcome.take(self.calls.send(order, view, (), self._rounds.known(order.table), also=lacking))
-        return outcome
-
-    def _insert(self, change: Insert, token: str, atomic: bool) -> int:
+    def _insert(self, change: Insert, token: WriteToken, atomic: bool) -> int:
         table = self._table(change.table)
         if not change.constant:
-            earlier = self._rounds.statements(table).read().of(token)
+            earlier = self._rounds.statements(table).read().of(token.kept)
             if earlier is not None:
-                return self._decided_checked(table, KeptRows(iter(())), token, replace=False)
+                return self._rows.decided(table, KeptRows(iter(())), token)
         self._checks.require_fitting(table, change, self.queries.describe(change.query))
         with self._running(change.query) as running:
             rows = self._checks.for_columns(table, change, running.schema, running.batches())
             way = way_of_rows(table, atomic=atomic, constant=change.constant)
             with closing(rows):
-                return self._take_in(table, rows, token, way)
+                return self._rows.take_in(table, rows, token, way)
 
     @contextmanager
     def _running(self, query: str) -> Iterator[Statement]:
@@ -229,7 +205,7 @@ class WriteService:
         finally:
             running.cancel()
 
-    def _local(self, change: Local, token: str) -> int:
+    def _local(self, change: Local, token: WriteToken) -> int:
         table = self._table(change.table)
         if not self._checks.bind(change, table):
             return self._whole(as_general(change), token)
@@ -247,13 +223,14 @@ class WriteService:
         pmap = view.catalog.maps[table.name]
         return pmap.ids().tolist() if change is None else list(touched_partitions(change, table, pmap))
 
-    def _rewrite(self, table: TableSpec, change: Local | None, rewrite: Rewrite, token: str) -> int:
+    def _rewrite(self, table: TableSpec, change: Local | None, rewrite: Rewrite, token: WriteToken) -> int:
         """Have owners rewrite files: one partition by itself, several all or none."""
+        self._claim(table, token)
         touched = self._touched(table, change, self._rounds.view(table))
         if len(touched) <= 1:  # a partition that is made from now on has no row that the statement must see
 
             def one(view: ClusterView) -> Outcome:
-                return self.calls.rewrite(_order(table, token), view, touched, rewrite)
+                return self.calls.rewrite(Order(table=table, token=token.kept), view, touched, rewrite)
 
             return self._rounds.until_done(table, one, {})
         met = False
@@ -269,11 +246,12 @@ class WriteService:
                     outcome.take(self.calls.rewrite(order, view, part, rewrite))
             return outcome
 
-        return self._rounds.once(table, token, prepare)
+        return self._rounds.once(table, token.kept, prepare)
 
-    def _whole(self, change: General, token: str, local: Local | None = None) -> int:
+    def _whole(self, change: General, token: WriteToken, local: Local | None = None) -> int:
         table = self._table(change.table)
         self._bind_general(change)
+        self._claim(table, token)
         affected: list[int] = [0]
 
         def prepare(order: Order, view: ClusterView) -> Outcome:
@@ -284,7 +262,7 @@ class WriteService:
             )
             return outcome
 
-        return self._rounds.once(table, token, prepare, affected=lambda: affected[0])
+        return self._rounds.once(table, token.kept, prepare, affected=lambda: affected[0])
 
     def _bind_general(self, change: General) -> None:
         """Raise `SqlError`, with its position, unless the statement means something over the tables that there are."""
@@ -337,7 +315,3 @@ class WriteService:
         if reason is not None:
             raise SqlError(f"table '{name}' cannot be used: {reason}")
         raise SqlError(f"Table '{name}' does not exist")
-
-
-def _order(table: TableSpec, token: str) -> Order:
-    return Order(table=table, token=token)

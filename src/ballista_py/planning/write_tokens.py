@@ -1,9 +1,10 @@
 """Tokens of writes: the client's word for one statement, kept with a short digest of what that statement was.
 
-A token that comes with another statement is refused, so that no statement is taken for done because another one was.
-Tokens of earlier releases, and of the data pipeline, have no digest: they stand for whatever comes under them. The
-digest is made of what a statement sent again has in common with the first one, whoever cuts its rows into batches: its
-kind, table, mode, text; the rows of an ingest are not in it.
+Two statements under one word are two tokens. That another statement comes under the word of an earlier one is refused
+before anything is written (`state/token_claims.py`); an owner of a partition takes each for itself, so that what is not
+refused is applied whole. Tokens of earlier releases, and of the data pipeline, have no digest: they stand for whatever
+comes under them. The digest is made of what a statement sent again has in common with the first one: its kind, table,
+mode, text, and, for a token that the client gave, its rows in whatever order.
 """
 
 from __future__ import annotations
@@ -11,12 +12,33 @@ from __future__ import annotations
 from hashlib import sha256
 
 import orjson
-
-from ballista_py.errors import SqlError
+from attrs import evolve, frozen
 
 _MARK = "~"
 _DIGITS = 16
 _HEX = frozenset("0123456789abcdef")
+
+
+@frozen
+class WriteToken:
+    """The token `name` of one statement, told by what it says. One `given` by the client is claimed before a write.
+
+    >>> WriteToken("load-1", ("execute", "delete from t", False)).kept
+    'load-1~756d7000a7cf39d1'
+    """
+
+    name: str
+    statement: tuple[str | bool, ...]
+    given: bool = False
+
+    @property
+    def kept(self) -> str:
+        """The token as manifests keep it."""
+        return token_for(self.name, *self.statement)
+
+    def of_rows(self, digest: str) -> WriteToken:
+        """The token of the statement with rows of this digest."""
+        return evolve(self, statement=(*self.statement, digest))
 
 
 def token_for(token: str, *statement: str | bool) -> str:
@@ -46,14 +68,6 @@ def is_same(kept: str, token: str) -> bool:
     if kept == token:
         return True
     return name_of(kept) == name_of(token) and not (_digest(kept) and _digest(token))
-
-
-def require_own(kept: str, token: str) -> None:
-    """Raises `SqlError` when `kept` is the same client's word for another statement."""
-    if name_of(kept) == name_of(token) and not is_same(kept, token):
-        raise SqlError(
-            f"token '{name_of(token)}' was used for another statement: take a new token", token=name_of(token)
-        )
 
 
 def _digest(token: str) -> str:

@@ -16,7 +16,7 @@ from attrs import evolve, frozen
 
 from ballista_py.errors import ObjectExists, ObjectMissing, TryLater, VersionConflict
 from ballista_py.planning.resends import TOKENS_KEPT_MS
-from ballista_py.planning.write_tokens import is_same, require_own
+from ballista_py.planning.write_tokens import is_same
 from ballista_py.runtime import Runtime, SystemRuntime
 from ballista_py.state.object_state import ObjectState
 from ballista_py.state.store import ConditionalStore
@@ -74,12 +74,6 @@ class StatementsDocument:
     def of(self, token: str) -> Decision | None:
         """The attempt at a statement that counts, if there is one."""
         return next((found for found in self.decisions if is_same(found.token, token) and found.committed), None)
-
-    def require_own(self, token: str) -> None:
-        """Raises `SqlError` when the token is that of another statement that counts."""
-        for found in self.decisions:
-            if found.committed:
-                require_own(found.token, token)
 
     def decided(self, decision: Decision, begun: int | None = None) -> StatementsDocument:
         """With a decision; itself if the attempt is decided. Of the attempts at one statement one commits at most.

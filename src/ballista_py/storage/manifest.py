@@ -12,7 +12,7 @@ from typing import ClassVar
 from attrs import Factory, evolve, field, frozen
 
 from ballista_py.errors import DocumentOlder, InvariantViolated, TryLater, VersionConflict
-from ballista_py.planning.write_tokens import is_same, require_own
+from ballista_py.planning.write_tokens import is_same
 from ballista_py.state.fence import require_epoch
 from ballista_py.state.lost_documents import way_out
 from ballista_py.storage.statistics import ColumnStatistics
@@ -151,11 +151,6 @@ class ManifestDocument:
         """What the statement of that token did here, if it is among the newest; `TokenPages` knows the others."""
         return next((applied for applied in reversed(self.tokens) if is_same(applied.token, token)), None)
 
-    def require_own(self, token: str) -> None:
-        """Raises `SqlError` when the token is among the newest here, for another statement."""
-        for applied in self.tokens:
-            require_own(applied.token, token)
-
     def activated(self, epoch: int, owner: str) -> ManifestDocument:
         """With the fence raised to `epoch` by `owner`.
 
@@ -188,7 +183,6 @@ class ManifestDocument:
         """
         if self.applied(token) is not None:
             return self
-        self.require_own(token)
         self._require(epoch)
         self._require_room()
         added, removed = tuple(add), frozenset(remove)
@@ -207,7 +201,6 @@ class ManifestDocument:
         """
         if any(prepared.attempt == waiting.attempt for waiting in self.prepared) or self.applied(prepared.token):
             return self
-        self.require_own(prepared.token)
         self._require(epoch)
         self._require_room()
         here = {file.path for file in self.files}

@@ -109,7 +109,6 @@ class PartitionStorage:
         def change(m: ManifestDocument) -> ManifestDocument:
             if self._pages.applied(m, token) is not None:
                 return m
-            self._pages.require_own(m, token)
             return m.committed(add, remove, epoch, token, source_position, affected)
 
         landed = self._update(change)
@@ -132,7 +131,6 @@ class PartitionStorage:
         def change(m: ManifestDocument) -> ManifestDocument:
             if self._pages.applied(m, prepared.token) is not None:
                 return m
-            self._pages.require_own(m, prepared.token)
             return m.with_prepared(prepared, epoch, base, since)
 
         return self._state.update(change)

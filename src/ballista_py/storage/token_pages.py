@@ -21,7 +21,7 @@ from attrs import frozen
 
 from ballista_py.errors import DocumentUnreadable
 from ballista_py.planning.resends import TOKENS_KEPT_MS
-from ballista_py.planning.write_tokens import is_same, name_of, require_own
+from ballista_py.planning.write_tokens import is_same, name_of
 from ballista_py.runtime import Runtime
 from ballista_py.state.store import ConditionalStore
 from ballista_py.storage.manifest import (
@@ -73,15 +73,6 @@ class TokenPages:
                 if same is not None:
                     return same
         return None
-
-    def require_own(self, manifest: ManifestDocument, token: str) -> None:
-        """Raises `SqlError` when the token was applied there for another statement, and as `applied` does."""
-        manifest.require_own(token)
-        mark = _mark(token)
-        for page in manifest.pages:
-            if _is_among(mark, self._marks_of(page.path)):
-                for applied in self.read(page):
-                    require_own(applied.token, token)
 
     def read(self, page: TokenPage) -> list[AppliedToken]:
         """The tokens on a page, oldest first. Raises as `applied` does."""

@@ -138,7 +138,7 @@ class Client:
         Raises `SchemaMismatch`, and `WriteIncomplete` naming partitions that did not apply them.
         """
         rows = arrow_rows(data)
-        command = ingest_command(table, mode, token or self._runtime.new_id(), atomic)
+        command = ingest_command(table, mode, token or self._runtime.new_id(), atomic, made=not token)
 
         def run(address: str) -> int:
             stream = self._pool.open_write(address, command, rows.schema)
@@ -158,7 +158,8 @@ class Client:
         copy = copy_of(query, dialect)
         if copy is not None:
             return self.ingest(copy[0], file_rows(*copy[1:]), token=token, atomic=atomic)
-        command = execute_command(query, dialect, token or self._runtime.new_id(), atomic, _ms(timeout))
+        token, made = token or self._runtime.new_id(), not token
+        command = execute_command(query, dialect, token, atomic, _ms(timeout), made)
         return self._applied(lambda address: int(self._pool.ask(address, command)["affected"]))
 
     def _applied(self, run: Callable[[str], int], repeatable: bool = True) -> int:

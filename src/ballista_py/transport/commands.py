@@ -81,16 +81,26 @@ def leg_command(leg: Leg, task_id: str = "") -> dict[str, Any]:
 
 
 def execute_command(
-    statement: str, dialect: str | None, token: str, atomic: bool = False, timeout_ms: float | None = None
+    statement: str,
+    dialect: str | None,
+    token: str,
+    atomic: bool = False,
+    timeout_ms: float | None = None,
+    made: bool = False,
 ) -> dict[str, Any]:
-    """Run a statement that changes something; the answer holds `affected`. After `timeout_ms` it is ended."""
-    limit = {} if timeout_ms is None else {TIME_LIMIT: timeout_ms}
-    return {**limit, "kind": EXECUTE, "query": statement, "dialect": dialect, "token": token, "atomic": atomic}
+    """Run a statement that changes something; the answer holds `affected`. After `timeout_ms` it is ended.
+
+    A token that was `made` for this statement alone need not be held against others.
+    """
+    told = {"query": statement, "dialect": dialect, "token": token, "made": made, "atomic": atomic}
+    return {**({} if timeout_ms is None else {TIME_LIMIT: timeout_ms}), "kind": EXECUTE, **told}
 
 
-def ingest_command(table: str, mode: IngestMode, token: str, atomic: bool = False) -> dict[str, Any]:
-    """Take in rows for a table; the answer holds `affected`."""
-    return {"kind": INGEST, "table": table, "mode": mode, "token": token, "atomic": atomic}
+def ingest_command(
+    table: str, mode: IngestMode, token: str, atomic: bool = False, made: bool = False
+) -> dict[str, Any]:
+    """Take in rows for a table; the answer holds `affected`. `made` as for `execute_command`."""
+    return {"kind": INGEST, "table": table, "mode": mode, "token": token, "made": made, "atomic": atomic}
 
 
 def write_command(target: WriteTarget) -> dict[str, Any]:

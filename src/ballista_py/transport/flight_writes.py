@@ -21,6 +21,7 @@ from ballista_py.transport.flight_errors import FLIGHT_FAILURES
 from ballista_py.transport.wire import from_json, to_json
 
 WINDOW_BATCHES = 4
+MAX_TOKEN_CHARS = 2_048  # as long as a client's can be, with what is added to it
 WRITES = ("write", "ingest", "execute", "rewrite", "settle", "reload")
 
 
@@ -66,9 +67,15 @@ class WriteStream:
         while self._open_batches > WINDOW_BATCHES:
             self._receive()
 
-    def finish(self) -> dict[str, Any]:
-        """Say that these were all; returns what the node made of them. Raises what the node raised."""
-        self._send(lambda: self._writer.write_metadata(to_json({"end": self._tally.to_json()})))
+    def finish(self, token: str | None = None) -> dict[str, Any]:
+        """Say that these were all; returns what the node made of them. Raises what the node raised.
+
+        A `token` takes the place of the one in the command: that of these very rows.
+        """
+        end: dict[str, Any] = {"end": self._tally.to_json()}
+        if token is not None:
+            end["token"] = token
+        self._send(lambda: self._writer.write_metadata(to_json(end)))
         self._send(self._writer.done_writing)
         while self._answer is None:
             self._receive()
@@ -122,6 +129,7 @@ class IncomingRows:
         self._receiving = receiving
         self._acknowledge = acknowledge
         self._tally = Tally()
+        self.token: str | None = None  # that of these rows, if the end marker has one
 
     def __iter__(self) -> Iterator[pa.RecordBatch]:
         """Raises `TransportError` when the stream breaks off or does not hold what its marker says.
@@ -156,3 +164,7 @@ class IncomingRows:
     def _check(self, message: Mapping[str, Any]) -> None:
         if message.get("end") != self._tally.to_json():
             raise TransportError("the rows are not those that were sent: none was written")
+        token = message.get("token")
+        if token is not None and (not isinstance(token, str) or len(token) > MAX_TOKEN_CHARS):
+            raise TransportError("the end marker of the rows has no token that can be kept: none was written")
+        self.token = token

@@ -175,8 +175,8 @@ _MODES = _one_of(("append", "create", "replace", "create_append"))
 
 _COMMANDS: Mapping[str, Check] = {
     "sql": _fields(_STATEMENT, _ASKED),
-    EXECUTE: _fields({**_STATEMENT, "token": _name}, {**_ASKED, "atomic": _flag}),
-    "ingest": _fields({"table": _name, "mode": _MODES, "token": _name}, {"atomic": _flag}),
+    EXECUTE: _fields({**_STATEMENT, "token": _name}, {**_ASKED, "atomic": _flag, "made": _flag}),
+    "ingest": _fields({"table": _name, "mode": _MODES, "token": _name}, {"atomic": _flag, "made": _flag}),
     "leg": _fields({"leg": _LEG}, {"task": _name, "output": _base64, "incarnations": _mapping(_name)}),
     BASE: _fields({"target": _TARGET}, {"where": _text, "alias": _text}),
     WRITE: _fields({"target": _TARGET}),

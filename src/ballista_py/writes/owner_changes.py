@@ -84,8 +84,6 @@ def applied_before(
     this one may do.
     """
     before = earlier or manifest.applied(target.token)
-    if before is None:
-        manifest.require_own(target.token)
     if before is None and unique and any(waiting.attempt != target.attempt for waiting in manifest.prepared):
         raise TryLater(f"table '{target.table.table}' waits for the decision on another statement")
     return before

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import pyarrow as pa
+from attrs import evolve
 
 from ballista_py.engines.engine import Engine
 from ballista_py.planning.rewrite import Rewrite
@@ -56,14 +57,22 @@ class OwnerWrites:
             holder, store, self._files, self._commits, runtime, mapper, policy or CompactionPolicy()
         ).compact
 
-    def write(self, target: WriteTarget, rows: Iterable[pa.RecordBatch]) -> dict[str, Any]:
+    def write(
+        self,
+        target: WriteTarget,
+        rows: Iterable[pa.RecordBatch],
+        token: Callable[[], str | None] = lambda: None,
+    ) -> dict[str, Any]:
         """Take in rows (last column: the partition) and apply or prepare them; what became of each partition.
+
+        Once all rows are there `token` may give the one that they are applied under, in place of the target's.
 
         Raises `NotOwner` for a table that is not held here, `LeaseExpired`, and what the stream of rows raises;
         nothing is applied then.
         """
         table = self._holder.owned(part_of(target.table), target.incarnation).table
         files = self._files.written(table, rows)
+        target = evolve(target, token=token() or target.token)
         unique = bool(table.primary_key)
         try:
             new = NewRows(target=target, files=files)
