@@ -6,9 +6,10 @@ import pytest
 
 from ballista_py.errors import SqlError
 from ballista_py.planning.write_tokens import token_for
+from ballista_py.state.aged_objects import AgedObjects
 from ballista_py.state.memory import MemoryStore
 from ballista_py.state.statements import Statements
-from ballista_py.state.token_claims import CLAIMED_MS, TokenClaims, token_key
+from ballista_py.state.token_claims import CLAIMED_MS, TOKENS_PREFIX, TokenClaims, token_key
 from ballista_py.storage.manifest import TAIL_TOKENS, DataFile, Prepared
 from ballista_py.storage.partition_storage import PartitionStorage
 from ballista_py.testing.models.claimed_tokens import Rules, run, variants
@@ -64,15 +65,17 @@ def test_a_claim_is_one_statements_in_its_table_until_it_is_forgotten(store, clo
         with pytest.raises(SqlError, match="token 'A' was used for another statement, or for other rows: nothing"):
             one.claim("t", DELETE)
     claims.claim("u", DELETE)
-    assert claims.tick() == 0
-    clock.advance(CLAIMED_MS - 1)
-    assert (claims.tick(), others.tick()) == (0, 0)
-    clock.advance(1)
-    assert claims.tick() == 2
+    aged, others = (AgedObjects(store, clock, TOKENS_PREFIX, CLAIMED_MS) for _ in range(2))
+    assert aged.tick() == 0
+    clock.sleep_ms(CLAIMED_MS - 1)
+    assert (aged.tick(), others.tick()) == (0, 0)
+    clock.sleep_ms(1)
+    assert aged.tick() == 2
     claims.claim("t", DELETE)
-    assert others.tick() == 0  # it is another claim than the one that it saw
-    clock.advance(CLAIMED_MS - 1)
+    clock.sleep_ms(CLAIMED_MS - 2)
     assert others.tick() == 0
+    clock.sleep_ms(1)
+    assert others.tick() == 0  # it is another claim than the one that it saw an hour ago
     assert store.get(token_key("t", "A")).data
 
 

@@ -23,6 +23,8 @@ class Change(Protocol):
     def gone(self) -> pa.Int64Array: ...
     @property
     def come(self) -> pa.Table: ...
+    @property
+    def returned(self) -> pa.Table | None: ...
     def kept(self, spans: Sequence[tuple[int, int]]) -> pa.RecordBatchReader: ...
 
 
@@ -33,6 +35,7 @@ class ApartChange:
     affected: int
     gone: pa.Int64Array
     come: pa.Table
+    returned: pa.Table | None
     _talk: Conversation
 
     def kept(self, spans: Sequence[tuple[int, int]]) -> pa.RecordBatchReader:
@@ -50,10 +53,14 @@ def change_rows(
     rows: pa.RecordBatchReader,
     others: Mapping[str, pa.RecordBatchReader],
     memory_limit: str,
+    key: Sequence[str] = (),
+    returning: bool = False,
 ) -> Iterator[Change]:
     """As `run_change`; apart if there are `workers`, which then decide on the memory."""
     if workers is None:
-        with run_change(sql, table, rows, others, memory_limit=memory_limit) as changed:
+        with run_change(
+            sql, table, rows, others, memory_limit=memory_limit, key=key, returning=returning
+        ) as changed:
             yield changed
         return
     relations: dict[str, Relation] = {table: rows, **others}
@@ -62,12 +69,17 @@ def change_rows(
         "sql": sql,
         "table": table,
         "relations": {name: packed(one.schema) for name, one in relations.items()},
+        "key": list(key),
+        "returning": returning,
     }
     # Of statements that change rows none is steady: nothing of them was looked at but that they are such.
     with workers.conversation(command, relations) as talk:
         said = talk.next_values()
         gone = pa.Table.from_batches(talk.rows(), schema=pa.schema([("gone", pa.int64())]))
         come = pa.Table.from_batches(talk.rows(), schema=unpacked(said["come"]))
-        yield ApartChange(said["affected"], gone["gone"].combine_chunks(), come, talk)
+        returned = None
+        if said["returned"] is not None:
+            returned = pa.Table.from_batches(talk.rows(), schema=unpacked(said["returned"]))
+        yield ApartChange(said["affected"], gone["gone"].combine_chunks(), come, returned, talk)
         talk.send({"done": True})
         talk.next_values()

@@ -40,11 +40,13 @@ class Changed:
     """What a statement did: how many rows it `affected`, which rows went, which came.
 
     An updated row went as it was and came as it is. Rows that went are told by their places in the stream of rows.
+    `returned` are the rows of its RETURNING clause, if it has one.
     """
 
     affected: int
     gone: pa.Int64Array
     come: pa.Table
+    returned: pa.Table | None
     _connection: duckdb.DuckDBPyConnection
     _place: str  # the column of `_BEFORE` that tells the place of a row
 
@@ -69,8 +71,12 @@ def run_change(
     others: Mapping[str, pa.RecordBatchReader | pa.Table],
     *,
     memory_limit: str | None = None,
+    key: Sequence[str] = (),
+    returning: bool = False,
 ) -> Iterator[Changed]:
     """Run `sql`, which changes `table` (these `rows`) and may read `others`; what it did, until the block ends.
+
+    The table has the primary `key`, if one is named. `returning` says that the statement gives rows.
 
     Raises `SqlError` for a statement that fails, `MergeTooLarge` when memory and spill space are full, and what the
     readers raise.
@@ -95,16 +101,21 @@ def run_change(
                 for name, source in sources.items():
                     _fill(connection, name, source.reader())
                 name = quoted(table)
+                if key:
+                    connection.execute(f"alter table {name} add primary key ({', '.join(map(quoted, key))})")
                 connection.execute(f"create table {_BEFORE} as select rowid as {place}, * from {name}")
-                done = connection.execute(sql).fetchall()
+                done = connection.execute(sql)
+                returned: pa.Table | None = pa.table(done.to_arrow_reader(BATCH_ROWS)) if returning else None
+                affected = _count(done) if returned is None else returned.num_rows
                 gone = connection.sql(
                     f"select {place} from (from {_BEFORE} except select rowid, * from {name}) order by {place}"
                 )
                 come = connection.sql(f"select rowid as {place}, * from {name} except from {_BEFORE}")
                 changed = Changed(
-                    int(done[0][0]) if done else 0,
+                    affected,
                     gone.to_arrow_table()[place].combine_chunks(),
                     come.to_arrow_table().drop_columns([place]),
+                    returned,
                     connection,
                     place,
                 )
@@ -114,6 +125,11 @@ def run_change(
             yield changed
         finally:
             connection.close()
+
+
+def _count(done: duckdb.DuckDBPyConnection) -> int:
+    found = done.fetchall()
+    return int(found[0][0]) if found else 0
 
 
 def check_change(guard: Guard, sql: str, relations: Collection[str]) -> Statement:

@@ -107,6 +107,8 @@ class Engine(Protocol):
         rows: pa.RecordBatchReader,
         others: Mapping[str, pa.RecordBatchReader],
         memory_limit: str,
+        key: Sequence[str] = (),
+        returning: bool = False,
     ) -> AbstractContextManager[Change]:
         """What `sql`, which changes `table` (these `rows`) and may read `others`, does; until the block ends."""
         ...

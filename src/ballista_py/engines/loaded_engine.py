@@ -120,13 +120,15 @@ class LoadedEngine:
         rows: pa.RecordBatchReader,
         others: Mapping[str, pa.RecordBatchReader],
         memory_limit: str,
+        key: Sequence[str] = (),
+        returning: bool = False,
     ) -> AbstractContextManager[Change]:
         """What `sql`, which changes `table` (these `rows`) and may read `others`, does; until the block ends.
 
         Raises `SqlError` for a statement that fails, `MergeTooLarge`, and what the readers raise.
         """
         self._require_open()
-        return change_rows(self._workers, sql, table, rows, others, memory_limit)
+        return change_rows(self._workers, sql, table, rows, others, memory_limit, key, returning)
 
     def close(self) -> None:
         """Release everything; running queries are cancelled. Closing twice is fine."""

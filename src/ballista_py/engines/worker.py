@@ -105,15 +105,29 @@ class Worker:
         rows = relations.pop(command["table"])
         options = command["options"]
         with run_change(
-            command["sql"], command["table"], rows, relations, memory_limit=options["memory_limit"]
+            command["sql"],
+            command["table"],
+            rows,
+            relations,
+            memory_limit=options["memory_limit"],
+            key=command["key"],
+            returning=command["returning"],
         ) as changed:
-            self._frames.send({"affected": changed.affected, "come": packed(changed.come.schema)})
+            returned = changed.returned
+            shown = None if returned is None else packed(returned.schema)
+            self._frames.send(
+                {"affected": changed.affected, "come": packed(changed.come.schema), "returned": shown}
+            )
             for batch in pa.table({"gone": changed.gone}).to_batches():
                 self._frames.send_rows(batch)
             self._frames.send({"gone": True})
             for batch in changed.come.to_batches():
                 self._frames.send_rows(batch)
             self._frames.send({"came": True})
+            if returned is not None:
+                for batch in returned.to_batches():
+                    self._frames.send_rows(batch)
+                self._frames.send({"gave": True})
             while isinstance(asked := self._frames.receive(), dict) and "kept" in asked:
                 reader = changed.kept([(low, high) for low, high in asked["kept"]])
                 self._frames.send({"schema": packed(reader.schema)})

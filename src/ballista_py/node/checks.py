@@ -10,8 +10,9 @@ from attrs import define
 from ballista_py.engines.engine import Engine
 from ballista_py.errors import SchemaMismatch, SqlError
 from ballista_py.planning.conform import check_columns, conform
-from ballista_py.planning.sql.changes import CreateTable, Insert, Local, quoted
+from ballista_py.planning.sql.changes import CreateTable, Local, quoted
 from ballista_py.planning.sql.identifiers import free_name
+from ballista_py.planning.sql.inserts import Insert
 from ballista_py.planning.sql.local_changes import local_rewrite
 from ballista_py.planning.sql.own_words import in_own_words, without_position
 from ballista_py.planning.table import TableSpec
@@ -54,6 +55,10 @@ class RowChecks:
         """Raise `SqlError` unless an INSERT of rows of these columns names columns of the table, one for each."""
         _places(table, change, given)
 
+    def given_columns(self, table: TableSpec, change: Insert, given: pa.Schema) -> list[str]:
+        """The columns of the table that an INSERT of rows of these columns fills, in the order of those."""
+        return list(_places(table, change, given)) or list(table.schema.names)
+
     def for_columns(
         self, table: TableSpec, change: Insert, given: pa.Schema, rows: Iterable[pa.RecordBatch]
     ) -> Generator[pa.RecordBatch, None, None]:
@@ -68,7 +73,7 @@ class RowChecks:
             for name in table.schema.names
         )
         names = {place: name for name, place in places.items()}
-        plain = pa.schema([field.with_name(names[n]) for n, field in enumerate(given)])
+        plain = pa.schema([field.with_name(names.get(n, field.name)) for n, field in enumerate(given)])
         reader = pa.RecordBatchReader.from_batches(
             plain, (pa.RecordBatch.from_arrays(batch.columns, schema=plain) for batch in rows)
         )
@@ -139,6 +144,8 @@ def _shown(row: pa.RecordBatch) -> str:
 
 def _places(table: TableSpec, change: Insert, given: pa.Schema) -> dict[str, int]:
     """By column of the table, which column of the query it takes."""
+    if change.defaults:
+        return {}
     names = {name.lower(): name for name in table.schema.names}
     wanted = [name.lower() for name in (given.names if change.by_name else change.columns or table.schema.names)]
     for name in wanted:

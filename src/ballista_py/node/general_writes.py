@@ -8,7 +8,7 @@ from itertools import chain
 from typing import Any
 
 import pyarrow as pa
-from attrs import define, evolve
+from attrs import define, evolve, frozen
 
 from ballista_py.node.checks import RowChecks
 from ballista_py.node.cluster_view import ClusterView
@@ -18,12 +18,41 @@ from ballista_py.node.row_routes import distinct_values
 from ballista_py.node.running_statement import read_as_work
 from ballista_py.planning.partition_map import PartitionMap
 from ballista_py.planning.row_budget import RowBudget
-from ballista_py.planning.sql.changes import General, Local
+from ballista_py.planning.sql.changes import General
+from ballista_py.planning.sql.inserts import GIVEN_ROWS
 from ballista_py.planning.table import TableSpec
 from ballista_py.planning.touched_files import touched_files
 from ballista_py.planning.write_outcome import Outcome
 
+BATCH_ROWS = 65_536
 MIN_MEMORY_BYTES = 128 << 20  # below which DuckDB itself has no room to work in
+
+
+@frozen(kw_only=True)
+class Reading:
+    """The rows of its table that a statement is run over: those of `partitions` that `where` may be true for.
+
+    `where` calls the table `alias`. The statement `depends` on all that is in the partitions which it changes, though
+    there be nothing yet, but for those that it has not read at all. `given` are rows that came with it.
+    """
+
+    partitions: Sequence[int]
+    where: str | None = None
+    alias: str = ""
+    depends: bool = False
+    given: pa.Table | None = None
+    key: Sequence[str] = ()
+
+
+@frozen
+class Prepared:
+    """What became of each partition, and what the statement did: rows affected, rows that it gives."""
+
+    outcome: Outcome
+    affected: int
+    returned: pa.Table | None
+
+
 Known = Callable[[Sequence[tuple[Any, ...]]], ClusterView]
 
 
@@ -41,22 +70,19 @@ class GeneralWrites:
         change: General,
         order: Order,
         view: ClusterView,
-        partitions: Sequence[int],
+        reading: Reading,
         known: Known,
-        local: Local | None = None,
-    ) -> tuple[Outcome, int]:
-        """Run the statement over the rows of `partitions` and prepare what it changed; and the rows it affects.
+    ) -> Prepared:
+        """Run the statement over the rows that it reads, and prepare what it changed.
 
         Files that lost a row are rewritten, if their partition holds the very files that it held when it was read;
-        the others stay. Those that cannot match the predicate of `local`, the same statement, are not read.
-        Raises `MergeTooLarge` beyond `max_bytes`, and what the statement and the owners raise.
+        the others stay. Raises `MergeTooLarge` beyond `max_bytes`, and what the statement and the owners raise.
         """
         table = order.table
-        where = None if local is None or local.tree is None else local.where
-        rows, base = self.calls.base(order, view, partitions, where, "" if local is None else local.alias)
+        rows, base = self.calls.base(order, view, reading.partitions, reading.where, reading.alias)
         budget = RowBudget(self.max_bytes)
         reader = pa.RecordBatchReader.from_batches(table.schema, self._rows(budget.counted(rows), table))
-        others = {}
+        others = {} if reading.given is None else {GIVEN_ROWS: reading.given.to_reader(BATCH_ROWS)}
         with ExitStack() as over:
             for name in change.sources:
                 running = read_as_work(self.queries.run(f'select * from "{name}"'))
@@ -64,7 +90,15 @@ class GeneralWrites:
                 others[name] = pa.RecordBatchReader.from_batches(running.schema, budget.counted(running.batches()))
             memory_limit = f"{max(self.max_bytes, MIN_MEMORY_BYTES)}B"
             changed = over.enter_context(
-                self.checks.engine.change(change.text, table.name, reader, others, memory_limit=memory_limit)
+                self.checks.engine.change(
+                    change.text,
+                    table.name,
+                    reader,
+                    others,
+                    memory_limit=memory_limit,
+                    key=reading.key,
+                    returning=change.returning,
+                )
             )
             come = list(self.checks.batches(table, changed.come.to_batches()))
             view = self._view_with(view, table, come, known)
@@ -72,13 +106,14 @@ class GeneralWrites:
             pmap = view.catalog.maps[table.name]
             added = {partition for batch in come for partition in set(_ids(pmap, batch).tolist())}
             read = base.files
-            if local is None:  # all of the table was read, so what has no files yet had no rows
+            if reading.depends:  # what has no files yet had no rows
                 read = {partition: base.files.get(partition, []) for partition in base.files.keys() | added}
             changed_here = touched.files.keys() | added
             order = evolve(order, remove=touched.files, base={p: read[p] for p in changed_here if p in read})
             kept = (batch.cast(table.schema) for batch in changed.kept(touched.spans))
             batches = chain(kept, come)
-            return self.calls.send(order, view, batches, known, also=sorted(touched.files)), changed.affected
+            outcome = self.calls.send(order, view, batches, known, also=sorted(touched.files))
+            return Prepared(outcome, changed.affected, changed.returned)
 
     def _view_with(
         self, view: ClusterView, table: TableSpec, come: Sequence[pa.RecordBatch], known: Known

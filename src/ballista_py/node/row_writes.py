@@ -99,7 +99,9 @@ class RowWrites:
             return self._everywhere(order if seal is None else evolve(order, token=seal.final), outcome)
 
         final = None if seal is None else lambda: seal.final
-        return self.rounds.once(table, token.kept, prepare, repeatable=lambda: rows.repeatable, final=final)
+        return self.rounds.once(
+            table, token.kept, prepare, repeatable=lambda: rows.repeatable, final=final
+        ).affected
 
     def _everywhere(self, order: Order, outcome: Outcome) -> Outcome:
         """With partitions prepared, too, that others made meanwhile: of two that replace everything one waits."""

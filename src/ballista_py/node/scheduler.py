@@ -30,13 +30,14 @@ from ballista_py.node.scheduler_core import SchedulerCore
 from ballista_py.node.secrets_file import read_secrets
 from ballista_py.node.spark_process import SparkProcess
 from ballista_py.node.spark_statements import SparkQueries
-from ballista_py.node.statements import Statements
+from ballista_py.node.statements import Statements, returned_rows
 from ballista_py.node.status_ports import StatusPorts
 from ballista_py.node.tables import TableMaker
 from ballista_py.node.tasks import Tasks
 from ballista_py.node.threads import EventLoopThread, spawn
 from ballista_py.node.write_service import WriteService
 from ballista_py.planning.sql.own_words import own_places
+from ballista_py.planning.sql.returning import returns_rows
 from ballista_py.planning.sql.text import engine_sql, refusal, statement_kind
 from ballista_py.runtime import Runtime, SystemRuntime
 from ballista_py.secret import Secret
@@ -257,6 +258,9 @@ class Scheduler:
             raise TryLater(f"scheduler '{self._config.node_id}' is starting")
         text = _statement(command)
         with own_places(command["query"], text):
+            if returns_rows(text):
+                atomic, made = bool(command.get("atomic")), bool(command.get("made"))
+                return returned_rows(self.writes.run(text, token=command.get("token"), made=made, atomic=atomic))
             return self._answered(queries, text, command.get("engine"), context)
 
     def _answered(self, queries: QueryService, text: str, engine: object, context: CallContext) -> StreamResult:

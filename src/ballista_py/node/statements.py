@@ -16,12 +16,14 @@ from ballista_py.node.cluster_view import ClusterView
 from ballista_py.node.descriptions import Descriptions
 from ballista_py.node.query_service import QueryService
 from ballista_py.node.running_statement import Statement
+from ballista_py.node.whole_writes import Executed
 from ballista_py.planning.parts import Portion, is_divisible, portion_of
 from ballista_py.planning.query_plan import Leg
 from ballista_py.planning.sql.descriptions import DescribeQuery, Explain, read_description
 from ballista_py.planning.sql.own_words import own_places
 from ballista_py.planning.sql.parameter_types import parameter_schema
 from ballista_py.planning.sql.parameters import bound, names_of, places_of, with_nulls
+from ballista_py.planning.sql.returning import returns_rows
 from ballista_py.planning.sql.text import StatementKind, engine_sql, refusal, statement_kind
 from ballista_py.planning.sql.value_rows import row_template
 from ballista_py.transport.commands import IngestMode, leg_command, with_time_left
@@ -30,15 +32,19 @@ from ballista_py.transport.flight_sql.metadata import TableInfo
 from ballista_py.transport.flight_sql.service import Description, Part
 from ballista_py.transport.flight_sql.statement import SqlStatement
 from ballista_py.transport.open_calls import CallContext
-from ballista_py.transport.shapes import check_part
+from ballista_py.transport.shapes import check_answer, check_part
 
 MAX_QUERY_EXECUTIONS = 10_000
 MAX_TOKEN_CHARS = 1_024
+ANSWER_ROWS = 16_384
 
 
 class Writes(Protocol):
     """What changes tables."""
 
+    def run(self, statement: str, *, token: str | None = None, made: bool = False) -> Executed: ...
+    def returns(self, statement: str) -> pa.Schema: ...
+    def answer(self, folder: str, attempt: str) -> pa.Table: ...
     def execute(self, statement: str, *, token: str | None = None, made: bool = False) -> int: ...
     def ingest(
         self, table: str, reader: pa.RecordBatchReader, *, mode: IngestMode = "append", token: str | None = None
@@ -81,10 +87,28 @@ class Statements:
             return Description(schema=schema, parameters=self._parameter_schema(_asked_query(text)))
         parameters = self._parameter_schema(text)
         if kind == "change":
-            return Description(schema=None, parameters=parameters)
+            schema = None
+            if returns_rows(text):
+                bound_text = self._first(self._executions(statement)) if statement.parameters else with_nulls(text)
+                schema = self._writes(text).returns(bound_text)
+            return Description(schema=schema, parameters=parameters)
         first = self._first(self._executions(statement)) if statement.parameters is not None else with_nulls(text)
         with own_places(text, first):
             return Description(schema=self.queries.describe(first), parameters=parameters)
+
+    def returned(self, statement: SqlStatement, token: str | None) -> tuple[pa.Schema, Part] | None:
+        """See `StatementService.returned`."""
+        text = _text(statement)
+        if not returns_rows(text):
+            return None
+        executions = list(self._executions(statement))
+        if len(executions) != 1:
+            raise SqlError("a statement that returns rows runs for one row of parameters at a time")
+        with own_places(statement.query, executions[0]):
+            named = _token(token, f"0/{executions[0]}")
+            done = self._writes(text).run(executions[0], token=named, made=True)
+        assert done.rows is not None
+        return done.rows.schema, Part(ticket={"folder": done.folder, "attempt": done.attempt})
 
     def parts(self, statement: SqlStatement) -> Sequence[Part]:
         """See `StatementService.parts`. More than one where the legs' rows are the answer as they are."""
@@ -127,6 +151,10 @@ class Statements:
 
     def run(self, statement: SqlStatement, context: CallContext) -> StreamResult:
         """See `StatementService.run`. Several rows of parameters give one answer after the other."""
+        if statement.part is not None and "attempt" in statement.part:
+            check_answer(statement.part)
+            rows = self._writes(statement.query).answer(statement.part["folder"], statement.part["attempt"])
+            return StreamResult(schema=rows.schema, batches=rows.to_batches(ANSWER_ROWS))
         executions = self._executions(statement)
         text = self._first(executions)
         with own_places(statement.query, text):
@@ -246,6 +274,16 @@ class Statements:
         return Portion(
             {table: list(partitions) for table, partitions in part["partitions"].items()}, dict(part["sequences"])
         )
+
+
+def returned_rows(done: Executed) -> StreamResult:
+    """What a statement returned, to be sent."""
+    assert done.rows is not None
+    return StreamResult(
+        schema=done.rows.schema,
+        batches=done.rows.to_batches(ANSWER_ROWS),
+        trailer=lambda: {"affected": done.affected},
+    )
 
 
 class _Series:

@@ -117,7 +117,7 @@ class WriteRounds:
         affected: Callable[[], int] | None = None,
         repeatable: Callable[[], bool] = lambda: True,
         final: Callable[[], str] | None = None,
-    ) -> int:
+    ) -> Decision:
         """Prepare an attempt everywhere, decide it, have it folded in; attempt it again where that may help.
 
         `prepare` is given what all owners are asked under this attempt, with the moment that all of them read.
@@ -154,18 +154,18 @@ class WriteRounds:
                 if decision.committed:
                     if not decision.settled:
                         self.fold(table, token, decision, outcome.waiting)
-                    return total
+                    return decision
                 self._give_up(table, statements, attempt, token, outcome.waiting)
             self.runtime.sleep_ms(wait_ms * (0.5 + self.runtime.random()))
             wait_ms = min(LONGEST_WAIT_MS, 2 * wait_ms)
             self.views.refresh()
 
-    def _decided_before(self, table: TableSpec, decision: Decision) -> int:
-        """What a statement that was decided already affected; it is folded in everywhere before it is told."""
+    def _decided_before(self, table: TableSpec, decision: Decision) -> Decision:
+        """That of a statement sent again, which is folded in everywhere before it is told."""
         if not decision.settled:
             everywhere = self.view(table).catalog.maps[table.name].ids().tolist()
             self.fold(table, decision.token, decision, everywhere)
-        return decision.affected
+        return decision
 
     def fold(self, table: TableSpec, token: str, decision: Decision, partitions: Sequence[int]) -> None:
         """Have a decided attempt folded in where it was prepared. It counts, whatever happens here."""

@@ -9,8 +9,8 @@ partitions (`state.statements`).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator
-from contextlib import closing, contextmanager
+from collections.abc import Callable, Collection, Iterable
+from contextlib import closing
 
 import pyarrow as pa
 from attrs import define, field
@@ -28,9 +28,9 @@ from ballista_py.node.general_writes import GeneralWrites
 from ballista_py.node.owner_calls import Order, OwnerCalls
 from ballista_py.node.query_service import QueryService
 from ballista_py.node.row_writes import RowWrites
-from ballista_py.node.running_statement import Statement, read_as_work
 from ballista_py.node.table_writes import TableWrites
 from ballista_py.node.tables import TableMaker
+from ballista_py.node.whole_writes import Executed, WholeWrites
 from ballista_py.node.write_rounds import Growth, WriteRounds
 from ballista_py.planning.kept_rows import KeptRows
 from ballista_py.planning.resends import PATIENCE_MS
@@ -40,12 +40,12 @@ from ballista_py.planning.sql.changes import (
     CreateTable,
     DropTable,
     General,
-    Insert,
     Local,
     Truncate,
     read_change,
     text_for_engine,
 )
+from ballista_py.planning.sql.inserts import Insert
 from ballista_py.planning.sql.local_changes import as_general, local_rewrite, touched_partitions
 from ballista_py.planning.sql.own_words import without_position
 from ballista_py.planning.table import TableSpec
@@ -54,8 +54,10 @@ from ballista_py.planning.write_outcome import Outcome
 from ballista_py.planning.write_tokens import WriteToken
 from ballista_py.planning.write_ways import way_of_local, way_of_rows
 from ballista_py.runtime import Runtime
+from ballista_py.state.aged_objects import AgedObjects
 from ballista_py.state.store import ConditionalStore
-from ballista_py.state.token_claims import TokenClaims
+from ballista_py.state.token_claims import CLAIMED_MS, TOKENS_PREFIX, TokenClaims
+from ballista_py.storage.answers import ANSWERS_PREFIX
 from ballista_py.transport.commands import IngestMode
 
 
@@ -74,8 +76,9 @@ class WriteService:
     max_bytes: int
     patience_ms: float = PATIENCE_MS
     instance: Callable[[], str] = str
-    _general: GeneralWrites = field(init=False)
+    _whole: WholeWrites = field(init=False)
     _claims: TokenClaims = field(init=False)
+    _aged: list[AgedObjects] = field(init=False)
     _rows: RowWrites = field(init=False)
     _checks: RowChecks = field(init=False)
     _rounds: WriteRounds = field(init=False)
@@ -92,12 +95,31 @@ class WriteService:
         self._ddl = TableWrites(
             self.views, self.tables, self.growth, self._checks, first, self.runtime, self.patience_ms
         )
-        self._general = GeneralWrites(self.queries, self.calls, self._checks, self.max_bytes)
+        self._whole = WholeWrites(
+            self.queries,
+            GeneralWrites(self.queries, self.calls, self._checks, self.max_bytes),
+            self._rounds,
+            self._checks,
+            self._claims,
+            self.store,
+            self.max_bytes,
+        )
+        prefixes = (TOKENS_PREFIX, CLAIMED_MS), (ANSWERS_PREFIX, CLAIMED_MS)
+        self._aged = [AgedObjects(self.store, self.runtime, prefix, kept_ms) for prefix, kept_ms in prefixes]
 
     def execute(
         self, statement: str, *, token: str | None = None, made: bool = False, atomic: bool = False
     ) -> int:
         """Run a statement (in the engine's dialect) that changes something; how many rows it affects.
+
+        As `run`, without what it returns.
+        """
+        return self.run(statement, token=token, made=made, atomic=atomic).affected
+
+    def run(
+        self, statement: str, *, token: str | None = None, made: bool = False, atomic: bool = False
+    ) -> Executed:
+        """Run a statement (in the engine's dialect) that changes something; what it did.
 
         A token that was `made` for this statement alone need not be held against others.
 
@@ -110,18 +132,20 @@ class WriteService:
             self.engine.require_change(plain)
         change = read_change(statement)
         mine = self._token(token, made, "execute", statement, atomic)
+        if isinstance(change, Insert) and change.whole is not None:
+            return self._whole.insert(change, self._table(change.table), mine)
         if isinstance(change, Insert):
-            return self._insert(change, mine, atomic)
+            return Executed(self._insert(change, mine, atomic))
         if isinstance(change, Local):
             return self._local(change, mine)
         if isinstance(change, General):
-            return self._whole(change, mine)
+            return self._as_whole(change, mine)
         if isinstance(change, Truncate):
-            return self._rewrite(self._table(change.table), None, Rewrite(), mine)
+            return Executed(self._rewrite(self._table(change.table), None, Rewrite(), mine))
         if isinstance(change, CreateTable):
-            return self._create(change, mine.kept)
+            return Executed(self._create(change, mine.kept))
         if isinstance(change, DropTable):
-            return self._ddl.drop(change, mine.kept)
+            return Executed(self._ddl.drop(change, mine.kept))
         if isinstance(change, CopyFrom):
             raise SqlError("COPY reads a file of the client: send it with Client.sql, or use Client.ingest")
         raise SqlError("the statement changes nothing: send it as a query")
@@ -144,7 +168,8 @@ class WriteService:
         """Take in rows for a table, all of them or none that is not named; how many they are.
 
         `append` wants the table to exist and `create` wants it not to; `replace` puts the rows in the place of all
-        that are there; `create_append` makes the table if there is none. A table made here is kept whole by every
+        that are there, `upsert` each in the place of the one with its primary key; `create_append` makes the table if
+        there is none. A table made here is kept whole by every
         executor, because rows do not say how to split them: create a partitioned one first.
 
         Raises `SchemaMismatch`, `ConfigError` for a table that is missing or exists, `WriteIncomplete`.
@@ -168,13 +193,29 @@ class WriteService:
             elif mode == "create":
                 raise ConfigError(f"table '{name}' exists already")
         spec = self._table(name)
+        if mode == "upsert":
+            return self._whole.upsert(spec, reader, mine).affected
         replace = mode == "replace"
         way = way_of_rows(spec, atomic=atomic, replace=replace)
         return self._rows.take_in(spec, reader, mine, way, replace=replace, told=False)
 
     def tick(self) -> int:
-        """Forget tokens of clients that were used long ago; how many."""
-        return self._claims.tick()
+        """Forget tokens of clients that were used long ago, and what was returned then; how many objects."""
+        return sum(aged.tick() for aged in self._aged)
+
+    def returns(self, statement: str) -> pa.Schema:
+        """The columns that a change with RETURNING gives. Nothing is changed; raises as `run` does."""
+        plain = text_for_engine(statement)
+        if plain is not None:
+            self.engine.require_change(plain)
+        change = read_change(statement)
+        if not isinstance(change, Insert | Local | General):
+            raise SqlError("the statement returns no rows")
+        return self._whole.columns(change, self._table(change.table), self.views.current().catalog.schemas)
+
+    def answer(self, folder: str, attempt: str) -> pa.Table:
+        """See `WholeWrites.answer`."""
+        return self._whole.answer(folder, attempt)
 
     def _token(self, token: str | None, made: bool, *statement: str | bool) -> WriteToken:
         return WriteToken(token or self.runtime.new_id(), statement, given=token is not None and not made)
@@ -190,31 +231,22 @@ class WriteService:
             if earlier is not None:
                 return self._rows.decided(table, KeptRows(iter(())), token)
         self._checks.require_fitting(table, change, self.queries.describe(change.query))
-        with self._running(change.query) as running:
+        with self._whole.running(change.query) as running:
             rows = self._checks.for_columns(table, change, running.schema, running.batches())
             way = way_of_rows(table, atomic=atomic, constant=change.constant)
             with closing(rows):
                 return self._rows.take_in(table, rows, token, way)
 
-    @contextmanager
-    def _running(self, query: str) -> Iterator[Statement]:
-        """The query, open for as long as the block lasts: whoever leaves it early leaves nothing running."""
-        running = read_as_work(self.queries.run(query))
-        try:
-            yield running
-        finally:
-            running.cancel()
-
-    def _local(self, change: Local, token: WriteToken) -> int:
+    def _local(self, change: Local, token: WriteToken) -> Executed:
         table = self._table(change.table)
         if not self._checks.bind(change, table):
-            return self._whole(as_general(change), token)
+            return self._as_whole(as_general(change), token)
         touched = self._touched(table, change, self._rounds.view(table))
         if way_of_local(change, table, partitions=len(touched)) == "whole":
-            return self._whole(as_general(change), token, change)
+            return self._as_whole(as_general(change), token, change)
         types = dict(zip(table.schema.names, self.engine.sql_types(table.schema), strict=True))
         try:
-            return self._rewrite(table, change, local_rewrite(change, table, types), token)
+            return Executed(self._rewrite(table, change, local_rewrite(change, table, types), token))
         except (SqlError, WriteIncomplete) as error:
             raise without_position(error) from None
 
@@ -246,23 +278,12 @@ class WriteService:
                     outcome.take(self.calls.rewrite(order, view, part, rewrite))
             return outcome
 
-        return self._rounds.once(table, token.kept, prepare)
+        return self._rounds.once(table, token.kept, prepare).affected
 
-    def _whole(self, change: General, token: WriteToken, local: Local | None = None) -> int:
+    def _as_whole(self, change: General, token: WriteToken, local: Local | None = None) -> Executed:
         table = self._table(change.table)
         self._bind_general(change)
-        self._claim(table, token)
-        affected: list[int] = [0]
-
-        def prepare(order: Order, view: ClusterView) -> Outcome:
-            pmap = view.catalog.maps[table.name]
-            read = pmap.ids().tolist() if local is None else list(touched_partitions(local, table, pmap))
-            outcome, affected[0] = self._general.prepare(
-                change, order, view, read, self._rounds.known(table), local
-            )
-            return outcome
-
-        return self._rounds.once(table, token.kept, prepare, affected=lambda: affected[0])
+        return self._whole.change(change, table, token, local)
 
     def _bind_general(self, change: General) -> None:
         """Raise `SqlError`, with its position, unless the statement means something over the tables that there are."""
@@ -283,7 +304,7 @@ class WriteService:
             raise SqlError("CREATE TABLE needs columns or a query")
         for name, kind in self.queries.types(change.query):
             require_kept(change.table, name, kind)
-        with self._running(change.query) as running:
+        with self._whole.running(change.query) as running:
             return self._make(change, running.schema, token, running.batches())
 
     def _make(

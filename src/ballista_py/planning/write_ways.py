@@ -29,9 +29,11 @@ def way_of_rows(table: TableSpec, *, atomic: bool, replace: bool = False, consta
 def way_of_local(change: Local, table: TableSpec, *, partitions: int) -> Way:
     """How an UPDATE or DELETE over one table alone runs that can touch so many partitions.
 
-    Rows that move, and new values that must be held against keys and checks, need the whole. One partition applies
-    it or does not.
+    Rows that move, new values that must be held against keys and checks, and rows that are returned need the whole.
+    One partition applies it or does not.
     """
+    if change.returning is not None:
+        return "whole"
     if moves_rows(change, table) or (change.assignments is not None and table.is_constrained):
         return "whole"
     return "decide" if partitions > 1 else "apply"

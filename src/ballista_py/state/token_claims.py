@@ -22,7 +22,6 @@ from ballista_py.state.store import ConditionalStore
 
 TOKENS_PREFIX = "accelerations/tokens/"
 CLAIMED_MS = 3_600_000.0
-MAX_KNOWN = 100_000
 ATTEMPTS = 3
 
 
@@ -43,12 +42,11 @@ def token_key(folder: str, name: str) -> str:
 
 
 class TokenClaims:
-    """The claims of a state location. Safe to share between threads, but for `tick`."""
+    """The claims of a state location. Safe to share between threads."""
 
     def __init__(self, store: ConditionalStore, runtime: Runtime) -> None:
         self._store = store
         self._runtime = runtime
-        self._known_ms: dict[tuple[str, str | None], float] = {}
 
     def claim(self, folder: str, token: str) -> None:
         """Return if the client's token is, from now on or since earlier, that of this statement on the table.
@@ -72,15 +70,3 @@ class TokenClaims:
                     token=name,
                 )
         raise TryLater("a token is being forgotten: send the statement again")
-
-    def tick(self) -> int:
-        """Forget the claims that this process has known for an hour; how many."""
-        now_ms = self._runtime.monotonic_ms()
-        found = {(entry.key, entry.version) for entry in self._store.list(TOKENS_PREFIX)}
-        self._known_ms = {claim: ms for claim, ms in self._known_ms.items() if claim in found}
-        for claim in list(found - self._known_ms.keys())[: MAX_KNOWN - len(self._known_ms)]:
-            self._known_ms[claim] = now_ms
-        due = [key for (key, _), known_ms in self._known_ms.items() if now_ms - known_ms >= CLAIMED_MS]
-        for key in due:
-            self._store.delete(key)
-        return len(due)

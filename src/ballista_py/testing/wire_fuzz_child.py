@@ -53,6 +53,9 @@ class Echo:
         found = self._found(statement)
         return Description(schema=found[0].schema if found else None, parameters=pa.schema([("c", pa.null())]))
 
+    def returned(self, statement: SqlStatement, token: str | None) -> None:
+        return None
+
     def parts(self, statement: SqlStatement) -> list[Part]:
         return [Part()]
 

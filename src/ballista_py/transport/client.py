@@ -106,8 +106,9 @@ class Client:
         `engine="spark"` runs a query on Spark at the scheduler, over the files of the partitions: the way out when a
         merge would be too large. `engine="auto"` does so when the merge is estimated to exceed `max_merge_bytes`.
 
-        A statement that changes something gives one row, `affected_rows`. It has a `token` (made if not given), is
-        sent again under it when a reply is lost, and applied once: after any error, send it again with its token.
+        A statement that changes something gives one row, `affected_rows`, or those of its RETURNING clause. It has a
+        `token` (made if not given), is sent again under it when a reply is lost, and applied once: after any error,
+        send it again with its token.
         An `atomic` INSERT is applied in all partitions or in none, and all of it is visible from one instant on;
         UPDATE, DELETE, MERGE and TRUNCATE are so anyway.
         `COPY table FROM 'file'` reads a Parquet or CSV file of this machine.
@@ -132,7 +133,8 @@ class Client:
 
         Rows that can be read again (a table, a batch, a dataframe) are sent again under the `token` when a reply is
         lost, and applied once; those of a reader are sent once. With `mode="replace"` they take the place of all
-        rows that are there; `"create"` and `"create_append"` make the table. `atomic` rows appear everywhere or
+        rows that are there, with `"upsert"` that of the rows with their keys (see `upsert`); `"create"` and
+        `"create_append"` make the table. `atomic` rows appear everywhere or
         nowhere, whatever fails.
 
         Raises `SchemaMismatch`, and `WriteIncomplete` naming partitions that did not apply them.
@@ -152,6 +154,16 @@ class Client:
 
         return self._applied(run, rows.repeatable)
 
+    def upsert(self, table: str, data: Rows, *, token: str | None = None) -> int:
+        """Put rows in the place of those with their primary keys, or add them; how many. No key may come twice.
+
+        All of them at one instant, or none; `token` as for `ingest`. The rows of the table that share files with them
+        are brought together at a scheduler: those and the new ones may be at most its `max_merge_bytes`.
+
+        Raises `SqlError` for a table without a primary key, and `SchemaMismatch`.
+        """
+        return self.ingest(table, data, mode="upsert", token=token)
+
     def _execute(
         self, query: str, dialect: str | None, token: str | None, atomic: bool, timeout: float | None
     ) -> int:
@@ -162,7 +174,25 @@ class Client:
         command = execute_command(query, dialect, token, atomic, _ms(timeout), made)
         return self._applied(lambda address: int(self._pool.ask(address, command)["affected"]))
 
-    def _applied(self, run: Callable[[str], int], repeatable: bool = True) -> int:
+    def _returned(
+        self, query: str, dialect: str | None, token: str | None, atomic: bool, timeout: float | None
+    ) -> QueryResult:
+        """The rows of a change with RETURNING, which is sent again under its token."""
+        change = {"token": token or self._runtime.new_id(), "made": not token, "atomic": atomic}
+        command = sql_command(query, dialect, None, _ms(timeout), change)
+
+        def run(address: str) -> QueryResult:
+            stream = self._pool.open_stream(address, command)
+            try:
+                table = pa.Table.from_batches(stream.batches(), schema=stream.schema)
+                return QueryResult(table=table, stats=stream.trailer)
+            except BaseException:
+                stream.cancel()
+                raise
+
+        return self._applied(run)
+
+    def _applied(self, run: Callable[[str], T], repeatable: bool = True) -> T:
         """What `run` gives, which is repeated, at any scheduler, while it may still complete the statement."""
         deadline_ms = self._runtime.monotonic_ms() + RESEND_MS
         wait_ms = FIRST_RESEND_MS
@@ -197,8 +227,12 @@ class Client:
         atomic: bool,
         timeout: float | None,
     ) -> QueryResult:
-        from ballista_py.planning.sql.text import statement_kind  # a tokenizer, which `ingest` does without
+        # A tokenizer, which `ingest` does without.
+        from ballista_py.planning.sql.returning import returns_rows
+        from ballista_py.planning.sql.text import statement_kind
 
+        if returns_rows(query, dialect):
+            return self._returned(query, dialect, token, atomic, timeout)
         if statement_kind(query, dialect) == "change":
             affected = self._execute(query, dialect, token, atomic, timeout)
             return QueryResult(table=pa.table({"affected_rows": pa.array([affected], pa.int64())}), stats={})

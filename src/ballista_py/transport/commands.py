@@ -36,18 +36,22 @@ TASKS = "tasks"
 TIME_LIMIT = "time_limit_ms"
 GRACE_MS = 500.0
 
-IngestMode = Literal["append", "create", "replace", "create_append"]
+IngestMode = Literal["append", "create", "replace", "create_append", "upsert"]
 
 
 def sql_command(
-    query: str, dialect: str | None = None, engine: str | None = None, timeout_ms: float | None = None
+    query: str,
+    dialect: str | None = None,
+    engine: str | None = None,
+    timeout_ms: float | None = None,
+    change: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
     """Run a statement; the trailer holds its stats. Also the body of the question `explain`.
 
     `engine` "spark" runs it on Spark, "auto" does so if the merge is estimated to be too large. After `timeout_ms` it
-    is ended.
+    is ended. Of a `change` that returns rows it holds `token`, `made` and `atomic`.
     """
-    asked: dict[str, Any] = {} if engine is None else {"engine": engine}
+    asked: dict[str, Any] = {**(change or {}), **({} if engine is None else {"engine": engine})}
     if timeout_ms is not None:
         asked[TIME_LIMIT] = timeout_ms
     return {"kind": SQL, "query": query, "dialect": dialect, **asked}

@@ -49,6 +49,11 @@ def check_part(part: Mapping[str, Any]) -> None:
     _PART(part, "")
 
 
+def check_answer(part: Mapping[str, Any]) -> None:
+    """Raises `TransportError` unless this is what a ticket says of the rows that a change returned."""
+    _ANSWER(part, "")
+
+
 def _refuse(place: str, wanted: str) -> None:
     raise TransportError(f"the command is malformed: '{place}' must be {wanted}")
 
@@ -73,6 +78,12 @@ def _text(value: Any, place: str) -> None:
 def _name(value: Any, place: str) -> None:
     if not isinstance(value, str) or len(value) > MAX_NAME_CHARS:
         _refuse(place, f"a text of at most {MAX_NAME_CHARS:,} characters")
+
+
+def _path(value: Any, place: str) -> None:
+    _name(value, place)
+    if not value or not all(c.isalnum() or c in "-_@." for c in value) or ".." in value:
+        _refuse(place, "a name without signs")
 
 
 def _flag(value: Any, place: str) -> None:
@@ -171,10 +182,10 @@ _REWRITE = _fields(
 )
 _STATEMENT = {"query": _text}
 _ASKED = {"dialect": _maybe(_name), "engine": _maybe(_name)}
-_MODES = _one_of(("append", "create", "replace", "create_append"))
+_MODES = _one_of(("append", "create", "replace", "create_append", "upsert"))
 
 _COMMANDS: Mapping[str, Check] = {
-    "sql": _fields(_STATEMENT, _ASKED),
+    "sql": _fields(_STATEMENT, {**_ASKED, "token": _maybe(_name), "made": _flag, "atomic": _flag}),
     EXECUTE: _fields({**_STATEMENT, "token": _name}, {**_ASKED, "atomic": _flag, "made": _flag}),
     "ingest": _fields({"table": _name, "mode": _MODES, "token": _name}, {"atomic": _flag, "made": _flag}),
     "leg": _fields({"leg": _LEG}, {"task": _name, "output": _base64, "incarnations": _mapping(_name)}),
@@ -184,6 +195,7 @@ _COMMANDS: Mapping[str, Check] = {
     SETTLE: _fields({"target": _TARGET}, {"sequence": _maybe(_count)}),
     RELOAD: _fields({"table": _name, "partitions": _list(_count)}),
 }
+_ANSWER = _fields({"folder": _path, "attempt": _path}, others=False)
 _PART = _fields({"partitions": _mapping(_list(_count)), "sequences": _mapping(_count), "tables": _mapping(_name)})
 _QUESTIONS: Mapping[str, Check] = {
     EXPLAIN: _fields(_STATEMENT, {**_ASKED, "analyze": _flag}),

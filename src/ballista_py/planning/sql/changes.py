@@ -19,6 +19,7 @@ from sqlglot.errors import ParseError
 from sqlglot.tokenizer_core import Token, TokenType
 
 from ballista_py.errors import SqlError
+from ballista_py.planning.sql.inserts import Insert, read_insert, table_name
 from ballista_py.planning.sql.parsing import ENGINE_DIALECT, parsed
 from ballista_py.planning.sql.statement_text import StatementText
 from ballista_py.planning.sql.text import (
@@ -33,26 +34,13 @@ from ballista_py.planning.sql.used_clauses import is_given, require_used
 
 
 @frozen(kw_only=True)
-class Insert:
-    """Rows of `query` for `columns` (None: all, in order; with `by_name`: those that the query names).
-
-    `constant` says that the query gives the same rows whenever it is run.
-    """
-
-    table: str
-    columns: tuple[str, ...] | None
-    query: str
-    by_name: bool = False
-    constant: bool = False
-
-
-@frozen(kw_only=True)
 class Local:
     """An UPDATE (with `assignments`) or DELETE whose expressions read the table alone, under `alias`.
 
     Expressions are pieces of `text`, the whole statement as it came; `put_together` is the statement made of them: if
     the engine plans both alike, no piece was cut wrongly. `tree` is the predicate for those who prune by it; None if
-    there is none, or if the parser here may read it otherwise than the engine.
+    there is none, or if the parser here may read it otherwise than the engine. `returning` is what it gives, if rows
+    are asked for.
     """
 
     table: str
@@ -61,12 +49,14 @@ class Local:
     where: str | None
     tree: exp.Expr | None
     text: str
+    returning: str | None = None
 
     @property
     def put_together(self) -> str:
         """The statement made of its pieces."""
         target = f'"{self.table}" as {quoted(self.alias)}'
         where = "" if self.where is None else f" where ({self.where}\n)"
+        where += "" if self.returning is None else f" returning {self.returning}"
         if self.assignments is None:
             return f"delete from {target}{where}"
         sets = (
@@ -78,11 +68,15 @@ class Local:
 
 @frozen(kw_only=True)
 class General:
-    """A statement to be run as a whole: `text` changes `table` and reads the tables in `sources` besides."""
+    """A statement to be run as a whole: `text` changes `table` and reads the tables in `sources` besides.
+
+    One that is `returning` gives rows.
+    """
 
     table: str
     text: str
     sources: tuple[str, ...]
+    returning: bool = False
 
 
 @frozen(kw_only=True)
@@ -177,7 +171,7 @@ def _change_of(tree: exp.Expr | None, text: StatementText) -> Change | None:
     if tree is not None:
         require_used(tree)
     if isinstance(tree, exp.Insert):
-        return _insert(tree, text)
+        return read_insert(tree, text)
     if isinstance(tree, exp.Update | exp.Delete | exp.Merge):
         return _update(tree, text)
     if isinstance(tree, exp.Create) and tree.args.get("kind") == "TABLE":
@@ -192,55 +186,9 @@ def _change_of(tree: exp.Expr | None, text: StatementText) -> Change | None:
     raise SqlError(f"{word} of that form cannot be run here")
 
 
-def _insert(tree: exp.Insert, text: StatementText) -> Insert:
-    target = tree.this
-    columns: tuple[str, ...] | None = None
-    if isinstance(target, exp.Schema):
-        columns = tuple(column.name for column in target.expressions)
-        target = target.this
-    query = tree.args.get("expression")
-    if query is None:
-        raise SqlError("INSERT needs VALUES or a query")
-    table = _name(target)
-    if target.args.get("alias") is not None:
-        raise SqlError("INSERT with an alias of the table cannot be run here: leave it out")
-    if tree.args.get("with_") is not None and query.args.get("with_") is not None:
-        raise SqlError("INSERT with two WITH clauses cannot be run here: put all into the one before its query")
-    verb = verb_place(text.tokens)
-    return Insert(
-        table=table,
-        columns=columns,
-        query=text.without(verb, _query_place(text, verb, columns is not None)),
-        by_name=bool(tree.args.get("by_name")),
-        constant=isinstance(query, exp.Values)
-        and not any(True for _ in query.find_all(exp.Func, exp.Column, exp.Query)),
-    )
-
-
-def _query_place(text: StatementText, verb: int, has_columns: bool) -> int:
-    """Where the query of an INSERT begins: behind INTO, the table, the list of columns and BY NAME."""
-    tokens = text.tokens
-    place = verb + 1
-    place += place < len(tokens) and tokens[place].text.upper() == "INTO"
-    place += 1
-    if has_columns:
-        place = text.group_end(place) + 1
-    while place < len(tokens) and tokens[place].text.upper() in (
-        "BY",
-        "NAME",
-        "POSITION",
-        "BY NAME",
-        "BY POSITION",
-    ):
-        place += 1
-    if place >= len(tokens):
-        raise SqlError("INSERT needs VALUES or a query")
-    return place
-
-
 def _update(tree: exp.Expr, text: StatementText) -> Local | General:
     target = tree.this
-    table = _name(target)
+    table = table_name(target)
     alias = (target.alias or table).lower()
     _require_plain_columns(tree, {table, alias})
     reads = sorted(
@@ -251,14 +199,18 @@ def _update(tree: exp.Expr, text: StatementText) -> Local | General:
         }
         - _common_names(tree)
     )
-    general = General(table=table, text=text.plain, sources=tuple(n for n in reads if n != table))
+    returning = tree.args.get("returning") is not None
+    sources = tuple(n for n in reads if n != table)
+    general = General(table=table, text=text.plain, sources=sources, returning=returning)
     is_one = not any(is_given(tree.args.get(key)) for key in ("using", "from_", "with_"))
     if isinstance(tree, exp.Merge) or reads or not is_one or tree.find(exp.Query) is not None:
         return general
     where = tree.args.get("where")
-    places = {word: place for place, word in reversed([*text.top_level(0)]) if word in ("SET", "WHERE")}
-    stop = places.get("WHERE", len(text.tokens))
-    if where is not None and stop == len(text.tokens):
+    told = ("SET", "WHERE", "RETURNING")
+    places = {word: place for place, word in reversed([*text.top_level(0)]) if word in told}
+    end = places.get("RETURNING", len(text.tokens)) if returning else len(text.tokens)
+    stop = places.get("WHERE", end)
+    if (where is not None and stop == end) or (returning and end == len(text.tokens)):
         return general
     assignments = None
     if isinstance(tree, exp.Update):
@@ -271,9 +223,10 @@ def _update(tree: exp.Expr, text: StatementText) -> Local | General:
         table=table,
         alias=alias,
         assignments=assignments,
-        where=None if where is None else text.between(stop, len(text.tokens)),
+        where=None if where is None else text.between(stop, end),
         tree=None if where is None or misread(text.tokens) is not None else where.this,
         text=text.plain,
+        returning=text.between(end, len(text.tokens)) if returning else None,
     )
 
 
@@ -315,7 +268,7 @@ def _create(tree: exp.Create, text: StatementText) -> CreateTable:
     target, definitions = tree.this, None
     if isinstance(target, exp.Schema):
         target, definitions = target.this, target.expressions
-    table = _name(target)
+    table = table_name(target)
     query = tree.args.get("expression")
     if query is not None and definitions is not None:
         raise SqlError(
@@ -414,7 +367,7 @@ def _copy(tree: exp.Copy) -> CopyFrom:
         raise SqlError("COPY reads Parquet and CSV: name the format, as in (FORMAT csv)")
     if isinstance(tree.this, exp.Schema):
         raise SqlError("COPY fills all columns of a table: name none")
-    return CopyFrom(table=_name(tree.this), path=files[0], format=kind)
+    return CopyFrom(table=table_name(tree.this), path=files[0], format=kind)
 
 
 def _without_keys(text: str, tokens: Sequence[Token]) -> tuple[str, tuple[str, ...]]:
@@ -443,10 +396,4 @@ def _common_names(tree: exp.Expr) -> set[str]:
 def _only_table(nodes: Sequence[exp.Expr]) -> str:
     if len(nodes) != 1:
         raise SqlError("one table at a time")
-    return _name(nodes[0])
-
-
-def _name(node: exp.Expr) -> str:
-    if not isinstance(node, exp.Table) or node.args.get("db") is not None or not node.name:
-        raise SqlError(f"'{node.sql(ENGINE_DIALECT)}' is no table: tables have plain names here")
-    return node.name.lower()
+    return table_name(nodes[0])

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from datetime import date
 
+import pyarrow as pa
+import pyarrow.compute as pc
 from sqlglot import exp
 
 from ballista_py.errors import SqlError
@@ -20,6 +23,7 @@ from ballista_py.planning.sql.query import Expr
 from ballista_py.planning.table import TableSpec
 
 NEW_ROWS = "new rows"  # a name that no table can have
+MAX_LITERAL_CHARS = 200
 
 
 def local_rewrite(change: Local, table: TableSpec, types: Mapping[str, str]) -> Rewrite:
@@ -94,6 +98,36 @@ def key_sql(table: TableSpec) -> str:
     )
 
 
+def rows_of_keys(table: TableSpec, given: pa.Table) -> str | None:
+    """A predicate that is true for all rows of the table whose primary key is one of `given`; None: for all rows."""
+    if not given.num_rows:
+        return "false"
+    told = []
+    for name in table.primary_key:
+        kind = table.schema.field(name).type
+        if not (pa.types.is_integer(kind) or pa.types.is_string(kind) or pa.types.is_date32(kind)):
+            continue
+        ends = pc.min_max(given.column(name).cast(kind))
+        low, high = (_literal(ends[end]) for end in ("min", "max"))
+        if low is not None and high is not None:
+            told.append(f"{quoted(name)} between {low} and {high}")
+    return " and ".join(told) or None
+
+
+def _literal(value: pa.Scalar) -> str | None:
+    """A value as the engine and the parser read it alike; None where it is not written down."""
+    try:
+        found = value.as_py()
+    except (ValueError, OverflowError):
+        return None
+    if isinstance(found, int):
+        return str(found)
+    if isinstance(found, date):
+        return f"date '{found.isoformat()}'"
+    is_short = isinstance(found, str) and len(found) <= MAX_LITERAL_CHARS and found.isprintable()
+    return "'" + found.replace("'", "''") + "'" if is_short else None
+
+
 def moves_rows(change: Local, table: TableSpec) -> bool:
     """Whether the statement sets a column that a partition key reads."""
     keys = {column.name.lower() for column in table.spec.columns}
@@ -102,7 +136,7 @@ def moves_rows(change: Local, table: TableSpec) -> bool:
 
 def as_general(change: Local) -> General:
     """The same statement, to be run as a whole."""
-    return General(table=change.table, text=change.text, sources=())
+    return General(table=change.table, text=change.text, sources=(), returning=change.returning is not None)
 
 
 def _bound(where: Expr, alias: str, table: TableSpec) -> Expr:

@@ -16,10 +16,14 @@ from ballista_py.errors import SqlError
 from ballista_py.planning.sql.parsing import ENGINE_DIALECT
 
 USED: Mapping[type[exp.Expr], frozenset[str]] = {
-    exp.Insert: frozenset(("with_", "this", "expression", "by_name")),
-    exp.Update: frozenset(("with_", "this", "expressions", "from_", "where")),
-    exp.Delete: frozenset(("with_", "this", "using", "where")),
-    exp.Merge: frozenset(("with_", "this", "using", "on", "using_cond", "whens")),
+    exp.Insert: frozenset(
+        ("with_", "this", "expression", "by_name", "default", "alternative", "conflict", "returning")
+    ),
+    exp.OnConflict: frozenset(("expressions", "action", "conflict_keys", "where")),
+    exp.Returning: frozenset(("expressions",)),
+    exp.Update: frozenset(("with_", "this", "expressions", "from_", "where", "returning")),
+    exp.Delete: frozenset(("with_", "this", "using", "where", "returning")),
+    exp.Merge: frozenset(("with_", "this", "using", "on", "using_cond", "whens", "returning")),
     exp.Whens: frozenset(("expressions",)),
     exp.When: frozenset(("matched", "source", "condition", "then")),
     exp.Create: frozenset(("this", "kind", "expression", "exists", "properties")),
@@ -41,10 +45,10 @@ USED: Mapping[type[exp.Expr], frozenset[str]] = {
     exp.Where: frozenset(("this",)),
 }
 _PLACES: Mapping[type[exp.Expr], tuple[str, ...]] = {
-    exp.Insert: ("this",),
-    exp.Update: ("this", "where"),
-    exp.Delete: ("this", "where"),
-    exp.Merge: ("this", "whens"),
+    exp.Insert: ("this", "conflict", "returning"),
+    exp.Update: ("this", "where", "returning"),
+    exp.Delete: ("this", "where", "returning"),
+    exp.Merge: ("this", "whens", "returning"),
     exp.Whens: ("expressions",),
     exp.When: ("then",),
     exp.Create: ("this", "properties"),
@@ -60,10 +64,11 @@ _PLACES: Mapping[type[exp.Expr], tuple[str, ...]] = {
 _NAMES: Mapping[tuple[type[exp.Expr], str], str] = {
     (exp.Insert, "where"): "REPLACE WHERE",
     (exp.Insert, "overwrite"): "OVERWRITE",
-    (exp.Insert, "alternative"): "OR REPLACE, OR IGNORE or the like",
     (exp.Insert, "ignore"): "IGNORE",
-    (exp.Insert, "conflict"): "ON CONFLICT",
-    (exp.Insert, "default"): "DEFAULT VALUES",
+    (exp.OnConflict, "duplicate"): "ON DUPLICATE KEY",
+    (exp.OnConflict, "constraint"): "a name of a constraint behind ON CONFLICT",
+    (exp.OnConflict, "index_predicate"): "WHERE behind the columns of ON CONFLICT",
+    (exp.Returning, "into"): "INTO behind RETURNING",
     (exp.Insert, "exists"): "IF EXISTS",
     (exp.Delete, "tables"): "names between DELETE and FROM",
     (exp.Update, "order"): "ORDER BY",
@@ -89,9 +94,10 @@ _CHANGES_NOTHING = (
     (exp.ColumnConstraint, "this"),
 )
 _INSTEAD: Mapping[tuple[type[exp.Expr], str], str] = {
-    (exp.Insert, "alternative"): "use MERGE INTO",
-    (exp.Insert, "conflict"): "use MERGE INTO",
-    (exp.Insert, "ignore"): "use MERGE INTO",
+    (exp.OnConflict, "duplicate"): "use ON CONFLICT (…) DO UPDATE SET …",
+    (exp.OnConflict, "constraint"): "name the columns of the primary key",
+    (exp.OnConflict, "index_predicate"): "say with DO UPDATE … WHERE which rows change",
+    (exp.Insert, "ignore"): "use ON CONFLICT DO NOTHING",
     (exp.Insert, "overwrite"): 'use Client.ingest with mode="replace"',
     (exp.Insert, "where"): "DELETE those rows first",
     (

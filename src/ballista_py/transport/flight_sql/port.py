@@ -161,13 +161,14 @@ class FlightSqlService(FlightService):
         self, descriptor: Any, statement: SqlStatement, call: OpenCall, token: str | None
     ) -> flight.FlightInfo:
         service = self._ready()
-        schema = service.describe(statement).schema
+        returned = service.returned(statement, token)
+        schema = service.describe(statement).schema if returned is None else returned[0]
         if schema is None:
             changed = service.update(statement, call.context, token)
             return flight.FlightInfo(NO_COLUMNS, descriptor, [], changed, -1)
         endpoints = []
         run_id = self._runtime.new_id()
-        for part in service.parts(statement):
+        for part in service.parts(statement) if returned is None else [returned[1]]:
             handle = evolve(statement, part=part.ticket, run_id=run_id).handle()
             ticket = pack(message("TicketStatementQuery", statement_handle=handle))
             # Whoever is named second is asked when the first does not answer.

@@ -41,6 +41,11 @@ class StatementService(Protocol):
         """What the statement gives and takes; nothing is run. Parameters need not be bound."""
         ...
 
+    def returned(self, statement: SqlStatement, token: str | None) -> tuple[pa.Schema, Part] | None:
+        """Run a change that returns rows, as `update` does; their columns, and the part that gives them as often as it
+        is asked for. None for any other statement."""
+        ...
+
     def parts(self, statement: SqlStatement) -> Sequence[Part]:
         """The parts that together are the answer of a query; the first and only one may be all of it."""
         ...
