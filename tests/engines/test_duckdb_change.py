@@ -1,8 +1,10 @@
 """Statements run as a whole: what went and came is told exactly, by the places that rows had in the stream."""
 
 import pyarrow as pa
+import pytest
 
 from ballista_py.engines.duckdb_change import run_change
+from ballista_py.errors import SqlError
 
 SCHEMA = pa.schema([("id", pa.int64()), ("v", pa.string())])
 
@@ -42,3 +44,39 @@ def test_rows_that_are_alike_are_told_apart():
     with run_change("insert into t values (1, 'a'), (2, 'b')", "t", rows, {}) as changed:
         assert len(changed.gone) == 0
         assert sorted(changed.come["id"].to_pylist()) == [1, 2]
+
+
+GIVEN = {"id": [2, 3, 3], "v": ["x", "y", "z"]}
+
+
+def test_rows_meet_by_the_key_and_what_is_returned_comes_along():
+    rows = pa.table({"id": [1, 2], "v": ["a", "b"]}, schema=SCHEMA).to_reader()
+    given = {"r ": pa.table(GIVEN, schema=SCHEMA).to_reader()}
+    sql = 'insert into t from "r " on conflict (id) do update set v = excluded.v || t.v returning id, v'
+    with run_change(sql, "t", rows, given, key=["id"], returning=True) as changed:
+        assert (changed.affected, changed.gone.to_pylist()) == (2, [1])
+        assert sorted(changed.come["id"].to_pylist()) == [2, 3]
+        assert sorted(map(str, changed.returned.to_pylist())) == ["{'id': 2, 'v': 'xb'}", "{'id': 3, 'v': 'y'}"]
+
+
+@pytest.mark.parametrize("empty", [False, True])
+def test_a_change_that_gives_no_row_has_columns_all_the_same(empty):
+    rows = stream(0 if empty else 10)
+    with run_change("delete from t where id > 50 returning id, v as w", "t", rows, {}, returning=True) as changed:
+        assert (changed.affected, changed.returned.schema.names) == (0, ["id", "w"])
+
+
+@pytest.mark.parametrize(
+    "sql",
+    [
+        "merge into t using (select 1 as id) s on t.id = s.id when matched then error",
+        "merge into t using (select 1 as id) s on t.id = s.id when matched then error 'a message'",
+        "delete from t returning (select getenv('HOME'))",
+        "delete from t returning getenv('HOME')",
+        "merge into t using (select 1 as id) s on t.id = s.id when matched then error getenv('HOME')",
+        "insert into t values (1, 'a') on conflict (id) do update set v = getenv('HOME')",
+    ],
+)
+def test_what_fails_or_must_not_be_computed_does_nothing(sql):
+    with pytest.raises(SqlError), run_change(sql, "t", stream(10), {}, key=["id"], returning="returning" in sql):
+        pass

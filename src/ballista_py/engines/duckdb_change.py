@@ -104,9 +104,8 @@ def run_change(
                 if key:
                     connection.execute(f"alter table {name} add primary key ({', '.join(map(quoted, key))})")
                 connection.execute(f"create table {_BEFORE} as select rowid as {place}, * from {name}")
-                done = connection.execute(sql)
-                returned: pa.Table | None = pa.table(done.to_arrow_reader(BATCH_ROWS)) if returning else None
-                affected = _count(done) if returned is None else returned.num_rows
+                returned = connection.sql(sql).to_arrow_table() if returning else None
+                affected = _count(connection.execute(sql)) if returned is None else returned.num_rows
                 gone = connection.sql(
                     f"select {place} from (from {_BEFORE} except select rowid, * from {name}) order by {place}"
                 )

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Generator, Iterable, Iterator, Sequence
 
 import pyarrow as pa
-from attrs import define
+from attrs import define, field
 
 from ballista_py.engines.engine import Engine
 from ballista_py.errors import SchemaMismatch, SqlError
+from ballista_py.planning.bound_shapes import BoundShapes
 from ballista_py.planning.conform import check_columns, conform
 from ballista_py.planning.sql.changes import CreateTable, Local, quoted
 from ballista_py.planning.sql.identifiers import free_name
@@ -24,6 +25,7 @@ class RowChecks:
     """Checks rows with the engine of a node. Thread-safe."""
 
     engine: Engine
+    _bound: BoundShapes = field(factory=BoundShapes, init=False)
 
     def batches(self, table: TableSpec, rows: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """The rows in exactly the table's schema, lazily. Raises `SchemaMismatch` naming the first offending row."""
@@ -86,8 +88,11 @@ class RowChecks:
     def bind(self, change: Local, table: TableSpec) -> bool:
         """Whether its pieces mean what the statement says; then owners can run them.
 
-        Raises `SqlError` unless the statement means something over the table.
+        Raises `SqlError` unless the statement means something over the table. What was found of one statement holds
+        for all of its shape: what owners run is looked at by their own engines, too.
         """
+        if self._bound.knows(change.text, table.schema):
+            return True
         schemas = {table.name: table.schema}
         is_same = self.engine.bind_change(change.text, schemas, change.put_together)
         types = dict(zip(table.schema.names, self.engine.sql_types(table.schema), strict=True))
@@ -98,6 +103,8 @@ class RowChecks:
                     self.engine.describe(sql, schemas)
                 except SqlError as error:
                     raise without_position(error) from None
+        if is_same:
+            self._bound.add(change.text, table.schema)
         return is_same
 
     def schema(self, change: CreateTable) -> pa.Schema:

@@ -103,15 +103,21 @@ class TableWrites:
             self.runtime.sleep_ms(FIRST_WAIT_MS)
 
     def drop(self, change: DropTable, token: str) -> int:
-        """End a table; 0, as no row is counted. Raises `SqlError` when there is none.
+        """End tables; 0, as no row is counted. Raises `SqlError` when there is none, before any of several is ended.
 
         The same statement sent again does nothing, also if there is another table of that name by now.
         """
-        mark = mark_of(token)
-        if self.tables.done(mark) is not None:
+        marks = {name: mark_of(f"{token} {name}" if len(change.tables) > 1 else token) for name in change.tables}
+        due = [name for name, mark in marks.items() if self.tables.done(mark) is None]
+        if not due:
             return 0
-        if not self.tables.drop(change.table, mark) and not change.if_exists:
-            raise SqlError(f"table '{change.table}' does not exist")
+        there = self.views.refresh().catalog.tables
+        missing = [name for name in due if name not in there and not change.if_exists]
+        if missing and len(due) > 1:
+            raise SqlError(f"table '{missing[0]}' does not exist: nothing was dropped")
+        for name in due:
+            if not self.tables.drop(name, marks[name]) and not change.if_exists:
+                raise SqlError(f"table '{name}' does not exist")
         self.growth.reconcile_all()
         self.views.refresh()
         return 0

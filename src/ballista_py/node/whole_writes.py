@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import closing, contextmanager
 
 import pyarrow as pa
@@ -18,6 +18,7 @@ from ballista_py.node.query_service import QueryService
 from ballista_py.node.row_routes import distinct_values
 from ballista_py.node.running_statement import Statement, read_as_work
 from ballista_py.node.write_rounds import WriteRounds
+from ballista_py.planning.partition_map import PartitionMap
 from ballista_py.planning.row_budget import RowBudget
 from ballista_py.planning.rows_digest import RowsDigest
 from ballista_py.planning.sql.changes import General, Local
@@ -113,10 +114,7 @@ class WholeWrites:
 
         def reading(view: ClusterView) -> Reading:
             pmap = view.catalog.maps[table.name]
-            found: Sequence[int] = ()
-            if change.on_key:
-                values = {value for batch in full.to_batches() for value in distinct_values(pmap, batch)}
-                found = sorted(place for place in map(pmap.index, values) if place is not None)
+            found = _partitions_of(pmap, full) if change.on_key else []
             return Reading(
                 partitions=found,
                 where=keys,
@@ -189,6 +187,14 @@ class WholeWrites:
     def answer(self, folder: str, attempt: str) -> pa.Table:
         """What the statement with that attempt, which counts, returned."""
         return kept_answer(self.store, folder, attempt)
+
+
+def _partitions_of(pmap: PartitionMap, rows: pa.Table) -> list[int]:
+    """The partitions, of those that there are, that these rows belong to."""
+    if not pmap.spec.keys:
+        return list(pmap.ids().tolist())
+    values = {value for batch in rows.to_batches() for value in distinct_values(pmap, batch)}
+    return sorted(place for place in map(pmap.index, values) if place is not None)
 
 
 def _in_all_columns(given: pa.Table, table: TableSpec) -> pa.Table:

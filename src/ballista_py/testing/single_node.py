@@ -26,10 +26,12 @@ from ballista_py.planning.partition_spec import PartitionSpec
 from ballista_py.planning.query_plan import BroadcastLimits, Catalog, Leg, QueryPlan
 from ballista_py.planning.row_budget import RowBudget
 from ballista_py.planning.sql.planner import plan_query
+from ballista_py.planning.sql.text import statement_kind
 from ballista_py.planning.table import TableSpec
 from ballista_py.planning.table_sizes import TableSizes
 from ballista_py.runtime import seeded_chance
 from ballista_py.storage.column_ranges import range_of_rows
+from ballista_py.testing.single_node_changes import check_change
 
 _ROOM = 16
 PartitionBy = str | Sequence[str] | None
@@ -44,12 +46,16 @@ def assert_single_node_equivalent(
     executors: int = 3,
     replicas: int = 1,
     ordered: bool = False,
-) -> QueryPlan:
+    primary_key: Mapping[str, Sequence[str]] | None = None,
+) -> QueryPlan | None:
     """Assert that partitioned tables answer `sql` as a single node does; returns the plan.
 
     `partition_by` holds the partition keys of each table; a table that it does not name is replicated. `groups`
     names the co-location group of tables. Names, types and rows must be the same, floats within 1e-9 relative,
     the order of the rows only if `ordered`.
+
+    Of an INSERT, UPDATE, DELETE or MERGE the rows afterwards are compared, how many it counts, and what it returns;
+    it has no plan. `primary_key` names the key columns of tables, for those that ask for one.
 
     Raises `AssertionError` with the plan in its text when the answers differ, and what the engine raises for a
     statement that a single node cannot run either.
@@ -58,10 +64,15 @@ def assert_single_node_equivalent(
     >>> plan = assert_single_node_equivalent("select k, sum(v) from t group by k", {"t": rows}, {"t": "bucket(4, k)"})
     >>> plan.merge_sql is None
     True
+    >>> assert_single_node_equivalent("update t set v = v + 1 where k < 3", {"t": rows}, {"t": "bucket(4, k)"})
     """
     with InProcessCluster(executors, replicas) as cluster:
         for name, rows in tables.items():
-            cluster.add(name, rows, partition_by.get(name), (groups or {}).get(name))
+            key = (primary_key or {}).get(name, ())
+            cluster.add(name, rows, partition_by.get(name), (groups or {}).get(name), primary_key=key)
+        if statement_kind(sql) == "change":
+            cluster.check_change(sql)
+            return None
         return cluster.check(sql, ordered=ordered)
 
 
@@ -109,7 +120,13 @@ class InProcessCluster:
         self._engine.close()
 
     def add(
-        self, name: str, rows: pa.Table, partition_by: PartitionBy, group: str | None = None, seed: int = 0
+        self,
+        name: str,
+        rows: pa.Table,
+        partition_by: PartitionBy,
+        group: str | None = None,
+        seed: int = 0,
+        primary_key: Sequence[str] = (),
     ) -> None:
         """Create a table; without `partition_by` it is replicated."""
         keys = [partition_by] if isinstance(partition_by, str) else list(partition_by or ())
@@ -133,7 +150,9 @@ class InProcessCluster:
             spec=spec,
             distribution="partitioned" if keys else "replicated",
             group=group,
+            primary_key=tuple(primary_key),
         )
+        self._parts = {known: part for known, part in self._parts.items() if known[0] != name}
         self.rows[name] = pa.Table.from_batches([batch], rows.schema)
         self._partition_of[name] = found
 
@@ -237,6 +256,24 @@ class InProcessCluster:
             wrong = f"it fails: {error}"
         assert wrong is None, f"{wrong}\n{described(sql, plan)}"
         return plan
+
+    def check_change(self, sql: str) -> pa.Table:
+        """Assert that a change does here what it does on one node; the rows of its table afterwards.
+
+        The tables here stay as they are. Raises `AssertionError`, and what the engine raises for a change that one
+        node cannot make either.
+        """
+        return check_change(self, self._engine, sql)
+
+    def answer(self, sql: str) -> pa.Table:
+        """The answer of the cluster to a query."""
+        return self.execute(self.plan(sql))
+
+    def partitions_of(self, table: str, rows: pa.Table) -> set[int]:
+        """The partitions that there are for these rows."""
+        pmap, batch = self.maps[table], _one_batch(rows)
+        found = pmap.lookup(pmap.spec.evaluate(batch), batch.num_rows)
+        return {0} if self.tables[table].distribution != "partitioned" else {int(p) for p in found if p >= 0}
 
     def _run(self, sql: str, relations: Mapping[str, pa.Table | pa.RecordBatchReader]) -> pa.Table:
         running = self._engine.query(sql, streams=relations)

@@ -1,6 +1,7 @@
 """Random statements that change the rows of two tables: INSERT, UPDATE, DELETE, MERGE and TRUNCATE, keys included.
 
-Both tables have the columns of `CHANGED`. Every statement means one thing only: no row of a MERGE matches twice.
+Both tables have the columns of `CHANGED`, and `id` for a primary key where statements are `keyed`. Every statement
+means one thing only: no row of a MERGE matches twice, no row that comes has the key of another one that comes.
 """
 
 from __future__ import annotations
@@ -38,21 +39,64 @@ _VALUES: Mapping[str, tuple[str, ...]] = {
     "m": ("(m / 2)::decimal(9, 2)", "id::decimal(9, 2)"),
     "s": ("region", "s || 'q'", "left(s, 1)"),
 }
+_NOT_MATCHED = (
+    "when not matched then insert (id, region, s) values (src.id, src.region, src.s)",
+    "when not matched then insert by name",
+    "when not matched and src.id > 6 then error when not matched then insert by name",
+)
 _COMPARISONS = ("=", "<>", "<", "<=", ">", ">=", "is distinct from", "is not distinct from")
 _PATTERNS = ("'a%'", "'b!%'", "'%z'", "'_'", "'%'", "'A%'", "''")
 _MATCHED = ("s = src.s", "region = src.region", "s = src.s, x = src.x", "region = src.region, m = 3.25")
 _NAMES = tuple(CHANGED.names)
+_RETURNED = ("*", "id, s", "id as k, upper(region) as r, x * 2 as y", "coalesce(id, 0) + 1 as id")
 
 
-def change_statement(chance: Chooser, tables: tuple[str, str] = ("t", "u")) -> str:
-    """One statement that changes one of the tables, and may read the other.
+def change_statement(chance: Chooser, tables: tuple[str, str] = ("t", "u"), *, keyed: bool = False) -> str:
+    """One statement that changes one of the tables, and may read the other; some of them return rows.
 
     >>> from ballista_py.runtime import seeded_chance
     >>> change_statement(seeded_chance(3)) == change_statement(seeded_chance(3))
     True
     """
     table, other = tables if chance.random() < 0.5 else tables[::-1]
+    statement = _keyed(chance, table, other) if keyed else _plain(chance, table, other)
+    if chance.random() < 0.25 and not statement.startswith("truncate") and "--" not in statement:
+        statement += f" returning {chance.choice(_RETURNED)}"
+    return statement
+
+
+def _keyed(chance: Chooser, table: str, other: str) -> str:
+    """What meets rows by their key; or a change that leaves keys alone."""
     kind = chance.random()
+    if kind < 0.25:
+        where = predicate(chance)
+        new = ", ".join(
+            f"{name} = {_value(chance, name)}" for name in chance.sample(_NAMES[1:], k=_up_to(chance, 3))
+        )
+        return chance.choice((f"update {table} set {new} where {where}", f"delete from {table} where {where}"))
+    if kind < 0.35:
+        return _merge(chance, table, other)
+    ids = chance.sample(_NUMBERS, k=_up_to(chance, 6))
+    rest = list(_NAMES[1:]) if chance.random() < 0.6 else chance.sample(_NAMES[1:], k=_up_to(chance, 4))
+    names = ", ".join(("id", *rest))
+    values = ", ".join(f"({', '.join((one, *(_literal(chance, name) for name in rest)))})" for one in ids)
+    unique = f"select id, {', '.join(f'any_value({n} order by {n}) as {n}' for n in rest)} from {other}"
+    unique += f" where id is not null and {predicate(chance)} group by id"
+    rows = chance.choice((f"({names}) values {values}", f"({names}) {unique}", f"by name {unique}"))
+    if chance.random() < 0.4:
+        return f"insert {chance.choice(('or replace', 'or ignore'))} into {table} {rows}"
+    target = chance.choice(("", "(id) "))
+    if chance.random() < 0.3:
+        return f"insert into {table} {rows} on conflict {target}do nothing"
+    sets = ", ".join(f"{n} = {chance.choice((f'excluded.{n}', _literal(chance, n)))}" for n in rest)
+    where = f" where {table}.{rest[0]} is distinct from excluded.{rest[0]}" if chance.random() < 0.3 else ""
+    return f"insert into {table} {rows} on conflict (id) do update set {sets}{where}"
+
+
+def _plain(chance: Chooser, table: str, other: str) -> str:
+    kind = chance.random()
+    if kind < 0.02:
+        return f"insert into {table} default values"
     if kind < 0.28:
         return _insert(chance, table)
     if kind < 0.36:
@@ -121,6 +165,7 @@ def _pairwise(chance: Chooser, table: str, other: str) -> str:
     return chance.choice(
         (
             f"update {table} as changed set (s, m) = ('pair', 1.5) where {predicate(chance)}",
+            f"update {table} set (s, region) = (concat(region, s), s), x = 1 where {predicate(chance)}",
             f"update {table} as changed set s = changed.s || 'q' where changed.id > 3 and {predicate(chance)}",
             f"update {table} set s = src.s from {joined} as src where {table}.id = src.id",
             f"delete from {table} as gone where gone.s ^@ 'a' and {predicate(chance)}",
@@ -139,7 +184,7 @@ def _merge(chance: Chooser, table: str, other: str) -> str:
         parts.append("when matched and src.id % 2 = 0 then delete")
     parts.append(f"when matched then update set {chance.choice(_MATCHED)}")
     if chance.random() < 0.7:
-        parts.append("when not matched then insert (id, region, s) values (src.id, src.region, src.s)")
+        parts.append(chance.choice(_NOT_MATCHED))
     if chance.random() < 0.3:
         change = chance.choice(("delete", "update set s = 'gone'"))
         parts.append(f"when not matched by source and tgt.id > 8 then {change}")

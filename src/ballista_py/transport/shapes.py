@@ -189,7 +189,7 @@ _COMMANDS: Mapping[str, Check] = {
     EXECUTE: _fields({**_STATEMENT, "token": _name}, {**_ASKED, "atomic": _flag, "made": _flag}),
     "ingest": _fields({"table": _name, "mode": _MODES, "token": _name}, {"atomic": _flag, "made": _flag}),
     "leg": _fields({"leg": _LEG}, {"task": _name, "output": _base64, "incarnations": _mapping(_name)}),
-    BASE: _fields({"target": _TARGET}, {"where": _text, "alias": _text}),
+    BASE: _fields({"target": _TARGET}, {"where": _maybe(_text), "alias": _text}),
     WRITE: _fields({"target": _TARGET}),
     REWRITE: _fields({"target": _TARGET, "rewrite": _REWRITE}),
     SETTLE: _fields({"target": _TARGET}, {"sequence": _maybe(_count)}),

@@ -52,7 +52,7 @@ class Notebook:
     tokens: list[str | None] = field(factory=list)
     tables: dict[str, tuple[str, pa.Table]] = field(factory=dict)
 
-    def execute(self, statement: str, *, token: str | None = None) -> int:
+    def execute(self, statement: str, *, token: str | None = None, made: bool = False) -> int:
         self.statements.append(statement)
         self.tokens.append(token)
         return 3

@@ -250,6 +250,9 @@ class Endless:
     def describe(self, statement):
         return Description(schema=pa.schema([("a", pa.int64())]), parameters=pa.schema([]))
 
+    def returned(self, statement, token):
+        return None
+
     def parts(self, statement):
         return [Part()]
 

@@ -52,6 +52,9 @@ class CrashingLater(Crashing):
     def describe(self, statement):
         return Description(schema=NUMBERS, parameters=pa.schema([]))
 
+    def returned(self, statement, token):
+        return None
+
     def parts(self, statement):
         return [Part()]
 
@@ -312,6 +315,9 @@ class Flood:
 
     def describe(self, statement):
         return Description(schema=NUMBERS, parameters=pa.schema([]))
+
+    def returned(self, statement, token):
+        return None
 
     def parts(self, statement):
         return [Part()]

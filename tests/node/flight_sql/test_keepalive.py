@@ -34,6 +34,9 @@ class Thinking:
     def describe(self, statement):
         return Description(schema=self.schema, parameters=pa.schema([]))
 
+    def returned(self, statement, token):
+        return None
+
     def parts(self, statement):
         return [Part()]
 

@@ -185,4 +185,4 @@ def test_telling_a_kind_and_reading_a_change_load_no_planner():
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert "planner" not in done.stdout
     assert "binder" not in done.stdout
-    assert done.stdout.count("ballista_py.planning.sql.") == 6
+    assert done.stdout.count("ballista_py.planning.sql.") == 8

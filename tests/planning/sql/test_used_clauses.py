@@ -15,9 +15,10 @@ from ballista_py.planning.sql.text import engine_sql, tokens_of
 from ballista_py.planning.sql.used_clauses import USED, is_given, require_used
 
 WHOLE = {
-    exp.Insert: "with a as (select 1 as i) insert into t (i) by name select * from a",
-    exp.Update: "with a as (select 1 as i) update t as x set i = 1 from a where x.i = a.i",
-    exp.Delete: "with a as (select 1 as i) delete from t as x using a where x.i = a.i",
+    exp.Insert: "with a as (select 1 as i) insert into t (i) by name select * from a on conflict (i) do update "
+    "set i = 1 where true returning i",
+    exp.Update: "with a as (select 1 as i) update t as x set i = 1 from a where x.i = a.i returning *",
+    exp.Delete: "with a as (select 1 as i) delete from t as x using a where x.i = a.i returning *",
     exp.Merge: "merge into t using u on t.i = u.i when matched and u.i > 1 then delete when not matched by source then "
     "update set i = 1 when not matched then insert (i) values (1)",
     exp.Create: "create table if not exists t (i int primary key, j int not null check (j > 0), primary key (i), "
@@ -93,10 +94,10 @@ def test_every_class_of_the_parser_is_a_known_change_a_query_or_refused(kind):
         ("truncate table t restart identity", "IDENTITY"),
         ("insert overwrite t select 1", "OVERWRITE"),
         ("insert into t replace where i = 1 select 1", "REPLACE WHERE"),
-        ("insert or ignore into t values (1)", "OR REPLACE, OR IGNORE"),
-        ("insert into t values (1) on conflict do nothing", "ON CONFLICT"),
-        ("insert into t values (1) returning i", "RETURNING"),
-        ("insert into t default values", "DEFAULT VALUES"),
+        ("insert into t values (1) on conflict (i) where i > 1 do nothing", "WHERE behind the columns"),
+        ("insert into t values (1) on conflict on constraint c do nothing", "a name of a constraint"),
+        ("insert into t values (1) on conflict (i) do update set i = (select 1)", "a query in it"),
+        ("insert into t values (1) returning i into x", "INTO"),
         ("insert into t as x values (1)", "an alias of the table"),
         ("insert into a.t values (1)", "a schema"),
         ("with a as (select 1) insert into t with b as (select 2) select * from b", "two WITH"),
@@ -108,7 +109,7 @@ def test_every_class_of_the_parser_is_a_known_change_a_query_or_refused(kind):
         ("create table c (i int, unique (i))", "UNIQUE"),
         ("create table c (i int references d (i))", "REFERENCES"),
         ("create table c (i int) with (colour = 'red')", "colour"),
-        ("drop table a, b", "one table"),
+        ("drop table a, b.c", "plain names"),
     ],
 )
 def test_a_clause_that_is_not_used_is_named(sql, clause):
@@ -310,13 +311,19 @@ def test_a_predicate_that_the_parser_misreads_prunes_nothing():
 
 def test_what_is_no_single_assignment_runs_as_a_whole_in_the_text_of_the_user():
     for sql in (
-        "update t set (i, j) = (1, 2)",
+        "update t set (i, j) = row(1, 2)",
         "update t set i = (select 1)",
         "delete from t using u where t.i = u.i",
     ):
         change = read_change(sql)
         assert isinstance(change, General)
         assert change.text == sql
+
+
+def test_columns_that_are_set_together_are_told_one_by_one():
+    change = read_change("update t set (i, j) = (f(1, 2), (j)), k = 3 where i > 0 returning (i)")
+    assert change.assignments == (("i", "f(1, 2)"), ("j", "(j)"), ("k", "3"))
+    assert (change.where, change.returning) == ("i > 0", "(i)")
 
 
 def test_checks_are_kept_as_they_were_written():

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from sqlglot import exp
 
+from ballista_py.planning.sql.error_actions import for_parser
 from ballista_py.planning.sql.parsing import ENGINE_DIALECT, parsed_one
 from ballista_py.planning.sql.query import Expr
 
@@ -18,7 +19,7 @@ def probe(sql: str) -> str:
     >>> probe("update t set a = upper(b) from u where t.i = u.i")
     'SELECT NULL, a = UPPER(b), t.i = u.i FROM t, u'
     """
-    tree = parsed_one(sql)
+    tree = parsed_one(for_parser(sql))
     expressions: list[Expr] = [exp.null()]
     relations: list[Expr] = []
     for piece in _pieces(tree):

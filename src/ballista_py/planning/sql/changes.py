@@ -19,6 +19,7 @@ from sqlglot.errors import ParseError
 from sqlglot.tokenizer_core import Token, TokenType
 
 from ballista_py.errors import SqlError
+from ballista_py.planning.sql.error_actions import for_parser
 from ballista_py.planning.sql.inserts import Insert, read_insert, table_name
 from ballista_py.planning.sql.parsing import ENGINE_DIALECT, parsed
 from ballista_py.planning.sql.statement_text import StatementText
@@ -99,9 +100,9 @@ class CreateTable:
 
 @frozen(kw_only=True)
 class DropTable:
-    """The end of a table."""
+    """The end of one or several tables."""
 
-    table: str
+    tables: tuple[str, ...]
     if_exists: bool = False
 
 
@@ -145,7 +146,7 @@ def read_change(sql: str) -> Change | None:
         raise SqlError("the text holds more than one statement: send them one by one")
     plain, keys = _without_keys(text, tokens)
     try:
-        (tree,) = parsed(plain)
+        (tree,) = parsed(for_parser(plain))
     except ParseError as error:
         raise positioned(error) from None
     return _change_of(tree, StatementText(plain, tokens, keys))
@@ -154,7 +155,8 @@ def read_change(sql: str) -> Change | None:
 def text_for_engine(sql: str) -> str | None:
     """What the parser of the engine is to accept of a change before anybody else reads it; None for other statements.
 
-    That is all but PARTITIONED BY, whose keys are ours. COPY reads a file of the client and does not reach an engine.
+    That is all but PARTITIONED BY, whose keys are ours, and all names of a DROP but the first: the engine takes one.
+    COPY reads a file of the client and does not reach an engine.
 
     >>> text_for_engine("create table t (a int) partitioned by (a);")
     'create table t (a int)                   '
@@ -162,6 +164,9 @@ def text_for_engine(sql: str) -> str | None:
     text, tokens = tokens_of(sql)
     if statement_kind(text) != "change" or tokens[0].text.upper() == "COPY":
         return None
+    if tokens[0].text.upper() == "DROP":
+        comma = next((token.start for token in tokens if token.token_type == TokenType.COMMA), len(text))
+        return text[:comma]
     return _without_keys(text, tokens)[0]
 
 
@@ -177,7 +182,10 @@ def _change_of(tree: exp.Expr | None, text: StatementText) -> Change | None:
     if isinstance(tree, exp.Create) and tree.args.get("kind") == "TABLE":
         return _create(tree, text)
     if isinstance(tree, exp.Drop) and tree.args.get("kind") == "TABLE":
-        return DropTable(table=_only_table(tree.args.get("tables") or []), if_exists=bool(tree.args.get("exists")))
+        names = tuple(dict.fromkeys(table_name(node) for node in tree.args.get("tables") or []))
+        if not names:
+            raise SqlError("DROP TABLE needs the name of a table")
+        return DropTable(tables=names, if_exists=bool(tree.args.get("exists")))
     if isinstance(tree, exp.TruncateTable):
         return Truncate(table=_only_table(tree.expressions))
     if isinstance(tree, exp.Copy) and tree.args.get("kind"):
@@ -214,7 +222,7 @@ def _update(tree: exp.Expr, text: StatementText) -> Local | General:
         return general
     assignments = None
     if isinstance(tree, exp.Update):
-        names = [_assigned(item) for item in tree.expressions]
+        names = [name for item in tree.expressions for name in _assigned(item)]
         values = list(_values(text, places["SET"], stop)) if "SET" in places else []
         if None in names or len(values) != len(names):
             return general
@@ -241,17 +249,23 @@ def _require_plain_columns(tree: exp.Expr, names: set[str]) -> None:
             )
 
 
-def _assigned(item: exp.Expr) -> str | None:
-    """The column that an assignment sets, if it sets a single one."""
-    is_plain = isinstance(item, exp.EQ) and isinstance(item.this, exp.Column) and not item.this.table
-    return item.this.name if is_plain else None
+def _assigned(item: exp.Expr) -> list[str | None]:
+    """The columns that an assignment sets; None for one that cannot be told."""
+    target = item.this if isinstance(item, exp.EQ) else None
+    columns = target.expressions if isinstance(target, exp.Tuple) else [target]
+    return [c.name if isinstance(c, exp.Column) and not c.table else None for c in columns]
 
 
 def _values(text: StatementText, first: int, last: int) -> Iterator[str]:
-    """The text of each value behind SET."""
+    """The text of each value behind SET; those of `(a, b) = (1, 2)` one by one."""
     for start, stop in text.pieces(first, last):
         if stop - start > 3 and text.tokens[start + 2].token_type == TokenType.EQ:
             yield text.between(start + 2, stop)
+        elif stop - start > 6 and text.opens(start + 1):
+            equals = text.group_end(start + 1) + 1
+            if equals + 1 < stop and text.opens(equals + 1) and text.group_end(equals + 1) == stop - 1:
+                for begin, end in text.pieces(equals + 1, stop - 1):
+                    yield text.between(begin, end)
 
 
 def is_default(value: str) -> bool:

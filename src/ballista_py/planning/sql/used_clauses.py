@@ -46,6 +46,7 @@ USED: Mapping[type[exp.Expr], frozenset[str]] = {
 }
 _PLACES: Mapping[type[exp.Expr], tuple[str, ...]] = {
     exp.Insert: ("this", "conflict", "returning"),
+    exp.OnConflict: ("where",),
     exp.Update: ("this", "where", "returning"),
     exp.Delete: ("this", "where", "returning"),
     exp.Merge: ("this", "whens", "returning"),
