@@ -5,7 +5,7 @@ BASE ?= HEAD~1
 MUTANTS ?= 40
 BIN := .venv/bin
 .DEFAULT_GOAL := help
-.PHONY: soak help demo test long lint types bench docs proto clean sim mutants sim-mutants source-mutants fuzz fuzz-sql fuzz-guard fuzz-wire
+.PHONY: soak help demo test long lint types bench docs proto clean sim mutants sim-mutants source-mutants fuzz fuzz-sql fuzz-changes fuzz-guard fuzz-wire
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 10
@@ -38,10 +38,13 @@ source-mutants: .venv/.ready-dev ## plant faults in the code that differs from B
 soak: .venv/.ready-dev ## write, change and read for ten minutes while nodes are killed; reports in docs/guarantees.md
 	@$(BIN)/python scripts/soak.py --minutes 10 --write docs/guarantees.md
 
-fuzz: fuzz-wire fuzz-guard fuzz-sql ## all of the fuzzers, for hours
+fuzz: fuzz-wire fuzz-guard fuzz-sql fuzz-changes ## all of the fuzzers, for hours
 
 fuzz-sql: .venv/.ready-dev ## compare 100,000 random queries over partitions with a single node
 	@$(BIN)/python -m ballista_py.testing.sql_fuzz --queries 100000
+
+fuzz-changes: .venv/.ready-dev ## compare 20,000 random changes of partitioned tables with a single node
+	@$(BIN)/python -m ballista_py.testing.change_fuzz --statements 20000
 
 fuzz-guard: .venv/.ready-dev ## try to get out of the guard of SQL by 100,000 generated statements
 	@$(BIN)/python -m ballista_py.testing.guard_fuzz --statements 100000

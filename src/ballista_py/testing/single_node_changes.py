@@ -115,9 +115,8 @@ def _inserted(cluster: Tables, engine: Engine, table: TableSpec, change: Insert)
     by_name = " by name" if change.by_name else ""
     plain = f'insert into {quoted(table.name)}{columns}{by_name} from "{GIVEN_ROWS}"'
     if change.defaults:
-        given, columns = given.select([]), ""
-        plain = f"insert into {quoted(table.name)} default values"
-    text = change.whole if change.whole is not None and not change.defaults else plain
+        given = pa.table({field.name: pa.nulls(1, field.type) for field in table.schema})
+    text = plain if change.whole is None else change.whole
     touched: Sequence[int] = ()
     if change.on_key:
         names = list(given.column_names) if change.by_name else list(change.columns or table.schema.names)
@@ -137,8 +136,7 @@ def _inserted(cluster: Tables, engine: Engine, table: TableSpec, change: Insert)
         touched = sorted(cluster.partitions_of(table.name, full))
         where = rows_of_keys(table, full)
         assert where is None or _all_under(engine, table, full, where), f"keys outside of {where}"
-    others = {} if change.defaults else {GIVEN_ROWS: given}
-    return _over(cluster, engine, table, text, touched, others, returning=change.returning)
+    return _over(cluster, engine, table, text, touched, {GIVEN_ROWS: given}, returning=change.returning)
 
 
 def _all_under(engine: Engine, table: TableSpec, rows: pa.Table, where: str) -> bool:
