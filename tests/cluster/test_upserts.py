@@ -15,8 +15,8 @@ import pytest
 from ballista_py import LocalCluster
 from ballista_py.engines.answers import difference
 from ballista_py.errors import BallistaError, SchemaMismatch, SqlError
+from ballista_py.node.kept_answers import ANSWERS_PREFIX
 from ballista_py.state.store import open_store
-from ballista_py.storage.answers import ANSWERS_PREFIX
 
 pytestmark = pytest.mark.cluster
 COLUMNS = "(id bigint primary key, g varchar, v int, w double)"

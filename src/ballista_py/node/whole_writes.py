@@ -13,6 +13,7 @@ from ballista_py.errors import SqlError
 from ballista_py.node.checks import RowChecks
 from ballista_py.node.cluster_view import ClusterView
 from ballista_py.node.general_writes import MIN_MEMORY_BYTES, GeneralWrites, Prepared, Reading
+from ballista_py.node.kept_answers import keep_answer, kept_answer
 from ballista_py.node.owner_calls import Order
 from ballista_py.node.query_service import QueryService
 from ballista_py.node.row_routes import distinct_values
@@ -31,7 +32,6 @@ from ballista_py.planning.write_tokens import WriteToken
 from ballista_py.state.statements import Decision
 from ballista_py.state.store import ConditionalStore
 from ballista_py.state.token_claims import TokenClaims
-from ballista_py.storage.answers import keep_answer, kept_answer
 
 
 @frozen

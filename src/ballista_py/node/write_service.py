@@ -25,6 +25,7 @@ from ballista_py.node.checks import RowChecks
 from ballista_py.node.cluster_view import ClusterView, Views
 from ballista_py.node.first_rows import FirstRows
 from ballista_py.node.general_writes import GeneralWrites
+from ballista_py.node.kept_answers import ANSWERS_PREFIX
 from ballista_py.node.owner_calls import Order, OwnerCalls
 from ballista_py.node.query_service import QueryService
 from ballista_py.node.row_writes import RowWrites
@@ -57,7 +58,6 @@ from ballista_py.runtime import Runtime
 from ballista_py.state.aged_objects import AgedObjects
 from ballista_py.state.store import ConditionalStore
 from ballista_py.state.token_claims import CLAIMED_MS, TOKENS_PREFIX, TokenClaims
-from ballista_py.storage.answers import ANSWERS_PREFIX
 from ballista_py.transport.commands import IngestMode
 
 

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import pyarrow as pa
 
-from ballista_py.errors import DocumentUnreadable, MergeTooLarge, ObjectMissing, SqlError
+from ballista_py.errors import DocumentUnreadable, InvalidData, MergeTooLarge, ObjectMissing, SqlError
 from ballista_py.state.store import ConditionalStore
+from ballista_py.transport.arrow_door import read_rows
 
 ANSWERS_PREFIX = "accelerations/answers/"
 MAX_ANSWER_BYTES = 64 << 20
@@ -43,8 +44,8 @@ def kept_answer(store: ConditionalStore, folder: str, attempt: str) -> pa.Table:
             "the statement was applied, once, and what it returned is no longer kept: read the table to see its rows"
         ) from None
     try:
-        return pa.ipc.open_stream(data).read_all()
-    except (pa.ArrowException, OSError):
+        return read_rows(data)
+    except InvalidData:
         raise DocumentUnreadable(
             f"object '{key}' does not hold the rows of a statement any more", key=key
         ) from None
