@@ -113,7 +113,6 @@ class StatementClient:
                 if earlier is not None:
                     self.fold(machine, table, token, earlier, EVERYWHERE)
                     return earlier.affected
-                before.require_own(token)
                 by = SCHEDULER if machine.random() < 0.8 else "gone"
                 attempt = attempt_by(by, machine.new_id())
                 order = Order(table=table, token=token, attempt=attempt, sequence=before.sequence)
