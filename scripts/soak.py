@@ -11,6 +11,7 @@ from ballista_py import LocalCluster
 from ballista_py.runtime import SystemRuntime
 from ballista_py.state.store import open_store
 from ballista_py.testing.soak import SCHEMA, Load, Soak
+from ballista_py.testing.soak_mischief import REPLACED, REPLACED_SCHEMA
 from ballista_py.testing.soak_report import SoakReport
 
 SCHEDULERS, EXECUTORS, TTL_MS = 2, 3, 1_500
@@ -21,6 +22,8 @@ def soak(load: Load, replicas: int = 1) -> SoakReport:
     options = {"replicas": str(replicas)}
     with LocalCluster(schedulers=SCHEDULERS, executors=EXECUTORS, ttl_ms=TTL_MS, node_options=options) as cluster:
         cluster.create_table("soaked", schema=SCHEMA, partition_by=["bucket(6, id)"])
+        if load.mischief_lease_ms is not None:
+            cluster.create_table(REPLACED, schema=REPLACED_SCHEMA, partition_by=["bucket(3, id)"])
 
         def run_all(functions):
             with ThreadPoolExecutor(len(functions)) as pool:
@@ -36,9 +39,12 @@ def main() -> int:
     parser.add_argument("--minutes", type=float, default=10.0)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--replicas", type=int, default=2, help="executors that hold each partition")
+    parser.add_argument("--kills-only", action="store_true", help="no stops, tables, replacements and refreshes")
     parser.add_argument("--write", type=Path, help="put the report into this document, between its marks")
     arguments = parser.parse_args()
-    report = soak(Load(duration_ms=arguments.minutes * 60_000, seed=arguments.seed), arguments.replicas)
+    lease_ms = None if arguments.kills_only else TTL_MS
+    load = Load(duration_ms=arguments.minutes * 60_000, seed=arguments.seed, mischief_lease_ms=lease_ms)
+    report = soak(load, arguments.replicas)
     print(report.text())
     for code, message in report.said.items():
         print(f"  {code}: {message}")

@@ -13,6 +13,7 @@ from ballista_py.errors import (
     ConfigError,
     Fenced,
     NotOwner,
+    PartitionsUnassigned,
     SchedulerLost,
     SqlError,
     TransportError,
@@ -49,6 +50,8 @@ class Scheduler:
         if self.busy:
             raise TryLater("too many statements")
         self.asked.append(dict(command))
+        if self.refuses:
+            raise self.refuses.pop(0)
         if "nonsense" in command["query"]:
             raise SqlError("syntax error at or near 'nonsense'", line=1, column=1)
 
@@ -235,6 +238,28 @@ def test_rows_whose_owners_changed_are_sent_again_under_their_token_if_they_can_
         with pytest.raises(type(refused)):
             client.ingest("t", rows.to_reader())
         assert len(asked) == 4
+
+
+@pytest.mark.parametrize("refused", [NotOwner("moved"), PartitionsUnassigned("none"), TryLater("full")])
+def test_a_read_that_meets_nodes_coming_and_going_is_asked_again_if_reads_are_repeated(cluster, refused):
+    for retry_reads in (True, False):
+        for node in cluster:
+            node.handler.refuses += [refused] * 2
+        with connect(cluster[0].address, retry_reads=retry_reads) as client:
+            if retry_reads:
+                assert client.sql("select 1").num_rows == 20
+            else:
+                with pytest.raises(type(refused)):
+                    client.sql("select 1")
+        for node in cluster:
+            node.handler.refuses.clear()
+
+
+def test_a_read_that_is_wrong_is_not_asked_again(cluster):
+    cluster[0].handler.refuses += [SqlError("no such column"), NotOwner("moved")]
+    with connect(cluster[0].address, retry_reads=True) as client, pytest.raises(SqlError):
+        client.sql("select 1")
+    assert len(cluster[0].handler.asked) == 1
 
 
 def test_a_stream_whose_scheduler_dies_raises_scheduler_lost(cut):

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import Protocol, TypeVar
+from typing import Protocol, TypeVar, cast
 
 import pyarrow as pa
 from attrs import frozen
@@ -23,6 +23,7 @@ from ballista_py.state.partition_store import PartitionStore
 from ballista_py.state.store import ConditionalStore
 from ballista_py.storage.verify import verify_table
 from ballista_py.testing.soak_ledger import Ledger, Row
+from ballista_py.testing.soak_mischief import Mischief, MischiefClient, Processes
 from ballista_py.testing.soak_report import SoakReport
 
 SCHEMA = pa.schema([pa.field("id", pa.int64(), nullable=False), ("writer", pa.int32()), ("version", pa.int64())])
@@ -62,7 +63,8 @@ class Load:
     """How long the load lasts, how often nodes are killed and how long they stay away at most.
 
     `writers` and a reader run at the same time. Each of the `killers` has its share of the nodes; once in four times it
-    kills two of them at once, and it waits until they have come back.
+    kills two of them at once, and it waits until they have come back. With `mischief_lease_ms`, the time to live of a
+    lease, there is mischief besides (`soak_mischief`).
     """
 
     duration_ms: float
@@ -71,6 +73,7 @@ class Load:
     writers: int = 3
     killers: int = 2
     seed: int = 0
+    mischief_lease_ms: float | None = None
 
 
 class Soak:
@@ -107,12 +110,32 @@ class Soak:
         owners_before = self._changes_of_owner()
         writers = [partial(self._write, n) for n in range(self._load.writers)]
         killers = [partial(self._kill, n) for n in range(self._load.killers)]
-        self._run_all([*writers, self._read, *killers])
+        mischief = self._mischief()
+        self._run_all([*writers, self._read, *killers, *mischief])
         self._compare()
         self._verify()
         self._report.takeovers = self._changes_of_owner() - owners_before
         self._report.seconds = (self._runtime.monotonic_ms() - started_ms) / 1e3
         return self._report
+
+    def _mischief(self) -> list[Callable[[], None]]:
+        if self._load.mischief_lease_ms is None:
+            return []
+        made = Mischief(
+            table=self._table,
+            nodes=cast(Processes, self._cluster),
+            runtime=self._runtime,
+            over=self._over,
+            until_acknowledged=self._until_done,
+            count=lambda name: self._count(name, 1),
+            wrong=self._found_wrong,
+            lease_ms=self._load.mischief_lease_ms,
+            seed=self._load.seed,
+        )
+        return [made.stop_and_go, made.make_and_drop, made.replace, made.look_at_replaced, made.refresh]
+
+    def _until_done(self, do: Callable[[MischiefClient], object]) -> object:
+        return self._until_acknowledged("", lambda client, _token: do(cast(MischiefClient, client)))
 
     def _over(self) -> bool:
         return self._runtime.monotonic_ms() >= self._until_ms

@@ -30,6 +30,10 @@ class SoakReport:
     resent: int = 0
     queries: int = 0
     kills: int = 0
+    stops: int = 0
+    tables_made: int = 0
+    replaces: int = 0
+    refreshes: int = 0
     takeovers: int = 0
     rows_left: int = 0
     files_left: int = 0
@@ -46,10 +50,19 @@ class SoakReport:
         errors = ", ".join(f"`{code}` {count:,}" for code, count in sorted(self.errors.items())) or "none"
         wrong = "; ".join(self.wrong[:SHOWN]) or "nothing"
         return (
-            f"{self.seconds:.0f} s, {self.kills} kills, {self.takeovers} take-overs; {self.statements:,} statements "
-            f"acknowledged ({self.inserts:,} rows in, {self.updates:,} updated, {self.deletes:,} deleted, "
-            f"{self.moves:,} moved), {self.resent:,} sent again by hand, {self.queries:,} queries; errors that "
-            f"clients saw: {errors}; left: {self.rows_left:,} rows in {self.files_left:,} files; wrong: {wrong}"
+            f"{self.seconds:.0f} s, {self.kills} kills, {self._mischief()}{self.takeovers} take-overs; "
+            f"{self.statements:,} statements acknowledged ({self.inserts:,} rows in, {self.updates:,} updated, "
+            f"{self.deletes:,} deleted, {self.moves:,} moved), {self.resent:,} sent again by hand, "
+            f"{self.queries:,} queries; errors that clients saw: {errors}; left: {self.rows_left:,} rows in "
+            f"{self.files_left:,} files; wrong: {wrong}"
+        )
+
+    def _mischief(self) -> str:
+        if not (self.stops or self.tables_made or self.replaces):
+            return ""
+        return (
+            f"{self.stops} processes stopped and continued, {self.tables_made} tables made and dropped, "
+            f"{self.replaces} atomic replacements, {self.refreshes} refreshes, "
         )
 
     def write(self, path: Path, how: str) -> None:

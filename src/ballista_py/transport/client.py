@@ -8,8 +8,12 @@ from typing import Any, TypeVar
 import pyarrow as pa
 
 from ballista_py.errors import (
+    BallistaError,
     OwnershipError,
+    PartitionsUnassigned,
+    SchedulerLost,
     TransportError,
+    TryLater,
     WriteIncomplete,
 )
 from ballista_py.planning.plan_drawing import ExplainedPlan
@@ -53,8 +57,9 @@ def connect(
     `token` says who you are to a cluster that asks for it. With `tls` every scheduler must prove that it is the
     host in its address; `ballista+tls://` alone trusts the authorities of the system.
 
-    With `retry_reads` a query whose scheduler dies is asked again at another one; otherwise it raises
-    `SchedulerLost`. Statements that may change something are never repeated.
+    With `retry_reads` a query that fails because nodes die, restart or hand over is asked again, for half a minute,
+    at any scheduler; otherwise it raises `SchedulerLost` or what the cluster says. Statements that may change
+    something are never repeated.
 
     Raises `ConfigError` for something that is no address or a file that cannot be used, `Unauthenticated` for a
     token that is not valid, and `TransportError` when no scheduler can be reached.
@@ -317,7 +322,30 @@ class Client:
                 stream.cancel()
                 raise
 
-        return self._schedulers.first_of(run, lambda error, address: repeatable or was_never_sent(error, address))
+        if not repeatable:
+            return self._schedulers.first_of(run, was_never_sent)
+        return self._repeated(lambda: self._schedulers.first_of(run, lambda _error, _address: True))
+
+    def _repeated(self, read: Callable[[], T]) -> T:
+        """What `read` gives, which is repeated for `RESEND_MS` while nodes come, go and hand over."""
+        deadline_ms = self._runtime.monotonic_ms() + RESEND_MS
+        wait_ms = FIRST_RESEND_MS
+        while True:
+            try:
+                return read()
+            except BallistaError as error:
+                if not _passes_by(error) or self._pool.closed or self._runtime.monotonic_ms() > deadline_ms:
+                    raise
+            self._runtime.sleep_ms(wait_ms)
+            wait_ms = min(LONGEST_RESEND_MS, 2 * wait_ms)
+
+
+def _passes_by(error: BallistaError) -> bool:
+    """Whether an error says that nodes come, go or hand over: the same query may be answered a moment later."""
+    if isinstance(error, OwnershipError | PartitionsUnassigned | SchedulerLost | TryLater):
+        return True
+    lost = error.__cause__ if isinstance(error.__cause__, TransportError) else error
+    return type(lost) is TransportError and "peer" in lost.details
 
 
 def _ms(timeout: float | None) -> float | None:

@@ -1,0 +1,101 @@
+"""All nodes are restarted one after the other, while clients ask and write: nobody who repeats sees an error."""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter
+
+import pyarrow as pa
+import pytest
+
+from ballista_py import LocalCluster
+from ballista_py.errors import BallistaError
+from ballista_py.transport.client import connect
+
+pytestmark = [pytest.mark.cluster, pytest.mark.long]
+SCHEMA = pa.schema([pa.field("id", pa.int64(), nullable=False)])
+NAMED = {  # what a client that repeats nothing may see
+    "transport",
+    "transport.scheduler_lost",
+    "transport.try_later",
+    "ownership.not_owner",
+    "ownership.lease_expired",
+    "planning.partitions_unassigned",
+}
+
+
+class Clients:
+    """A writer, a reader that repeats and one that does not; what they saw."""
+
+    def __init__(self, cluster: LocalCluster) -> None:
+        self.url = "ballista://" + ",".join(cluster.addresses())
+        self.errors: Counter[str] = Counter()
+        self.said: list[str] = []
+        self.wrong: list[str] = []
+        self.written, self.sent, self.asked = 0, 0, Counter()
+        self.over = threading.Event()
+        self.threads = [threading.Thread(target=run) for run in (self.write, self.read, self.read_once)]
+        for thread in self.threads:
+            thread.start()
+
+    def stop(self) -> None:
+        self.over.set()
+        for thread in self.threads:
+            thread.join(120)
+
+    def write(self) -> None:
+        with connect(self.url) as client:
+            while not self.over.is_set():
+                rows = pa.table({"id": range(self.written, self.written + 10)}, schema=SCHEMA)
+                self.sent += 10
+                try:
+                    assert client.ingest("t", rows) == 10
+                except BallistaError as error:
+                    self.wrong.append(f"a write: {error.code}: {error.message}")
+                    return
+                self.written += 10
+
+    def read(self) -> None:
+        with connect(self.url, retry_reads=True) as client:
+            while not self.over.is_set():
+                try:
+                    self.ask(client, "repeats")
+                except BallistaError as error:
+                    self.wrong.append(f"a reader that repeats: {error.code}: {error.message}")
+
+    def read_once(self) -> None:
+        with connect(self.url) as client:
+            while not self.over.is_set():
+                try:
+                    self.ask(client, "asks once")
+                except BallistaError as error:
+                    self.errors[error.code] += 1
+                    self.said.append(f"{error.code}: {error.message}")
+
+    def ask(self, client, who: str) -> None:
+        least = self.written
+        (found,) = client.sql("select count(*) as n, count(distinct id) as d from t").to_pylist()
+        self.asked[who] += 1
+        if not (least <= found["n"] <= self.sent and found["n"] == found["d"]):
+            self.wrong.append(f"{found} where {least} to {self.sent} can be there")
+
+
+@pytest.mark.parametrize("replicas", [1, 2])
+def test_nobody_who_repeats_sees_a_restart(replicas):
+    options = {"replicas": str(replicas), "partition-assignment-interval": "500"}
+    with LocalCluster(schedulers=2, executors=3, ttl_ms=2_000, node_options=options) as cluster:
+        cluster.create_table("t", schema=SCHEMA, partition_by=["bucket(6, id)"])
+        clients = Clients(cluster)
+        try:
+            for node in cluster.node_ids:
+                cluster._nodes.process(node).terminate()
+                cluster._nodes.process(node).join(60)
+                cluster.start(node)
+        finally:
+            clients.stop()
+        print(replicas, dict(clients.asked), dict(clients.errors), clients.written)
+        assert clients.wrong == []
+        assert clients.errors.keys() <= NAMED, clients.said
+        with cluster.client() as client:
+            found = client.sql("select count(*) as n, count(distinct id) as d from t").to_pylist()
+        assert found == [{"n": clients.written, "d": clients.written}]
