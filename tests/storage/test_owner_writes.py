@@ -14,7 +14,8 @@ from ballista_py.state.object_state import ObjectState
 from ballista_py.state.statements import Statements
 from ballista_py.state.undecided import GIVEN_MS, LOOK_AFTER_MS, attempt_by
 from ballista_py.storage.compaction import CompactionPolicy
-from ballista_py.storage.manifest import DataFile, Prepared
+from ballista_py.storage.garbage import MAX_WRITE_MS
+from ballista_py.storage.manifest import DataFile, Prepared, manifest_key
 from ballista_py.transport.commands import WriteTarget
 from ballista_py.writes.owner_compaction import Compacted
 from ballista_py.writes.owner_writes import OwnerWrites
@@ -88,6 +89,21 @@ def test_a_commit_after_a_newer_owner_was_activated_is_refused(world, writes):
 
     assert writes.write(target("a", 1), late())["1"]["error"]["code"] == "ownership.fenced"
     assert world.storage(1).read().document.files == ()
+
+
+@pytest.mark.parametrize("attempt", [None, "a"])
+def test_rows_that_waited_for_longer_than_files_are_spared_are_not_committed(world, writes, attempt):
+    def stand_still():
+        world.store.before.clear()
+        world.clock.now_ms += MAX_WRITE_MS + 1
+        world.grant(2 * MAX_WRITE_MS)
+
+    world.grant(2 * MAX_WRITE_MS)
+    world.store.before[manifest_key("t", "expr0=1")] = stand_still  # the files are written by then
+    said = writes.write(target("w", 1, attempt=attempt, replace=True), [batch(1, 5)])
+    assert said["1"]["error"]["code"] == "transport.try_later"
+    assert world.storage(1).read().document.prepared == ()
+    assert world.read((1, 1)) == []
 
 
 def test_a_rewrite_touches_only_files_that_hold_matching_rows(world, writes):

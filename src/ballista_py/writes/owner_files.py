@@ -53,12 +53,20 @@ class OwnerFiles:
             for batch in rows:
                 spool.add(batch)
             files = spool.finish()
-            if self._runtime.monotonic_ms() - started_ms > MAX_WRITE_MS:
-                raise TryLater("the rows took too long: their files may count as garbage by now")
+            self.require_young(started_ms)
         except BaseException:
             self._holder.unstage(table.name, spool.discard())
             raise
         return files
+
+    def now_ms(self) -> float:
+        """The time by which `require_young` judges."""
+        return self._runtime.monotonic_ms()
+
+    def require_young(self, since_ms: float) -> None:
+        """Raise `TryLater` when files that were begun at `since_ms` may count as garbage by now."""
+        if self.now_ms() - since_ms > MAX_WRITE_MS:
+            raise TryLater("the rows took too long: their files may count as garbage by now")
 
     def rewritten(
         self, target: WriteTarget, table: TableSpec, partition: int, here: Sequence[DataFile], rewrite: Rewrite

@@ -71,6 +71,7 @@ class OwnerWrites:
         nothing is applied then.
         """
         table = self._holder.owned(part_of(target.table), target.incarnation).table
+        began_ms = self._files.now_ms()
         files = self._files.written(table, rows)
         target = evolve(target, token=token() or target.token)
         unique = bool(table.primary_key)
@@ -78,6 +79,7 @@ class OwnerWrites:
             new = NewRows(target=target, files=files)
 
             def change(partition: int, here: Sequence[DataFile]) -> PartitionChange:
+                self._files.require_young(began_ms)  # it may have waited for its turn, or stood still
                 done = new.change(partition, here)
                 self._files.check_primary_key(
                     table, partition, done.add, [file for file in here if file.path not in done.remove]
