@@ -217,3 +217,17 @@ def test_an_executor_that_breaks_off_again_and_again_is_an_error(site):
     with pytest.raises(TransportError, match="broke"):
         here.rows()
     assert here.asked.count("e2") == 4
+
+
+def test_of_two_that_were_suspected_the_earlier_one_is_asked_again_if_one_must_be(site):
+    here = site(2)
+    here.rows()
+    for name in ("e1", "e2"):  # each has partitions of which the other has the copy
+        here.clock.now_ms += 1_000.0
+        here.dead.add(name)
+        if name == "e2":
+            here.dead.discard("e1")  # it is back, and was not heard yet
+        assert here.rows() == 60
+    assert here.rows() == 60
+    assert "e1" in here.asked
+    assert "e2" not in here.asked

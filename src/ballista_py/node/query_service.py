@@ -215,20 +215,24 @@ class QueryService:
         if not isinstance(error, BallistaError) or not is_link_failure(error, address):
             return ()
         self._condemn(view, error, self.runtime.monotonic_ms())
-        try:
-            return copies_of(failed, plan, view.catalog, view.members - self._suspected(view))
-        except PartitionsUnassigned:
-            return ()
+        for left_out in self._left_out(view):
+            if not any(owner[0] == failed.executor_id for owner in left_out):
+                break  # it would be asked again
+            with suppress(PartitionsUnassigned):
+                return copies_of(failed, plan, view.catalog, view.members - left_out)
+        return ()
+
+    def _left_out(self, view: ClusterView) -> tuple[frozenset[Owner], ...]:
+        return self._suspects.to_leave_out(view.members, self.heard_ms())
 
     def _suspected(self, view: ClusterView) -> frozenset[Owner]:
         return self._suspects.among(view.members, self.heard_ms())
 
     def _legs(self, plan: QueryPlan, view: ClusterView, owners_only: bool) -> tuple[Leg, ...]:
-        """The legs, none at an executor that is suspected; at all members if what it holds has no copy elsewhere."""
-        suspected = self._suspected(view)
-        if suspected:
+        """The legs, at as few of the executors that are suspected as there can be."""
+        for left_out in self._left_out(view)[:-1]:
             with suppress(PartitionsUnassigned):
-                return legs_of(plan, view.catalog, view.members - suspected, owners_only)
+                return legs_of(plan, view.catalog, view.members - left_out, owners_only)
         return legs_of(plan, view.catalog, view.members, owners_only)
 
     def _view_for(self, statement: str) -> ClusterView:

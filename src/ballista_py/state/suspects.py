@@ -39,6 +39,17 @@ class Suspects:
             if owner in members and heard_ms.get(owner[1], float("-inf")) <= at_ms
         )
 
+    def to_leave_out(
+        self, members: Collection[Owner], heard_ms: Mapping[str, float]
+    ) -> tuple[frozenset[Owner], ...]:
+        """Whom to ask nothing: all that are condemned first, then ever fewer, and in the end nobody.
+
+        Who was condemned first is asked first again: it may have come back and not be heard yet.
+        """
+        condemned = self.among(members, heard_ms)
+        newest = sorted(condemned, key=lambda owner: (-self.since_ms[owner], owner))
+        return tuple(frozenset(newest[:count]) for count in range(len(newest), -1, -1))
+
     def only(self, members: Collection[Owner]) -> Suspects:
         """Without those who are members no more: an instance that is gone never comes back."""
         return evolve(self, since_ms={owner: at_ms for owner, at_ms in self.since_ms.items() if owner in members})
