@@ -72,8 +72,9 @@ class GeneralWrites:
         view: ClusterView,
         reading: Reading,
         known: Known,
+        keep: Callable[[pa.Table], None],
     ) -> Prepared:
-        """Run the statement over the rows that it reads, and prepare what it changed.
+        """Run the statement over the rows that it reads, `keep` those that it gives, and prepare what it changed.
 
         Files that lost a row are rewritten, if their partition holds the very files that it held when it was read;
         the others stay. Raises `MergeTooLarge` beyond `max_bytes`, and what the statement and the owners raise.
@@ -100,6 +101,8 @@ class GeneralWrites:
                     returning=change.returning,
                 )
             )
+            if changed.returned is not None:
+                keep(changed.returned)
             come = list(self.checks.batches(table, changed.come.to_batches()))
             view = self._view_with(view, table, come, known)
             touched = touched_files(base.read, changed.gone.to_numpy())

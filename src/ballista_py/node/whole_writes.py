@@ -166,10 +166,13 @@ class WholeWrites:
         last: list[tuple[str, Prepared]] = []
 
         def prepare(order: Order, view: ClusterView) -> Outcome:
-            done = self.general.prepare(change, order, view, reading(view), self.rounds.known(table))
-            last[:] = [(order.attempt or "", done)]
-            if done.returned is not None and not done.outcome.errors:
-                keep_answer(self.store, table.folder, order.attempt or "", done.returned)
+            attempt = order.attempt or ""
+
+            def keep(rows: pa.Table) -> None:
+                keep_answer(self.store, table.folder, attempt, rows)
+
+            done = self.general.prepare(change, order, view, reading(view), self.rounds.known(table), keep)
+            last[:] = [(attempt, done)]
             return done.outcome
 
         decision = self.rounds.once(table, token.kept, prepare, affected=lambda: last[0][1].affected)

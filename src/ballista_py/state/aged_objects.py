@@ -17,16 +17,16 @@ class AgedObjects:
         self._runtime = runtime
         self._prefix = prefix
         self._kept_ms = kept_ms
-        self._known_ms: dict[tuple[str, str | None], float] = {}
+        self._known_ms: dict[tuple[str, str | None, int], float] = {}
 
     def tick(self) -> int:
         """Remove what is old; how many. Raises what the store raises."""
         now_ms = self._runtime.monotonic_ms()
-        found = {(entry.key, entry.version) for entry in self._store.list(self._prefix)}
+        found = {(entry.key, entry.version, entry.modified_ms) for entry in self._store.list(self._prefix)}
         self._known_ms = {known: ms for known, ms in self._known_ms.items() if known in found}
         for fresh in list(found - self._known_ms.keys())[: MAX_KNOWN - len(self._known_ms)]:
             self._known_ms[fresh] = now_ms
-        due = [key for (key, _), known_ms in self._known_ms.items() if now_ms - known_ms >= self._kept_ms]
+        due = [key for (key, *_), known_ms in self._known_ms.items() if now_ms - known_ms >= self._kept_ms]
         for key in due:
             self._store.delete(key)
         return len(due)
