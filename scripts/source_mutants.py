@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import argparse
 import ast
-import copy
 import os
 import shutil
 import signal
@@ -56,19 +55,28 @@ class SourceMutant(NamedTuple):
 
 def mutants_of(source: str) -> list[SourceMutant]:
     """Every fault that can be planted in a module, in order of lines. Docstrings and annotations are left alone."""
+    return sorted({one[:3]: one for one in (mutant_at(source, *place) for place in places_of(source))}.values())
+
+
+def places_of(source: str) -> list[tuple[int, int]]:
+    """Where a fault can be planted: the number of a node, and which of its changes."""
     tree = ast.parse(source)
-    found = []
     fixed = _fixed(tree)
-    for number, node in enumerate(ast.walk(tree)):
-        if node in fixed:
-            continue
-        for change in range(len(list(_changes(node)))):
-            mutated = copy.deepcopy(tree)
-            place = next(one for index, one in enumerate(ast.walk(mutated)) if index == number)
-            line, before, apply = list(_changes(place))[change]
-            after = apply()
-            found.append(SourceMutant(line, before, after, ast.unparse(ast.fix_missing_locations(mutated)) + "\n"))
-    return sorted({(one.line, one.before, one.after): one for one in found}.values())
+    return [
+        (number, change)
+        for number, node in enumerate(ast.walk(tree))
+        if node not in fixed
+        for change in range(len(list(_changes(node))))
+    ]
+
+
+def mutant_at(source: str, number: int, change: int) -> SourceMutant:
+    """The fault at one place."""
+    mutated = ast.parse(source)
+    place = next(one for index, one in enumerate(ast.walk(mutated)) if index == number)
+    line, before, apply = list(_changes(place))[change]
+    after = apply()
+    return SourceMutant(line, before, after, ast.unparse(ast.fix_missing_locations(mutated)) + "\n")
 
 
 def _fixed(tree: ast.Module) -> set[ast.AST]:
@@ -191,16 +199,19 @@ def chosen(arguments: argparse.Namespace) -> list[tuple[str, SourceMutant]]:
         for folder in arguments.folder
         for path in sorted((ROOT / SOURCE / folder).rglob("*.py"))
     ]
-    planted = [
-        (module, one)
-        for module in modules or touched(arguments.base)
-        for one in mutants_of((ROOT / SOURCE / module).read_text())
-        if "\t".join((module, one.before, one.after)) not in known
-    ]
-    if len(planted) > arguments.sample:
-        chance = Chance(arguments.seed)
-        planted = sorted(planted, key=lambda _: chance.random())[: arguments.sample]
-    return planted
+    sources = {module: (ROOT / SOURCE / module).read_text() for module in modules or touched(arguments.base)}
+    places = [(module, place) for module, source in sources.items() for place in places_of(source)]
+    chance = Chance(arguments.seed)
+    if len(places) > arguments.sample:
+        places = sorted(places, key=lambda _: chance.random())
+    planted: dict[tuple[str, str], tuple[str, SourceMutant]] = {}
+    for module, place in places:
+        if len(planted) == arguments.sample:
+            break
+        one = mutant_at(sources[module], *place)
+        if "\t".join((module, one.before, one.after)) not in known:
+            planted.setdefault((module, one.text), (module, one))
+    return list(planted.values())
 
 
 def _all_pass(tree: Path, modules: list[str], arguments: argparse.Namespace) -> bool:

@@ -6,11 +6,12 @@ import pytest
 
 from ballista_py.errors import VersionConflict
 from ballista_py.runtime import SystemRuntime
-from ballista_py.state.claims import Claim, claimed_prefixes, end_dead_claims
+from ballista_py.state.claims import CLAIM_PATIENCE_MS, Claim, claimed, claimed_prefixes, end_dead_claims
 from ballista_py.state.memory import MemoryStore
 from ballista_py.storage.files import describe_data_file, write_data_file
 from ballista_py.storage.garbage import find_garbage, remove_garbage
 from ballista_py.storage.publication import Publication
+from ballista_py.testing import Machine, World
 
 HOUR_MS = 3_600_000
 PREFIX = "snapshots/t/data/run-1/"
@@ -150,3 +151,24 @@ def test_files_of_a_table_that_is_being_made_are_kept(slow):
     slow.clock.meanwhile = claim.confirm
     slow.collect()
     assert slow.store.get("snapshots/new-5f2a/data/x/0.parquet").data == b"rows"
+
+
+@pytest.mark.parametrize("renews", [True, False])
+def test_a_thread_of_its_own_keeps_the_claim_of_a_slow_run(renews):
+    world = World(1)
+    store = MemoryStore(runtime=Machine(world, "store"))
+    run, collector = Machine(world, "run"), Machine(world, "collector")
+    ended: list[tuple[str, ...]] = []
+
+    def write() -> None:
+        with claimed(store, PREFIX, run, run.spawn if renews else None):
+            run.sleep_ms(4 * CLAIM_PATIENCE_MS)
+
+    run.spawn(write)
+    collector.spawn(lambda: ended.extend(end_dead_claims(store, collector) for _ in range(2)))
+    try:
+        world.run(10 * CLAIM_PATIENCE_MS)
+    finally:
+        world.close()
+    assert ended == ([(), ()] if renews else [(PREFIX,), ()])
+    assert claimed_prefixes(store, run) == ()

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from itertools import islice
 
-from attrs import frozen
+from attrs import evolve, frozen
 
 from ballista_py.errors import ConfigError, ObjectExists, ObjectMissing, StoreUnavailable, VersionConflict
 from ballista_py.runtime import Runtime, SystemRuntime
@@ -166,6 +166,13 @@ class _FoldsKeys(LyingStore):
         return self.store.list(prefix.lower())
 
 
+class _ListsFolded(LyingStore):
+    """Listings show keys in lower case, though two that differ only in that are two objects."""
+
+    def list(self, prefix: str) -> Iterator[ObjectEntry]:
+        return (evolve(entry, key=entry.key.lower()) for entry in self.store.list(prefix))
+
+
 class _LeavesOut(LyingStore):
     """One listing in 20 lacks its last object."""
 
@@ -239,6 +246,7 @@ LIES: Mapping[str, Lie] = {
     "lands-unavailable": Lie(kind=_LandsUnavailable, breaks="unavailable-is-unwritten"),
     "cuts-objects": Lie(kind=_CutsObjects, breaks="large-objects"),
     "folds-keys": Lie(kind=_FoldsKeys, breaks="exact-keys"),
+    "lists-folded": Lie(kind=_ListsFolded, breaks="exact-keys"),
     "leaves-out": Lie(kind=_LeavesOut, breaks="listings-stay-whole"),
     "first-page": Lie(kind=_FirstPage, breaks="many-objects"),
     "keeps-deleted": Lie(kind=_KeepsDeleted, breaks="many-objects"),

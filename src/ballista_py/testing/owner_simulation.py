@@ -33,6 +33,7 @@ from ballista_py.testing.virtual_time import World
 
 CALM_MS = 240_000.0
 MAX_TRIES = 4
+QUICK = ("merge", "replace")  # of which two at once are wanted
 TRY_AGAIN_MS = 2_000.0
 Act = Callable[[Machine], None]
 
@@ -89,7 +90,7 @@ class OwnerSimulation:
             site.break_things()
             for name, act in kinds.items():
                 for number in range(2):
-                    self._again(f"{name}-{number}", (4_000.0 if name == "merge" else 8_000.0) * self.pace, act)
+                    self._again(f"{name}-{number}", (4_000.0 if name in QUICK else 8_000.0) * self.pace, act)
             # One each of what is rare.
             self._again("define", 60_000.0 * self.pace, troubles.define)
             self._again("owners", 60_000.0 * self.pace, troubles.succeed)

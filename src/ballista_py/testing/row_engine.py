@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from attrs import define, field
 
-from ballista_py.errors import SqlError
+from ballista_py.errors import NotOwner, SqlError
 from ballista_py.storage.local_file import Loadable
 
 Program = Callable[[pa.Table], pa.Table]
@@ -60,6 +60,9 @@ class RowEngine:
 
     def rows(self, table: str, file_ids: Iterable[int]) -> pa.Table:
         """All rows of these files, which are loaded."""
+        file_ids = list(file_ids)
+        if any((table, file_id) not in self._rows for file_id in file_ids):
+            raise NotOwner(f"a file of table '{table}' is not loaded any more", table=table)
         empty = self._schemas[table].empty_table()
         return pa.concat_tables([empty, *(self._rows[table, file_id] for file_id in file_ids)])
 

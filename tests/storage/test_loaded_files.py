@@ -1,0 +1,90 @@
+"""What an engine has loaded: rows at hand are not read back, and none outlive the table they were staged for."""
+
+import pyarrow as pa
+import pytest
+
+from ballista_py.errors import StoreError
+from ballista_py.runtime import SystemRuntime
+from ballista_py.state.memory import MemoryStore
+from ballista_py.storage.cache import FileCache
+from ballista_py.storage.files import write_data_file
+from ballista_py.storage.hydration import HydrationMeter
+from ballista_py.storage.loaded_files import LoadedFiles
+
+ROWS = pa.table({"n": [1, 2, 3]})
+KEY = "snapshots/t/data/a.parquet"
+
+
+class Loader:
+    """Notes what is loaded; `lost` rows are not there."""
+
+    def __init__(self):
+        self.loaded, self.lost = {}, 0
+
+    def create_table(self, table, schema):
+        pass
+
+    def drop_table(self, table):
+        self.loaded.clear()
+
+    def load(self, table, files):
+        self.loaded |= {file.file_id: type(file).__name__ for file in files}
+        return sum(batch.num_rows for file in files for batch in file.batches(ROWS.schema)) - self.lost
+
+    def unload(self, table, file_ids):
+        for file_id in file_ids:
+            del self.loaded[file_id]
+
+
+@pytest.fixture
+def world():
+    runtime, store, loader = SystemRuntime(), MemoryStore(), Loader()
+    files = LoadedFiles(loader, FileCache(store), HydrationMeter(runtime), map, runtime)
+    files.prepare("t", ROWS.schema)
+    return files, loader, write_data_file(store, KEY, ROWS)
+
+
+def test_rows_at_hand_are_not_read_back(world):
+    files, loader, file = world
+    files.stage("t", KEY, ROWS)
+    files.load("t", [file])
+    assert list(loader.loaded.values()) == ["RowsAtHand"]
+    assert files.ids("t").keys() == {KEY}
+
+
+def test_what_was_staged_for_a_table_that_was_dropped_is_read_anew(world):
+    files, loader, file = world
+    files.stage("t", KEY, ROWS)
+    files.keep_only({})
+    files.prepare("t", ROWS.schema)
+    files.load("t", [file])
+    assert list(loader.loaded.values()) == ["LocalFile"]
+
+
+def test_a_table_dropped_while_rows_are_staged_gets_none_of_them(world):
+    files, loader, file = world
+    load = loader.load
+
+    def drop_meanwhile(table, loadable):
+        count = load(table, loadable)
+        loader.load = load
+        files.keep_only({})
+        loader.loaded |= {one.file_id: "late" for one in loadable}
+        return count
+
+    loader.load = drop_meanwhile
+    files.stage("t", KEY, ROWS)
+    assert loader.loaded == {}
+    files.prepare("t", ROWS.schema)
+    files.load("t", [file])
+    assert list(loader.loaded.values()) == ["LocalFile"]
+
+
+@pytest.mark.parametrize("lost", [1, -1])
+def test_a_file_with_fewer_or_more_rows_than_its_manifest_says_is_refused_and_unloaded(world, lost):
+    files, loader, file = world
+    loader.lost = lost
+    with pytest.raises(StoreError, match=f"hold {3 - lost} rows where manifests say 3"):
+        files.load("t", [file])
+    assert loader.loaded == {}
+    assert files.ids("t") == {}
