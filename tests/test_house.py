@@ -83,6 +83,7 @@ NOT_FROM_THE_WIRE = {
     ("testing/single_node_changes.py", "read_all"): "rows that DuckDB gives",
     ("testing/raw_flight.py", "open_stream"): "takes a stream apart that it has made",
     ("testing/wire_fuzz_child.py", "open_stream"): "of our own pool",
+    ("planning/columns.py", "open_stream"): "of a declaration in a document of the cluster's own store",
     ("state/codec.py", "read_schema"): "a declaration in a document of the cluster's own store",
     ("spark/answers.py", "open_stream"): "a file that this process's Spark has written",
     ("spark/sources.py", "read_schema"): "a Parquet file",

@@ -20,6 +20,7 @@
     │   ├── Fenced                  a newer owner has been activated: stop acting
     │   ├── LeaseExpired            the lease ran out: wait for a renewal
     │   └── NotOwner                the partition has another owner: read the map again and re-plan
+    │       └── TableAltered            the table has another definition: read the catalog again and re-plan
     ├── PlanningError           the statement cannot be planned
     │   ├── SqlError                the text is not SQL that this cluster can run
     │   ├── UnsupportedExpression   a partition key or a type outside the grammar
@@ -177,6 +178,12 @@ class NotOwner(OwnershipError):
     """The node is not the active owner of every partition that was asked for."""
 
     code = "ownership.not_owner"
+
+
+class TableAltered(NotOwner):
+    """The table was altered since the statement was planned; nothing was done. Read the catalog and plan again."""
+
+    code = "ownership.not_owner.altered"
 
 
 class PlanningError(BallistaError):

@@ -38,8 +38,10 @@ LOCKDOWN = """
 _REWRITES = ("expression_rewriter", "filter_pushdown")
 _PLAN = "explain (format json)\n"
 _CHANGES = tuple(
-    getattr(duckdb.StatementType, name) for name in ("INSERT", "UPDATE", "DELETE", "MERGE_INTO", "CREATE", "DROP")
+    getattr(duckdb.StatementType, name)
+    for name in ("INSERT", "UPDATE", "DELETE", "MERGE_INTO", "CREATE", "DROP", "ALTER")
 )
+_ALTER = re.compile(r"(?:\s+|--[^\n]*\n|/\*.*?\*/)*alter\b", re.IGNORECASE | re.DOTALL)
 # What may stand in a CREATE TABLE and is computed while the table is made.
 _COMPUTED = re.compile(r"\b(as|check|default|generated|using)\b", re.IGNORECASE)
 _SERIALIZE = (
@@ -142,7 +144,9 @@ class Binder:
             statements = self._aside.extract_statements(sql)
         except Exception as error:
             raise translate(error, sql) from None
-        if len(statements) != 1 or statements[0].type not in _CHANGES:
+        # Adding a column with a default is several steps to DuckDB.
+        of_steps = statements[:1] and statements[0].type == duckdb.StatementType.MULTI and _ALTER.match(sql)
+        if len(statements) != 1 or (statements[0].type not in _CHANGES and not of_steps):
             raise SqlError("The text is not a single statement that changes a table")
 
     def bind_change(self, sql: str, schemas: Mapping[str, pa.Schema], same: str | None = None) -> bool:

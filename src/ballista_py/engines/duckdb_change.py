@@ -19,6 +19,7 @@ from ballista_py.engines.duckdb_guard import Guard, Statement
 from ballista_py.engines.duckdb_library import duckdb
 from ballista_py.engines.duckdb_types import quoted
 from ballista_py.errors import SqlError
+from ballista_py.planning.columns import default_of
 from ballista_py.planning.sql.own_words import without_position
 
 BATCH_ROWS = 65_536
@@ -101,6 +102,11 @@ def run_change(
                 for name, source in sources.items():
                     _fill(connection, name, source.reader())
                 name = quoted(table)
+                for column in rows.schema:
+                    if (default := default_of(column)) is not None:
+                        connection.execute(
+                            f"alter table {name} alter {quoted(column.name)} set default ({default}\n)"
+                        )
                 if key:
                     connection.execute(f"alter table {name} add primary key ({', '.join(map(quoted, key))})")
                 connection.execute(f"create table {_BEFORE} as select rowid as {place}, * from {name}")

@@ -7,19 +7,23 @@ was a commit in between. So the list and the snapshot always agree, and a query 
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 
 import pyarrow as pa
 
+from ballista_py.engines.duckdb_alter import alter_native
 from ballista_py.engines.duckdb_errors import translate
 from ballista_py.engines.duckdb_library import duckdb
 from ballista_py.engines.duckdb_types import quoted
 from ballista_py.engines.file_ranges import ranges
 from ballista_py.errors import BallistaError, ConfigError, NotOwner, SchemaMismatch, TryLater
+from ballista_py.planning.columns import is_same
 from ballista_py.runtime import Runtime
 from ballista_py.storage.local_file import Loadable, RowsAtHand
 
+_log = logging.getLogger(__name__)
 FILE_ID = "__file_id"
 MAX_RANGES = 2  # beyond it a join with the ids is faster
 HELD = "held"  # the schema, or the attached database, of the native tables
@@ -60,6 +64,14 @@ class HeldTable:
             what = f"a column named {FILE_ID}" if taken else "two columns whose names differ in case only"
             raise SchemaMismatch(f"table '{table}' has {what}", table=table)
         return cls(name, schema)
+
+    def altered(self, connection: duckdb.DuckDBPyConnection, schema: pa.Schema) -> HeldTable | None:
+        """The same native table with other columns, in one transaction; None, and nothing done, if it cannot be."""
+        if not alter_native(connection, self.name, self.schema, schema):
+            return None
+        made = HeldTable(self.name, schema)
+        made.rows = self.rows
+        return made
 
     def show(self, cursor: duckdb.DuckDBPyConnection, table: str, file_ids: set[int]) -> None:
         """Make `table` a view of exactly these loaded files. It names the columns, not the tag."""
@@ -124,8 +136,24 @@ class HeldTables:
                 self._tables[table] = HeldTable.create(
                     self._loader, name, schema, table, f"0::integer as {FILE_ID},"
                 )
-            elif not found.schema.equals(schema):
+            elif not is_same(found.schema, schema):
                 raise SchemaMismatch(f"table '{table}' is held with other columns: drop it first", table=table)
+
+    def alter(self, table: str, schema: pa.Schema) -> bool:
+        """See `LoadedEngine.alter_table`."""
+        with self._loading, self._lock:
+            found = self._tables.get(table)
+            if found is None:
+                return False
+            try:
+                made = found.altered(self._loader, schema)
+            except (duckdb.Error, pa.ArrowException) as error:
+                _log.info("not_altered", exc_info=error)
+                return False
+            if made is not None:
+                self._commits += 1
+                self._tables[table] = made
+            return made is not None
 
     def drop(self, table: str) -> None:
         """See `LoadedEngine.drop_table`."""

@@ -42,6 +42,13 @@ class Engine(Protocol):
         """Make an empty table; a table of that name and schema may exist already."""
         ...
 
+    def alter_table(self, table: str, schema: pa.Schema) -> bool:
+        """Give a table, with what is loaded of it, other columns; False, and nothing done, where that cannot be.
+
+        Columns are told by their stored names (`planning.columns`). Queries that already run see none of it.
+        """
+        ...
+
     def drop_table(self, table: str) -> None:
         """Forget a table and all its files; a missing table is fine."""
         ...

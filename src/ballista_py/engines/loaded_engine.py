@@ -26,6 +26,7 @@ class LoadedTables(Protocol):
     """The tables of one engine, by name."""
 
     def create(self, table: str, schema: pa.Schema) -> None: ...
+    def alter(self, table: str, schema: pa.Schema) -> bool: ...
     def drop(self, table: str) -> None: ...
     def load(self, table: str, files: Sequence[Loadable]) -> int: ...
     def unload(self, table: str, file_ids: Iterable[int]) -> None: ...
@@ -52,6 +53,14 @@ class LoadedEngine:
         """
         self._require_open()
         self._loaded.create(table, schema)
+
+    def alter_table(self, table: str, schema: pa.Schema) -> bool:
+        """Give a table, with what is loaded of it, other columns; False, and nothing done, where that cannot be.
+
+        Columns are told by their stored names. Queries that already run see none of it.
+        """
+        self._require_open()
+        return self._loaded.alter(table, schema)
 
     def drop_table(self, table: str) -> None:
         """Forget a table and all its files; queries that run over them finish undisturbed."""

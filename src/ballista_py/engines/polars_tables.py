@@ -10,6 +10,7 @@ from attrs import Factory, define
 
 from ballista_py.engines.polars_types import to_frame, why_not_held
 from ballista_py.errors import ConfigError, NotOwner, SchemaMismatch
+from ballista_py.planning.columns import initial_of, is_same, stored_name
 from ballista_py.runtime import Runtime
 from ballista_py.storage.local_file import Loadable
 
@@ -43,8 +44,25 @@ class FrameTables:
             raise SchemaMismatch(f"table '{table}' has two columns whose names differ in case only", table=table)
         with self._loading, self._lock:
             found = self._tables.setdefault(table, HeldFrames(schema))
-            if not found.schema.equals(schema):
+            if not is_same(found.schema, schema):
                 raise SchemaMismatch(f"table '{table}' is held with other columns: drop it first", table=table)
+
+    def alter(self, table: str, schema: pa.Schema) -> bool:
+        """See `LoadedEngine.alter_table`."""
+        if why_not_held(schema) is not None:
+            return False
+        with self._loading:
+            with self._lock:
+                before = self._tables.get(table)
+            if before is None:
+                return False
+            columns = _columns(before.schema, schema)
+            if columns is None:
+                return False
+            made = HeldFrames(schema, {file_id: frame.select(columns) for file_id, frame in before.files.items()})
+            with self._lock:
+                self._tables[table] = made
+        return True
 
     def drop(self, table: str) -> None:
         """Forget a table; a missing one is fine."""
@@ -90,6 +108,34 @@ class FrameTables:
                 f"{len(missing)} file(s) of table '{table}' are not loaded here: plan the query again", table=table
             )
         return held.schema, [held.files[file_id] for file_id in sorted(wanted)]
+
+
+def _columns(before: pa.Schema, after: pa.Schema) -> list[pl.Expr] | None:
+    """The columns `after` out of those `before`.
+
+    None if nobody says what older rows have in one of them, all are new, so that none says how many rows there are, or
+    Polars does not cast as Arrow does.
+    """
+    had = {stored_name(column): column for column in before}
+    if not any(stored_name(column) in had for column in after):
+        return None
+    empty = to_frame(after.empty_table())
+    found = []
+    for column in after:
+        old = had.get(stored_name(column))
+        if old is not None:
+            if old.type != column.type and pa.types.is_decimal(column.type):
+                return None  # which Polars makes other numbers of
+            one = pl.col(old.name)
+            one = one if old.type == column.type else one.cast(empty.schema[column.name])
+            found.append(one.alias(column.name))
+            continue
+        initial = initial_of(column)
+        if initial is None:
+            return None
+        value = to_frame(pa.table([initial], schema=pa.schema([column]))).to_series()
+        found.append(pl.lit(value).first().alias(column.name))
+    return found
 
 
 def _read(file: Loadable, schema: pa.Schema) -> pl.DataFrame:

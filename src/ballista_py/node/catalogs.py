@@ -76,6 +76,7 @@ class Catalogs:
         self._maps: dict[str, _CachedMap] = {}
         self._view: ClusterView | None = None
         self._statements: dict[str, tuple[str, int]] = {}
+        self._announced: dict[str, int] = {}  # by folder
         self._held: Held = {}
         self._sizes: dict[str, TableSizes] = {}
         self._runs: dict[str, tuple[float, int]] = {}  # table -> when asked, sequence
@@ -144,6 +145,12 @@ class Catalogs:
                 found[name] = self._sequence(spec.folder) if spec.source is None else self._last_run(spec)
         return found
 
+    def definitions(self, tables: Collection[str]) -> dict[str, int]:
+        """The newest definition that there may be of tables, as of the last look at their `sequences`."""
+        view = self._view or self.refresh()
+        found = (view.catalog.tables[name] for name in tables if name in view.catalog.tables)
+        return {table.name: self._announced.get(table.folder, 0) for table in found}
+
     def _last_run(self, table: TableSpec) -> int:
         now_ms, known = self._runtime.monotonic_ms(), self._runs.get(table.folder)
         if known is not None and now_ms - known[0] < RUNS_MS:
@@ -164,6 +171,7 @@ class Catalogs:
         except ObjectMissing:
             return 0
         self._statements[key] = (read.version, read.document.sequence)
+        self._announced[folder] = read.document.announced
         return read.document.sequence
 
     def refresh(self) -> ClusterView:

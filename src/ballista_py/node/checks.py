@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterable, Iterator, Sequence
+from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 
 import pyarrow as pa
 from attrs import define, field
@@ -10,6 +10,7 @@ from attrs import define, field
 from ballista_py.engines.engine import Engine
 from ballista_py.errors import SchemaMismatch, SqlError
 from ballista_py.planning.bound_shapes import BoundShapes
+from ballista_py.planning.columns import default_of
 from ballista_py.planning.conform import check_columns, conform
 from ballista_py.planning.sql.changes import CreateTable, Local, quoted
 from ballista_py.planning.sql.identifiers import free_name
@@ -64,15 +65,15 @@ class RowChecks:
     def for_columns(
         self, table: TableSpec, change: Insert, given: pa.Schema, rows: Iterable[pa.RecordBatch]
     ) -> Generator[pa.RecordBatch, None, None]:
-        """The rows of an INSERT, cast to the columns that they are meant for; the other columns are null.
+        """The rows of an INSERT, cast to the columns that they are meant for; the others have their defaults.
 
         Raises `SqlError` for a value that cannot be cast.
         """
         types = dict(zip(table.schema.names, self.engine.sql_types(table.schema), strict=True))
         places = _places(table, change, given)
         shown = ", ".join(
-            f"cast({quoted(name) if name in places else 'null'} as {types[name]}) as {quoted(name)}"
-            for name in table.schema.names
+            f"cast({_given(column, places)} as {types[column.name]}) as {quoted(column.name)}"
+            for column in table.schema
         )
         names = {place: name for name, place in places.items()}
         plain = pa.schema([field.with_name(names.get(n, field.name)) for n, field in enumerate(given)])
@@ -123,6 +124,33 @@ class RowChecks:
             fields.append(pa.field(name, found.type, nullable[name]))
         return pa.schema(fields)
 
+    def type_of(self, table: str, column: str, kind: str) -> pa.DataType:
+        """The Arrow type of a column that is to have this type, as SQL. Raises `SqlError` for one that is not kept."""
+        name = quoted(column)
+        declaration = f"create table t ({name} {kind}\n)"
+        try:
+            declared = self.engine.declared(declaration)
+            if [found for found, _ in declared] != [column]:
+                raise SqlError(f"'{kind}' is no type")
+            require_kept(table, column, declared[0][1])
+            return self.engine.describe(f"select cast(null as {declared[0][1]}) as c", {}).field(0).type
+        except SqlError as error:
+            raise without_position(error) from None
+
+    def constant(self, column: pa.Field, text: str | None) -> pa.Array:
+        """The value of a constant as one of the column, alone in an array; NULL for None. Raises `SqlError`."""
+        if text is None:
+            return pa.nulls(1, column.type)
+        (kind,) = self.engine.sql_types(pa.schema([pa.field("c", column.type)]))
+        try:
+            running = self.engine.query(f"select cast(({text}\n) as {kind}) as c")
+            found = pa.Table.from_batches(running.batches(), schema=running.schema).column(0).combine_chunks()
+        except SqlError as error:
+            raise without_position(error) from None
+        if len(found) != 1:
+            raise SqlError(f"DEFAULT {text} is no single value")
+        return found if found.type == column.type else found.cast(column.type)
+
     def require_valid(self, table: str, schema: pa.Schema, checks: Sequence[str]) -> None:
         """Raise `SqlError` unless every CHECK is a condition over the columns."""
         for check in checks:
@@ -132,6 +160,14 @@ class RowChecks:
                 raise without_position(error) from None
             if not pa.types.is_boolean(found.field(0).type):
                 raise SqlError(f"CHECK ({check}) is no condition")
+
+
+def _given(column: pa.Field, places: Mapping[str, int]) -> str:
+    """What the rows of an INSERT have in a column: what is given, or its default."""
+    if column.name in places:
+        return quoted(column.name)
+    default = default_of(column)
+    return "null" if default is None else f"({default}\n)"
 
 
 def _in_own_words(batches: Iterable[pa.RecordBatch], wrote: str) -> Iterator[pa.RecordBatch]:

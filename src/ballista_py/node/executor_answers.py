@@ -55,6 +55,12 @@ class ExecutorAnswers:
         try:
             sent = {name: read_rows(data, compressed=True) for name, data in leg.relations.items()}
             running = self.engine.query(leg.sql, scans=partitions.holder.files_for(leg), streams=sent)
+            try:  # what it is bound to may have been altered since the files were told
+                for table in leg.tables:
+                    partitions.holder.require_definition(table, exact=True)
+            except BaseException:
+                running.cancel()
+                raise
         except BaseException as error:
             task.failed(error)
             raise

@@ -79,7 +79,10 @@ class ExecutorPartitions:
             log_event(_log, "hydrated", partitions=report.hydrated, failed=report.failed, waiting=report.waiting)
             pa.default_memory_pool().release_unused()  # what decoding took; only on Linux would it go by itself
         told, self._told_parting = self._told_parting, self.holder.parting()
-        return bool(report.hydrated or report.failed or report.unloaded_files) or told != self._told_parting
+        return (
+            bool(report.hydrated or report.failed or report.altered or report.unloaded_files)
+            or told != self._told_parting
+        )
 
     def compact(self) -> None:
         """Merge small files, one partition after the other, while there are any; then tidy the engine up."""

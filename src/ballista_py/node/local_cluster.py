@@ -23,6 +23,7 @@ from ballista_py.node.secrets_file import read_secrets
 from ballista_py.node.status_reader import read_status
 from ballista_py.node.tables import TableMaker
 from ballista_py.node.waiting import missing_after, not_loaded
+from ballista_py.planning.columns import plain
 from ballista_py.planning.partition_spec import PartitionBy
 from ballista_py.planning.table import Distribution, FileFormatName
 from ballista_py.runtime import Runtime, SystemRuntime
@@ -279,7 +280,7 @@ class LocalCluster:
             name,
             source,
             partition_by,
-            schema=schema,
+            schema=None if schema is None else plain(schema),
             distribution=distribution,
             colocate_with=colocate_with,
             primary_key=primary_key,

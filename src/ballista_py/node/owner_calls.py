@@ -65,6 +65,7 @@ class Order:
                 partitions=tuple(partitions),
                 epochs=tuple(pmap.epoch(partition) for partition in partitions),
                 sequence=self.sequence,
+                definition=self.table.definition,
             ),
             incarnation=self.table.incarnation,
             token=self.token,

@@ -57,7 +57,8 @@ class QueryService:
 
     `heard_ms` tells, by instance, when executors were heard last: one that a call did not reach is asked for nothing
     before it is heard again, as long as there are copies of what it holds.
-    `sequences` tells how many statements over several partitions are committed, for the tables that can have any.
+    `sequences` tells how many statements over several partitions are committed, for the tables that can have any, and
+    `definitions`, asked after that, the newest one that there may be of each table.
     What replicas give is at most `max_replica_lag_ms` old; with 0 it is never older than the statement.
     """
 
@@ -66,6 +67,7 @@ class QueryService:
     open_legs: OpenLegs
     runtime: Runtime
     sequences: Sequences = field(default=lambda _tables: {}, kw_only=True)
+    definitions: Sequences = field(default=lambda _tables: {}, kw_only=True)
     max_replica_lag_ms: float = field(default=0.0, kw_only=True)
     heard_ms: HeardMs = field(default=dict, kw_only=True)
     _suspects: Suspects = field(init=False, factory=Suspects)
@@ -93,15 +95,15 @@ class QueryService:
 
     def describe(self, statement: str) -> pa.Schema:
         """The columns of the statement's answer, as a single node gives them. Raises `SqlError`."""
-        return self.plans.output(statement, self._view_for(statement).catalog)
+        return self.plans.output(statement, self._newest_for(statement).catalog)
 
     def types(self, statement: str) -> tuple[tuple[str, str], ...]:
         """Name and type of each column of the statement's answer, as the engine's SQL writes it. Raises `SqlError`."""
-        return self.engine.types(statement, self._view_for(statement).catalog.schemas)
+        return self.engine.types(statement, self._newest_for(statement).catalog.schemas)
 
     def plan(self, statement: str) -> tuple[QueryPlan, tuple[Leg, ...], ClusterView]:
         """How the statement would run, and over what, as of now. Raises what `run` raises while it plans."""
-        view = self._view_for(statement)
+        view = self._newest_for(statement)
         plan, legs = self._plan(view, statement)
         return plan, self._pinned(view, legs), view
 
@@ -165,17 +167,21 @@ class QueryService:
         replans: int,
     ) -> Statement:
         view = self._view_for(statement)
-        broadcasting = True
+        broadcasting, is_fresh = True, False
         while True:
             asked_ms = self.runtime.monotonic_ms()
             try:
                 # A replica that would not answer may be loading still; owners are the ones who must.
                 seen = view if broadcasting else _without_broadcasts(view)
                 plan, legs = self._plan(seen, statement, only, owners_only=replans > 0, timed=only is None)
+                legs = self._pinned(view, legs, only)
+                if not is_fresh and self.is_behind(view, {table.table for leg in legs for table in leg.tables}):
+                    view, is_fresh = self.views.refresh(), True
+                    continue
                 run = QueryRun(
                     view=view,
                     plan=plan,
-                    legs=self._pinned(view, legs, only),
+                    legs=legs,
                     engine=self.engine,
                     open_legs=self.open_legs,
                     elsewhere=partial(self._elsewhere, view, plan),
@@ -196,7 +202,24 @@ class QueryService:
             replans += 1
             if not condemned:  # else there may be a copy, which need not be waited for
                 self.runtime.sleep_ms(min(REPLAN_WAIT_MS * replans, LONGEST_WAIT_MS))
-            view = self.views.refresh()
+            view, is_fresh = self.views.refresh(), True
+
+    def is_behind(self, view: ClusterView, tables: Collection[str]) -> bool:
+        """Whether one of the tables may have been altered since the view was read, as of the last look at sequences.
+
+        A view that was read after that look is as new as can be, whatever was announced.
+        """
+        known = view.catalog.tables
+        return any(name in known and known[name].definition < n for name, n in self.definitions(tables).items())
+
+    def _newest_for(self, statement: str) -> ClusterView:
+        """As `_view_for`, and no older than what was altered by now."""
+        view = self._view_for(statement)
+        words = {word.lower() for word in _WORD.findall(statement)}
+        named = {name for name, table in view.catalog.tables.items() if name in words and table.source is None}
+        if named:
+            self.sequences(named)
+        return self.views.refresh() if self.is_behind(view, named) else view
 
     def _condemn(self, view: ClusterView, error: BallistaError, asked_ms: float) -> bool:
         """Whether the error says that an executor could not be reached that was not suspected so far."""

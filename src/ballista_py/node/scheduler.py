@@ -182,6 +182,7 @@ class Scheduler:
             self._tasks,
             shipped=self._metrics.shipped,
             sequences=catalogs.sequences,
+            definitions=catalogs.definitions,
             max_replica_lag_ms=config.max_replica_lag_ms,
             heard_ms=core.registry.heard_ms,
         )

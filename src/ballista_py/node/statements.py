@@ -17,6 +17,7 @@ from ballista_py.node.descriptions import Descriptions
 from ballista_py.node.query_service import QueryService
 from ballista_py.node.running_statement import Statement
 from ballista_py.node.whole_writes import Executed
+from ballista_py.planning.columns import plain
 from ballista_py.planning.parts import Portion, is_divisible, portion_of
 from ballista_py.planning.query_plan import Leg
 from ballista_py.planning.sql.descriptions import DescribeQuery, Explain, read_description
@@ -125,12 +126,14 @@ class Statements:
         if not is_divisible(plan) or len(legs) < 2:
             return [Part()]
         output = base64.b64encode(plan.output.serialize().to_pybytes()).decode()
-        tables = {table.table: view.catalog.tables[table.table].incarnation for table in legs[0].tables}
+        found = [view.catalog.tables[table.table] for table in legs[0].tables]
+        tables = {table.name: table.incarnation for table in found}
+        marks = {table.name: table.mark for table in found}
         return [
             Part(
                 ticket={
                     **asdict(portion_of(plan, leg)),
-                    "tables": tables,
+                    "tables": marks,
                     **self._leg(leg, view, {**leg_command(leg), "output": output, "incarnations": tables}),
                 },
                 location=self._location(leg, view),
@@ -201,7 +204,7 @@ class Statements:
     def tables(self) -> Mapping[str, TableInfo]:
         """See `StatementService.tables`."""
         tables = self.queries.views.refresh().catalog.tables
-        return {name: TableInfo(table.schema, tuple(table.primary_key)) for name, table in tables.items()}
+        return {name: TableInfo(plain(table.schema), tuple(table.primary_key)) for name, table in tables.items()}
 
     @property
     def _descriptions(self) -> Descriptions:
@@ -265,9 +268,11 @@ class Statements:
         """What a ticket stands for. Raises `SqlError` when a table is not the one that was divided any more."""
         check_part(part)
         now = self.queries.views.refresh().catalog
-        for table, incarnation in part["tables"].items():
-            if table not in now.tables or now.tables[table].incarnation != incarnation:
-                raise SqlError(f"table '{table}' was dropped since the statement was divided: run it again")
+        for table, mark in part["tables"].items():
+            if table not in now.tables or now.tables[table].mark != mark:
+                raise SqlError(
+                    f"table '{table}' was dropped or altered since the statement was divided: run it again"
+                )
         for table, partitions in part["partitions"].items():
             if table not in now.maps or any(partition >= len(now.maps[table]) for partition in partitions):
                 raise SqlError("the ticket names partitions that there are not: run the statement again")

@@ -15,6 +15,7 @@ from ballista_py.errors import (
     BallistaError,
     PartitionsUnassigned,
     SqlError,
+    TableAltered,
 )
 from ballista_py.node.cluster_view import ClusterView, Views
 from ballista_py.node.owner_calls import Order, OwnerCalls
@@ -86,20 +87,26 @@ class WriteRounds:
         view = self.view(table)
         while True:
             errors: Mapping[int, BallistaError] = {}
+            altered: BallistaError | None = None
             try:
                 outcome = one(view)
                 done.update(outcome.affected)
                 errors = {p: e for p, e in outcome.errors.items() if p not in done}
+                altered = next((e for e in errors.values() if isinstance(e, TableAltered)), None)
+                if altered is not None and not done:
+                    raise altered
                 if not errors:
                     self.calls.reload(self.view(table), table, sorted(done))
                     return sum(done.values())
             except WORTH_ANOTHER_TRY as error:
-                if not self._may_repeat(repeatable, deadline_ms):
+                is_altered = isinstance(error, TableAltered)
+                if is_altered or not self._may_repeat(repeatable, deadline_ms):
                     if not done:
                         raise
                     pmap = view.catalog.maps[table.name]
                     raise failure_of(table.name, pmap, {}, done, error) from error
-            if next_step(errors, may_repeat=self._may_repeat(repeatable, deadline_ms)) == "over":
+            may_repeat = altered is None and self._may_repeat(repeatable, deadline_ms)
+            if next_step(errors, may_repeat=may_repeat) == "over":
                 raise failure_of(table.name, view.catalog.maps[table.name], errors, done, worst_of(errors))
             self.runtime.sleep_ms(wait_ms)
             wait_ms = min(LONGEST_WAIT_MS, 2 * wait_ms)
@@ -132,6 +139,10 @@ class WriteRounds:
             earlier = before.of(token)
             if earlier is not None:
                 return self._decided_before(table, earlier)
+            if before.announced > table.definition:
+                raise TableAltered(
+                    f"table '{table.name}' was altered meanwhile: plan the statement again", table=table.name
+                )
             attempt = attempt_by(self.instance(), self.runtime.new_id())
             view = self.view(table)
             try:
@@ -140,6 +151,8 @@ class WriteRounds:
                 if outcome.errors:
                     self._give_up(table, statements, attempt, token, outcome.waiting)
                     raise worst_of(outcome.errors)
+            except TableAltered:
+                raise
             except AlreadyDecided as known:
                 return self._decided_before(table, known.decision)
             except WORTH_ANOTHER_TRY:
@@ -149,7 +162,12 @@ class WriteRounds:
                 token = token if final is None else final()
                 total = sum(outcome.affected.values()) if affected is None else affected()
                 decision = statements.commit(
-                    attempt, token, affected=total, begun=before.decisions_made, settled=not outcome.waiting
+                    attempt,
+                    token,
+                    affected=total,
+                    begun=before.decisions_made,
+                    settled=not outcome.waiting,
+                    definition=table.definition,
                 )
                 if decision.committed:
                     if not decision.settled:

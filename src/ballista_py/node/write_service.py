@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable
 from contextlib import closing
+from typing import TypeVar
 
 import pyarrow as pa
 from attrs import define, field
@@ -19,6 +20,8 @@ from ballista_py.engines.engine import Engine
 from ballista_py.errors import (
     ConfigError,
     SqlError,
+    TableAltered,
+    TryLater,
     WriteIncomplete,
 )
 from ballista_py.node.checks import RowChecks
@@ -29,14 +32,19 @@ from ballista_py.node.kept_answers import ANSWERS_PREFIX
 from ballista_py.node.owner_calls import Order, OwnerCalls
 from ballista_py.node.query_service import QueryService
 from ballista_py.node.row_writes import RowWrites
+from ballista_py.node.table_alterations import TableAlterations
+from ballista_py.node.table_definitions import TableDefinitions
 from ballista_py.node.table_writes import TableWrites
 from ballista_py.node.tables import TableMaker
 from ballista_py.node.whole_writes import Executed, WholeWrites
-from ballista_py.node.write_rounds import Growth, WriteRounds
+from ballista_py.node.write_rounds import FIRST_WAIT_MS, LONGEST_WAIT_MS, Growth, WriteRounds
+from ballista_py.planning.columns import plain
 from ballista_py.planning.kept_rows import KeptRows
 from ballista_py.planning.resends import PATIENCE_MS
 from ballista_py.planning.rewrite import Rewrite
+from ballista_py.planning.sql.alterations import AlterTable
 from ballista_py.planning.sql.changes import (
+    Change,
     CopyFrom,
     CreateTable,
     DropTable,
@@ -59,6 +67,9 @@ from ballista_py.state.aged_objects import AgedObjects
 from ballista_py.state.store import ConditionalStore
 from ballista_py.state.token_claims import CLAIMED_MS, TOKENS_PREFIX, TokenClaims
 from ballista_py.transport.commands import IngestMode
+
+CONCLUDE_MS = 800.0
+T = TypeVar("T")
 
 
 @define
@@ -83,6 +94,8 @@ class WriteService:
     _checks: RowChecks = field(init=False)
     _rounds: WriteRounds = field(init=False)
     _ddl: TableWrites = field(init=False)
+    _definitions: TableDefinitions = field(init=False)
+    _alterations: TableAlterations = field(init=False)
 
     def __attrs_post_init__(self) -> None:
         self._checks = RowChecks(self.engine)
@@ -106,6 +119,17 @@ class WriteService:
         )
         prefixes = (TOKENS_PREFIX, CLAIMED_MS), (ANSWERS_PREFIX, CLAIMED_MS)
         self._aged = [AgedObjects(self.store, self.runtime, prefix, kept_ms) for prefix, kept_ms in prefixes]
+        self._definitions = TableDefinitions(self.store, self.runtime)
+        self._alterations = TableAlterations(
+            self.views,
+            self.tables,
+            self._definitions,
+            self.growth,
+            self.queries,
+            self._checks,
+            self.runtime,
+            self.patience_ms,
+        )
 
     def execute(
         self, statement: str, *, token: str | None = None, made: bool = False, atomic: bool = False
@@ -132,6 +156,9 @@ class WriteService:
             self.engine.require_change(plain)
         change = read_change(statement)
         mine = self._token(token, made, "execute", statement, atomic)
+        return self._unless_altered(lambda: self._run(change, mine, atomic))
+
+    def _run(self, change: Change | None, mine: WriteToken, atomic: bool) -> Executed:
         if isinstance(change, Insert) and change.whole is not None:
             return self._whole.insert(change, self._table(change.table), mine)
         if isinstance(change, Insert):
@@ -146,9 +173,37 @@ class WriteService:
             return Executed(self._create(change, mine.kept))
         if isinstance(change, DropTable):
             return Executed(self._ddl.drop(change, mine.kept))
+        if isinstance(change, AlterTable):
+            return Executed(self._alterations.alter(change, mine.kept))
         if isinstance(change, CopyFrom):
             raise SqlError("COPY reads a file of the client: send it with Client.sql, or use Client.ingest")
         raise SqlError("the statement changes nothing: send it as a query")
+
+    def _unless_altered(self, run: Callable[[], T], repeatable: Callable[[], bool] = lambda: True) -> T:
+        """Run a statement, again from its beginning where a table was altered before anything of it was applied.
+
+        A definition that was announced and does not come is ended, so that the statement need not wait for ever.
+        """
+        deadline_ms = self.runtime.monotonic_ms() + self.patience_ms
+        wait_ms = FIRST_WAIT_MS
+        while True:
+            try:
+                return run()
+            except TableAltered as error:
+                if not repeatable() or self.runtime.monotonic_ms() > deadline_ms:
+                    raise TryLater(f"{error.message.partition(':')[0]}: send the statement again") from None
+                if wait_ms >= CONCLUDE_MS:
+                    self._conclude(error.details.get("table"))
+            self.runtime.sleep_ms(wait_ms)
+            wait_ms = min(LONGEST_WAIT_MS, 2 * wait_ms)
+            self.views.refresh()
+
+    def _conclude(self, name: str | None) -> None:
+        found = self.views.refresh().catalog.tables.get(name or "")
+        if found is not None:
+            announced = self._rounds.statements(found).read().announced
+            if announced > found.definition:
+                self._definitions.conclude(found, announced)
 
     def settle_left_over(self, schedulers: Collection[str]) -> int:
         """See `WriteRounds.settle_left_over`."""
@@ -176,6 +231,7 @@ class WriteService:
         """
         mine = self._token(token, made, "ingest", table.lower(), mode, atomic)
         columns = schema or getattr(reader, "schema", None)
+        columns = None if columns is None else plain(columns)
         name = table.lower()
         if mode in ("create", "create_append"):
             earlier = self._ddl.done(name, mine.kept)
@@ -192,12 +248,17 @@ class WriteService:
                         raise
             elif mode == "create":
                 raise ConfigError(f"table '{name}' exists already")
-        spec = self._table(name)
-        if mode == "upsert":
-            return self._whole.upsert(spec, reader, mine).affected
-        replace = mode == "replace"
-        way = way_of_rows(spec, atomic=atomic, replace=replace)
-        return self._rows.take_in(spec, reader, mine, way, replace=replace, told=False)
+        rows = None if mode == "upsert" else KeptRows(iter(reader))
+
+        def take_in() -> int:
+            spec = self._table(name)
+            if rows is None:
+                return self._whole.upsert(spec, reader, mine).affected
+            replace = mode == "replace"
+            way = way_of_rows(spec, atomic=atomic, replace=replace)
+            return self._rows.take_in(spec, rows, mine, way, replace=replace, told=False)
+
+        return self._unless_altered(take_in, lambda: rows is not None and rows.repeatable)
 
     def tick(self) -> int:
         """Forget tokens of clients that were used long ago, and what was returned then; how many objects."""
@@ -325,6 +386,10 @@ class WriteService:
     def _table(self, name: str) -> TableSpec:
         for view in (self.views.current, self.views.refresh):
             found = view().catalog.tables.get(name)
+            if found is not None and found.source is None:
+                self.queries.sequences({name})
+                if self.queries.is_behind(view(), {name}):
+                    found = self.views.refresh().catalog.tables.get(name)
             if found is not None and found.source is not None:
                 raise SqlError(
                     f"table '{name}' is filled from its source: refresh it, or write to a managed table"

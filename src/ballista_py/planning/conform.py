@@ -11,6 +11,7 @@ from collections.abc import Callable
 import pyarrow as pa
 
 from ballista_py.errors import SchemaMismatch
+from ballista_py.planning.columns import is_required
 from ballista_py.planning.table import TableSpec
 
 _FAMILIES: tuple[Callable[[pa.DataType], bool], ...] = (
@@ -71,7 +72,7 @@ def conform(table: TableSpec, batch: pa.RecordBatch, first_row: int = 0) -> pa.R
     columns = []
     required = set(table.primary_key)
     for column, field in zip(batch.columns, table.schema, strict=True):
-        if column.null_count and (not field.nullable or field.name in required):
+        if column.null_count and (is_required(field) or field.name in required):
             row = first_row + column.is_null().index(True).as_py()
             raise SchemaMismatch(f"row {row} has no value in column '{field.name}', which must not be null")
         columns.append(_converted(column, field, table.name, first_row))

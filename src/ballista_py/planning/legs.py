@@ -85,13 +85,20 @@ def _parts_of(
         raise unassigned([partition for table in fragment.tables if table.whole for partition in table.partitions])
     names = sorted(chosen)
     slots = [chosen[name] for name in names]
-    tables = [
+    found = [
         _whole_table(table, names, catalog.maps[table.table])
         if table.whole
         else _split_table(table, names, [part[:, split.index(table)] for part in slots], catalog.maps[table.table])
         for table in fragment.tables
     ]
+    tables = [[_meant(leg, catalog) for leg in legs] for legs in found]
     return list(zip(names, zip(*tables, strict=True) if tables else [()] * len(names), strict=True))
+
+
+def _meant(leg: LegTable, catalog: Catalog) -> LegTable:
+    """With the definition of the table that the plan was made by."""
+    definition = catalog.tables[leg.table].definition
+    return evolve(leg, definition=definition) if definition else leg
 
 
 def _whole_table(table: FragmentTable, names: Sequence[str], pmap: PartitionMap) -> list[LegTable]:

@@ -180,7 +180,7 @@ class LegTable:
     """The exact partitions of one table that one leg must read, with the epochs the planner saw.
 
     They are read as of `sequence` of the table's statements over several partitions; None: as they are. Of
-    `at_replicas` of them the executor is no owner.
+    `at_replicas` of them the executor is no owner. `definition` is that of the table which the statement means.
     """
 
     table: str
@@ -189,6 +189,7 @@ class LegTable:
     epochs: tuple[int, ...]
     sequence: int | None = None
     at_replicas: int = 0
+    definition: int = 0
 
 
 @frozen(kw_only=True)
@@ -220,6 +221,7 @@ class Leg:
                     "epochs": t.epochs,
                     "sequence": t.sequence,
                     "at_replicas": t.at_replicas,
+                    "definition": t.definition,
                 }
                 for t in self.tables
             ],
@@ -251,6 +253,7 @@ def leg_from_json(data: Mapping[str, Any]) -> Leg:
                 epochs=tuple(t["epochs"]),
                 sequence=t.get("sequence"),
                 at_replicas=t.get("at_replicas", 0),
+                definition=t.get("definition", 0),
             )
             for t in data["tables"]
         ),

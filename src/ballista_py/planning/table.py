@@ -31,6 +31,9 @@ class TableSpec:
     `checks` are SQL conditions that no row may violate. Both are enforced by writes, not by sources. Writes make
     files of `file_format`; a table with a source is written by Spark, as Parquet.
 
+    `definition` counts how often it was altered; `accepts_from` is the first one by which rows may have been made that
+    are taken still. `gone` are the stored names of columns that it had (`planning.columns`). `comment` is for people.
+
     Raises `PartitionKeysMissing` for a partitioned table without keys and `ConfigError` for an unusable name.
     """
 
@@ -44,11 +47,20 @@ class TableSpec:
     primary_key: tuple[str, ...] = ()
     checks: tuple[str, ...] = ()
     file_format: FileFormatName = "parquet"
+    definition: int = 0
+    accepts_from: int = 0
+    gone: tuple[str, ...] = ()
+    comment: str | None = None
 
     @property
     def folder(self) -> str:
         """What the table is called below `snapshots/`."""
         return table_folder(self.name, self.incarnation)
+
+    @property
+    def mark(self) -> str:
+        """Another text for each table that ever has the name, and each definition of it."""
+        return f"{self.incarnation}.{self.definition}" if self.definition else self.incarnation
 
     @property
     def is_constrained(self) -> bool:

@@ -14,6 +14,7 @@ import pyarrow as pa
 from attrs import frozen
 
 from ballista_py.errors import BallistaError, ConfigError, MergeTooLarge, SqlError, TryLater
+from ballista_py.planning.columns import plain
 from ballista_py.planning.partition_map import PartitionMap
 from ballista_py.planning.sql.spark_meaning import known_columns
 from ballista_py.planning.sql.spark_sql import spark_sql
@@ -113,7 +114,7 @@ class SparkStatements:
                     jobs.check()
                     files = self._files(part)
                     rows_read += sum(file.rows for file in files)
-                    copies = [self._cache.acquire(file) for file in files]
+                    copies = [self._copy(part.table, file) for file in files]
                     acquired += copies
                     self._show(session, part.table, [copy.path for copy in copies])
                     tables.append(part.table.name)
@@ -157,13 +158,19 @@ class SparkStatements:
                 raise SqlError(f"table '{part.table.name}' has {file.format} files, which Spark does not read")
         return [file for file in found if file.rows]
 
+    def _copy(self, table: TableSpec, file: DataFile) -> LocalCopy:
+        """A file that Spark can read: what was altered since, it would not find in the file as it is."""
+        if table.definition or file.format != "parquet":
+            return self._cache.acquire(file, table.schema, as_table=True)
+        return self._cache.acquire(file)
+
     def _show(self, session: SparkSession, table: TableSpec, paths: Sequence[str]) -> None:
         """Make the files a view of the table's name."""
         if paths:
             columns = [f"`{name.replace('`', '``')}`" for name in table.schema.names]
             session.read.parquet(*paths).select(*columns).createOrReplaceTempView(table.name)
         else:
-            session.createDataFrame(table.schema.empty_table()).createOrReplaceTempView(table.name)
+            session.createDataFrame(plain(table.schema).empty_table()).createOrReplaceTempView(table.name)
 
     def _collected(self, rows: DataFrame, output: pa.Schema) -> Answer | None:
         """The answer through Spark's driver; None if it is too large for that."""

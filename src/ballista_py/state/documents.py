@@ -135,6 +135,10 @@ class ClusterDocument:
         left = {n: t for n, t in self.tables.items() if n != name}
         return evolve(self, tables=left, dropped=last, definitions=self._marked(mark))
 
+    def with_altered(self, table: TableSpec, mark: str | None = None) -> ClusterDocument:
+        """With another definition of a table that it has; `mark` is that of the statement that alters it."""
+        return evolve(self, tables={**self.tables, table.name: table}, definitions=self._marked(mark))
+
     def _marked(self, mark: str | None) -> tuple[str, ...]:
         return self.definitions if mark is None else (*self.definitions, mark)[-REMEMBERED_DEFINITIONS:]
 

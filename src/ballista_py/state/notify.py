@@ -28,7 +28,8 @@ def desired(
             revision=maps[name].revision,
             partitions=_assignments(maps[name], tables[name], executor_id, instance_id),
             parting=_parting(maps[name], executor_id, instance_id),
-            until_heard=bool(maps[name].handed_over_by(executor_id, instance_id).size),
+            # An altered table has a map of a newer revision, though its owners are the same.
+            until_heard=bool(tables[name].definition or maps[name].handed_over_by(executor_id, instance_id).size),
         )
         for name in sorted(maps.keys() & tables.keys())
     ]

@@ -57,6 +57,9 @@ class StatementsDocument:
     `sequence` counts those that committed, `decisions_made` all. Of the settled ones the last 1,000 that were aborted
     are kept, and as many that committed, with all that may be sent again. `floor` is the number of the newest one
     forgotten.
+
+    `announced` is the newest definition of the table that there may be: whoever knows an older one reads the catalog
+    before it says anything of the table. What was prepared before it was announced does not commit any more.
     """
 
     document_kind: ClassVar[str] = "statements"
@@ -66,6 +69,7 @@ class StatementsDocument:
     decisions_made: int = 0
     floor: int = 0
     decisions: tuple[Decision, ...] = ()
+    announced: int = 0
 
     def on(self, attempt: str) -> Decision | None:
         """The decision on an attempt, if there is one."""
@@ -75,17 +79,21 @@ class StatementsDocument:
         """The attempt at a statement that counts, if there is one."""
         return next((found for found in self.decisions if is_same(found.token, token) and found.committed), None)
 
-    def decided(self, decision: Decision, begun: int | None = None) -> StatementsDocument:
+    def decided(
+        self, decision: Decision, begun: int | None = None, definition: int | None = None
+    ) -> StatementsDocument:
         """With a decision; itself if the attempt is decided. Of the attempts at one statement one commits at most.
 
         `begun` is how many decisions had been made when the attempt began. If one that came later was forgotten,
-        that may have been the abortion of this very attempt: it does not commit any more.
+        that may have been the abortion of this very attempt: it does not commit any more. Nor does one that was made by
+        another `definition` of the table than the newest.
 
         Raises `TryLater` when too many statements are committed and not yet settled, or may still be sent again.
         """
         if self.on(decision.attempt) is not None:
             return self
         late = begun is not None and self.floor > begun
+        late = late or (definition is not None and self.announced > definition)
         if decision.committed and (late or self.of(decision.token) is not None):
             decision = evolve(decision, committed=False, settled=True)
         if decision.committed and sum(not found.settled for found in self.decisions) >= MAX_UNSETTLED:
@@ -97,6 +105,10 @@ class StatementsDocument:
         return evolve(
             self, sequence=sequence, decisions_made=number, decisions=(*self.decisions, decision)
         )._without(lambda old: not old.committed)
+
+    def announcing(self, definition: int) -> StatementsDocument:
+        """With the news that there may be this definition of the table, or a newer one."""
+        return self if self.announced >= definition else evolve(self, announced=definition)
 
     def settled(self, attempt: str) -> StatementsDocument:
         """With an attempt marked as settled."""
@@ -194,17 +206,24 @@ class Statements:
             return StatementsDocument()
 
     def commit(
-        self, attempt: str, token: str, *, affected: int, begun: int | None = None, settled: bool = False
+        self,
+        attempt: str,
+        token: str,
+        *,
+        affected: int,
+        begun: int | None = None,
+        settled: bool = False,
+        definition: int | None = None,
     ) -> Decision:
         """Make the attempt count, unless it was aborted or another attempt at the statement counts already.
 
-        `begun` is `decisions_made` as it was read before anything was prepared. It is `settled` at once if nothing
-        was.
+        `begun` is `decisions_made` as it was read before anything was prepared, `definition` that of the table then. It
+        is `settled` at once if nothing was.
 
         The decision that is returned is the one that holds. Raises `TryLater` at the bound.
         """
         decision = Decision(attempt=attempt, token=token, committed=True, affected=affected, settled=settled)
-        return self._decide(decision, begun)
+        return self._decide(decision, begun, definition)
 
     def abort(self, attempt: str, token: str = "") -> Decision:
         """Make the attempt never count, unless it counts already; the decision that holds is returned."""
@@ -225,25 +244,31 @@ class Statements:
 
         return self._change(change, other)
 
+    def announce(self, definition: int) -> None:
+        """Say that there may be this definition of the table, before there is."""
+        self._update(lambda document: document.announcing(definition))
+
     def settle(self, attempt: str) -> None:
         """Say that every partition has acted on the decision."""
         self._state.update(lambda document: document.settled(attempt))
 
-    def _decide(self, decision: Decision, begun: int | None = None) -> Decision:
+    def _decide(self, decision: Decision, begun: int | None = None, definition: int | None = None) -> Decision:
         def change(document: StatementsDocument) -> StatementsDocument:
-            after = document.decided(decision, begun)
+            after = document.decided(decision, begun, definition)
             return after if after is document else after.forgotten(self._old(self._folder, document))
 
         return self._change(change, decision.attempt)
 
     def _change(self, change: Callable[[StatementsDocument], StatementsDocument], attempt: str) -> Decision:
         """Make a change after which `attempt` is decided; the decision."""
+        found = self._update(change).on(attempt)
+        assert found is not None
+        return found
+
+    def _update(self, change: Callable[[StatementsDocument], StatementsDocument]) -> StatementsDocument:
         try:
-            landed = self._state.update(change)
+            return self._state.update(change).document
         except ObjectMissing:
             with suppress(ObjectExists):
                 self._state.create(StatementsDocument())
-            landed = self._state.update(change)
-        found = landed.document.on(attempt)
-        assert found is not None
-        return found
+            return self._state.update(change).document

@@ -42,7 +42,7 @@ def table_status(
     failed: dict[str, str] = {}
     for member in members:
         for holding in held.get(member, ()):
-            if holding.table != table.folder:
+            if holding.table != table.folder or (table.definition and holding.revision < partition_map.revision):
                 continue
             for partition, epoch in zip(holding.active, holding.epochs, strict=True):
                 if partition < len(partition_map) and epoch >= partition_map.epoch(partition):

@@ -17,6 +17,7 @@ import pyarrow as pa
 from attrs import evolve, field, frozen
 
 from ballista_py.errors import SchemaMismatch, StoreUnavailable
+from ballista_py.planning.columns import in_files, plain
 from ballista_py.planning.table import FileFormatName
 from ballista_py.runtime import Runtime, SystemRuntime
 from ballista_py.state.store import ConditionalStore, local_path
@@ -87,23 +88,27 @@ class FileCache:
         if folder is not None:
             self._adopt(folder)
 
-    def acquire(self, file: DataFile, schema: pa.Schema | None = None) -> LocalCopy:
+    def acquire(self, file: DataFile, schema: pa.Schema | None = None, *, as_table: bool = False) -> LocalCopy:
         """The file on this machine, until it is handed to `release`. `schema` has the columns of its table.
+
+        With `as_table` it is a Parquet file of exactly these columns by their own names, for programs that do not know
+        what files of tables are that were altered.
 
         Raises `ObjectMissing`, `DocumentUnreadable` for a file that is not what its manifest says,
         `ConfigError` for an unknown format, `StoreUnavailable`.
         """
         require_known_format(file)
         wanted = self._format if self._format is not None and schema is not None else file.format
+        wanted = "parquet" if as_table else wanted
         path = local_path(self._store, file.path)
-        if path is not None and wanted == file.format:
+        if path is not None and wanted == file.format and not as_table:
             if file.checksum or file.format == "vortex":  # a flipped bit would else be other rows, in Parquet, too
                 check_local(path, file)
             return LocalCopy(path, file.format)
-        stem = stem_of(file, wanted, schema)
+        stem = stem_of(file, wanted, schema, as_table=as_table)
         self._begin(stem)
         try:
-            copy = self._found(stem, file) or self._made(stem, file, wanted, schema)
+            copy = self._found(stem, file) or self._made(stem, file, wanted, schema, as_table)
         except BaseException as error:
             self._leave([stem])
             if isinstance(error, OSError):
@@ -169,17 +174,22 @@ class FileCache:
         mark_used(copy)
         return copy
 
-    def _made(self, stem: str, file: DataFile, wanted: str, schema: pa.Schema | None) -> Copy:
+    def _made(self, stem: str, file: DataFile, wanted: str, schema: pa.Schema | None, as_table: bool) -> Copy:
         data = check_bytes(self._store.get(file.path).data, file)
         copied, form = data, file.format
-        if wanted != file.format and schema is not None:
+        anew = schema is not None and (as_table or wanted != file.format)
+        if anew and schema is not None:
             try:
-                rows = file_format(file.format).read_batches(pa.py_buffer(data), schema, file.path)
-                copied, form = file_format(wanted).encode(pa.Table.from_batches(rows, schema=schema))[0], wanted
+                batches = file_format(file.format).read_batches(pa.py_buffer(data), schema, file.path)
+                rows = pa.Table.from_batches(batches, schema=schema)
+                rows = rows.cast(plain(schema)) if as_table else in_files(rows)
+                copied, form = file_format(wanted).encode(rows)[0], wanted
             except SchemaMismatch:  # which that format cannot hold
-                copied, form = data, file.format
+                if as_table:
+                    raise
+                copied, form, anew = data, file.format, False
         new_id = self._runtime.new_id()
-        copy = put_copy(self._home(), stem, form, copied, new_id, written_anew=form != file.format)
+        copy = put_copy(self._home(), stem, form, copied, new_id, written_anew=as_table or form != file.format)
         with self._changed:
             self._copies[stem] = copy
             self._stats = evolve(

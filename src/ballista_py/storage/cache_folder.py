@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import re
+from base64 import b64encode
 from collections.abc import Iterator
 from contextlib import suppress
 from hashlib import sha256
@@ -47,10 +48,12 @@ class Copy:
             return False
 
 
-def stem_of(file: DataFile, format_name: str, schema: pa.Schema | None) -> str:
+def stem_of(file: DataFile, format_name: str, schema: pa.Schema | None, *, as_table: bool = False) -> str:
     """What the copy of a file in a format is called; one that is written anew holds the columns of `schema`."""
     key = f"{file.path}\n{file.checksum}"
-    if format_name != file.format and schema is not None:
+    if as_table and schema is not None:
+        key = f"{key}\n{format_name}\nas a table\n{b64encode(schema.serialize().to_pybytes()).decode()}"
+    elif format_name != file.format and schema is not None:
         key = f"{key}\n{format_name}\n{schema.to_string(show_field_metadata=False)}"
     return sha256(key.encode()).hexdigest()
 

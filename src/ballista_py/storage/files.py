@@ -8,6 +8,7 @@ from typing import BinaryIO
 import pyarrow as pa
 
 from ballista_py.errors import DocumentUnreadable
+from ballista_py.planning.columns import in_files
 from ballista_py.state.store import ConditionalStore, local_path
 from ballista_py.storage import parquet
 from ballista_py.storage.formats import file_format
@@ -16,13 +17,17 @@ from ballista_py.storage.manifest import DataFile
 _BLOCK_BYTES = 1 << 20
 
 
-def write_data_file(store: ConditionalStore, key: str, rows: pa.Table, format_name: str = "parquet") -> DataFile:
+def write_data_file(
+    store: ConditionalStore, key: str, rows: pa.Table, format_name: str = "parquet", definition: int = 0
+) -> DataFile:
     """Store the rows as a file under `key`, which must be fresh. Nobody sees it until a manifest names it.
+
+    Their schema is that of their table by that `definition`.
 
     Raises `ObjectExists` when something is stored there already, `ConfigError` for a format that is not known or
     not installed, and what `store.create` raises.
     """
-    data, columns = file_format(format_name).encode(rows)
+    data, columns = file_format(format_name).encode(in_files(rows))
     store.create(key, data)
     return DataFile(
         path=key,
@@ -31,6 +36,7 @@ def write_data_file(store: ConditionalStore, key: str, rows: pa.Table, format_na
         checksum=checksum(data),
         format=format_name,
         columns=columns,
+        definition=definition,
     )
 
 

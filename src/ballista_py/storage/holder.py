@@ -9,12 +9,15 @@ heartbeat loop are called by the node. What to hold is decided by the schedulers
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 
 import pyarrow as pa
 from attrs import evolve, frozen
 
-from ballista_py.errors import BallistaError, NotOwner, TryLater
+from ballista_py.errors import BallistaError, NotOwner, TableAltered, TryLater
+from ballista_py.planning.columns import is_same
 from ballista_py.planning.query_plan import Leg, LegTable
 from ballista_py.planning.table import TableSpec
 from ballista_py.runtime import Runtime, SystemRuntime
@@ -42,6 +45,7 @@ class TickReport:
 
     hydrated: int = 0
     failed: int = 0
+    altered: int = 0
     unloaded_files: int = 0
     waiting: int = 0
 
@@ -59,7 +63,7 @@ class PartitionHolder:
     ...     def unload(self, table, file_ids): pass
     >>> holder = PartitionHolder(ExecutorLease("executor-1", ""), MemoryStore(), Nowhere())
     >>> holder.tick(), holder.held()
-    (TickReport(hydrated=0, failed=0, unloaded_files=0, waiting=0), ())
+    (TickReport(hydrated=0, failed=0, altered=0, unloaded_files=0, waiting=0), ())
     """
 
     def __init__(
@@ -80,6 +84,7 @@ class PartitionHolder:
         self._lock = self._runtime.lock()
         self._ticking = self._runtime.lock()  # outer of the two
         self._tables: dict[str, Holdings] = {}
+        self._changing: Counter[tuple[str, int]] = Counter()  # commits under way, by folder and definition
         cache = cache or FileCache(store, runtime=self._runtime)
         self._files = LoadedFiles(loader, cache, self._meter, mapper, self._runtime)
         self.memory = DocumentMemory()
@@ -118,7 +123,47 @@ class PartitionHolder:
             refused = list(wanted.partitions) if holdings is None else holdings.not_owned(wanted)
             if holdings is None or refused or holdings.table.incarnation != incarnation:
                 raise self._not_owner(wanted.table, refused or wanted.partitions)
+            if holdings.table.definition and not self._is_shown(holdings):
+                raise self._not_owner(wanted.table, wanted.partitions)
             return holdings
+
+    def require_definition(self, wanted: LegTable, *, exact: bool) -> None:
+        """Raise `TableAltered` unless what was made by the definition in `wanted` may be committed, or read, still.
+
+        With `exact` it must be the newest one. `NotOwner` for one of which this executor was not told yet.
+        """
+        with self._lock:
+            self._require_definition(wanted, exact)
+
+    def _require_definition(self, wanted: LegTable, exact: bool) -> int:
+        holdings = self._tables.get(wanted.table)
+        if holdings is None or wanted.definition > holdings.table.definition:
+            raise self._not_owner(wanted.table, wanted.partitions)
+        table = holdings.table
+        if wanted.definition < (table.definition if exact else table.accepts_from):
+            raise TableAltered(
+                f"table '{table.name}' was altered since the statement was planned: plan it again",
+                table=table.name,
+            )
+        return table.definition
+
+    @contextmanager
+    def changing(self, wanted: LegTable, *, exact: bool) -> Iterator[None]:
+        """The block commits what was made by the definition in `wanted`, if that is let through (`require_definition`).
+
+        No newer definition is told to be held before the block ends.
+        """
+        with self._lock:
+            definition = self._require_definition(wanted, exact)
+            key = (self._tables[wanted.table].table.folder, definition)
+            self._changing[key] += 1
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._changing[key] -= 1
+                if not self._changing[key]:
+                    del self._changing[key]
 
     def holdings(self, table: str) -> Holdings | None:
         """What is held of a table, if it is known."""
@@ -188,6 +233,7 @@ class PartitionHolder:
         What is held from a later commit stays. Raises `TryLater` as `reload` does.
         """
         with self._ticking:
+            self._show(table)
             with self._lock:
                 holdings = self._tables.get(table)
                 if holdings is None:
@@ -232,7 +278,15 @@ class PartitionHolder:
     def held(self) -> tuple[HeldPartitions, ...]:
         """What heartbeats report."""
         with self._lock:
-            return tuple(holdings.report for _, holdings in sorted(self._tables.items()))
+            return tuple(self._report(holdings) for _, holdings in sorted(self._tables.items()))
+
+    def _report(self, holdings: Holdings) -> HeldPartitions:
+        """What heartbeats say of a table; nothing is active while commits by an older definition are under way."""
+        table = holdings.table
+        is_late = any(folder == table.folder and made < table.definition for folder, made in self._changing)
+        if table.definition and (is_late or not self._is_shown(holdings)):
+            return evolve(holdings.report, active=(), epochs=(), rows=(), bytes=(), loaded=())
+        return holdings.report
 
     def parting(self) -> Mapping[str, Mapping[int, int]]:
         """By table, the owned partitions, with their epochs, that another executor is to take over."""
@@ -270,7 +324,7 @@ class PartitionHolder:
     def _files_of(self, wanted: LegTable) -> list[int]:
         holdings = self._tables.get(wanted.table)
         missing = list(wanted.partitions) if holdings is None else holdings.not_served(wanted)
-        if holdings is not None and not missing and self._files.schema(wanted.table) is not None:
+        if holdings is not None and not missing and self._is_shown(holdings):
             return holdings.file_ids(wanted)
         raise self._not_owner(wanted.table, missing)
 
@@ -301,13 +355,15 @@ class PartitionHolder:
                 with self._lock:
                     self._tables = {name: holdings.emptied() for name, holdings in self._tables.items()}
             unloaded = self._unload()
-            self._prepare_all()
+            altered = self._prepare_all()
             hydrated = failed = 0
             for table, folder, batch in self._batches():
                 done, failures = self._hydrate(table, folder, batch)
                 hydrated, failed = hydrated + done, failed + failures
             unloaded += self._unload()
-            return TickReport(hydrated=hydrated, failed=failed, unloaded_files=unloaded, waiting=self._waiting())
+            return TickReport(
+                hydrated=hydrated, failed=failed, altered=altered, unloaded_files=unloaded, waiting=self._waiting()
+            )
 
     def _batches(self) -> list[tuple[str, str, list[PartitionAssignment]]]:
         """What is due, by table and the folder of its present incarnation."""
@@ -337,7 +393,7 @@ class PartitionHolder:
         if holdings is None or holdings.table.folder != folder:
             return 0, 0
         try:
-            self._files.prepare(table, holdings.table.schema)
+            self._prepare(holdings.table)
         except Exception as error:
             self._settle(table, folder, [PartitionLoad(a, reason=reason_of(error)) for a in batch])
             return 0, len(batch)
@@ -349,16 +405,37 @@ class PartitionHolder:
             done += sum(not work.reason for work in outcome)
         return done, len(works) - done
 
-    def _prepare_all(self) -> None:
-        """Make every table that is known, so that a leg may also read none of its partitions here."""
+    def _prepare_all(self) -> int:
+        """Make every table that is known, so that a leg may also read none of its partitions here; how many it made,
+        or gave other columns."""
         with self._lock:
-            known = {name: holdings.table.schema for name, holdings in self._tables.items()}
-        unmade = {name: schema for name, schema in known.items() if self._files.schema(name) is None}
-        for name, schema in unmade.items():
-            try:
-                self._files.prepare(name, schema)
-            except Exception as error:  # said again, with the partitions it keeps from being loaded
-                _log.warning("table_failed", exc_info=error)
+            known = list(self._tables)
+        return sum(self._show(name) for name in known)
+
+    def _show(self, name: str) -> bool:
+        """Have the engine's table as the table is by the newest definition that was told; whether that was new."""
+        with self._lock:
+            holdings = self._tables.get(name)
+        if holdings is None or self._is_shown(holdings):
+            return False
+        try:
+            self._prepare(holdings.table)
+        except Exception as error:
+            _log.warning("table_failed", exc_info=error)
+            kept = [PartitionLoad(wanted, reason=reason_of(error)) for wanted in holdings.wanted.values()]
+            self._settle(name, holdings.table.folder, kept)
+            return False
+        return True
+
+    def _prepare(self, table: TableSpec) -> None:
+        """Have the engine's table; what was held of it is not, if it had to be made anew."""
+        kept = self._files.prepare(table.name, table.schema, table.definition)
+        if kept:
+            return
+        with self._lock:
+            holdings = self._tables.get(table.name)
+            if holdings is not None:
+                self._tables[table.name] = evolve(holdings, held={})
 
     def _settle(self, table: str, folder: str, works: Sequence[PartitionLoad], *, newest: bool = True) -> None:
         """Publish what became of the works in `folder`; those that are not the `newest` leave what is stale so."""
@@ -366,8 +443,8 @@ class PartitionHolder:
         loaded = self._files.ids(table)
         with self._lock:
             holdings = self._tables.get(table)
-            if holdings is None or holdings.table.folder != folder or not self._is_current(holdings):
-                return  # dropped, another table, or told other columns: the next tick begins anew
+            if holdings is None or holdings.table.folder != folder:
+                return  # dropped, or another table: the next tick begins anew
             stale = holdings.stale
             for work in works:
                 if work.reason or work.manifest is None:
@@ -376,9 +453,12 @@ class PartitionHolder:
                 holdings = holdings.hydrated(held_of(work, loaded, holdings.table.schema, now_ms))
             self._tables[table] = holdings if newest else evolve(holdings, stale=stale)
 
-    def _is_current(self, holdings: Holdings) -> bool:
-        schema = self._files.schema(holdings.table.name)
-        return schema is None or schema.equals(holdings.table.schema)
+    def _is_shown(self, holdings: Holdings) -> bool:
+        """Whether the engine has the table with the columns that were told last."""
+        table = holdings.table
+        schema = self._files.schema(table.name)
+        is_newest = self._files.definition(table.name) == table.definition
+        return schema is not None and is_newest and is_same(schema, table.schema)
 
     def _unload(self) -> int:
         """Unload every file that no hydrated partition names; returns how many."""

@@ -93,19 +93,18 @@ class Holdings:
     born: int = 0  # a leg that was planned from an older map means an earlier table of this name
 
     def told(self, update: UpdatePartitions) -> Holdings:
-        """After an update; an older one than was heard before changes nothing, and no epoch ever falls."""
+        """After an update; an older one than was heard changes nothing, and no epoch or definition ever falls."""
         if update.revision < self.revision:
             return self
         if update.table.incarnation != self.table.incarnation:
             return Holdings(table=update.table, born=update.revision).told(update)
         wanted = {new.partition: self._newer(new) for new in update.partitions}
-        same_columns = update.table.schema.equals(self.table.schema)
         return evolve(
             self,
-            table=update.table,
+            table=update.table if update.table.definition >= self.table.definition else self.table,
             revision=update.revision,
             wanted=wanted,
-            held={p: held for p, held in self.held.items() if same_columns and p in wanted},
+            held={p: held for p, held in self.held.items() if p in wanted},
             failures={p: failure for p, failure in self.failures.items() if failure.assignment == wanted.get(p)},
             stale=self.stale & wanted.keys(),
             parting=self._parting(wanted, update.parting),
@@ -220,7 +219,7 @@ class Holdings:
 
     def not_owned(self, wanted: LegTable) -> list[int]:
         """The partitions of a write that this executor may not change at the epochs asked for."""
-        refused = set(self.not_served(wanted))
+        refused = set(wanted.partitions if wanted.revision < self.born else self._not_served(wanted))
         return [p for p in wanted.partitions if p in refused or self.wanted[p].role != "owner"]
 
     def not_served(self, wanted: LegTable) -> list[int]:
@@ -229,8 +228,11 @@ class Holdings:
         An owner answers for its very epoch. A replica, which nobody fences, answers for any epoch up to the newest
         that it was told.
         """
-        if wanted.revision < self.born:
+        if wanted.revision < self.born or wanted.definition != self.table.definition:
             return list(wanted.partitions)
+        return self._not_served(wanted)
+
+    def _not_served(self, wanted: LegTable) -> list[int]:
         return [
             partition
             for partition, epoch in zip(wanted.partitions, wanted.epochs, strict=True)

@@ -12,7 +12,8 @@ from typing import Protocol, TypeVar
 
 import pyarrow as pa
 
-from ballista_py.errors import BallistaError, StoreError
+from ballista_py.errors import BallistaError, StoreError, TryLater
+from ballista_py.planning.columns import is_same
 from ballista_py.runtime import Runtime
 from ballista_py.storage.cache import FileCache, LocalCopy
 from ballista_py.storage.hydration import HydrationMeter
@@ -38,6 +39,7 @@ class Loader(Protocol):
     """
 
     def create_table(self, table: str, schema: pa.Schema) -> None: ...
+    def alter_table(self, table: str, schema: pa.Schema) -> bool: ...
     def drop_table(self, table: str) -> None: ...
     def load(self, table: str, files: Sequence[Loadable]) -> int: ...
     def unload(self, table: str, file_ids: Iterable[int]) -> None: ...
@@ -55,6 +57,7 @@ class LoadedFiles:
         self._map = mapper
         self._lock = runtime.lock()
         self._schemas: dict[str, pa.Schema] = {}
+        self._definitions: dict[str, int] = {}
         self._loaded: dict[str, dict[str, int]] = {}
         self._staged: dict[str, dict[str, int]] = {}
         self._drops: dict[str, int] = {}  # how often each table was dropped: what was staged is gone with it
@@ -80,23 +83,37 @@ class LoadedFiles:
         """The columns of a table that is prepared, else None."""
         return self._schemas.get(table)
 
+    def definition(self, table: str) -> int:
+        """By which definition a table is prepared."""
+        return self._definitions.get(table, 0)
+
     def ids(self, table: str) -> Mapping[str, int]:
         """The loaded files of a table: path and id."""
         return self._loaded.get(table, {})
 
-    def prepare(self, table: str, schema: pa.Schema) -> None:
-        """Have an empty table, or what is loaded of it under the same columns. Raises what the loader raises."""
-        before = self._schemas.get(table)
-        if before is not None and not before.equals(schema):
-            self._drop(table)
+    def prepare(self, table: str, schema: pa.Schema, definition: int = 0) -> bool:
+        """Have an empty table, or what is loaded of it, with these columns; False if that had to be dropped for them.
+
+        Raises what the loader raises.
+        """
+        before, kept = self._schemas.get(table), True
+        if before is not None and not is_same(before, schema):
+            kept = self._loader.alter_table(table, schema)
+            if not kept:
+                self._drop(table)
         self._loader.create_table(table, schema)
         self._schemas[table] = schema
+        self._definitions[table] = definition
         self._loaded.setdefault(table, {})
+        return kept
 
     def load(self, table: str, files: Collection[DataFile]) -> None:
         """Have these files loaded, all or none. Raises what the cache and the loader raise, and `StoreError` for
-        files that hold other numbers of rows than their manifests say."""
+        files that hold other numbers of rows than their manifests say. `TryLater` for files that were written by a
+        newer definition of the table than this process was told of."""
         loaded = self._loaded[table]
+        if any(file.definition > self._definitions.get(table, 0) for file in files):
+            raise TryLater(f"table '{table}' was altered, of which this node was not told yet")
         with self._lock:
             staged = self._staged.get(table, {})
             loaded.update({file.path: staged.pop(file.path) for file in files if file.path in staged})
@@ -185,6 +202,7 @@ class LoadedFiles:
         self._loader.drop_table(table)
         self._loaded.pop(table, None)
         self._schemas.pop(table, None)
+        self._definitions.pop(table, None)
 
     def _next_id(self) -> int:
         with self._lock:

@@ -8,6 +8,7 @@ from typing import TypeAlias
 import pyarrow as pa
 from attrs import frozen
 
+from ballista_py.planning.columns import is_same, restored
 from ballista_py.storage.formats import file_format
 
 
@@ -30,14 +31,17 @@ class LocalFile:
 
 @frozen(kw_only=True, eq=False)
 class RowsAtHand:
-    """The rows that were just written to a data file, which need not be read back. `rows` have the table's schema."""
+    """The rows that were just written to a data file, which need not be read back. `rows` have the schema that the
+    table had then."""
 
     file_id: int
     rows: pa.Table
 
     def batches(self, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
         """The rows under exactly `schema`."""
-        return iter(self.rows.cast(schema).to_batches())
+        if is_same(self.rows.schema, schema):
+            return iter(self.rows.to_batches())
+        return (restored(batch, schema) for batch in self.rows.to_batches())
 
 
 Loadable: TypeAlias = LocalFile | RowsAtHand

@@ -29,7 +29,8 @@ RETIRED_MS = 120_000
 class DataFile:
     """One immutable file. `path` is its key on the state location; `checksum` is `crc32:…` or unknown.
 
-    Its rows are visible from sequence `added` of the table's statements on.
+    Its rows are visible from sequence `added` of the table's statements on. It was written by that `definition` of the
+    table: who knows an older one cannot tell what is in it.
     """
 
     path: str
@@ -39,6 +40,7 @@ class DataFile:
     format: str = "parquet"
     columns: Mapping[str, ColumnStatistics] = Factory(dict)
     added: int = 0
+    definition: int = 0
 
 
 @frozen(kw_only=True)

@@ -9,7 +9,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from ballista_py.errors import DocumentUnreadable
-from ballista_py.storage.columns import as_schema, require_columns
+from ballista_py.storage.columns import as_schema, columns_to_read
 from ballista_py.storage.statistics import ColumnStatistics, column_statistics
 
 ROW_GROUP_ROWS = 122_880  # what DuckDB gathers in one row group of its own
@@ -66,8 +66,7 @@ def read_batches(source: str | pa.Buffer, schema: pa.Schema, name: str) -> Itera
     """
     try:
         with _open(source) as file:
-            require_columns(file.schema_arrow, schema, name)
-            columns = list(schema.names)
+            columns = columns_to_read(file.schema_arrow, schema, name)
             for batch in file.iter_batches(BATCH_ROWS, columns=columns):
                 yield as_schema(batch.select(columns), schema, name)
     except (OSError, pa.ArrowException) as error:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
+from ballista_py.planning.columns import stored_name
 from ballista_py.planning.file_bounds import Bounds
 from ballista_py.storage.manifest import DataFile
 from ballista_py.storage.statistics import parse_bound
@@ -27,7 +28,7 @@ def bounds_of(file: DataFile, schema: pa.Schema) -> dict[str, Bounds]:
             low=_value(found.min, field.type), high=_value(found.max, field.type), nulls=found.null_count
         )
         for field in schema
-        if (found := file.columns.get(field.name)) is not None
+        if (found := file.columns.get(stored_name(field))) is not None
     }
 
 

@@ -30,8 +30,9 @@ OnFile = Callable[[DataFile, pa.Table], None]
 class RowSpool:
     """Takes batches of a table whose last column is the partition, and gives the files that hold them.
 
-    `schema` is that of the files, `file_format` their form. `run_all` works as `map` does. `on_file` is told of each
-    file that was written, with its rows, from the threads of `run_all`. Not for several threads.
+    `schema` is that of the table by its `definition`, `file_format` the form of the files. `run_all` works as `map`.
+    `on_file` is told of each file that was written, with its rows, from the threads of `run_all`. Not for several
+    threads.
     """
 
     def __init__(
@@ -45,6 +46,7 @@ class RowSpool:
         file_format: str = "parquet",
         max_bytes: int = SPOOL_BYTES,
         on_file: OnFile | None = None,
+        definition: int = 0,
     ) -> None:
         self._store = store
         self._prefix = f"{data_prefix(folder)}{runtime.new_id()}"
@@ -53,6 +55,7 @@ class RowSpool:
         self._format = file_format
         self._max_bytes = max_bytes
         self._on_file = on_file
+        self._definition = definition
         self._waiting: list[pa.RecordBatch] = []
         self._bytes = 0
         self._written = 0
@@ -92,7 +95,7 @@ class RowSpool:
 
         def write(part: Part) -> DataFile | Exception:
             try:
-                file = write_data_file(self._store, keys[part[0]], part[1], self._format)
+                file = write_data_file(self._store, keys[part[0]], part[1], self._format, self._definition)
                 if self._on_file is not None:
                     self._on_file(file, part[1])
             except Exception as error:

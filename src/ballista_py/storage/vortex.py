@@ -14,7 +14,7 @@ from typing import Any
 import pyarrow as pa
 
 from ballista_py.errors import DocumentUnreadable, MissingExtra, SchemaMismatch
-from ballista_py.storage.columns import as_schema, require_columns
+from ballista_py.storage.columns import as_schema, columns_to_read
 from ballista_py.storage.statistics import ColumnStatistics, table_statistics
 
 try:
@@ -49,12 +49,12 @@ def read_batches(source: str | pa.Buffer, schema: pa.Schema, name: str) -> Itera
     and `SchemaMismatch` when a column is missing or its values do not fit the type.
     """
     file = _open(source, name)
-    require_columns(file.dtype.to_arrow_schema(), schema, name)
-    if not schema.names:
+    columns = columns_to_read(file.dtype.to_arrow_schema(), schema, name)
+    if not columns:
         return
     try:
-        for batch in file.to_arrow(schema.names, batch_size=BATCH_ROWS):
-            yield as_schema(batch.select(schema.names), schema, name)
+        for batch in file.to_arrow(columns, batch_size=BATCH_ROWS):
+            yield as_schema(batch.select(columns), schema, name)
     except (RuntimeError, ValueError, OSError):
         raise _unreadable(name) from None
 

@@ -41,6 +41,9 @@ class RowEngine:
     def create_table(self, table: str, schema: pa.Schema) -> None:
         self._schemas[table] = schema
 
+    def alter_table(self, table: str, schema: pa.Schema) -> bool:
+        return False
+
     def drop_table(self, table: str) -> None:
         self._schemas.pop(table, None)
         for key in [key for key in self._rows if key[0] == table]:

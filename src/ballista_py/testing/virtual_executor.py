@@ -45,6 +45,9 @@ class CountingLoader:
     def create_table(self, table: str, schema: pa.Schema) -> None:
         return
 
+    def alter_table(self, table: str, schema: pa.Schema) -> bool:
+        return True
+
     def drop_table(self, table: str) -> None:
         return
 

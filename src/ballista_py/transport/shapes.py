@@ -166,14 +166,23 @@ _LEG = _fields(
         "fragment": _name,
         "executor_id": _name,
         "sql": _text,
-        "tables": _list(_fields(_TABLE, {"sequence": _maybe(_count), "at_replicas": _count})),
+        "tables": _list(
+            _fields(_TABLE, {"sequence": _maybe(_count), "at_replicas": _count, "definition": _count})
+        ),
     },
     {"relations": _mapping(_base64), "max_replica_lag_ms": _number},
 )
 _FILES = _mapping(_list(_name), _digits)
 _TARGET = _fields(
     {**_TABLE, "incarnation": _name, "token": _name},
-    {"sequence": _maybe(_count), "attempt": _maybe(_name), "replace": _flag, "remove": _FILES, "base": _FILES},
+    {
+        "sequence": _maybe(_count),
+        "definition": _count,
+        "attempt": _maybe(_name),
+        "replace": _flag,
+        "remove": _FILES,
+        "base": _FILES,
+    },
 )
 _REWRITE = _fields(
     {},

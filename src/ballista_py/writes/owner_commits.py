@@ -57,16 +57,17 @@ class OwnerCommits:
         *,
         alone: bool,
         blind: bool = False,
+        exact: bool = False,
     ) -> dict[str, Any]:
         """Commit, or prepare, what `make` says of each partition and its files; what became of each.
 
         One that is `alone` meets no other such statement of the table. A `blind` change is the same whatever is
-        there.
+        there. One that is `exact` was made from what is there by the definition that the target names.
         """
 
         def one(partition: int) -> Landed:
             mine = self._holder.owned(part_of(target.table, partition), target.incarnation)
-            return self._apply(target, mine, partition, make, blind)
+            return self._apply(target, mine, partition, make, blind, exact)
 
         if target.attempt is not None:  # decided later, by a document that must not be an older one
             holdings = self._holder.owned(part_of(target.table), target.incarnation)
@@ -108,6 +109,7 @@ class OwnerCommits:
         partition: int,
         make: MakeChange,
         blind: bool,
+        exact: bool,
     ) -> Landed:
         storage, epoch = self.storage(holdings, partition)
         for attempt in range(ATTEMPTS):
@@ -124,6 +126,7 @@ class OwnerCommits:
                     return before.affected, found
                 here = found.document.files_at(target.table.sequence)
             change = make(partition, here)
+            self._holder.require_definition(target.table, exact=exact)
             if (
                 target.attempt is not None
                 and not blind
@@ -132,7 +135,8 @@ class OwnerCommits:
             ):
                 return 0, found
             try:
-                landed = self._commit(target, storage, epoch, partition, change)
+                with self._holder.changing(target.table, exact=exact):
+                    landed = self._commit(target, storage, epoch, partition, change)
                 return affected_by(storage.applied(landed.document, target.token), change), landed
             except InvariantViolated:
                 # The files to remove were replaced meanwhile (a refresh from the source): look again.

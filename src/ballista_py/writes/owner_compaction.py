@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from attrs import frozen
 
+from ballista_py.errors import TableAltered
+from ballista_py.planning.query_plan import LegTable
 from ballista_py.runtime import Runtime
 from ballista_py.state.store import ConditionalStore
 from ballista_py.storage.compaction import CompactionPolicy, to_compact
@@ -60,15 +62,35 @@ class OwnerCompaction:
         manifest = storage.read().document
         files = to_compact(manifest.files, manifest.prepared, self.policy)
         loaded = holdings.held[partition].files
-        if not files or any(file.path not in loaded for file in files):
+        if not files or any(file.path not in loaded or file.definition > table.definition for file in files):
             return None
         spool = RowSpool(
-            self.store, table.folder, table.schema, self.runtime, self.mapper, file_format=table.file_format
+            self.store,
+            table.folder,
+            table.schema,
+            self.runtime,
+            self.mapper,
+            file_format=table.file_format,
+            definition=table.definition,
         )
-        for batch in self.files.rows(table, [loaded[file.path] for file in files]):
-            spool.add(tagged(batch.cast(table.schema), partition))
-        new = spool.finish().get(partition, [])
-        if not storage.compact(add=new, remove=[file.path for file in files], epoch=epoch):
+        mine = LegTable(
+            table=table.name,
+            revision=holdings.revision,
+            partitions=(partition,),
+            epochs=(epoch,),
+            definition=table.definition,
+        )
+        rows = self.files.rows(table, [loaded[file.path] for file in files])
+        try:
+            self.holder.require_definition(mine, exact=True)
+            for batch in rows:
+                spool.add(tagged(batch.cast(table.schema), partition))
+            new = spool.finish().get(partition, [])
+            with self.holder.changing(mine, exact=True):
+                done = storage.compact(add=new, remove=[file.path for file in files], epoch=epoch)
+        except TableAltered:
+            done = False
+        if not done:
             spool.discard()
             return None
         return Compacted(table=table.name, partition=partition, files=len(files), into=len(new))

@@ -9,6 +9,7 @@ import pyarrow.compute as pc
 
 from ballista_py.engines.engine import Engine
 from ballista_py.errors import SchemaMismatch, TryLater
+from ballista_py.planning.columns import is_same, restored
 from ballista_py.planning.conform import conform
 from ballista_py.planning.rewrite import Rewrite
 from ballista_py.planning.table import TableSpec
@@ -51,7 +52,7 @@ class OwnerFiles:
         started_ms = self._runtime.monotonic_ms()
         try:
             for batch in rows:
-                spool.add(batch)
+                spool.add(_restored(table, batch))
             files = spool.finish()
             self.require_young(started_ms)
         except BaseException:
@@ -173,6 +174,7 @@ class OwnerFiles:
             self._runtime,
             run_all,
             file_format=table.file_format,
+            definition=table.definition,
             on_file=lambda file, rows: self._holder.stage(table.name, file.path, rows),
         )
 
@@ -191,6 +193,16 @@ def after(batch: pa.RecordBatch, *, deletes: bool) -> tuple[pa.RecordBatch, int]
     rows = batch.select(list(range(batch.num_columns - 1)))
     count = pc.sum(hits).as_py() or 0
     return (rows.filter(pc.invert(hits)) if deletes else rows), count
+
+
+def _restored(table: TableSpec, batch: pa.RecordBatch) -> pa.RecordBatch:
+    """Rows that were made by another definition of the table, with their partition, as rows of this one."""
+    place = batch.num_columns - 1
+    given = pa.schema(list(batch.schema)[:place])
+    if is_same(given, table.schema):
+        return batch
+    rows = restored(batch.select(list(range(place))), table.schema, given)
+    return rows.append_column(PARTITION_COLUMN, batch.column(place))
 
 
 def tagged(batch: pa.RecordBatch, partition: int) -> pa.RecordBatch:

@@ -67,11 +67,12 @@ class OwnerWrites:
 
         Once all rows are there `token` may give the one that they are applied under, in place of the target's.
 
-        Raises `NotOwner` for a table that is not held here, `LeaseExpired`, and what the stream of rows raises;
-        nothing is applied then.
+        Raises `NotOwner` for a table that is not held here, `TableAltered`, `LeaseExpired`, and what the stream of rows
+        raises; nothing is applied then.
         """
         table = self._holder.owned(part_of(target.table), target.incarnation).table
         began_ms = self._files.now_ms()
+        self._holder.require_definition(target.table, exact=False)
         files = self._files.written(table, rows)
         target = evolve(target, token=token() or target.token)
         unique = bool(table.primary_key)
@@ -95,6 +96,7 @@ class OwnerWrites:
     def rewrite(self, target: WriteTarget, rewrite: Rewrite) -> dict[str, Any]:
         """Replace the files that hold rows of a predicate by files without them, or with them changed."""
         table = self._holder.owned(part_of(target.table), target.incarnation).table
+        self._holder.require_definition(target.table, exact=True)
         written: list[str] = []
 
         def change(partition: int, here: Sequence[DataFile]) -> PartitionChange:
@@ -103,7 +105,7 @@ class OwnerWrites:
             return done
 
         try:
-            return self._commits.change(target, sorted(target.table.partitions), change, alone=True)
+            return self._commits.change(target, sorted(target.table.partitions), change, alone=True, exact=True)
         finally:
             self._files.done_with(target, written)
 
@@ -119,6 +121,7 @@ class OwnerWrites:
         )
 
         holdings = self._holder.owned(target.table, target.incarnation)
+        self._holder.require_definition(target.table, exact=True)
         pruner = file_pruner(where, alias, holdings.table)
         trailer: dict[str, Any] = {"base": {}, "read": []}
         ids: list[tuple[int, int]] = []
@@ -132,7 +135,9 @@ class OwnerWrites:
 
         def rows() -> Iterable[pa.RecordBatch]:
             for partition, file_id in ids:
-                for batch in self._files.rows(holdings.table, [file_id]):
+                found = self._files.rows(holdings.table, [file_id])
+                self._holder.require_definition(target.table, exact=True)
+                for batch in found:
                     yield tagged(batch, partition)
 
         return trailer, rows

@@ -19,6 +19,7 @@ from sqlglot.errors import ParseError
 from sqlglot.tokenizer_core import Token, TokenType
 
 from ballista_py.errors import SqlError
+from ballista_py.planning.sql.alterations import AlterTable, read_alteration
 from ballista_py.planning.sql.error_actions import for_parser
 from ballista_py.planning.sql.inserts import Insert, read_insert, table_name
 from ballista_py.planning.sql.parsing import ENGINE_DIALECT, parsed
@@ -122,7 +123,7 @@ class CopyFrom:
     format: str
 
 
-Change: TypeAlias = Insert | Local | General | CreateTable | DropTable | Truncate | CopyFrom
+Change: TypeAlias = Insert | Local | General | CreateTable | DropTable | Truncate | CopyFrom | AlterTable
 
 
 def read_change(sql: str) -> Change | None:
@@ -144,6 +145,8 @@ def read_change(sql: str) -> Change | None:
     text, tokens = tokens_of(sql)
     if any(token.token_type == TokenType.SEMICOLON for token in tokens):
         raise SqlError("the text holds more than one statement: send them one by one")
+    if tokens[0].text.upper() in ("ALTER", "COMMENT"):
+        return read_alteration(StatementText(text, tokens))
     plain, keys = _without_keys(text, tokens)
     try:
         (tree,) = parsed(for_parser(plain))

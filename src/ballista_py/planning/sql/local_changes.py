@@ -10,6 +10,7 @@ import pyarrow.compute as pc
 from sqlglot import exp
 
 from ballista_py.errors import SqlError
+from ballista_py.planning.columns import default_of
 from ballista_py.planning.partition_map import PartitionMap
 from ballista_py.planning.rewrite import Rewrite
 from ballista_py.planning.sql.changes import General, Local, is_default, quoted
@@ -53,7 +54,8 @@ def local_rewrite(change: Local, table: TableSpec, types: Mapping[str, str]) -> 
         real = names.get(name.lower())
         if real is None or real in new:
             raise SqlError(f"column '{name}' is " + ("set twice" if real else f"not one of table '{table.name}'"))
-        new[real] = "null" if is_default(value) else f"({value}\n)"
+        default = default_of(table.schema.field(real)) or "null"
+        new[real] = f"({default if is_default(value) else value}\n)"
     alias = quoted(change.alias)
     shown = [
         f"case when {hit} then cast({new[name]} as {types[name]}) else {alias}.{quoted(name)} end as {quoted(name)}"

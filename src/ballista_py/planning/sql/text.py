@@ -82,8 +82,8 @@ _INSTEAD: Mapping[str, str] = {
     "LOAD": "nodes load no extensions",
     "INSTALL": "nodes load no extensions",
     "FORCE": "nodes load no extensions",
-    "ALTER": "make a table with the new columns and fill it with INSERT … SELECT",
-    "COMMENT": "tables and columns have no comments",
+    "ALTER": "only tables can be altered",
+    "COMMENT": "COMMENT ON TABLE t IS 'text', or ON COLUMN t.a",
     "PREPARE": _BIND,
     "EXECUTE": _BIND,
     "DEALLOCATE": _BIND,
@@ -130,9 +130,9 @@ def statement_kind(sql: str, dialect: str | None = None) -> StatementKind:
         return "explain"
     if first in _DESCRIBES:
         return "describe"
-    if first in _CHANGES:
+    if first in _CHANGES or words[:2] == ["COMMENT", "ON"]:
         return "change"
-    if first in ("CREATE", "DROP"):
+    if first in ("CREATE", "DROP", "ALTER"):
         return "change" if _object_of(words) == "TABLE" else "refused"
     if first == "COPY":
         return "change" if _is_copy_from(sql, dialect) else "refused"
@@ -169,7 +169,7 @@ def refusal(sql: str, dialect: str | None = None) -> SqlError:
     name = words[0] if words else "this"
     if name == "WITH" and kind == "change":
         name = _verb_after_with(sql, dialect)
-    if name in ("CREATE", "DROP") and (object_ := _object_of(words)):
+    if name in ("CREATE", "DROP", "ALTER") and (object_ := _object_of(words)):
         name = f"{name} {object_}"
     if kind in ("explain", "describe"):
         return SqlError(f"{name} cannot be run here: it stands before a query, or names a table")

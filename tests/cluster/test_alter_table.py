@@ -1,0 +1,248 @@
+"""ALTER TABLE through real processes: what one DuckDB says after it, at one instant, whatever else is under way."""
+
+import threading
+
+import duckdb
+import pyarrow as pa
+import pytest
+
+from ballista_py import LocalCluster, connect
+from ballista_py.engines.answers import difference
+from ballista_py.errors import BallistaError, SchemaMismatch, SqlError
+
+pytestmark = pytest.mark.cluster
+
+STEPS = """
+    alter table t add column c int default 7;
+    insert into t (id, a, b) values (100, 1, 'n');
+    alter table t rename a to "A 2";
+    update t set c = default where id = 1;
+    update t set "A 2" = "A 2" + 1, c = id where id < 3;
+    alter table t drop column b;
+    alter table t add column b int;
+    update t set b = 5 where id in (2, 100);
+    alter table t rename column c to spare;
+    alter table t rename column b to c;
+    alter table t alter "A 2" type bigint;
+    insert into t values (200, 5000000000, 3, 4);
+    alter table t add column l int[] default [1, 2];
+    alter table t add column m decimal(9, 2) default 1.5;
+    alter table t alter m type decimal(20, 3);
+    alter table t alter m set default -2.125;
+    insert into t (id) values (201);
+    merge into t using (select 100 as id union all select 300) s on t.id = s.id
+        when matched then update set spare = default when not matched then insert (id) values (s.id);
+    alter table t alter m set not null;
+    alter table t alter m drop not null;
+    alter table t alter m drop default;
+    insert into t (id) values (202);
+    delete from t where m = 1.5 and id % 2 = 1;
+    alter table t drop column spare;
+    alter table t add column spare varchar
+"""
+
+
+@pytest.fixture(scope="module")
+def pair():
+    with LocalCluster(schedulers=2, executors=2) as cluster:
+        yield cluster
+
+
+@pytest.fixture
+def table(pair):
+    pair.sql("create table t (id bigint, a int, b varchar) partitioned by (bucket(3, id))")
+    pair.sql("insert into t select i, i, 'x' || i from range(12) r(i)")
+    yield "t"
+    pair.sql("drop table if exists t")
+
+
+KEYS = "partitioned by (bucket(3, id))"
+
+
+@pytest.mark.parametrize(("keys", "file_format"), [(KEYS, "parquet"), ("", "vortex")])
+def test_each_step_gives_the_table_that_one_duckdb_has(pair, keys, file_format):
+    compare_steps(pair, keys, file_format, STEPS.split(";"))
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(("keys", "file_format"), [(KEYS, "vortex"), ("", "parquet")])
+def test_each_step_on_polars(keys, file_format):
+    with LocalCluster(schedulers=1, executors=2, engine="polars") as cluster:  # which holds no lists
+        compare_steps(cluster, keys, file_format, [step for step in STEPS.split(";") if "int[]" not in step])
+
+
+def compare_steps(cluster, keys, file_format, steps):
+    """Have the steps done there and by one DuckDB, and compare the table after each."""
+    with duckdb.connect() as single:
+        begin = "create table t (id bigint, a int, b varchar)"
+        cluster.sql(f"{begin} {keys} with (file_format = '{file_format}')")
+        single.execute(begin)
+        try:
+            for step in ["insert into t select i, i, 'x' || i from range(12) r(i)", *steps]:
+                single.execute(step)
+                cluster.sql(step)
+                expected = single.sql("from t").to_arrow_table()
+                assert difference(cluster.sql("from t"), expected) is None, step
+        finally:
+            cluster.sql("drop table t")
+
+
+def test_what_was_altered_is_so_for_executors_that_load_it_anew(tmp_path):
+    with LocalCluster(schedulers=1, executors=1, state_location=tmp_path.as_uri()) as cluster:
+        cluster.sql("create table t (id bigint, a int, b varchar) partitioned by (bucket(2, id))")
+        cluster.sql("insert into t values (1, 1, 'x'), (2, 2, 'y')")
+        for step in ("drop column a", "add column a bigint default 9", "rename b to c", "add column d int"):
+            cluster.sql(f"alter table t {step}")
+        cluster.sql("insert into t values (3, 'z', 3, 3)")
+        before = cluster.sql("from t order by id").to_pylist()
+        assert before[0] == {"id": 1, "c": "x", "a": 9, "d": None}
+        cluster.kill("executor-1")
+        cluster.start("executor-1")
+        assert cluster.sql("from t order by id").to_pylist() == before
+        assert cluster.sql("select c, a from t where a = 9 and id = 2", engine="spark").to_pylist() == [
+            {"c": "y", "a": 9}
+        ]
+
+
+@pytest.mark.parametrize(
+    ("statement", "reason"),
+    [
+        ("alter table t drop column id", r"part of how it is split \(bucket\(3, id\)\)"),
+        ("alter table t rename id to other", "part of how it is split"),
+        ("alter table t alter id type decimal(30, 0)", "part of how it is split"),
+        ("alter table t alter a type smallint", "cannot become int16"),
+        ("alter table t alter b type int", "cannot become int32"),
+        ("alter table t add column A int", "has a column 'A' already"),
+        ("alter table t rename a to B", "has a column 'B' already"),
+        ("alter table t add column x int not null", "NOT NULL without a DEFAULT"),
+        ("alter table t add column x uuid", "UUID"),
+        ("alter table t add column x int default random()", "a default is a constant"),
+        ("alter table t add column x int default 'x'", "x"),
+        ("alter table t add column x int check (x > 1)", "CHECK"),
+        ("alter table t add primary key (id)", "ADD PRIMARY"),
+        ("alter table t add column __partition int", "a name that is taken"),
+        ("alter table t drop column nosuch", "no column 'nosuch'"),
+        ("alter table t alter a type bigint using a + 1", "TYPE … USING"),
+        ("alter table t set (other = 1)", "no option 'other'"),
+        ("alter table t set partitioned by (a)", "SET PARTITIONED"),
+        ("alter table t rename to u", "RENAME TO"),
+        ("alter table nosuch add column x int", "'nosuch' does not exist"),
+        ("alter view t rename to u", "only tables can be altered"),
+        ("comment on schema main is 'x'", "(?i)only tables and columns have comments|schema"),
+    ],
+)
+def test_what_cannot_be_done_is_refused_by_name_and_changes_nothing(pair, table, statement, reason):
+    before = pair.sql("describe t").to_pylist()
+    with pytest.raises(BallistaError, match=reason):
+        pair.sql(statement)
+    assert pair.sql("describe t").to_pylist() == before
+
+
+def test_what_is_there_already_or_not_is_fine_if_the_statement_says_so(pair, table):
+    pair.sql("alter table if exists nosuch add column x int")
+    pair.sql("alter table t add column if not exists a varchar default 'other'")
+    pair.sql("alter table t drop column if exists nosuch")
+    assert pair.sql("from t").schema.names == ["id", "a", "b"]
+
+
+def test_no_column_becomes_not_null_while_a_row_has_none(pair, table):
+    pair.sql("insert into t values (50, null, 'x')")
+    with pytest.raises(SchemaMismatch, match=r"1 row\(s\) of table 't' have no value in column 'a'"):
+        pair.sql("alter table t alter a set not null")
+    pair.sql("insert into t values (51, null, 'x')")
+    pair.sql("update t set a = 0 where a is null")
+    pair.sql("alter table t alter a set not null")
+    with pytest.raises(SchemaMismatch, match="must not be null"):
+        pair.sql("insert into t values (52, null, 'x')")
+    with pytest.raises(SchemaMismatch, match="must not be null"):
+        pair.sql("update t set a = null where id = 50")
+    with pytest.raises(SqlError, match="NULL cannot be its default"):
+        pair.sql("alter table t alter a set default null")
+
+
+def test_a_statement_that_is_sent_again_is_done_once(pair, table):
+    with pair.client() as client:
+        for _ in range(3):
+            client.sql("alter table t add column c int default 1", token="once")
+        client.sql("alter table t drop column c")
+        client.sql("alter table t add column c int default 1", token="once")
+    assert pair.sql("from t").schema.names == ["id", "a", "b"]
+
+
+def test_every_scheduler_knows_it_at_once(pair, table):
+    """Each step through one scheduler, its effect through the other: reads, what is described, and writes."""
+    urls = [member["address"] for member in pair.members() if member["role"] == "scheduler"]
+    first, second = (connect(f"grpc://{url}") for url in urls)
+    with first, second:
+        for number in range(6):
+            one, other = (first, second) if number % 2 else (second, first)
+            one.sql(f"alter table t add column c{number} int default {number}")
+            assert other.sql("from t limit 1").schema.names[-1] == f"c{number}"
+            one.sql(f"alter table t rename c{number} to d{number}")
+            with pytest.raises(SqlError, match=f"c{number}"):
+                other.sql(f"insert into t (id, c{number}) values (1, 1)")
+            other.sql(f"update t set d{number} = -1 where id = 1")
+            one.sql(f"alter table t drop column d{number}")
+            assert other.sql("insert into t values (1, 1, 'y')") is not None
+            assert other.sql("from t limit 1").schema.names == ["id", "a", "b"]
+
+
+def test_readers_and_writers_see_one_table_or_the_other_and_lose_nothing(pair, table):
+    """A column that comes, is renamed, goes and comes again under writes of every way, with the value 7 or the row's
+    own in it: never another one, never a row too few."""
+    stop, wrong, written = threading.Event(), [], [0, 0, 0]
+
+    def guarded(work):
+        def run():
+            with pair.client() as client:
+                while not stop.is_set():
+                    try:
+                        work(client)
+                    except SqlError:  # planned by what the table was, or is to be: refused as a whole
+                        continue
+                    except Exception as error:
+                        wrong.append(error)
+                        return
+
+        return threading.Thread(target=run)
+
+    def insert(client):
+        number = 1_000 + written[0]
+        client.sql(f"insert into t (id, a) values ({number}, {number}), ({number + 100_000}, {number})")
+        written[0] += 1
+
+    def ingest(client):
+        rows = pa.table(
+            {"id": pa.array([300_000 + written[1]], pa.int64()), "a": pa.array([1], pa.int32()), "b": ["z"]}
+        )
+        try:
+            client.ingest("t", rows, atomic=True)
+            written[1] += 1
+        except SchemaMismatch:  # the rows have no column c
+            return
+
+    def update(client):
+        written[2] += client.sql("update t set b = 'u', a = a where id in (3, 4, 5)").to_pylist()[0][
+            "affected_rows"
+        ]
+
+    def read(client):
+        found = client.sql("from t").to_pylist()
+        wrong.extend(row for row in found if row.get("c", 7) != 7 or row.get("d", 7) != 7 or len(row) > 4)
+
+    workers = [guarded(work) for work in (insert, ingest, update, read, read)]
+    for worker in workers:
+        worker.start()
+    for _ in range(4):
+        pair.sql("alter table t add column c int default 7")
+        pair.sql("alter table t rename c to d")
+        pair.sql("alter table t drop column d")
+        pair.sql("alter table t add column d int default 7")
+        pair.sql("alter table t drop column d")
+    stop.set()
+    for worker in workers:
+        worker.join()
+    assert not wrong
+    assert min(written) > 0
+    assert pair.sql("select count(*) n from t").to_pylist() == [{"n": 12 + 2 * written[0] + written[1]}]
+    assert pair.sql("select count(*) n from t where id between 3 and 5 and b = 'u'").to_pylist() == [{"n": 3}]

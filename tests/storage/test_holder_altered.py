@@ -1,0 +1,99 @@
+"""An executor that holds partitions of a table while it is altered."""
+
+import pyarrow as pa
+import pytest
+from attrs import evolve
+
+from ballista_py.errors import NotOwner, TableAltered
+from ballista_py.planning import alterations
+from ballista_py.storage.files import write_data_file
+
+
+@pytest.fixture
+def altered(world):
+    """An owner of partition 0 with the keys 1 and 2, and the table with one column more."""
+    world.put(0, 1, 2)
+    world.holder.apply(world.update(1, (0, 1, "owner")))
+    world.holder.tick()
+    column = pa.field("more", pa.int32())
+    return alterations.add_column(world.table(), column, pa.array([7], pa.int32()), None, if_not_exists=False)
+
+
+def leg(world, definition):
+    found = world.leg((0, 1))
+    return evolve(found, tables=tuple(evolve(table, definition=definition) for table in found.tables))
+
+
+def active(world):
+    return [held.active for held in world.holder.held()]
+
+
+def test_legs_of_the_other_definition_are_refused_from_the_moment_that_it_is_told(world, altered):
+    assert world.holder.files_for(leg(world, 0))
+    with pytest.raises(NotOwner):
+        world.holder.files_for(leg(world, 1))
+    world.holder.apply(world.update(2, (0, 1, "owner"), table=altered))
+    for definition in (0, 1):  # the engine has not the new column yet
+        with pytest.raises(NotOwner):
+            world.holder.files_for(leg(world, definition))
+    assert active(world) == [()]
+    assert world.holder.tick().altered == 1
+    files = world.holder.files_for(leg(world, 1))
+    found = world.engine.query("select k, more from t order by 1", files)
+    assert [row for batch in found.batches() for row in batch.to_pylist()] == [
+        {"k": 1, "more": 7},
+        {"k": 2, "more": 7},
+    ]
+    assert active(world) == [(0,)]
+    with pytest.raises(NotOwner):
+        world.holder.files_for(leg(world, 0))
+
+
+def test_an_older_definition_does_not_come_back(world, altered):
+    world.holder.apply(world.update(2, (0, 1, "owner"), table=altered))
+    world.holder.apply(world.update(3, (0, 1, "owner")))
+    world.holder.tick()
+    assert world.holder.files_for(leg(world, 1))
+
+
+def test_it_is_not_shown_while_a_commit_by_the_one_before_is_under_way(world, altered):
+    before = leg(world, 0).tables[0]
+    with world.holder.changing(before, exact=True):
+        world.holder.apply(world.update(2, (0, 1, "owner"), table=altered))
+        world.holder.tick()
+        assert active(world) == [()]
+    assert active(world) == [(0,)]
+
+
+def test_rows_of_an_older_definition_are_taken_unless_they_may_lack_a_value(world, altered):
+    before = leg(world, 0).tables[0]
+    world.holder.apply(world.update(2, (0, 1, "owner"), table=altered))
+    world.holder.require_definition(before, exact=False)
+    with pytest.raises(TableAltered):
+        world.holder.require_definition(before, exact=True)
+    world.holder.apply(world.update(3, (0, 1, "owner"), table=alterations.set_required(altered, "more")))
+    with pytest.raises(TableAltered), world.holder.changing(evolve(before, definition=1), exact=False):
+        raise AssertionError
+    with pytest.raises(NotOwner):
+        world.holder.require_definition(evolve(before, definition=3), exact=False)
+
+
+def test_a_file_of_a_definition_that_was_not_told_yet_is_not_loaded(world, altered):
+    rows = pa.table([*world.rows(5).columns, pa.array([1], pa.int32())], schema=altered.schema)
+    file = write_data_file(world.store, "snapshots/t/data/run/new.parquet", rows, definition=1)
+    world.storage(0).commit(add=[file], epoch=1, token="new")
+    world.holder.refresh("t")
+    assert world.holder.tick().failed == 1
+    assert "was not told yet" in next(iter(world.holder.held()[0].failed.values()))
+    world.holder.apply(world.update(2, (0, 1, "owner"), table=altered))
+    world.clock.now_ms += 5_000
+    world.holder.tick()
+    assert world.engine.query("select sum(more) s from t", world.holder.files_for(leg(world, 1)))
+
+
+def test_columns_that_an_engine_cannot_change_in_place_are_loaded_again(world, altered, monkeypatch):
+    monkeypatch.setattr(world.engine, "alter_table", lambda *_: False)
+    world.holder.apply(world.update(2, (0, 1, "owner"), table=altered))
+    assert world.holder.tick().hydrated == 1
+    found = world.engine.query("select sum(more) as s from t", world.holder.files_for(leg(world, 1)))
+    assert [batch.to_pylist() for batch in found.batches()] == [[{"s": 14}]]
