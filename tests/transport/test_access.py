@@ -360,7 +360,7 @@ def test_a_handler_that_is_not_in_the_table_makes_no_port(folder):
         verbs = ("DoExchange leg", "DoExchange shell")
 
     with pytest.raises(AssertionError, match="DoExchange shell"):
-        FlightServer("127.0.0.1:0", Two(), SystemRuntime(), access=DATA)
+        FlightServer("127.0.0.1:0", Two(), SystemRuntime(), access=DATA, spawn=pytest.fail)
     with pytest.raises(AssertionError, match="rpc Shell"):
         CONTROL.check_registered(["rpc Leave", "rpc Shell"])
 

@@ -130,35 +130,35 @@ def set_dialect(kept, session, dialect):
 
 def test_the_cookie_carries_the_options_to_a_scheduler_that_knows_nothing_of_the_session():
     first, second = Sessions(SystemRuntime()), Sessions(SystemRuntime())
-    cookie = cookie_of(first.start_call(None, {}))
-    session = first.start_call(None, {"cookie": [cookie]})
+    cookie = cookie_of(first.start_call({}))
+    session = first.start_call({"cookie": [cookie]})
     assert session.returned
     assert not set_dialect(first, session, "spark").errors
-    session = first.start_call(None, {"cookie": [f"other=1; {cookie}"]})
+    session = first.start_call({"cookie": [f"other=1; {cookie}"]})
     assert session.options == {"dialect": "spark"}
-    assert second.start_call(None, {"cookie": [cookie_of(session)]}).options == {"dialect": "spark"}
+    assert second.start_call({"cookie": [cookie_of(session)]}).options == {"dialect": "spark"}
     first.run("CloseSession", b"", session)
-    assert first.start_call(None, {"cookie": [cookie_of(session)]}).options == {}
+    assert first.start_call({"cookie": [cookie_of(session)]}).options == {}
 
 
 @pytest.mark.parametrize(
     "cookie", ["", "x", "x.y", "x.e30=", "a.eyJ4IjoxfQ", "a b.e30", "x" * 99 + ".e30", "a.bnVsbA"]
 )
 def test_a_cookie_of_somebody_else_has_no_options(cookie):
-    session = Sessions(SystemRuntime()).start_call(None, {"cookie": [f"{sessions.COOKIE}={cookie}"]})
+    session = Sessions(SystemRuntime()).start_call({"cookie": [f"{sessions.COOKIE}={cookie}"]})
     assert session.options == {}
 
 
 def test_a_dialect_that_nobody_knows_is_no_value_and_another_option_no_name():
     kept = Sessions(SystemRuntime())
-    session = kept.start_call(None, {"cookie": [cookie_of(kept.start_call(None, {}))]})
+    session = kept.start_call({"cookie": [cookie_of(kept.start_call({}))]})
     assert set_dialect(kept, session, "klingon").errors["dialect"].value == 2
     request = message("SetSessionOptionsRequest")
     request.session_options["speed"].int64_value = 1
     (answer,) = kept.run("SetSessionOptions", request.SerializeToString(), session)
     assert read("SetSessionOptionsResult", answer).errors["speed"].value == 1
     with pytest.raises(Unsupported, match="cookies"):
-        set_dialect(kept, kept.start_call(None, {}), "spark")
+        set_dialect(kept, kept.start_call({}), "spark")
 
 
 def test_sessions_are_bounded_and_expire(monkeypatch):
@@ -166,12 +166,12 @@ def test_sessions_are_bounded_and_expire(monkeypatch):
     kept = Sessions(clock)
     monkeypatch.setattr(sessions, "MAX_SESSIONS", 10)
     for _ in range(30):
-        session = kept.start_call(None, {"cookie": [cookie_of(kept.start_call(None, {}))]})
+        session = kept.start_call({"cookie": [cookie_of(kept.start_call({}))]})
         set_dialect(kept, session, "spark")
     assert len(kept) == 10
     clock.ahead_ms = sessions.SESSION_MS + 1
-    kept.start_call(None, {"cookie": [cookie_of(session) if session.cookie else "x"]})
-    set_dialect(kept, kept.start_call(None, {"cookie": [cookie_of(kept.start_call(None, {}))]}), "spark")
+    kept.start_call({"cookie": [cookie_of(session) if session.cookie else "x"]})
+    set_dialect(kept, kept.start_call({"cookie": [cookie_of(kept.start_call({}))]}), "spark")
     assert len(kept) == 1
 
 

@@ -222,7 +222,7 @@ def test_a_killed_server_fails_the_stream_and_a_new_one_at_its_port_is_reached_a
         "from ballista_py.runtime import SystemRuntime\n"
         "from ballista_py.transport.flight_server import FlightServer\n"
         "access = Access('test', EveryVerb())\n"
-        "server = FlightServer('127.0.0.1:' + sys.argv[2], Numbers(), SystemRuntime(), access=access)\n"
+        "server = FlightServer('127.0.0.1:' + sys.argv[2], Numbers(), SystemRuntime(), access=access, spawn=spawn)\n"
         "print(server.port, flush=True); time.sleep(60)"
     )
 
@@ -319,9 +319,10 @@ def test_shutdown_says_so_when_a_handler_does_not_stop_in_time(kit, serve, pool)
 
 def test_a_port_in_use_or_a_foreign_address_is_a_config_error_that_names_it(kit, serve):
     taken = serve().address
+    access = kit.Access("test", kit.EveryVerb())
     for address in (taken, "203.0.113.7:0"):
         with pytest.raises(ConfigError, match=f"cannot listen on {address}"):
-            FlightServer(address, kit.Numbers(), SystemRuntime(), access=kit.Access("test", kit.EveryVerb()))
+            FlightServer(address, kit.Numbers(), SystemRuntime(), access=access, spawn=kit.spawn)
 
 
 @pytest.mark.parametrize("text", ["", "host", "host:", ":1", "host:x", "host:70000", "http://host:1", "a/b:1"])

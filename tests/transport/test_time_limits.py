@@ -77,10 +77,10 @@ def session_with(kept, given):
     request = message("SetSessionOptionsRequest")
     option = request.session_options[sessions.TIMEOUT]
     setattr(option, "string_value" if isinstance(given, str) else "int64_value", given)
-    cookie = kept.start_call(None, {}).sending_headers()["set-cookie"].partition(";")[0]
-    session = kept.start_call(None, {"cookie": [cookie]})
+    cookie = kept.start_call({}).sending_headers()["set-cookie"].partition(";")[0]
+    session = kept.start_call({"cookie": [cookie]})
     (answer,) = kept.run("SetSessionOptions", request.SerializeToString(), session)
-    return kept.start_call(None, {"cookie": [cookie]}), read("SetSessionOptionsResult", answer).errors
+    return kept.start_call({"cookie": [cookie]}), read("SetSessionOptionsResult", answer).errors
 
 
 @pytest.mark.parametrize(("given", "limit_ms"), [(1500, 1500.0), ("1500", 1500.0), ("", None), (0, None)])
@@ -89,7 +89,7 @@ def test_a_session_limits_its_statements_on_every_scheduler(given, limit_ms):
     assert not errors
     assert timeout_ms(session) == limit_ms
     if session.cookie is not None:
-        elsewhere = Sessions(SystemRuntime()).start_call(None, {"cookie": [f"{sessions.COOKIE}={session.cookie}"]})
+        elsewhere = Sessions(SystemRuntime()).start_call({"cookie": [f"{sessions.COOKIE}={session.cookie}"]})
         assert timeout_ms(elsewhere) == limit_ms
 
 

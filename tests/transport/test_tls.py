@@ -206,6 +206,7 @@ def test_half_a_replacement_changes_nothing(data_port, folder, kit, caplog):
 
 
 DATA_PORT = """
+from ballista_py.node.threads import spawn
 from ballista_py.node.executor_answers import ExecutorAnswers
 from ballista_py.transport.access import DATA
 from ballista_py.transport.callers import Nodes
@@ -218,6 +219,7 @@ server = FlightServer(
     tls=tls,
     ask_client=True,
     callers=Nodes(Removed(sys.argv[4])),
+    spawn=spawn,
 )
 print(server.port, flush=True)
 sys.stdin.read()
@@ -315,7 +317,7 @@ def test_who_asks_is_told_why_the_other_sides_certificate_is_not_accepted(serve,
             "executor-1",
             evolve(good, ca_file=other.tls("scheduler-1").ca_file),
             None,
-            "not accepted (self-signed cert",
+            "not accepted (unable to get local issuer cert",
         ),
         ("executor-1", good, "executor-9", "does not name 'executor-9.executor.ballista'"),
         ("late", good, None, "not accepted (certificate has expired)"),

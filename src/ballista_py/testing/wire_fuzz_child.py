@@ -13,6 +13,7 @@ import grpc
 import pyarrow as pa
 
 from ballista_py.errors import BallistaError, SqlError
+from ballista_py.node.threads import spawn
 from ballista_py.runtime import SystemRuntime
 from ballista_py.transport import arrow_door
 from ballista_py.transport.access import PUBLIC
@@ -195,10 +196,10 @@ def run_port() -> None:
     """Be a scheduler's port until standard input ends."""
     echo = Echo()
 
-    def service(door: Any, handler: Any, calls: Any) -> FlightSqlService:
-        return FlightSqlService(door, handler, calls, ready=lambda: echo, runtime=SystemRuntime())
+    def service(handler: Any, calls: Any) -> FlightSqlService:
+        return FlightSqlService(handler, calls, ready=lambda: echo, runtime=SystemRuntime())
 
-    server = FlightServer("127.0.0.1:0", echo, SystemRuntime(), service=service, access=PUBLIC)
+    server = FlightServer("127.0.0.1:0", echo, SystemRuntime(), service=service, access=PUBLIC, spawn=spawn)
     say(READY + str(server.port).encode())
     for _ in read_parts():
         pass

@@ -6,11 +6,9 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
-import pyarrow.flight as flight
-
 from ballista_py.errors import TransportError
 from ballista_py.runtime import Runtime
-from ballista_py.transport.flight_errors import FLIGHT_FAILURES
+from ballista_py.transport.call_status import LinkBroke
 
 PULSE = b"{}"
 FIRST_FILLING_BYTES = 32 << 10
@@ -53,7 +51,7 @@ class AnswerLine:
         try:
             with self._lock:
                 write(self._writer)
-        except flight.FlightError:
+        except LinkBroke:
             raise TransportError("the reader of the answer went away") from None
         finally:
             self._last_ms = self._runtime.monotonic_ms()
@@ -76,7 +74,7 @@ class AnswerLine:
             return
         self._pulsing_since_ms = self._last_ms = self._runtime.monotonic_ms()
         try:
-            with self._lock, suppress(*FLIGHT_FAILURES):
+            with self._lock, suppress(LinkBroke):
                 if self._writer is not None:
                     self._writer.write_metadata(filling_pulse(self._pulses) if self._filling else PULSE)
         finally:
@@ -84,6 +82,6 @@ class AnswerLine:
             self._pulsing_since_ms = None
 
     def close(self) -> None:
-        """Nothing is written from now on. The writer is gone once its call has ended, so this waits for a pulse."""
+        """Nothing is written from now on; this waits for a pulse that is being written."""
         with self._lock:
             self._writer = None

@@ -18,7 +18,7 @@ import pyarrow.flight as flight
 from attrs import frozen
 
 from ballista_py.errors import InvalidData
-from ballista_py.transport.arrow_messages import bytes_when_read
+from ballista_py.transport.arrow_messages import bytes_when_read, check_schema_bytes
 from ballista_py.transport.arrow_sizes import written_out
 from ballista_py.transport.arrow_types import check_schema
 from ballista_py.transport.arrow_unions import with_whole_unions
@@ -69,14 +69,14 @@ class FlightRows:
             rows, said = chunk.data, chunk.app_metadata
         return Chunk(
             rows if rows is None else check_batch(rows, self._max_batch_bytes),
-            b"" if said is None else said.to_pybytes(),
+            b"" if said is None else bytes(said),
         )
 
     def hear(self) -> bytes:
         """The next message of a peer that answers without rows. Raises `StopIteration` at the end."""
         with _reading(self._passed_on):
             said = self._reader.read_chunk().app_metadata
-        return b"" if said is None else bytes(said.to_pybytes())
+        return b"" if said is None else bytes(said)
 
     def cancel(self) -> None:
         """Give up the rest of a call that this process made."""
@@ -148,6 +148,7 @@ def read_schema(data: bytes) -> pa.Schema:
     >>> read_schema(pa.schema([("a", pa.int64())]).serialize().to_pybytes()).names
     ['a']
     """
+    check_schema_bytes(data)
     with _reading():
         found = pa.ipc.read_schema(pa.py_buffer(data))
     return check_schema(found)

@@ -20,7 +20,7 @@ from ballista_py.transport.control_codec import ToExecutor
 from ballista_py.transport.control_gate import ControlGate, Peers
 from ballista_py.transport.control_service import ControlHandler, ControlService
 from ballista_py.transport.credentials import Removed, Tls
-from ballista_py.transport.endpoints import CONTROL_SERVER_OPTIONS, Address, listen_control
+from ballista_py.transport.endpoints import CONTROL_SERVER_OPTIONS, Address, listen_grpc
 from ballista_py.transport.grpc_door import CONTROL_METHODS, aio, rpc
 from ballista_py.transport.outbox import Letter
 
@@ -82,7 +82,7 @@ class ControlServer:
         )
         CONTROL.check_registered(f"rpc {method.name}" for method in CONTROL_METHODS)
         rpc.add_ControlServicer_to_server(self._service, self._server)
-        bound = listen_control(self._server, self._address, self._tls)
+        bound = listen_grpc(self._server, self._address, self._tls)
         await self._server.start()
         self._port = bound.port
         return bound

@@ -6,11 +6,10 @@ a `Tls` a conversation is plain TCP.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import Any, TypeVar
+from typing import Any
 
 import pyarrow.flight as flight
-from attrs import field, frozen
+from attrs import frozen
 
 from ballista_py.errors import BallistaError, ConfigError
 from ballista_py.transport.credentials import Identity, Tls
@@ -20,8 +19,6 @@ RECONNECT_FIRST_MS = 100
 RECONNECT_CAP_MS = 2_000
 TLS_SCHEMES = ("ballista+tls://", "grpc+tls://")
 SCHEMES = ("ballista://", "grpc://", "grpc+tcp://", *TLS_SCHEMES)
-
-FlightServerT = TypeVar("FlightServerT", bound=flight.FlightServerBase)
 
 
 @frozen
@@ -51,32 +48,6 @@ class Address:
         return cls(host, int(port))
 
 
-@frozen
-class Door:
-    """Where a Flight server listens, and with which credentials; `options` go to its constructor."""
-
-    location: flight.Location
-    options: Mapping[str, Any] = field(factory=dict, repr=False)
-
-
-def listen_flight(
-    start: Callable[[Door], FlightServerT], address: Address, tls: Tls | None = None, *, ask_client: bool = False
-) -> FlightServerT:
-    """A Flight server that accepts calls at `address` from now on; port 0 takes a free one (see `server.port`).
-
-    With `ask_client` only clients whose certificate is of an authority in `tls` get in.
-
-    Raises `ConfigError` naming the address when it cannot be had, or the file that cannot be used.
-    """
-    door = _door(address, tls, ask_client)
-    try:
-        return start(door)
-    except AssertionError:
-        raise
-    except Exception:
-        raise _cannot_listen(address) from None
-
-
 def open_flight(
     address: str, tls: Tls | None = None, peer_id: str | None = None, silence_ms: float | None = None
 ) -> flight.FlightClient:
@@ -98,17 +69,18 @@ def open_flight(
     return flight.FlightClient(flight.Location.for_grpc_tls(node.host, node.port), **options)
 
 
-def listen_control(server: Any, address: Address, tls: Tls | None = None) -> Address:
-    """Bind a grpc.aio server that has not started yet; returns the address with the real port.
+def listen_grpc(server: Any, address: Address, tls: Tls | None = None, *, ask_client: bool = True) -> Address:
+    """Bind a server of gRPC that has not started yet; returns the address with the real port.
 
-    With `tls` only peers with a certificate of its authority get in; files that are replaced count for the next
-    connection. Raises `ConfigError` naming the address when it cannot be had, or the file that cannot be used.
+    With `tls` and `ask_client` only peers with a certificate of its authority get in; files that are replaced count
+    for the next connection. Raises `ConfigError` naming the address when it cannot be had, or the file that cannot
+    be used.
     """
     try:
         if tls is None:
             port = server.add_insecure_port(str(address))
         else:
-            port = server.add_secure_port(str(address), _server_credentials(tls))
+            port = server.add_secure_port(str(address), _server_credentials(tls, ask_client))
     except BallistaError:
         raise
     except Exception:
@@ -138,16 +110,35 @@ def open_control(address: str, tls: Tls | None = None, peer_id: str | None = Non
 
 CONTROL_MESSAGE_BYTES = 64 << 20
 CONTROL_STREAMS_PER_CONNECTION = 64
-CONTROL_HANDSHAKE_MS = 10_000
 CONTROL_METADATA_BYTES = 8 << 10
+FLIGHT_MESSAGE_BYTES = 256 << 20
+FLIGHT_STREAMS_PER_CONNECTION = 1_024
+FLIGHT_METADATA_BYTES = 16 << 10
+_ONLY_AS_IT_IS = 1  # the first bit stands for no compression
+
+
+def _server_options(message_bytes: int, streams: int, metadata_bytes: int) -> list[tuple[str, int]]:
+    """What every server of gRPC is told. Its bounds are kept before anything is unpacked or given to a handler."""
+    return [
+        ("grpc.so_reuseport", 0),  # two nodes on one port must not share its connections silently
+        ("grpc.max_receive_message_length", message_bytes),
+        ("grpc.max_concurrent_streams", streams),
+        ("grpc.server_handshake_timeout_ms", HANDSHAKE_MS),
+        ("grpc.max_metadata_size", metadata_bytes),
+        ("grpc.absolute_max_metadata_size", metadata_bytes),
+        ("grpc.compression_enabled_algorithms_bitset", _ONLY_AS_IT_IS),
+        ("grpc.per_message_decompression", 0),
+    ]
+
+
+HANDSHAKE_MS = 10_000
 CONTROL_SERVER_OPTIONS = [
-    ("grpc.so_reuseport", 0),  # two nodes on one port must not share its connections silently
-    ("grpc.max_receive_message_length", CONTROL_MESSAGE_BYTES),
+    *_server_options(CONTROL_MESSAGE_BYTES, CONTROL_STREAMS_PER_CONNECTION, CONTROL_METADATA_BYTES),
     ("grpc.max_send_message_length", CONTROL_MESSAGE_BYTES),
-    ("grpc.max_concurrent_streams", CONTROL_STREAMS_PER_CONNECTION),
-    ("grpc.server_handshake_timeout_ms", CONTROL_HANDSHAKE_MS),
-    ("grpc.max_metadata_size", CONTROL_METADATA_BYTES),
-    ("grpc.absolute_max_metadata_size", CONTROL_METADATA_BYTES),
+]
+FLIGHT_SERVER_OPTIONS = [
+    *_server_options(FLIGHT_MESSAGE_BYTES, FLIGHT_STREAMS_PER_CONNECTION, FLIGHT_METADATA_BYTES),
+    ("grpc.max_send_message_length", -1),
 ]
 
 
@@ -177,25 +168,15 @@ def _pings(silence_ms: float | None) -> list[tuple[str, int]]:
     ]
 
 
-def _door(address: Address, tls: Tls | None, ask_client: bool) -> Door:
-    if tls is None:
-        return Door(flight.Location.for_grpc_tcp(address.host, address.port))
-    tls.check()
-    pems = tls.read()
-    options: dict[str, Any] = {"tls_certificates": [pems.pair()]}
-    if ask_client:
-        options |= {"verify_client": True, "root_certificates": pems.ca}
-    return Door(flight.Location.for_grpc_tls(address.host, address.port), options)
-
-
-def _server_credentials(tls: Tls) -> Any:
+def _server_credentials(tls: Tls, ask_client: bool) -> Any:
     import grpc
 
     def configuration() -> Any:
         tls.check()
         pems = tls.read()
         certificate, key = pems.pair()
-        return grpc.ssl_server_certificate_configuration([(key, certificate)], root_certificates=pems.ca)
+        authority = pems.ca if ask_client else None
+        return grpc.ssl_server_certificate_configuration([(key, certificate)], root_certificates=authority)
 
     used = [tls.fingerprint()]
 
@@ -211,7 +192,7 @@ def _server_credentials(tls: Tls) -> Any:
         used[0] = now
         return found
 
-    return grpc.dynamic_ssl_server_credentials(configuration(), changed, require_client_authentication=True)
+    return grpc.dynamic_ssl_server_credentials(configuration(), changed, require_client_authentication=ask_client)
 
 
 def _cannot_listen(address: Address) -> ConfigError:

@@ -1,7 +1,7 @@
-"""Errors of our tree inside Flight errors, and back.
+"""Errors of our tree as statuses of calls, and back.
 
-What travels is the `to_wire` form, as JSON in the extra info of the Flight error: a stable code, one line, small
-details. A traceback, a path or the text of an error outside the tree never travels.
+What travels is the `to_wire` form, as JSON in what Flight calls the extra info of an error: a stable code, one line,
+small details. A traceback, a path or the text of an error outside the tree never travels.
 """
 
 from __future__ import annotations
@@ -13,10 +13,11 @@ import pyarrow.flight as flight
 from pyarrow import ArrowException
 
 from ballista_py.errors import BallistaError, TransportError, TryLater, Unauthenticated, from_wire, to_wire
+from ballista_py.transport.call_status import CallStatus, Code, LinkBroke
 from ballista_py.transport.wire import from_json, to_json
 
 _log = logging.getLogger(__name__)
-FLIGHT_FAILURES = (flight.FlightError, ArrowException)
+FLIGHT_FAILURES = (flight.FlightError, ArrowException, LinkBroke)
 
 # gRPC may drop a call whose trailing metadata exceeds 8 KiB, and carries the message three times over.
 MAX_MESSAGE_CHARS = 1_000
@@ -29,8 +30,12 @@ _NOT_NAMED = re.compile(r"Peer name (\S+) is not in peer certificate")
 _HUNG_UP = "Socket closed"
 
 
-def to_flight(error: BaseException) -> flight.FlightError:
-    """The Flight error that carries `error`; raise it `from None`."""
+def to_flight(error: BaseException) -> CallStatus:
+    """The status that carries `error`; raise it `from None`."""
+    if isinstance(error, CallStatus):
+        return error
+    if isinstance(error, LinkBroke):
+        error = TransportError(str(error))
     if not isinstance(error, BallistaError):
         _log.error("a call failed for a reason that its caller is not told", exc_info=error)
     wire = to_wire(error)
@@ -41,11 +46,12 @@ def to_flight(error: BaseException) -> flight.FlightError:
     if len(extra) > MAX_WIRE_BYTES:
         extra = to_json({**wire, "message": _shortened(wire["message"], MAX_MESSAGE_CHARS // 4), "details": {}})
     text = _shortened(wire["message"], MAX_MESSAGE_CHARS // 4)
+    code: Code = "UNKNOWN"
     if isinstance(error, TryLater):
-        return flight.FlightUnavailableError(text, extra)
-    if isinstance(error, Unauthenticated):
-        return flight.FlightUnauthenticatedError(text, extra)
-    return flight.FlightServerError(text, extra)
+        code = "UNAVAILABLE"
+    elif isinstance(error, Unauthenticated):
+        code = "UNAUTHENTICATED"
+    return CallStatus(code, text, extra)
 
 
 def from_flight(error: Exception, address: str) -> BallistaError:

@@ -5,7 +5,7 @@ message without rows, a JSON trailer with the row count. A stream without its tr
 a reader tells a short one. While there is nothing to send the server says so every few seconds. A question is one
 `do_action`, JSON to JSON. Every error leaves as one of our tree.
 
-The handler decides what a command means. gRPC owns the threads that answer; nothing is started here.
+The handler decides what a command means. Whoever makes a port gives it the threads that answer.
 """
 
 from __future__ import annotations
@@ -16,21 +16,24 @@ from functools import partial
 from typing import Any, Protocol
 
 import pyarrow as pa
-import pyarrow.flight as flight
 from attrs import frozen
 
 from ballista_py.errors import BallistaError, ConfigError, TransportError
 from ballista_py.runtime import Runtime
 from ballista_py.transport.access import Access
 from ballista_py.transport.answer_line import AnswerLine
+from ballista_py.transport.arrow_feed import RowsIn
+from ballista_py.transport.call_threads import CallThreads
 from ballista_py.transport.callers import Callers
 from ballista_py.transport.commands import time_limit
 from ballista_py.transport.connection_guard import ConnectionGuard, ConnectionLimits
 from ballista_py.transport.credentials import Tls
-from ballista_py.transport.endpoints import Address, Door, listen_flight
+from ballista_py.transport.endpoints import Address
 from ballista_py.transport.flight_errors import to_flight
+from ballista_py.transport.flight_listener import FlightListener, ServedCall
+from ballista_py.transport.flight_methods import METHODS, Writer
 from ballista_py.transport.flight_writes import WRITES, IncomingRows
-from ballista_py.transport.open_calls import GATE, CallContext, OpenCall, OpenCalls
+from ballista_py.transport.open_calls import CallContext, OpenCall, OpenCalls
 from ballista_py.transport.sockets import sever
 from ballista_py.transport.spawn import Spawn
 from ballista_py.transport.wire import from_json, to_json
@@ -39,7 +42,7 @@ MAX_CALLS = 512
 IDLE_MS = 120_000
 SHUTDOWN_MS = 10_000
 SHUTDOWN_POLL_MS = 20
-RENEW_MS = 5_000
+SPARE_THREADS = 64  # for those who are told that there are too many
 ALIVE_MS = 5_000
 
 _log = logging.getLogger(__name__)
@@ -89,17 +92,15 @@ class FlightServer:
 
     `address` is the bind address as `host:port`; port 0 takes a free one and `port` says which. At most
     `max_calls` streams and questions are answered at once; the next one gets `TryLater`. Call `tick` several times
-    a second: it stops the work for clients that went away, and for those that have not read for `idle_ms`, and it
-    cuts connections beyond what `connections` allows.
-    `service` makes what speaks on the port, when it speaks more than our own protocol.
+    a second: it stops the work for clients that went away, and for those that have not read for `idle_ms`, it tells
+    a reader that has heard nothing for `alive_ms` that the work goes on, and it cuts connections beyond what
+    `connections` allows. `service` makes what speaks on the port, when it speaks more than our own protocol.
 
-    `callers` decides who may call (default: anyone), `access` what each may, and one caller has at most `caller_limit`
-    calls at once. A call that is not over after `time_limit_ms`, or the shorter limit that it brings, ends with
-    `TimeLimit`. With `tls` the port speaks nothing else; with `ask_client` also the client must show a certificate
-    of its authority.
-    `spawn` runs a function on another thread; without it the following two things are not done. A reader that has
-    heard nothing for `alive_ms` is told that the work goes on. Once the files of `tls` are replaced `tick` opens
-    the port anew: streams under way go on, and for some milliseconds connections are refused.
+    `spawn` runs a function on another thread: calls are answered there. `callers` decides who may call (default:
+    anyone), `access` what each may, and one caller has at most `caller_limit` calls at once. A call that is not over
+    after `time_limit_ms`, or the shorter limit that it brings, ends with `TimeLimit`. With `tls` the port speaks
+    nothing else; with `ask_client` also the client must show a certificate of its authority. Files of `tls` that are
+    replaced count for the next connection.
 
     Raises `ConfigError` naming the address when it cannot be had, or the file that cannot be used, and
     `AssertionError` for a handler with a verb that `access` does not have.
@@ -112,6 +113,7 @@ class FlightServer:
         runtime: Runtime,
         *,
         access: Access,
+        spawn: Spawn,
         max_calls: int = MAX_CALLS,
         idle_ms: float = IDLE_MS,
         service: FlightServiceMaker | None = None,
@@ -120,7 +122,6 @@ class FlightServer:
         time_limit_ms: float | None = None,
         tls: Tls | None = None,
         ask_client: bool = False,
-        spawn: Spawn | None = None,
         alive_ms: float = ALIVE_MS,
         connections: ConnectionLimits | None = None,
     ) -> None:
@@ -130,31 +131,24 @@ class FlightServer:
         )
         self._guard = ConnectionGuard(connections or ConnectionLimits(), runtime)
         self._tls = tls
+        self._seen = None if tls is None else tls.fingerprint()
         self._spawn = spawn
         self._alive_ms = alive_ms
-        make = service or FlightService
-        bind = Address.parse(address)
-
-        def listen(port: int) -> FlightService:
-            at = Address(bind.host, port)
-            return listen_flight(lambda door: make(door, handler, self._calls), at, tls, ask_client=ask_client)
-
-        self._listen = listen
-        self._in_use = None if tls is None else tls.fingerprint()
-        self._unusable: Any = None
-        self._service = listen(bind.port)
-        self.port: int = self._service.port
+        self._service = (service or FlightService)(handler, self._calls)
+        threads = CallThreads(spawn, self._calls.most_begun + SPARE_THREADS)
+        self._listener = FlightListener(
+            Address.parse(address), self._service.answer, threads, tls, ask_client=ask_client
+        )
+        self.port: int = self._listener.port
 
     def tick(self) -> None:
-        """Stop the work behind answers that nobody reads, pulse the silent ones, look for replaced certificates."""
+        """Stop the work behind answers that nobody reads, pulse the silent ones, cut connections."""
         self._calls.tick()
         self._guard.tick(self.port, self._calls.known)
-        if self._spawn is None:
-            return
         for line in self._calls.silent_lines(self._alive_ms):
             self._spawn(line.pulse)  # a reader that does not read holds this up, and nothing else
         if self._tls is not None:
-            self._renew(self._tls, self._spawn)
+            self._tell_of_replaced(self._tls)
 
     def open_calls(self) -> int:
         """How many streams and questions are being answered now."""
@@ -164,14 +158,14 @@ class FlightServer:
         """Refuse new calls, end the open ones, release the port. True when all that was done in `timeout_ms`.
 
         Open streams end with `TryLater`. After half of the time the connections of clients that do not even read
-        that are cut. `spawn` runs a function on another thread, because gRPC's own shutdown waits without a limit;
+        that are cut. `spawn` runs a function on another thread, because a call's thread cannot be ended from outside;
         False means that a handler did not heed its `cancel` and still runs there.
         """
         self._calls.close()
         finished: list[bool] = []
 
         def stop() -> None:
-            self._service.shutdown()
+            self._listener.shutdown(timeout_ms)
             finished.append(True)
 
         spawn(stop)
@@ -187,124 +181,77 @@ class FlightServer:
             self._runtime.sleep_ms(SHUTDOWN_POLL_MS)
         return True
 
-    def _renew(self, tls: Tls, spawn: Spawn) -> None:
-        """Open the port with the files as they are now, if they were replaced and can be used."""
+    def _tell_of_replaced(self, tls: Tls) -> None:
+        """Say once whether files that were replaced can be used; handshakes look at them by themselves."""
         now = tls.fingerprint()
-        if now in (self._in_use, self._unusable):
+        if now == self._seen:
             return
+        self._seen = now
         try:
             tls.check()
         except ConfigError as error:  # amid a replacement, or for good
-            self._unusable = now
             _log.warning("certificates were replaced and cannot be used yet: %s", error)
             return
-        spawn(self._service.shutdown)
-        until_ms = self._runtime.monotonic_ms() + RENEW_MS
-        while True:
-            try:
-                self._service = self._listen(self.port)
-                break
-            except ConfigError:
-                if self._runtime.monotonic_ms() > until_ms:
-                    raise
-                self._runtime.sleep_ms(SHUTDOWN_POLL_MS)
-        self._in_use = now
         _log.info("port %s uses the replaced certificates", self.port)
 
 
-class FlightService(flight.FlightServerBase):  # type: ignore[misc]  # pyarrow.flight has no types
-    """The Flight methods. It accepts calls as soon as it is made; `spoken` are those that are answered."""
+class FlightService:
+    """The Flight methods of a port; `spoken` are those that are answered, and the others refused."""
 
-    spoken: Collection[Any] = (flight.FlightMethod.DO_EXCHANGE, flight.FlightMethod.DO_ACTION)
+    spoken: Collection[str] = ("DoExchange", "DoAction")
 
-    def __init__(self, door: Door, handler: DataHandler, calls: OpenCalls) -> None:
+    def __init__(self, handler: DataHandler, calls: OpenCalls) -> None:
         self._handler = handler
         self._calls = calls
         calls.access.check_registered(self.verbs(handler))
-        middleware = {GATE: _Gate(self.spoken, calls), **self.middleware()}
-        super().__init__(door.location, middleware=middleware, **door.options)
 
     def verbs(self, handler: DataHandler) -> set[str]:
         """Everything that can be asked here; the port's table has it all, or there is no port."""
-        spoken = {method_name(method) for method in self.spoken}
-        return {verb for verb in handler.verbs if verb.partition(" ")[0] in spoken}
+        return {verb for verb in handler.verbs if verb.partition(" ")[0] in self.spoken}
 
-    def middleware(self) -> dict[str, Any]:
-        """What else looks at every call before it is answered."""
-        return {}
-
-    def do_exchange(self, context: Any, descriptor: Any, reader: Any, writer: Any) -> None:
+    def answer(self, call: ServedCall) -> None:
+        """Answer a call. Nothing of it but its headers is looked at before its caller is known. Raises `CallStatus`."""
         try:
-            command = from_json(descriptor.command or b"")
-            with self._calls.enter(context, f"DoExchange {command.get('kind')}") as call:
-                call.context.work.limit_to(time_limit(command))
-                writes = command.get("kind") in WRITES
-                with call.answering(writer, filling=not writes) as line:
-                    if writes:
-                        _receive(self._handler, command, call, reader, line)
-                        return
-                    _send(self._handler.stream(command, call.context), call, line)
+            headers = call.headers()
+            try:
+                call.claimed = self._calls.callers.claimed(headers)
+            except BaseException as error:
+                shown = error if isinstance(error, BallistaError) else type(error).__name__
+                _log.warning("a call was refused: %s", shown)
+                raise
+            if call.method not in self.spoken:
+                raise TransportError("this port answers only the commands of ballista_py's own clients")
+            self._calls.begin(call.claimed)
+            try:
+                self.open(call, headers)
+                METHODS[call.method](self, call)
+            finally:
+                self._calls.end(call.claimed)
         except BaseException as error:
             raise to_flight(error) from None
 
-    def do_action(self, context: Any, action: Any) -> list[bytes]:
-        try:
-            with self._calls.enter(context, f"DoAction {action.type}") as call:
-                body = from_json(action.body.to_pybytes())
-                call.context.work.limit_to(time_limit(body))
-                return [to_json(self._handler.action(action.type, body, call.context))]
-        except BaseException as error:
-            raise to_flight(error) from None
+    def open(self, call: ServedCall, headers: Mapping[str, Any]) -> None:
+        """What else is done with a call before it is answered."""
+
+    def do_exchange(self, call: ServedCall, descriptor: Any, reader: RowsIn, writer: Writer) -> None:
+        command = from_json(descriptor.cmd)
+        with self._calls.enter(call, f"DoExchange {command.get('kind')}") as opened:
+            opened.context.work.limit_to(time_limit(command))
+            writes = command.get("kind") in WRITES
+            with opened.answering(writer, filling=not writes) as line:
+                if writes:
+                    _receive(self._handler, command, opened, reader, line)
+                    return
+                _send(self._handler.stream(command, opened.context), opened, line)
+
+    def do_action(self, call: ServedCall, action: Any) -> list[bytes]:
+        with self._calls.enter(call, f"DoAction {action.type}") as opened:
+            body = from_json(action.body)
+            opened.context.work.limit_to(time_limit(body))
+            return [to_json(self._handler.action(action.type, body, opened.context))]
 
 
-def method_name(method: Any) -> str:
-    """A method as the table of verbs writes it.
-
-    >>> method_name(flight.FlightMethod.DO_EXCHANGE)
-    'DoExchange'
-    """
-    return "".join(word.title() for word in method.name.split("_"))
-
-
-class _Gate(flight.ServerMiddlewareFactory):  # type: ignore[misc]  # pyarrow.flight has no types
-    """Refuses callers that may not, and methods that the port does not speak, before pyarrow can answer them with a
-    traceback.
-    """
-
-    def __init__(self, spoken: Collection[Any], calls: OpenCalls) -> None:
-        self._spoken = spoken
-        self._calls = calls
-
-    def start_call(self, info: Any, headers: Any) -> _Claim:
-        try:
-            claimed = self._calls.callers.claimed(headers)
-        except BaseException as error:
-            _log.warning(
-                "a call was refused: %s", error if isinstance(error, BallistaError) else type(error).__name__
-            )
-            raise to_flight(error) from None
-        if info.method not in self._spoken:
-            raise to_flight(TransportError("this port answers only the commands of ballista_py's own clients"))
-        try:
-            self._calls.begin(claimed)
-        except BaseException as error:
-            raise to_flight(error) from None
-        return _Claim(claimed, self._calls)
-
-
-class _Claim(flight.ServerMiddleware):  # type: ignore[misc]  # pyarrow.flight has no types
-    """Whom the headers of one call named, from its beginning to its end."""
-
-    def __init__(self, claimed: str, calls: OpenCalls) -> None:
-        super().__init__()
-        self.claimed = claimed
-        self._calls = calls
-
-    def call_completed(self, _error: Any) -> None:
-        self._calls.end(self.claimed)
-
-
-FlightServiceMaker = Callable[[Door, DataHandler, OpenCalls], FlightService]
+FlightServiceMaker = Callable[[DataHandler, OpenCalls], FlightService]
 
 
 def _receive(

@@ -23,4 +23,4 @@ stream_handler: Any = grpc.stream_stream_rpc_method_handler
 
 CONTROL_METHODS: Any = messages.DESCRIPTOR.services_by_name["Control"].methods
 
-__all__ = ["CONTROL_METHODS", "StatusCode", "aio", "messages", "rpc", "stream_handler", "unary_handler"]
+__all__ = ["CONTROL_METHODS", "StatusCode", "aio", "grpc", "messages", "rpc", "stream_handler", "unary_handler"]

@@ -17,7 +17,6 @@ from ballista_py.transport.connection_guard import Calls
 from ballista_py.transport.sockets import parse_peer, sever
 from ballista_py.work import Work, working
 
-GATE = "gate"
 DEAD_AFTER_IDLES = 5
 LOOKS_PER_IDLE = 4
 
@@ -45,7 +44,7 @@ class CallContext:
             return self._raw is None or bool(self._raw.is_cancelled())
 
     def close(self) -> None:
-        """Forget the call. gRPC frees the context when the call is over, so it must not be asked afterwards."""
+        """Forget the call: it is over."""
         with self._lock:
             self._raw = None
 
@@ -196,7 +195,7 @@ class OpenCalls:
         Raises `TryLater` when too many were begun, of all callers or of this one.
         """
         with self._lock:
-            if self._begun_in_all >= 2 * self._limit:
+            if self._begun_in_all >= self.most_begun:
                 raise TryLater(f"{self._begun_in_all} calls were begun here already: try again later")
             if claimed and self._caller_limit is not None and self._begun[claimed] >= 2 * self._caller_limit:
                 raise TryLater(f"{self._begun[claimed]} calls of this client were begun already: try again later")
@@ -210,6 +209,11 @@ class OpenCalls:
             self._begun[claimed] -= 1
             if not self._begun[claimed]:
                 del self._begun[claimed]
+
+    @property
+    def most_begun(self) -> int:
+        """How many calls may be begun at once."""
+        return 2 * self._limit
 
     def known(self) -> Calls:
         """The peers with a call since this was asked last, and whether half as many calls as may be answered at once
@@ -229,9 +233,8 @@ class OpenCalls:
         Raises `Unauthenticated` for a caller that may not, `TransportError` for a verb that the port does not have,
         and `TryLater` when too many calls are open, or after `close`.
         """
-        gate = raw_context.get_middleware(GATE)
         try:
-            who = self.callers.proved("" if gate is None else gate.claimed, raw_context)
+            who = self.callers.proved(raw_context.claimed, raw_context)
             self.access.check(verb, who)
         except Unauthenticated as error:
             _log.warning("a call from %s was refused: %s", raw_context.peer(), error)

@@ -101,25 +101,25 @@ class Recording(FlightSqlService):
         except Exception:
             self._asked.append(f"{method} ?")
 
-    def get_flight_info(self, context: Any, descriptor: Any) -> Any:
-        self._note("GetFlightInfo", descriptor.command or b"")
-        return super().get_flight_info(context, descriptor)
+    def get_flight_info(self, call: Any, descriptor: Any) -> Any:
+        self._note("GetFlightInfo", descriptor.cmd)
+        return super().get_flight_info(call, descriptor)
 
-    def get_schema(self, context: Any, descriptor: Any) -> Any:
-        self._note("GetSchema", descriptor.command or b"")
-        return super().get_schema(context, descriptor)
+    def get_schema(self, call: Any, descriptor: Any) -> Any:
+        self._note("GetSchema", descriptor.cmd)
+        return super().get_schema(call, descriptor)
 
-    def do_get(self, context: Any, ticket: Any) -> Any:
+    def do_get(self, call: Any, ticket: Any, writer: Any) -> None:
         self._note("DoGet", ticket.ticket)
-        return super().do_get(context, ticket)
+        super().do_get(call, ticket, writer)
 
-    def do_put(self, context: Any, descriptor: Any, reader: Any, writer: Any) -> None:
-        self._note("DoPut", descriptor.command or b"")
-        super().do_put(context, descriptor, reader, writer)
+    def do_put(self, call: Any, descriptor: Any, reader: Any, writer: Any) -> None:
+        self._note("DoPut", descriptor.cmd)
+        super().do_put(call, descriptor, reader, writer)
 
-    def do_action(self, context: Any, action: Any) -> list[bytes]:
+    def do_action(self, call: Any, action: Any) -> list[bytes]:
         self._asked.append(f"DoAction {action.type}")
-        return super().do_action(context, action)
+        return super().do_action(call, action)
 
 
 class NoDoor:
@@ -154,7 +154,9 @@ def serve() -> Iterator[Callable[..., Port]]:
         statements = service or make_statements(writes=writes)
         keep = KeepAlive(runtime=SystemRuntime(), spawn=spawn, alive_ms=alive_ms)
         made = partial(Recording, asked=asked, ready=lambda: statements, runtime=SystemRuntime(), keep=keep)
-        server = FlightServer("127.0.0.1:0", NoDoor(), SystemRuntime(), service=made, access=PUBLIC, **options)
+        server = FlightServer(
+            "127.0.0.1:0", NoDoor(), SystemRuntime(), service=made, access=PUBLIC, spawn=spawn, **options
+        )
         servers.append(server)
 
         def tick() -> None:

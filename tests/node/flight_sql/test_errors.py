@@ -172,6 +172,7 @@ def garbage_port():
     from functools import partial
     from types import SimpleNamespace
 
+    from ballista_py.node.threads import spawn
     from ballista_py.runtime import SystemRuntime
     from ballista_py.transport.access import PUBLIC
     from ballista_py.transport.flight_server import FlightServer
@@ -186,7 +187,7 @@ def garbage_port():
 
     service = partial(FlightSqlService, ready=Nothing, runtime=SystemRuntime())
     server = FlightServer(
-        "127.0.0.1:0", SimpleNamespace(verbs=()), SystemRuntime(), service=service, access=PUBLIC
+        "127.0.0.1:0", SimpleNamespace(verbs=()), SystemRuntime(), service=service, access=PUBLIC, spawn=spawn
     )
     client = flight.connect(f"grpc://127.0.0.1:{server.port}")
     yield client

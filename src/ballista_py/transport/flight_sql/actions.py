@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.flight as flight
 
 from ballista_py.errors import SqlError, TransportError
 from ballista_py.transport.flight_sql.bindings import Bindings
@@ -54,11 +53,10 @@ def run_action(
 def cancelled_tickets(name: str, body: bytes) -> list[bytes]:
     """The tickets of the flight info that is to be cancelled. Raises `TransportError` for what is none."""
     request = read("CancelFlightInfoRequest", body) if name == "CancelFlightInfo" else unpack(body)
-    try:
-        info = flight.FlightInfo.deserialize(request.info)
-    except (pa.ArrowException, AttributeError):
-        raise TransportError("the bytes are no flight info") from None
-    return [endpoint.ticket.ticket for endpoint in info.endpoints]
+    if not hasattr(request, "info"):
+        raise TransportError("the bytes are no flight info")
+    info = read("FlightInfo", request.info)
+    return [endpoint.ticket.ticket for endpoint in info.endpoint]
 
 
 def cancel_result(name: str) -> bytes:

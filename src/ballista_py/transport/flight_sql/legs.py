@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Any
-
-import pyarrow.flight as flight
 
 from ballista_py.errors import TransportError
 from ballista_py.transport.commands import time_limit
-from ballista_py.transport.endpoints import Door
-from ballista_py.transport.flight_server import DataHandler, FlightService, StreamResult
+from ballista_py.transport.flight_listener import ServedCall
+from ballista_py.transport.flight_methods import Writer
+from ballista_py.transport.flight_server import DataHandler, FlightService
 from ballista_py.transport.flight_sql.ahead import KeepAlive
 from ballista_py.transport.flight_sql.answers import answer
 from ballista_py.transport.flight_sql.messages import unpack
 from ballista_py.transport.flight_sql.statement import SqlStatement
 from ballista_py.transport.flight_sql.status import to_status
-from ballista_py.transport.open_calls import OpenCall, OpenCalls
+from ballista_py.transport.open_calls import OpenCalls
 
 FETCH = "DoGet TicketStatementQuery"
 CommandOf = Callable[[Mapping[str, Any]], dict[str, Any]]
@@ -28,11 +27,10 @@ class PartsService(FlightService):
     `command_of` gives the command of a ticket, or raises what is wrong with it.
     """
 
-    spoken = (flight.FlightMethod.DO_GET,)
+    spoken: Collection[str] = ("DoGet",)
 
     def __init__(
         self,
-        door: Door,
         handler: DataHandler,
         calls: OpenCalls,
         *,
@@ -41,21 +39,17 @@ class PartsService(FlightService):
     ) -> None:
         self._command_of = command_of
         self._keep = keep
-        super().__init__(door, handler, calls)
+        super().__init__(handler, calls)
 
     def verbs(self, handler: DataHandler) -> set[str]:
         return super().verbs(handler) | {FETCH}
 
-    def do_get(self, context: Any, ticket: Any) -> Any:
+    def do_get(self, call: ServedCall, ticket: Any, writer: Writer) -> None:
         try:
             command = self._command_of(_leg_ticket(ticket.ticket))
-            entered = self._calls.enter(context, FETCH)
-
-            def start(call: OpenCall) -> StreamResult:
-                call.context.work.limit_to(time_limit(command))
-                return self._handler.stream(command, call.context)
-
-            return answer(entered, start, self._keep)
+            with self._calls.enter(call, FETCH) as opened:
+                opened.context.work.limit_to(time_limit(command))
+                answer(self._handler.stream(command, opened.context), opened, writer, self._keep)
         except BaseException as error:
             raise to_status(error) from None
 

@@ -8,6 +8,17 @@ kind, and another message is named.
 from __future__ import annotations
 
 FLIGHT = """
+FlightDescriptor                type:int32=1 cmd:bytes=2 path:string*=3
+Ticket                          ticket:bytes=1
+Location                        uri:string=1
+FlightEndpoint                  ticket:Ticket=1 location:Location*=2
+FlightInfo                      schema:bytes=1 flight_descriptor:FlightDescriptor=2 endpoint:FlightEndpoint*=3 \
+total_records:int64=4 total_bytes:int64=5
+SchemaResult                    schema:bytes=1
+Action                          type:string=1 body:bytes=2
+ActionType                      type:string=1 description:string=2
+Result                          body:bytes=1
+PutResult                       app_metadata:bytes=1
 CancelFlightInfoRequest         info:bytes=1
 CancelFlightInfoResult          status:int32=1
 SessionOptionTexts              values:string*=1

@@ -10,17 +10,18 @@ A statement that changes something runs in `get_flight_info`, because drivers as
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.flight as flight
 from attrs import evolve
 
 from ballista_py.errors import SqlError, TransportError
 from ballista_py.runtime import Runtime
-from ballista_py.transport.endpoints import Door
+from ballista_py.transport.arrow_feed import RowsIn
+from ballista_py.transport.flight_listener import ServedCall
+from ballista_py.transport.flight_methods import PutWriter, Writer
 from ballista_py.transport.flight_server import DataHandler, FlightService, StreamResult
 from ballista_py.transport.flight_sql.actions import ACTIONS, cancel_result, cancelled_tickets, run_action
 from ballista_py.transport.flight_sql.ahead import KeepAlive
@@ -31,7 +32,7 @@ from ballista_py.transport.flight_sql.metadata import METADATA, metadata_schema,
 from ballista_py.transport.flight_sql.puts import PUTS, put
 from ballista_py.transport.flight_sql.service import StatementService
 from ballista_py.transport.flight_sql.sessions import ACTIONS as SESSION_ACTIONS
-from ballista_py.transport.flight_sql.sessions import SESSION, Session, Sessions, timeout_ms
+from ballista_py.transport.flight_sql.sessions import Session, Sessions, timeout_ms
 from ballista_py.transport.flight_sql.statement import SqlStatement
 from ballista_py.transport.flight_sql.status import NotRunning, Unsupported, to_status
 from ballista_py.transport.open_calls import OpenCall, OpenCalls
@@ -46,19 +47,10 @@ class FlightSqlService(FlightService):
     Without `keep` nothing is sent while a statement thinks.
     """
 
-    spoken = (
-        flight.FlightMethod.DO_EXCHANGE,
-        flight.FlightMethod.DO_ACTION,
-        flight.FlightMethod.DO_GET,
-        flight.FlightMethod.DO_PUT,
-        flight.FlightMethod.GET_FLIGHT_INFO,
-        flight.FlightMethod.GET_SCHEMA,
-        flight.FlightMethod.LIST_ACTIONS,
-    )
+    spoken = ("DoExchange", "DoAction", "DoGet", "DoPut", "GetFlightInfo", "GetSchema", "ListActions")
 
     def __init__(
         self,
-        door: Door,
         handler: DataHandler,
         calls: OpenCalls,
         *,
@@ -73,99 +65,86 @@ class FlightSqlService(FlightService):
         self._bindings = Bindings(runtime)
         self._lock = runtime.lock()
         self._runs: dict[str, list[OpenCall]] = {}
-        super().__init__(door, handler, calls)
+        super().__init__(handler, calls)
 
-    def get_flight_info(self, context: Any, descriptor: Any) -> Any:
-        with self._answering(context, "GetFlightInfo", lambda: _command(descriptor)) as (call, command):
+    def open(self, call: ServedCall, headers: Mapping[str, Any]) -> None:
+        call.session = self._sessions.start_call(headers)
+        back = call.session.sending_headers()
+        if back:
+            call.send_headers(back)
+
+    def get_flight_info(self, call: ServedCall, descriptor: Any) -> Any:
+        with self._answering(call, "GetFlightInfo", descriptor.cmd) as (opened, command):
             schema = metadata_schema(command)
             if schema is not None:
-                return _info(schema, descriptor, [flight.FlightEndpoint(pack(command), [])])
-            session: Session = context.get_middleware(SESSION)
-            statement = self._bindings.complete(_query(command, session.options.get("dialect")))
-            return self._statement_info(descriptor, statement, call, session.token)
+                return _info(schema, descriptor, [_endpoint(pack(command))])
+            statement = self._bindings.complete(_query(command, _dialect(call)))
+            return self._statement_info(descriptor, statement, opened, call.session.token)
 
-    def get_schema(self, context: Any, descriptor: Any) -> Any:
-        with self._answering(context, "GetSchema", lambda: _command(descriptor)) as (_, command):
+    def get_schema(self, call: ServedCall, descriptor: Any) -> pa.Schema:
+        with self._answering(call, "GetSchema", descriptor.cmd) as (_, command):
             schema = metadata_schema(command)
             if schema is None:
-                schema = self._ready().describe(self._bindings.complete(_query(command, _dialect(context)))).schema
-            return flight.SchemaResult(NO_COLUMNS if schema is None else schema)
+                schema = self._ready().describe(self._bindings.complete(_query(command, _dialect(call)))).schema
+            return NO_COLUMNS if schema is None else schema
 
-    def do_get(self, context: Any, ticket: Any) -> Any:
-        try:
-            command = unpack(ticket.ticket)
-            entered = self._calls.enter(context, _verb("DoGet", command))
-            limit_ms = timeout_ms(context.get_middleware(SESSION))
+    def do_get(self, call: ServedCall, ticket: Any, writer: Writer) -> None:
+        with self._answering(call, "DoGet", ticket.ticket) as (opened, command):
+            answer(self._rows(command, opened), opened, writer, self._keep)
 
-            def start(call: OpenCall) -> StreamResult:
-                call.context.work.limit_to(limit_ms)
-                return self._rows(command, call)
+    def do_put(self, call: ServedCall, descriptor: Any, reader: RowsIn, writer: PutWriter) -> None:
+        with self._answering(call, "DoPut", descriptor.cmd) as (opened, command):
+            writer.write(put(command, reader, self._ready(), opened, call.session, self._bindings))
 
-            return answer(entered, start, self._keep)
-        except BaseException as error:
-            raise to_status(error) from None
-
-    def do_put(self, context: Any, descriptor: Any, reader: Any, writer: Any) -> None:
-        with self._answering(context, "DoPut", lambda: _command(descriptor)) as (call, command):
-            result = put(command, reader, self._ready(), call, context.get_middleware(SESSION), self._bindings)
-            writer.write(pa.py_buffer(result))
-
-    def do_action(self, context: Any, action: Any) -> list[bytes]:
+    def do_action(self, call: ServedCall, action: Any) -> list[bytes]:
         if action.type not in ACTIONS:
-            return super().do_action(context, action)
-        with self._entered(context, f"DoAction {action.type}"):
-            body = action.body.to_pybytes()
+            return super().do_action(call, action)
+        with self._entered(call, f"DoAction {action.type}"):
             if action.type in SESSION_ACTIONS:
-                return self._sessions.run(action.type, body, context.get_middleware(SESSION))
+                return self._sessions.run(action.type, action.body, call.session)
             if action.type in ("CancelFlightInfo", "CancelQuery"):
-                self._cancel(cancelled_tickets(action.type, body))
+                self._cancel(cancelled_tickets(action.type, action.body))
                 return [cancel_result(action.type)]
             return run_action(
-                action.type, body, self._ready(), _dialect(context), self._bindings, self._runtime.new_id()
+                action.type, action.body, self._ready(), _dialect(call), self._bindings, self._runtime.new_id()
             )
 
-    def list_actions(self, context: Any) -> list[flight.ActionType]:
-        with self._entered(context, "ListActions"):
-            return [flight.ActionType(name, about) for name, about in ACTIONS.items()]
+    def list_actions(self, call: ServedCall) -> Mapping[str, str]:
+        with self._entered(call, "ListActions"):
+            return ACTIONS
 
     def verbs(self, handler: DataHandler) -> set[str]:
         sql = {f"DoAction {name}" for name in ACTIONS} | {f"DoPut {name}" for name in PUTS} | {"ListActions"}
         sql |= {f"{method} {name}" for method in ("GetFlightInfo", "GetSchema") for name in (*QUERIES, *METADATA)}
         return super().verbs(handler) | sql | {f"DoGet {name}" for name in ("TicketStatementQuery", *METADATA)}
 
-    def middleware(self) -> dict[str, Any]:
-        return {SESSION: self._sessions}
-
     @contextmanager
-    def _answering(self, context: Any, method: str, read: Callable[[], Any]) -> Iterator[tuple[OpenCall, Any]]:
-        """Around a method that comes with a command, which `read` gives."""
+    def _answering(self, call: ServedCall, method: str, data: bytes) -> Iterator[tuple[OpenCall, Any]]:
+        """Around a method that comes with a command."""
         try:
-            command = read()
-            with self._calls.enter(context, _verb(method, command)) as call:
-                call.context.work.limit_to(timeout_ms(context.get_middleware(SESSION)))
-                yield call, command
+            command = unpack(data)
+            with self._entered(call, f"{method} {command.DESCRIPTOR.name}") as opened:
+                yield opened, command
         except BaseException as error:
             raise to_status(error) from None
 
     @contextmanager
-    def _entered(self, context: Any, verb: str) -> Iterator[OpenCall]:
-        """Around every other method; no error leaves it but as a status."""
+    def _entered(self, call: ServedCall, verb: str) -> Iterator[OpenCall]:
+        """Around every method; no error leaves it but as a status."""
         try:
-            with self._calls.enter(context, verb) as call:
-                call.context.work.limit_to(timeout_ms(context.get_middleware(SESSION)))
-                yield call
+            with self._calls.enter(call, verb) as opened:
+                opened.context.work.limit_to(timeout_ms(call.session))
+                yield opened
         except BaseException as error:
             raise to_status(error) from None
 
-    def _statement_info(
-        self, descriptor: Any, statement: SqlStatement, call: OpenCall, token: str | None
-    ) -> flight.FlightInfo:
+    def _statement_info(self, descriptor: Any, statement: SqlStatement, call: OpenCall, token: str | None) -> Any:
         service = self._ready()
         returned = service.returned(statement, token)
         schema = service.describe(statement).schema if returned is None else returned[0]
         if schema is None:
             changed = service.update(statement, call.context, token)
-            return flight.FlightInfo(NO_COLUMNS, descriptor, [], changed, -1)
+            return _info(NO_COLUMNS, descriptor, [], changed)
         endpoints = []
         run_id = self._runtime.new_id()
         for part in service.parts(statement) if returned is None else [returned[1]]:
@@ -173,7 +152,7 @@ class FlightSqlService(FlightService):
             ticket = pack(message("TicketStatementQuery", statement_handle=handle))
             # Whoever is named second is asked when the first does not answer.
             locations = [] if part.location is None else [part.location, _SAME_CONNECTION]
-            endpoints.append(flight.FlightEndpoint(ticket, locations))
+            endpoints.append(_endpoint(ticket, locations))
         return _info(schema, descriptor, endpoints)
 
     def _rows(self, command: Any, call: OpenCall) -> StreamResult:
@@ -216,17 +195,9 @@ class FlightSqlService(FlightService):
 _SAME_CONNECTION = "arrow-flight-reuse-connection://?"
 
 
-def _command(descriptor: Any) -> Any:
-    return unpack(descriptor.command or b"")
-
-
-def _verb(method: str, command: Any) -> str:
-    return f"{method} {command.DESCRIPTOR.name}"
-
-
-def _dialect(context: Any) -> str | None:
+def _dialect(call: ServedCall) -> str | None:
     """The dialect of the session that a call belongs to."""
-    found: Session = context.get_middleware(SESSION)
+    found: Session = call.session
     return found.options.get("dialect")
 
 
@@ -250,5 +221,17 @@ def _unknown(command: Any) -> TransportError:
     return TransportError(f"{command.DESCRIPTOR.name} is nothing that can be asked in this way")
 
 
-def _info(schema: pa.Schema, descriptor: Any, endpoints: list[flight.FlightEndpoint]) -> flight.FlightInfo:
-    return flight.FlightInfo(schema, descriptor, endpoints, -1, -1)
+def _endpoint(ticket: bytes, locations: Sequence[str] = ()) -> Any:
+    where = [message("Location", uri=uri) for uri in locations]
+    return message("FlightEndpoint", ticket=message("Ticket", ticket=ticket), location=where)
+
+
+def _info(schema: pa.Schema, descriptor: Any, endpoints: list[Any], records: int = -1) -> Any:
+    return message(
+        "FlightInfo",
+        schema=schema.serialize().to_pybytes(),
+        flight_descriptor=descriptor,
+        endpoint=endpoints,
+        total_records=records,
+        total_bytes=-1,
+    )

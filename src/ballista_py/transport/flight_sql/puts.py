@@ -9,6 +9,7 @@ import pyarrow as pa
 
 from ballista_py.errors import SqlError, TransportError
 from ballista_py.transport.arrow_door import FlightRows, batch_bytes
+from ballista_py.transport.call_status import LinkBroke
 from ballista_py.transport.commands import IngestMode
 from ballista_py.transport.flight_sql.bindings import Bindings
 from ballista_py.transport.flight_sql.messages import message
@@ -58,15 +59,15 @@ def put(
 def batches(rows: FlightRows, call: OpenCall) -> Iterator[pa.RecordBatch]:
     """What the client sends, until its end. A message without rows only says that the client is still there.
 
-    Raises `TransportError` when the client went away: on the wire that looks like an end.
+    Raises `TransportError` when the client went away.
     """
     while True:
         with call.receiving():
             try:
                 batch = rows.read().rows
+            except LinkBroke:
+                raise TransportError("the client went away before it had sent everything") from None
             except StopIteration:
-                if call.context.cancelled():
-                    raise TransportError("the client went away before it had sent everything") from None
                 return
         if batch is not None and batch.num_rows:
             yield batch

@@ -10,11 +10,10 @@ from __future__ import annotations
 import base64
 import re
 from collections import OrderedDict
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from http.cookies import CookieError, SimpleCookie
 from typing import Any
 
-import pyarrow.flight as flight
 from attrs import define, field, frozen
 from sqlglot.dialects.dialect import Dialect
 
@@ -26,7 +25,6 @@ from ballista_py.transport.flight_sql.status import Unsupported
 from ballista_py.transport.wire import from_json, to_json
 
 COOKIE = "ballista_session"
-SESSION = "session"
 TIMEOUT = "statement_timeout_ms"
 TOKEN_HEADER = "ballista-token"  # noqa: S105  # the name of a header
 MAX_SESSIONS = 10_000
@@ -38,8 +36,8 @@ _FIXED = {"catalog": CATALOG, "schema": SCHEMA}
 Options = Mapping[str, str]
 
 
-@frozen(slots=False)
-class Session(flight.ServerMiddleware):  # type: ignore[misc]  # pyarrow.flight has no types
+@frozen
+class Session:
     """The session of one call: its id, its options, and the cookie to send back, if any.
 
     `returned` says that the client sent the cookie that it was given, so that it can have options at all. `token` is
@@ -53,6 +51,7 @@ class Session(flight.ServerMiddleware):  # type: ignore[misc]  # pyarrow.flight 
     token: str | None
 
     def sending_headers(self) -> dict[str, str]:
+        """What goes back before the answer."""
         return {} if self.cookie is None else {"set-cookie": f"{COOKIE}={self.cookie}; Path=/; HttpOnly"}
 
 
@@ -62,8 +61,8 @@ class _Kept:
     until_ms: float
 
 
-@define(slots=False)
-class Sessions(flight.ServerMiddlewareFactory):  # type: ignore[misc]
+@define
+class Sessions:
     """Knows the session of every call. Safe to share between threads."""
 
     _runtime: Runtime
@@ -76,7 +75,7 @@ class Sessions(flight.ServerMiddlewareFactory):  # type: ignore[misc]
     def __len__(self) -> int:
         return len(self._kept)
 
-    def start_call(self, _info: Any, headers: Mapping[str, list[str]]) -> Session:
+    def start_call(self, headers: Mapping[str, Sequence[str]]) -> Session:
         """The session of a call with these headers; a cookie that cannot be read starts a new one."""
         sent, token = _cookie(headers), next(iter(headers.get(TOKEN_HEADER, ())), None)
         found = None if sent is None else _parse(sent)
@@ -178,7 +177,7 @@ def _is_dialect(name: str) -> bool:
         return False
 
 
-def _cookie(headers: Mapping[str, list[str]]) -> str | None:
+def _cookie(headers: Mapping[str, Sequence[str]]) -> str | None:
     for line in headers.get("cookie", ()):
         try:
             found = SimpleCookie(line).get(COOKIE)

@@ -1,16 +1,8 @@
-"""Errors of our tree as gRPC statuses with an SQLSTATE, which is all that a client of Flight SQL understands.
-
-pyarrow makes the status of a Python error from its class, and appends the traceback to the text. The classes here
-let it choose the status and keep the traceback: it is Python's `traceback` module that formats one, and that gives
-up, without a word, on an error whose `__suppress_context__` cannot be read.
-"""
+"""Errors of our tree as gRPC statuses with an SQLSTATE, which is all that a client of Flight SQL understands."""
 
 from __future__ import annotations
 
 import re
-from typing import Any
-
-import pyarrow.flight as flight
 
 from ballista_py.errors import (
     AlreadyRegistered,
@@ -37,6 +29,7 @@ from ballista_py.errors import (
     WriteIncomplete,
     to_wire,
 )
+from ballista_py.transport.call_status import CallStatus, Code, LinkBroke
 
 MAX_MESSAGE_CHARS = 1_000
 
@@ -53,67 +46,30 @@ class Unsupported(PlanningError):
     code = "planning.unsupported"
 
 
-def _unreadable(_error: object) -> bool:
-    raise AttributeError
-
-
-class _Untraced:
-    """An error whose traceback cannot be formatted."""
-
-    __suppress_context__: Any = property(_unreadable)
-
-
-class Refusal(_Untraced, ValueError):
-    """INVALID_ARGUMENT."""
-
-
-class NotProvided(_Untraced, NotImplementedError):
-    """UNIMPLEMENTED."""
-
-
-class NotFound(_Untraced, KeyError):
-    """NOT_FOUND."""
-
-    def __str__(self) -> str:
-        return str(self.args[0])  # a KeyError shows its argument in quotes
-
-
-class Unavailable(_Untraced, flight.FlightUnavailableError):  # type: ignore[misc]  # pyarrow.flight has no types
-    """UNAVAILABLE."""
-
-
-class NotAuthenticated(_Untraced, flight.FlightUnauthenticatedError):  # type: ignore[misc]
-    """UNAUTHENTICATED."""
-
-
-class Failure(_Untraced, flight.FlightInternalError):  # type: ignore[misc]
-    """INTERNAL."""
-
-
 # The first class that fits says the SQLSTATE and the status.
-_STATES: tuple[tuple[type[BallistaError], str, type[Exception]], ...] = (
-    (Unsupported, "0A000", NotProvided),
-    (NotRunning, "HY000", NotFound),
-    (UnsupportedExpression, "0A000", NotProvided),
-    (PartitionsUnassigned, "57P03", Unavailable),
-    (MergeTooLarge, "53200", Refusal),
-    (TimeLimit, "57014", Refusal),
-    (PlanningError, "42000", Refusal),
-    (SchemaMismatch, "22000", Refusal),
-    (WriteIncomplete, "40003", Failure),
-    (WriteError, "23000", Refusal),
-    (TryLater, "53300", Unavailable),
-    (Unauthenticated, "28000", NotAuthenticated),
-    (SchedulerLost, "08006", Unavailable),
-    (TransportError, "08P01", Refusal),
-    (AlreadyRegistered, "55000", Refusal),
-    (OwnershipError, "57P03", Unavailable),
-    (ObjectMissing, "58030", Failure),
-    (ObjectExists, "58030", Failure),
-    (OutcomeUnknown, "40003", Failure),
-    (StoreError, "58030", Unavailable),
-    (InvalidData, "22000", Refusal),
-    (ConfigError, "22023", Refusal),
+_STATES: tuple[tuple[type[BallistaError], str, Code], ...] = (
+    (Unsupported, "0A000", "UNIMPLEMENTED"),
+    (NotRunning, "HY000", "NOT_FOUND"),
+    (UnsupportedExpression, "0A000", "UNIMPLEMENTED"),
+    (PartitionsUnassigned, "57P03", "UNAVAILABLE"),
+    (MergeTooLarge, "53200", "INVALID_ARGUMENT"),
+    (TimeLimit, "57014", "INVALID_ARGUMENT"),
+    (PlanningError, "42000", "INVALID_ARGUMENT"),
+    (SchemaMismatch, "22000", "INVALID_ARGUMENT"),
+    (WriteIncomplete, "40003", "INTERNAL"),
+    (WriteError, "23000", "INVALID_ARGUMENT"),
+    (TryLater, "53300", "UNAVAILABLE"),
+    (Unauthenticated, "28000", "UNAUTHENTICATED"),
+    (SchedulerLost, "08006", "UNAVAILABLE"),
+    (TransportError, "08P01", "INVALID_ARGUMENT"),
+    (AlreadyRegistered, "55000", "INVALID_ARGUMENT"),
+    (OwnershipError, "57P03", "UNAVAILABLE"),
+    (ObjectMissing, "58030", "INTERNAL"),
+    (ObjectExists, "58030", "INTERNAL"),
+    (OutcomeUnknown, "40003", "INTERNAL"),
+    (StoreError, "58030", "UNAVAILABLE"),
+    (InvalidData, "22000", "INVALID_ARGUMENT"),
+    (ConfigError, "22023", "INVALID_ARGUMENT"),
 )
 
 
@@ -131,18 +87,21 @@ _FINER = [
 ]
 
 
-def to_status(error: BaseException) -> Exception:
-    """The error to raise, `from None`, out of a method of a Flight server: one line, and an SQLSTATE in brackets.
+def to_status(error: BaseException) -> CallStatus:
+    """The status to raise, `from None`: one line, and an SQLSTATE in brackets.
 
     >>> str(to_status(Unsupported("there are no transactions here")))
     'there are no transactions here [SQLSTATE 0A000]'
     """
-    state, kind = next(
-        ((state, kind) for known, state, kind in _STATES if isinstance(error, known)), ("XX000", Failure)
-    )
+    if isinstance(error, CallStatus):
+        return error
+    if isinstance(error, LinkBroke):
+        error = TransportError(str(error))
+    unknown: tuple[str, Code] = ("XX000", "INTERNAL")
+    state, code = next(((state, code) for known, state, code in _STATES if isinstance(error, known)), unknown)
     text = " ".join(str(to_wire(error)["message"]).split())
     if isinstance(error, SqlError):
         state = next((finer for pattern, finer in _FINER if pattern.search(text)), state)
     if len(text) > MAX_MESSAGE_CHARS:
         text = text[: MAX_MESSAGE_CHARS - 1] + "…"
-    return kind(f"{text} [SQLSTATE {state}]")
+    return CallStatus(code, f"{text} [SQLSTATE {state}]")

@@ -1,0 +1,23 @@
+"""What a call ends with when it fails: a status of gRPC, one line, and bytes for those who understand them."""
+
+from __future__ import annotations
+
+from typing import Literal, TypeAlias
+
+Code: TypeAlias = Literal[
+    "INVALID_ARGUMENT", "UNIMPLEMENTED", "NOT_FOUND", "UNAVAILABLE", "UNAUTHENTICATED", "INTERNAL", "UNKNOWN"
+]
+
+
+class CallStatus(Exception):
+    """Raised out of the answer to a call, which ends with it."""
+
+    def __init__(self, code: Code, text: str, extra: bytes = b"") -> None:
+        super().__init__(text)
+        self.code: Code = code
+        self.text = text
+        self.extra = extra
+
+
+class LinkBroke(Exception):
+    """The other side of a call went away, or gave it up."""
