@@ -15,7 +15,7 @@ import sys
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from functools import partial
-from typing import Literal, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 import grpc
 from attrs import frozen
@@ -163,6 +163,10 @@ def _commands() -> Iterator[Attack]:
     for method in ("DoPut", "DoExchange", "DoGet", "DoAction", "GetFlightInfo", "Handshake", "Nothing"):
         yield Attack(f"method-{method}/nothing", "a call that ends before it begins", partial(_raw, method, []))
         yield Attack(f"method-{method}/garbage", "a call of ones", partial(_raw, method, [b"\xff" * 99]))
+    for method in ("DoPut", "DoExchange", "DoGet", "DoAction", "GetFlightInfo"):
+        for how in (grpc.Compression.Gzip, grpc.Compression.Deflate):
+            run = partial(_raw_compressed, method, how)
+            yield Attack(f"method-{method}/{how.name.lower()}", "256 MiB that travel as 260 kB", run)
     path = b"\n\x06\x08\x01\x1a\x02ab"
     yield Attack("put-path", "rows for a path instead of a command", partial(_raw, "DoPut", [path]))
     yield Attack("put-no-rows", "an ingest that ends before its schema", partial(ingest, [Data()]))
@@ -197,6 +201,10 @@ def _exchange(command: bytes, messages: list[Data], flight: RawFlight) -> list[b
 
 def _raw(method: str, requests: list[bytes], flight: RawFlight) -> list[bytes]:
     return flight.raw(method, requests)
+
+
+def _raw_compressed(method: str, how: Any, flight: RawFlight) -> list[bytes]:
+    return flight.raw(method, [bytes(256 << 20)], how)
 
 
 DOORS: dict[str, Callable[[Iterable[Data], RawFlight], list[bytes]]] = {

@@ -9,6 +9,7 @@ import struct
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 from attrs import evolve, frozen
 
@@ -84,6 +85,44 @@ def _claims(size: int) -> list[Data]:
     made = ipc_messages(pa.record_batch({"c": pa.array([b"a" * 4_000])}), "zstd")
     body = made[-1].body.replace(struct.pack("<q", 4_000), struct.pack("<q", size))
     return [*made[:-1], evolve(made[-1], body=body)]
+
+
+def many_frames(frames: int) -> list[Data]:
+    """A compressed value of 64 MiB whose buffer holds `frames` of it, one after the other, and says so."""
+    made = ipc_messages(pa.record_batch({"c": pa.array([bytes(_BOMB)], pa.large_binary())}), "zstd")
+    header, body = made[-1].header, made[-1].body
+    frame = pa.compress(bytes(_BOMB), codec="zstd", asbytes=True)
+    start = body.index(struct.pack("<q", _BOMB))
+    told = header.index(struct.pack("<qq", start, len(frame) + 8))
+    value = struct.pack("<q", frames * _BOMB) + frames * frame
+    header = header[: told + 8] + struct.pack("<q", len(value)) + header[told + 16 :]
+    value += bytes(-len(value) % 8)
+    header = header.replace(struct.pack("<q", len(body)), struct.pack("<q", start + len(value)))
+    return [*made[:-1], evolve(made[-1], header=header, body=body[:start] + value)]
+
+
+def one_field_many_times(fields: int, name_bytes: int) -> list[Data]:
+    """A schema of `fields` columns, which are all one table of the flatbuffer, with one long name."""
+    head = struct.pack("<I 6H ihBxI 4H iI I", 16, 12, 12, 4, 6, 8, 0, 12, 4, 1, 12, 8, 8, 0, 4, 8, 4, fields)
+    field = len(head) + 4 * fields + 20
+    places = np.arange(field - len(head), field - len(head) - 4 * fields, -4, dtype="<u4").tobytes()
+    # Its places, the field (name, type, children, kind of type), places of the type, the type, no children, the name.
+    table = struct.pack("<10H iIIIBxxx", 18, 20, 4, 0, 16, 8, 0, 12, 0, 0, 20, 28, 16, 16, 1)
+    rest = struct.pack("<2H i I I", 4, 4, 4, 0, name_bytes) + b"x" * name_bytes
+    return [Data(head + places + table + rest + bytes(8 - name_bytes % 4))]
+
+
+def one_remark_many_times(times: int, value_bytes: int) -> list[Data]:
+    """A schema of no columns whose message has `times` remarks, which are all one table, with one long value."""
+    head = struct.pack("<I 8H ihBxII", 20, 14, 16, 4, 6, 8, 0, 12, 0, 16, 4, 1, 16, 20 + 4)
+    none = struct.pack("<4H iI", 8, 8, 0, 4, 8, 4) + struct.pack("<I", 0)
+    remarks = struct.pack("<I", times)
+    begin = len(head) + len(none) + len(remarks)
+    places = np.arange(4 * times + 8, 8, -4, dtype="<u4").tobytes()
+    table = struct.pack("<4H iII", 8, 12, 4, 8, 8, 8, 12) + struct.pack("<II", 0, 0)
+    text = struct.pack("<I", value_bytes) + b"x" * value_bytes
+    assert begin % 4 == 0
+    return [Data(head + none + remarks + places + table + text + bytes(8 - value_bytes % 4))]
 
 
 def _opaque(storage: pa.Array, name: str) -> list[Data]:
@@ -162,6 +201,9 @@ MESSAGES: dict[str, Lie] = {
     "columns-many": Lie("40,000 columns", lambda: _wide(40_000)),
     "zstd-bomb": Lie("64 MiB that travel as two kilobytes", lambda: _bomb(_BOMB), _BOMB + 4_096),
     "zstd-claim": Lie("a buffer that claims to unpack to an exabyte", lambda: _claims(1 << 60)),
+    "zstd-frames": Lie("99 kB that unpack to 3 GiB", lambda: many_frames(48)),
+    "schema-one-field": Lie("250,000 columns that are one", lambda: one_field_many_times(250_000, 12_000)),
+    "schema-one-remark": Lie("25,000 remarks that are one, and long", lambda: one_remark_many_times(25_000, 120_000)),
     "zstd-negative": Lie("a buffer that claims to unpack to less than nothing", lambda: _claims(-(1 << 40))),
     "decimal-scale": Lie(
         "a decimal of an absurd scale", lambda: column(pa.array([None], pa.decimal128(30, -FAR)))

@@ -132,9 +132,9 @@ class RawFlight:
         prepared = unpack(self.action("CreatePreparedStatement", request)[0])
         return bytes(prepared.prepared_statement_handle)
 
-    def raw(self, method: str, requests: Sequence[bytes]) -> list[bytes]:
-        """Any method with any bytes."""
-        return self._stream(method, requests)
+    def raw(self, method: str, requests: Sequence[bytes], compression: Any = None) -> list[bytes]:
+        """Any method with any bytes, which gRPC may send under `compression`."""
+        return self._stream(method, requests, compression)
 
     def lives(self) -> bool:
         """Whether the server answers a harmless question on a connection of its own."""
@@ -150,10 +150,10 @@ class RawFlight:
         secret = self.token.reveal() if isinstance(self.token, Secret) else self.token
         return [(TOKEN_HEADER, f"Bearer {secret}")]
 
-    def _stream(self, method: str, requests: Iterable[bytes]) -> list[bytes]:
+    def _stream(self, method: str, requests: Iterable[bytes], compression: Any = None) -> list[bytes]:
         call = self._channel.stream_stream(_SERVICE + method)
         with closing(_Sent(requests)) as sent:
-            return list(call(sent, timeout=self.answer_s, metadata=self._metadata()))
+            return list(call(sent, timeout=self.answer_s, metadata=self._metadata(), compression=compression))
 
     def _one(self, method: str, request: bytes) -> bytes:
         return bytes(

@@ -14,6 +14,7 @@ from ballista_py.transport.arrow_messages import CONTINUES, MAX_BODY_BYTES, meas
 from ballista_py.transport.flight_frames import FlightData, read_data
 
 MAX_WAITING_BYTES = 2 * MAX_BODY_BYTES
+MAX_SAID_BYTES = 1 << 20
 _PADDED = 8
 # Clients send buffers wherever they come to lie; engines read values where they must lie.
 _OPTIONS = pa.ipc.IpcReadOptions(ensure_alignment=pa.ipc.Alignment.DataTypeSpecific)
@@ -56,6 +57,8 @@ class RowsIn:
         _ = self.schema
         while True:
             data = self._next()
+            if len(data.said) > MAX_SAID_BYTES:
+                raise InvalidData("what is said beside the rows is too long")
             if not len(data.header):
                 return Brought(None, data.said)
             kind = self._take(data)

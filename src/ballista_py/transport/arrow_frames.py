@@ -32,6 +32,21 @@ class RowsOut:
             yield data_frame(header, body, said)
 
 
+def portions(batch: pa.RecordBatch, max_bytes: int) -> Iterator[pa.RecordBatch]:
+    """The rows in batches of about `max_bytes` at most; a row that is larger stands alone."""
+    count = min(-(-batch.nbytes // max_bytes), batch.num_rows)
+    if count <= 1:
+        yield batch
+        return
+    rows = -(-batch.num_rows // count)
+    for start in range(0, batch.num_rows, rows):
+        portion = batch.slice(start, rows)
+        if portion.num_rows < batch.num_rows and portion.nbytes > max_bytes:
+            yield from portions(portion, max_bytes)  # the large values stand together
+        else:
+            yield portion
+
+
 class _Pieces:
     """A file for Arrow's writer that keeps what is written, as it is."""
 

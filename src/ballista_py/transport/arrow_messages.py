@@ -18,7 +18,7 @@ from ballista_py.errors import InvalidData
 from ballista_py.transport.arrow_types import MAX_DEPTH, MAX_FIELDS
 from ballista_py.transport.flatbuffer import Table, int_at
 
-MAX_BODY_BYTES = 256 << 20
+MAX_BODY_BYTES = 128 << 20
 MAX_HEADER_BYTES = 16 << 20
 MAX_TEXT_BYTES = 16 << 20
 PADDING = 64

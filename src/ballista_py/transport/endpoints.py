@@ -111,7 +111,7 @@ def open_control(address: str, tls: Tls | None = None, peer_id: str | None = Non
 CONTROL_MESSAGE_BYTES = 64 << 20
 CONTROL_STREAMS_PER_CONNECTION = 64
 CONTROL_METADATA_BYTES = 8 << 10
-FLIGHT_MESSAGE_BYTES = 256 << 20
+FLIGHT_MESSAGE_BYTES = 128 << 20
 FLIGHT_STREAMS_PER_CONNECTION = 1_024
 FLIGHT_METADATA_BYTES = 16 << 10
 _ONLY_AS_IT_IS = 1  # the first bit stands for no compression

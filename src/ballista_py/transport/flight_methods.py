@@ -17,7 +17,7 @@ from ballista_py.transport.flight_frames import data_frame, read_data
 from ballista_py.transport.flight_listener import ServedCall
 from ballista_py.transport.flight_sql.messages import message, read
 
-MAX_COMMAND_BYTES = 16 << 20
+MAX_COMMAND_BYTES = 64 << 20
 
 
 class Writer:
@@ -104,17 +104,19 @@ METHODS: Mapping[str, Callable[[Any, ServedCall], None]] = {
 def _begun(call: ServedCall) -> tuple[Any, RowsIn]:
     """What the first message of a stream says of it, and a reader of all that it brings."""
     first = read_data(_first(call))
-    return read("FlightDescriptor", first.descriptor or b""), RowsIn(call.received(), first)
+    return read("FlightDescriptor", bounded(first.descriptor or b"")), RowsIn(call.received(), first)
 
 
 def _only(call: ServedCall, name: str) -> Any:
     """The one message that a call brings."""
-    data = _first(call)
-    if len(data) > MAX_COMMAND_BYTES:
-        raise InvalidData(
-            f"a command has more than {MAX_COMMAND_BYTES >> 20} MiB: ingest what it brings into a table"
-        )
-    return read(name, data)
+    return read(name, bounded(_first(call)))
+
+
+def bounded(data: bytes, max_bytes: int = MAX_COMMAND_BYTES) -> bytes:
+    """The bytes of something that takes many times as much once it is read. Raises `InvalidData`."""
+    if len(data) > max_bytes:
+        raise InvalidData(f"a command has more than {max_bytes >> 20} MiB: ingest what it brings into a table")
+    return data
 
 
 def _first(call: ServedCall) -> bytes:

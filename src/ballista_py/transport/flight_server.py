@@ -31,7 +31,7 @@ from ballista_py.transport.credentials import Tls
 from ballista_py.transport.endpoints import Address
 from ballista_py.transport.flight_errors import to_flight
 from ballista_py.transport.flight_listener import FlightListener, ServedCall
-from ballista_py.transport.flight_methods import METHODS, Writer
+from ballista_py.transport.flight_methods import MAX_COMMAND_BYTES, METHODS, Writer, bounded
 from ballista_py.transport.flight_writes import WRITES, IncomingRows
 from ballista_py.transport.open_calls import CallContext, OpenCall, OpenCalls
 from ballista_py.transport.sockets import sever
@@ -199,6 +199,7 @@ class FlightService:
     """The Flight methods of a port; `spoken` are those that are answered, and the others refused."""
 
     spoken: Collection[str] = ("DoExchange", "DoAction")
+    max_command_bytes = MAX_COMMAND_BYTES  # of nodes, with broadcasts
 
     def __init__(self, handler: DataHandler, calls: OpenCalls) -> None:
         self._handler = handler
@@ -234,7 +235,7 @@ class FlightService:
         """What else is done with a call before it is answered."""
 
     def do_exchange(self, call: ServedCall, descriptor: Any, reader: RowsIn, writer: Writer) -> None:
-        command = from_json(descriptor.cmd)
+        command = from_json(bounded(descriptor.cmd, self.max_command_bytes))
         with self._calls.enter(call, f"DoExchange {command.get('kind')}") as opened:
             opened.context.work.limit_to(time_limit(command))
             writes = command.get("kind") in WRITES
@@ -246,7 +247,7 @@ class FlightService:
 
     def do_action(self, call: ServedCall, action: Any) -> list[bytes]:
         with self._calls.enter(call, f"DoAction {action.type}") as opened:
-            body = from_json(action.body)
+            body = from_json(bounded(action.body, self.max_command_bytes))
             opened.context.work.limit_to(time_limit(body))
             return [to_json(self._handler.action(action.type, body, opened.context))]
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import zlib
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, suppress
+from functools import partial
 from typing import Any
 
 import pyarrow as pa
@@ -17,11 +18,13 @@ import pyarrow as pa
 from ballista_py.errors import TransportError
 from ballista_py.planning.partition_spec import PARTITION_COLUMN
 from ballista_py.transport.arrow_door import FlightRows
+from ballista_py.transport.arrow_frames import portions
 from ballista_py.transport.flight_errors import FLIGHT_FAILURES
 from ballista_py.transport.wire import from_json, to_json
 
 WINDOW_BATCHES = 4
 MAX_TOKEN_CHARS = 2_048  # as long as a client's can be, with what is added to it
+MESSAGE_BYTES = 32 << 20  # nodes take no message that is much larger
 WRITES = ("write", "ingest", "execute", "rewrite", "settle", "reload")
 
 
@@ -61,11 +64,12 @@ class WriteStream:
 
     def write(self, batch: pa.RecordBatch) -> None:
         """Send a batch; waits while the receiver is too far behind. Raises what the node raised."""
-        self._tally.add(batch)
-        self._send(lambda: self._writer.write_batch(batch))
-        self._open_batches += 1
-        while self._open_batches > WINDOW_BATCHES:
-            self._receive()
+        for portion in portions(batch, MESSAGE_BYTES):
+            self._tally.add(portion)
+            self._send(partial(self._writer.write_batch, portion))
+            self._open_batches += 1
+            while self._open_batches > WINDOW_BATCHES:
+                self._receive()
 
     def finish(self, token: str | None = None) -> dict[str, Any]:
         """Say that these were all; returns what the node made of them. Raises what the node raised.

@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import ExitStack
 
 import pyarrow as pa
 
 from ballista_py.transport.answer_line import filling_pulse
+from ballista_py.transport.arrow_frames import portions
 from ballista_py.transport.flight_methods import Writer
 from ballista_py.transport.flight_server import StreamResult
 from ballista_py.transport.flight_sql.ahead import Ahead, KeepAlive
 from ballista_py.transport.open_calls import OpenCall
 from ballista_py.work import each_working
 
-MAX_MESSAGE_BYTES = 4 << 20
+MAX_MESSAGE_BYTES = 4 << 20  # the drivers written in Go refuse messages above 16 MiB
 
 
 def answer(result: StreamResult, call: OpenCall, writer: Writer, keep: KeepAlive | None = None) -> None:
@@ -27,7 +28,7 @@ def answer(result: StreamResult, call: OpenCall, writer: Writer, keep: KeepAlive
         over.callback(result.cancel)
         call.attach(result.cancel)
         made = each_working(call.context.work, result.batches)
-        batches = (portion for batch in made for portion in portions(batch))
+        batches = (portion for batch in made for portion in portions(batch, MAX_MESSAGE_BYTES))
         ahead = None
         if keep is not None and not any(_holds(_takes_no_pulse, kind) for kind in result.schema.types):
             ahead = Ahead(batches, keep)
@@ -52,21 +53,6 @@ def answer(result: StreamResult, call: OpenCall, writer: Writer, keep: KeepAlive
 def _takes_no_pulse(kind: pa.DataType) -> bool:
     """A batch without rows would bring dictionaries of its own, and pyarrow makes none of unions."""
     return bool(pa.types.is_dictionary(kind) or pa.types.is_union(kind))
-
-
-def portions(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
-    """The rows in batches that every client takes: the drivers written in Go refuse messages above 16 MiB."""
-    count = min(-(-batch.nbytes // MAX_MESSAGE_BYTES), batch.num_rows)
-    if count <= 1:
-        yield batch
-        return
-    rows = -(-batch.num_rows // count)
-    for start in range(0, batch.num_rows, rows):
-        portion = batch.slice(start, rows)
-        if portion.num_rows < batch.num_rows and portion.nbytes > MAX_MESSAGE_BYTES:
-            yield from portions(portion)  # the large values stand together
-        else:
-            yield portion
 
 
 def _holds(is_wanted: Callable[[pa.DataType], bool], kind: pa.DataType) -> bool:

@@ -22,6 +22,8 @@ except ImportError as error:
 
 FLIGHT_PACKAGE = "arrow.flight.protocol"
 SQL_PACKAGE = "arrow.flight.protocol.sql"
+MAX_PACKED_BYTES = 16 << 20
+MAX_FILTER_BYTES = 1 << 20
 _TYPE_URL = "type.googleapis.com/"
 _FIELD = descriptor_pb2.FieldDescriptorProto
 
@@ -55,6 +57,8 @@ def unpack(data: bytes) -> Any:
     >>> unpack(pack(message("CommandGetCatalogs"))).DESCRIPTOR.name
     'CommandGetCatalogs'
     """
+    if len(data) > MAX_PACKED_BYTES:
+        raise TransportError(f"a command has more than {MAX_PACKED_BYTES >> 20} MiB")
     try:
         wrapped = AnyMessage.FromString(data)
     except DecodeError:
@@ -62,6 +66,8 @@ def unpack(data: bytes) -> Any:
     package, _, name = wrapped.type_url.removeprefix(_TYPE_URL).rpartition(".")
     if package != SQL_PACKAGE or name not in _classes() or not wrapped.type_url.startswith(_TYPE_URL):
         raise TransportError("the bytes are no command of Arrow Flight SQL that this port knows")
+    if name.startswith("CommandGet") and len(wrapped.value) > MAX_FILTER_BYTES:
+        raise TransportError(f"{name} has more than {MAX_FILTER_BYTES >> 20} MiB")
     return read(name, wrapped.value)
 
 

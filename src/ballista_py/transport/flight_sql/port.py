@@ -48,6 +48,7 @@ class FlightSqlService(FlightService):
     """
 
     spoken = ("DoExchange", "DoAction", "DoGet", "DoPut", "GetFlightInfo", "GetSchema", "ListActions")
+    max_command_bytes = 8 << 20
 
     def __init__(
         self,

@@ -29,6 +29,7 @@ TIMEOUT = "statement_timeout_ms"
 TOKEN_HEADER = "ballista-token"  # noqa: S105  # the name of a header
 MAX_SESSIONS = 10_000
 SESSION_MS = 3_600_000
+MAX_OPTIONS_BYTES = 64 << 10
 ACTIONS = ("SetSessionOptions", "GetSessionOptions", "CloseSession")
 _INVALID_NAME, _INVALID_VALUE, _CLOSED = 1, 2, 1
 _FIXED = {"catalog": CATALOG, "schema": SCHEMA}
@@ -100,6 +101,8 @@ class Sessions:
             for name, value in {**_FIXED, **session.options}.items():
                 answer.session_options[name].string_value = value
             return [answer.SerializeToString()]
+        if len(body) > MAX_OPTIONS_BYTES:
+            raise TransportError(f"the options of a session have more than {MAX_OPTIONS_BYTES >> 10} KiB")
         request = read("SetSessionOptionsRequest", body)
         if not session.returned:
             raise Unsupported(

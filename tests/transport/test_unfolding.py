@@ -1,0 +1,134 @@
+"""Few bytes that stand for many: what a port takes in for them, seen from outside its process."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import grpc
+import pyarrow as pa
+import pytest
+
+from ballista_py.testing import hostile_client
+from ballista_py.testing.hostile_messages import MESSAGES
+from ballista_py.testing.raw_flight import Data, RawFlight, ipc_messages
+from ballista_py.transport.wire import to_json
+
+TEXTS = pa.record_batch({"c": ["text"] * 10_000})
+TOKEN = "0123456789abcdef"
+GROWTH_MIB = 300
+NODE = """
+import sys
+from functools import partial
+from ballista_py.node.threads import spawn
+from ballista_py.runtime import SystemRuntime
+from ballista_py.testing.wire_fuzz_child import Echo
+from ballista_py.transport.access import PARTS, PUBLIC
+from ballista_py.transport.callers import Clients, Holders
+from ballista_py.transport.flight_server import FlightServer
+from ballista_py.transport.flight_sql.legs import PartsService
+from ballista_py.transport.flight_sql.port import FlightSqlService
+class OneClient:
+    def verify(self, token):
+        from ballista_py.errors import Unauthenticated
+        if token != sys.argv[1]:
+            raise Unauthenticated("the token is not valid")
+        return "client"
+echo = Echo()
+public = FlightServer("127.0.0.1:0", echo, SystemRuntime(), access=PUBLIC, callers=Clients(OneClient()), spawn=spawn,
+    service=partial(FlightSqlService, ready=lambda: echo, runtime=SystemRuntime()))
+parts = FlightServer("127.0.0.1:0", echo, SystemRuntime(), access=PARTS, callers=Holders(), spawn=spawn,
+    service=partial(PartsService, command_of=dict))
+print(public.port, parts.port, flush=True)
+sys.stdin.read()
+"""
+
+
+class Node:
+    """A port in a process of its own."""
+
+    def __init__(self):
+        self.process = subprocess.Popen(
+            [sys.executable, "-c", NODE, TOKEN], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+        )
+        self.public, self.parts = map(int, self.process.stdout.readline().split())
+        self.before = self.peak_mib()
+
+    def peak_mib(self):
+        status = Path(f"/proc/{self.process.pid}/status").read_text()
+        return int(status.partition("VmHWM:")[2].split()[0]) >> 10
+
+    def grown_mib(self):
+        """How far its memory was ever above what it was at the start."""
+        return self.peak_mib() - self.before
+
+    def flight(self, port, token=TOKEN):
+        return RawFlight(f"ballista://127.0.0.1:{port}", token, answer_s=120)
+
+
+@pytest.fixture(scope="module")
+def started():
+    made = Node()
+    yield made
+    made.process.kill()
+    made.process.wait()
+
+
+@pytest.fixture
+def node(started):
+    yield started
+    assert started.process.poll() is None
+    assert started.grown_mib() < GROWTH_MIB
+
+
+@pytest.mark.parametrize("door", ["ingest", "own-ingest", "bind", "handle"])
+@pytest.mark.parametrize("lie", ["zstd-frames", "schema-one-field", "schema-one-remark"])
+def test_a_message_is_measured_before_arrow_reads_it(node, lie, door):
+    with node.flight(node.public) as flight, pytest.raises(grpc.RpcError) as raised:
+        hostile_client.DOORS[door](MESSAGES[lie].make(), flight)
+    assert "internal error" not in raised.value.details()
+
+
+@pytest.mark.parametrize("port", ["public", "parts"])
+@pytest.mark.parametrize("how", [grpc.Compression.Gzip, grpc.Compression.Deflate])
+def test_what_says_that_it_is_compressed_is_not_unpacked_for_anybody(node, port, how):
+    for token in (None, TOKEN):
+        with node.flight(getattr(node, port), token) as flight, pytest.raises(grpc.RpcError) as raised:
+            flight.raw("DoGet", [bytes(512 << 20)], how)
+        assert raised.value.code() is grpc.StatusCode.UNIMPLEMENTED
+
+
+def test_a_message_is_not_read_before_its_sender_is_known(node):
+    for method in ("DoExchange", "DoPut", "DoAction", "GetFlightInfo", "DoGet"):
+        with node.flight(node.public, None) as flight, pytest.raises(grpc.RpcError) as raised:
+            flight.raw(method, [bytes(120 << 20)])
+        assert raised.value.code() is grpc.StatusCode.UNAUTHENTICATED
+    assert node.grown_mib() < GROWTH_MIB
+
+
+def test_a_message_beyond_the_bound_is_refused_by_its_first_bytes(node):
+    for port in (node.public, node.parts):
+        with node.flight(port) as flight, pytest.raises(grpc.RpcError) as raised:
+            flight.raw("DoGet", [bytes(600 << 20)])
+        assert raised.value.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
+    assert node.grown_mib() < GROWTH_MIB
+
+
+def test_small_things_in_great_number_are_refused_before_they_are_things(node):
+    fields = b"\x08\x01" * (8 << 20)
+    with node.flight(node.public) as flight:
+        for requests in ([fields], [Data(said=b"{}").encoded(b"{}"), fields]):
+            with pytest.raises(grpc.RpcError) as raised:
+                flight.raw("DoExchange", requests)
+            assert "internal error" not in raised.value.details()
+        with pytest.raises(grpc.RpcError):
+            flight.exchange(
+                to_json({"kind": "sql", "query": "x"})[:-1] + b', "a": [' + b"[]," * (5 << 20) + b"0]}", []
+            )
+        with pytest.raises(grpc.RpcError):
+            flight.action("SetSessionOptions", b"\x0a\x00" * (7 << 20))
+
+
+def test_an_honest_ingest_of_any_compression_is_taken(node):
+    with node.flight(node.public) as flight:
+        for compression in (None, "zstd", "lz4"):
+            assert hostile_client.ingest(ipc_messages(TEXTS, compression), flight)
