@@ -27,15 +27,15 @@ from ballista_py.transport.callers import Clients, Holders
 from ballista_py.transport.flight_server import FlightServer
 from ballista_py.transport.flight_sql.legs import PartsService
 from ballista_py.transport.flight_sql.port import FlightSqlService
-class OneClient:
+class Known:
     def verify(self, token):
         from ballista_py.errors import Unauthenticated
-        if token != sys.argv[1]:
+        if not token.startswith(sys.argv[1]):
             raise Unauthenticated("the token is not valid")
-        return "client"
+        return token
 echo = Echo()
-public = FlightServer("127.0.0.1:0", echo, SystemRuntime(), access=PUBLIC, callers=Clients(OneClient()), spawn=spawn,
-    service=partial(FlightSqlService, ready=lambda: echo, runtime=SystemRuntime()))
+public = FlightServer("127.0.0.1:0", echo, SystemRuntime(), access=PUBLIC, callers=Clients(Known()), spawn=spawn,
+    caller_limit=128,     service=partial(FlightSqlService, ready=lambda: echo, runtime=SystemRuntime()))
 parts = FlightServer("127.0.0.1:0", echo, SystemRuntime(), access=PARTS, callers=Holders(), spawn=spawn,
     service=partial(PartsService, command_of=dict))
 print(public.port, parts.port, flush=True)
@@ -44,22 +44,26 @@ sys.stdin.read()
 
 
 class Node:
-    """A port in a process of its own."""
+    """Two ports in a process of their own."""
 
     def __init__(self):
         self.process = subprocess.Popen(
             [sys.executable, "-c", NODE, TOKEN], stdin=subprocess.PIPE, stdout=subprocess.PIPE
         )
         self.public, self.parts = map(int, self.process.stdout.readline().split())
-        self.before = self.peak_mib()
 
-    def peak_mib(self):
+    def mib(self, what):
         status = Path(f"/proc/{self.process.pid}/status").read_text()
-        return int(status.partition("VmHWM:")[2].split()[0]) >> 10
+        return int(status.partition(f"{what}:")[2].split()[0]) >> 10
+
+    def begin(self):
+        """Count from here on."""
+        Path(f"/proc/{self.process.pid}/clear_refs").write_text("5")
+        self.before = self.mib("VmRSS")
 
     def grown_mib(self):
-        """How far its memory was ever above what it was at the start."""
-        return self.peak_mib() - self.before
+        """How far its memory was ever above what it was then."""
+        return self.mib("VmHWM") - self.before
 
     def flight(self, port, token=TOKEN):
         return RawFlight(f"ballista://127.0.0.1:{port}", token, answer_s=120)
@@ -75,6 +79,7 @@ def started():
 
 @pytest.fixture
 def node(started):
+    started.begin()
     yield started
     assert started.process.poll() is None
     assert started.grown_mib() < GROWTH_MIB

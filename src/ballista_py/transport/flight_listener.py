@@ -68,8 +68,11 @@ class ServedCall:
         return not self._context.is_active()
 
     def send_headers(self, headers: Mapping[str, str]) -> None:
-        """Send headers of the answer, before anything else of it."""
-        self._context.send_initial_metadata(tuple(headers.items()))
+        """Send headers of the answer, before anything else of it. Raises `LinkBroke`."""
+        try:
+            self._context.send_initial_metadata(tuple(headers.items()))
+        except grpc.RpcError:
+            raise LinkBroke("the caller went away") from None
 
     def send(self, message: bytes) -> None:
         """Send a message; waits while the reader is too far behind. Raises `LinkBroke`."""
