@@ -100,8 +100,7 @@ class _Feed:
         self._add(memoryview((len(header) + padding).to_bytes(4, "little")))
         self._add(header if not padding else memoryview(header.tobytes() + bytes(padding)))
         if body_bytes:
-            short = body_bytes - len(body)
-            self._add(body[:body_bytes] if short <= 0 else memoryview(body.tobytes() + bytes(short)))
+            self._add(body[:body_bytes])
 
     def read(self, size: int) -> memoryview:
         """Arrow asks for the pieces as they were put, so this copies nothing."""

@@ -21,7 +21,6 @@ from ballista_py.transport.flatbuffer import Table, int_at
 MAX_BODY_BYTES = 128 << 20
 MAX_HEADER_BYTES = 16 << 20
 MAX_TEXT_BYTES = 16 << 20
-PADDING = 64
 CONTINUES = b"\xff\xff\xff\xff"
 
 Kind: TypeAlias = Literal["schema", "dictionary", "rows"]
@@ -64,7 +63,7 @@ def measure(
         walk = _Walk()
         walk.metadata(root, _METADATA)
         length = root.scalar(_BODY_LENGTH, "<q", 0)
-        if not 0 <= length <= len(body) + PADDING:
+        if not 0 <= length <= len(body):
             raise InvalidData("a message has not the bytes that it speaks of")
         if kind == "schema":
             walk.schema(content)
