@@ -12,7 +12,7 @@ import pyarrow.flight as flight
 import pytest
 from attrs import define, field
 
-from ballista_py.errors import NotOwner, TransportError, TryLater
+from ballista_py.errors import InvalidData, NotOwner, TransportError, TryLater
 from ballista_py.runtime import SystemRuntime
 from ballista_py.transport.flight_client import FlightPool
 from ballista_py.transport.flight_writes import WINDOW_BATCHES, Tally
@@ -226,3 +226,17 @@ def test_a_node_that_shuts_down_under_a_write_says_so_and_keeps_nothing(serve, t
 def test_a_write_to_nobody_is_one_clear_error():
     with FlightPool(SystemRuntime()) as pool, pytest.raises(TransportError, match="cannot be reached"):
         pool.open_write("127.0.0.1:1", COMMAND, SCHEMA).finish()
+
+
+def test_a_large_batch_travels_in_pieces_and_a_row_that_no_node_takes_is_refused_here(serve, table, pool):
+    served = serve(table)
+    wide = pa.record_batch({"n": range(150), "c": ["x" * (1 << 20)] * 150})
+    stream = pool.open_write(served.address, COMMAND, wide.schema)
+    stream.write(wide)
+    stream.finish()
+    assert table.kept == list(range(150))
+    assert table.taken >= 4
+    stream = pool.open_write(served.address, COMMAND, wide.schema)
+    with pytest.raises(InvalidData, match="one row takes more than 128 MiB"):
+        stream.write(pa.record_batch({"n": [1], "c": ["x" * (129 << 20)]}))
+    stream.abort()

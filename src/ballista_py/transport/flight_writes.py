@@ -15,10 +15,11 @@ from typing import Any
 
 import pyarrow as pa
 
-from ballista_py.errors import TransportError
+from ballista_py.errors import InvalidData, TransportError
 from ballista_py.planning.partition_spec import PARTITION_COLUMN
 from ballista_py.transport.arrow_door import FlightRows
 from ballista_py.transport.arrow_frames import portions
+from ballista_py.transport.arrow_messages import MAX_BODY_BYTES
 from ballista_py.transport.flight_errors import FLIGHT_FAILURES
 from ballista_py.transport.wire import from_json, to_json
 
@@ -65,6 +66,10 @@ class WriteStream:
     def write(self, batch: pa.RecordBatch) -> None:
         """Send a batch; waits while the receiver is too far behind. Raises what the node raised."""
         for portion in portions(batch, MESSAGE_BYTES):
+            if portion.nbytes > MAX_BODY_BYTES:
+                raise InvalidData(
+                    f"one row takes more than {MAX_BODY_BYTES >> 20} MiB, which no node takes: split it"
+                )
             self._tally.add(portion)
             self._send(partial(self._writer.write_batch, portion))
             self._open_batches += 1
