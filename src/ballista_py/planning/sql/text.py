@@ -16,7 +16,9 @@ from sqlglot.errors import ErrorLevel, ParseError, SqlglotError
 from sqlglot.tokenizer_core import Token, TokenType
 
 from ballista_py.errors import SqlError
-from ballista_py.planning.sql.parsing import ENGINE, ENGINE_DIALECT, measure, parsed, tokenized
+from ballista_py.planning.sql.dialects.translation import Tables, translate
+from ballista_py.planning.sql.dialects.words import known_dialect, marked
+from ballista_py.planning.sql.parsing import ENGINE, ENGINE_DIALECT, measure, parsed_tokens, tokenized
 from ballista_py.planning.sql.query_clauses import require_carried
 from ballista_py.planning.sql.used_clauses import require_used
 
@@ -40,6 +42,10 @@ _OBJECTS_IN_WORDS = (
     (re.compile(r"<Token\b.*>", re.DOTALL), "another word"),
     (re.compile(r"<class '[^']*'>"), "an expression"),
     (re.compile(r"<[\w.]+ object at 0x\w+>"), "an expression"),
+)
+_BEFORE_QUERIES = re.compile(
+    r"(?:\s+|--[^\n]*(?:\n|\Z)|/\*.*?\*/)*(?:EXPLAIN(?:\s+ANALYZE)?|(?:DESCRIBE|DESC)(?=\s+(?:SELECT|WITH)\b))\s",
+    re.DOTALL | re.IGNORECASE,
 )
 _LEADING = re.compile(r"(?:\s+|--[^\n]*(?:\n|\Z)|/\*.*?\*/)*", re.DOTALL)
 _WORDS = re.compile(r"(?:[A-Za-z_]\w*(?:\s+|\Z)){1,6}|[A-Za-z_]\w*")
@@ -181,33 +187,45 @@ def refusal(sql: str, dialect: str | None = None) -> SqlError:
     return SqlError(f"{name} cannot be run here: {instead}")
 
 
-def engine_sql(sql: str, dialect: str | None = None) -> str:
+def engine_sql(sql: str, dialect: str | None = None, tables: Tables | None = None) -> str:
     """What a client sent, measured, in the engine's dialect. Text that is in it already comes back as it is.
 
-    Raises `SqlError` for text that is too large or nested too deeply, or does not parse (with `line` and `column`),
-    for an unknown dialect, and for a clause of a change that is not used.
+    Of another dialect everything has the same value in the text that comes back, or is refused. `tables` are those of
+    the cluster: what depends on the type of a column is refused without them. Raises `SqlError` for text that is too
+    large or nested too deeply, or does not parse (with `line` and `column`), for a dialect that is not read, and for
+    a clause of a change that is not used; `UnsupportedExpression` for what is not known to mean the same.
 
-    >>> engine_sql("select `a` from t", dialect="spark")
-    'SELECT "a" FROM t'
+    >>> engine_sql("select `a`, 7 / 2 as b from t", dialect="spark")
+    'SELECT "a", CAST(7 AS DOUBLE) / CAST(2 AS DOUBLE) AS b FROM t'
     """
     try:
-        measure(sql, dialect)
-        if dialect is None or dialect.lower() == ENGINE_DIALECT:
+        name = ENGINE_DIALECT if dialect is None else known_dialect(dialect)
+        measure(sql, name)
+        if name == ENGINE_DIALECT or statement_kind(sql, name) == "refused":
             return sql
-        trees = [tree for tree in parsed(sql, dialect) if tree is not None]
-        for tree in trees:
-            require_used(tree, dialect)
-            require_carried(tree)
-            _require_other_tables(tree)
-            if isinstance(tree, exp.Command) and statement_kind(sql, dialect) == "change":
-                raise SqlError(f"{tree.name.upper()} of that form cannot be run here")
-        return "; ".join(tree.sql(ENGINE_DIALECT, unsupported_level=ErrorLevel.RAISE) for tree in trees)
+        before = _BEFORE_QUERIES.match(sql)
+        start = before.end() if before else 0
+        text = _translated(blank(sql[:start]) + sql[start:], name, tables)
+        return (sql[:start] + text) if before else text
     except ParseError as error:
         raise positioned(error) from None
     except RecursionError:
         raise SqlError("the statement is nested too deeply") from None
     except (SqlglotError, ValueError) as error:
         raise SqlError(f"the statement cannot be read as {dialect} SQL: {one_line(str(error))}") from None
+
+
+def _translated(sql: str, dialect: str, tables: Tables | None) -> str:
+    trees = [tree for tree in parsed_tokens(marked(tokenized(sql, dialect), sql, dialect), sql, dialect) if tree]
+    made = []
+    for tree in trees:
+        require_used(tree, dialect)
+        require_carried(tree)
+        _require_other_tables(tree)
+        if isinstance(tree, exp.Command) and statement_kind(sql, dialect) == "change":
+            raise SqlError(f"{tree.name.upper()} of that form cannot be run here")
+        made.append(translate(tree, dialect, tables).sql(ENGINE_DIALECT, unsupported_level=ErrorLevel.RAISE))
+    return "; ".join(made)
 
 
 def _require_other_tables(tree: exp.Expr) -> None:
