@@ -25,6 +25,7 @@ from ballista_py.errors import (
     SqlError,
     TransportError,
     TryLater,
+    UnsupportedExpression,
 )
 from ballista_py.node.broadcasts import BroadcastTooLargeError
 from ballista_py.node.cluster_view import ClusterView, Views
@@ -36,6 +37,7 @@ from ballista_py.planning.legs import copies_of, legs_of
 from ballista_py.planning.partition_map import Owner
 from ballista_py.planning.parts import Portion, restricted
 from ballista_py.planning.query_plan import Leg, QueryPlan
+from ballista_py.planning.sql.text import engine_sql
 from ballista_py.runtime import Runtime
 from ballista_py.state.suspects import Suspects
 from ballista_py.transport.flight_errors import is_link_failure
@@ -92,6 +94,13 @@ class QueryService:
                 running.cancel()
         plan, legs = self._plan(self._view_for(statement), statement, timed=True)
         return {**plan_as_dict(plan, legs), "text": explain_text(plan, legs)}
+
+    def engine_sql(self, statement: str, dialect: str) -> str:
+        """A statement of another dialect in the engine's, over the tables that there are. Raises as that."""
+        try:
+            return engine_sql(statement, dialect, self.views.current().catalog.schemas)
+        except (SqlError, UnsupportedExpression):  # a table may be new
+            return engine_sql(statement, dialect, self.views.refresh().catalog.schemas)
 
     def describe(self, statement: str) -> pa.Schema:
         """The columns of the statement's answer, as a single node gives them. Raises `SqlError`."""

@@ -257,7 +257,7 @@ class Scheduler:
         queries = self._queries
         if queries is None:
             raise TryLater(f"scheduler '{self._config.node_id}' is starting")
-        text = _statement(command)
+        text = _statement(command, self._queries)
         with own_places(command["query"], text):
             if returns_rows(text):
                 atomic, made = bool(command.get("atomic")), bool(command.get("made"))
@@ -304,7 +304,7 @@ class Scheduler:
         check_command(command)
         if command.get("kind") == EXECUTE:
             rows.drain()
-            text, atomic = _statement(command), bool(command.get("atomic"))
+            text, atomic = _statement(command, self._queries), bool(command.get("atomic"))
             with own_places(command["query"], text):
                 made = bool(command.get("made"))
                 return {"affected": self.writes.execute(text, token=command["token"], made=made, atomic=atomic)}
@@ -328,7 +328,7 @@ class Scheduler:
         if core is None or queries is None:
             raise TryLater(f"scheduler '{self._config.node_id}' is starting")
         if name == EXPLAIN:
-            text = _statement(body)
+            text = _statement(body, self._queries)
             with own_places(body["query"], text):
                 if statement_kind(text) != "query":
                     raise refusal(text)
@@ -424,9 +424,11 @@ def _clients(config: NodeConfig, runtime: Runtime) -> Callers:
     return Clients(StaticTokens(config.flight_tokens_file, runtime))
 
 
-def _statement(command: Mapping[str, Any]) -> str:
+def _statement(command: Mapping[str, Any], queries: QueryService | None) -> str:
     """The statement of `commands.sql_command`, in the engine's dialect."""
     query, dialect = command.get("query"), command.get("dialect")
     if not isinstance(query, str) or not query.strip():
         raise SqlError("the statement is empty")
-    return engine_sql(query, dialect if isinstance(dialect, str) else None)
+    if not isinstance(dialect, str) or queries is None:
+        return engine_sql(query, dialect if isinstance(dialect, str) else None)
+    return queries.engine_sql(query, dialect)

@@ -77,7 +77,7 @@ class Statements:
 
     def describe(self, statement: SqlStatement) -> Description:
         """See `StatementService.describe`."""
-        text = _text(statement)
+        text = self._text(statement)
         with own_places(statement.query, text):
             return self._description(statement, text)
 
@@ -206,6 +206,11 @@ class Statements:
         tables = self.queries.views.refresh().catalog.tables
         return {name: TableInfo(plain(table.schema), tuple(table.primary_key)) for name, table in tables.items()}
 
+    def _text(self, statement: SqlStatement) -> str:
+        if statement.dialect is None:
+            return engine_sql(statement.query)
+        return self.queries.engine_sql(statement.query, statement.dialect)
+
     @property
     def _descriptions(self) -> Descriptions:
         return Descriptions(self.queries, self.engine)
@@ -228,7 +233,7 @@ class Statements:
 
     def _executions(self, statement: SqlStatement) -> Iterator[str]:
         """The text of each execution, with literals for its parameters."""
-        text = _text(statement)
+        text = self._text(statement)
         with own_places(statement.query, text):
             kind = self._kind(text)
             query = _asked_query(text) if kind in ("explain", "describe") else ""
@@ -338,7 +343,3 @@ def _asked_query(text: str) -> str:
     """The query that an EXPLAIN or DESCRIBE stands before, after blanks in its place; nothing if there is none."""
     asked = read_description(text)
     return asked.query if isinstance(asked, Explain | DescribeQuery) else ""
-
-
-def _text(statement: SqlStatement) -> str:
-    return engine_sql(statement.query, statement.dialect)

@@ -106,7 +106,7 @@ class Client:
     ) -> pa.Table:
         """The answer to any statement: a query, a change of a table, EXPLAIN, DESCRIBE, SHOW.
 
-        `dialect` is sqlglot's name of the SQL it is written in (default: the engine's).
+        `dialect` is the SQL it is written in: `spark`, `postgres`, or the engine's own by default.
 
         `engine="spark"` runs a query on Spark at the scheduler, over the files of the partitions: the way out when a
         merge would be too large. `engine="auto"` does so when the merge is estimated to exceed `max_merge_bytes`.

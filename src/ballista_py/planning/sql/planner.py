@@ -33,10 +33,10 @@ def plan_query(
     """How a query runs over the partitions of `catalog`; the answer is the one that a single node would give.
 
     `output` is the schema that the engine gives for the statement over empty tables (`Engine.describe`), so names
-    and column references are known to be good; an empty schema says that nobody asked the engine. `dialect` is any
-    that sqlglot reads, the engine's own by default. What is not surely right to compute in a leg is computed at
-    the merge; `QueryPlan.notes` say what and why. The same arguments give the same plan everywhere. `moment_ms` (since
-    1970) is what `now()` stands for; without it the merge says so.
+    and column references are known to be good; an empty schema says that nobody asked the engine. `dialect` is one
+    of `dialects.words.DIALECTS`, or the engine's own by default. What is not surely right to compute in a leg is
+    computed at the merge; `QueryPlan.notes` say what and why. The same arguments give the same plan everywhere.
+    `moment_ms` (since 1970) is what `now()` stands for; without it the merge says so.
 
     Raises `SqlError`, with `line` and `column` in its details where they are known, for text that does not parse,
     that is not one query, or that names a table the catalog does not have.
@@ -55,7 +55,8 @@ def plan_query(
     >>> plan.fragments[0].tables[0].partitions, plan.merge_sql
     ((1,), 'SELECT MAX(groups.max) AS max FROM f0 AS groups')
     """
-    statement = read(sql, dialect, described=len(output) > 0)
+    tables = {name: table.schema for name, table in catalog.tables.items()} if dialect else None
+    statement = read(sql, dialect, len(output) > 0, tables)
     if moment_ms is not None and (timed := at_moment(statement, catalog, moment_ms)) is not None:
         try:
             plan = _plan(timed, catalog, output)

@@ -8,6 +8,7 @@ from sqlglot.errors import ParseError
 from sqlglot.tokenizer_core import Token, TokenType
 
 from ballista_py.errors import SqlError
+from ballista_py.planning.sql.dialects.translation import Tables
 from ballista_py.planning.sql.parsing import parsed_tokens
 from ballista_py.planning.sql.query import Expr, UnplannableError
 from ballista_py.planning.sql.text import (
@@ -29,13 +30,14 @@ class Statement:
     tree: Expr | None
 
 
-def read(sql: str, dialect: str | None = None, described: bool = True) -> Statement:
+def read(sql: str, dialect: str | None = None, described: bool = True, tables: Tables | None = None) -> Statement:
     """The one query in `sql`.
 
-    `described` says that the engine has accepted the text: then a query that only the parser here does not
-    understand is no error, it has no tree. Raises `SqlError` for anything that is not exactly one query.
+    `tables` are those that a text of another `dialect` is read with. `described` says that the engine has accepted
+    the text: then a query that only the parser here does not understand is no error, it has no tree. Raises
+    `SqlError` for anything that is not exactly one query.
     """
-    text, tokens = tokens_of(engine_sql(sql, dialect) if dialect else sql)
+    text, tokens = tokens_of(engine_sql(sql, dialect, tables) if dialect else sql)
     if statement_kind(text) != "query":
         raise refusal(text)
     try:

@@ -15,9 +15,9 @@ from http.cookies import CookieError, SimpleCookie
 from typing import Any
 
 from attrs import define, field, frozen
-from sqlglot.dialects.dialect import Dialect
 
-from ballista_py.errors import TransportError
+from ballista_py.errors import SqlError, TransportError
+from ballista_py.planning.sql.dialects.words import known_dialect
 from ballista_py.runtime import Runtime
 from ballista_py.transport.flight_sql.columns import CATALOG, SCHEMA
 from ballista_py.transport.flight_sql.messages import message, read
@@ -175,8 +175,8 @@ def _is_duration(text: str) -> bool:
 
 def _is_dialect(name: str) -> bool:
     try:
-        return name.isidentifier() and Dialect.get(name.lower()) is not None
-    except ValueError:
+        return bool(known_dialect(name))
+    except SqlError:
         return False
 
 

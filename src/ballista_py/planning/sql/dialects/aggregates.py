@@ -119,7 +119,11 @@ def _ntile(dialect: str, values: Sequence[Typed]) -> Over | None:
 
 def _beside(name: str) -> Aggregate:
     def made(dialect: str, values: Sequence[Typed]) -> Over | None:
-        if not 1 <= len(values) <= 3 or values[0].type == NULL or values[0].type.family in ("unknown", "parameter"):
+        if (
+            not 1 <= len(values) <= 3
+            or values[0].type == NULL
+            or values[0].type.family in ("unknown", "parameter")
+        ):
             return None
         if len(values) > 1 and values[1].whole is None:
             return None

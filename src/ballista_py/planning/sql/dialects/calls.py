@@ -57,7 +57,7 @@ def called(reader: Reader, node: exp.Anonymous, scope: Scope, rules: Rules) -> T
     for rule in found:
         taken = _taken(reader, rule.arguments.split(), values)
         if taken is not None:
-            return _made(reader, node, rule, taken)
+            return _made(reader, rule, taken)
     raise refused(node, reader.dialect)
 
 
@@ -103,7 +103,7 @@ _NULLS: Mapping[str, ValueType] = {
 }  # fmt: skip
 
 
-def _made(reader: Reader, node: exp.Expr, rule: Rule, taken: Sequence[Typed]) -> Typed:
+def _made(reader: Reader, rule: Rule, taken: Sequence[Typed]) -> Typed:
     made = filled(rule.sql, [one.expr for one in taken], reader.dialect)
     if rule.result.isdigit():
         return Typed(made, taken[int(rule.result)].type)
@@ -146,7 +146,7 @@ def nullif(reader: Reader, node: exp.Expr, values: Sequence[Typed]) -> Typed:
     """Null for what equals the second."""
     if len(values) != 2:
         raise refused(node, reader.dialect)
-    one, other = comparable(reader, node, *values)
+    one, other = comparable(reader, node, values[0], values[1])
     if one is not values[0].expr:
         raise refused(node, reader.dialect)
     made = filled("case when {0} = {1} then null else {0} end", [one, other], reader.dialect)

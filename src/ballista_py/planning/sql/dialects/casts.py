@@ -99,7 +99,9 @@ def of_literal(value: Typed, to: ValueType, node: exp.Expr, dialect: str) -> Typ
 def _of_text_literal(value: Typed, to: ValueType, node: exp.Expr, dialect: str) -> Typed:
     text = value.literal or ""
     if not re.fullmatch(PLAIN[to.family], text):
-        raise refused(node, dialect, "write the value as YYYY-MM-DD, with HH:MM:SS behind it, or as a plain number")
+        raise refused(
+            node, dialect, "write the value as YYYY-MM-DD, with HH:MM:SS behind it, or as a plain number"
+        )
     return Typed(cast_to(literal(text.strip()), to), to)
 
 

@@ -57,7 +57,9 @@ def _insert(reader: Reader, tree: exp.Expr) -> None:
 def _insert_values(reader: Reader, source: exp.Expr, kinds: Sequence[ValueType]) -> None:
     rows = []
     for row in source.expressions:
-        cells = row.expressions if isinstance(row, exp.Tuple) else [row.this if isinstance(row, exp.Paren) else row]
+        cells = (
+            row.expressions if isinstance(row, exp.Tuple) else [row.this if isinstance(row, exp.Paren) else row]
+        )
         values = [reader.value(cell, Scope()) for cell in cells]
         made = [
             assigned(value, kinds[place] if place < len(kinds) else UNKNOWN, cells[place], reader.dialect)

@@ -16,7 +16,7 @@ _LETTERS: Mapping[str, Mapping[str, str]] = {
 }
 _PIECES = {
     "spark": re.compile(r"'((?:[^']|'')+)'|(([A-Za-z])\3*)|([^A-Za-z'\[\]{}#]+)", re.DOTALL),
-    "postgres": re.compile(r'()(HH24|YYYY|MM|DD|MI|SS)()|([-/:. ,_]+)', re.DOTALL),
+    "postgres": re.compile(r"()(HH24|YYYY|MM|DD|MI|SS)()|([-/:. ,_]+)", re.DOTALL),
 }
 _FIELDS: Mapping[str, Mapping[str, tuple[str, str]]] = {
     "spark": {
@@ -62,8 +62,12 @@ def formatted(reader: Reader, node: exp.Expr, values: Sequence[Typed]) -> Typed:
 def extracted(reader: Reader, node: exp.Expr, scope: Scope) -> Typed:
     """EXTRACT. PostgreSQL's is a numeric, of which all but seconds have no digits behind the point."""
     require_only(node, reader.dialect, "this", "expression")
-    value = reader.value(node.args["expression"], scope)
-    sql, over = _FIELDS[reader.dialect].get(node.name.lower(), ("", ""))
+    return part_of(reader, node, node.name, reader.value(node.args["expression"], scope))
+
+
+def part_of(reader: Reader, node: exp.Expr, name: str, value: Typed) -> Typed:
+    """One field of a moment."""
+    sql, over = _FIELDS[reader.dialect].get(name.lower(), ("", ""))
     stamp = value.type.family in ("timestamp", "timestamptz")
     if not sql or not (stamp or (over == "moment" and value.type.is_moment)):
         raise refused(node, reader.dialect)

@@ -156,9 +156,7 @@ def _with_date(reader: Reader, node: exp.Expr, left: Typed, right: Typed) -> Typ
         days = right.expr if isinstance(right.expr, exp.Literal) else cast_to(right.expr, INTEGER)
         return Typed(filled(f"{{0}} {sign} {{1}}", [left.expr, days], reader.dialect), DATE)
     if isinstance(node, exp.Sub) and right.type == DATE and reader.dialect == "postgres":
-        return Typed(
-            filled("cast({0} - {1} as integer)", [left.expr, right.expr], reader.dialect), INTEGER
-        )
+        return Typed(filled("cast({0} - {1} as integer)", [left.expr, right.expr], reader.dialect), INTEGER)
     raise refused(node, reader.dialect)
 
 
@@ -358,15 +356,16 @@ def is_(reader: Reader, node: exp.Expr, scope: Scope) -> Typed:
     what = node.expression
     if isinstance(node.this, _CONDITIONS) or not isinstance(what, exp.Null | exp.Boolean):
         raise refused(node, reader.dialect)
-    if isinstance(what, exp.Boolean):
-        left = condition(reader, node.this, scope)
-    else:
-        left = reader.value(node.this, scope).expr
-    return Typed(exp.Is(this=enclosed(left), expression=what.copy()), BOOL)
+    told = isinstance(what, exp.Boolean)
+    left = condition(reader, node.this, scope) if told else reader.value(node.this, scope).expr
+    return _maybe_not(node, exp.Is(this=enclosed(left), expression=what.copy()))
+
+
+def _maybe_not(node: exp.Expr, made: exp.Expr) -> Typed:
+    return Typed(exp.Not(this=enclosed(made)) if node.args.get("negate") else made, BOOL)
 
 
 def between(reader: Reader, node: exp.Expr, scope: Scope) -> Typed:
-    require_only(node, reader.dialect, "this", "low", "high")
     value = reader.value(node.this, scope)
     (one, low), (other, high) = (
         comparable(reader, node, value, reader.value(node.args[key], scope), even=False) for key in ("low", "high")
@@ -379,7 +378,6 @@ def between(reader: Reader, node: exp.Expr, scope: Scope) -> Typed:
 
 def among(reader: Reader, node: exp.Expr, scope: Scope) -> Typed:
     """IN, with values or a query."""
-    require_only(node, reader.dialect, "this", "expressions", "query")
     value = reader.value(node.this, scope)
     query = node.args.get("query")
     if query is not None:
@@ -399,7 +397,6 @@ def among(reader: Reader, node: exp.Expr, scope: Scope) -> Typed:
 
 def like(reader: Reader, node: exp.Expr, scope: Scope) -> Typed:
     """LIKE and ILIKE with a literal; a backslash before `%`, `_` or itself takes their meaning away."""
-    require_only(node, reader.dialect, "this", "expression")
     value, pattern = reader.value(node.this, scope), reader.value(node.expression, scope)
     if value.type not in (TEXT, NULL) or pattern.literal is None:
         raise refused(node, reader.dialect, "write the pattern as a literal")
@@ -411,7 +408,7 @@ def like(reader: Reader, node: exp.Expr, scope: Scope) -> Typed:
     made: exp.Expr = type(node)(this=enclosed(value.expr), expression=exp.Literal.string(text))
     if "\\" in text:
         made = exp.Escape(this=made, expression=exp.Literal.string("\\"))
-    return Typed(made, BOOL)
+    return _maybe_not(node, made)
 
 
 def case(reader: Reader, node: exp.Expr, scope: Scope) -> Typed:
@@ -432,7 +429,6 @@ def case(reader: Reader, node: exp.Expr, scope: Scope) -> Typed:
 
 
 def written_cast(reader: Reader, node: exp.Expr, scope: Scope) -> Typed:
-    require_only(node, reader.dialect, "this", "to", "_type")
     to = casts.type_of(node.args["to"], reader.dialect)
     inner = node.this
     if to == DOUBLE and isinstance(inner, exp.Literal) and re.fullmatch(r"[\d.]+[eE][+-]?\d+", inner.name):
@@ -448,6 +444,19 @@ def parameter(reader: Reader, node: exp.Expr, scope: Scope) -> Typed:
     return Typed(node.copy(), PARAMETER)
 
 
+_PAIR = ("this", "expression")
+# The arguments of each that are used; a node with another one is refused.
+ARGUMENTS: Mapping[type[exp.Expr], tuple[str, ...]] = {
+    exp.Literal: ("this", "is_string"), exp.Null: (), exp.Boolean: ("this",), exp.Placeholder: ("this",),
+    exp.Parameter: ("this",), exp.Concat: ("expressions", "safe", "coalesce"), exp.RawString: ("this",),
+    exp.Paren: ("this",), exp.Neg: ("this",), exp.Add: _PAIR, exp.Sub: _PAIR, exp.Mul: _PAIR,
+    exp.Div: (*_PAIR, "typed", "safe"), exp.IntDiv: _PAIR, exp.Mod: _PAIR, exp.DPipe: (*_PAIR, "safe"),
+    exp.And: _PAIR, exp.Or: _PAIR, exp.Not: ("this",), exp.Is: (*_PAIR, "negate"),
+    exp.Between: ("this", "low", "high"), exp.In: ("this", "expressions", "query"), exp.Like: (*_PAIR, "negate"),
+    exp.ILike: (*_PAIR, "negate"), exp.Case: ("this", "ifs", "default"), exp.Cast: ("this", "to", "_type"),
+    exp.TryCast: ("this", "to", "_type", "requires_string"), **dict.fromkeys(_COMPARISONS, _PAIR),
+    exp.Anonymous: ("this", "expressions"),
+}  # fmt: skip
 OPERATORS: Mapping[type[exp.Expr], Handler] = {
     exp.Literal: number, exp.Null: constant, exp.Boolean: constant, exp.Placeholder: parameter,
     exp.Parameter: parameter, exp.Concat: joined_literals, exp.RawString: raw, exp.Paren: parentheses,

@@ -37,7 +37,9 @@ def values(reader: Reader, node: exp.Expr, parent: Scope | None) -> Relation:
     scope = Scope(parent)
     rows = []
     for row in node.expressions:
-        cells = row.expressions if isinstance(row, exp.Tuple) else [row.this if isinstance(row, exp.Paren) else row]
+        cells = (
+            row.expressions if isinstance(row, exp.Tuple) else [row.this if isinstance(row, exp.Paren) else row]
+        )
         rows.append([reader.value(cell, scope) for cell in cells])
     kinds = []
     for column in zip(*rows, strict=True):
@@ -113,27 +115,23 @@ def _name(item: exp.Expr, dialect: str) -> str:
             return inner.name
         if isinstance(inner, exp.Anonymous):
             return str(inner.this)[1:]
-        told = {exp.Case: "case", exp.Extract: "extract", exp.Exists: "exists"}
+        told: dict[type[exp.Expr], str] = {exp.Case: "case", exp.Extract: "extract", exp.Exists: "exists"}
         return told.get(type(inner), "?column?")
     return item.sql(dialect, comments=False).replace("\x01", "")
 
 
 def _group(reader: Reader, group: exp.Expr, scope: Scope) -> None:
-    sets = [key for key in ("grouping_sets", "cube", "rollup") if group.args.get(key)]
-    require_only(group, reader.dialect, "expressions", *sets)
-    plain = group.expressions
-    if len(sets) > 1 or (sets and plain):
-        raise refused(group, reader.dialect, "write it with GROUPING SETS alone")
-    group.set("expressions", [_key(reader, key, scope) for key in plain])
-    for one in sets:
-        for construct in group.args[one]:
-            construct.set("expressions", [_grouping(reader, item, scope) for item in construct.expressions])
+    require_only(group, reader.dialect, "expressions")  # WITH ROLLUP and the like stand in others
+    group.set("expressions", [_grouping(reader, item, scope) for item in group.expressions])
 
 
 def _grouping(reader: Reader, node: exp.Expr, scope: Scope) -> exp.Expr:
-    if isinstance(node, exp.Tuple | exp.Cube | exp.Rollup):
-        node.set("expressions", [_grouping(reader, item, scope) for item in node.expressions])
-        return node
+    """A key, or several in parentheses, in ROLLUP, CUBE or GROUPING SETS."""
+    if isinstance(node, exp.Tuple | exp.Cube | exp.Rollup | exp.GroupingSets):
+        require_only(node, reader.dialect, "expressions")
+        made = type(node)()
+        made.set("expressions", [_grouping(reader, item, scope) for item in node.expressions])
+        return made
     if isinstance(node, exp.Paren):
         return exp.Paren(this=_key(reader, node.this, scope))
     return _key(reader, node, scope)
@@ -259,7 +257,7 @@ def _join(reader: Reader, join: exp.Expr, scope: Scope, starred: bool) -> None:
         return
     for column in using or ():
         name = column.name.lower()
-        kinds = [dict((n.lower(), k) for n, k in s.columns).get(name) for s in both.sources.values()]
+        kinds = [{n.lower(): k for n, k in s.columns}.get(name) for s in both.sources.values()]
         if len({found for found in kinds if found is not None}) > 1:
             raise refused(join, reader.dialect, "cast one side to the type of the other, with ON")
         scope.aliases.setdefault("\x01using " + name, UNKNOWN)
@@ -283,7 +281,9 @@ def _source(reader: Reader, node: exp.Expr, scope: Scope) -> None:
     elif isinstance(node, exp.Values):
         require_only(node, reader.dialect, "expressions", "alias")
         found = values(reader, node, Scope(scope.parent, {}, {}, scope.tables))
-        if node.args.get("alias") is None or len(node.args["alias"].args.get("columns") or ()) != len(found.columns):
+        if node.args.get("alias") is None or len(node.args["alias"].args.get("columns") or ()) != len(
+            found.columns
+        ):
             raise refused(node, reader.dialect, "name its columns, as in AS v (a, b)")
     else:
         raise refused(node, reader.dialect)
@@ -312,15 +312,15 @@ def column(reader: Reader, node: exp.Expr, scope: Scope) -> Typed:
     name, qualifier = node.name.lower(), node.args["table"].name.lower() if node.args.get("table") else ""
     around: Scope | None = scope
     while around is not None:
-        found = _found(reader, node, around, name, qualifier)
+        found = _found(around, name, qualifier)
         if found is not None:
             return Typed(node.copy(), found)
         around = around.parent
     raise SqlError(f"there is no column '{node.sql(reader.dialect)}' where the statement names it")
 
 
-def _found(reader: Reader, node: exp.Expr, scope: Scope, name: str, qualifier: str) -> ValueType | None:
-    places = [scope.sources[qualifier]] if qualifier in scope.sources else [] if qualifier else list(scope.sources.values())
+def _found(scope: Scope, name: str, qualifier: str) -> ValueType | None:
+    places = [source for label, source in scope.sources.items() if not qualifier or label == qualifier]
     kinds = [kind for source in places for label, kind in source.columns if label.lower() == name]
     if len(kinds) > 1 and "\x01using " + name not in scope.aliases:
         raise UnsupportedExpression(f"'{name}' is a column of several tables here: name the table before it")

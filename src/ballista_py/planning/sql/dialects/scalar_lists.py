@@ -12,10 +12,10 @@ from sqlglot import exp
 
 from ballista_py.planning.sql.dialects import calls
 from ballista_py.planning.sql.dialects.calls import Rules, rules_of
-from ballista_py.planning.sql.dialects.formats import formatted
+from ballista_py.planning.sql.dialects.formats import formatted, part_of
 from ballista_py.planning.sql.dialects.operators import joined_of, modulo_of
-from ballista_py.planning.sql.dialects.typed import Reader, Typed, filled, refused
-from ballista_py.planning.sql.dialects.value_types import DATE, TEXT, TIMESTAMP, TIMESTAMPTZ
+from ballista_py.planning.sql.dialects.typed import Reader, Typed, cast_to, filled, refused
+from ballista_py.planning.sql.dialects.value_types import DATE, DOUBLE, TEXT, TIMESTAMP, TIMESTAMPTZ
 
 # Letters that become several, none or others in Unicode's later versions: each engine has its own opinion.
 _UPPER = (
@@ -51,16 +51,21 @@ _SHARED: Sequence[tuple[str, str, str, str]] = (
     ("concat_ws", "L text text text", "concat_ws({0}, {1}, {2}, {3})", "text"),
     ("concat_ws", "L text text text text", "concat_ws({0}, {1}, {2}, {3}, {4})", "text"),
     ("now current_timestamp", "", "now()", "tz"),
-)
+    (
+        "make_date", "int int int",
+        "case when {0} < 1 then error('a year before the first') else make_date({0}, {1}, {2}) end", "date",
+    ),
+)  # fmt: skip
 _POSITIVE = "case when {0} > 0 then %s end"
+_PLACE = "case when {1} < -1000000000 then error('a place so far from the end') when {1} = 0 then 1 else {1} end"
 _SPARK: Sequence[tuple[str, str, str, str]] = (
     ("upper ucase", "text", _fold("upper", _UPPER, "replace({0}, 'ß', 'SS')"), "text"),
     ("lcase", "text", _fold("lower", _LOWER), "text"),
     ("len", "text", "length({0})", "int"),
-    ("substring substr", "text int", "substring({0}, case when {1} = 0 then 1 else {1} end)", "text"),
+    ("substring substr", "text int", "substring({0}, " + _PLACE + ")", "text"),
     (
         "substring substr", "text int int",
-        "substring({0}, case when {1} = 0 then 1 else {1} end, case when {2} < 0 then 0 else {2} end)", "text",
+        "substring({0}, " + _PLACE + ", case when {2} < 0 then 0 else {2} end)", "text",
     ),
     ("left", "text int", "left({0}, case when {1} < 0 then 0 else {1} end)", "text"),
     ("right", "text int", "right({0}, case when {1} < 0 then 0 else {1} end)", "text"),
@@ -98,7 +103,6 @@ _SPARK: Sequence[tuple[str, str, str, str]] = (
     ("datediff date_diff", "moment moment", "(cast({0} as date) - cast({1} as date))", "int"),
     ("last_day", "moment", "last_day(cast({0} as date))", "date"),
     ("to_date", "moment", "cast({0} as date)", "date"),
-    ("make_date", "int int int", "make_date({0}, {1}, {2})", "date"),
     ("current_date curdate", "", "current_date", "date"),
 )  # fmt: skip
 _POSITIVE_OR_ERROR = (
@@ -132,7 +136,6 @@ _POSTGRES: Sequence[tuple[str, str, str, str]] = (
     ("log log10", "real", _POSITIVE_OR_ERROR % "log({0})", "double"),
     ("trunc", "double", "trunc({0})", "double"),
     ("trunc", "int", "cast({0} as double)", "double"),
-    ("make_date", "int int int", "make_date({0}, {1}, {2})", "date"),
 )  # fmt: skip
 
 
@@ -150,6 +153,15 @@ def _mod(reader: Reader, node: exp.Expr, values: Sequence[Typed]) -> Typed:
     if len(values) != 2:
         raise refused(node, reader.dialect)
     return modulo_of(reader, node, *values)
+
+
+def _part(reader: Reader, node: exp.Expr, values: Sequence[Typed]) -> Typed:
+    """`date_part` of PostgreSQL: EXTRACT as a double."""
+    name = values[0].literal if len(values) == 2 else None
+    if name is None:
+        raise refused(node, reader.dialect)
+    found = part_of(reader, node, name, values[1])
+    return Typed(cast_to(found.expr, DOUBLE), DOUBLE)
 
 
 _UNITS = {
@@ -198,5 +210,6 @@ SCALARS: dict[str, Rules] = {
     },
     "postgres": {
         **rules_of((*_SHARED, *_POSTGRES)), **_SPECIAL, "concat": _concat_of_postgres, "to_char": formatted,
+        "date_part": _part,
     },
 }  # fmt: skip

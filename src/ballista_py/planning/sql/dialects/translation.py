@@ -12,7 +12,7 @@ from ballista_py.planning.sql.dialects.aggregates import AGGREGATES, WINDOWS, ov
 from ballista_py.planning.sql.dialects.calls import called
 from ballista_py.planning.sql.dialects.changes import read_change
 from ballista_py.planning.sql.dialects.formats import extracted
-from ballista_py.planning.sql.dialects.operators import OPERATORS, Handler
+from ballista_py.planning.sql.dialects.operators import ARGUMENTS, OPERATORS, Handler
 from ballista_py.planning.sql.dialects.queries import column, read_query
 from ballista_py.planning.sql.dialects.scalar_lists import SCALARS
 from ballista_py.planning.sql.dialects.typed import Reader, Relation, Scope, Typed, filled, refused, require_only
@@ -34,6 +34,8 @@ class StatementReader:
         handler = _HANDLERS.get(type(node))
         if handler is None:
             raise refused(node, self.dialect)
+        if (used := ARGUMENTS.get(type(node))) is not None:
+            require_only(node, self.dialect, *used)
         return handler(self, node, scope)
 
     def query(self, node: exp.Expr, scope: Scope | None) -> Relation:
@@ -62,7 +64,8 @@ def translate(tree: exp.Expr, dialect: str, tables: Tables | None) -> exp.Expr:
 
     Raises `UnsupportedExpression` for a piece that is not known to mean the same, `SqlError` for a wrong name.
     """
-    reader = StatementReader(dialect, tables)
+    held = None if tables is None else {name.lower(): schema for name, schema in tables.items()}
+    reader = StatementReader(dialect, held)
     if isinstance(tree, exp.Query | exp.Values):
         read_query(reader, tree, None)
     else:

@@ -141,7 +141,8 @@ def _template(text: str) -> exp.Expr:
     marked = text
     for number in range(9):
         marked = marked.replace(f"{{{number}}}", f'"{_CALL}{number}"')
-    return parsed_one(f"select {marked}").expressions[0]
+    found: exp.Expr = parsed_one(f"select {marked}").expressions[0]
+    return found
 
 
 def _whole(node: exp.Expr) -> int | None:

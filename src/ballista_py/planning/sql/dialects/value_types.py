@@ -46,7 +46,7 @@ class ValueType:
 TINYINT, SMALLINT, INTEGER, BIGINT = (ValueType("int", bits) for bits in (8, 16, 32, 64))
 DOUBLE, FLOAT, TEXT, BOOL = ValueType("double"), ValueType("float"), ValueType("text"), ValueType("bool")
 DATE, TIMESTAMP, TIMESTAMPTZ = ValueType("date"), ValueType("timestamp"), ValueType("timestamptz")
-BYTES, NULL, PARAMETER, UNKNOWN = (ValueType(name) for name in ("bytes", "null", "parameter", "unknown"))  # type: ignore[arg-type]
+BYTES, NULL, PARAMETER, UNKNOWN = (ValueType(name) for name in ("bytes", "null", "parameter", "unknown"))
 QUOTIENT, COMPUTED = ValueType("quotient", 1), ValueType("quotient")
 _NAMES = {8: "TINYINT", 16: "SMALLINT", 32: "INTEGER", 64: "BIGINT"}
 _OTHERS = {

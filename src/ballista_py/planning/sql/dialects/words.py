@@ -12,8 +12,8 @@ from collections.abc import Sequence
 from sqlglot.tokenizer_core import Token, TokenType
 
 from ballista_py.errors import SqlError
-from ballista_py.planning.sql.dialects.typed import refused
 from ballista_py.planning.sql.dialects.translation import function_names
+from ballista_py.planning.sql.dialects.typed import refused
 from ballista_py.planning.sql.parsing import ENGINE_DIALECT
 
 DIALECTS = ("postgres", "spark")
@@ -42,7 +42,7 @@ def known_dialect(name: str) -> str:
 
 
 def marked(tokens: Sequence[Token], sql: str, dialect: str) -> list[Token]:
-    """The words with marks before the functions that are read. Raises `UnsupportedExpression` for a text that is not."""
+    """The words with marks before the functions that are read. Raises `UnsupportedExpression` for what is dropped."""
     names, made = function_names(dialect), list[Token]()
     for place, token in enumerate(tokens):
         follows = tokens[place + 1].token_type if place + 1 < len(tokens) else None
