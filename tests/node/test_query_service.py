@@ -267,6 +267,9 @@ def test_a_merge_that_would_be_too_large_goes_to_spark_if_the_client_lets_it(sit
     assert goes(large, "auto", 10_000)
     assert not goes(large, "auto", 10_000_000)
     assert not goes("select amount from sales", "auto", 10)  # streams pass through
+    refused = large + " having max(regexp_matches('a1', '[0-9]'))"
+    assert not goes(refused, "auto", 10_000)  # what Spark would refuse runs here
+    assert goes(refused, "spark", 10_000)  # and is refused by name where nothing else was asked for
     assert not goes(large, None, 10)
     assert goes("select 1", "spark", 1 << 40)
     with pytest.raises(SqlError, match="no engine 'presto'"):

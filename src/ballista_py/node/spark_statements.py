@@ -9,11 +9,13 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 from attrs import define, field
 
-from ballista_py.errors import SqlError, TransportError, TryLater
+from ballista_py.errors import SqlError, TransportError, TryLater, UnsupportedExpression
 from ballista_py.node.cluster_view import ClusterView
 from ballista_py.node.query_service import QueryService
 from ballista_py.node.spark_process import SparkProcess
 from ballista_py.planning.query_plan import QueryPlan
+from ballista_py.planning.sql.spark_meaning import known_columns
+from ballista_py.planning.sql.spark_sql import spark_sql
 from ballista_py.runtime import Runtime
 
 if TYPE_CHECKING:
@@ -56,8 +58,11 @@ class SparkQueries:
             raise SqlError(f"there is no engine '{engine}': take {' or '.join(ENGINES)}, or none")
         if engine == "spark":
             return True, "it was asked for"
-        guess = self.queries.planned(statement)[0].merge_bytes
+        plan, view = self.queries.planned(statement)
+        guess = plan.merge_bytes
         beyond = guess > self.max_merge_bytes
+        if beyond and (reason := _refused_by_spark(statement, view)) is not None:
+            return False, f"the merge is guessed at {guess:,} bytes, and Spark cannot take it over: {reason}"
         said = "more than" if beyond else "no more than"
         return (
             beyond,
@@ -104,6 +109,17 @@ class SparkQueries:
         with self._turn:
             self._running -= 1
             self._turn.notify_all()
+
+
+def _refused_by_spark(statement: str, view: ClusterView) -> str | None:
+    """Why the statement cannot be said in Spark's SQL, or None."""
+    words = {word.lower() for word in _WORD.findall(statement)}
+    named = [schema for name, schema in view.catalog.schemas.items() if name.lower() in words]
+    try:
+        spark_sql(statement, known_columns(named))
+    except (SqlError, UnsupportedExpression) as error:
+        return error.message
+    return None
 
 
 @define(eq=False)

@@ -83,7 +83,7 @@ def test_unclosed_quotes_and_deep_nesting_are_refused(small: Any) -> None:
 
 def test_other_dialects_are_translated(small: Any) -> None:
     spark = "select `id`, date_add(dt, 1) as next from t where k = 3 order by id limit 2"
-    text = engine_sql(spark, "spark")
+    text = engine_sql(spark, "spark", small.catalog.schemas)
     plan = plan_query(spark, small.catalog, small.schema(text), dialect="spark")
     assert small.execute(plan).equals(small.single(text))
     with pytest.raises(SqlError, match="line 1"):

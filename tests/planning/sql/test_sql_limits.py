@@ -8,7 +8,7 @@ import sys
 import pyarrow as pa
 import pytest
 
-from ballista_py.errors import SqlError, UnsupportedExpression
+from ballista_py.errors import BallistaError, SqlError, UnsupportedExpression
 from ballista_py.planning.partition_spec import PartitionSpec
 from ballista_py.planning.query_plan import Catalog
 from ballista_py.planning.sql.changes import read_change
@@ -110,13 +110,13 @@ def test_the_process_survives_whatever_nests():
     texts = [nested(kind, 30_000) for kind in NESTED] + ["select 1" + more * 30_000 for more in LONG.values()]
     program = (
         "import sys, threading\n"
-        "from ballista_py.errors import SqlError\n"
+        "from ballista_py.errors import BallistaError\n"
         "from ballista_py.planning.sql.text import engine_sql\n"
         "def run():\n"
         "    for text in sys.stdin.read().split('\\0'):\n"
-        "        for dialect in ('duckdb', 'spark', 'snowflake'):\n"
+        "        for dialect in ('duckdb', 'spark', 'postgres', 'snowflake'):\n"
         "            try: engine_sql(text, dialect)\n"
-        "            except SqlError: pass\n"
+        "            except BallistaError: pass\n"
         "    print('alive')\n"
         "thread = threading.Thread(target=run); thread.start(); thread.join()\n"
     )
@@ -131,7 +131,7 @@ def test_what_nests_a_little_is_planned(kind):
     for dialect in ("duckdb", "spark"):
         try:
             engine_sql(nested(kind, 60), dialect)
-        except SqlError as error:
+        except BallistaError as error:
             assert "nested" not in error.message  # noqa: PT017
 
 

@@ -92,8 +92,8 @@ def _item(reader: Reader, item: exp.Expr, scope: Scope) -> tuple[exp.Expr, list[
         found = [source for source in sources if source is not None]
         return item, [column for source in found for column in source.columns], all(s.known for s in found)
     alias = item.alias if isinstance(item, exp.Alias) else ""
+    name = alias or _name(item, reader.dialect)[:100]
     value = reader.value(item.this if alias else item, scope)
-    name = alias or _name(item, reader.dialect)
     quoted = bool(item.args["alias"].args.get("quoted")) if alias else True
     made = value.expr
     if alias or not isinstance(item, exp.Column):
@@ -117,6 +117,8 @@ def _name(item: exp.Expr, dialect: str) -> str:
             return str(inner.this)[1:]
         told: dict[type[exp.Expr], str] = {exp.Case: "case", exp.Extract: "extract", exp.Exists: "exists"}
         return told.get(type(inner), "?column?")
+    if item.find(exp.Query, exp.Exists) is not None:
+        return "scalarsubquery()"
     return item.sql(dialect, comments=False).replace("\x01", "")
 
 
