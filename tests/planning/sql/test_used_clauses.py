@@ -158,7 +158,7 @@ def test_a_clause_that_is_not_used_is_named(sql, clause):
     ],
 )
 def test_a_clause_of_another_dialect_is_refused_before_it_is_translated(sql, dialect):
-    with pytest.raises(SqlError, match="cannot be run here|is not read here"):
+    with pytest.raises(SqlError, match=r"cannot be run here|is not read here"):
         engine_sql(sql, dialect)
 
 
@@ -173,7 +173,7 @@ def test_a_clause_of_another_dialect_is_refused_before_it_is_translated(sql, dia
     ],
 )
 def test_what_a_column_of_another_dialect_cannot_be_is_refused_before_it_is_translated(sql, dialect):
-    with pytest.raises(SqlError, match="cannot be declared here|is not read here"):
+    with pytest.raises(SqlError, match=r"cannot be declared here|is not read here"):
         engine_sql(sql, dialect)
 
 
@@ -181,7 +181,7 @@ def test_what_a_column_of_another_dialect_cannot_be_is_refused_before_it_is_tran
 def test_every_clause_of_a_query_that_is_not_carried_over_is_refused_by_its_name(kind):
     assert CARRIED[kind] <= set(kind.arg_types), "a listed argument is no longer one of the parser"
     for key in set(kind.arg_types) - CARRIED[kind] | {"argument_of_a_later_release"}:
-        with pytest.raises(SqlError, match="cannot be run here|is not read here"):
+        with pytest.raises(SqlError, match=r"cannot be run here|is not read here"):
             require_carried(kind(**{key: exp.Literal.number(1)}))
 
 
