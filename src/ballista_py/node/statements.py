@@ -99,7 +99,7 @@ class Statements:
 
     def returned(self, statement: SqlStatement, token: str | None) -> tuple[pa.Schema, Part] | None:
         """See `StatementService.returned`."""
-        text = _text(statement)
+        text = self._text(statement)
         if not returns_rows(text):
             return None
         executions = list(self._executions(statement))
