@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from sqlglot import exp
 
@@ -13,9 +13,22 @@ from ballista_py.planning.sql.dialects.typed import Reader, Relation, Scope, Typ
 from ballista_py.planning.sql.dialects.value_types import UNKNOWN, ValueType, engine_name
 from ballista_py.planning.sql.parsing import ENGINE_DIALECT
 
+_USED: Mapping[type[exp.Expr], tuple[str, ...]] = {
+    exp.Insert: ("with_", "this", "expression", "by_name"),
+    exp.Update: ("with_", "this", "expressions", "from_", "where"),
+    exp.Delete: ("with_", "this", "using", "where"),
+    exp.Merge: ("with_", "this", "using", "on", "using_cond", "whens"),
+}
+_CONSTRAINTS = (exp.NotNullColumnConstraint, exp.PrimaryKeyColumnConstraint, exp.CheckColumnConstraint)
+
 
 def read_change(reader: Reader, tree: exp.Expr) -> None:
-    """Rewrite a statement that is no query in place. Its clauses are those that `used_clauses` lets pass."""
+    """Rewrite a statement that is no query in place; a clause that is not rewritten here is refused."""
+    if type(tree) in _USED:
+        require_only(tree, reader.dialect, *_USED[type(tree)])
+    for constraint in tree.find_all(exp.ColumnConstraint):
+        if not isinstance(constraint.args.get("kind"), _CONSTRAINTS):
+            raise refused(constraint, reader.dialect)
     if isinstance(tree, exp.Insert):
         _insert(reader, tree)
     elif isinstance(tree, exp.Update):
