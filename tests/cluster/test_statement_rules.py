@@ -54,7 +54,6 @@ def same(cluster, single, table: str) -> bool:
         "insert into t replace where g = 1 select * from t",
         "create table c (i int) as select 5",
         "with a as (select 1) insert into t (id) with b as (select 2) select * from b",
-        "update t set s = 'x' returning s",
         "insert into t (id) values (1) on conflict do nothing",
         "create or replace table t (i int)",
         "truncate t; truncate u",
