@@ -2,8 +2,9 @@
 
 import pyarrow as pa
 import pytest
+from attrs import evolve
 
-from ballista_py.errors import StoreError
+from ballista_py.errors import ObjectMissing, StoreError
 from ballista_py.runtime import SystemRuntime
 from ballista_py.state.memory import MemoryStore
 from ballista_py.storage.cache import FileCache
@@ -88,3 +89,11 @@ def test_a_file_with_fewer_or_more_rows_than_its_manifest_says_is_refused_and_un
         files.load("t", [file])
     assert loader.loaded == {}
     assert files.ids("t") == {}
+
+
+def test_a_file_that_is_gone_is_named_and_nothing_else_is_loaded(world):
+    files, loader, file = world
+    gone = evolve(file, path="snapshots/t/data/gone.parquet")
+    with pytest.raises(ObjectMissing, match=r"gone\.parquet"):
+        files.load("t", [file, gone])
+    assert loader.loaded == {}

@@ -135,3 +135,14 @@ def test_replaced_files_are_unloaded_once_no_query_can_need_them(world, served):
     with pytest.raises(NotOwner):
         read(world, served, 1)
     assert world.holder.tick().unloaded_files == 0
+
+
+def test_the_very_first_run_of_a_table_that_is_held_empty_is_seen(world):
+    table = evolve(world.table(), source={"path": "s3://elsewhere"})
+    for partition in (1, 2):
+        world.storage(partition).create()
+    world.holder.apply(world.update(1, (1, 1, "owner"), (2, 1, "owner"), table=table))
+    world.holder.tick()
+    runs = OutsideRuns(world.holder, world.store, world.clock, lambda: "me")
+    publish(world, "first", 1)
+    assert read(world, runs, 1) == [11, 21]

@@ -12,29 +12,26 @@ from ballista_py.state.object_state import Versioned
 from ballista_py.storage import repair
 from ballista_py.storage.decisions_check import DecisionsCheck
 from ballista_py.storage.holder import PartitionHolder
-from ballista_py.storage.manifest import ManifestDocument, Prepared
+from ballista_py.storage.manifest import ManifestDocument
 from ballista_py.storage.outside_runs import OutsideRuns
 from ballista_py.storage.partition_storage import PartitionStorage
 from ballista_py.testing.owner_simulation import OwnerSimulation
 from ballista_py.writes import owner_commits, prepared_statements
-from ballista_py.writes.owner_changes import PartitionChange
 from ballista_py.writes.owner_commits import OwnerCommits
 from ballista_py.writes.prepared_statements import Ended, PreparedStatements
 
 Patch = tuple[Any, str, Any]
-_prepared = PartitionChange.prepared
 _decisions_after = repair._decisions_after
 _current = ManifestDocument.current
 
 
 @frozen(kw_only=True)
 class OwnerMutant:
-    """One deliberate fault; `changes` are fields of the simulation."""
+    """One deliberate fault."""
 
     name: str
     what: str
-    patches: tuple[Patch, ...] = ()
-    changes: tuple[tuple[str, Any], ...] = ()
+    patches: tuple[Patch, ...]
 
     @contextmanager
     def applied(self) -> Iterator[Callable[[int], OwnerSimulation]]:
@@ -44,7 +41,7 @@ class OwnerMutant:
                 before = owner.__dict__[name]
                 stack.callback(setattr, owner, name, before)
                 setattr(owner, name, replacement)
-            yield lambda seed: OwnerSimulation(seed, **dict(self.changes))
+            yield lambda seed: OwnerSimulation(seed)
 
 
 def _nothing(*_arguments: Any, **_named: Any) -> None:
@@ -53,10 +50,6 @@ def _nothing(*_arguments: Any, **_named: Any) -> None:
 
 def _behind(storage: PartitionStorage, *_more: Any) -> tuple[Versioned[ManifestDocument], bool]:
     return storage.read(), False
-
-
-def _shared(change: PartitionChange, *arguments: Any) -> Prepared:
-    return evolve(_prepared(change, *arguments), exclusive=False)
 
 
 def _any_base(
@@ -108,11 +101,6 @@ OWNER_MUTANTS: tuple[OwnerMutant, ...] = (
         name="owner-behind",
         what="an owner changes files without what is prepared there and decided",
         patches=((owner_commits, "caught_up", _behind),),
-    ),
-    OwnerMutant(
-        name="replace-shared",
-        what="of two statements that replace everything none is alone",
-        patches=((PartitionChange, "prepared", _shared),),
     ),
     OwnerMutant(
         name="owner-not-caught-up",
@@ -168,11 +156,6 @@ OWNER_MUTANTS: tuple[OwnerMutant, ...] = (
         name="queries-planned-for-ever",
         what="a partition can be read from a later sequence on than there is",
         patches=((ManifestDocument, "current", _never_readable),),
-    ),
-    OwnerMutant(
-        name="claim-unconfirmed",
-        what="a run is published without asking whether its claim on files still stands",
-        changes=(("claims", False), ("minutes", 400.0), ("pace", 30.0)),
     ),
 )
 

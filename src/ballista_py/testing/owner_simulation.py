@@ -63,7 +63,6 @@ class OwnerSimulation:
     pace: float = 1.0
     losses: bool = True
     min_age_ms: float = MAX_WRITE_MS
-    claims: bool = True
     _site: OwnerSite = field(init=False)
     _troubles: OwnerTroubles = field(init=False)
 
@@ -76,7 +75,7 @@ class OwnerSimulation:
         """Live through the minutes, let everything come to rest, and judge."""
         site, world, book = self._site, self._site.world, self._site.book
         actors = OwnerActors(site)
-        self._troubles = troubles = OwnerTroubles(site, self.min_age_ms, self.claims)
+        self._troubles = troubles = OwnerTroubles(site, self.min_age_ms)
         site.found()
         troubles.start()
         kinds: dict[str, Act] = {
