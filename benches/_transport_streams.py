@@ -79,8 +79,8 @@ def run(rounds: int, gigabytes: float) -> None:
     count = max(1, int(gigabytes * 1e9 / one.nbytes))
     folder = CertificateFolder(Path(tempfile.mkdtemp()) / "tls", SystemRuntime())
     folder.init()
-    folder.add("server")
-    folder.add("client")
+    folder.add("server", "executor")
+    folder.add("client", "scheduler")
     processes, candidates = [], {}
     for secure in (False, True):
         files = folder.tls("server") if secure else None
