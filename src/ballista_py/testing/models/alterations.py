@@ -28,8 +28,10 @@ Step = Generator[None, None, None]
 
 @frozen(kw_only=True)
 class Rules:
-    """What the protocol demands. `announced_first`, `moves_tell` and `decided_by_newest` take more to come together than
-    a few hundred seeds show."""
+    """What the protocol demands.
+
+    Of `announced_first`, `moves_tell` and `decided_by_newest` a few hundred seeds do not show what they are for.
+    """
 
     announced_first: bool = True  # a definition is announced before it is committed
     announced_read: bool = True  # whoever plans looks at what is announced, and reads the catalog if that is newer
