@@ -42,7 +42,15 @@ def test_files_that_lost_a_row_go_and_no_others():
     new = NewRows(target=target(1, 2, remove={1: ("a",)}, base={1: ("a", "b"), 2: ("c",)}), files={1: [NEW]})
     assert new.partitions == [1, 2]
     assert new.change(1, [A, B]) == PartitionChange((NEW,), ("a",), 3)
-    assert new.change(2, []) == PartitionChange()
+    assert new.change(2, [DataFile(path="c", rows=1, bytes=1)]) == PartitionChange()
+
+
+def test_what_was_made_from_other_files_waits_before_any_key_is_looked_at():
+    """They may have been merged since: then a key of a row that goes is in a file that stays."""
+    new = NewRows(target=target(1, remove={1: ("a",)}, base={1: ("a", "b")}), files={1: [NEW]})
+    for here in ([A], [A, B, NEW], [NEW], []):
+        with pytest.raises(TryLater, match="has changed since it was read"):
+            new.change(1, here)
 
 
 def test_rows_of_a_partition_that_was_not_named_are_refused():

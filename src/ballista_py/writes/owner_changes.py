@@ -69,7 +69,15 @@ class NewRows:
         return [file.path for files in self.files.values() for file in files]
 
     def change(self, partition: int, here: Iterable[DataFile]) -> PartitionChange:
-        """What is done to a partition that consists of the files `here`."""
+        """What is done to a partition that consists of the files `here`.
+
+        Raises `TryLater` when it was made from other files (they were merged since, for example): nothing can be told
+        of keys then.
+        """
+        here = tuple(here)
+        base = self.target.base.get(partition)
+        if base is not None and {file.path for file in here} != set(base):
+            raise TryLater(f"partition {partition} of '{self.target.table.table}' has changed since it was read")
         new = tuple(self.files.get(partition, ()))
         gone = tuple(file.path for file in here) if self.target.replace else self.target.remove.get(partition, ())
         return PartitionChange(new, tuple(gone), sum(file.rows for file in new))
