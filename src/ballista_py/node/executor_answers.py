@@ -15,6 +15,7 @@ from ballista_py.node.executor_partitions import ExecutorPartitions
 from ballista_py.node.tasks import Tasks
 from ballista_py.planning.query_plan import leg_from_json
 from ballista_py.planning.rewrite import Rewrite
+from ballista_py.storage.decided_files import decided_files
 from ballista_py.transport.arrow_door import read_rows
 from ballista_py.transport.commands import BASE, LEG, PARTITION_COLUMN, RELOAD, REWRITE, SETTLE, WRITE, WriteTarget
 from ballista_py.transport.flight_server import StreamResult
@@ -43,18 +44,22 @@ class ExecutorAnswers:
             raise SqlError("an executor runs legs; send statements to a scheduler")
         leg = leg_from_json(command["leg"])
         partitions = self._ready()
-        partitions.replica_reads.require_owner(leg)
-        partitions.writes.catch_up(leg)
-        partitions.replica_reads.freshen(leg)
-        partitions.runs.catch_up(leg)
-        partitions.holder.check_decisions(leg)
+
+        def look() -> None:
+            partitions.replica_reads.require_owner(leg)
+            partitions.writes.catch_up(leg)
+            partitions.replica_reads.freshen(leg)
+            partitions.runs.catch_up(leg)
+            partitions.holder.check_decisions(leg)
+
+        files = decided_files(partitions.holder, leg, look)
         for table in leg.tables if "incarnations" in command else ():
             partitions.holder.owned(table, command["incarnations"][table.table])
         output = output_schema(command)
         task = self.tasks.begin("leg", leg.sql, str(command.get("task") or ""))
         try:
             sent = {name: read_rows(data, compressed=True) for name, data in leg.relations.items()}
-            running = self.engine.query(leg.sql, scans=partitions.holder.files_for(leg), streams=sent)
+            running = self.engine.query(leg.sql, scans=files, streams=sent)
             try:  # what it is bound to may have been altered since the files were told
                 for table in leg.tables:
                     partitions.holder.require_definition(table, exact=True)

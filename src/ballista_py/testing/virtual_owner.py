@@ -15,6 +15,7 @@ from ballista_py.state.control import Grant, PartitionAssignment, UpdatePartitio
 from ballista_py.state.executor_lease import ExecutorLease
 from ballista_py.storage.cache import FileCache
 from ballista_py.storage.compaction import CompactionPolicy
+from ballista_py.storage.decided_files import decided_files
 from ballista_py.storage.holder import PartitionHolder
 from ballista_py.storage.outside_runs import OutsideRuns
 from ballista_py.testing.owner_site import OwnerSite
@@ -62,10 +63,13 @@ class VirtualOwner:
     def read(self, table: LegTable) -> pa.Table:
         """The rows of these partitions, as an executor answers a leg."""
         leg = Leg(fragment="f", executor_id=self.machine.name, sql="", tables=(table,))
-        self.writes.catch_up(leg)
-        self.runs.catch_up(leg)
-        self.holder.check_decisions(leg)
-        return self.engine.rows(table.table, self.holder.files_for(leg)[table.table])
+
+        def look() -> None:
+            self.writes.catch_up(leg)
+            self.runs.catch_up(leg)
+            self.holder.check_decisions(leg)
+
+        return self.engine.rows(table.table, decided_files(self.holder, leg, look)[table.table])
 
     def tell(self) -> None:
         """Hear now what is to be held."""

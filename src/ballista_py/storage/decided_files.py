@@ -1,0 +1,36 @@
+"""The files of a leg, once everything that was decided before its moment counts in them.
+
+A partition may come to an executor, or come anew, between the look at what waits in it and the moment at which its
+files are named. Then nobody has looked, and a statement over several partitions would be seen in the others only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+from typing import Protocol
+
+from ballista_py.errors import NotOwner
+from ballista_py.planning.query_plan import Leg
+
+LOOKS = 10
+
+
+class Holder(Protocol):
+    """What is asked of the holder; `PartitionHolder` is one."""
+
+    def attempts(self, leg: Leg) -> frozenset[str]: ...
+    def files_if(self, leg: Leg, looked_at: Collection[str]) -> dict[str, list[int]] | None: ...
+
+
+def decided_files(holder: Holder, leg: Leg, look: Callable[[], None]) -> dict[str, list[int]]:
+    """The file ids that hold the rows of a leg as of its moment; `look` lets count what waits here and was decided.
+
+    Raises what `look` and `PartitionHolder.files_for` raise, and `NotOwner` when there was something else each time.
+    """
+    for _ in range(LOOKS):
+        looked_at = holder.attempts(leg)
+        look()
+        files = holder.files_if(leg, looked_at)
+        if files is not None:
+            return files
+    raise NotOwner("what is to be read here changes all the time: plan the query again")
