@@ -67,7 +67,10 @@ class RowEngine:
         if any((table, file_id) not in self._rows for file_id in file_ids):
             raise NotOwner(f"a file of table '{table}' is not loaded any more", table=table)
         empty = self._schemas[table].empty_table()
-        return pa.concat_tables([empty, *(self._rows[table, file_id] for file_id in file_ids)])
+        wanted = [(table, file_id) for file_id in file_ids]
+        if not all(one in self._rows for one in wanted):  # as the real one, of what was unloaded meanwhile
+            raise NotOwner(f"file(s) of table '{table}' are not loaded here: plan the query again", table=table)
+        return pa.concat_tables([empty, *(self._rows[one] for one in wanted)])
 
     def query(
         self, sql: str, scans: Mapping[str, Iterable[int]] | None = None, streams: Mapping[str, Any] | None = None
