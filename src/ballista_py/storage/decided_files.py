@@ -6,11 +6,12 @@ files are named. Then nobody has looked, and a statement over several partitions
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from typing import Protocol
 
 from ballista_py.errors import NotOwner
 from ballista_py.planning.query_plan import Leg
+from ballista_py.storage.holdings import Holdings
 
 LOOKS = 10
 
@@ -34,3 +35,26 @@ def decided_files(holder: Holder, leg: Leg, look: Callable[[], None]) -> dict[st
         if files is not None:
             return files
     raise NotOwner("what is to be read here changes all the time: plan the query again")
+
+
+def attempts_in(leg: Leg, tables: Mapping[str, Holdings]) -> frozenset[str]:
+    """The attempts that wait for a decision in what a leg reads as the owner; pure."""
+    return frozenset(
+        attempt
+        for wanted in leg.tables
+        if wanted.sequence is not None and (holdings := tables.get(wanted.table)) is not None
+        for partition in wanted.partitions
+        if (held := holdings.held.get(partition)) is not None and held.assignment.role == "owner"
+        for attempt in (*held.prepared, *held.outside)
+    )
+
+
+def has_unasked_replicas(leg: Leg, tables: Mapping[str, Holdings]) -> bool:
+    """Whether a replica was not compared with its manifest since the leg's moment was known; pure."""
+    return any(
+        wanted.sequence is not None and held.assignment.role == "replica" and held.known_to < wanted.sequence
+        for wanted in leg.tables
+        if (holdings := tables.get(wanted.table)) is not None and holdings.table.source is None
+        for partition in wanted.partitions
+        if (held := holdings.held.get(partition)) is not None
+    )

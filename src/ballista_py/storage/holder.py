@@ -27,6 +27,7 @@ from ballista_py.state.lost_documents import DocumentMemory
 from ballista_py.state.object_state import Versioned
 from ballista_py.state.store import ConditionalStore
 from ballista_py.storage.cache import FileCache
+from ballista_py.storage.decided_files import attempts_in, has_unasked_replicas
 from ballista_py.storage.decisions_check import DecisionsCheck
 from ballista_py.storage.holdings import Holdings
 from ballista_py.storage.hydration import HydrationMeter, HydrationProgress
@@ -319,7 +320,7 @@ class PartitionHolder:
     def attempts(self, leg: Leg) -> frozenset[str]:
         """The attempts at statements that wait for a decision in what a leg reads here as its owner."""
         with self._lock:
-            return self._attempts(leg)
+            return attempts_in(leg, self._tables)
 
     def files_if(self, leg: Leg, looked_at: Collection[str]) -> dict[str, list[int]] | None:
         """What `files_for` gives, or None where attempts wait that are not among those `looked_at`, or a replica
@@ -328,31 +329,14 @@ class PartitionHolder:
         A partition may have come here since: then nobody has looked whether what waits in it is decided.
         """
         with self._lock:
-            known = self._attempts(leg) <= frozenset(looked_at) and not self._unasked_replicas(leg)
+            known = attempts_in(leg, self._tables) <= frozenset(looked_at) and not has_unasked_replicas(
+                leg, self._tables
+            )
             return self._files_for(leg) if known else None
 
     def _files_for(self, leg: Leg) -> dict[str, list[int]]:
         self._lease.require()
         return {wanted.table: self._files_of(wanted) for wanted in leg.tables}
-
-    def _unasked_replicas(self, leg: Leg) -> bool:
-        return any(
-            wanted.sequence is not None and held.assignment.role == "replica" and held.known_to < wanted.sequence
-            for wanted in leg.tables
-            if (holdings := self._tables.get(wanted.table)) is not None and holdings.table.source is None
-            for partition in wanted.partitions
-            if (held := holdings.held.get(partition)) is not None
-        )
-
-    def _attempts(self, leg: Leg) -> frozenset[str]:
-        return frozenset(
-            attempt
-            for wanted in leg.tables
-            if wanted.sequence is not None and (holdings := self._tables.get(wanted.table)) is not None
-            for partition in wanted.partitions
-            if (held := holdings.held.get(partition)) is not None and held.assignment.role == "owner"
-            for attempt in (*held.prepared, *held.outside)
-        )
 
     def check_decisions(self, leg: Leg) -> None:
         """Raise `DocumentLost` or `DocumentOlder` where a leg is to be read by decisions older than what is held."""
