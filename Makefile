@@ -41,16 +41,16 @@ soak: .venv/.ready-dev ## write, change and read for ten minutes while nodes are
 fuzz: fuzz-wire fuzz-guard fuzz-sql fuzz-changes ## all of the fuzzers, for hours
 
 fuzz-sql: .venv/.ready-dev ## compare 100,000 random queries over partitions with a single node
-	@$(BIN)/python -m ballista_py.testing.sql_fuzz --queries 100000
+	@$(BIN)/python -m ballista_py.testing.sql.fuzz --queries 100000
 
 fuzz-changes: .venv/.ready-dev ## compare 20,000 random changes of partitioned tables with a single node
-	@$(BIN)/python -m ballista_py.testing.change_fuzz --statements 20000
+	@$(BIN)/python -m ballista_py.testing.sql.change_fuzz --statements 20000
 
 fuzz-guard: .venv/.ready-dev ## try to get out of the guard of SQL by 100,000 generated statements
-	@$(BIN)/python -m ballista_py.testing.guard_fuzz --statements 100000
+	@$(BIN)/python -m ballista_py.testing.sql.guard_fuzz --statements 100000
 
 fuzz-wire: .venv/.ready-dev ## send mutated Arrow messages to every door for an hour
-	@$(BIN)/python -m ballista_py.testing.wire_fuzz --seconds 3600
+	@$(BIN)/python -m ballista_py.testing.hostile.wire_fuzz --seconds 3600
 
 lint: .venv/.ready-dev ## check style and the floors of the house
 	@$(BIN)/ruff check .

@@ -8,11 +8,11 @@ from attrs import frozen
 from cattrs.preconf.orjson import make_converter
 
 from _measure import claim, interleaved, peak_mb, show
-from ballista_py.planning.assigner import Executor, PartitionAssigner
-from ballista_py.planning.partition_map import PartitionMap
-from ballista_py.planning.partition_spec import PartitionSpec
-from ballista_py.state.codec import DocumentCodec, Header
-from ballista_py.state.documents import PartitionMapDocument
+from ballista_py.partitions.assignment.assigner import Executor, PartitionAssigner
+from ballista_py.partitions.map import PartitionMap
+from ballista_py.partitions.spec import PartitionSpec
+from ballista_py.state.documents.codec import DocumentCodec, Header
+from ballista_py.state.documents.documents import PartitionMapDocument
 
 EXECUTORS = 1_000
 MAX_BYTES = 12_000_000

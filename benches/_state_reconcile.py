@@ -11,15 +11,15 @@ from attrs import evolve
 
 from _measure import peak_mb
 from _state_codec import EXECUTORS, executors, placed_map
-from ballista_py.planning.assigner import Executor, PartitionAssigner
-from ballista_py.planning.table import TableSpec
-from ballista_py.state.control import ExecutorInfo
-from ballista_py.state.documents import CLUSTER_KEY, AdmittedExecutor, ClusterDocument, SchedulerInfo
-from ballista_py.state.membership import Membership
-from ballista_py.state.memory import MemoryStore
-from ballista_py.state.object_state import ObjectState
-from ballista_py.state.partition_store import PartitionStore
-from ballista_py.state.reconciler import Reconciler
+from ballista_py.partitions.assignment.assigner import Executor, PartitionAssigner
+from ballista_py.partitions.table import TableSpec
+from ballista_py.state.documents.documents import CLUSTER_KEY, AdmittedExecutor, ClusterDocument, SchedulerInfo
+from ballista_py.state.documents.object_state import ObjectState
+from ballista_py.state.members.control import ExecutorInfo
+from ballista_py.state.members.membership import Membership
+from ballista_py.state.ownership.partition_store import PartitionStore
+from ballista_py.state.ownership.reconciler import Reconciler
+from ballista_py.state.stores.memory import MemoryStore
 
 
 def run(rounds: int, partitions: int) -> None:

@@ -14,21 +14,21 @@ from attrs import field, frozen
 from rich.console import Console
 from rich.table import Table
 
-from ballista_py.node.catalogs import Catalogs
-from ballista_py.planning.partition_map import PartitionMap
-from ballista_py.planning.partition_spec import PartitionSpec
-from ballista_py.planning.table import TableSpec
+from ballista_py.coordinator.catalogs import Catalogs
+from ballista_py.partitions.map import PartitionMap
+from ballista_py.partitions.spec import PartitionSpec
+from ballista_py.partitions.table import TableSpec
 from ballista_py.runtime import SystemRuntime
-from ballista_py.state.control import ExecutorInfo, Heartbeat
-from ballista_py.state.documents import CLUSTER_KEY, ClusterDocument, SchedulerInfo
-from ballista_py.state.executor_registry import ExecutorRegistry
-from ballista_py.state.membership import Membership
-from ballista_py.state.memory import MemoryStore
-from ballista_py.state.object_state import ObjectState
-from ballista_py.state.partition_store import PartitionStore
-from ballista_py.state.reaper import Reaper
-from ballista_py.state.reconciler import Reconciler
-from ballista_py.state.store import ConditionalStore, ObjectEntry, StoredObject
+from ballista_py.state.documents.documents import CLUSTER_KEY, ClusterDocument, SchedulerInfo
+from ballista_py.state.documents.object_state import ObjectState
+from ballista_py.state.members.control import ExecutorInfo, Heartbeat
+from ballista_py.state.members.executor_registry import ExecutorRegistry
+from ballista_py.state.members.membership import Membership
+from ballista_py.state.members.reaper import Reaper
+from ballista_py.state.ownership.partition_store import PartitionStore
+from ballista_py.state.ownership.reconciler import Reconciler
+from ballista_py.state.stores.memory import MemoryStore
+from ballista_py.state.stores.store import ConditionalStore, ObjectEntry, StoredObject
 
 TTL_MS, SKEW_MS = 300.0, 100.0  # of the bench only: it waits them out
 PARTITIONS, EXECUTORS, TABLES = 100, 10, 1

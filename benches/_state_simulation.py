@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 
 from _measure import claim, peak_mb
-from ballista_py.testing.simulation import Simulation
+from ballista_py.testing.simulation.simulation import Simulation
 
 SCHEDULERS, EXECUTORS, PARTITIONS, HOURS = 3, 8, 64, 1.0
 TIMES_REAL = 1_000

@@ -21,8 +21,8 @@ from obstore.store import S3Store
 from rich.console import Console
 from rich.table import Table
 
-from ballista_py.state.obstore_store import ObstoreStore
-from ballista_py.state.store import ConditionalStore, open_store
+from ballista_py.state.stores.obstore import ObstoreStore
+from ballista_py.state.stores.store import ConditionalStore, open_store
 
 BUCKET = "bench"
 BODY_BYTES = 4_096

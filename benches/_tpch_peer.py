@@ -13,7 +13,7 @@ from typing import Any
 import pyarrow as pa
 
 from _peers import serve
-from ballista_py.node.tpch_data import TABLES, create_tpch_tables
+from ballista_py.node.demo.tpch_data import TABLES, create_tpch_tables
 
 
 def main() -> None:

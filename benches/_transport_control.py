@@ -22,11 +22,11 @@ import grpc.aio
 import psutil
 
 from _measure import claim
-from ballista_py.node.threads import new_event_loop
 from ballista_py.runtime import SystemRuntime
-from ballista_py.state.control import ExecutorInfo, Grant, Heartbeat, NodeReport, RefreshDataset
-from ballista_py.transport.control_client import ControlClient
-from ballista_py.transport.control_server import ControlServer
+from ballista_py.state.members.control import ExecutorInfo, Grant, Heartbeat, NodeReport, RefreshDataset
+from ballista_py.threads import new_event_loop
+from ballista_py.transport.control.client import ControlClient
+from ballista_py.transport.control.server import ControlServer
 
 PUSHES = 1_000
 PUSH_EVERY_S = 0.005

@@ -15,12 +15,12 @@ import pyarrow.flight as flight
 
 from _measure import claim, interleaved
 from ballista_py.runtime import SystemRuntime
-from ballista_py.transport.access import Access
-from ballista_py.transport.callers import Nodes
-from ballista_py.transport.certificates import CertificateFolder
-from ballista_py.transport.credentials import Tls
-from ballista_py.transport.flight_client import FlightPool
-from ballista_py.transport.flight_server import FlightServer, StreamResult
+from ballista_py.transport.flight.client import FlightPool
+from ballista_py.transport.flight.server import FlightServer, StreamResult
+from ballista_py.transport.security.access import Access
+from ballista_py.transport.security.callers import Nodes
+from ballista_py.transport.security.certificates import CertificateFolder
+from ballista_py.transport.security.credentials import Tls
 
 BATCH_ROWS = 65_536
 COLUMNS = 8
@@ -55,7 +55,7 @@ class Bare(flight.FlightServerBase):
 
 def serve(kind: str, *files: str) -> None:
     """Be the server process: say the port, and go on until standard input ends."""
-    from ballista_py.node.threads import spawn
+    from ballista_py.threads import spawn
 
     tls = Tls(ca_file=files[0], certificate_file=files[1], key_file=files[2]) if files else None
     if kind == "ours":

@@ -18,7 +18,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from _measure import claim, interleaved, show
-from ballista_py.planning.bucket import BucketUDF, bucket
+from ballista_py.partitions.bucket import BucketUDF, bucket
 
 BUCKETS = 64
 Candidates = dict[str, Callable[[], Any]]

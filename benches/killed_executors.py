@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from ballista_py import LocalCluster
 from ballista_py.errors import BallistaError
-from ballista_py.transport.client import Client
+from ballista_py.transport.client.client import Client
 
 SCHEMA = pa.schema([pa.field("id", pa.int64(), nullable=False)])
 TTL_MS = 30_000

@@ -20,7 +20,7 @@ import psutil
 import pyarrow as pa
 
 from ballista_py import LocalCluster
-from ballista_py.transport.client import Client
+from ballista_py.transport.client.client import Client
 
 ROWS = pa.table({"id": pa.array(range(200_000), pa.int64()), "s": ["abcdefgh"] * 200_000})
 MEMORY_MB = 256

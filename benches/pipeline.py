@@ -28,7 +28,7 @@ from rich.table import Table
 
 from _measure import claim
 from _peers import Peer, serve
-from ballista_py.node.tpch_data import generate_tpch
+from ballista_py.node.demo.tpch_data import generate_tpch
 
 PEERS = ("materialize", "partitionBy", "shuffled partitionBy")
 
@@ -101,10 +101,10 @@ def peer(name: str, source: str, folder: str, buckets: str) -> None:
 
 def materialize(spark: Any, source: str, folder: Path, buckets: int, _shuffled: bool) -> dict[str, Any]:
     """Our pipeline, to a fresh state location."""
-    from ballista_py.planning.partition_spec import PartitionSpec
-    from ballista_py.planning.table import TableSpec
+    from ballista_py.partitions.spec import PartitionSpec
+    from ballista_py.partitions.table import TableSpec
     from ballista_py.spark.pipeline import SparkPipeline
-    from ballista_py.state.store import open_store
+    from ballista_py.state.stores.store import open_store
 
     shutil.rmtree(folder, ignore_errors=True)
     pipeline = SparkPipeline(

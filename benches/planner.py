@@ -21,17 +21,17 @@ from sqlglot.optimizer.qualify import qualify
 
 import _point_lookup
 from _measure import claim, interleaved
-from ballista_py.engines.duckdb import DuckDBEngine
-from ballista_py.node.plans import Plans
-from ballista_py.node.tpch_data import TABLES
-from ballista_py.node.tpch_queries import QUERIES
-from ballista_py.planning.legs import legs_of
-from ballista_py.planning.partition_map import PartitionMap
-from ballista_py.planning.partition_spec import PartitionSpec
-from ballista_py.planning.query_plan import BroadcastLimits, Catalog
-from ballista_py.planning.sql.planner import plan_query
-from ballista_py.planning.table import TableSpec
+from ballista_py.coordinator.queries.plan_cache import Plans
+from ballista_py.engines.duckdb.engine import DuckDBEngine
+from ballista_py.node.demo.tpch_data import TABLES
+from ballista_py.node.demo.tpch_queries import QUERIES
+from ballista_py.partitions.map import PartitionMap
+from ballista_py.partitions.spec import PartitionSpec
+from ballista_py.partitions.table import TableSpec
 from ballista_py.runtime import SystemRuntime
+from ballista_py.sql.legs import legs_of
+from ballista_py.sql.plan import BroadcastLimits, Catalog
+from ballista_py.sql.planner import plan_query
 
 INT, NUMBER, TEXT, DATE = pa.int64(), pa.decimal128(15, 2), pa.string(), pa.date32()
 PREFIXED = {"supplier": "s", "customer": "c", "part": "p", "partsupp": "ps", "orders": "o", "lineitem": "l"}

@@ -21,11 +21,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from _measure import claim, interleaved, show
-from ballista_py.planning.assigner import Executor, PartitionAssigner
-from ballista_py.planning.partition_map import PartitionMap
-from ballista_py.planning.partition_spec import PartitionSpec
-from ballista_py.planning.router import PartitionRouter
-from ballista_py.planning.selector import cover
+from ballista_py.partitions.assignment.assigner import Executor, PartitionAssigner
+from ballista_py.partitions.map import PartitionMap
+from ballista_py.partitions.router import PartitionRouter
+from ballista_py.partitions.set_cover import cover
+from ballista_py.partitions.spec import PartitionSpec
 
 
 def plain_largest_first(weights: np.ndarray, executors: int) -> list[int]:

@@ -20,14 +20,14 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from ballista_py.errors import BallistaError
-from ballista_py.planning.partition_map import PartitionMap
-from ballista_py.planning.partition_spec import PartitionSpec
-from ballista_py.planning.table import TableSpec
+from ballista_py.partitions.map import PartitionMap
+from ballista_py.partitions.spec import PartitionSpec
+from ballista_py.partitions.table import TableSpec
 from ballista_py.spark.answers import AnswerFolder
 from ballista_py.spark.pipeline import SparkPipeline
 from ballista_py.spark.session import embedded_session, stop_session
 from ballista_py.spark.statements import SparkStatements, TablePart
-from ballista_py.state.store import open_store
+from ballista_py.state.stores.store import open_store
 
 SMALL = ("select 1 as id", "select count(*) as id from numbers", "select id from numbers limit 10")
 COLUMNS = pa.schema([("id", pa.int64()), ("value", pa.int64())])

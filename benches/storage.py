@@ -37,23 +37,23 @@ from rich.console import Console
 from rich.table import Table
 
 from _peers import Peer
-from ballista_py.engines.duckdb import DuckDBEngine
+from ballista_py.engines.duckdb.engine import DuckDBEngine
 from ballista_py.engines.engine import Engine
-from ballista_py.engines.polars import PolarsEngine
-from ballista_py.planning.partition_spec import PartitionSpec
-from ballista_py.planning.query_plan import LegTable
-from ballista_py.planning.table import FILE_FORMATS, TableSpec
+from ballista_py.engines.polars.engine import PolarsEngine
+from ballista_py.owner.writes import OwnerWrites
+from ballista_py.partitions.spec import PartitionSpec
+from ballista_py.partitions.table import FILE_FORMATS, TableSpec
 from ballista_py.runtime import SystemRuntime
-from ballista_py.state.control import Grant, PartitionAssignment, UpdatePartitions
-from ballista_py.state.executor_lease import ExecutorLease
-from ballista_py.state.local import LocalStore
-from ballista_py.storage.cache import FileCache
-from ballista_py.storage.files import write_data_file
-from ballista_py.storage.formats import file_format
-from ballista_py.storage.holder import PartitionHolder
+from ballista_py.sql.plan import LegTable
+from ballista_py.state.members.control import Grant, PartitionAssignment, UpdatePartitions
+from ballista_py.state.members.executor_lease import ExecutorLease
+from ballista_py.state.stores.local import LocalStore
+from ballista_py.storage.formats.files import write_data_file
+from ballista_py.storage.formats.formats import file_format
+from ballista_py.storage.held.cache import FileCache
+from ballista_py.storage.held.holder import PartitionHolder
 from ballista_py.storage.partition_storage import PartitionStorage
-from ballista_py.transport.commands import PARTITION_COLUMN, WriteTarget
-from ballista_py.writes.owner_writes import OwnerWrites
+from ballista_py.transport.flight.commands import PARTITION_COLUMN, WriteTarget
 
 SCRIPT = str(Path(__file__).with_name("_storage_peer.py"))
 PARTITIONS = 16

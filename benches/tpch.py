@@ -31,8 +31,8 @@ from rich.console import Console
 from rich.table import Table
 
 from _peers import Peer
-from ballista_py.node.tpch_data import generate_tpch
-from ballista_py.node.tpch_queries import QUERIES
+from ballista_py.node.demo.tpch_data import generate_tpch
+from ballista_py.node.demo.tpch_queries import QUERIES
 
 SCRIPT = str(Path(__file__).with_name("_tpch_peer.py"))
 

@@ -23,8 +23,8 @@ import pyarrow as pa
 
 from _measure import claim, interleaved
 from ballista_py import LocalCluster
-from ballista_py.transport.arrow_door import check_batch
-from ballista_py.transport.client_rows import BATCH_ROWS
+from ballista_py.transport.arrow.door import check_batch
+from ballista_py.transport.client.rows import BATCH_ROWS
 
 AIM = 0.05
 _TABLE = """
@@ -33,7 +33,7 @@ create table orders (id bigint, customer bigint, price double, discount decimal(
 """
 _OPEN = """
 import os
-import ballista_py.transport.arrow_door as door  # early in both, so that both have the same allocators
+import ballista_py.transport.arrow.door as door  # early in both, so that both have the same allocators
 if os.environ.get("BALLISTA_BENCH_OPEN_DOOR"):
     door.check_batch = lambda batch, max_bytes=0: batch
 """

@@ -1,6 +1,6 @@
 """Show what the installed DuckDB has that nobody has reviewed: `python scripts/review_functions.py [--write]`.
 
-Every function and type of its catalog is compared with `src/ballista_py/planning/engine_functions.tsv`. What is new,
+Every function and type of its catalog is compared with `src/ballista_py/sql/bind/engine_functions.tsv`. What is new,
 gone, or computed from something else than before is printed, with the engine's own words on it, and the exit status
 is 1. `--write` brings the list up to date: what is new is refused as "not reviewed", until a person writes another
 verdict. What a macro expands to must be allowed, too.
@@ -18,7 +18,7 @@ from typing import Any
 import attrs
 import duckdb
 
-from ballista_py.planning.engine_functions import LIST, EngineFunction, engine_functions
+from ballista_py.sql.bind.engine_functions import LIST, EngineFunction, engine_functions
 
 HEADER = "name\tkind\tover\tverdict\treason\n"
 NOT_REVIEWED = "not reviewed"
@@ -117,7 +117,7 @@ def main() -> int:
             "\t".join((one.name, one.kind, one.over, "allowed" if one.allowed else "refused", one.reason))
             for one in records
         )
-        path = Path(__file__).parent.parent / "src" / "ballista_py" / "planning" / LIST
+        path = Path(__file__).parent.parent / "src" / "ballista_py" / "sql" / "bind" / LIST
         path.write_text(HEADER + "".join(f"{line}\n" for line in lines), encoding="utf-8")
     print("\n".join(said) or f"DuckDB {duckdb.__version__} has nothing that is not on the list")
     return 1 if said else 0

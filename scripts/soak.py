@@ -9,10 +9,10 @@ from pathlib import Path
 
 from ballista_py import LocalCluster
 from ballista_py.runtime import SystemRuntime
-from ballista_py.state.store import open_store
-from ballista_py.testing.soak import SCHEMA, Load, Soak
-from ballista_py.testing.soak_mischief import REPLACED, REPLACED_SCHEMA
-from ballista_py.testing.soak_report import SoakReport
+from ballista_py.state.stores.store import open_store
+from ballista_py.testing.soak.mischief import REPLACED, REPLACED_SCHEMA
+from ballista_py.testing.soak.soak import SCHEMA, Load, Soak
+from ballista_py.testing.soak.soak_report import SoakReport
 
 SCHEDULERS, EXECUTORS, TTL_MS = 2, 3, 1_500
 

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from ballista_py.runtime import SystemRuntime
-from ballista_py.testing.chance import Chance
+from ballista_py.testing.faults.chance import Chance
 
 ROOT = Path(__file__).resolve().parent.parent
 SOURCE = "src/ballista_py"
@@ -226,7 +226,9 @@ def _all_pass(tree: Path, modules: list[str], arguments: argparse.Namespace) -> 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("modules", nargs="*", help="as state/landing.py; default: those that differ from --base")
+    parser.add_argument(
+        "modules", nargs="*", help="as storage/manifest.py; default: those that differ from --base"
+    )
     parser.add_argument("--base", default="HEAD~1", help="what the tree is compared with")
     parser.add_argument("--sample", type=int, default=40, help="how many faults at most")
     parser.add_argument("--seed", type=int, default=0, help="of the choice among them")

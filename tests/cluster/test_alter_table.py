@@ -7,7 +7,7 @@ import pyarrow as pa
 import pytest
 
 from ballista_py import LocalCluster, connect
-from ballista_py.engines.answers import difference
+from ballista_py.engines.same_answer import difference
 from ballista_py.errors import BallistaError, SchemaMismatch, SqlError
 
 pytestmark = pytest.mark.cluster

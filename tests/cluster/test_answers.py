@@ -4,9 +4,9 @@ import time
 
 import pytest
 
-from ballista_py.engines.answers import difference
+from ballista_py.engines.same_answer import difference
 from ballista_py.errors import SqlError
-from ballista_py.node.demo_queries import QUERIES
+from ballista_py.node.demo.demo_queries import QUERIES
 
 pytestmark = pytest.mark.cluster
 
@@ -86,7 +86,7 @@ def test_an_error_comes_from_the_tree_and_the_cluster_goes_on(cluster):
 
 
 def test_every_scheduler_answers(cluster):
-    from ballista_py.transport.client import connect
+    from ballista_py.transport.client.client import connect
 
     for address in cluster.addresses():
         with connect(address) as client:

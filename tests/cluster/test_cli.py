@@ -5,9 +5,9 @@ import socket
 
 import pytest
 
-from ballista_py.state.documents import CLUSTER_KEY, ClusterDocument
-from ballista_py.state.object_state import ObjectState
-from ballista_py.state.store import open_store
+from ballista_py.state.documents.documents import CLUSTER_KEY, ClusterDocument
+from ballista_py.state.documents.object_state import ObjectState
+from ballista_py.state.stores.store import open_store
 
 pytestmark = pytest.mark.cluster
 

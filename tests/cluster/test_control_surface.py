@@ -12,12 +12,12 @@ import pytest
 
 from ballista_py import LocalCluster, connect, open_store
 from ballista_py.errors import BallistaError, SchedulerLost, SqlError
-from ballista_py.state.documents import CLUSTER_KEY, ClusterDocument
-from ballista_py.state.object_state import ObjectState
+from ballista_py.state.documents.documents import CLUSTER_KEY, ClusterDocument
+from ballista_py.state.documents.object_state import ObjectState
 from ballista_py.storage.partition_storage import PartitionStorage
+from ballista_py.transport.control.grpc import messages as pb
+from ballista_py.transport.control.grpc import rpc
 from ballista_py.transport.endpoints import open_control
-from ballista_py.transport.grpc_door import messages as pb
-from ballista_py.transport.grpc_door import rpc
 
 pytestmark = pytest.mark.cluster
 COUNT = "select count(*) as n from orders"

@@ -8,9 +8,9 @@ import time
 import pytest
 
 from ballista_py import LocalCluster
-from ballista_py.engines.answers import difference
+from ballista_py.engines.same_answer import difference
 from ballista_py.errors import BallistaError, ConfigError, PartitionsUnassigned
-from ballista_py.node.demo_queries import QUERIES
+from ballista_py.node.demo.demo_queries import QUERIES
 
 pytestmark = pytest.mark.cluster
 TTL_MS = 2_000
@@ -90,7 +90,7 @@ def test_a_scheduler_paused_beyond_its_lease_is_evicted_and_joins_again(own, duc
     os.kill(own.pid("scheduler-2"), signal.SIGSTOP)
     try:
         deadline = time.monotonic() + 30
-        from ballista_py.transport.client import connect
+        from ballista_py.transport.client.client import connect
 
         with connect(own.addresses()[0]) as client:
             while any(row["node_id"] == "scheduler-2" for row in client.members()):

@@ -12,8 +12,8 @@ import polars
 import pyarrow as pa
 import pytest
 
-from ballista_py.engines.answers import difference
-from ballista_py.node.demo_queries import QUERIES
+from ballista_py.engines.same_answer import difference
+from ballista_py.node.demo.demo_queries import QUERIES
 
 pytestmark = pytest.mark.cluster
 

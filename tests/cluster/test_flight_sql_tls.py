@@ -116,7 +116,7 @@ def test_without_a_token_that_is_known_nothing_is_answered(shut, token):
 
 def test_a_client_that_does_not_know_the_authority_does_not_connect(shut, tmp_path):
     from ballista_py.runtime import SystemRuntime
-    from ballista_py.transport.certificates import CertificateFolder
+    from ballista_py.transport.security.certificates import CertificateFolder
 
     other = CertificateFolder(tmp_path / "other", SystemRuntime())
     other.init()

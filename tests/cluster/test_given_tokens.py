@@ -88,8 +88,8 @@ def test_other_rows_are_refused_and_the_same_in_another_order_are_known(small, t
 
 
 def test_a_token_that_the_client_makes_is_not_claimed(small, table, tmp_path):
-    from ballista_py.state.store import open_store
-    from ballista_py.state.token_claims import TOKENS_PREFIX
+    from ballista_py.state.documents.token_claims import TOKENS_PREFIX
+    from ballista_py.state.stores.store import open_store
 
     store = open_store(small.state_location)
     known = {entry.key for entry in store.list(TOKENS_PREFIX)}

@@ -7,8 +7,8 @@ import pyarrow as pa
 import pytest
 
 from ballista_py import LocalCluster
+from ballista_py.testing.hostile.messages import MESSAGES
 from ballista_py.testing.hostile_client import ATTACKS, hostile_client
-from ballista_py.testing.hostile_messages import MESSAGES
 
 pytestmark = pytest.mark.cluster
 HARMLESS = {"zstd-bomb/ingest", "schema-twice/handle", "command-nul/info"}

@@ -4,11 +4,11 @@ import pyarrow as pa
 import pytest
 
 from ballista_py import LocalCluster
-from ballista_py.state.partition_store import PartitionStore
-from ballista_py.state.statements import Statements
-from ballista_py.state.store import open_store
-from ballista_py.state.undecided import attempt_by
-from ballista_py.storage.files import write_data_file
+from ballista_py.state.documents.decisions import Statements
+from ballista_py.state.documents.undecided import attempt_by
+from ballista_py.state.ownership.partition_store import PartitionStore
+from ballista_py.state.stores.store import open_store
+from ballista_py.storage.formats.files import write_data_file
 from ballista_py.storage.manifest import Prepared
 from ballista_py.storage.partition_storage import PartitionStorage
 

@@ -8,10 +8,10 @@ import pyarrow as pa
 import pytest
 
 from ballista_py import LocalCluster
-from ballista_py.engines.answers import difference
+from ballista_py.engines.same_answer import difference
 from ballista_py.errors import ConfigError, SqlError
 from ballista_py.node.config import NodeConfig
-from ballista_py.node.demo_queries import QUERIES
+from ballista_py.node.demo.demo_queries import QUERIES
 
 
 @pytest.fixture(scope="module")

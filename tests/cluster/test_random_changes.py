@@ -8,10 +8,10 @@ import duckdb
 import pytest
 
 from ballista_py import LocalCluster
-from ballista_py.engines.answers import difference
+from ballista_py.engines.same_answer import difference
 from ballista_py.errors import BallistaError
 from ballista_py.runtime import seeded_chance
-from ballista_py.testing.sql_changes import change_statement
+from ballista_py.testing.sql.changes import change_statement
 
 pytestmark = pytest.mark.cluster
 COLUMNS = "id bigint, region varchar, x double, d date, m decimal(9, 2), s varchar"

@@ -10,11 +10,11 @@ import pyarrow as pa
 import pytest
 
 from ballista_py import LocalCluster
-from ballista_py.engines.answers import difference
+from ballista_py.engines.same_answer import difference
 from ballista_py.errors import BallistaError
-from ballista_py.testing.single_node import InProcessCluster, PartitionBy
-from ballista_py.testing.sql_fuzz import random_query
-from ballista_py.testing.sql_tables import fill_with_small_tables
+from ballista_py.testing.sql.fuzz import random_query
+from ballista_py.testing.sql.single_node import InProcessCluster, PartitionBy
+from ballista_py.testing.sql.tables import fill_with_small_tables
 
 pytestmark = pytest.mark.cluster
 

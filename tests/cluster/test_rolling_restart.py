@@ -10,7 +10,7 @@ import pytest
 
 from ballista_py import LocalCluster
 from ballista_py.errors import BallistaError
-from ballista_py.transport.client import connect
+from ballista_py.transport.client.client import connect
 
 pytestmark = [pytest.mark.cluster, pytest.mark.long]
 SCHEMA = pa.schema([pa.field("id", pa.int64(), nullable=False)])

@@ -14,8 +14,8 @@ import pytest
 
 from ballista_py import LocalCluster, Tls, connect
 from ballista_py.errors import BallistaError, TransportError, Unauthenticated
-from ballista_py.node.demo_queries import QUERIES
-from ballista_py.node.status_reader import read_status
+from ballista_py.node.demo.demo_queries import QUERIES
+from ballista_py.node.local.status_reader import read_status
 from ballista_py.secret import Secret
 
 pytestmark = pytest.mark.cluster

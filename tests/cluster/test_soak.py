@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 
 from ballista_py.runtime import SystemRuntime
-from ballista_py.testing.soak import Load
-from ballista_py.testing.soak_ledger import Ledger
-from ballista_py.testing.soak_report import BEGIN, END
+from ballista_py.testing.soak.ledger import Ledger
+from ballista_py.testing.soak.soak import Load
+from ballista_py.testing.soak.soak_report import BEGIN, END
 
 pytestmark = pytest.mark.cluster
 

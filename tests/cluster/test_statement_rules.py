@@ -11,7 +11,7 @@ import pytest
 
 import ballista_py
 from ballista_py import LocalCluster
-from ballista_py.engines.answers import difference
+from ballista_py.engines.same_answer import difference
 from ballista_py.errors import BallistaError, ConfigError, SqlError
 
 pytestmark = pytest.mark.cluster

@@ -10,9 +10,9 @@ import duckdb
 import pytest
 
 from ballista_py import LocalCluster
-from ballista_py.engines.answers import difference
-from ballista_py.node.tpch_data import TABLES, generate_tpch
-from ballista_py.node.tpch_queries import QUERIES
+from ballista_py.engines.same_answer import difference
+from ballista_py.node.demo.tpch_data import TABLES, generate_tpch
+from ballista_py.node.demo.tpch_queries import QUERIES
 
 pytestmark = pytest.mark.cluster
 LONG = (pytest.mark.long, pytest.mark.timeout(3_000))

@@ -10,7 +10,7 @@ import pytest
 
 from ballista_py import LocalCluster
 from ballista_py.errors import BallistaError, PlanningError, WriteError
-from ballista_py.planning.types import INSTEAD, KEPT
+from ballista_py.sql.column_types import INSTEAD, KEPT
 
 pytestmark = pytest.mark.cluster
 

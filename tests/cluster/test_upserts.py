@@ -13,10 +13,10 @@ import pyarrow as pa
 import pytest
 
 from ballista_py import LocalCluster
-from ballista_py.engines.answers import difference
+from ballista_py.coordinator.writes.kept_answers import ANSWERS_PREFIX
+from ballista_py.engines.same_answer import difference
 from ballista_py.errors import BallistaError, SchemaMismatch, SqlError
-from ballista_py.node.kept_answers import ANSWERS_PREFIX
-from ballista_py.state.store import open_store
+from ballista_py.state.stores.store import open_store
 
 pytestmark = pytest.mark.cluster
 COLUMNS = "(id bigint primary key, g varchar, v int, w double)"

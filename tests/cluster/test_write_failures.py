@@ -19,8 +19,8 @@ import pytest
 
 from ballista_py import LocalCluster, connect
 from ballista_py.runtime import SystemRuntime
-from ballista_py.state.partition_store import PartitionStore
-from ballista_py.state.store import open_store
+from ballista_py.state.ownership.partition_store import PartitionStore
+from ballista_py.state.stores.store import open_store
 from ballista_py.testing import TcpProxy
 
 pytestmark = pytest.mark.cluster

@@ -9,8 +9,8 @@ import pytest
 
 from ballista_py import LocalCluster
 from ballista_py.errors import BallistaError, ConfigError, InvalidData, MergeTooLarge, SchemaMismatch, SqlError
-from ballista_py.state.object_state import ObjectState
-from ballista_py.state.store import open_store
+from ballista_py.state.documents.object_state import ObjectState
+from ballista_py.state.stores.store import open_store
 from ballista_py.storage.manifest import ManifestDocument
 
 pytestmark = pytest.mark.cluster

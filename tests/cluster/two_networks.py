@@ -22,10 +22,10 @@ import pyarrow as pa
 
 from ballista_py import connect
 from ballista_py.errors import BallistaError
-from ballista_py.node.status_reader import read_status
+from ballista_py.node.local.status_reader import read_status
 from ballista_py.runtime import SystemRuntime
-from ballista_py.transport.certificates import CertificateFolder
-from ballista_py.transport.credentials import Tls
+from ballista_py.transport.security.certificates import CertificateFolder
+from ballista_py.transport.security.credentials import Tls
 
 HERE, THERE = "10.77.0.1", "10.77.0.2"
 TTL_MS = "2000"

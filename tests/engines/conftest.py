@@ -10,9 +10,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from ballista_py.engines.duckdb import DuckDBEngine
+from ballista_py.engines.duckdb.engine import DuckDBEngine
 from ballista_py.engines.engine import Engine, LocalFile
-from ballista_py.engines.polars import PolarsEngine
+from ballista_py.engines.polars.engine import PolarsEngine
 from ballista_py.errors import BallistaError
 
 REFUSED_BY_POLARS = {

@@ -5,7 +5,7 @@ import decimal
 import pyarrow as pa
 import pytest
 
-from ballista_py.engines.answers import difference
+from ballista_py.engines.same_answer import difference
 
 
 def test_rows_are_a_multiset_unless_order_is_asked_for():

@@ -11,13 +11,13 @@ from contextlib import suppress
 import pyarrow as pa
 import pytest
 
-from ballista_py.engines.duckdb import DuckDBEngine
-from ballista_py.engines.duckdb_binder import Binder
-from ballista_py.engines.workers import Workers
+from ballista_py.engines.apart.workers import Workers
+from ballista_py.engines.duckdb.binder import Binder
+from ballista_py.engines.duckdb.engine import DuckDBEngine
 from ballista_py.errors import MergeTooLarge
-from ballista_py.node.engine_processes import EngineProcess, own_bytes
+from ballista_py.node.executor.engine_processes import EngineProcess, own_bytes
 from ballista_py.runtime import SystemRuntime
-from ballista_py.transport.arrow_types import check_schema
+from ballista_py.transport.arrow.types import check_schema
 
 RUNTIME = SystemRuntime()
 SCHEMAS = {"t": pa.schema([("n", pa.int64()), ("s", pa.string())])}
@@ -110,10 +110,10 @@ def test_what_is_bound_elsewhere_is_what_is_bound_here(tmp_path):
 
 MAPS = """
 import pyarrow as pa
-from ballista_py.engines.duckdb_library import duckdb
+from ballista_py.engines.duckdb.library import duckdb
 from ballista_py.errors import InvalidData, SqlError
-from ballista_py.testing.single_node import InProcessCluster
-from ballista_py.transport.arrow_door import read_rows
+from ballista_py.testing.sql.single_node import InProcessCluster
+from ballista_py.transport.arrow.door import read_rows
 
 with InProcessCluster() as cluster:
     cluster.add("t", pa.table({"k": [1, 2, 3]}), "bucket(2, k)")

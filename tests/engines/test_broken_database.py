@@ -6,9 +6,9 @@ import duckdb
 import pyarrow as pa
 import pytest
 
-from ballista_py.engines.duckdb import DuckDBEngine
+from ballista_py.engines.duckdb.engine import DuckDBEngine
 from ballista_py.errors import BallistaError, NotOwner, TryLater
-from ballista_py.storage.local_file import RowsAtHand
+from ballista_py.storage.formats.local_file import RowsAtHand
 
 SCHEMA = pa.schema([("us", pa.int64())])
 LOWEST = pa.table({"us": [-(2**63), 1]}, schema=SCHEMA)

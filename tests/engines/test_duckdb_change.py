@@ -3,7 +3,7 @@
 import pyarrow as pa
 import pytest
 
-from ballista_py.engines.duckdb_change import run_change
+from ballista_py.engines.duckdb.change import run_change
 from ballista_py.errors import SqlError
 
 SCHEMA = pa.schema([("id", pa.int64()), ("v", pa.string())])

@@ -10,10 +10,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from ballista_py.engines.duckdb import DuckDBEngine
-from ballista_py.engines.duckdb_guard import Guard
+from ballista_py.engines.duckdb.engine import DuckDBEngine
+from ballista_py.engines.duckdb.guard import Guard
 from ballista_py.errors import BallistaError, ConfigError, MergeTooLarge, SqlError
-from ballista_py.storage.local_file import LocalFile, RowsAtHand
+from ballista_py.storage.formats.local_file import LocalFile, RowsAtHand
 
 SCHEMA = pa.schema([("n", pa.int64())])
 

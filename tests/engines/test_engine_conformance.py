@@ -67,8 +67,8 @@ def test_rows_at_hand_are_read_as_those_of_files_are(engine, files, answer, load
 
 
 def test_rows_at_hand_stay_when_the_engine_tidies_up_while_others_read(engine, answer, loaded, monkeypatch):
-    monkeypatch.setattr("ballista_py.engines.duckdb_tables.MIN_LOOSE_BYTES", 1)
-    monkeypatch.setattr("ballista_py.engines.duckdb_tables.IDLE_MS", 0)
+    monkeypatch.setattr("ballista_py.engines.duckdb.tables.MIN_LOOSE_BYTES", 1)
+    monkeypatch.setattr("ballista_py.engines.duckdb.tables.IDLE_MS", 0)
     engine.load("t", [RowsAtHand(file_id=900, rows=numbers(0, 50_000))])
     running = engine.query("select n from t", {"t": [900]})
     engine.tidy()

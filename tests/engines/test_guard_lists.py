@@ -10,14 +10,14 @@ import duckdb
 import pyarrow as pa
 import pytest
 
-from ballista_py.engines import duckdb_guard
-from ballista_py.engines.duckdb import DuckDBEngine
-from ballista_py.engines.duckdb_change import run_change
-from ballista_py.engines.duckdb_guard import MAX_LEVELS, Guard, require_known, require_shallow
+from ballista_py.engines.duckdb import guard as duckdb_guard
+from ballista_py.engines.duckdb.change import run_change
+from ballista_py.engines.duckdb.engine import DuckDBEngine
+from ballista_py.engines.duckdb.guard import MAX_LEVELS, Guard, require_known, require_shallow
 from ballista_py.errors import ConfigError, SqlError
-from ballista_py.planning import engine_functions as lists
 from ballista_py.runtime import SystemRuntime
-from ballista_py.testing.guard_fuzz import RELATIONS, attempts, passes
+from ballista_py.sql.bind import engine_functions as lists
+from ballista_py.testing.sql.guard_fuzz import RELATIONS, attempts, passes
 
 ROOT = Path(__file__).parents[2]
 ROWS = pa.table({"k": [1, 2], "v": ["a", "b"]})

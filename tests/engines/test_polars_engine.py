@@ -9,11 +9,11 @@ from decimal import Decimal
 import pyarrow as pa
 import pytest
 
-from ballista_py.engines.answers import difference
-from ballista_py.engines.duckdb import DuckDBEngine
-from ballista_py.engines.polars import PolarsEngine
+from ballista_py.engines.duckdb.engine import DuckDBEngine
+from ballista_py.engines.polars.engine import PolarsEngine
+from ballista_py.engines.same_answer import difference
 from ballista_py.errors import SchemaMismatch, SqlError, TransportError
-from ballista_py.testing.sql_fuzz import cluster_of, random_query
+from ballista_py.testing.sql.fuzz import cluster_of, random_query
 
 NAN, INF = float("nan"), float("inf")
 T = pa.table(

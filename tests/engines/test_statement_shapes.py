@@ -10,12 +10,12 @@ from typing import Any
 import duckdb
 import pytest
 
-from ballista_py.engines.duckdb_guard import Guard
+from ballista_py.engines.duckdb.guard import Guard
 from ballista_py.errors import SqlError
-from ballista_py.node.tpch_queries import QUERIES
-from ballista_py.planning.sql.parsing import ENGINE
-from ballista_py.planning.statement_shape import INTEGER, LONG, MAX_CONSTANTS, TEXT, Shape, shape_of
-from ballista_py.testing.sql_fuzz import random_query
+from ballista_py.node.demo.tpch_queries import QUERIES
+from ballista_py.sql.parse.parsing import ENGINE
+from ballista_py.sql.parse.shape import INTEGER, LONG, MAX_CONSTANTS, TEXT, Shape, shape_of
+from ballista_py.testing.sql.fuzz import random_query
 
 OTHERS = {
     INTEGER: ["0", "1", "2147483647", "70000"],

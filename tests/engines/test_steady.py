@@ -6,10 +6,10 @@ import duckdb
 import pyarrow as pa
 import pytest
 
-from ballista_py.engines import steady
-from ballista_py.engines.duckdb_guard import Guard
+from ballista_py.engines.apart import steady
+from ballista_py.engines.duckdb.guard import Guard
 from ballista_py.errors import SqlError
-from ballista_py.node.tpch_queries import QUERIES
+from ballista_py.node.demo.tpch_queries import QUERIES
 
 TABLES = ["t", "lineitem", "orders", "customer", "part", "partsupp", "supplier", "nation", "region"]
 

@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-MAKE = "from ballista_py.engines.duckdb import DuckDBEngine; engine = DuckDBEngine()"
+MAKE = "from ballista_py.engines.duckdb.engine import DuckDBEngine; engine = DuckDBEngine()"
 
 
 @pytest.mark.parametrize("end", ["", "; engine.close()", "; engine.close(); engine.close()"])

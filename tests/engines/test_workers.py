@@ -15,15 +15,15 @@ import psutil
 import pyarrow as pa
 import pytest
 
-from ballista_py.engines import duckdb_guard
-from ballista_py.engines.answers import difference
-from ballista_py.engines.duckdb import DuckDBEngine
-from ballista_py.engines.polars import PolarsEngine
-from ballista_py.engines.workers import Options, Workers
+from ballista_py.engines.apart.workers import Options, Workers
+from ballista_py.engines.duckdb import guard as duckdb_guard
+from ballista_py.engines.duckdb.engine import DuckDBEngine
+from ballista_py.engines.polars.engine import PolarsEngine
+from ballista_py.engines.same_answer import difference
 from ballista_py.errors import BallistaError, MergeTooLarge, SqlError, TimeLimit, TransportError
-from ballista_py.node.engine_processes import EngineProcess, own_bytes
+from ballista_py.node.executor.engine_processes import EngineProcess, own_bytes
 from ballista_py.runtime import SystemRuntime
-from ballista_py.storage.local_file import RowsAtHand
+from ballista_py.storage.formats.local_file import RowsAtHand
 from ballista_py.work import Work, working
 
 RUNTIME = SystemRuntime()
@@ -265,9 +265,9 @@ def test_a_process_of_the_engine_knows_nothing_of_the_node(duck, monkeypatch, tm
 
 NODE = """
 import sys, time
-from ballista_py.engines.duckdb import DuckDBEngine
-from ballista_py.engines.workers import Workers
-from ballista_py.node.engine_processes import EngineProcess, own_bytes
+from ballista_py.engines.duckdb.engine import DuckDBEngine
+from ballista_py.engines.apart.workers import Workers
+from ballista_py.node.executor.engine_processes import EngineProcess, own_bytes
 from ballista_py.runtime import SystemRuntime
 runtime = SystemRuntime()
 started = []

@@ -6,12 +6,12 @@ import pyarrow as pa
 import pytest
 from attrs import evolve
 
+from ballista_py.coordinator.tables.definitions import TableMaker, declare_table
 from ballista_py.errors import ConfigError, UnsupportedExpression
-from ballista_py.node.tables import TableMaker, declare_table
 from ballista_py.runtime import SystemRuntime
-from ballista_py.state.documents import ClusterDocument, PartitionMapDocument, partition_map_key
-from ballista_py.state.memory import MemoryStore
-from ballista_py.state.object_state import ObjectState
+from ballista_py.state.documents.documents import ClusterDocument, PartitionMapDocument, partition_map_key
+from ballista_py.state.documents.object_state import ObjectState
+from ballista_py.state.stores.memory import MemoryStore
 
 SCHEMA = pa.schema([pa.field("id", pa.int64(), nullable=False), ("price", pa.decimal128(10, 2))])
 KEYS = ["bucket(4, id)"]

@@ -3,15 +3,15 @@
 import pyarrow as pa
 import pytest
 
+from ballista_py.coordinator.queries.first_rows import FirstRows
+from ballista_py.coordinator.tables.definitions import TableMaker
 from ballista_py.errors import ConfigError
-from ballista_py.node.first_rows import FirstRows
-from ballista_py.node.tables import TableMaker
 from ballista_py.runtime import SystemRuntime
-from ballista_py.state.documents import CLUSTER_KEY, ClusterDocument
-from ballista_py.state.memory import MemoryStore
-from ballista_py.state.object_state import ObjectState
-from ballista_py.state.partition_store import PartitionStore
-from ballista_py.storage.files import read_data_file
+from ballista_py.state.documents.documents import CLUSTER_KEY, ClusterDocument
+from ballista_py.state.documents.object_state import ObjectState
+from ballista_py.state.ownership.partition_store import PartitionStore
+from ballista_py.state.stores.memory import MemoryStore
+from ballista_py.storage.formats.files import read_data_file
 from ballista_py.storage.partition_storage import PartitionStorage
 
 SCHEMA = pa.schema([("id", pa.int64()), ("kind", pa.string())])

@@ -12,11 +12,11 @@ from urllib.request import urlopen
 
 import pytest
 
-from ballista_py.node.http_connections import HttpLimits
-from ballista_py.node.http_port import HttpPort, json_reply
+from ballista_py.node.status.http_connections import HttpLimits
+from ballista_py.node.status.http_port import HttpPort, json_reply
 from ballista_py.runtime import SystemRuntime
-from ballista_py.transport.access import Access
-from ballista_py.transport.certificates import CertificateFolder
+from ballista_py.transport.security.access import Access
+from ballista_py.transport.security.certificates import CertificateFolder
 
 IDLE = 1_000
 ACCESS = Access("test", {"GET /a": ("anyone",), "GET /slow": ("anyone",)})

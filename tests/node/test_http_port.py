@@ -12,14 +12,14 @@ import pytest
 from cryptography import x509
 
 from ballista_py.errors import ConfigError, TransportError, TryLater
-from ballista_py.node.http_port import HttpPort, json_reply
-from ballista_py.node.status_reader import read_status
+from ballista_py.node.local.status_reader import read_status
+from ballista_py.node.status.http_port import HttpPort, json_reply
 from ballista_py.runtime import SystemRuntime
 from ballista_py.secret import Secret
-from ballista_py.transport.access import Access
-from ballista_py.transport.certificates import CertificateFolder
-from ballista_py.transport.credentials import Tls
-from ballista_py.transport.tokens import StaticTokens
+from ballista_py.transport.security.access import Access
+from ballista_py.transport.security.certificates import CertificateFolder
+from ballista_py.transport.security.credentials import Tls
+from ballista_py.transport.security.tokens import StaticTokens
 
 ANYONE = Access("test", {f"GET {path}": ["anyone"] for path in ("/a", "/busy", "/crash")})
 

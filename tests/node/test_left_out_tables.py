@@ -8,17 +8,17 @@ import orjson
 import pyarrow as pa
 import pytest
 
-from ballista_py.engines.duckdb import DuckDBEngine
+from ballista_py.coordinator.catalogs import Catalogs
+from ballista_py.coordinator.queries.plan_cache import Plans
+from ballista_py.coordinator.tables.definitions import TableMaker
+from ballista_py.engines.duckdb.engine import DuckDBEngine
 from ballista_py.errors import ConfigError, SqlError
-from ballista_py.node.catalogs import Catalogs
-from ballista_py.node.plans import Plans
-from ballista_py.node.tables import TableMaker
-from ballista_py.planning.partition_spec import PartitionSpec
-from ballista_py.planning.table import TableSpec
+from ballista_py.partitions.spec import PartitionSpec
+from ballista_py.partitions.table import TableSpec
 from ballista_py.runtime import SystemRuntime
-from ballista_py.state.documents import CLUSTER_KEY, ClusterDocument, partition_map_key
-from ballista_py.state.memory import MemoryStore
-from ballista_py.state.object_state import ObjectState
+from ballista_py.state.documents.documents import CLUSTER_KEY, ClusterDocument, partition_map_key
+from ballista_py.state.documents.object_state import ObjectState
+from ballista_py.state.stores.memory import MemoryStore
 
 SCHEMA = pa.schema([pa.field("id", pa.int64(), nullable=False)])
 TWICE = pa.schema([("a", pa.int32()), ("A", pa.int32())])

@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from ballista_py.node.logs import configure_logging, log_event
+from ballista_py.logs import configure_logging, log_event
 
 
 @pytest.fixture

@@ -11,13 +11,13 @@ import attrs
 import pyarrow as pa
 import pytest
 
-from ballista_py.engines.duckdb import DuckDBEngine
+from ballista_py.coordinator.queries.plan_cache import MAX_REMEMBERED, Plans
+from ballista_py.engines.duckdb.engine import DuckDBEngine
 from ballista_py.errors import SqlError
-from ballista_py.node.plans import MAX_REMEMBERED, Plans
-from ballista_py.planning.query_plan import Catalog, QueryPlan
-from ballista_py.planning.sql.planner import plan_query
 from ballista_py.runtime import SystemRuntime
-from ballista_py.testing.single_node import InProcessCluster
+from ballista_py.sql.plan import Catalog, QueryPlan
+from ballista_py.sql.planner import plan_query
+from ballista_py.testing.sql.single_node import InProcessCluster
 
 ROWS = pa.table({"id": range(100), "kind": [f"k{n % 5}" for n in range(100)]})
 

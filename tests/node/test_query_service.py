@@ -10,22 +10,22 @@ import attrs
 import pyarrow as pa
 import pytest
 
-from ballista_py.engines.answers import difference
-from ballista_py.engines.duckdb import DuckDBEngine
+from ballista_py.coordinator.cluster_view import ClusterView
+from ballista_py.coordinator.queries.on_spark import MAX_AT_ONCE, SparkQueries
+from ballista_py.coordinator.queries.service import QueryService
+from ballista_py.coordinator.spark_process import SparkProcess
+from ballista_py.engines.duckdb.engine import DuckDBEngine
+from ballista_py.engines.same_answer import difference
 from ballista_py.errors import BallistaError, NotOwner, SqlError, TransportError
-from ballista_py.node.cluster_view import ClusterView
-from ballista_py.node.metrics import NodeMetrics
-from ballista_py.node.observed_queries import ObservedQueries
-from ballista_py.node.query_service import QueryService
-from ballista_py.node.spark_process import SparkProcess
-from ballista_py.node.spark_statements import MAX_AT_ONCE, SparkQueries
-from ballista_py.node.tasks import Tasks
-from ballista_py.planning.plan_drawing import ExplainedPlan
-from ballista_py.planning.query_plan import BroadcastLimits, Leg, LegProgress
+from ballista_py.node.scheduler.observed_queries import ObservedQueries
+from ballista_py.node.status.metrics import NodeMetrics
+from ballista_py.node.status.tasks import Tasks
 from ballista_py.runtime import SystemRuntime
-from ballista_py.state.memory import MemoryStore
-from ballista_py.testing.single_node import InProcessCluster
-from ballista_py.transport.arrow_door import read_rows
+from ballista_py.sql.plan import BroadcastLimits, Leg, LegProgress
+from ballista_py.sql.plan_drawing import ExplainedPlan
+from ballista_py.state.stores.memory import MemoryStore
+from ballista_py.testing.sql.single_node import InProcessCluster
+from ballista_py.transport.arrow.door import read_rows
 
 JOIN = "select kind, sum(amount) as total from sales join items on sales.item = items.item group by kind"
 

@@ -9,7 +9,7 @@ from contextlib import ExitStack
 import pytest
 
 from ballista_py import LocalCluster
-from ballista_py.node.processes import ReservedPorts
+from ballista_py.node.local.processes import ReservedPorts
 
 OTHERS = 3_000
 

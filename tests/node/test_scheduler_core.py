@@ -8,15 +8,15 @@ import pyarrow as pa
 import pytest
 
 from ballista_py import open_store
+from ballista_py.coordinator.catalogs import Catalogs
+from ballista_py.coordinator.tables.definitions import TableMaker
 from ballista_py.errors import SqlError, TryLater
-from ballista_py.node.catalogs import Catalogs
 from ballista_py.node.config import NodeConfig
-from ballista_py.node.scheduler_core import SchedulerCore
-from ballista_py.node.tables import TableMaker
+from ballista_py.node.scheduler.core import SchedulerCore
 from ballista_py.runtime import SystemRuntime
-from ballista_py.state.control import CancelTasks, PollNow, RefreshDataset
-from ballista_py.state.documents import SchedulerInfo
-from ballista_py.state.executor_lease import ExecutorLease
+from ballista_py.state.documents.documents import SchedulerInfo
+from ballista_py.state.members.control import CancelTasks, PollNow, RefreshDataset
+from ballista_py.state.members.executor_lease import ExecutorLease
 
 SCHEMA = pa.schema([pa.field("id", pa.int64(), nullable=False)])
 BUCKETS = 8

@@ -5,12 +5,12 @@ from __future__ import annotations
 import pyarrow as pa
 import pytest
 
-from ballista_py.engines.duckdb import DuckDBEngine
+from ballista_py.coordinator.cluster_view import ClusterView
+from ballista_py.coordinator.queries.service import QueryService
+from ballista_py.engines.duckdb.engine import DuckDBEngine
 from ballista_py.errors import TransportError
-from ballista_py.node.cluster_view import ClusterView
-from ballista_py.node.query_service import QueryService
 from ballista_py.runtime import SystemRuntime
-from ballista_py.testing.single_node import InProcessCluster
+from ballista_py.testing.sql.single_node import InProcessCluster
 
 
 class Legs:

@@ -10,8 +10,8 @@ import pytest
 
 import ballista_py
 from ballista_py.errors import SqlError
-from ballista_py.node.metrics import NodeMetrics
-from ballista_py.node.tasks import MAX_REMEMBERED, MAX_TEXT_CHARS, Tasks
+from ballista_py.node.status.metrics import NodeMetrics
+from ballista_py.node.status.tasks import MAX_REMEMBERED, MAX_TEXT_CHARS, Tasks
 from ballista_py.runtime import SystemRuntime
 
 BATCH = pa.record_batch({"n": [1, 2, 3]})
@@ -91,7 +91,7 @@ def test_metrics_count_tasks_once_and_leave_out_a_gauge_that_fails():
 
 def test_every_answer_of_a_task_ends_the_task_when_it_is_cancelled_before_its_first_batch():
     answers = 0
-    for path in (Path(ballista_py.__file__).parent / "node").glob("*.py"):
+    for path in Path(ballista_py.__file__).parent.rglob("*.py"):
         text = path.read_text()
         for node in ast.walk(ast.parse(text)):
             if isinstance(node, ast.FunctionDef) and "asks.begin(" in (

@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from ballista_py.errors import ConfigError, MissingExtra
-from ballista_py.node.tpch_data import TABLES, generate_tpch
+from ballista_py.node.demo.tpch_data import TABLES, generate_tpch
 
 pytestmark = pytest.mark.skipif(
     not (Path(sys.executable).parent / "tpchgen-cli").exists() and shutil.which("tpchgen-cli") is None,

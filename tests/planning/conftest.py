@@ -13,8 +13,8 @@ import pyarrow as pa
 import pytest
 from hypothesis import settings
 
-from ballista_py.planning.partition_map import PartitionMap
-from ballista_py.planning.partition_spec import PartitionSpec
+from ballista_py.partitions.map import PartitionMap
+from ballista_py.partitions.spec import PartitionSpec
 
 # More examples for a night: HYPOTHESIS_EXAMPLES=2000 pytest tests/planning
 settings.register_profile("planning", deadline=None, max_examples=int(os.environ.get("HYPOTHESIS_EXAMPLES", "40")))

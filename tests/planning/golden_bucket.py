@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
-from ballista_py.planning.bucket import BucketUDF
-from ballista_py.planning.partition_values import as_key, key_type, type_of_text, type_text
+from ballista_py.partitions.bucket import BucketUDF
+from ballista_py.partitions.values import as_key, key_type, type_of_text, type_text
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

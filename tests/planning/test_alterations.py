@@ -6,17 +6,17 @@ import pyarrow as pa
 import pytest
 from attrs import evolve
 
-from ballista_py.engines.duckdb import DuckDBEngine
-from ballista_py.engines.polars import PolarsEngine
+from ballista_py.engines.duckdb.engine import DuckDBEngine
+from ballista_py.engines.polars.engine import PolarsEngine
 from ballista_py.errors import SchemaMismatch, SqlError, TryLater
-from ballista_py.planning import alterations
-from ballista_py.planning.columns import is_same, plain, restored, stored_names
-from ballista_py.planning.partition_spec import PartitionSpec
-from ballista_py.planning.table import TableSpec
-from ballista_py.state.memory import MemoryStore
-from ballista_py.storage.files import read_data_file, write_data_file
-from ballista_py.storage.local_file import RowsAtHand
-from ballista_py.storage.pruned_files import bounds_of
+from ballista_py.partitions import alterations
+from ballista_py.partitions.columns import is_same, plain, restored, stored_names
+from ballista_py.partitions.spec import PartitionSpec
+from ballista_py.partitions.table import TableSpec
+from ballista_py.state.stores.memory import MemoryStore
+from ballista_py.storage.formats.files import read_data_file, write_data_file
+from ballista_py.storage.formats.local_file import RowsAtHand
+from ballista_py.storage.formats.pruned_files import bounds_of
 
 SCHEMA = pa.schema([("id", pa.int64()), ("a", pa.int32()), ("b", pa.string())])
 TABLE = TableSpec(name="t", schema=SCHEMA, spec=PartitionSpec.parse(["id"], SCHEMA), checks=('"a" > 0',))

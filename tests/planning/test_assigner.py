@@ -17,12 +17,12 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from ballista_py.errors import PlanningError
-from ballista_py.planning.assign_balance import balance
-from ballista_py.planning.assign_place import _by_heap, _by_rounds
-from ballista_py.planning.assign_state import Fleet, Items, State
-from ballista_py.planning.assigner import AssignmentPlan, Executor, PartitionAssigner
-from ballista_py.planning.partition_map import PartitionMap
-from ballista_py.planning.partition_spec import PartitionSpec
+from ballista_py.partitions.assignment.assigner import AssignmentPlan, Executor, PartitionAssigner
+from ballista_py.partitions.assignment.balance import balance
+from ballista_py.partitions.assignment.first_fit import _by_heap, _by_rounds
+from ballista_py.partitions.assignment.state import Fleet, Items, State
+from ballista_py.partitions.map import PartitionMap
+from ballista_py.partitions.spec import PartitionSpec
 
 MakeMap = Callable[..., PartitionMap]
 
@@ -229,10 +229,10 @@ def test_the_same_input_gives_the_same_plan_in_any_order_of_executors(
 
 PLAN_SCRIPT = """
 import pyarrow as pa
-from ballista_py.planning.assigner import Executor, PartitionAssigner
-from ballista_py.planning.partition_map import PartitionMap
-from ballista_py.planning.partition_spec import PartitionSpec
-from ballista_py.planning.selector import SetCoverSelector
+from ballista_py.partitions.assignment.assigner import Executor, PartitionAssigner
+from ballista_py.partitions.map import PartitionMap
+from ballista_py.partitions.spec import PartitionSpec
+from ballista_py.partitions.set_cover import SetCoverSelector
 spec = PartitionSpec.parse(["region", "bucket(7, region)"], pa.schema([("region", pa.string())]))
 values = [(chr(97 + number) * 3, number % 7) for number in range(26)]
 pmap = PartitionMap.build("t", spec, values, [float(number % 5 + 1) for number in range(26)])

@@ -11,10 +11,10 @@ from attrs import evolve
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ballista_py.planning.assign_progress import improves
-from ballista_py.planning.assign_state import Fleet
-from ballista_py.planning.assigner import Executor, PartitionAssigner
-from ballista_py.planning.partition_map import Owner, PartitionMap
+from ballista_py.partitions.assignment.assigner import Executor, PartitionAssigner
+from ballista_py.partitions.assignment.progress import improves
+from ballista_py.partitions.assignment.state import Fleet
+from ballista_py.partitions.map import Owner, PartitionMap
 
 MakeMap = Callable[..., PartitionMap]
 ROUNDS = 30

@@ -6,8 +6,8 @@ import pyarrow as pa
 import pytest
 
 from ballista_py.errors import UnsupportedExpression
-from ballista_py.planning.bucket import bucket
-from ballista_py.planning.partition_spec import PartitionSpec
+from ballista_py.partitions.bucket import bucket
+from ballista_py.partitions.spec import PartitionSpec
 
 SCHEMA = pa.schema(
     [

@@ -13,8 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ballista_py.errors import SchemaMismatch, UnsupportedExpression
-from ballista_py.planning.bucket import MAX_BUCKETS, BucketUDF, bucket, bucket_scalar
-from ballista_py.planning.partition_values import key_type
+from ballista_py.partitions.bucket import MAX_BUCKETS, BucketUDF, bucket, bucket_scalar
+from ballista_py.partitions.values import key_type
 
 COUNTS = (1, 2, 3, 16, 1000, 65_537, 999_983, MAX_BUCKETS)
 

@@ -5,8 +5,8 @@ from collections.abc import Iterator
 import pyarrow as pa
 import pytest
 
+from ballista_py.coordinator.writes.kept_rows import KeptRows
 from ballista_py.errors import TransportError, TryLater
-from ballista_py.planning.kept_rows import KeptRows
 
 
 def batches(count: int) -> Iterator[pa.RecordBatch]:

@@ -11,15 +11,15 @@ import orjson
 import pyarrow as pa
 import pytest
 
+from ballista_py.coordinator.writes.row_routes import distinct_values
 from ballista_py.errors import SchemaMismatch
-from ballista_py.node.row_routes import distinct_values
-from ballista_py.planning.partition_map import PartitionMap
-from ballista_py.planning.partition_spec import PartitionSpec
-from ballista_py.planning.query_plan import Catalog
-from ballista_py.planning.router import PartitionRouter
-from ballista_py.planning.sql.parameters import bound
-from ballista_py.planning.sql.planner import plan_query
-from ballista_py.planning.table import TableSpec
+from ballista_py.partitions.map import PartitionMap
+from ballista_py.partitions.router import PartitionRouter
+from ballista_py.partitions.spec import PartitionSpec
+from ballista_py.partitions.table import TableSpec
+from ballista_py.sql.parse.parameters import bound
+from ballista_py.sql.plan import Catalog
+from ballista_py.sql.planner import plan_query
 
 NINES = "9" * 38
 INTEGERS = [getattr(pa, f"{sign}int{bits}")() for sign in ("", "u") for bits in (8, 16, 32, 64)]

@@ -11,10 +11,10 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from ballista_py.planning.assigner import AssignmentPlan, Executor, PartitionAssigner
-from ballista_py.planning.diff import diff_partitions
-from ballista_py.planning.partition_map import Owner, PartitionMap
-from ballista_py.planning.partition_spec import PartitionSpec
+from ballista_py.partitions.assignment.assigner import AssignmentPlan, Executor, PartitionAssigner
+from ballista_py.partitions.discovery import diff_partitions
+from ballista_py.partitions.map import Owner, PartitionMap
+from ballista_py.partitions.spec import PartitionSpec
 
 SCHEMA = pa.schema([("region", pa.string())])
 SPEC = PartitionSpec.parse(["region"], SCHEMA)

@@ -5,10 +5,10 @@ from __future__ import annotations
 import orjson
 import pyarrow as pa
 
-from ballista_py.planning.assigner import Executor, PartitionAssigner
-from ballista_py.planning.partition_map import PartitionMap
-from ballista_py.planning.partition_spec import PartitionSpec
-from ballista_py.planning.router import PartitionRouter
+from ballista_py.partitions.assignment.assigner import Executor, PartitionAssigner
+from ballista_py.partitions.map import PartitionMap
+from ballista_py.partitions.router import PartitionRouter
+from ballista_py.partitions.spec import PartitionSpec
 
 SCHEMA = pa.schema([pa.field("id", pa.int64()), pa.field("region", pa.string())])
 

@@ -16,9 +16,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ballista_py.errors import SchemaMismatch, UnsupportedExpression
-from ballista_py.planning.expression_zones import local_times
-from ballista_py.planning.partition_spec import PartitionSpec
-from ballista_py.planning.partition_values import as_key, path_of, type_of_text, type_text
+from ballista_py.partitions.expression.time_zones import local_times
+from ballista_py.partitions.spec import PartitionSpec
+from ballista_py.partitions.values import as_key, path_of, type_of_text, type_text
 
 SCHEMA = pa.schema(
     [

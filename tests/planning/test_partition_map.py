@@ -18,10 +18,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ballista_py.errors import PlanningError
-from ballista_py.planning.assigner import Executor, PartitionAssigner
-from ballista_py.planning.diff import diff_partitions
-from ballista_py.planning.partition_map import PartitionMap
-from ballista_py.planning.partition_spec import PartitionSpec
+from ballista_py.partitions.assignment.assigner import Executor, PartitionAssigner
+from ballista_py.partitions.discovery import diff_partitions
+from ballista_py.partitions.map import PartitionMap
+from ballista_py.partitions.spec import PartitionSpec
 
 MakeMap = Callable[..., PartitionMap]
 

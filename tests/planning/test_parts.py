@@ -5,14 +5,14 @@ import pyarrow as pa
 import pytest
 
 from ballista_py.errors import SqlError
-from ballista_py.planning.assigner import Executor, PartitionAssigner
-from ballista_py.planning.legs import legs_of
-from ballista_py.planning.partition_map import PartitionMap
-from ballista_py.planning.partition_spec import PartitionSpec
-from ballista_py.planning.parts import is_divisible, portion_of, restricted
-from ballista_py.planning.query_plan import Catalog
-from ballista_py.planning.sql.planner import plan_query
-from ballista_py.planning.table import TableSpec
+from ballista_py.partitions.assignment.assigner import Executor, PartitionAssigner
+from ballista_py.partitions.map import PartitionMap
+from ballista_py.partitions.spec import PartitionSpec
+from ballista_py.partitions.table import TableSpec
+from ballista_py.sql.legs import legs_of
+from ballista_py.sql.parts import is_divisible, portion_of, restricted
+from ballista_py.sql.plan import Catalog
+from ballista_py.sql.planner import plan_query
 
 SCHEMA = pa.schema([pa.field("id", pa.int64(), nullable=False), ("size", pa.int64())])
 MEMBERS = [("e1", "i1"), ("e2", "i2"), ("e3", "i3")]

@@ -13,13 +13,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ballista_py.errors import SchemaMismatch
-from ballista_py.planning.assigner import Executor, PartitionAssigner
-from ballista_py.planning.bucket import bucket_scalar
-from ballista_py.planning.diff import diff_partitions
-from ballista_py.planning.partition_map import PartitionMap
-from ballista_py.planning.partition_spec import PARTITION_COLUMN, PartitionSpec
-from ballista_py.planning.router import PartitionRouter, RoutedBatch
-from ballista_py.planning.router_gather import gather
+from ballista_py.partitions.assignment.assigner import Executor, PartitionAssigner
+from ballista_py.partitions.bucket import bucket_scalar
+from ballista_py.partitions.discovery import diff_partitions
+from ballista_py.partitions.map import PartitionMap
+from ballista_py.partitions.router import PartitionRouter, RoutedBatch
+from ballista_py.partitions.router_gather import gather
+from ballista_py.partitions.spec import PARTITION_COLUMN, PartitionSpec
 
 MakeMap = Callable[..., PartitionMap]
 SCHEMA = pa.schema([("id", pa.int64()), ("region", pa.string()), ("tags", pa.list_(pa.string()))])

@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from ballista_py.planning.rows_digest import RowsDigest
+from ballista_py.partitions.rows_digest import RowsDigest
 
 DAY = datetime.date(2024, 2, 29)
 # Four values of each type, all different.

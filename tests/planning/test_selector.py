@@ -10,9 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ballista_py.errors import PartitionsUnassigned
-from ballista_py.planning.assigner import Executor, PartitionAssigner
-from ballista_py.planning.partition_map import PartitionMap
-from ballista_py.planning.selector import SetCoverSelector, _by_counts, _by_levels, _distinct, cover
+from ballista_py.partitions.assignment.assigner import Executor, PartitionAssigner
+from ballista_py.partitions.map import PartitionMap
+from ballista_py.partitions.set_cover import SetCoverSelector, _by_counts, _by_levels, _distinct, cover
 
 MakeMap = Callable[..., PartitionMap]
 

@@ -4,15 +4,15 @@ import pyarrow as pa
 import pytest
 from attrs import evolve
 
+from ballista_py.coordinator.writes.row_streams import RowStreams
+from ballista_py.coordinator.writes.write_outcome import Outcome, failure_of, next_step, worst_of
+from ballista_py.coordinator.writes.write_ways import way_of_local, way_of_rows
 from ballista_py.errors import NotOwner, SchemaMismatch, TransportError, WriteIncomplete, to_wire
-from ballista_py.planning.assigner import Executor, PartitionAssigner
-from ballista_py.planning.partition_map import NOBODY, PartitionMap
-from ballista_py.planning.partition_spec import PartitionSpec
-from ballista_py.planning.row_streams import RowStreams
-from ballista_py.planning.sql.changes import General, read_change
-from ballista_py.planning.table import TableSpec
-from ballista_py.planning.write_outcome import Outcome, failure_of, next_step, worst_of
-from ballista_py.planning.write_ways import way_of_local, way_of_rows
+from ballista_py.partitions.assignment.assigner import Executor, PartitionAssigner
+from ballista_py.partitions.map import NOBODY, PartitionMap
+from ballista_py.partitions.spec import PartitionSpec
+from ballista_py.partitions.table import TableSpec
+from ballista_py.sql.parse.changes import General, read_change
 
 SCHEMA = pa.schema([("id", pa.int64()), ("v", pa.int64())])
 SPEC = PartitionSpec.parse(["bucket(4, id)"], SCHEMA)

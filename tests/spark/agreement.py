@@ -59,7 +59,7 @@ def _decimals(low: np.ndarray, kind: pa.DataType, high: np.ndarray | None = None
 
 def disagreements(spark: Any, path: str) -> dict[str, int]:
     """By type: the rows for which the native column or the SQL function differ from Python's bucket."""
-    from ballista_py.planning.bucket import bucket as expected_of
+    from ballista_py.partitions.bucket import bucket as expected_of
     from ballista_py.spark.bucket import bucket, register
 
     register(spark)

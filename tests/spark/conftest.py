@@ -15,13 +15,13 @@ import pytest
 
 pytest.importorskip("pyspark")
 
-from ballista_py.planning.partition_spec import PartitionSpec
-from ballista_py.planning.table import TableSpec
+from ballista_py.partitions.spec import PartitionSpec
+from ballista_py.partitions.table import TableSpec
 from ballista_py.spark.pipeline import SparkPipeline
 from ballista_py.spark.session import embedded_session, stop_session
-from ballista_py.state.local import LocalStore
+from ballista_py.state.stores.local import LocalStore
+from ballista_py.storage.formats.parquet import read_batches
 from ballista_py.storage.manifest import ManifestDocument
-from ballista_py.storage.parquet import read_batches
 from ballista_py.storage.partition_storage import PartitionStorage
 
 CONNECT_PORT = "spark.connect.grpc.binding.port"

@@ -11,12 +11,12 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as sf
 
 from ballista_py.errors import ConfigError, TryLater
-from ballista_py.planning.partition_spec import PartitionSpec
-from ballista_py.planning.table import TableSpec
+from ballista_py.partitions.spec import PartitionSpec
+from ballista_py.partitions.table import TableSpec
 from ballista_py.spark.pipeline import SparkPipeline
-from ballista_py.spark.text_guard import TextGuard
+from ballista_py.spark.text.guard import TextGuard
 from ballista_py.spark.watermark import Watermark
-from ballista_py.state.local import LocalStore
+from ballista_py.state.stores.local import LocalStore
 
 
 def main(url: str, folder: str) -> None:

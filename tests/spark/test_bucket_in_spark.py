@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from ballista_py.errors import UnsupportedExpression
-from ballista_py.planning.bucket import bucket as python_bucket
+from ballista_py.partitions.bucket import bucket as python_bucket
 from ballista_py.spark.bucket import bucket, register
 
 pytestmark = pytest.mark.spark

@@ -14,8 +14,8 @@ pytest.importorskip("pyspark")
 
 from pyspark.errors import PySparkException
 
-from ballista_py.testing.dialect_check import IDS, Engine, Failed, family, rows, same_rows, unlike
-from ballista_py.testing.dialect_expressions import expressions
+from ballista_py.testing.sql.dialect_check import IDS, Engine, Failed, family, rows, same_rows, unlike
+from ballista_py.testing.sql.dialect_expressions import expressions
 
 QUERIES = [
     "select id, i from v order by i, id",

@@ -5,11 +5,11 @@ from __future__ import annotations
 import pyarrow as pa
 import pytest
 
+from ballista_py.coordinator.tables.embedded_spark import EmbeddedPipeline
 from ballista_py.errors import ConfigError
-from ballista_py.node.embedded_spark import EmbeddedPipeline
-from ballista_py.planning.partition_map import PartitionMap
-from ballista_py.planning.partition_spec import PartitionSpec
-from ballista_py.planning.table import TableSpec
+from ballista_py.partitions.map import PartitionMap
+from ballista_py.partitions.spec import PartitionSpec
+from ballista_py.partitions.table import TableSpec
 from ballista_py.runtime import SystemRuntime
 from ballista_py.secret import Secret
 

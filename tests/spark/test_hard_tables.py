@@ -10,13 +10,13 @@ import pytest
 from pyspark.sql import functions as sf
 
 from ballista_py.errors import UnsupportedExpression
-from ballista_py.planning.partition_map import PartitionMap
-from ballista_py.planning.partition_spec import PartitionSpec
-from ballista_py.planning.table import TableSpec
+from ballista_py.partitions.map import PartitionMap
+from ballista_py.partitions.spec import PartitionSpec
+from ballista_py.partitions.table import TableSpec
 from ballista_py.spark import layout
 from ballista_py.spark.pipeline import SparkPipeline
 from ballista_py.spark.watermark import Watermark
-from ballista_py.state.partition_store import PartitionStore
+from ballista_py.state.ownership.partition_store import PartitionStore
 
 pytestmark = pytest.mark.spark
 
@@ -188,7 +188,7 @@ def test_a_source_without_the_key_is_refused_when_the_table_is_declared(spark, d
 @pytest.mark.timeout(1_200)
 def test_tpch_at_scale_1_keeps_every_row(spark, store, declare, tmp_path):
     duckdb = pytest.importorskip("duckdb")
-    from ballista_py.node.tpch_data import generate_tpch
+    from ballista_py.node.demo.tpch_data import generate_tpch
 
     data = generate_tpch(tmp_path / "tpch", 1.0)
     pipeline = SparkPipeline(spark, store)

@@ -9,7 +9,7 @@ import sys
 import pytest
 
 from ballista_py.spark.watermark import Watermark
-from ballista_py.state.statements import Statements
+from ballista_py.state.documents.decisions import Statements
 from ballista_py.storage.partition_storage import PartitionStorage
 from ballista_py.storage.publication import visible_files
 
@@ -17,14 +17,14 @@ pytestmark = [pytest.mark.spark, pytest.mark.long, pytest.mark.timeout(900)]
 
 DRIVER = """
 import os, signal, sys
-from ballista_py.planning.partition_spec import PartitionSpec
-from ballista_py.planning.table import TableSpec
+from ballista_py.partitions.spec import PartitionSpec
+from ballista_py.partitions.table import TableSpec
 from ballista_py.spark import runs
 from ballista_py.spark.pipeline import SparkPipeline
 from ballista_py.spark.session import embedded_session
 from ballista_py.spark.watermark import Watermark
-from ballista_py.state.local import LocalStore
-from ballista_py.state.statements import Statements
+from ballista_py.state.stores.local import LocalStore
+from ballista_py.state.documents.decisions import Statements
 from ballista_py.storage.partition_storage import PartitionStorage
 from ballista_py.storage.publication import Publication
 

@@ -13,17 +13,17 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from ballista_py.engines.answers import difference
-from ballista_py.engines.duckdb import DuckDBEngine
+from ballista_py.engines.duckdb.engine import DuckDBEngine
+from ballista_py.engines.same_answer import difference
 from ballista_py.errors import ConfigError, MergeTooLarge, SqlError, TransportError, TryLater
-from ballista_py.planning.partition_map import PartitionMap
-from ballista_py.planning.partition_spec import PartitionSpec
-from ballista_py.planning.table import TableSpec
+from ballista_py.partitions.map import PartitionMap
+from ballista_py.partitions.spec import PartitionSpec
+from ballista_py.partitions.table import TableSpec
 from ballista_py.spark import answer_task
 from ballista_py.spark.answers import AnswerFiles, AnswerFolder, Receipt
 from ballista_py.spark.pipeline import SparkPipeline
 from ballista_py.spark.statements import SparkStatements, TablePart
-from ballista_py.state.local import LocalStore
+from ballista_py.state.stores.local import LocalStore
 
 pytestmark = pytest.mark.spark
 

@@ -10,8 +10,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from ballista_py.planning.partition_spec import PartitionSpec
-from ballista_py.planning.partition_values import as_key
+from ballista_py.partitions.spec import PartitionSpec
+from ballista_py.partitions.values import as_key
 
 pytestmark = pytest.mark.spark
 

@@ -17,14 +17,14 @@ import pyarrow.compute as pc
 import pytest
 
 from ballista_py.errors import ConfigError, ObjectMissing, SchemaMismatch, TryLater, UnsupportedExpression
-from ballista_py.planning.bucket import bucket
-from ballista_py.planning.partition_map import PartitionMap
-from ballista_py.planning.partition_spec import PartitionSpec
-from ballista_py.planning.table import TableSpec
+from ballista_py.partitions.bucket import bucket
+from ballista_py.partitions.map import PartitionMap
+from ballista_py.partitions.spec import PartitionSpec
+from ballista_py.partitions.table import TableSpec
 from ballista_py.spark import layout
 from ballista_py.spark.pipeline import SparkPipeline
-from ballista_py.state.local import LocalStore
-from ballista_py.state.memory import MemoryStore
+from ballista_py.state.stores.local import LocalStore
+from ballista_py.state.stores.memory import MemoryStore
 
 pytestmark = pytest.mark.spark
 
@@ -296,11 +296,11 @@ def _spawn(target) -> None:
 KILLED = """
 import sys
 from pyspark.sql import functions as sf
-from ballista_py.planning.partition_spec import PartitionSpec
-from ballista_py.planning.table import TableSpec
+from ballista_py.partitions.spec import PartitionSpec
+from ballista_py.partitions.table import TableSpec
 from ballista_py.spark.pipeline import SparkPipeline
 from ballista_py.spark.session import embedded_session
-from ballista_py.state.local import LocalStore
+from ballista_py.state.stores.local import LocalStore
 
 spark = embedded_session(master="local[2]", memory="512m")
 slow = sf.udf(lambda value: __import__("time").sleep(0.02) or value, "long")

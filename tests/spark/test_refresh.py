@@ -11,7 +11,7 @@ import pytest
 from ballista_py.errors import ConfigError, VersionConflict
 from ballista_py.spark.pipeline import SparkPipeline
 from ballista_py.spark.watermark import Watermark, position_of
-from ballista_py.state.memory import MemoryStore
+from ballista_py.state.stores.memory import MemoryStore
 
 pytestmark = pytest.mark.spark
 HOUR = dt.timedelta(hours=1)

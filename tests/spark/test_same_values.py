@@ -7,11 +7,11 @@ import random
 import pyarrow as pa
 import pytest
 
-from ballista_py.engines.answers import difference
-from ballista_py.engines.duckdb import DuckDBEngine
+from ballista_py.engines.duckdb.engine import DuckDBEngine
+from ballista_py.engines.same_answer import difference
 from ballista_py.errors import BallistaError, SqlError, UnsupportedExpression
-from ballista_py.planning.sql.spark_sql import spark_sql
 from ballista_py.spark.statements import SparkStatements
+from ballista_py.sql.parse.spark_sql import spark_sql
 
 TEXTS = [
     "",

@@ -17,11 +17,11 @@ from concurrent.futures import ThreadPoolExecutor
 import pyarrow as pa
 from pyspark import SparkContext
 from ballista_py.errors import TransportError, TryLater
-from ballista_py.node.spark_process import SparkProcess
+from ballista_py.coordinator.spark_process import SparkProcess
 from ballista_py.runtime import SystemRuntime
 from ballista_py.spark.answers import AnswerFolder
 from ballista_py.spark.session import embedded_session
-from ballista_py.state.store import open_store
+from ballista_py.state.stores.store import open_store
 
 class Statement:
     output = pa.schema([("n", pa.int64())])

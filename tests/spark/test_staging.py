@@ -9,9 +9,9 @@ import pytest
 from ballista_py.errors import VersionConflict
 from ballista_py.runtime import SystemRuntime
 from ballista_py.spark.staging import staging
-from ballista_py.state.claims import claimed_prefixes
-from ballista_py.state.local import LocalStore
-from ballista_py.state.memory import MemoryStore
+from ballista_py.state.documents.claims import claimed_prefixes
+from ballista_py.state.stores.local import LocalStore
+from ballista_py.state.stores.memory import MemoryStore
 
 
 @pytest.fixture(params=["memory", "local"])

@@ -8,10 +8,10 @@ from concurrent.futures import ThreadPoolExecutor
 import pyarrow as pa
 import pytest
 
-from ballista_py.engines.answers import difference
-from ballista_py.engines.duckdb import DuckDBEngine
+from ballista_py.engines.duckdb.engine import DuckDBEngine
+from ballista_py.engines.same_answer import difference
 from ballista_py.errors import SqlError, TransportError, TryLater
-from ballista_py.planning.partition_map import PartitionMap
+from ballista_py.partitions.map import PartitionMap
 from ballista_py.spark.statements import SparkStatements, TablePart
 
 

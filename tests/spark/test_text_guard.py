@@ -10,11 +10,11 @@ import pytest
 from hypothesis import HealthCheck, Phase, example, given, settings
 from hypothesis import strategies as st
 
-from ballista_py.engines.duckdb import DuckDBEngine
+from ballista_py.engines.duckdb.engine import DuckDBEngine
 from ballista_py.errors import ConfigError, SqlError
-from ballista_py.planning.sql.spark_sql import spark_sql
-from ballista_py.spark.text_guard import TextGuard
-from ballista_py.spark.text_settings import PLAIN_TEXT, require_settings
+from ballista_py.spark.text.guard import TextGuard
+from ballista_py.spark.text.settings import PLAIN_TEXT, require_settings
+from ballista_py.sql.parse.spark_sql import spark_sql
 
 pytestmark = pytest.mark.spark
 

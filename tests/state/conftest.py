@@ -9,8 +9,8 @@ import pytest
 
 from ballista_py.errors import OutcomeUnknown, StoreUnavailable
 from ballista_py.runtime import SystemRuntime
-from ballista_py.state.local import LocalStore
-from ballista_py.state.memory import MemoryStore
+from ballista_py.state.stores.local import LocalStore
+from ballista_py.state.stores.memory import MemoryStore
 
 
 class ManualRuntime:

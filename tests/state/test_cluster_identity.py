@@ -7,10 +7,10 @@ import shutil
 import subprocess
 from concurrent.futures import ThreadPoolExecutor
 
-from ballista_py.state.cluster_identity import IDENTITY_KEY, cluster_identity
-from ballista_py.state.location import check_location
-from ballista_py.state.memory import MemoryStore
-from ballista_py.state.store import open_store
+from ballista_py.state.members.identity import IDENTITY_KEY, cluster_identity
+from ballista_py.state.members.location import check_location
+from ballista_py.state.stores.memory import MemoryStore
+from ballista_py.state.stores.store import open_store
 
 
 def identity(folder):

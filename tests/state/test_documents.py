@@ -11,13 +11,12 @@ import pytest
 from attrs import evolve
 
 from ballista_py.errors import DocumentUnreadable
-from ballista_py.planning.assigner import Executor, PartitionAssigner
-from ballista_py.planning.partition_map import PartitionMap
-from ballista_py.planning.partition_spec import PartitionSpec
-from ballista_py.planning.table import TableSpec
-from ballista_py.state.codec import table_from_json, table_to_json
-from ballista_py.state.control import ExecutorInfo
-from ballista_py.state.documents import (
+from ballista_py.partitions.assignment.assigner import Executor, PartitionAssigner
+from ballista_py.partitions.map import PartitionMap
+from ballista_py.partitions.spec import PartitionSpec
+from ballista_py.partitions.table import TableSpec
+from ballista_py.state.documents.codec import table_from_json, table_to_json
+from ballista_py.state.documents.documents import (
     ClusterDocument,
     HeartbeatDocument,
     JobDocument,
@@ -27,7 +26,8 @@ from ballista_py.state.documents import (
     job_key,
     partition_map_key,
 )
-from ballista_py.state.object_state import ObjectState
+from ballista_py.state.documents.object_state import ObjectState
+from ballista_py.state.members.control import ExecutorInfo
 
 GOLDEN = Path(__file__).parent / "golden"
 SCHEMA = pa.schema(

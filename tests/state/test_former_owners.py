@@ -3,11 +3,11 @@
 import pyarrow as pa
 import pytest
 
-from ballista_py.planning.assigner import Executor, PartitionAssigner
-from ballista_py.planning.partition_map import PartitionMap
-from ballista_py.planning.partition_spec import PartitionSpec
-from ballista_py.state.memory import MemoryStore
-from ballista_py.state.partition_store import PartitionStore
+from ballista_py.partitions.assignment.assigner import Executor, PartitionAssigner
+from ballista_py.partitions.map import PartitionMap
+from ballista_py.partitions.spec import PartitionSpec
+from ballista_py.state.ownership.partition_store import PartitionStore
+from ballista_py.state.stores.memory import MemoryStore
 
 SCHEMA = pa.schema([pa.field("id", pa.int64(), nullable=False)])
 BUCKETS = PartitionSpec.parse(["bucket(4, id)"], SCHEMA)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from ballista_py.state.codec import RECENT_COMMITS, Decoded, Header
-from ballista_py.state.landing import Attempt, Landing, Read, judge
+from ballista_py.state.documents.codec import RECENT_COMMITS, Decoded, Header
+from ballista_py.state.documents.landing import Attempt, Landing, Read, judge
 
 MINE = "mine"
 

@@ -6,19 +6,19 @@ import pytest
 from attrs import evolve
 
 from ballista_py.errors import Fenced, LeaseExpired, RetriesExhausted
-from ballista_py.state.control import Grant, HeldPartitions, Refusal
-from ballista_py.state.documents import (
+from ballista_py.state.documents.documents import (
     AdmittedExecutor,
     ClusterDocument,
     HeartbeatDocument,
     SchedulerInfo,
     heartbeat_key,
 )
-from ballista_py.state.executor_lease import ExecutorLease
-from ballista_py.state.executor_registry import ExecutorRegistry
-from ballista_py.state.membership import Membership
-from ballista_py.state.object_state import ObjectState
-from ballista_py.state.reaper import Reaper, silent_executors
+from ballista_py.state.documents.object_state import ObjectState
+from ballista_py.state.members.control import Grant, HeldPartitions, Refusal
+from ballista_py.state.members.executor_lease import ExecutorLease
+from ballista_py.state.members.executor_registry import ExecutorRegistry
+from ballista_py.state.members.membership import Membership
+from ballista_py.state.members.reaper import Reaper, silent_executors
 
 TTL_MS, SKEW_MS = 30_000, 5_000
 

@@ -15,17 +15,17 @@ import pyarrow.parquet as pq
 import pytest
 
 from ballista_py.errors import ConfigError, StoreUnavailable
-from ballista_py.state import local
-from ballista_py.state.local import LocalStore
-from ballista_py.state.memory import MemoryStore
-from ballista_py.state.store import local_path, open_store
+from ballista_py.state.stores import local
+from ballista_py.state.stores.local import LocalStore
+from ballista_py.state.stores.memory import MemoryStore
+from ballista_py.state.stores.store import local_path, open_store
 
 LONG = (pytest.mark.long, pytest.mark.timeout(1_200))
 
 INCREMENTS = """
 import sys
 from ballista_py.errors import VersionConflict
-from ballista_py.state.store import open_store
+from ballista_py.state.stores.store import open_store
 store = open_store(sys.argv[1])
 for _ in range(int(sys.argv[2])):
     while True:
@@ -41,7 +41,7 @@ for _ in range(int(sys.argv[2])):
 VICTIM = """
 import json, sys
 from ballista_py.errors import VersionConflict
-from ballista_py.state.store import open_store
+from ballista_py.state.stores.store import open_store
 store = open_store(sys.argv[1])
 while True:
     found = store.get("document.json")

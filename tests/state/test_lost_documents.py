@@ -10,26 +10,26 @@ import pytest
 from attrs import evolve, frozen
 
 from ballista_py.errors import DocumentLost, DocumentOlder, OutcomeUnknown, RetriesExhausted
-from ballista_py.planning.assigner import PartitionAssigner
-from ballista_py.planning.diff import diff_partitions
-from ballista_py.planning.partition_map import PartitionMap
-from ballista_py.planning.partition_spec import PartitionSpec
-from ballista_py.state.catalog_proof import read_catalog
-from ballista_py.state.control import HeldPartitions
-from ballista_py.state.documents import (
+from ballista_py.partitions.assignment.assigner import PartitionAssigner
+from ballista_py.partitions.discovery import diff_partitions
+from ballista_py.partitions.map import PartitionMap
+from ballista_py.partitions.spec import PartitionSpec
+from ballista_py.state.documents.documents import (
     CLUSTER_KEY,
     ClusterDocument,
     PartitionMapDocument,
     SchedulerInfo,
     partition_map_key,
 )
-from ballista_py.state.location import check_location
-from ballista_py.state.lost_documents import DocumentMemory
-from ballista_py.state.membership import Membership
-from ballista_py.state.memory import MemoryStore
-from ballista_py.state.object_state import ObjectState
-from ballista_py.state.partition_store import PartitionStore
-from ballista_py.state.reconciler import newest_heard
+from ballista_py.state.documents.lost_documents import DocumentMemory
+from ballista_py.state.documents.object_state import ObjectState
+from ballista_py.state.members.control import HeldPartitions
+from ballista_py.state.members.location import check_location
+from ballista_py.state.members.membership import Membership
+from ballista_py.state.ownership.catalog_proof import read_catalog
+from ballista_py.state.ownership.partition_store import PartitionStore
+from ballista_py.state.ownership.reconciler import newest_heard
+from ballista_py.state.stores.memory import MemoryStore
 
 SCHEMA = pa.schema([pa.field("id", pa.int64(), nullable=False)])
 SPEC = PartitionSpec.parse(["id"], SCHEMA)

@@ -13,11 +13,11 @@ from ballista_py.errors import (
     ObjectMissing,
     RetriesExhausted,
 )
-from ballista_py.state.documents import ClusterDocument, HeartbeatDocument, SchedulerInfo, heartbeat_key
-from ballista_py.state.liveness import Observer, jittered_ms
-from ballista_py.state.membership import Membership
-from ballista_py.state.object_state import ObjectState
-from ballista_py.state.reaper import Reaper
+from ballista_py.state.documents.documents import ClusterDocument, HeartbeatDocument, SchedulerInfo, heartbeat_key
+from ballista_py.state.documents.object_state import ObjectState
+from ballista_py.state.members.liveness import Observer, jittered_ms
+from ballista_py.state.members.membership import Membership
+from ballista_py.state.members.reaper import Reaper
 
 TTL_MS, SKEW_MS = 30_000, 5_000
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 import pyarrow as pa
 import pytest
 
-from ballista_py.planning.partition_spec import PartitionSpec
-from ballista_py.planning.table import TableSpec
-from ballista_py.state.control import HeldPartitions, PartitionAssignment, UpdatePartitions
-from ballista_py.state.notifier import Notifier
-from ballista_py.state.notify import farewells, unsettled
+from ballista_py.partitions.spec import PartitionSpec
+from ballista_py.partitions.table import TableSpec
+from ballista_py.state.members.control import HeldPartitions, PartitionAssignment, UpdatePartitions
+from ballista_py.state.ownership.notifier import Notifier
+from ballista_py.state.ownership.notify import farewells, unsettled
 
 EXECUTOR = ("e1", "i1")
 RESEND_MS = 1_000.0

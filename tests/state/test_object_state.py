@@ -21,8 +21,8 @@ from ballista_py.errors import (
     SchemaVersionUnsupported,
 )
 from ballista_py.runtime import SystemRuntime
-from ballista_py.state.memory import MemoryStore
-from ballista_py.state.object_state import ObjectState, Retry
+from ballista_py.state.documents.object_state import ObjectState, Retry
+from ballista_py.state.stores.memory import MemoryStore
 
 
 @frozen
@@ -409,7 +409,7 @@ def test_a_change_that_offends_only_together_with_another_is_tried_by_itself():
 
 def test_the_conclusion_of_a_change_counts_only_if_what_it_saw_was_committed(unreliable, runtime):
     """The second change is refused because of the first one, which never lands."""
-    from ballista_py.state.group import Ticket
+    from ballista_py.state.documents.group_commit import Ticket
 
     state = ObjectState(unreliable, "counter.json", Counter, runtime=runtime)
     state.create(Counter())
@@ -493,7 +493,7 @@ def test_a_document_of_another_schema_version_is_refused(counter, unreliable):
 
 
 def test_a_document_above_the_limit_is_not_written(counter, monkeypatch):
-    monkeypatch.setattr("ballista_py.state.codec.MAX_DOCUMENT_BYTES", 2_000)
+    monkeypatch.setattr("ballista_py.state.documents.codec.MAX_DOCUMENT_BYTES", 2_000)
     counter.create(Counter())
     with pytest.raises(InvariantViolated, match="2000 is the limit"):
         counter.update(add("x" * 2_000))

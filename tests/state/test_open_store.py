@@ -3,9 +3,9 @@
 import pytest
 
 from ballista_py.errors import ConfigError, ObjectMissing
-from ballista_py.state.local import LocalStore
-from ballista_py.state.nonce import with_nonce
-from ballista_py.state.store import open_store
+from ballista_py.state.stores.local import LocalStore
+from ballista_py.state.stores.nonce import with_nonce
+from ballista_py.state.stores.store import open_store
 
 
 @pytest.mark.parametrize("tail", [b"", b"\n", b"\n" + b" " * 128, b"\x00\xff", b" " * 200])

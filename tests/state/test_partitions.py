@@ -16,25 +16,25 @@ from ballista_py.errors import (
     ObjectMissing,
     StoreUnavailable,
 )
-from ballista_py.planning.assigner import Executor, PartitionAssigner
-from ballista_py.planning.diff import diff_partitions
-from ballista_py.planning.partition_map import PartitionMap
-from ballista_py.planning.partition_spec import PartitionSpec
-from ballista_py.planning.table import TableSpec
-from ballista_py.state.control import ExecutorInfo, HeldPartitions
-from ballista_py.state.documents import (
+from ballista_py.partitions.assignment.assigner import Executor, PartitionAssigner
+from ballista_py.partitions.discovery import diff_partitions
+from ballista_py.partitions.map import PartitionMap
+from ballista_py.partitions.spec import PartitionSpec
+from ballista_py.partitions.table import TableSpec
+from ballista_py.state.documents.documents import (
     ClusterDocument,
     PartitionMapDocument,
     SchedulerInfo,
     partition_map_key,
 )
-from ballista_py.state.fence import activate, require_epoch
-from ballista_py.state.membership import Membership
-from ballista_py.state.move_watch import COOL_DOWN_MS, FAILED_MOVE_MS, MOVE_TIMEOUT_MS
-from ballista_py.state.notify import desired, unsettled
-from ballista_py.state.object_state import ObjectState
-from ballista_py.state.partition_store import PartitionStore
-from ballista_py.state.reconciler import Discovery, Reconciler
+from ballista_py.state.documents.fence import activate, require_epoch
+from ballista_py.state.documents.object_state import ObjectState
+from ballista_py.state.members.control import ExecutorInfo, HeldPartitions
+from ballista_py.state.members.membership import Membership
+from ballista_py.state.ownership.notify import desired, unsettled
+from ballista_py.state.ownership.partition_store import PartitionStore
+from ballista_py.state.ownership.reconciler import Discovery, Reconciler
+from ballista_py.state.ownership.stalled_moves import COOL_DOWN_MS, FAILED_MOVE_MS, MOVE_TIMEOUT_MS
 
 SCHEMA = pa.schema([pa.field("id", pa.int64(), nullable=False), pa.field("region", pa.string())])
 BUCKETS = PartitionSpec.parse(["bucket(4, id)"], SCHEMA)

@@ -6,10 +6,10 @@ import pyarrow as pa
 import pytest
 
 from ballista_py import Executor
-from ballista_py.planning.assigner import PartitionAssigner
-from ballista_py.planning.partition_map import PartitionMap
-from ballista_py.planning.partition_spec import PartitionSpec
-from ballista_py.state.partition_store import epochs_objection
+from ballista_py.partitions.assignment.assigner import PartitionAssigner
+from ballista_py.partitions.map import PartitionMap
+from ballista_py.partitions.spec import PartitionSpec
+from ballista_py.state.ownership.partition_store import epochs_objection
 
 SCHEMA = pa.schema([("id", pa.int64())])
 NAMES = ("e1", "e2", "e3")

@@ -6,11 +6,11 @@ import pyarrow as pa
 import pytest
 
 from ballista_py.errors import ConfigError
-from ballista_py.planning.partition_spec import PartitionSpec
-from ballista_py.planning.table import TableSpec
+from ballista_py.partitions.spec import PartitionSpec
+from ballista_py.partitions.table import TableSpec
 from ballista_py.secret import Secret
-from ballista_py.state.control import AppDefinition
-from ballista_py.state.secret_references import referenced_secrets, with_secrets
+from ballista_py.state.documents.secret_references import referenced_secrets, with_secrets
+from ballista_py.state.members.control import AppDefinition
 
 SCHEMA = pa.schema([("id", pa.int64())])
 SOURCE = {

@@ -8,11 +8,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from ballista_py.errors import TryLater
-from ballista_py.planning.diff import diff_partitions
-from ballista_py.planning.partition_map import MISSING, PartitionMap
-from ballista_py.planning.partition_spec import PartitionSpec
-from ballista_py.planning.table import TableSpec
-from ballista_py.state.source_watch import SourceWatch, is_watched
+from ballista_py.partitions.discovery import diff_partitions
+from ballista_py.partitions.map import MISSING, PartitionMap
+from ballista_py.partitions.spec import PartitionSpec
+from ballista_py.partitions.table import TableSpec
+from ballista_py.state.ownership.discovery import SourceWatch, is_watched
 
 SCHEMA = pa.schema([pa.field("id", pa.int64(), nullable=False), pa.field("region", pa.string())])
 REGIONS = PartitionSpec.parse(["region"], SCHEMA)

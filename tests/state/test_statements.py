@@ -5,10 +5,8 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from ballista_py.errors import TryLater
-from ballista_py.planning.resends import TOKENS_KEPT_MS
 from ballista_py.runtime import SystemRuntime
-from ballista_py.state.memory import MemoryStore
-from ballista_py.state.statements import (
+from ballista_py.state.documents.decisions import (
     LOOK_MS,
     MAX_SETTLED,
     Decision,
@@ -16,6 +14,8 @@ from ballista_py.state.statements import (
     Statements,
     StatementsDocument,
 )
+from ballista_py.state.documents.resends import TOKENS_KEPT_MS
+from ballista_py.state.stores.memory import MemoryStore
 
 
 def test_of_all_attempts_at_a_statement_one_counts():
@@ -50,7 +50,7 @@ def test_settled_decisions_are_forgotten_at_the_bound_and_others_never():
 
 
 def test_too_many_unsettled_statements_are_refused(monkeypatch):
-    monkeypatch.setattr("ballista_py.state.statements.MAX_UNSETTLED", 2)
+    monkeypatch.setattr("ballista_py.state.documents.decisions.MAX_UNSETTLED", 2)
     document = StatementsDocument()
     for n in range(2):
         document = document.decided(Decision(attempt=f"a{n}", token=f"t{n}", committed=True))
@@ -77,7 +77,7 @@ def test_what_committed_is_known_as_long_as_it_may_be_sent_again_and_the_last_th
         def monotonic_ms(self) -> float:
             return self.now_ms
 
-    monkeypatch.setattr("ballista_py.state.statements.MAX_SETTLED", 10)
+    monkeypatch.setattr("ballista_py.state.documents.decisions.MAX_SETTLED", 10)
     store, clock = MemoryStore(), Clock()
     statements = Statements(store, "t", runtime=clock, old=KnownDecisions(clock).old)
     elsewhere = Statements(store, "t")  # of a process that does not tell what is old
@@ -106,7 +106,7 @@ def test_what_committed_is_known_as_long_as_it_may_be_sent_again_and_the_last_th
 
 def test_where_no_more_decisions_can_be_remembered_statements_are_refused(monkeypatch):
     for bound in ("MAX_REMEMBERED", "MAX_SETTLED", "MAX_UNSETTLED"):
-        monkeypatch.setattr(f"ballista_py.state.statements.{bound}", 3)
+        monkeypatch.setattr(f"ballista_py.state.documents.decisions.{bound}", 3)
     statements = Statements(MemoryStore(), "t")
     for n in range(9):
         statements.commit(f"a{n}", f"t{n}", affected=1, settled=True)

@@ -6,12 +6,12 @@ import numpy as np
 import pyarrow as pa
 from attrs import evolve
 
-from ballista_py.planning.partition_map import PartitionMap
-from ballista_py.planning.partition_spec import PartitionSpec
-from ballista_py.planning.query_plan import Catalog
-from ballista_py.planning.table import TableSpec
-from ballista_py.state.control import HeldPartitions
-from ballista_py.state.table_sizes import table_sizes
+from ballista_py.partitions.map import PartitionMap
+from ballista_py.partitions.spec import PartitionSpec
+from ballista_py.partitions.table import TableSpec
+from ballista_py.sql.plan import Catalog
+from ballista_py.state.members.control import HeldPartitions
+from ballista_py.state.ownership.table_sizes import table_sizes
 
 SCHEMA = pa.schema([pa.field("id", pa.int64(), nullable=False), ("body", pa.string())])
 SPEC = PartitionSpec.parse(["bucket(3, id)"], SCHEMA)

@@ -10,21 +10,21 @@ import pyarrow as pa
 import pytest
 from attrs import evolve
 
-from ballista_py.engines.duckdb import DuckDBEngine
+from ballista_py.engines.duckdb.engine import DuckDBEngine
 from ballista_py.errors import StoreUnavailable
-from ballista_py.planning.partition_map import PartitionMap
-from ballista_py.planning.partition_spec import PartitionSpec
-from ballista_py.planning.query_plan import Leg, LegTable
-from ballista_py.planning.table import TableSpec
+from ballista_py.partitions.map import PartitionMap
+from ballista_py.partitions.spec import PartitionSpec
+from ballista_py.partitions.table import TableSpec
 from ballista_py.runtime import SystemRuntime
-from ballista_py.state.control import Grant, PartitionAssignment, UpdatePartitions
-from ballista_py.state.documents import PartitionMapDocument, partition_map_key
-from ballista_py.state.executor_lease import ExecutorLease
-from ballista_py.state.local import LocalStore
-from ballista_py.state.memory import MemoryStore
-from ballista_py.state.object_state import ObjectState
-from ballista_py.storage.files import write_data_file
-from ballista_py.storage.holder import PartitionHolder
+from ballista_py.sql.plan import Leg, LegTable
+from ballista_py.state.documents.documents import PartitionMapDocument, partition_map_key
+from ballista_py.state.documents.object_state import ObjectState
+from ballista_py.state.members.control import Grant, PartitionAssignment, UpdatePartitions
+from ballista_py.state.members.executor_lease import ExecutorLease
+from ballista_py.state.stores.local import LocalStore
+from ballista_py.state.stores.memory import MemoryStore
+from ballista_py.storage.formats.files import write_data_file
+from ballista_py.storage.held.holder import PartitionHolder
 from ballista_py.storage.manifest import DataFile
 from ballista_py.storage.partition_storage import PartitionStorage
 

@@ -6,11 +6,11 @@ import pytest
 
 from ballista_py.errors import VersionConflict
 from ballista_py.runtime import SystemRuntime
-from ballista_py.state.claims import CLAIM_PATIENCE_MS, Claim, claimed, claimed_prefixes, end_dead_claims
-from ballista_py.state.memory import MemoryStore
-from ballista_py.storage.files import describe_data_file, write_data_file
-from ballista_py.storage.garbage import find_garbage, remove_garbage
+from ballista_py.state.documents.claims import CLAIM_PATIENCE_MS, Claim, claimed, claimed_prefixes, end_dead_claims
+from ballista_py.state.stores.memory import MemoryStore
+from ballista_py.storage.formats.files import describe_data_file, write_data_file
 from ballista_py.storage.publication import Publication
+from ballista_py.storage.upkeep.garbage import find_garbage, remove_garbage
 from ballista_py.testing import Machine, World
 
 HOUR_MS = 3_600_000

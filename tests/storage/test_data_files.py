@@ -14,10 +14,10 @@ import pytest
 from attrs import evolve
 
 from ballista_py.errors import ConfigError, DocumentUnreadable, ObjectExists, ObjectMissing, SchemaMismatch
-from ballista_py.storage.cache import CacheStats, FileCache
-from ballista_py.storage.files import describe_data_file, read_data_file, write_data_file
-from ballista_py.storage.formats import file_format
-from ballista_py.storage.statistics import parse_bound
+from ballista_py.storage.formats.files import describe_data_file, read_data_file, write_data_file
+from ballista_py.storage.formats.formats import file_format
+from ballista_py.storage.formats.statistics import parse_bound
+from ballista_py.storage.held.cache import CacheStats, FileCache
 
 TABLE = pa.table(
     {

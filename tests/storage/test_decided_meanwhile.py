@@ -4,10 +4,10 @@ import pytest
 from attrs import evolve
 
 from ballista_py.errors import NotOwner
-from ballista_py.state.statements import Statements
+from ballista_py.state.documents.decisions import Statements
 from ballista_py.storage.decided_files import LOOKS, decided_files
+from ballista_py.storage.held.replicas import ReplicaReads
 from ballista_py.storage.manifest import Prepared
-from ballista_py.storage.replica_reads import ReplicaReads
 
 
 def leg_as_of(world, sequence):

@@ -12,13 +12,13 @@ import pytest
 from attrs import evolve
 
 from ballista_py.errors import ConfigError, DocumentUnreadable, SchemaMismatch
-from ballista_py.planning.partition_spec import PartitionSpec
-from ballista_py.planning.table import FILE_FORMATS, TableSpec
-from ballista_py.state.local import LocalStore
-from ballista_py.state.memory import MemoryStore
-from ballista_py.storage.cache import FileCache
-from ballista_py.storage.files import describe_data_file, read_data_file, write_data_file
-from ballista_py.storage.formats import file_format, require_held
+from ballista_py.partitions.spec import PartitionSpec
+from ballista_py.partitions.table import FILE_FORMATS, TableSpec
+from ballista_py.state.stores.local import LocalStore
+from ballista_py.state.stores.memory import MemoryStore
+from ballista_py.storage.formats.files import describe_data_file, read_data_file, write_data_file
+from ballista_py.storage.formats.formats import file_format, require_held
+from ballista_py.storage.held.cache import FileCache
 
 COLUMNS = {
     "i8": pa.array([-128, None, 127], pa.int8()),
@@ -180,7 +180,7 @@ def test_without_the_extra_the_error_names_the_line_that_installs_it():
     program = (
         "import sys; sys.modules['vortex'] = None\n"
         "from ballista_py.errors import MissingExtra\n"
-        "from ballista_py.storage.formats import file_format\n"
+        "from ballista_py.storage.formats.formats import file_format\n"
         "try:\n    file_format('vortex')\n"
         "except MissingExtra as error:\n    print(error)\n"
     )

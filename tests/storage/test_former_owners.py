@@ -4,8 +4,8 @@ import pytest
 from attrs import evolve
 
 from ballista_py.errors import NotOwner
+from ballista_py.storage.held.replicas import ReplicaReads
 from ballista_py.storage.manifest import manifest_key
-from ballista_py.storage.replica_reads import ReplicaReads
 
 
 @pytest.fixture

@@ -11,10 +11,10 @@ import pytest
 from attrs import evolve
 
 from ballista_py.errors import Fenced, LeaseExpired, NotOwner
-from ballista_py.state.control import Refusal
-from ballista_py.storage.cache import FileCache
-from ballista_py.storage.holder import PartitionHolder
-from ballista_py.storage.hydration import HydrationProgress
+from ballista_py.state.members.control import Refusal
+from ballista_py.storage.held.cache import FileCache
+from ballista_py.storage.held.holder import PartitionHolder
+from ballista_py.storage.held.hydration import HydrationProgress
 from ballista_py.storage.manifest import manifest_key
 
 

@@ -5,8 +5,8 @@ import pytest
 from attrs import evolve
 
 from ballista_py.errors import NotOwner, TableAltered
-from ballista_py.planning import alterations
-from ballista_py.storage.files import write_data_file
+from ballista_py.partitions import alterations
+from ballista_py.storage.formats.files import write_data_file
 
 
 @pytest.fixture

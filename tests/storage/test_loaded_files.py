@@ -6,11 +6,11 @@ from attrs import evolve
 
 from ballista_py.errors import ObjectMissing, StoreError
 from ballista_py.runtime import SystemRuntime
-from ballista_py.state.memory import MemoryStore
-from ballista_py.storage.cache import FileCache
-from ballista_py.storage.files import write_data_file
-from ballista_py.storage.hydration import HydrationMeter
-from ballista_py.storage.loaded_files import LoadedFiles
+from ballista_py.state.stores.memory import MemoryStore
+from ballista_py.storage.formats.files import write_data_file
+from ballista_py.storage.held.cache import FileCache
+from ballista_py.storage.held.files import LoadedFiles
+from ballista_py.storage.held.hydration import HydrationMeter
 
 ROWS = pa.table({"n": [1, 2, 3]})
 KEY = "snapshots/t/data/a.parquet"

@@ -6,8 +6,8 @@ import pytest
 from attrs import evolve
 
 from ballista_py.errors import DocumentLost, DocumentOlder, Fenced
-from ballista_py.state.documents import partition_map_key
-from ballista_py.state.statements import Statements, statements_key
+from ballista_py.state.documents.decisions import Statements, statements_key
+from ballista_py.state.documents.documents import partition_map_key
 from ballista_py.storage.decisions_check import DecisionsCheck
 from ballista_py.storage.manifest import Prepared, manifest_key
 from ballista_py.storage.publication import Publication

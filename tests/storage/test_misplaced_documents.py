@@ -7,11 +7,12 @@ import pyarrow as pa
 import pytest
 
 from ballista_py.errors import BallistaError, DocumentUnreadable, InvariantViolated
-from ballista_py.planning.partition_map import PartitionMap
-from ballista_py.planning.partition_spec import PartitionSpec
-from ballista_py.planning.table import TableSpec
-from ballista_py.state.claims import ClaimDocument
-from ballista_py.state.documents import (
+from ballista_py.partitions.map import PartitionMap
+from ballista_py.partitions.spec import PartitionSpec
+from ballista_py.partitions.table import TableSpec
+from ballista_py.state.documents.claims import ClaimDocument
+from ballista_py.state.documents.decisions import Statements, StatementsDocument, statements_key
+from ballista_py.state.documents.documents import (
     HeartbeatDocument,
     JobDocument,
     PartitionMapDocument,
@@ -21,12 +22,11 @@ from ballista_py.state.documents import (
     partition_map_key,
     table_key,
 )
-from ballista_py.state.fence import activate
-from ballista_py.state.memory import MemoryStore
-from ballista_py.state.object_state import ObjectState
-from ballista_py.state.partition_store import PartitionStore
-from ballista_py.state.statements import Statements, StatementsDocument, statements_key
-from ballista_py.state.token_claims import TokenClaim, token_key
+from ballista_py.state.documents.fence import activate
+from ballista_py.state.documents.object_state import ObjectState
+from ballista_py.state.documents.token_claims import TokenClaim, token_key
+from ballista_py.state.ownership.partition_store import PartitionStore
+from ballista_py.state.stores.memory import MemoryStore
 from ballista_py.storage.manifest import TAIL_TOKENS, DataFile, ManifestDocument, Prepared, manifest_key
 from ballista_py.storage.partition_storage import PartitionStorage
 

@@ -6,10 +6,10 @@ import pytest
 from attrs import evolve
 
 from ballista_py.errors import NotOwner
-from ballista_py.state.statements import Statements
-from ballista_py.storage.files import write_data_file
+from ballista_py.owner.pipeline_runs import UNDECIDED_MS, OutsideRuns
+from ballista_py.state.documents.decisions import Statements
+from ballista_py.storage.formats.files import write_data_file
 from ballista_py.storage.manifest import RETIRED_MS, Prepared
-from ballista_py.storage.outside_runs import UNDECIDED_MS, OutsideRuns
 from ballista_py.storage.publication import Publication
 
 OWNED = ((1, 1), (2, 1))

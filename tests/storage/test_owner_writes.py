@@ -5,20 +5,20 @@ import pytest
 from attrs import evolve
 
 from ballista_py.errors import LeaseExpired, NotOwner, TransportError, TryLater
-from ballista_py.planning.query_plan import LegTable
-from ballista_py.planning.rewrite import Rewrite
-from ballista_py.planning.sql.changes import read_change
-from ballista_py.planning.sql.local_changes import local_rewrite
-from ballista_py.state.documents import CLUSTER_KEY, ClusterDocument, SchedulerInfo
-from ballista_py.state.object_state import ObjectState
-from ballista_py.state.statements import Statements
-from ballista_py.state.undecided import GIVEN_MS, LOOK_AFTER_MS, attempt_by
-from ballista_py.storage.compaction import CompactionPolicy
-from ballista_py.storage.garbage import MAX_WRITE_MS
+from ballista_py.owner.compaction import Compacted
+from ballista_py.owner.writes import OwnerWrites
+from ballista_py.sql.parse.changes import read_change
+from ballista_py.sql.plan import LegTable
+from ballista_py.sql.prune.changes import local_rewrite
+from ballista_py.sql.rewrite import Rewrite
+from ballista_py.state.documents.decisions import Statements
+from ballista_py.state.documents.documents import CLUSTER_KEY, ClusterDocument, SchedulerInfo
+from ballista_py.state.documents.object_state import ObjectState
+from ballista_py.state.documents.undecided import GIVEN_MS, LOOK_AFTER_MS, attempt_by
 from ballista_py.storage.manifest import DataFile, Prepared, manifest_key
-from ballista_py.transport.commands import WriteTarget
-from ballista_py.writes.owner_compaction import Compacted
-from ballista_py.writes.owner_writes import OwnerWrites
+from ballista_py.storage.upkeep.compaction import CompactionPolicy
+from ballista_py.storage.upkeep.garbage import MAX_WRITE_MS
+from ballista_py.transport.flight.commands import WriteTarget
 
 
 def deletes(condition: str) -> Rewrite:

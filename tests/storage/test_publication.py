@@ -12,9 +12,9 @@ from greenlet import greenlet
 
 from ballista_py.errors import BallistaError, OutcomeUnknown, TryLater, VersionConflict
 from ballista_py.runtime import SystemRuntime
-from ballista_py.state.memory import MemoryStore
-from ballista_py.state.object_state import ObjectState
-from ballista_py.state.statements import Statements, StatementsDocument, statements_key
+from ballista_py.state.documents.decisions import Statements, StatementsDocument, statements_key
+from ballista_py.state.documents.object_state import ObjectState
+from ballista_py.state.stores.memory import MemoryStore
 from ballista_py.storage.manifest import DataFile, Prepared
 from ballista_py.storage.partition_storage import PartitionStorage
 from ballista_py.storage.publication import Publication, visible_files

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from ballista_py.state.local import LocalStore
-from ballista_py.state.statements import Statements
+from ballista_py.state.documents.decisions import Statements
+from ballista_py.state.stores.local import LocalStore
 from ballista_py.storage.manifest import DataFile
 from ballista_py.storage.partition_storage import PartitionStorage
 from ballista_py.storage.publication import Publication, visible_files

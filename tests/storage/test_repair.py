@@ -5,12 +5,12 @@ from __future__ import annotations
 import pyarrow as pa
 import pytest
 
+from ballista_py.coordinator.tables.definitions import TableMaker
 from ballista_py.errors import TryLater
-from ballista_py.node.tables import TableMaker
-from ballista_py.planning.assigner import Executor, PartitionAssigner
+from ballista_py.partitions.assignment.assigner import Executor, PartitionAssigner
 from ballista_py.runtime import SystemRuntime
-from ballista_py.state.control import ExecutorInfo
-from ballista_py.state.documents import (
+from ballista_py.state.documents.decisions import Statements, statements_key
+from ballista_py.state.documents.documents import (
     CLUSTER_KEY,
     ClusterDocument,
     HeartbeatDocument,
@@ -18,14 +18,14 @@ from ballista_py.state.documents import (
     partition_map_key,
     table_key,
 )
-from ballista_py.state.memory import MemoryStore
-from ballista_py.state.object_state import ObjectState
-from ballista_py.state.partition_store import PartitionStore
-from ballista_py.state.statements import Statements, statements_key
-from ballista_py.storage.files import write_data_file
+from ballista_py.state.documents.object_state import ObjectState
+from ballista_py.state.members.control import ExecutorInfo
+from ballista_py.state.ownership.partition_store import PartitionStore
+from ballista_py.state.stores.memory import MemoryStore
+from ballista_py.storage.formats.files import write_data_file
 from ballista_py.storage.manifest import Prepared, manifest_key
 from ballista_py.storage.partition_storage import PartitionStorage
-from ballista_py.storage.repair import find_repairs, require_nobody_alive
+from ballista_py.storage.upkeep.repair import find_repairs, require_nobody_alive
 
 SCHEMA = pa.schema([pa.field("k", pa.int64(), nullable=False), ("v", pa.string())])
 E1 = Executor("e1", "i1")
@@ -72,7 +72,7 @@ class Location:
         return write_data_file(self.store, f"snapshots/{table.folder}/data/{self.files}.parquet", rows)
 
     def add_value(self, value: str) -> None:
-        from ballista_py.planning.diff import added_partitions
+        from ballista_py.partitions.discovery import added_partitions
 
         pmap = self.maps().read("w")
         storage = self.storage(self.values, self.values.spec.path((value,)))

@@ -4,9 +4,9 @@ import pytest
 from attrs import evolve
 
 from ballista_py.errors import NotOwner
-from ballista_py.state.statements import Statements
+from ballista_py.state.documents.decisions import Statements
+from ballista_py.storage.held.replicas import ReplicaReads
 from ballista_py.storage.manifest import Prepared, manifest_key
-from ballista_py.storage.replica_reads import ReplicaReads
 
 
 @pytest.fixture

@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 
 from ballista_py.errors import SqlError
-from ballista_py.planning.write_tokens import token_for
-from ballista_py.state.aged_objects import AgedObjects
-from ballista_py.state.memory import MemoryStore
-from ballista_py.state.statements import Statements
-from ballista_py.state.token_claims import CLAIMED_MS, TOKENS_PREFIX, TokenClaims, token_key
+from ballista_py.state.documents.aged_objects import AgedObjects
+from ballista_py.state.documents.decisions import Statements
+from ballista_py.state.documents.token_claims import CLAIMED_MS, TOKENS_PREFIX, TokenClaims, token_key
+from ballista_py.state.documents.write_tokens import token_for
+from ballista_py.state.stores.memory import MemoryStore
 from ballista_py.storage.manifest import TAIL_TOKENS, DataFile, Prepared
 from ballista_py.storage.partition_storage import PartitionStorage
 from ballista_py.testing.models.claimed_tokens import Rules, run, variants

@@ -3,14 +3,14 @@
 import pytest
 
 from ballista_py.errors import TryLater
-from ballista_py.planning.resends import PATIENCE_MS, RESEND_MS, TOKENS_KEPT_MS
-from ballista_py.state.memory import MemoryStore
+from ballista_py.state.documents.resends import PATIENCE_MS, RESEND_MS, TOKENS_KEPT_MS
+from ballista_py.state.stores.memory import MemoryStore
 from ballista_py.storage import manifest as manifests
-from ballista_py.storage.garbage import MAX_WRITE_MS, find_garbage
 from ballista_py.storage.manifest import TAIL_TOKENS, DataFile
 from ballista_py.storage.partition_storage import PartitionStorage
 from ballista_py.storage.token_pages import TokenPages
-from ballista_py.storage.verify import history
+from ballista_py.storage.upkeep.garbage import MAX_WRITE_MS, find_garbage
+from ballista_py.storage.upkeep.verify import history
 
 PAGE = 128
 

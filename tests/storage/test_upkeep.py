@@ -6,14 +6,20 @@ import pytest
 
 from ballista_py.errors import ConfigError
 from ballista_py.runtime import SystemRuntime
-from ballista_py.state.memory import MemoryStore
-from ballista_py.state.object_state import ObjectState
-from ballista_py.state.store import local_path
-from ballista_py.storage.compaction import CompactionPolicy, to_compact
-from ballista_py.storage.files import read_data_file, write_data_file
-from ballista_py.storage.garbage import GARBAGE_KEY, MAX_WRITE_MS, GarbageMarks, find_garbage, remove_garbage
+from ballista_py.state.documents.object_state import ObjectState
+from ballista_py.state.stores.memory import MemoryStore
+from ballista_py.state.stores.store import local_path
+from ballista_py.storage.formats.files import read_data_file, write_data_file
 from ballista_py.storage.manifest import DataFile, ManifestDocument, Prepared, Retired, manifest_key
-from ballista_py.storage.verify import history, verify_table
+from ballista_py.storage.upkeep.compaction import CompactionPolicy, to_compact
+from ballista_py.storage.upkeep.garbage import (
+    GARBAGE_KEY,
+    MAX_WRITE_MS,
+    GarbageMarks,
+    find_garbage,
+    remove_garbage,
+)
+from ballista_py.storage.upkeep.verify import history, verify_table
 
 HOUR_MS = 3_600_000
 

@@ -6,7 +6,7 @@ import pytest
 
 from ballista_py.errors import ObjectExists, OutcomeUnknown, StoreUnavailable
 from ballista_py.runtime import SystemRuntime
-from ballista_py.state.memory import MemoryStore
+from ballista_py.state.stores.memory import MemoryStore
 from ballista_py.testing import Chance, FaultyStore, StoreContract, StoreFaults
 
 

@@ -8,10 +8,10 @@ from hypothesis import strategies as st
 
 from ballista_py import testing
 from ballista_py.errors import ConfigError
-from ballista_py.planning.bucket import bucket
-from ballista_py.planning.partition_map import PartitionMap
-from ballista_py.state.codec import DocumentCodec, Header
-from ballista_py.state.documents import ClusterDocument
+from ballista_py.partitions.bucket import bucket
+from ballista_py.partitions.map import PartitionMap
+from ballista_py.state.documents.codec import DocumentCodec, Header
+from ballista_py.state.documents.documents import ClusterDocument
 from ballista_py.testing import strategies
 
 HEADER = Header(

@@ -9,7 +9,7 @@ from functools import partial
 
 import pytest
 
-from ballista_py.testing.tcp_proxy import THROTTLED_BYTES_PER_S, TcpProxy
+from ballista_py.testing.faults.tcp_proxy import THROTTLED_BYTES_PER_S, TcpProxy
 
 
 def spawn(run):

@@ -4,7 +4,7 @@ import os
 
 import pytest
 
-from ballista_py.testing.wire_fuzz import DOORS, fuzz, messages_of
+from ballista_py.testing.hostile.wire_fuzz import DOORS, fuzz, messages_of
 
 FIRST_SEED = int(os.environ.get("BALLISTA_WIRE_FIRST_SEED", "0"))
 

@@ -17,7 +17,7 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 
-from ballista_py.testing.single_node import InProcessCluster
+from ballista_py.testing.sql.single_node import InProcessCluster
 
 Layout = Mapping[str, tuple[str, str | None]]
 

@@ -9,7 +9,7 @@ import duckdb
 import pytest
 
 from ballista_py import LocalCluster
-from ballista_py.engines.answers import difference
+from ballista_py.engines.same_answer import difference
 
 pytestmark = [pytest.mark.cluster, pytest.mark.spark, pytest.mark.long, pytest.mark.timeout(3_000)]
 

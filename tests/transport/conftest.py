@@ -19,9 +19,9 @@ from attrs import define, field
 
 from ballista_py.errors import NotOwner, SqlError
 from ballista_py.runtime import SystemRuntime
-from ballista_py.transport.access import Access
-from ballista_py.transport.flight_client import FlightPool
-from ballista_py.transport.flight_server import FlightServer, StreamResult
+from ballista_py.transport.flight.client import FlightPool
+from ballista_py.transport.flight.server import FlightServer, StreamResult
+from ballista_py.transport.security.access import Access
 
 
 class EveryVerb(dict):

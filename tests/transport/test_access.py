@@ -18,24 +18,24 @@ from attrs import evolve
 
 from ballista_py.errors import BallistaError, ConfigError, TransportError, Unauthenticated
 from ballista_py.node.config import NodeConfig
-from ballista_py.node.executor_answers import ExecutorAnswers
-from ballista_py.node.scheduler import Scheduler
+from ballista_py.node.executor.answers import ExecutorAnswers
+from ballista_py.node.scheduler.scheduler import Scheduler
 from ballista_py.runtime import SystemRuntime
-from ballista_py.transport.access import CONTROL, DATA, PARTS, PORTS, PUBLIC, Access, Caller
-from ballista_py.transport.callers import Nodes
-from ballista_py.transport.certificates import CertificateFolder, check_own
-from ballista_py.transport.control_server import ControlServer
-from ballista_py.transport.credentials import Identity, Removed
+from ballista_py.transport.control.grpc import CONTROL_METHODS
+from ballista_py.transport.control.grpc import messages as pb
+from ballista_py.transport.control.server import ControlServer
 from ballista_py.transport.endpoints import CONTROL_SERVER_OPTIONS
-from ballista_py.transport.flight_client import FlightPool
-from ballista_py.transport.flight_server import FlightServer
+from ballista_py.transport.flight.client import FlightPool
+from ballista_py.transport.flight.server import FlightServer
 from ballista_py.transport.flight_sql.leg_tickets import LegTicketCheck, LegTickets
 from ballista_py.transport.flight_sql.legs import PartsService
 from ballista_py.transport.flight_sql.message_forms import FLIGHT_SQL
 from ballista_py.transport.flight_sql.messages import message, pack
 from ballista_py.transport.flight_sql.port import FlightSqlService
-from ballista_py.transport.grpc_door import CONTROL_METHODS
-from ballista_py.transport.grpc_door import messages as pb
+from ballista_py.transport.security.access import CONTROL, DATA, PARTS, PORTS, PUBLIC, Access, Caller
+from ballista_py.transport.security.callers import Nodes
+from ballista_py.transport.security.certificates import CertificateFolder, check_own
+from ballista_py.transport.security.credentials import Identity, Removed
 
 DOCUMENT = Path(__file__).parents[2] / "docs" / "security.md"
 CONTROL_VERBS = sorted(verb.removeprefix("rpc ") for verb in CONTROL.verbs)
@@ -396,8 +396,8 @@ def test_the_table_holds_exactly_what_the_ports_can_be_asked(served_paths):
 @pytest.fixture
 def served_paths(tmp_path):
     """The routes of the HTTP ports as a node opens them."""
-    from ballista_py.node.metrics import NodeMetrics
-    from ballista_py.node.status_ports import StatusPorts
+    from ballista_py.node.status.metrics import NodeMetrics
+    from ballista_py.node.status.status_ports import StatusPorts
 
     config = NodeConfig(
         role="scheduler",

@@ -11,12 +11,12 @@ from hypothesis import strategies as st
 
 from ballista_py.errors import InvalidData
 from ballista_py.testing import strategies
-from ballista_py.testing.hostile_messages import MESSAGES, column, patched
-from ballista_py.testing.raw_flight import stream_of
-from ballista_py.testing.wire_seeds import SEEDS
-from ballista_py.transport import arrow_sizes
-from ballista_py.transport.arrow_door import batch_bytes, check_batch, read_rows, read_schema
-from ballista_py.transport.arrow_types import MAX_DEPTH, MAX_FIELDS, check_schema
+from ballista_py.testing.hostile.messages import MESSAGES, column, patched
+from ballista_py.testing.hostile.raw_flight import stream_of
+from ballista_py.testing.hostile.wire_seeds import SEEDS
+from ballista_py.transport.arrow import sizes as arrow_sizes
+from ballista_py.transport.arrow.door import batch_bytes, check_batch, read_rows, read_schema
+from ballista_py.transport.arrow.types import MAX_DEPTH, MAX_FIELDS, check_schema
 
 VALID_LIES = {"union-empty", "zstd-bomb"}
 

@@ -21,13 +21,13 @@ from ballista_py.errors import (
     WriteIncomplete,
     WrongCluster,
 )
-from ballista_py.planning.query_plan import Leg, LegTable, leg_from_json
-from ballista_py.transport.callers import Anyone
-from ballista_py.transport.client import connect
-from ballista_py.transport.commands import leg_command
-from ballista_py.transport.flight_server import StreamResult
-from ballista_py.transport.same_cluster import OfOneCluster
-from ballista_py.transport.wire import from_json, to_json
+from ballista_py.sql.plan import Leg, LegTable, leg_from_json
+from ballista_py.transport.client.client import connect
+from ballista_py.transport.flight.commands import leg_command
+from ballista_py.transport.flight.server import StreamResult
+from ballista_py.transport.flight.wire import from_json, to_json
+from ballista_py.transport.security.callers import Anyone
+from ballista_py.transport.security.same_cluster import OfOneCluster
 
 
 @define
@@ -291,7 +291,7 @@ def test_schedulers_that_came_later_are_learnt_after_a_failure_and_now_and_then(
         assert third.handler.asked
         fourth = serve(Scheduler(kit, third.handler.addresses))
         third.handler.addresses.append(fourth.address)
-        monkeypatch.setattr("ballista_py.transport.schedulers.LEARN_MS", 0.0)
+        monkeypatch.setattr("ballista_py.transport.client.schedulers.LEARN_MS", 0.0)
         client.sql("select 1")  # no failure, but the time has come
         third.stop()
         assert client.sql("select 1").num_rows == 20

@@ -5,9 +5,10 @@ from __future__ import annotations
 import pyarrow as pa
 import pytest
 
-from ballista_py.planning.partition_spec import PartitionSpec
-from ballista_py.planning.table import TableSpec
-from ballista_py.state.control import (
+from ballista_py.partitions.spec import PartitionSpec
+from ballista_py.partitions.table import TableSpec
+from ballista_py.state.documents.documents import SchedulerInfo
+from ballista_py.state.members.control import (
     ExecutorInfo,
     Grant,
     Heartbeat,
@@ -16,8 +17,7 @@ from ballista_py.state.control import (
     Refusal,
     UpdatePartitions,
 )
-from ballista_py.state.documents import SchedulerInfo
-from ballista_py.transport.control_codec import (
+from ballista_py.transport.control.codec import (
     from_scheduler_message,
     heard_message,
     heartbeat_from_message,
@@ -26,7 +26,7 @@ from ballista_py.transport.control_codec import (
     scheduler_to_message,
     to_executor_message,
 )
-from ballista_py.transport.grpc_door import messages as pb
+from ballista_py.transport.control.grpc import messages as pb
 
 SCHEMA = pa.schema([pa.field("id", pa.int64(), nullable=False), pa.field("Größe", pa.decimal128(12, 2))])
 TABLE = TableSpec(name="t", schema=SCHEMA, spec=PartitionSpec.parse(["bucket(4, id)"], SCHEMA), group="g")

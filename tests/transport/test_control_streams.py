@@ -15,12 +15,12 @@ import pytest
 from attrs import define, evolve, field
 
 from ballista_py.errors import ConfigError, Fenced, ObjectMissing, StoreUnavailable, TransportError
-from ballista_py.node.threads import new_event_loop
-from ballista_py.planning.partition_spec import PartitionSpec
-from ballista_py.planning.table import TableSpec
+from ballista_py.partitions.spec import PartitionSpec
+from ballista_py.partitions.table import TableSpec
 from ballista_py.runtime import SystemRuntime
 from ballista_py.secret import Secret
-from ballista_py.state.control import (
+from ballista_py.state.documents.documents import SchedulerInfo
+from ballista_py.state.members.control import (
     AppDefinition,
     CancelTasks,
     ExecutorInfo,
@@ -35,17 +35,17 @@ from ballista_py.state.control import (
     TaskRecord,
     UpdatePartitions,
 )
-from ballista_py.state.documents import SchedulerInfo
-from ballista_py.transport.certificates import CertificateFolder
-from ballista_py.transport.control_client import ControlClient
-from ballista_py.transport.control_codec import heartbeat_to_message
-from ballista_py.transport.control_link import LINK_FAILURES, Link
-from ballista_py.transport.control_server import ControlServer
-from ballista_py.transport.credentials import Removed, Tls
+from ballista_py.threads import new_event_loop
+from ballista_py.transport.control.client import ControlClient
+from ballista_py.transport.control.codec import heartbeat_to_message
+from ballista_py.transport.control.grpc import messages as pb
+from ballista_py.transport.control.grpc import rpc
+from ballista_py.transport.control.link import LINK_FAILURES, Link
+from ballista_py.transport.control.outbox import Letter
+from ballista_py.transport.control.server import ControlServer
 from ballista_py.transport.endpoints import open_control
-from ballista_py.transport.grpc_door import messages as pb
-from ballista_py.transport.grpc_door import rpc
-from ballista_py.transport.outbox import Letter
+from ballista_py.transport.security.certificates import CertificateFolder
+from ballista_py.transport.security.credentials import Removed, Tls
 
 SCHEMA = pa.schema([pa.field("id", pa.int64(), nullable=False)])
 

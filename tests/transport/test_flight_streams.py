@@ -23,10 +23,10 @@ from ballista_py.errors import (
 )
 from ballista_py.runtime import SystemRuntime
 from ballista_py.transport import endpoints
-from ballista_py.transport.callers import Anyone
-from ballista_py.transport.flight_client import FlightPool
-from ballista_py.transport.flight_server import FlightServer, StreamResult
-from ballista_py.transport.same_cluster import OfOneCluster
+from ballista_py.transport.flight.client import FlightPool
+from ballista_py.transport.flight.server import FlightServer, StreamResult
+from ballista_py.transport.security.callers import Anyone
+from ballista_py.transport.security.same_cluster import OfOneCluster
 
 
 def read(stream):
@@ -203,7 +203,7 @@ def test_a_killed_client_stops_the_work_it_asked_for(kit, serve, pause_s):
     served = serve()
     script = (
         "import sys; from ballista_py.runtime import SystemRuntime\n"
-        "from ballista_py.transport.flight_client import FlightPool\n"
+        "from ballista_py.transport.flight.client import FlightPool\n"
         f"stream = FlightPool(SystemRuntime()).open_stream('{served.address}', "
         f"{{'batches': 10**6, 'rows': 60000, 'pause_s': {pause_s}}})\n"
         "stream.schema; print('open', flush=True); sys.stdin.read()"
@@ -220,7 +220,7 @@ def test_a_killed_server_fails_the_stream_and_a_new_one_at_its_port_is_reached_a
     script = (
         "import sys, time; sys.path.insert(0, sys.argv[1]); from conftest import *\n"
         "from ballista_py.runtime import SystemRuntime\n"
-        "from ballista_py.transport.flight_server import FlightServer\n"
+        "from ballista_py.transport.flight.server import FlightServer\n"
         "access = Access('test', EveryVerb())\n"
         "server = FlightServer('127.0.0.1:' + sys.argv[2], Numbers(), SystemRuntime(), access=access, spawn=spawn)\n"
         "print(server.port, flush=True); time.sleep(60)"

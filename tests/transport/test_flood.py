@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from ballista_py.testing.raw_flight import RawFlight
+from ballista_py.testing.hostile.raw_flight import RawFlight
 from ballista_py.transport.flight_sql.messages import message, pack
 
 TOKEN = "0123456789abcdef"

@@ -11,8 +11,8 @@ import pytest
 
 from ballista_py.errors import BallistaError, NotOwner, SqlError, TransportError
 from ballista_py.runtime import SystemRuntime
-from ballista_py.transport.flight_server import StreamResult
-from ballista_py.transport.leg_streams import LegStreams
+from ballista_py.transport.flight.leg_streams import LegStreams
+from ballista_py.transport.flight.server import StreamResult
 
 
 @pytest.fixture

@@ -10,9 +10,9 @@ from attrs import evolve
 
 from ballista_py.errors import Unauthenticated, WrongCluster
 from ballista_py.runtime import SystemRuntime
-from ballista_py.transport.certificates import CertificateFolder
-from ballista_py.transport.credentials import Removed, Tls
 from ballista_py.transport.flight_sql.leg_tickets import SKEW_MS, TICKET_MS, LegTicketCheck, LegTickets
+from ballista_py.transport.security.certificates import CertificateFolder
+from ballista_py.transport.security.credentials import Removed, Tls
 
 COMMAND = {"kind": "leg", "leg": {"sql": "select 1"}}
 

@@ -9,7 +9,7 @@ import pytest
 
 from ballista_py.errors import TransportError
 from ballista_py.runtime import SystemRuntime
-from ballista_py.transport.leg_streams import LegStreams
+from ballista_py.transport.flight.leg_streams import LegStreams
 
 SCHEMA = pa.schema([("n", pa.int64())])
 BROKEN = TransportError("the connection to node e1:1 broke", peer="e1:1")

@@ -8,11 +8,11 @@ import pyarrow as pa
 import pytest
 
 from ballista_py.errors import TryLater
-from ballista_py.planning.partition_spec import PartitionSpec
-from ballista_py.planning.table import TableSpec
-from ballista_py.state.control import Grant, Refusal, UpdatePartitions
-from ballista_py.transport.control_codec import from_scheduler_message
-from ballista_py.transport.outbox import MAX_TABLES_WAITING, Letter, Outbox
+from ballista_py.partitions.spec import PartitionSpec
+from ballista_py.partitions.table import TableSpec
+from ballista_py.state.members.control import Grant, Refusal, UpdatePartitions
+from ballista_py.transport.control.codec import from_scheduler_message
+from ballista_py.transport.control.outbox import MAX_TABLES_WAITING, Letter, Outbox
 
 
 def update(revision, table="t", instance_id="i"):

@@ -11,11 +11,11 @@ from attrs import asdict
 
 from ballista_py.errors import TransportError
 from ballista_py.node.config import NodeConfig
-from ballista_py.node.executor_answers import ExecutorAnswers
-from ballista_py.node.scheduler import Scheduler
-from ballista_py.planning.query_plan import Leg, LegTable, leg_from_json
-from ballista_py.planning.rewrite import Rewrite
-from ballista_py.transport.commands import (
+from ballista_py.node.executor.answers import ExecutorAnswers
+from ballista_py.node.scheduler.scheduler import Scheduler
+from ballista_py.sql.plan import Leg, LegTable, leg_from_json
+from ballista_py.sql.rewrite import Rewrite
+from ballista_py.transport.flight.commands import (
     EXPLAIN,
     REFRESH,
     WriteTarget,
@@ -26,8 +26,8 @@ from ballista_py.transport.commands import (
     sql_command,
     write_command,
 )
-from ballista_py.transport.shapes import check_command, check_part, check_question
-from ballista_py.transport.wire import from_json, to_json
+from ballista_py.transport.flight.shapes import check_command, check_part, check_question
+from ballista_py.transport.flight.wire import from_json, to_json
 
 TABLE = LegTable(table="t", revision=7, partitions=(0, 3), epochs=(1, 2))
 LEG = Leg(fragment="f0", executor_id="e1", sql="select 1", tables=(TABLE,), relations={"b": b"rows"})

@@ -14,9 +14,9 @@ import pytest
 
 from ballista_py.errors import SchedulerLost, TransportError
 from ballista_py.runtime import SystemRuntime
-from ballista_py.testing.tcp_proxy import TcpProxy
-from ballista_py.transport.client import Client
-from ballista_py.transport.flight_client import FlightPool
+from ballista_py.testing.faults.tcp_proxy import TcpProxy
+from ballista_py.transport.client.client import Client
+from ballista_py.transport.flight.client import FlightPool
 
 SILENCE_MS = 2_500
 PROGRAM = """
@@ -24,7 +24,7 @@ import sys, time
 sys.path.insert(0, sys.argv[1])
 import conftest
 from ballista_py.runtime import SystemRuntime
-from ballista_py.transport.flight_server import FlightServer
+from ballista_py.transport.flight.server import FlightServer
 server = FlightServer(
     "127.0.0.1:0", conftest.Numbers(), SystemRuntime(), spawn=conftest.spawn, alive_ms=300,
     access=conftest.Access("test", conftest.EveryVerb())
@@ -88,7 +88,8 @@ def test_a_query_whose_scheduler_is_stopped_says_so_and_a_read_goes_to_another(n
 
 def test_a_stream_under_way_whose_scheduler_is_stopped_raises_scheduler_lost(node, impatient, monkeypatch):
     monkeypatch.setattr(
-        "ballista_py.transport.client.sql_command", lambda *_: {"kind": "sql", "batches": 100, "pause_s": 0.2}
+        "ballista_py.transport.client.client.sql_command",
+        lambda *_: {"kind": "sql", "batches": 100, "pause_s": 0.2},
     )
     stream = Client([node.address], impatient, retry_reads=False).stream("select 1")
     batches = iter(stream)

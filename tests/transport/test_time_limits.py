@@ -8,7 +8,7 @@ import pytest
 
 from ballista_py.errors import SqlError, TimeLimit, TransportError
 from ballista_py.runtime import SystemRuntime
-from ballista_py.transport.commands import RELOAD, SETTLE, time_limit, with_time_left
+from ballista_py.transport.flight.commands import RELOAD, SETTLE, time_limit, with_time_left
 from ballista_py.transport.flight_sql import sessions
 from ballista_py.transport.flight_sql.messages import message, read
 from ballista_py.transport.flight_sql.sessions import Sessions, timeout_ms

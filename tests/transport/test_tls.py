@@ -17,11 +17,11 @@ from attrs import evolve
 
 from ballista_py.errors import ConfigError, TransportError, Unauthenticated
 from ballista_py.runtime import SystemRuntime
-from ballista_py.transport.callers import Nodes
-from ballista_py.transport.certificates import CertificateFolder
-from ballista_py.transport.control_link import Link
-from ballista_py.transport.credentials import Removed, Tls
-from ballista_py.transport.flight_client import FlightPool
+from ballista_py.transport.control.link import Link
+from ballista_py.transport.flight.client import FlightPool
+from ballista_py.transport.security.callers import Nodes
+from ballista_py.transport.security.certificates import CertificateFolder
+from ballista_py.transport.security.credentials import Removed, Tls
 
 COMMAND = {"batches": 2, "rows": 10}
 PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes([0, 0, 0, 4, 0, 0, 0, 0, 0])
@@ -206,11 +206,11 @@ def test_half_a_replacement_changes_nothing(data_port, folder, kit, caplog):
 
 
 DATA_PORT = """
-from ballista_py.node.threads import spawn
-from ballista_py.node.executor_answers import ExecutorAnswers
-from ballista_py.transport.access import DATA
-from ballista_py.transport.callers import Nodes
-from ballista_py.transport.flight_server import FlightServer
+from ballista_py.threads import spawn
+from ballista_py.node.executor.answers import ExecutorAnswers
+from ballista_py.transport.security.access import DATA
+from ballista_py.transport.security.callers import Nodes
+from ballista_py.transport.flight.server import FlightServer
 server = FlightServer(
     "127.0.0.1:0",
     ExecutorAnswers("executor-1", None, None),
@@ -226,7 +226,7 @@ sys.stdin.read()
 """
 CONTROL_PORT = """
 import asyncio
-from ballista_py.transport.control_server import ControlServer
+from ballista_py.transport.control.server import ControlServer
 async def serve():
     server = ControlServer("127.0.0.1:0", "scheduler-1", None, None, tls=tls, removed=Removed(sys.argv[4]))
     print((await server.start()).port, flush=True)
@@ -236,9 +236,9 @@ asyncio.run(serve())
 BEGINNING = """
 import sys
 from contextlib import suppress
-from ballista_py.node.logs import configure_logging
+from ballista_py.logs import configure_logging
 from ballista_py.runtime import SystemRuntime
-from ballista_py.transport.credentials import Removed, Tls
+from ballista_py.transport.security.credentials import Removed, Tls
 configure_logging('executor-1')
 tls = Tls(ca_file=sys.argv[1], certificate_file=sys.argv[2], key_file=sys.argv[3])
 """

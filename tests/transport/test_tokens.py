@@ -10,10 +10,10 @@ import pytest
 from ballista_py.errors import ConfigError, TryLater, Unauthenticated
 from ballista_py.runtime import SystemRuntime
 from ballista_py.secret import Secret
-from ballista_py.transport.callers import Clients
-from ballista_py.transport.client import connect
-from ballista_py.transport.flight_client import FlightPool
-from ballista_py.transport.tokens import StaticTokens, bearer_token
+from ballista_py.transport.client.client import connect
+from ballista_py.transport.flight.client import FlightPool
+from ballista_py.transport.security.callers import Clients
+from ballista_py.transport.security.tokens import StaticTokens, bearer_token
 
 ALICE, BOB = "alice-token-0123456789", "bob-token-0123456789"
 

@@ -9,9 +9,9 @@ import pyarrow as pa
 import pytest
 
 from ballista_py.testing import hostile_client
-from ballista_py.testing.hostile_messages import MESSAGES
-from ballista_py.testing.raw_flight import Data, RawFlight, ipc_messages
-from ballista_py.transport.wire import to_json
+from ballista_py.testing.hostile.messages import MESSAGES
+from ballista_py.testing.hostile.raw_flight import Data, RawFlight, ipc_messages
+from ballista_py.transport.flight.wire import to_json
 
 TEXTS = pa.record_batch({"c": ["text"] * 10_000})
 TOKEN = "0123456789abcdef"
@@ -19,12 +19,12 @@ GROWTH_MIB = 300
 NODE = """
 import sys
 from functools import partial
-from ballista_py.node.threads import spawn
+from ballista_py.threads import spawn
 from ballista_py.runtime import SystemRuntime
-from ballista_py.testing.wire_fuzz_child import Echo
-from ballista_py.transport.access import PARTS, PUBLIC
-from ballista_py.transport.callers import Clients, Holders
-from ballista_py.transport.flight_server import FlightServer
+from ballista_py.testing.hostile.wire_fuzz_child import Echo
+from ballista_py.transport.security.access import PARTS, PUBLIC
+from ballista_py.transport.security.callers import Clients, Holders
+from ballista_py.transport.flight.server import FlightServer
 from ballista_py.transport.flight_sql.legs import PartsService
 from ballista_py.transport.flight_sql.port import FlightSqlService
 class Known:

@@ -14,9 +14,9 @@ from attrs import define, field
 
 from ballista_py.errors import InvalidData, NotOwner, TransportError, TryLater
 from ballista_py.runtime import SystemRuntime
-from ballista_py.transport.flight_client import FlightPool
-from ballista_py.transport.flight_writes import WINDOW_BATCHES, Tally
-from ballista_py.transport.wire import from_json, to_json
+from ballista_py.transport.flight.client import FlightPool
+from ballista_py.transport.flight.wire import from_json, to_json
+from ballista_py.transport.flight.writes import WINDOW_BATCHES, Tally
 
 SCHEMA = pa.schema([("n", pa.int64())])
 COMMAND = {"kind": "ingest", "table": "t"}
@@ -123,7 +123,7 @@ CLIENT = """
 import sys, time
 import pyarrow as pa
 from ballista_py.runtime import SystemRuntime
-from ballista_py.transport.flight_client import FlightPool
+from ballista_py.transport.flight.client import FlightPool
 schema = pa.schema([("n", pa.int64())])
 stream = FlightPool(SystemRuntime()).open_write(sys.argv[1], {"kind": "ingest", "table": "t"}, schema)
 stream.write(pa.record_batch([[1, 2, 3]], schema=schema))

@@ -3,11 +3,7 @@
 import pytest
 
 from ballista_py.errors import InvariantViolated, TryLater
-from ballista_py.planning.query_plan import LegTable
-from ballista_py.state.statements import Decision, StatementsDocument
-from ballista_py.storage.manifest import AppliedToken, DataFile, ManifestDocument, Prepared
-from ballista_py.transport.commands import WriteTarget
-from ballista_py.writes.owner_changes import (
+from ballista_py.owner.changes import (
     NewRows,
     PartitionChange,
     affected_by,
@@ -15,6 +11,10 @@ from ballista_py.writes.owner_changes import (
     part_of,
     to_fold,
 )
+from ballista_py.sql.plan import LegTable
+from ballista_py.state.documents.decisions import Decision, StatementsDocument
+from ballista_py.storage.manifest import AppliedToken, DataFile, ManifestDocument, Prepared
+from ballista_py.transport.flight.commands import WriteTarget
 
 A, B, NEW = (DataFile(path=name, rows=rows, bytes=1) for name, rows in (("a", 5), ("b", 6), ("new", 3)))
 

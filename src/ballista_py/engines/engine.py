@@ -12,9 +12,9 @@ from typing import Protocol
 
 import pyarrow as pa
 
-from ballista_py.engines.apart_change import Change
+from ballista_py.engines.apart.change import Change
 from ballista_py.errors import BallistaError
-from ballista_py.storage.local_file import Loadable, LocalFile, RowsAtHand
+from ballista_py.storage.formats.local_file import Loadable, LocalFile, RowsAtHand
 
 
 class RunningQuery(Protocol):

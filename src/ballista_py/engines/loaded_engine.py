@@ -9,14 +9,14 @@ from weakref import WeakKeyDictionary, WeakMethod
 
 import pyarrow as pa
 
-from ballista_py.engines.apart_change import Change, change_rows
-from ballista_py.engines.duckdb_binder import Binder
+from ballista_py.engines.apart.change import Change, change_rows
+from ballista_py.engines.apart.frames import TOO_LARGE
+from ballista_py.engines.apart.workers import Workers
+from ballista_py.engines.duckdb.binder import Binder
 from ballista_py.engines.engine import RunningQuery
-from ballista_py.engines.worker_frames import TOO_LARGE
-from ballista_py.engines.workers import Workers
 from ballista_py.errors import ConfigError, MergeTooLarge
 from ballista_py.runtime import Runtime
-from ballista_py.storage.local_file import Loadable
+from ballista_py.storage.formats.local_file import Loadable
 from ballista_py.work import current_work
 
 GROWN_BYTES = 256 << 20

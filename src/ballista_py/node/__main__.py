@@ -10,7 +10,7 @@ def main() -> None:
     """Run the command line."""
     settle_allocators()
     try:
-        from ballista_py.node.cli import main as command_line  # what it imports allocates
+        from ballista_py.node.cli.app import main as command_line  # what it imports allocates
     except (ModuleNotFoundError, MissingExtra) as error:
         missing = error if isinstance(error, MissingExtra) else MissingExtra.of(str(error.name), "node")
         sys.exit(f"error: {missing}")

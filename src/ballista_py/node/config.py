@@ -18,11 +18,11 @@ from attrs.validators import optional
 from ballista_py.errors import ConfigError
 from ballista_py.node.config_file import Given, given, read_config_file
 from ballista_py.node.config_values import nearest, value_of
-from ballista_py.planning.assigner import MAX_REPLICAS
-from ballista_py.planning.table import FileFormatName
-from ballista_py.storage.cache import DEFAULT_MAX_BYTES
-from ballista_py.transport.connection_guard import ConnectionLimits
-from ballista_py.transport.credentials import Tls
+from ballista_py.partitions.assignment.assigner import MAX_REPLICAS
+from ballista_py.partitions.table import FileFormatName
+from ballista_py.storage.held.cache import DEFAULT_MAX_BYTES
+from ballista_py.transport.security.connection_guard import ConnectionLimits
+from ballista_py.transport.security.credentials import Tls
 
 NodeRole = Literal["scheduler", "executor"]
 EngineName = Literal["duckdb", "polars"]

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from ballista_py.node.config import NodeConfig
 from ballista_py.runtime import Runtime
-from ballista_py.state.check_store import check_store
-from ballista_py.state.location import check_location
-from ballista_py.state.store import ConditionalStore, open_store
+from ballista_py.state.members.location import check_location
+from ballista_py.state.stores.check import check_store
+from ballista_py.state.stores.store import ConditionalStore, open_store
 
 
 def open_state_location(config: NodeConfig, runtime: Runtime) -> ConditionalStore:

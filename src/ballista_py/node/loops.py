@@ -7,7 +7,7 @@ from collections.abc import Callable
 from threading import Thread
 
 from ballista_py.errors import BallistaError
-from ballista_py.node.logs import log_event
+from ballista_py.logs import log_event
 from ballista_py.runtime import Runtime
 
 _log = logging.getLogger(__name__)

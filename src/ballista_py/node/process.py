@@ -11,14 +11,14 @@ from threading import Thread
 from typing import TYPE_CHECKING
 
 from ballista_py.errors import BallistaError
+from ballista_py.logs import configure_logging, log_event
 from ballista_py.node.config import NodeConfig
-from ballista_py.node.logs import configure_logging, log_event
 from ballista_py.node.without_pandas import spare_pandas
 from ballista_py.runtime import Runtime, SystemRuntime
 
 if TYPE_CHECKING:
-    from ballista_py.node.executor import Executor
-    from ballista_py.node.scheduler import Scheduler
+    from ballista_py.node.executor.executor import Executor
+    from ballista_py.node.scheduler.scheduler import Scheduler
 
 _log = logging.getLogger(__name__)
 POLL_MS = 100
@@ -56,10 +56,10 @@ def run_node(config: NodeConfig, parent_pid: int | None = None) -> None:
 
 def _node(config: NodeConfig, runtime: Runtime) -> Scheduler | Executor:
     if config.role == "scheduler":
-        from ballista_py.node.scheduler import Scheduler
+        from ballista_py.node.scheduler.scheduler import Scheduler
 
         return Scheduler(config, runtime)
-    from ballista_py.node.executor import Executor
+    from ballista_py.node.executor.executor import Executor
 
     return Executor(config, runtime)
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from ballista_py.errors import ConfigError
 from ballista_py.secret import Secret
-from ballista_py.transport.tokens import read_lines
+from ballista_py.transport.security.tokens import read_lines
 
 MAX_FILE_BYTES = 8 << 20
 

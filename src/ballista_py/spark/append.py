@@ -18,10 +18,10 @@ import pyarrow as pa
 from attrs import frozen
 
 from ballista_py.errors import ConfigError
-from ballista_py.planning.expression import quote_name
+from ballista_py.partitions.expression.nodes import quote_name
 from ballista_py.spark.watermark import Watermark, position_of
-from ballista_py.state.store import ConditionalStore, local_path
-from ballista_py.storage.files import check_bytes
+from ballista_py.state.stores.store import ConditionalStore, local_path
+from ballista_py.storage.formats.files import check_bytes
 from ballista_py.storage.manifest import DataFile, ManifestDocument
 
 if TYPE_CHECKING:

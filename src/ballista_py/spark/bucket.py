@@ -1,6 +1,6 @@
 """`bucket` inside Spark: as a native column, and as a function of Spark SQL.
 
-Both give what `ballista_py.planning.bucket` gives, null for null. The native column is several times faster,
+Both give what `ballista_py.partitions.bucket` gives, null for null. The native column is several times faster,
 because no row leaves the JVM; the SQL function is for queries that are written by hand.
 """
 
@@ -12,9 +12,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ballista_py.errors import UnsupportedExpression
-from ballista_py.planning.bucket import BucketUDF
-from ballista_py.planning.bucket import bucket as bucket_of
-from ballista_py.planning.expression import quote_name
+from ballista_py.partitions.bucket import BucketUDF
+from ballista_py.partitions.bucket import bucket as bucket_of
+from ballista_py.partitions.expression.nodes import quote_name
 from ballista_py.spark.schema import arrow_type
 
 if TYPE_CHECKING:

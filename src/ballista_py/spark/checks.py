@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from ballista_py.errors import BallistaError, ConfigError, SchemaMismatch
-from ballista_py.planning.table import TableSpec
+from ballista_py.partitions.table import TableSpec
 from ballista_py.spark.layout import NO_PARTITION
 from ballista_py.spark.reasons import reason_of
 from ballista_py.spark.schema import arrow_schema

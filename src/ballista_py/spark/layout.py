@@ -17,9 +17,9 @@ import pyarrow.parquet as pq
 from attrs import field, frozen
 
 from ballista_py.errors import StoreUnavailable, UnsupportedExpression
-from ballista_py.planning.expression import quote_text
-from ballista_py.planning.partition_spec import PartitionSpec
-from ballista_py.planning.partition_values import as_key
+from ballista_py.partitions.expression.nodes import quote_text
+from ballista_py.partitions.spec import PartitionSpec
+from ballista_py.partitions.values import as_key
 from ballista_py.spark.file_size import MAX_FILE_BYTES, rows_per_file, split_large
 from ballista_py.spark.schema import arrow_schema
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 import pyarrow as pa
 
 from ballista_py.errors import ConfigError
-from ballista_py.planning.table import TableSpec
+from ballista_py.partitions.table import TableSpec
 from ballista_py.runtime import Runtime, SystemRuntime
 from ballista_py.spark.append import new_rows, on_this_machine, window_of
 from ballista_py.spark.checks import origin_of
@@ -30,9 +30,9 @@ from ballista_py.spark.runs import Announce, Run, Runs
 from ballista_py.spark.source_rows import SourceRows
 from ballista_py.spark.sources import Source, describe_source
 from ballista_py.spark.staging import staging
-from ballista_py.spark.text_settings import NO_SUBSTITUTION, require_settings
+from ballista_py.spark.text.settings import NO_SUBSTITUTION, require_settings
 from ballista_py.spark.watermark import Watermark, position_text, watermark_in
-from ballista_py.state.store import ConditionalStore
+from ballista_py.state.stores.store import ConditionalStore
 from ballista_py.storage.manifest import DataFile
 from ballista_py.storage.publication import RunAll
 

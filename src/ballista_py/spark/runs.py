@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, TypeAlias
 from attrs import frozen
 
 from ballista_py.errors import BallistaError, ObjectMissing, OutcomeUnknown
-from ballista_py.planning.table import TableSpec, check_same_keys
+from ballista_py.partitions.table import TableSpec, check_same_keys
 from ballista_py.runtime import Runtime
 from ballista_py.spark.checks import check_nulls, failure_of, origin_of
 from ballista_py.spark.jobs import JobWatch, Progress, Steps, tell_nobody
@@ -16,9 +16,9 @@ from ballista_py.spark.layout import COMPRESSION, Numbering, tasks_of, write_par
 from ballista_py.spark.report import MaterializeReport, WrittenPartition
 from ballista_py.spark.sources import Source
 from ballista_py.spark.staging import Staging
-from ballista_py.state.documents import PartitionMapDocument, partition_map_key
-from ballista_py.state.object_state import ObjectState
-from ballista_py.state.store import ConditionalStore
+from ballista_py.state.documents.documents import PartitionMapDocument, partition_map_key
+from ballista_py.state.documents.object_state import ObjectState
+from ballista_py.state.stores.store import ConditionalStore
 from ballista_py.storage.manifest import DataFile
 from ballista_py.storage.publication import Begun, Publication, RunAll
 

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING
 from ballista_py.errors import ConfigError, MissingExtra
 from ballista_py.runtime import SystemRuntime
 from ballista_py.spark.java import find_java, make_java_home
-from ballista_py.spark.text_settings import NO_SUBSTITUTION
+from ballista_py.spark.text.settings import NO_SUBSTITUTION
 
 if TYPE_CHECKING:
     from pyspark import SparkContext

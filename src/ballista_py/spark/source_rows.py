@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ballista_py.errors import BallistaError
-from ballista_py.planning.table import TableSpec
+from ballista_py.partitions.table import TableSpec
 from ballista_py.spark.checks import check_columns, failure_of
 from ballista_py.spark.jobs import JobWatch, Progress, tell_nobody
 from ballista_py.spark.layout import Numbering, find_numbering, static_numbering
 from ballista_py.spark.sources import Source, read_source
-from ballista_py.spark.text_settings import NO_SUBSTITUTION, require_settings
+from ballista_py.spark.text.settings import NO_SUBSTITUTION, require_settings
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -15,9 +15,9 @@ from pathlib import Path
 
 from ballista_py.errors import StoreUnavailable, VersionConflict
 from ballista_py.runtime import Runtime
-from ballista_py.state.claims import Claim, Spawn, claimed
-from ballista_py.state.store import ConditionalStore, local_path
-from ballista_py.storage.files import describe_local_file
+from ballista_py.state.documents.claims import Claim, Spawn, claimed
+from ballista_py.state.stores.store import ConditionalStore, local_path
+from ballista_py.storage.formats.files import describe_local_file
 from ballista_py.storage.manifest import DataFile, data_prefix
 
 

@@ -14,11 +14,9 @@ import pyarrow as pa
 from attrs import frozen
 
 from ballista_py.errors import BallistaError, ConfigError, MergeTooLarge, SqlError, TryLater
-from ballista_py.planning.columns import plain
-from ballista_py.planning.partition_map import PartitionMap
-from ballista_py.planning.sql.spark_meaning import known_columns
-from ballista_py.planning.sql.spark_sql import spark_sql
-from ballista_py.planning.table import TableSpec
+from ballista_py.partitions.columns import plain
+from ballista_py.partitions.map import PartitionMap
+from ballista_py.partitions.table import TableSpec
 from ballista_py.runtime import Runtime, SystemRuntime
 from ballista_py.spark import answer_task
 from ballista_py.spark.answer_size import looks_small
@@ -26,11 +24,13 @@ from ballista_py.spark.answers import Answer, AnswerFolder, Receipt, answer_of
 from ballista_py.spark.reasons import reason_of
 from ballista_py.spark.session import has_ended
 from ballista_py.spark.statement_jobs import StatementJobs
-from ballista_py.spark.text_guard import TextGuard
-from ballista_py.state.statements import Statements
-from ballista_py.state.store import ConditionalStore
-from ballista_py.storage.cache import FileCache, LocalCopy
+from ballista_py.spark.text.guard import TextGuard
+from ballista_py.sql.dialects.spark_meaning import known_columns
+from ballista_py.sql.parse.spark_sql import spark_sql
+from ballista_py.state.documents.decisions import Statements
+from ballista_py.state.stores.store import ConditionalStore
 from ballista_py.storage.decisions_check import DecisionsCheck
+from ballista_py.storage.held.cache import FileCache, LocalCopy
 from ballista_py.storage.manifest import DataFile
 from ballista_py.storage.partition_storage import PartitionStorage
 from ballista_py.storage.publication import visible_files

@@ -14,10 +14,10 @@ import pyarrow as pa
 from attrs import field, frozen
 
 from ballista_py.errors import ConfigError
-from ballista_py.planning.expression import quote_name
-from ballista_py.planning.table import TableSpec
+from ballista_py.partitions.expression.nodes import quote_name
+from ballista_py.partitions.table import TableSpec
+from ballista_py.storage.formats.statistics import parse_bound
 from ballista_py.storage.manifest import DataFile
-from ballista_py.storage.statistics import parse_bound
 
 _DAY = timedelta(days=1)
 _MICROSECOND = timedelta(microseconds=1)

@@ -10,8 +10,8 @@ from collections.abc import Callable, Collection, Mapping
 from typing import Protocol
 
 from ballista_py.errors import NotOwner
-from ballista_py.planning.query_plan import Leg
-from ballista_py.storage.holdings import Holdings
+from ballista_py.sql.plan import Leg
+from ballista_py.storage.held.holdings import Holdings
 
 LOOKS = 10
 

@@ -8,13 +8,13 @@ lost or put back, and a query by it would miss rows: whoever finds that out answ
 from __future__ import annotations
 
 from ballista_py.errors import DocumentLost, ObjectMissing
-from ballista_py.planning.query_plan import Leg
 from ballista_py.runtime import Runtime
-from ballista_py.state.lost_documents import DocumentMemory, require_proven, way_out
-from ballista_py.state.object_state import ObjectState
-from ballista_py.state.statements import StatementsDocument, statements_key
-from ballista_py.state.store import ConditionalStore
-from ballista_py.storage.holdings import Holdings
+from ballista_py.sql.plan import Leg
+from ballista_py.state.documents.decisions import StatementsDocument, statements_key
+from ballista_py.state.documents.lost_documents import DocumentMemory, require_proven, way_out
+from ballista_py.state.documents.object_state import ObjectState
+from ballista_py.state.stores.store import ConditionalStore
+from ballista_py.storage.held.holdings import Holdings
 
 
 def require_decided(folder: str, decided: int, folded: int) -> None:

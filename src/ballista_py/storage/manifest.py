@@ -12,10 +12,10 @@ from typing import ClassVar
 from attrs import Factory, evolve, field, frozen
 
 from ballista_py.errors import DocumentOlder, InvariantViolated, TryLater, VersionConflict
-from ballista_py.planning.write_tokens import is_same
-from ballista_py.state.fence import require_epoch
-from ballista_py.state.lost_documents import way_out
-from ballista_py.storage.statistics import ColumnStatistics
+from ballista_py.state.documents.fence import require_epoch
+from ballista_py.state.documents.lost_documents import way_out
+from ballista_py.state.documents.write_tokens import is_same
+from ballista_py.storage.formats.statistics import ColumnStatistics
 
 TAIL_TOKENS = 32  # from here on the owner moves them to a page
 MAX_TAIL = 2_000

@@ -11,9 +11,9 @@ from contextlib import suppress
 
 from ballista_py.errors import BallistaError, ObjectExists, ObjectMissing, OutcomeUnknown
 from ballista_py.runtime import Runtime, SystemRuntime
-from ballista_py.state.lost_documents import DocumentMemory
-from ballista_py.state.object_state import ObjectState, Versioned
-from ballista_py.state.store import ConditionalStore
+from ballista_py.state.documents.lost_documents import DocumentMemory
+from ballista_py.state.documents.object_state import ObjectState, Versioned
+from ballista_py.state.stores.store import ConditionalStore
 from ballista_py.storage.manifest import (
     TAIL_TOKENS,
     AppliedToken,
@@ -33,7 +33,7 @@ class PartitionStorage:
     are shared by all of a process. All verbs raise `ObjectMissing` while there is no manifest, `DocumentUnreadable`
     where that of another partition lies, and what `ObjectState.update` raises for a store in trouble.
 
-    >>> from ballista_py.state.memory import MemoryStore
+    >>> from ballista_py.state.stores.memory import MemoryStore
     >>> storage = PartitionStorage(MemoryStore(), "events", "expr0=5")
     >>> _ = storage.create()
     >>> _ = storage.activate(1)

@@ -3,8 +3,8 @@
 Promises: a reader that goes by the table's sequence sees all of a run or nothing of it, wherever the process that
 published it died; nothing is replaced that was changed after the run had begun to read its source; of two runs at
 once one is published and the other is told so. Every manifest gets the run as prepared, where nobody sees it; one
-commit to the table's decisions is the moment of truth (`state/statements.py`); then it is folded into the manifests,
-by this process or by whoever comes across it.
+commit to the table's decisions is the moment of truth (`state/documents/decisions.py`); then it is folded into the
+manifests, by this process or by whoever comes across it.
 """
 
 from __future__ import annotations
@@ -17,9 +17,15 @@ from attrs import field, frozen
 
 from ballista_py.errors import BallistaError, ObjectMissing, OutcomeUnknown, TryLater, VersionConflict
 from ballista_py.runtime import Runtime, SystemRuntime
-from ballista_py.state.object_state import Versioned
-from ballista_py.state.statements import Decision, Statements, StatementsDocument, by_count, statements_key
-from ballista_py.state.store import ConditionalStore
+from ballista_py.state.documents.decisions import (
+    Decision,
+    Statements,
+    StatementsDocument,
+    by_count,
+    statements_key,
+)
+from ballista_py.state.documents.object_state import Versioned
+from ballista_py.state.stores.store import ConditionalStore
 from ballista_py.storage.decisions_check import require_decided
 from ballista_py.storage.manifest import DataFile, ManifestDocument, Prepared, manifest_key
 from ballista_py.storage.partition_storage import PartitionStorage
@@ -46,7 +52,7 @@ class Begun:
 class Publication:
     """Publishes runs to the table with this folder. `run_all` works as `map` does, perhaps at the same time.
 
-    >>> from ballista_py.state.memory import MemoryStore
+    >>> from ballista_py.state.stores.memory import MemoryStore
     >>> runs = Publication(MemoryStore(), "events")
     >>> begun = runs.begin(["expr0=0", "expr0=1"], token="load-1")
     >>> file = DataFile(path="snapshots/events/data/a.parquet", rows=3, bytes=700)

@@ -12,10 +12,10 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from ballista_py.planning.partition_spec import PARTITION_COLUMN
+from ballista_py.partitions.spec import PARTITION_COLUMN
 from ballista_py.runtime import Runtime
-from ballista_py.state.store import ConditionalStore
-from ballista_py.storage.files import write_data_file
+from ballista_py.state.stores.store import ConditionalStore
+from ballista_py.storage.formats.files import write_data_file
 from ballista_py.storage.manifest import DataFile, data_prefix
 
 SPOOL_BYTES = 128 << 20

@@ -20,10 +20,10 @@ import orjson
 from attrs import frozen
 
 from ballista_py.errors import DocumentUnreadable
-from ballista_py.planning.resends import TOKENS_KEPT_MS
-from ballista_py.planning.write_tokens import is_same, name_of
 from ballista_py.runtime import Runtime
-from ballista_py.state.store import ConditionalStore
+from ballista_py.state.documents.resends import TOKENS_KEPT_MS
+from ballista_py.state.documents.write_tokens import is_same, name_of
+from ballista_py.state.stores.store import ConditionalStore
 from ballista_py.storage.manifest import (
     MAX_PAGES,
     PAGE_TOKENS,

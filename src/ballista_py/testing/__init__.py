@@ -14,50 +14,50 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from ballista_py.testing.chance import Chance
-from ballista_py.testing.faulty_store import FaultyStore, StoreFaults
-from ballista_py.testing.http_proxy import HttpProxy, ReplyFaults
-from ballista_py.testing.lying_store import LIES, Lie, lying_store
+from ballista_py.testing.faults.chance import Chance
+from ballista_py.testing.faults.http_proxy import HttpProxy, ReplyFaults
+from ballista_py.testing.faults.lying_store import LIES, Lie, lying_store
+from ballista_py.testing.faults.store import FaultyStore, StoreFaults
+from ballista_py.testing.faults.tcp_proxy import TcpProxy
 from ballista_py.testing.store_contract import StoreContract
-from ballista_py.testing.tcp_proxy import TcpProxy
 
 if TYPE_CHECKING:
     from ballista_py.testing import strategies
-    from ballista_py.testing.checkers import Violation, check_history
-    from ballista_py.testing.contention import ContentionResult, contend
-    from ballista_py.testing.history import History
-    from ballista_py.testing.mutants import MUTANTS, Mutant
-    from ballista_py.testing.own_history import Failure, Holding, Record, check_requests, first_failure
-    from ballista_py.testing.owner_simulation import OwnerSimulation
-    from ballista_py.testing.simulation import Simulation, SimulationResult
-    from ballista_py.testing.single_node import InProcessCluster, assert_single_node_equivalent
-    from ballista_py.testing.virtual_faults import Faults
-    from ballista_py.testing.virtual_machine import Machine
-    from ballista_py.testing.virtual_store import VirtualStore
-    from ballista_py.testing.virtual_time import World
+    from ballista_py.testing.simulation.checkers.check import Violation, check_history
+    from ballista_py.testing.simulation.contention import ContentionResult, contend
+    from ballista_py.testing.simulation.faults import Faults
+    from ballista_py.testing.simulation.history import History
+    from ballista_py.testing.simulation.machine import Machine
+    from ballista_py.testing.simulation.mutants.mutants import MUTANTS, Mutant
+    from ballista_py.testing.simulation.own_history import Failure, Holding, Record, check_requests, first_failure
+    from ballista_py.testing.simulation.owners.simulation import OwnerSimulation
+    from ballista_py.testing.simulation.simulation import Simulation, SimulationResult
+    from ballista_py.testing.simulation.store import VirtualStore
+    from ballista_py.testing.simulation.time import World
+    from ballista_py.testing.sql.single_node import InProcessCluster, assert_single_node_equivalent
 
 _HOMES = {
-    "ContentionResult": "contention",
-    "Failure": "own_history",
-    "Faults": "virtual_faults",
-    "History": "history",
-    "Holding": "own_history",
-    "InProcessCluster": "single_node",
-    "MUTANTS": "mutants",
-    "Machine": "virtual_machine",
-    "Mutant": "mutants",
-    "OwnerSimulation": "owner_simulation",
-    "Record": "own_history",
-    "Simulation": "simulation",
-    "SimulationResult": "simulation",
-    "Violation": "checkers",
-    "VirtualStore": "virtual_store",
-    "World": "virtual_time",
-    "assert_single_node_equivalent": "single_node",
-    "check_history": "checkers",
-    "check_requests": "own_history",
-    "contend": "contention",
-    "first_failure": "own_history",
+    "ContentionResult": "simulation.contention",
+    "Failure": "simulation.own_history",
+    "Faults": "simulation.faults",
+    "History": "simulation.history",
+    "Holding": "simulation.own_history",
+    "InProcessCluster": "sql.single_node",
+    "MUTANTS": "simulation.mutants.mutants",
+    "Machine": "simulation.machine",
+    "Mutant": "simulation.mutants.mutants",
+    "OwnerSimulation": "simulation.owners.simulation",
+    "Record": "simulation.own_history",
+    "Simulation": "simulation.simulation",
+    "SimulationResult": "simulation.simulation",
+    "Violation": "simulation.checkers.check",
+    "VirtualStore": "simulation.store",
+    "World": "simulation.time",
+    "assert_single_node_equivalent": "sql.single_node",
+    "check_history": "simulation.checkers.check",
+    "check_requests": "simulation.own_history",
+    "contend": "simulation.contention",
+    "first_failure": "simulation.own_history",
     "strategies": "strategies",
 }
 

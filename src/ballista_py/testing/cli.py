@@ -20,12 +20,17 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from ballista_py.runtime import SystemRuntime
-from ballista_py.testing.history import timeline
-from ballista_py.testing.mutant_table import caught_by, write_table, write_table_of_owners, write_table_of_writes
-from ballista_py.testing.mutants import MUTANTS, Mutant
-from ballista_py.testing.mutants_owners import OWNER_MUTANTS, OwnerMutant, owner_caught_by
-from ballista_py.testing.mutants_writes import WRITE_MUTANTS, WriteMutant, write_caught_by
-from ballista_py.testing.simulation import HOUR_MS, Simulation
+from ballista_py.testing.simulation.history import timeline
+from ballista_py.testing.simulation.mutants.mutants import MUTANTS, Mutant
+from ballista_py.testing.simulation.mutants.owners import OWNER_MUTANTS, OwnerMutant, owner_caught_by
+from ballista_py.testing.simulation.mutants.table import (
+    caught_by,
+    write_table,
+    write_table_of_owners,
+    write_table_of_writes,
+)
+from ballista_py.testing.simulation.mutants.writes import WRITE_MUTANTS, WriteMutant, write_caught_by
+from ballista_py.testing.simulation.simulation import HOUR_MS, Simulation
 
 MAX_SHOWN_EVENTS = 40
 AFTER_MS = 1_000.0

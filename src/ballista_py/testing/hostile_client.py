@@ -21,12 +21,12 @@ import grpc
 from attrs import frozen
 
 from ballista_py.secret import Secret
-from ballista_py.testing.hostile_messages import MESSAGES, Lie, column
-from ballista_py.testing.raw_flight import Data, RawFlight, lost, new_name, stream_of
-from ballista_py.transport.credentials import Tls
+from ballista_py.testing.hostile.messages import MESSAGES, Lie, column
+from ballista_py.testing.hostile.raw_flight import Data, RawFlight, lost, new_name, stream_of
 from ballista_py.transport.endpoints import TLS_SCHEMES
+from ballista_py.transport.flight.wire import to_json
 from ballista_py.transport.flight_sql.messages import message, pack
-from ballista_py.transport.wire import to_json
+from ballista_py.transport.security.credentials import Tls
 
 Verdict: TypeAlias = Literal["refused", "accepted", "connection lost", "LEAK"]
 HONEST_BYTES = 3_000

@@ -16,8 +16,8 @@ from contextlib import contextmanager
 from typing import Any, ClassVar
 
 from ballista_py.errors import BallistaError, ConfigError, ObjectExists, ObjectMissing, VersionConflict
-from ballista_py.state.check_store import RACERS, check_store
-from ballista_py.state.store import ConditionalStore
+from ballista_py.state.stores.check import RACERS, check_store
+from ballista_py.state.stores.store import ConditionalStore
 
 _KEYS = ("plain", "folder/a b-ü.json", "a/%41/b+c&d=e?f#g", "deep/" * 20 + "x", "tilde~/(paren)'quote';,@!$*=:")
 _BAD_KEYS = (

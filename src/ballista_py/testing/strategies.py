@@ -14,12 +14,12 @@ import pyarrow as pa
 from hypothesis import strategies as st
 
 from ballista_py.errors import ConfigError
-from ballista_py.planning.assigner import Executor, PartitionAssigner
-from ballista_py.planning.partition_map import PartitionMap
-from ballista_py.planning.partition_spec import PartitionSpec
-from ballista_py.planning.table import TableSpec
-from ballista_py.state.control import ExecutorInfo
-from ballista_py.state.documents import AdmittedExecutor, ClusterDocument, SchedulerInfo
+from ballista_py.partitions.assignment.assigner import Executor, PartitionAssigner
+from ballista_py.partitions.map import PartitionMap
+from ballista_py.partitions.spec import PartitionSpec
+from ballista_py.partitions.table import TableSpec
+from ballista_py.state.documents.documents import AdmittedExecutor, ClusterDocument, SchedulerInfo
+from ballista_py.state.members.control import ExecutorInfo
 
 MAX_BUCKETS = 32
 _UTC = dt.UTC

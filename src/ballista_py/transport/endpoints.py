@@ -12,7 +12,7 @@ import pyarrow.flight as flight
 from attrs import frozen
 
 from ballista_py.errors import BallistaError, ConfigError
-from ballista_py.transport.credentials import Identity, Tls
+from ballista_py.transport.security.credentials import Identity, Tls
 
 CONNECT_TIMEOUT_MS = 5_000
 RECONNECT_FIRST_MS = 100

@@ -12,20 +12,20 @@ import pyarrow.flight as flight
 import pytest
 from attrs import define, field
 
-from ballista_py.engines.duckdb import DuckDBEngine
-from ballista_py.node.cluster_view import ClusterView
-from ballista_py.node.query_service import QueryService
-from ballista_py.node.statements import Statements
-from ballista_py.planning.partition_map import PartitionMap
-from ballista_py.planning.partition_spec import PartitionSpec
-from ballista_py.planning.query_plan import Catalog
-from ballista_py.planning.table import TableSpec
+from ballista_py.coordinator.cluster_view import ClusterView
+from ballista_py.coordinator.queries.flight_sql import Statements
+from ballista_py.coordinator.queries.service import QueryService
+from ballista_py.engines.duckdb.engine import DuckDBEngine
+from ballista_py.partitions.map import PartitionMap
+from ballista_py.partitions.spec import PartitionSpec
+from ballista_py.partitions.table import TableSpec
 from ballista_py.runtime import SystemRuntime
-from ballista_py.transport.access import PUBLIC
-from ballista_py.transport.flight_server import FlightServer
+from ballista_py.sql.plan import Catalog
+from ballista_py.transport.flight.server import FlightServer
 from ballista_py.transport.flight_sql.ahead import KeepAlive
 from ballista_py.transport.flight_sql.messages import message, pack, unpack
 from ballista_py.transport.flight_sql.port import FlightSqlService
+from ballista_py.transport.security.access import PUBLIC
 
 ITEMS = pa.schema([pa.field("id", pa.int64(), nullable=False), ("name", pa.string()), ("made", pa.date32())])
 

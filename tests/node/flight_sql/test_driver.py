@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.flight as flight
 import pytest
 
-from ballista_py.transport.flight_server import StreamResult
+from ballista_py.transport.flight.server import StreamResult
 from ballista_py.transport.flight_sql.service import Description, Part
 
 INFO = ["GetFlightInfo CommandGetSqlInfo", "DoGet CommandGetSqlInfo"]

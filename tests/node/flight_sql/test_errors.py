@@ -24,7 +24,7 @@ from ballista_py.errors import (
     UnsupportedExpression,
     WriteIncomplete,
 )
-from ballista_py.transport.flight_server import StreamResult
+from ballista_py.transport.flight.server import StreamResult
 from ballista_py.transport.flight_sql.actions import ACTIONS
 from ballista_py.transport.flight_sql.messages import message, pack
 from ballista_py.transport.flight_sql.service import Description, Part
@@ -172,11 +172,11 @@ def garbage_port():
     from functools import partial
     from types import SimpleNamespace
 
-    from ballista_py.node.threads import spawn
     from ballista_py.runtime import SystemRuntime
-    from ballista_py.transport.access import PUBLIC
-    from ballista_py.transport.flight_server import FlightServer
+    from ballista_py.threads import spawn
+    from ballista_py.transport.flight.server import FlightServer
     from ballista_py.transport.flight_sql.port import FlightSqlService
+    from ballista_py.transport.security.access import PUBLIC
 
     class Nothing(CrashingLater):
         def tables(self):

@@ -11,9 +11,9 @@ import pyarrow.flight as flight
 import pytest
 
 from ballista_py.runtime import SystemRuntime
-from ballista_py.testing.tcp_proxy import TcpProxy
-from ballista_py.transport.answer_line import PULSE
-from ballista_py.transport.flight_server import StreamResult
+from ballista_py.testing.faults.tcp_proxy import TcpProxy
+from ballista_py.transport.flight.keepalive import PULSE
+from ballista_py.transport.flight.server import StreamResult
 from ballista_py.transport.flight_sql.ahead import Ahead, KeepAlive
 from ballista_py.transport.flight_sql.messages import message, pack
 from ballista_py.transport.flight_sql.service import Description, Part

@@ -12,9 +12,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from ballista_py.planning.query_plan import BroadcastLimits
-from ballista_py.testing.single_node import InProcessCluster
-from ballista_py.testing.sql_tables import fill_with_small_tables
+from ballista_py.sql.plan import BroadcastLimits
+from ballista_py.testing.sql.single_node import InProcessCluster
+from ballista_py.testing.sql.tables import fill_with_small_tables
 
 TPCH_KEYS = {
     "lineitem": ("bucket(16, l_orderkey)", "orderkey"),

@@ -12,10 +12,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sqlglot import parse_one
 
-from ballista_py.planning.sql.file_pruning import FilePruner
+from ballista_py.sql.prune.files import FilePruner
+from ballista_py.storage.formats.pruned_files import bounds_of, may_hold
+from ballista_py.storage.formats.statistics import table_statistics
 from ballista_py.storage.manifest import DataFile
-from ballista_py.storage.pruned_files import bounds_of, may_hold
-from ballista_py.storage.statistics import table_statistics
 
 SCHEMA = pa.schema(
     [

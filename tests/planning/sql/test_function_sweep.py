@@ -5,11 +5,11 @@ from __future__ import annotations
 import pyarrow as pa
 import pytest
 
-from ballista_py.planning.engine_functions import aggregates, allowed_calls
-from ballista_py.planning.sql.text import REWRITTEN
 from ballista_py.runtime import SystemRuntime
-from ballista_py.testing.function_sweep import counts_of_arguments, kept_by_parser, sweep, table
-from ballista_py.testing.single_node import InProcessCluster
+from ballista_py.sql.bind.engine_functions import aggregates, allowed_calls
+from ballista_py.sql.parse.kind import REWRITTEN
+from ballista_py.testing.sql.function_sweep import counts_of_arguments, kept_by_parser, sweep, table
+from ballista_py.testing.sql.single_node import InProcessCluster
 
 # The parser writes these in another way that means the same; what is left of a call is refused by the binder first.
 SAME_MEANING = {

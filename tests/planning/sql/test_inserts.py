@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from ballista_py.errors import SqlError
-from ballista_py.planning.sql.changes import read_change
-from ballista_py.planning.sql.error_actions import for_parser
-from ballista_py.planning.sql.returning import returns_rows
+from ballista_py.sql.parse.changes import read_change
+from ballista_py.sql.parse.error_actions import for_parser
+from ballista_py.sql.parse.returning import returns_rows
 
 GIVEN = 'from "r "'
 

@@ -11,8 +11,8 @@ import pyarrow as pa
 import pytest
 
 from ballista_py.errors import PartitionsUnassigned
-from ballista_py.planning.legs import legs_of
-from ballista_py.planning.query_plan import Catalog, leg_from_json
+from ballista_py.sql.legs import legs_of
+from ballista_py.sql.plan import Catalog, leg_from_json
 
 JOIN = "select t.id, u.id from t join u on t.k = u.k"
 

@@ -10,16 +10,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ballista_py.engines.duckdb import DuckDBEngine
+from ballista_py.engines.duckdb.engine import DuckDBEngine
 from ballista_py.errors import SqlError
-from ballista_py.planning.partition_map import PartitionMap
-from ballista_py.planning.partition_spec import PartitionSpec
-from ballista_py.planning.query_plan import Catalog
-from ballista_py.planning.sql.parameter_types import parameter_schema
-from ballista_py.planning.sql.parameters import bound, names_of, places_of
-from ballista_py.planning.sql.planner import plan_query
-from ballista_py.planning.sql.value_rows import MAX_ROWS, row_template
-from ballista_py.planning.table import TableSpec
+from ballista_py.partitions.map import PartitionMap
+from ballista_py.partitions.spec import PartitionSpec
+from ballista_py.partitions.table import TableSpec
+from ballista_py.sql.parse.parameter_types import parameter_schema
+from ballista_py.sql.parse.parameters import bound, names_of, places_of
+from ballista_py.sql.parse.value_rows import MAX_ROWS, row_template
+from ballista_py.sql.plan import Catalog
+from ballista_py.sql.planner import plan_query
 
 UTC = dt.UTC
 

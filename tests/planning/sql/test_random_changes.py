@@ -8,10 +8,10 @@ import attrs
 import pyarrow as pa
 import pytest
 
-from ballista_py.planning.sql import local_changes
+from ballista_py.sql.prune import changes as local_changes
 from ballista_py.testing import assert_single_node_equivalent
-from ballista_py.testing import single_node_changes as kit
-from ballista_py.testing.change_fuzz import LAYOUTS, compare_changes
+from ballista_py.testing.sql import single_node_changes as kit
+from ballista_py.testing.sql.change_fuzz import LAYOUTS, compare_changes
 
 FIRST = int(os.environ.get("BALLISTA_CHANGES_SEED", "0"))
 ROWS = pa.table({"k": [1, 2, 3, 4], "v": [10, None, 30, 40]})

@@ -10,10 +10,10 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from ballista_py.planning.explain import explain_text, plan_as_dict
-from ballista_py.planning.query_plan import BroadcastLimits, leg_from_json, relation_bytes
-from ballista_py.testing.single_node import InProcessCluster
-from ballista_py.transport.arrow_door import read_rows
+from ballista_py.sql.explain import explain_text, plan_as_dict
+from ballista_py.sql.plan import BroadcastLimits, leg_from_json, relation_bytes
+from ballista_py.testing.sql.single_node import InProcessCluster
+from ballista_py.transport.arrow.door import read_rows
 
 ROWS = 5_000
 LIMITS = BroadcastLimits(worth_bytes=1_000)

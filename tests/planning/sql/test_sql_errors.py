@@ -8,8 +8,8 @@ import pyarrow as pa
 import pytest
 
 from ballista_py.errors import SqlError
-from ballista_py.planning.sql.planner import plan_query
-from ballista_py.planning.sql.text import engine_sql
+from ballista_py.sql.parse.kind import engine_sql
+from ballista_py.sql.planner import plan_query
 
 NOBODY_ASKED = pa.schema([])
 

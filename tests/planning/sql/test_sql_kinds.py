@@ -9,9 +9,9 @@ import duckdb
 import pytest
 import sqlglot
 
-from ballista_py.planning.sql.binder import bind
-from ballista_py.planning.sql.kinds import kind_of
-from ballista_py.planning.sql.query import Draft
+from ballista_py.sql.bind.binder import bind
+from ballista_py.sql.bind.query import Draft
+from ballista_py.sql.bind.types import kind_of
 
 EXPRESSIONS = """
 k; a; b; s; d; x; dt; ts; bo; 1; 3000000000; 100000000000000000000; 1.5; 1e3; 'a'; true; interval 1 day

@@ -9,15 +9,15 @@ import pyarrow as pa
 import pytest
 
 from ballista_py.errors import BallistaError, SqlError, UnsupportedExpression
-from ballista_py.planning.partition_spec import PartitionSpec
-from ballista_py.planning.query_plan import Catalog
-from ballista_py.planning.sql.changes import read_change
-from ballista_py.planning.sql.parameter_types import parameter_schema
-from ballista_py.planning.sql.parameters import bound, places_of
-from ballista_py.planning.sql.parsing import MAX_ELEMENTS, MAX_NESTING, MAX_OPERATORS, MAX_STATEMENT_BYTES, measure
-from ballista_py.planning.sql.planner import plan_query
-from ballista_py.planning.sql.spark_sql import spark_sql
-from ballista_py.planning.sql.text import engine_sql, statement_kind
+from ballista_py.partitions.spec import PartitionSpec
+from ballista_py.sql.parse.changes import read_change
+from ballista_py.sql.parse.kind import engine_sql, statement_kind
+from ballista_py.sql.parse.parameter_types import parameter_schema
+from ballista_py.sql.parse.parameters import bound, places_of
+from ballista_py.sql.parse.parsing import MAX_ELEMENTS, MAX_NESTING, MAX_OPERATORS, MAX_STATEMENT_BYTES, measure
+from ballista_py.sql.parse.spark_sql import spark_sql
+from ballista_py.sql.plan import Catalog
+from ballista_py.sql.planner import plan_query
 
 NOTHING = Catalog(tables={}, maps={})
 ANY = pa.schema([("a", pa.int64())])
@@ -111,7 +111,7 @@ def test_the_process_survives_whatever_nests():
     program = (
         "import sys, threading\n"
         "from ballista_py.errors import BallistaError\n"
-        "from ballista_py.planning.sql.text import engine_sql\n"
+        "from ballista_py.sql.parse.kind import engine_sql\n"
         "def run():\n"
         "    for text in sys.stdin.read().split('\\0'):\n"
         "        for dialect in ('duckdb', 'spark', 'postgres', 'snowflake'):\n"

@@ -10,9 +10,9 @@ from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
 from ballista_py.errors import MergeTooLarge
-from ballista_py.testing.single_node import InProcessCluster, assert_single_node_equivalent
-from ballista_py.testing.sql_fuzz import attempt, cluster_of, fuzz, random_query
-from ballista_py.testing.sql_queries import Queries, RandomQuery
+from ballista_py.testing.sql.fuzz import attempt, cluster_of, fuzz, random_query
+from ballista_py.testing.sql.queries import Queries, RandomQuery
+from ballista_py.testing.sql.single_node import InProcessCluster, assert_single_node_equivalent
 
 CHUNKS = 7
 QUERIES_PER_CHUNK = 250

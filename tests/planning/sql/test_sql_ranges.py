@@ -9,7 +9,7 @@ from decimal import Decimal
 import pyarrow as pa
 import pytest
 
-from ballista_py.testing.single_node import InProcessCluster
+from ballista_py.testing.sql.single_node import InProcessCluster
 
 DAYS = [dt.date(2020, 1, 1) + dt.timedelta(days=n) for n in range(1000)]
 

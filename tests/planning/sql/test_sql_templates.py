@@ -9,19 +9,19 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from ballista_py.engines.duckdb import DuckDBEngine
+from ballista_py.engines.duckdb.engine import DuckDBEngine
 from ballista_py.errors import SqlError
-from ballista_py.planning.column_ranges import spreads
-from ballista_py.planning.partition_map import PartitionMap
-from ballista_py.planning.partition_spec import PartitionSpec
-from ballista_py.planning.query_plan import BroadcastLimits, Catalog
-from ballista_py.planning.sql.moment import mentions_moment
-from ballista_py.planning.sql.planner import plan_query
-from ballista_py.planning.sql.template import PlanTemplate, marked, plan_template
-from ballista_py.planning.statement_shape import INTEGER, LONG, TEXT, Shape, shape_of, shapes_of
-from ballista_py.planning.table import TableSpec
-from ballista_py.planning.table_sizes import TableSizes
-from ballista_py.testing.sql_fuzz import random_query
+from ballista_py.partitions.map import PartitionMap
+from ballista_py.partitions.spec import PartitionSpec
+from ballista_py.partitions.table import TableSpec
+from ballista_py.sql.bind.now import mentions_moment
+from ballista_py.sql.estimate.column_ranges import spreads
+from ballista_py.sql.estimate.table_sizes import TableSizes
+from ballista_py.sql.parse.shape import INTEGER, LONG, TEXT, Shape, shape_of, shapes_of
+from ballista_py.sql.plan import BroadcastLimits, Catalog
+from ballista_py.sql.plan_template import PlanTemplate, marked, plan_template
+from ballista_py.sql.planner import plan_query
+from ballista_py.testing.sql.fuzz import random_query
 
 SCHEMA = pa.schema([
     pa.field("id", pa.int64(), nullable=False),

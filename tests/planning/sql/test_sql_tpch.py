@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from ballista_py.node.tpch_queries import QUERIES
+from ballista_py.node.demo.tpch_queries import QUERIES
 
 LAYOUTS = ("together", "together, replicated twice", "apart", "one bucket", "one executor")
 

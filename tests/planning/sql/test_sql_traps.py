@@ -9,10 +9,10 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from ballista_py.engines.answers import difference
+from ballista_py.engines.same_answer import difference
 from ballista_py.errors import SqlError
-from ballista_py.planning.sql.planner import plan_query
-from ballista_py.testing.single_node import InProcessCluster
+from ballista_py.sql.planner import plan_query
+from ballista_py.testing.sql.single_node import InProcessCluster
 
 NESTED = {
     "parentheses": "select " + "(" * 190 + "a" + ")" * 190 + " from t",

@@ -8,12 +8,12 @@ import pytest
 from sqlglot import exp, parse_one
 
 from ballista_py.errors import SqlError
-from ballista_py.planning.sql.changes import General, Insert, Local, _change_of, read_change
-from ballista_py.planning.sql.query_clauses import CARRIED, require_carried
-from ballista_py.planning.sql.statement import read
-from ballista_py.planning.sql.statement_text import StatementText
-from ballista_py.planning.sql.text import engine_sql, tokens_of
-from ballista_py.planning.sql.used_clauses import USED, is_given, require_used
+from ballista_py.sql.parse.changes import General, Insert, Local, _change_of, read_change
+from ballista_py.sql.parse.kind import engine_sql, tokens_of
+from ballista_py.sql.parse.query_clauses import CARRIED, require_carried
+from ballista_py.sql.parse.statement_text import StatementText
+from ballista_py.sql.parse.text import read
+from ballista_py.sql.parse.used_clauses import USED, is_given, require_used
 
 WHOLE = {
     exp.Insert: "with a as (select 1 as i) insert into t (i) by name select * from a on conflict (i) do update "

@@ -23,8 +23,8 @@ import pytest
 from attrs import field, frozen
 
 from ballista_py.runtime import SystemRuntime
-from ballista_py.state.obstore_store import ObstoreStore
-from ballista_py.state.store import open_store
+from ballista_py.state.stores.obstore import ObstoreStore
+from ballista_py.state.stores.store import open_store
 
 pytest.register_assert_rewrite("ballista_py.testing.store_contract")
 

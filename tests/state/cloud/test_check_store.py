@@ -10,13 +10,14 @@ import pytest
 from typer.testing import CliRunner
 
 from ballista_py.errors import BallistaError, ObjectExists, StoreUnavailable, UnsafeStore, VersionConflict
-from ballista_py.node.cli import app
+from ballista_py.node.cli.app import app
 from ballista_py.runtime import SystemRuntime
-from ballista_py.state.check_store import RACERS, check_store
-from ballista_py.state.local import LocalStore
-from ballista_py.state.location import check_location
-from ballista_py.state.memory import MemoryStore
-from ballista_py.testing import LIES, Chance, FaultyStore, StoreContract, StoreFaults, lying_store
+from ballista_py.state.members.location import check_location
+from ballista_py.state.stores.check import RACERS, check_store
+from ballista_py.state.stores.local import LocalStore
+from ballista_py.state.stores.memory import MemoryStore
+from ballista_py.testing import LIES, Chance, FaultyStore, StoreContract, StoreFaults
+from ballista_py.testing.faults import lying_store
 
 
 class Unhurried(SystemRuntime):
@@ -254,7 +255,7 @@ def test_the_command_line_tells_every_promise_and_its_exit_code_the_verdict(tmp_
     good = runner.invoke(app, ["store", "check", f"file://{tmp_path}"])
     assert good.exit_code == 0
     assert "kept   no-lost-update" in good.output
-    monkeypatch.setattr("ballista_py.node.cli_store.open_store", lambda url, **options: Liar("replace"))
+    monkeypatch.setattr("ballista_py.node.cli.store.open_store", lambda url, **options: Liar("replace"))
     bad = runner.invoke(app, ["store", "check", "memory://liar", "--quick"])
     assert bad.exit_code == 1
     assert "BROKEN replace-if-match" in bad.output
@@ -268,7 +269,7 @@ def test_the_command_line_hands_options_to_the_client(monkeypatch):
     seen = {}
     monkeypatch.setenv("SECRET", "1234")
     monkeypatch.setattr(
-        "ballista_py.node.cli_store.open_store", lambda url, **options: seen.update(options) or MemoryStore()
+        "ballista_py.node.cli.store.open_store", lambda url, **options: seen.update(options) or MemoryStore()
     )
     words = ["key=0012", "secret=@SECRET", "anon=false", 'client_kwargs={"region_name": "eu-west-1"}']
     options = [word for text in words for word in ("--option", text)]

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 from obstore.store import MemoryStore as ObstoreMemory
 
-from ballista_py.state.local import LocalStore
-from ballista_py.state.memory import MemoryStore
-from ballista_py.state.obstore_store import ObstoreStore
+from ballista_py.state.stores.local import LocalStore
+from ballista_py.state.stores.memory import MemoryStore
+from ballista_py.state.stores.obstore import ObstoreStore
 from ballista_py.testing import StoreContract
 
 

@@ -7,7 +7,7 @@ import time
 import pytest
 from attrs import evolve
 
-from ballista_py.state.cluster_identity import IDENTITY_KEY, cluster_identity
+from ballista_py.state.members.identity import IDENTITY_KEY, cluster_identity
 
 WHOLE_SECOND_S = 1.1  # the times that some stores give have no parts of seconds
 

@@ -11,7 +11,7 @@ import pytest
 from attrs import field, frozen
 
 from ballista_py.errors import OutcomeUnknown, RetriesExhausted, StoreUnavailable, VersionConflict
-from ballista_py.state.object_state import ObjectState
+from ballista_py.state.documents.object_state import ObjectState
 from ballista_py.testing import HttpProxy, ReplyFaults
 
 WRITERS = 4

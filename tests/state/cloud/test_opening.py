@@ -11,9 +11,9 @@ from obstore.store import MemoryStore as ObstoreMemory
 from obstore.store import S3Store as ObstoreS3
 
 from ballista_py.errors import BallistaError, ConfigError, MissingExtra, StoreUnavailable, UnsafeStore
-from ballista_py.state.check_store import check_store
-from ballista_py.state.obstore_store import ObstoreStore
-from ballista_py.state.store import open_store
+from ballista_py.state.stores.check import check_store
+from ballista_py.state.stores.obstore import ObstoreStore
+from ballista_py.state.stores.store import open_store
 
 SECRET = "c2VjcmV0LW9mLW5vYm9keQ=="
 

@@ -4,20 +4,20 @@ import pyarrow as pa
 import pytest
 from attrs import evolve
 
-from ballista_py.planning.partition_map import PartitionMap
-from ballista_py.planning.partition_spec import PartitionSpec
-from ballista_py.state.codec import DocumentCodec, Header
-from ballista_py.state.control import ExecutorInfo
-from ballista_py.state.documents import (
+from ballista_py.partitions.map import PartitionMap
+from ballista_py.partitions.spec import PartitionSpec
+from ballista_py.state.documents.codec import DocumentCodec, Header
+from ballista_py.state.documents.documents import (
     ClusterDocument,
     HeartbeatDocument,
     PartitionMapDocument,
     heartbeat_key,
     partition_map_key,
 )
+from ballista_py.state.members.control import ExecutorInfo
 from ballista_py.storage.manifest import AppliedToken, ManifestDocument, manifest_key
-from ballista_py.testing.checkers import check_history
-from ballista_py.testing.history import (
+from ballista_py.testing.simulation.checkers.check import check_history
+from ballista_py.testing.simulation.history import (
     INF,
     Accessed,
     Changed,
@@ -29,7 +29,7 @@ from ballista_py.testing.history import (
     Surprise,
     Told,
 )
-from ballista_py.testing.virtual_site import LEDGER_KEY, Ledger
+from ballista_py.testing.simulation.site import LEDGER_KEY, Ledger
 
 SCHEMA = pa.schema([pa.field("id", pa.int64(), nullable=False)])
 SPEC = PartitionSpec.parse(["bucket(1, id)"], SCHEMA)

@@ -5,8 +5,8 @@ docs/guarantees.md has the numbers of slower stores, and of documents without fr
 
 import pytest
 
-from ballista_py.state.object_state import Retry
-from ballista_py.testing.contention import contend
+from ballista_py.state.documents.object_state import Retry
+from ballista_py.testing.simulation.contention import contend
 
 LATENCY_MS = 30.0  # to the store, and as much back, at most
 

@@ -3,7 +3,7 @@
 import pytest
 
 from ballista_py.errors import BallistaError, VersionConflict
-from ballista_py.state.memory import MemoryStore
+from ballista_py.state.stores.memory import MemoryStore
 from ballista_py.testing import (
     Faults,
     History,
@@ -13,8 +13,8 @@ from ballista_py.testing import (
     World,
     check_requests,
     first_failure,
-    lying_store,
 )
+from ballista_py.testing.faults import lying_store
 
 
 @pytest.fixture

@@ -2,10 +2,10 @@
 
 import pytest
 
-from ballista_py.testing.mutants import MUTANTS
-from ballista_py.testing.mutants_owners import OWNER_MUTANTS, caught_by
-from ballista_py.testing.mutants_writes import WRITE_MUTANTS
-from ballista_py.testing.owner_simulation import OwnerSimulation
+from ballista_py.testing.simulation.mutants.mutants import MUTANTS
+from ballista_py.testing.simulation.mutants.owners import OWNER_MUTANTS, caught_by
+from ballista_py.testing.simulation.mutants.writes import WRITE_MUTANTS
+from ballista_py.testing.simulation.owners.simulation import OwnerSimulation
 
 KINDS = ("append", "insert", "transfer", "merge", "delete", "replace", "refresh", "create", "read", "owner")
 QUICK = ("owner-not-caught-up", "commit-unserved", "run-not-caught-up")

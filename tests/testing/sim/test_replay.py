@@ -4,10 +4,10 @@ import os
 import subprocess
 import sys
 
-from ballista_py.testing.simulation import Simulation
+from ballista_py.testing.simulation.simulation import Simulation
 
 _DIGEST = """
-from ballista_py.testing.simulation import Simulation
+from ballista_py.testing.simulation.simulation import Simulation
 print(Simulation(7, hours=0.05).run().history.digest())
 """
 

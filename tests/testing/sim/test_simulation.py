@@ -9,9 +9,9 @@ from pathlib import Path
 import orjson
 import pytest
 
-from ballista_py.testing.mutants import MUTANTS
-from ballista_py.testing.simulation import Simulation
-from ballista_py.testing.virtual_faults import Faults
+from ballista_py.testing.simulation.faults import Faults
+from ballista_py.testing.simulation.mutants.mutants import MUTANTS
+from ballista_py.testing.simulation.simulation import Simulation
 
 FAILED_SEEDS = orjson.loads((Path(__file__).parent / "failed_seeds.json").read_bytes())
 SECONDS = float(os.environ.get("BALLISTA_SIM_SECONDS", "60"))

@@ -5,8 +5,8 @@ from itertools import permutations
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ballista_py.testing.history import INF, Accessed
-from ballista_py.testing.version_chain import chain_objection
+from ballista_py.testing.simulation.checkers.version_chain import chain_objection
+from ballista_py.testing.simulation.history import INF, Accessed
 
 VERSIONS = ("a", "b", "c", "d")
 

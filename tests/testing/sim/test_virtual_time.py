@@ -2,8 +2,8 @@
 
 import pytest
 
-from ballista_py.testing.virtual_machine import MAX_DRIFT, Machine
-from ballista_py.testing.virtual_time import World
+from ballista_py.testing.simulation.machine import MAX_DRIFT, Machine
+from ballista_py.testing.simulation.time import World
 
 
 @pytest.fixture

@@ -2,10 +2,10 @@
 
 import pytest
 
-from ballista_py.testing.mutant_table import WRITES_BEGIN, WRITES_END, write_table_of_writes
-from ballista_py.testing.mutants import MUTANTS
-from ballista_py.testing.mutants_writes import WRITE_MUTANTS, caught_by
-from ballista_py.testing.write_simulation import WriteSimulation
+from ballista_py.testing.simulation.mutants.mutants import MUTANTS
+from ballista_py.testing.simulation.mutants.table import WRITES_BEGIN, WRITES_END, write_table_of_writes
+from ballista_py.testing.simulation.mutants.writes import WRITE_MUTANTS, caught_by
+from ballista_py.testing.simulation.writes.simulation import WriteSimulation
 
 
 def test_no_write_is_lost_doubled_or_torn():

@@ -8,7 +8,7 @@ import pyarrow as pa
 from attrs import frozen
 
 from ballista_py.runtime import Runtime
-from ballista_py.transport.flight_server import ALIVE_MS
+from ballista_py.transport.flight.server import ALIVE_MS
 from ballista_py.transport.spawn import Spawn
 
 

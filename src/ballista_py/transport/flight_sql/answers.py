@@ -7,12 +7,12 @@ from contextlib import ExitStack
 
 import pyarrow as pa
 
-from ballista_py.transport.answer_line import filling_pulse
-from ballista_py.transport.arrow_frames import portions
-from ballista_py.transport.flight_methods import Writer
-from ballista_py.transport.flight_server import StreamResult
+from ballista_py.transport.arrow.frames import portions
+from ballista_py.transport.flight.calls import OpenCall
+from ballista_py.transport.flight.keepalive import filling_pulse
+from ballista_py.transport.flight.methods import Writer
+from ballista_py.transport.flight.server import StreamResult
 from ballista_py.transport.flight_sql.ahead import Ahead, KeepAlive
-from ballista_py.transport.open_calls import OpenCall
 from ballista_py.work import each_working
 
 MAX_MESSAGE_BYTES = 4 << 20  # the drivers written in Go refuse messages above 16 MiB

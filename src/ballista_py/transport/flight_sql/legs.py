@@ -6,16 +6,16 @@ from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
 from ballista_py.errors import TransportError
-from ballista_py.transport.commands import time_limit
-from ballista_py.transport.flight_listener import ServedCall
-from ballista_py.transport.flight_methods import Writer
-from ballista_py.transport.flight_server import DataHandler, FlightService
+from ballista_py.transport.flight.calls import OpenCalls
+from ballista_py.transport.flight.commands import time_limit
+from ballista_py.transport.flight.listener import ServedCall
+from ballista_py.transport.flight.methods import Writer
+from ballista_py.transport.flight.server import DataHandler, FlightService
 from ballista_py.transport.flight_sql.ahead import KeepAlive
 from ballista_py.transport.flight_sql.answers import answer
 from ballista_py.transport.flight_sql.messages import unpack
 from ballista_py.transport.flight_sql.statement import SqlStatement
 from ballista_py.transport.flight_sql.status import to_status
-from ballista_py.transport.open_calls import OpenCalls
 
 FETCH = "DoGet TicketStatementQuery"
 CommandOf = Callable[[Mapping[str, Any]], dict[str, Any]]

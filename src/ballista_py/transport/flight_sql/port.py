@@ -19,10 +19,11 @@ from attrs import evolve
 
 from ballista_py.errors import SqlError, TransportError
 from ballista_py.runtime import Runtime
-from ballista_py.transport.arrow_feed import RowsIn
-from ballista_py.transport.flight_listener import ServedCall
-from ballista_py.transport.flight_methods import PutWriter, Writer
-from ballista_py.transport.flight_server import DataHandler, FlightService, StreamResult
+from ballista_py.transport.arrow.feed import RowsIn
+from ballista_py.transport.flight.calls import OpenCall, OpenCalls
+from ballista_py.transport.flight.listener import ServedCall
+from ballista_py.transport.flight.methods import PutWriter, Writer
+from ballista_py.transport.flight.server import DataHandler, FlightService, StreamResult
 from ballista_py.transport.flight_sql.actions import ACTIONS, cancel_result, cancelled_tickets, run_action
 from ballista_py.transport.flight_sql.ahead import KeepAlive
 from ballista_py.transport.flight_sql.answers import answer
@@ -35,7 +36,6 @@ from ballista_py.transport.flight_sql.sessions import ACTIONS as SESSION_ACTIONS
 from ballista_py.transport.flight_sql.sessions import Session, Sessions, timeout_ms
 from ballista_py.transport.flight_sql.statement import SqlStatement
 from ballista_py.transport.flight_sql.status import NotRunning, Unsupported, to_status
-from ballista_py.transport.open_calls import OpenCall, OpenCalls
 
 QUERIES = ("CommandPreparedStatementQuery", "CommandStatementQuery", "CommandStatementSubstraitPlan")
 NO_COLUMNS = pa.schema([])

@@ -8,16 +8,16 @@ from typing import Any
 import pyarrow as pa
 
 from ballista_py.errors import SqlError, TransportError
-from ballista_py.transport.arrow_door import FlightRows, batch_bytes
-from ballista_py.transport.call_status import LinkBroke
-from ballista_py.transport.commands import IngestMode
+from ballista_py.transport.arrow.door import FlightRows, batch_bytes
+from ballista_py.transport.flight.call_status import LinkBroke
+from ballista_py.transport.flight.calls import OpenCall
+from ballista_py.transport.flight.commands import IngestMode
 from ballista_py.transport.flight_sql.bindings import Bindings
 from ballista_py.transport.flight_sql.messages import message
 from ballista_py.transport.flight_sql.service import StatementService
 from ballista_py.transport.flight_sql.sessions import Session
 from ballista_py.transport.flight_sql.statement import MAX_HANDLE_BYTES, SqlStatement
 from ballista_py.transport.flight_sql.status import Unsupported
-from ballista_py.transport.open_calls import OpenCall
 
 MAX_PARAMETER_BYTES = 64 << 20
 PUTS = frozenset((

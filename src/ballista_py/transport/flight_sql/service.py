@@ -8,11 +8,11 @@ from typing import Any, Protocol
 import pyarrow as pa
 from attrs import frozen
 
-from ballista_py.transport.commands import IngestMode
-from ballista_py.transport.flight_server import StreamResult
+from ballista_py.transport.flight.calls import CallContext
+from ballista_py.transport.flight.commands import IngestMode
+from ballista_py.transport.flight.server import StreamResult
 from ballista_py.transport.flight_sql.metadata import TableInfo
 from ballista_py.transport.flight_sql.statement import SqlStatement
-from ballista_py.transport.open_calls import CallContext
 
 
 @frozen(kw_only=True)

@@ -17,12 +17,12 @@ from typing import Any
 from attrs import define, field, frozen
 
 from ballista_py.errors import SqlError, TransportError
-from ballista_py.planning.sql.dialects.words import known_dialect
 from ballista_py.runtime import Runtime
+from ballista_py.sql.dialects.names import known_dialect
+from ballista_py.transport.flight.wire import from_json, to_json
 from ballista_py.transport.flight_sql.columns import CATALOG, SCHEMA
 from ballista_py.transport.flight_sql.messages import message, read
 from ballista_py.transport.flight_sql.status import Unsupported
-from ballista_py.transport.wire import from_json, to_json
 
 COOKIE = "ballista_session"
 TIMEOUT = "statement_timeout_ms"

@@ -9,8 +9,8 @@ import pyarrow as pa
 from attrs import evolve, frozen
 
 from ballista_py.errors import SqlError, TransportError
-from ballista_py.transport.arrow_door import read_rows
-from ballista_py.transport.wire import from_json, to_json
+from ballista_py.transport.arrow.door import read_rows
+from ballista_py.transport.flight.wire import from_json, to_json
 
 MAX_HANDLE_BYTES = 8 << 20
 MAX_READ_BYTES = 64 << 20

@@ -29,7 +29,7 @@ from ballista_py.errors import (
     WriteIncomplete,
     to_wire,
 )
-from ballista_py.transport.call_status import CallStatus, Code, LinkBroke
+from ballista_py.transport.flight.call_status import CallStatus, Code, LinkBroke
 
 MAX_MESSAGE_CHARS = 1_000
 

@@ -16,8 +16,8 @@ from typing import Any
 
 import pytest
 
-from ballista_py.testing.dialect_check import IDS, Failed, family
-from ballista_py.testing.dialect_expressions import EMPTY, ROWS
+from ballista_py.testing.sql.dialect_check import IDS, Failed, family
+from ballista_py.testing.sql.dialect_expressions import EMPTY, ROWS
 
 _TYPES = {
     "id": "int", "i": "int", "j": "int", "l": "bigint", "h": "smallint", "d": "float8", "e": "float8", "f": "real",

@@ -6,8 +6,8 @@ import os
 
 import pytest
 
-from ballista_py.testing.dialect_check import Engine, Failed, family, same_rows, unlike
-from ballista_py.testing.dialect_expressions import expressions
+from ballista_py.testing.sql.dialect_check import Engine, Failed, family, same_rows, unlike
+from ballista_py.testing.sql.dialect_expressions import expressions
 
 # A query and the types of its columns; all are ordered whole.
 QUERIES = [

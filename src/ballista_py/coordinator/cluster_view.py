@@ -1,0 +1,42 @@
+"""What a scheduler knows of the cluster when it plans: the catalog, who is alive, and where to reach them."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from typing import Protocol
+
+from attrs import Factory, frozen
+
+from ballista_py.errors import BallistaError
+from ballista_py.partitions.table import TableSpec
+from ballista_py.sql.plan import Catalog
+
+
+@frozen(kw_only=True)
+class ClusterView:
+    """The catalog, the members (executor id, instance id) and the data address of each executor, as last read.
+
+    `locations` are URIs at which clients may fetch parts of answers, by executor; one that gives none is missing.
+    `unusable` are tables that cannot be used because a document of theirs is lost or older than it was, and why.
+    `dropped` are tables that are no more, each with the revision that its map has.
+    """
+
+    catalog: Catalog
+    members: frozenset[tuple[str, str]]
+    addresses: Mapping[str, str]
+    dropped: Mapping[str, tuple[TableSpec, int]] = Factory(dict)
+    locations: Mapping[str, str] = Factory(dict)
+    unusable: Mapping[str, BallistaError] = Factory(dict)
+
+    def require_usable(self, words: Collection[str]) -> None:
+        """Raises why a table among these names (in lower case) cannot be used, if there is such a one."""
+        for name, error in self.unusable.items():
+            if name in words:
+                raise error
+
+
+class Views(Protocol):
+    """Where the service takes its view from; `refresh` reads the store."""
+
+    def current(self) -> ClusterView: ...
+    def refresh(self) -> ClusterView: ...

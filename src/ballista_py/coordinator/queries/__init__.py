@@ -1,0 +1,1 @@
+"""Queries: planned, run by legs, planned again when owners changed, merged."""

@@ -1,0 +1,115 @@
+"""Answers about statements and tables: EXPLAIN, DESCRIBE and SHOW, as rows, for every way into a scheduler."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import pyarrow as pa
+from attrs import frozen
+
+from ballista_py.coordinator.queries.service import QueryService
+from ballista_py.engines.engine import Engine
+from ballista_py.errors import SqlError
+from ballista_py.partitions.table import TableSpec
+from ballista_py.sql.parse.descriptions import (
+    DescribeQuery,
+    DescribeTable,
+    Explain,
+    ShowCreate,
+    read_description,
+)
+
+EXPLAINED = pa.schema([pa.field("plan", pa.string(), nullable=False)])
+TABLE_NAMES = pa.schema([pa.field("name", pa.string(), nullable=False)])
+STATEMENT = pa.schema([pa.field("statement", pa.string(), nullable=False)])
+COLUMNS = pa.schema(
+    [(name, pa.string()) for name in ("column_name", "column_type", "null", "key", "default", "extra")]
+)
+
+Explainer = Callable[[str, bool], Mapping[str, Any]]
+
+
+@frozen
+class Descriptions:
+    """Answers `explain` and `describe` statements. Thread-safe."""
+
+    queries: QueryService
+    engine: Engine
+
+    def schema(self, sql: str) -> pa.Schema:
+        """The columns of the answer, without looking for it. Raises `SqlError`."""
+        asked = read_description(sql)
+        if isinstance(asked, Explain):
+            return EXPLAINED
+        if isinstance(asked, DescribeTable | DescribeQuery):
+            return COLUMNS
+        return STATEMENT if isinstance(asked, ShowCreate) else TABLE_NAMES
+
+    def answer(self, sql: str, explain: Explainer | None = None) -> pa.Table:
+        """The answer. Raises `SqlError`, and what running raises for EXPLAIN ANALYZE.
+
+        `explain` is another way to explain a query than that of the query service.
+        """
+        asked = read_description(sql)
+        if isinstance(asked, Explain):
+            said = (explain or self.queries.explain)(asked.query, asked.analyze)
+            return pa.table([str(said["text"]).splitlines()], schema=EXPLAINED)
+        if isinstance(asked, DescribeQuery):
+            return self._columns_of_query(asked.query)
+        if isinstance(asked, DescribeTable):
+            return self._columns(self._table(asked.table))
+        if isinstance(asked, ShowCreate):
+            return pa.table([[self._create_text(self._table(asked.table))]], schema=STATEMENT)
+        return pa.table([sorted(self.queries.views.refresh().catalog.tables)], schema=TABLE_NAMES)
+
+    def _columns_of_query(self, query: str) -> pa.Table:
+        """As the engine says it of empty tables."""
+        self.queries.describe(query)
+        empty = {
+            name: schema.empty_table() for name, schema in self.queries.views.current().catalog.schemas.items()
+        }
+        running = self.engine.query(f"describe\n{query}", streams=empty)
+        return pa.Table.from_batches(running.batches(), schema=running.schema).cast(COLUMNS)
+
+    def _columns(self, table: TableSpec) -> pa.Table:
+        types = self.engine.sql_types(table.schema)
+        required = {*table.primary_key, *(field.name for field in table.schema if not field.nullable)}
+        rows = [
+            (
+                name,
+                kind,
+                "NO" if name in required else "YES",
+                "PRI" if name in table.primary_key else None,
+                None,
+                None,
+            )
+            for name, kind in zip(table.schema.names, types, strict=True)
+        ]
+        return pa.table([list(column) for column in zip(*rows, strict=True)], schema=COLUMNS)
+
+    def _create_text(self, table: TableSpec) -> str:
+        """The statement that would make the table, without its rows."""
+        types = self.engine.sql_types(table.schema)
+        lines = [
+            f"{_quoted(field.name)} {kind}{'' if field.nullable else ' NOT NULL'}"
+            for field, kind in zip(table.schema, types, strict=True)
+        ]
+        if table.primary_key:
+            lines.append(f"PRIMARY KEY ({', '.join(map(_quoted, table.primary_key))})")
+        lines += [f"CHECK ({check})" for check in table.checks]
+        text = f"CREATE TABLE {_quoted(table.name)} ({', '.join(lines)})"
+        if table.spec.keys:
+            text += f" PARTITIONED BY ({', '.join(key.expression for key in table.spec.keys)})"
+        return text if table.file_format == "parquet" else f"{text} WITH (file_format = '{table.file_format}')"
+
+    def _table(self, name: str) -> TableSpec:
+        for view in (self.queries.views.current, self.queries.views.refresh):
+            found: TableSpec | None = view().catalog.tables.get(name)
+            if found is not None:
+                return found
+        raise SqlError(f"Table '{name}' does not exist")
+
+
+def _quoted(name: str) -> str:
+    return '"' + name.replace('"', '""') + '"'

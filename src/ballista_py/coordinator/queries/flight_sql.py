@@ -1,0 +1,345 @@
+"""Statements of Flight SQL clients: bound, described, split into parts, run by the query service."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from hashlib import sha256
+from typing import Any, Protocol
+
+import pyarrow as pa
+from attrs import asdict, define, evolve
+
+from ballista_py.coordinator.cluster_view import ClusterView
+from ballista_py.coordinator.queries.descriptions import Descriptions
+from ballista_py.coordinator.queries.running_statement import Statement
+from ballista_py.coordinator.queries.service import QueryService
+from ballista_py.coordinator.writes.whole_writes import Executed
+from ballista_py.engines.engine import Engine
+from ballista_py.errors import BallistaError, SqlError
+from ballista_py.partitions.columns import plain
+from ballista_py.sql.own_words import own_places
+from ballista_py.sql.parse.descriptions import DescribeQuery, Explain, read_description
+from ballista_py.sql.parse.kind import StatementKind, engine_sql, refusal, statement_kind
+from ballista_py.sql.parse.parameter_types import parameter_schema
+from ballista_py.sql.parse.parameters import bound, names_of, places_of, with_nulls
+from ballista_py.sql.parse.returning import returns_rows
+from ballista_py.sql.parse.value_rows import row_template
+from ballista_py.sql.parts import Portion, is_divisible, portion_of
+from ballista_py.sql.plan import Leg
+from ballista_py.transport.flight.calls import CallContext
+from ballista_py.transport.flight.commands import IngestMode, leg_command, with_time_left
+from ballista_py.transport.flight.server import StreamResult
+from ballista_py.transport.flight.shapes import check_answer, check_part
+from ballista_py.transport.flight_sql.metadata import TableInfo
+from ballista_py.transport.flight_sql.service import Description, Part
+from ballista_py.transport.flight_sql.statement import SqlStatement
+
+MAX_QUERY_EXECUTIONS = 10_000
+MAX_TOKEN_CHARS = 1_024
+ANSWER_ROWS = 16_384
+
+
+class Writes(Protocol):
+    """What changes tables."""
+
+    def run(self, statement: str, *, token: str | None = None, made: bool = False) -> Executed: ...
+    def returns(self, statement: str) -> pa.Schema: ...
+    def answer(self, folder: str, attempt: str) -> pa.Table: ...
+    def execute(self, statement: str, *, token: str | None = None, made: bool = False) -> int: ...
+    def ingest(
+        self, table: str, reader: pa.RecordBatchReader, *, mode: IngestMode = "append", token: str | None = None
+    ) -> int: ...
+
+
+class Tickets(Protocol):
+    """What lets a client have a leg of an executor."""
+
+    def location(self, said: str | None, data_address: str) -> str | None:
+        """Where clients are sent to the executor that said it; None: nowhere."""
+        ...
+
+    def issue(self, executor_id: str, command: Mapping[str, Any]) -> Mapping[str, Any]: ...
+
+
+@define
+class Statements:
+    """A `StatementService` over the query service. Thread-safe.
+
+    `writes` runs what gives no rows; None refuses it. `tickets` lets clients fetch parts from executors that offer
+    that; None: they do not.
+    """
+
+    queries: QueryService
+    engine: Engine
+    writes: Writes | None
+    tickets: Tickets | None
+
+    def describe(self, statement: SqlStatement) -> Description:
+        """See `StatementService.describe`."""
+        text = self._text(statement)
+        with own_places(statement.query, text):
+            return self._description(statement, text)
+
+    def _description(self, statement: SqlStatement, text: str) -> Description:
+        kind = self._kind(text)
+        if kind in ("explain", "describe"):
+            schema = self._descriptions.schema(text)
+            return Description(schema=schema, parameters=self._parameter_schema(_asked_query(text)))
+        parameters = self._parameter_schema(text)
+        if kind == "change":
+            schema = None
+            if returns_rows(text):
+                bound_text = self._first(self._executions(statement)) if statement.parameters else with_nulls(text)
+                schema = self._writes(text).returns(bound_text)
+            return Description(schema=schema, parameters=parameters)
+        first = self._first(self._executions(statement)) if statement.parameters is not None else with_nulls(text)
+        with own_places(text, first):
+            return Description(schema=self.queries.describe(first), parameters=parameters)
+
+    def returned(self, statement: SqlStatement, token: str | None) -> tuple[pa.Schema, Part] | None:
+        """See `StatementService.returned`."""
+        text = self._text(statement)
+        if not returns_rows(text):
+            return None
+        executions = list(self._executions(statement))
+        if len(executions) != 1:
+            raise SqlError("a statement that returns rows runs for one row of parameters at a time")
+        with own_places(statement.query, executions[0]):
+            named = _token(token, f"0/{executions[0]}")
+            done = self._writes(text).run(executions[0], token=named, made=True)
+        assert done.rows is not None
+        return done.rows.schema, Part(ticket={"folder": done.folder, "attempt": done.attempt})
+
+    def parts(self, statement: SqlStatement) -> Sequence[Part]:
+        """See `StatementService.parts`. More than one where the legs' rows are the answer as they are."""
+        executions = list(self._executions(statement))
+        if len(executions) != 1 or self._kind(executions[0]) != "query":
+            return [Part()]
+        try:
+            with own_places(statement.query, executions[0]):
+                plan, legs, view = self.queries.plan(executions[0])
+        except SqlError:
+            raise
+        except BallistaError:  # a run plans again until its partitions have owners
+            return [Part()]
+        if not is_divisible(plan) or len(legs) < 2:
+            return [Part()]
+        output = base64.b64encode(plan.output.serialize().to_pybytes()).decode()
+        found = [view.catalog.tables[table.table] for table in legs[0].tables]
+        tables = {table.name: table.incarnation for table in found}
+        marks = {table.name: table.mark for table in found}
+        return [
+            Part(
+                ticket={
+                    **asdict(portion_of(plan, leg)),
+                    "tables": marks,
+                    **self._leg(leg, view, {**leg_command(leg), "output": output, "incarnations": tables}),
+                },
+                location=self._location(leg, view),
+            )
+            for leg in legs
+        ]
+
+    def _location(self, leg: Leg, view: ClusterView) -> str | None:
+        if self.tickets is None:
+            return None
+        return self.tickets.location(view.locations.get(leg.executor_id), view.addresses[leg.executor_id])
+
+    def _leg(self, leg: Leg, view: ClusterView, command: Mapping[str, Any]) -> dict[str, Any]:
+        """What the executor is told, if it gives parts to clients."""
+        if self.tickets is None or self._location(leg, view) is None:
+            return {}
+        return {"leg": self.tickets.issue(leg.executor_id, with_time_left(command))}
+
+    def run(self, statement: SqlStatement, context: CallContext) -> StreamResult:
+        """See `StatementService.run`. Several rows of parameters give one answer after the other."""
+        if statement.part is not None and "attempt" in statement.part:
+            check_answer(statement.part)
+            rows = self._writes(statement.query).answer(statement.part["folder"], statement.part["attempt"])
+            return StreamResult(schema=rows.schema, batches=rows.to_batches(ANSWER_ROWS))
+        executions = self._executions(statement)
+        text = self._first(executions)
+        with own_places(statement.query, text):
+            kind = self._kind(text)
+            if kind == "change":
+                raise refusal(text)
+            if kind != "query":
+                table = self._descriptions.answer(text)
+                return StreamResult(schema=table.schema, batches=table.to_batches())
+        only = None if statement.part is None else self._portion(statement.part)
+
+        def run(text: str, only: Portion | None = None) -> Statement:
+            with own_places(statement.query, text):
+                return self.queries.run(text, context.cancelled, only)
+
+        first = run(text, only)
+        series = _Series(first, executions, run)
+        return StreamResult(
+            schema=first.schema, batches=series.batches(), trailer=first.stats, cancel=series.cancel
+        )
+
+    def update(self, statement: SqlStatement, context: CallContext, token: str | None = None) -> int:
+        """See `StatementService.update`. A token counts for one text: another statement is another write."""
+        changed = 0
+        for number, text in enumerate(self._executions(statement)):
+            if self._kind(text) != "change":
+                raise SqlError("the statement gives rows and changes nothing: run it as a query")
+            with own_places(statement.query, text):
+                changed += self._writes(text).execute(text, token=_token(token, f"{number}/{text}"), made=True)
+        return changed
+
+    def ingest(
+        self,
+        table: str,
+        rows: pa.RecordBatchReader,
+        mode: IngestMode,
+        context: CallContext,
+        token: str | None = None,
+    ) -> int:
+        """See `StatementService.ingest`."""
+        writes = self._writes(f"insert into {table}")
+        return writes.ingest(table, rows, mode=mode, token=_token(token, f"{mode}/{table}"))
+
+    def tables(self) -> Mapping[str, TableInfo]:
+        """See `StatementService.tables`."""
+        tables = self.queries.views.refresh().catalog.tables
+        return {name: TableInfo(plain(table.schema), tuple(table.primary_key)) for name, table in tables.items()}
+
+    def _text(self, statement: SqlStatement) -> str:
+        if statement.dialect is None:
+            return engine_sql(statement.query)
+        return self.queries.engine_sql(statement.query, statement.dialect)
+
+    @property
+    def _descriptions(self) -> Descriptions:
+        return Descriptions(self.queries, self.engine)
+
+    def _kind(self, text: str) -> StatementKind:
+        """The kind of a statement. Raises `SqlError` for one that cannot be run."""
+        kind = statement_kind(text)
+        if kind == "refused":
+            raise refusal(text)
+        return kind
+
+    def _writes(self, text: str) -> Writes:
+        if self.writes is None:
+            raise refusal(text)
+        return self.writes
+
+    def _parameter_schema(self, text: str) -> pa.Schema:
+        schemas = {name: table.schema for name, table in self.queries.views.current().catalog.tables.items()}
+        return parameter_schema(text, schemas)
+
+    def _executions(self, statement: SqlStatement) -> Iterator[str]:
+        """The text of each execution, with literals for its parameters."""
+        text = self._text(statement)
+        with own_places(statement.query, text):
+            kind = self._kind(text)
+            query = _asked_query(text) if kind in ("explain", "describe") else ""
+            if query:
+                # The tokenizer takes what follows EXPLAIN for one word.
+                before, inner = text[: len(query) - len(query.lstrip())], query.lstrip()
+                with own_places(text, inner):
+                    executions = self._executions(evolve(statement, query=inner, dialect=None))
+                    yield from (before + execution for execution in executions)
+            elif kind in ("explain", "describe"):
+                yield text
+            else:
+                yield from self._with_values(statement, text, kind)
+
+    def _with_values(self, statement: SqlStatement, text: str, kind: StatementKind) -> Iterator[str]:
+        names = names_of(places_of(text))
+        if set(names) != self.engine.parameters(text):
+            raise SqlError("the parameters of the statement cannot be told from its text")
+        if not names:
+            yield text
+            return
+        if statement.parameters is None:
+            raise SqlError(f"the statement has {len(names)} parameter(s) and no value was bound")
+        rows = _rows_of_values(names, statement.parameters)
+        if kind == "query" and statement.parameters.num_rows > MAX_QUERY_EXECUTIONS:
+            raise SqlError(f"a query runs for at most {MAX_QUERY_EXECUTIONS:,} rows of parameters at once")
+        template = row_template(text)
+        yield from (bound(text, row) for row in rows) if template is None else template.statements(rows)
+
+    def _first(self, executions: Iterator[str]) -> str:
+        found = next(executions, None)
+        if found is None:
+            raise SqlError("no row of parameters was bound")
+        return found
+
+    def _portion(self, part: Mapping[str, Any]) -> Portion:
+        """What a ticket stands for. Raises `SqlError` when a table is not the one that was divided any more."""
+        check_part(part)
+        now = self.queries.views.refresh().catalog
+        for table, mark in part["tables"].items():
+            if table not in now.tables or now.tables[table].mark != mark:
+                raise SqlError(
+                    f"table '{table}' was dropped or altered since the statement was divided: run it again"
+                )
+        for table, partitions in part["partitions"].items():
+            if table not in now.maps or any(partition >= len(now.maps[table]) for partition in partitions):
+                raise SqlError("the ticket names partitions that there are not: run the statement again")
+        return Portion(
+            {table: list(partitions) for table, partitions in part["partitions"].items()}, dict(part["sequences"])
+        )
+
+
+def returned_rows(done: Executed) -> StreamResult:
+    """What a statement returned, to be sent."""
+    assert done.rows is not None
+    return StreamResult(
+        schema=done.rows.schema,
+        batches=done.rows.to_batches(ANSWER_ROWS),
+        trailer=lambda: {"affected": done.affected},
+    )
+
+
+class _Series:
+    """Answers one after the other, the first of them open. `cancel` stops the open one and starts no other."""
+
+    def __init__(self, first: Statement, others: Iterator[str], run: Callable[[str], Statement]) -> None:
+        self._open = first
+        self._others = others
+        self._run = run
+        self._cancelled = False
+
+    def batches(self) -> Iterator[pa.RecordBatch]:
+        schema = self._open.schema
+        yield from self._open.batches()
+        for text in self._others:
+            if self._cancelled:
+                return
+            self._open = self._run(text)
+            if self._open.schema != schema:
+                self._open.cancel()
+                raise SqlError("two rows of parameters give answers with different columns: run them one by one")
+            yield from self._open.batches()
+
+    def cancel(self) -> None:
+        self._cancelled = True
+        self._open.cancel()
+
+
+def _rows_of_values(names: Sequence[str], rows: pa.RecordBatch) -> Iterator[dict[str, pa.Scalar]]:
+    """A value for each parameter, row by row: by name if the columns have the parameters' names, else in order."""
+    if rows.num_columns != len(names):
+        raise SqlError(f"the statement has {len(names)} parameter(s), {rows.num_columns} values were bound")
+    by_name = set(names) == set(rows.schema.names)
+    columns = [rows.column(name if by_name else place) for place, name in enumerate(names)]
+    for number in range(rows.num_rows):
+        yield {name: column[number] for name, column in zip(names, columns, strict=True)}
+
+
+def _token(token: str | None, what: str) -> str | None:
+    """The token of one write among those that a client named alike. Raises `SqlError` for one too long to be kept."""
+    if token is not None and len(token) > MAX_TOKEN_CHARS:
+        raise SqlError(f"a token for a write has at most {MAX_TOKEN_CHARS} characters")
+    return None if token is None else f"{token}/{sha256(what.encode()).hexdigest()[:16]}"
+
+
+def _asked_query(text: str) -> str:
+    """The query that an EXPLAIN or DESCRIBE stands before, after blanks in its place; nothing if there is none."""
+    asked = read_description(text)
+    return asked.query if isinstance(asked, Explain | DescribeQuery) else ""

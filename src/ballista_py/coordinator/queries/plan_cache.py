@@ -1,0 +1,165 @@
+"""Statements bound and planned; what was planned last is remembered for as long as its catalog is the newest.
+
+So is what statements of one shape have in common: the second one leaves a template, from which the others are planned
+without being bound and parsed.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import OrderedDict
+from typing import Any
+
+import pyarrow as pa
+from attrs import define, evolve, field, frozen
+
+from ballista_py.engines.engine import Engine
+from ballista_py.errors import SqlError
+from ballista_py.runtime import Runtime
+from ballista_py.sql.bind.now import mentions_moment
+from ballista_py.sql.parse.shape import Shape, shapes_of
+from ballista_py.sql.plan import Catalog, QueryPlan
+from ballista_py.sql.plan_template import PlanTemplate, marked, plan_template
+from ballista_py.sql.planner import plan_query
+
+MAX_REMEMBERED = 256
+MAX_REMEMBERED_CHARACTERS = 16_384
+MAX_CATALOGS = 2  # the newest, and the one without broadcasts of a statement that is planned again
+
+
+@frozen(kw_only=True)
+class _Known:
+    """What one statement means by one catalog, which is told by its identity."""
+
+    catalog: Catalog
+    output: pa.Schema
+    plan: QueryPlan | None = None
+
+
+@frozen(kw_only=True)
+class _Shared:
+    """What statements of one shape share by one catalog: nothing is tried before the second one."""
+
+    catalog: Catalog
+    tried: bool = False
+    template: PlanTemplate | None = None
+
+
+@define
+class Plans:
+    """Binds and plans, and remembers `MAX_REMEMBERED` statements, and shapes of such. Thread-safe.
+
+    The same statement and catalog give the same plan, so a plan that is remembered is the one that would be made, and
+    a template gives none but that.
+    """
+
+    engine: Engine
+    runtime: Runtime
+    _known: OrderedDict[str, _Known] = field(init=False, factory=OrderedDict)
+    _shared: OrderedDict[str, _Shared] = field(init=False, factory=OrderedDict)
+    _catalogs: tuple[Catalog, ...] = field(init=False, default=())  # the one used last comes last
+    _lock: Any = field(init=False)
+
+    def __attrs_post_init__(self) -> None:
+        self._lock = self.runtime.lock()
+
+    def output(self, statement: str, catalog: Catalog) -> pa.Schema:
+        """The columns of the answer, as a single node gives them. Raises `SqlError`."""
+        return self._bound(statement, catalog).output
+
+    def plan(self, statement: str, catalog: Catalog, timed: bool = False) -> QueryPlan:
+        """How the statement runs; with `timed`, at this moment. Raises `SqlError` and the other planning errors."""
+        known = self._bound(statement, catalog)
+        if mentions_moment(statement):
+            moment_ms = self.runtime.wall_ms() if timed else None
+            return plan_query(statement, catalog, known.output, moment_ms=moment_ms)
+        if known.plan is not None:
+            return known.plan
+        plan = plan_query(statement, catalog, known.output)
+        self._remember(statement, evolve(known, plan=plan))
+        self._learn(statement, plan, catalog)
+        return plan
+
+    def _bound(self, statement: str, catalog: Catalog) -> _Known:
+        with self._lock:
+            self._use(catalog)
+            known = self._known.get(statement)
+            if known is not None and known.catalog is catalog:
+                self._known.move_to_end(statement)
+                return known
+        known = self._like_others(statement, catalog) or _Known(
+            catalog=catalog, output=self._described(statement, catalog)
+        )
+        self._remember(statement, known)
+        return known
+
+    def _described(self, statement: str, catalog: Catalog) -> pa.Schema:
+        try:
+            return self.engine.describe(statement, catalog.schemas)
+        except SqlError as error:
+            # Which table was asked for is DuckDB's to say: it stands in its words for one that it does not know.
+            for name, reason in catalog.left_out.items():
+                if re.match(rf"Table '{re.escape(name)}' does not exist", error.message, re.IGNORECASE):
+                    raise SqlError(f"table '{name}' cannot be used: {reason}") from None
+            raise
+
+    def _use(self, catalog: Catalog) -> None:
+        """Forget what belongs to catalogs that were used longer ago: they may be large."""
+        if self._catalogs and self._catalogs[-1] is catalog:
+            return
+        others = [other for other in self._catalogs if other is not catalog]
+        dropped = others[: 1 - MAX_CATALOGS]
+        self._catalogs = (*others[len(dropped) :], catalog)
+        if dropped:
+            kept = set(map(id, self._catalogs))
+            self._known = OrderedDict((k, one) for k, one in self._known.items() if id(one.catalog) in kept)
+            self._shared = OrderedDict((k, one) for k, one in self._shared.items() if id(one.catalog) in kept)
+
+    def _like_others(self, statement: str, catalog: Catalog) -> _Known | None:
+        """What the template of the statement's shape gives, if there is one."""
+        if mentions_moment(statement):
+            return None
+        for shape in shapes_of(statement):
+            shared = self._shared.get(shape.key)
+            if shared is None or shared.template is None or shared.catalog is not catalog:
+                continue
+            plan = shared.template.filled(shape.constants)
+            return None if plan is None else _Known(catalog=catalog, output=shared.template.output, plan=plan)
+        return None
+
+    def _learn(self, statement: str, plan: QueryPlan, catalog: Catalog) -> None:
+        """Note the shapes of a statement; at the second of one, make the template of those to come."""
+        for shape in shapes_of(statement):
+            shared = self._shared.get(shape.key)
+            if shared is None or shared.catalog is not catalog:
+                shared = _Shared(catalog=catalog)
+            elif not shared.tried:
+                shared = _Shared(catalog=catalog, tried=True, template=self._template(shape, plan, catalog))
+            with self._lock:
+                self._shared[shape.key] = shared
+                self._shared.move_to_end(shape.key)
+                if len(self._shared) > MAX_REMEMBERED:
+                    self._shared.popitem(last=False)
+            if shared.template is not None:
+                return
+
+    def _template(self, shape: Shape, plan: QueryPlan, catalog: Catalog) -> PlanTemplate | None:
+        """A template that gives this very plan for this statement; None where the engine makes a difference."""
+        text = marked(shape)
+        try:
+            output = None if text is None else self.engine.describe(text, catalog.schemas)
+        except SqlError:
+            return None
+        if output is None or not output.equals(plan.output, check_metadata=True):
+            return None
+        template = plan_template(shape, catalog, output)
+        return template if template is not None and template.filled(shape.constants) == plan else None
+
+    def _remember(self, statement: str, known: _Known) -> None:
+        if len(statement) > MAX_REMEMBERED_CHARACTERS:
+            return
+        with self._lock:
+            self._known[statement] = known
+            self._known.move_to_end(statement)
+            if len(self._known) > MAX_REMEMBERED:
+                self._known.popitem(last=False)

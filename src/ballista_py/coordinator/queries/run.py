@@ -1,0 +1,187 @@
+"""One plan being run: legs are opened, what is broadcast is computed before the legs that read it, all is merged."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+
+import pyarrow as pa
+from attrs import define, field
+
+from ballista_py.coordinator.cluster_view import ClusterView
+from ballista_py.coordinator.queries.answer_columns import conformed
+from ballista_py.coordinator.queries.broadcasts import Broadcasts
+from ballista_py.coordinator.queries.running_statement import LegStreams, Running, Statement
+from ballista_py.engines.engine import Engine
+from ballista_py.errors import BallistaError, TransportError
+from ballista_py.runtime import Runtime
+from ballista_py.sql.own_words import in_own_words
+from ballista_py.sql.plan import Broadcast, Fragment, Leg, QueryPlan
+
+Elsewhere = Callable[[Leg, BaseException], Sequence[Leg]]
+OpenLegs = Callable[[Sequence[Sequence[Leg]], Mapping[str, str], Elsewhere], Sequence[LegStreams]]
+"""Starts the legs of several fragments at once; raises, with none of them left, if one is not accepted.
+
+One that fails later, and of which nothing was taken, is replaced by those that the third argument names, if any.
+"""
+
+
+@define(kw_only=True)
+class QueryRun:
+    """The run of `plan` by `legs`, over what `view` knows. To be started once."""
+
+    view: ClusterView
+    plan: QueryPlan
+    legs: tuple[Leg, ...]
+    engine: Engine
+    open_legs: OpenLegs
+    elsewhere: Elsewhere
+    runtime: Runtime
+    cancelled: Callable[[], bool]
+    wrote: str
+    _sent: Broadcasts = field(init=False, factory=Broadcasts)
+    _opened: list[LegStreams] = field(init=False, factory=list)
+    _of_streams: list[Sequence[Leg]] = field(init=False, factory=list)
+    _fragments: Mapping[str, Fragment] = field(init=False)
+
+    def __attrs_post_init__(self) -> None:
+        self._fragments = {fragment.name: fragment for fragment in self.plan.fragments}
+
+    def start(self, started_ms: float, replans: int) -> Statement:
+        """Compute the broadcasts and open all other legs. When it raises, none is left open.
+
+        Errors of what was planned say nothing that `wrote`, the text of the user, does not hold.
+
+        Raises `BroadcastTooLargeError`, `TransportError` once it is `cancelled`, and what legs and the engine raise.
+        """
+        try:
+            self._broadcast_all()
+            merged = self._open([("", fragment.name) for fragment in self.plan.fragments if fragment.merged])
+            batches, cancel = self._merge({name: stream for (_, name), stream in merged.items()})
+        except BaseException as error:
+            for stream in self._opened:
+                stream.cancel()
+            raise in_own_words(error, self.wrote) from None
+        return Statement(
+            schema=self.plan.output,
+            batches=_said_in_own_words(batches, self.wrote),
+            running=Running(
+                plan=self.plan,
+                legs=self.legs,
+                streams=tuple(self._opened),
+                cancel_merge=cancel,
+                replans=replans,
+                sent_bytes=self._sent.sent_bytes,
+                of_streams=tuple(self._of_streams),
+            ),
+            started_ms=started_ms,
+            runtime=self.runtime,
+        )
+
+    def _open(self, wanted: Sequence[tuple[str, str]]) -> dict[tuple[str, str], LegStreams]:
+        """The streams of fragments, by who reads them and name; one that was pruned to nothing has none."""
+        legs_of_each = {key: [leg for leg in self.legs if leg.fragment == key[1]] for key in wanted}
+        own = {key: found for key, found in legs_of_each.items() if found}
+        asked = [self._sent.loaded(found, self._fragments[name]) for (_, name), found in own.items()]
+        found = self.open_legs(asked, self.view.addresses, self.elsewhere) if asked else ()
+        self._opened.extend(found)
+        self._of_streams.extend(own.values())
+        return dict(zip(own, found, strict=True))
+
+    def _broadcast_all(self) -> None:
+        """Compute the broadcasts, each as soon as all that its legs read is complete."""
+        early: dict[tuple[str, str], LegStreams] = {}
+        repeated = self.plan.repeated
+        started = set(repeated)
+        for broadcast in self.plan.broadcasts:
+            if broadcast.name in repeated:
+                self._sent.repeat(broadcast.name, repeated[broadcast.name])
+                continue
+            ready = [one for one in self.plan.broadcasts if one.name not in started and self._may_start(one)]
+            started |= {one.name for one in ready}
+            early |= self._open([(one.name, name) for one in ready for name in one.fragments])
+            own = {
+                name: early.pop(key) for name in broadcast.fragments if (key := (broadcast.name, name)) in early
+            }
+            self._broadcast(broadcast, own)
+
+    def _may_start(self, broadcast: Broadcast) -> bool:
+        """Whether all that the legs of a broadcast read is complete."""
+        uses = (use for name in broadcast.fragments for use in self._fragments[name].uses)
+        return all(use in self._sent.tables for use in uses)
+
+    def _broadcast(self, broadcast: Broadcast, streams: Mapping[str, LegStreams]) -> None:
+        """Compute one broadcast over the streams of its fragments."""
+        assert self.view.catalog.broadcasts is not None
+        max_bytes = self.view.catalog.broadcasts.max_bytes
+        if broadcast.plain and streams:
+            (stream,) = streams.values()
+            rows = conformed(_until(stream.batches(), self.cancelled), stream.schema)
+            self._sent.add(broadcast.name, rows, stream.schema, max_bytes)
+            return
+        relations = self._relations(broadcast.fragments, streams)
+        running = self.engine.query(broadcast.sql, streams={**relations, **self._sent.of(broadcast.uses)})
+        try:
+            rows = _with_own_errors(_until(running.batches(), self.cancelled), tuple(streams.values()))
+            self._sent.add(broadcast.name, rows, running.schema, max_bytes)
+        except BaseException:
+            running.cancel()
+            raise
+
+    def _merge(self, streams: Mapping[str, LegStreams]) -> tuple[Iterator[pa.RecordBatch], Callable[[], None]]:
+        """The rows of the answer, cast to the plan's output, and how to stop making them."""
+        if self.plan.merge_sql is None:
+            return conformed((b for s in streams.values() for b in s.batches()), self.plan.output), _nothing
+        names = [fragment.name for fragment in self.plan.fragments if fragment.merged]
+        relations = self._relations(names, streams)
+        running = self.engine.query(
+            self.plan.merge_sql, streams={**relations, **self._sent.of(self.plan.merge_uses)}
+        )
+        rows = _with_own_errors(running.batches(), tuple(streams.values()))
+        return conformed(rows, self.plan.output), running.cancel
+
+    def _relations(
+        self, names: Collection[str], streams: Mapping[str, LegStreams]
+    ) -> dict[str, pa.RecordBatchReader | pa.Table]:
+        """What a merge reads of these fragments. The engine keeps a stream that it reads twice, and may spill it."""
+        schemas = self.view.catalog.schemas
+        relations: dict[str, pa.RecordBatchReader | pa.Table] = {}
+        for fragment in self.plan.fragments:
+            stream = streams.get(fragment.name)
+            if fragment.name not in names:
+                continue
+            if stream is None:  # pruned to nothing: an empty relation of the fragment's form
+                known = {**schemas, **self._sent.schemas_of(fragment)}
+                relations[fragment.name] = self.engine.describe(fragment.sql, known).empty_table()
+            else:
+                relations[fragment.name] = pa.RecordBatchReader.from_batches(stream.schema, stream.batches())
+        return relations
+
+
+def _until(batches: Iterable[pa.RecordBatch], cancelled: Callable[[], bool]) -> Iterator[pa.RecordBatch]:
+    """The same batches, until the client is gone."""
+    for batch in batches:
+        if cancelled():
+            raise TransportError("The query was cancelled")
+        yield batch
+
+
+def _with_own_errors(batches: Iterable[pa.RecordBatch], streams: Sequence[LegStreams]) -> Iterator[pa.RecordBatch]:
+    """The same batches; where the merge fails because a leg failed, the leg's error is raised."""
+    try:
+        yield from batches
+    except Exception as error:
+        for stream in streams:
+            if isinstance(stream.error, BallistaError):
+                raise stream.error from None
+        raise error
+
+
+def _said_in_own_words(batches: Iterator[pa.RecordBatch], wrote: str) -> Iterator[pa.RecordBatch]:
+    try:
+        yield from batches
+    except Exception as error:
+        raise in_own_words(error, wrote) from None
+
+
+def _nothing() -> None:
+    """There is no merge to stop."""

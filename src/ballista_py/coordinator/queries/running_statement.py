@@ -1,0 +1,140 @@
+"""A statement under way: its rows, how to stop it, and what it took."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Iterator, Sequence
+from typing import Any, Protocol
+
+import pyarrow as pa
+from attrs import define, field
+
+from ballista_py.errors import BallistaError
+from ballista_py.runtime import Runtime
+from ballista_py.sql.explain import explain_text, plan_as_dict
+from ballista_py.sql.plan import Leg, LegProgress, QueryPlan
+from ballista_py.work import current_work
+
+
+class LegStreams(Protocol):
+    """The open legs of one fragment as one stream: every one of their executors has accepted its leg."""
+
+    schema: pa.Schema
+
+    @property
+    def error(self) -> BaseException | None: ...
+    @property
+    def bytes_received(self) -> int: ...
+    @property
+    def progress(self) -> tuple[LegProgress, ...]: ...
+    def batches(self) -> Iterator[pa.RecordBatch]: ...
+    def cancel(self) -> None: ...
+
+
+def read_as_work(running: Statement) -> Statement:
+    """The statement, as part of what this thread does for a call: it ends with that."""
+    work = current_work()
+    if work is not None:
+        work.add_stop(running.cancel)
+    return running
+
+
+def _nothing() -> None:
+    """There is nothing to stop first."""
+
+
+@define(kw_only=True, eq=False)
+class Running:
+    """What of a statement is at work: its legs and its merge. Another run may take their place."""
+
+    plan: QueryPlan
+    legs: tuple[Leg, ...]
+    streams: Sequence[LegStreams]
+    cancel_merge: Callable[[], None]
+    replans: int
+    sent_bytes: int = 0
+    of_streams: Sequence[Sequence[Leg]] = ()
+    _over: bool = field(default=False, init=False)
+
+    def cancel(self) -> None:
+        """Stop all of it, and whatever takes its place. Safe from any thread, also after the end."""
+        self._over = True
+        self.cancel_merge()  # first, or it is a link that fails
+        for stream in self.streams:
+            stream.cancel()
+
+    def become(self, other: Running) -> None:
+        """Let another run take the place of this one."""
+        self.plan, self.legs, self.replans = other.plan, other.legs, other.replans
+        self.streams, self.of_streams = other.streams, other.of_streams
+        self.cancel_merge, self.sent_bytes = other.cancel_merge, self.sent_bytes + other.sent_bytes
+        if self._over:
+            other.cancel()
+
+
+@define
+class Statement:
+    """One statement under way. Read `batches` once; `stats` is complete after the last one."""
+
+    schema: pa.Schema
+    _batches: Iterator[pa.RecordBatch]
+    running: Running
+    _started_ms: float
+    _runtime: Runtime
+    _cancel_first: Callable[[], None] = _nothing
+
+    def batches(self) -> Iterator[pa.RecordBatch]:
+        """The rows, lazily; every error of a leg or of the merge comes out here."""
+        return self._batches
+
+    def cancel(self) -> None:
+        """Stop the legs and the merge. Safe from any thread, also after the end."""
+        self._cancel_first()
+        self.running.cancel()
+
+    def explained(self) -> dict[str, Any]:
+        """The plan as `QueryService.explain` gives it, with what every leg has given."""
+        running = self.running
+        measured = {
+            (leg.fragment, leg.executor_id): given
+            for legs, stream in zip(running.of_streams, running.streams, strict=True)
+            for leg, given in zip(legs, stream.progress, strict=True)
+        }
+        text = explain_text(running.plan, running.legs, measured)
+        return {**plan_as_dict(running.plan, running.legs, measured), "text": text, "stats": self.stats()}
+
+    def stats(self) -> dict[str, Any]:
+        """What the statement touched: partitions, executors, legs, bytes shipped by and with legs, milliseconds."""
+        running = self.running
+        split = [t for fragment in running.plan.fragments for t in fragment.tables if not t.whole]
+        return {
+            "partitions": len({(t.table, p) for t in split for p in t.partitions}),
+            "partitions_total": sum({t.table: t.total for t in split}.values()),
+            "executors": sorted({leg.executor_id for leg in running.legs}),
+            "legs": len(running.legs),
+            "shipped_bytes": running.sent_bytes + sum(stream.bytes_received for stream in running.streams),
+            "took_ms": self._runtime.monotonic_ms() - self._started_ms,
+            "replans": running.replans,
+        }
+
+
+def until_given(first: Statement, again: Callable[[BallistaError], Statement | None]) -> Iterator[pa.RecordBatch]:
+    """The rows of the statement; while none was given out, an error may be answered by another run of it.
+
+    `again` gives that, or None where the error has to stand.
+    """
+    batches, given = first.batches(), False
+    while True:
+        try:
+            for batch in batches:
+                given = True
+                yield batch
+            return
+        except BallistaError as error:
+            other = None if given else again(error)
+            if other is None:
+                raise
+        finally:
+            if isinstance(batches, Generator):
+                batches.close()
+        first.running.become(other.running)
+        batches = other.batches()

@@ -1,0 +1,318 @@
+"""Statements at a scheduler: bind, plan, run; plan again when an owner was none.
+
+A statement covers every partition that it needs exactly once, at the epochs of one catalog, or raises. It is
+planned again only while nothing of its answer was given out: `MAX_REPLANS` times, and for `PATIENCE_MS` where an owner
+refuses, because it loads what it owns now or has a successor that does.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Collection, Mapping
+from contextlib import suppress
+from functools import partial
+from typing import Any
+
+import pyarrow as pa
+from attrs import define, evolve, field
+
+from ballista_py.coordinator.cluster_view import ClusterView, Views
+from ballista_py.coordinator.queries.broadcasts import BroadcastTooLargeError
+from ballista_py.coordinator.queries.plan_cache import Plans
+from ballista_py.coordinator.queries.run import OpenLegs, QueryRun
+from ballista_py.coordinator.queries.running_statement import Statement, until_given
+from ballista_py.engines.engine import Engine
+from ballista_py.errors import (
+    BallistaError,
+    LeaseExpired,
+    NotOwner,
+    PartitionsUnassigned,
+    SqlError,
+    TransportError,
+    TryLater,
+    UnsupportedExpression,
+)
+from ballista_py.partitions.map import Owner
+from ballista_py.runtime import Runtime
+from ballista_py.sql.explain import explain_text, plan_as_dict
+from ballista_py.sql.legs import copies_of, legs_of
+from ballista_py.sql.parse.kind import engine_sql
+from ballista_py.sql.parts import Portion, restricted
+from ballista_py.sql.plan import Leg, QueryPlan
+from ballista_py.state.members.suspects import Suspects
+from ballista_py.transport.flight.errors import is_link_failure
+
+MAX_REPLANS = 3
+PATIENCE_MS = 10_000.0
+REPLAN_WAIT_MS = 150.0
+LONGEST_WAIT_MS = 1_000.0
+_REFUSED = (NotOwner, LeaseExpired)
+_WORD = re.compile(r"\w+")
+
+HeardMs = Callable[[], Mapping[str, float]]
+Sequences = Callable[[Collection[str]], Mapping[str, int]]
+
+
+@define
+class QueryService:
+    """Plans and runs statements. Thread-safe. `engine` binds statements and merges streams.
+
+    `heard_ms` tells, by instance, when executors were heard last: one that a call did not reach is asked for nothing
+    before it is heard again, as long as there are copies of what it holds.
+    `sequences` tells how many statements over several partitions are committed, for the tables that can have any, and
+    `definitions`, asked after that, the newest one that there may be of each table.
+    What replicas give is at most `max_replica_lag_ms` old; with 0 it is never older than the statement.
+    """
+
+    views: Views
+    engine: Engine
+    open_legs: OpenLegs
+    runtime: Runtime
+    sequences: Sequences = field(default=lambda _tables: {}, kw_only=True)
+    definitions: Sequences = field(default=lambda _tables: {}, kw_only=True)
+    max_replica_lag_ms: float = field(default=0.0, kw_only=True)
+    heard_ms: HeardMs = field(default=dict, kw_only=True)
+    _suspects: Suspects = field(init=False, factory=Suspects)
+    plans: Plans = field(init=False)
+
+    def __attrs_post_init__(self) -> None:
+        self.plans = Plans(self.engine, self.runtime)
+
+    def explain(self, statement: str, analyze: bool = False) -> dict[str, Any]:
+        """The plan as a dict, with the same in words under `text`. Raises what `run` raises while it plans.
+
+        With `analyze` the statement is run, its rows are thrown away, and legs say what they gave; `stats` are those
+        of the statement.
+        """
+        if analyze:
+            running = self.run(statement)
+            try:
+                for _ in running.batches():
+                    pass
+                return running.explained()
+            finally:
+                running.cancel()
+        plan, legs = self._plan(self._view_for(statement), statement, timed=True)
+        return {**plan_as_dict(plan, legs), "text": explain_text(plan, legs)}
+
+    def engine_sql(self, statement: str, dialect: str) -> str:
+        """A statement of another dialect in the engine's, over the tables that there are. Raises as that."""
+        try:
+            return engine_sql(statement, dialect, self.views.current().catalog.schemas)
+        except (SqlError, UnsupportedExpression):  # a table may be new
+            return engine_sql(statement, dialect, self.views.refresh().catalog.schemas)
+
+    def describe(self, statement: str) -> pa.Schema:
+        """The columns of the statement's answer, as a single node gives them. Raises `SqlError`."""
+        return self.plans.output(statement, self._newest_for(statement).catalog)
+
+    def types(self, statement: str) -> tuple[tuple[str, str], ...]:
+        """Name and type of each column of the statement's answer, as the engine's SQL writes it. Raises `SqlError`."""
+        return self.engine.types(statement, self._newest_for(statement).catalog.schemas)
+
+    def plan(self, statement: str) -> tuple[QueryPlan, tuple[Leg, ...], ClusterView]:
+        """How the statement would run, and over what, as of now. Raises what `run` raises while it plans."""
+        view = self._newest_for(statement)
+        plan, legs = self._plan(view, statement)
+        return plan, self._pinned(view, legs), view
+
+    def planned(self, statement: str, fresh: bool = False) -> tuple[QueryPlan, ClusterView]:
+        """How the statement would run, whoever lives; with `fresh`, by what the store says now."""
+        view = self.views.refresh() if fresh else self._view_for(statement)
+        return self.plans.plan(statement, view.catalog), view
+
+    def run(
+        self,
+        statement: str,
+        cancelled: Callable[[], bool] = lambda: False,
+        only: Portion | None = None,
+    ) -> Statement:
+        """Plan the statement (in the engine's dialect), open its legs; the rows come from the result's `batches`.
+
+        With `only`, which must be of a divisible plan, the answer is that part of it.
+
+        Raises `SqlError` and the other planning errors, and whatever the executors answered last when no new plan
+        helped. `cancelled` is asked before each of them.
+        """
+        started_ms = self.runtime.monotonic_ms()
+        first = self._start(statement, cancelled, only, started_ms, 0)
+
+        def again(error: BallistaError) -> Statement | None:
+            return self._start_again(first, error, statement, cancelled, only, started_ms)
+
+        return evolve(first, batches=until_given(first, again))
+
+    def _start_again(
+        self,
+        first: Statement,
+        error: BallistaError,
+        statement: str,
+        cancelled: Callable[[], bool],
+        only: Portion | None,
+        started_ms: float,
+    ) -> Statement | None:
+        """Another run of a statement of which no row was given out, when an executor is gone or refused what took
+        the place of another's; None for other errors."""
+        view = self.views.current()
+        if first.running.replans >= MAX_REPLANS or cancelled():
+            return None
+        if not isinstance(error, _REFUSED) and not any(
+            is_link_failure(error, address) for address in view.addresses.values()
+        ):
+            return None
+        self._condemn(view, error, self.runtime.monotonic_ms())
+        other = self._start(statement, cancelled, only, started_ms, first.running.replans + 1)
+        if other.schema.equals(first.schema):
+            return other
+        other.cancel()
+        return None
+
+    def _start(
+        self,
+        statement: str,
+        cancelled: Callable[[], bool],
+        only: Portion | None,
+        started_ms: float,
+        replans: int,
+    ) -> Statement:
+        view = self._view_for(statement)
+        broadcasting, is_fresh = True, False
+        while True:
+            asked_ms = self.runtime.monotonic_ms()
+            try:
+                # A replica that would not answer may be loading still; owners are the ones who must.
+                seen = view if broadcasting else _without_broadcasts(view)
+                plan, legs = self._plan(seen, statement, only, owners_only=replans > 0, timed=only is None)
+                legs = self._pinned(view, legs, only)
+                if not is_fresh and self.is_behind(view, {table.table for leg in legs for table in leg.tables}):
+                    view, is_fresh = self.views.refresh(), True
+                    continue
+                run = QueryRun(
+                    view=view,
+                    plan=plan,
+                    legs=legs,
+                    engine=self.engine,
+                    open_legs=self.open_legs,
+                    elsewhere=partial(self._elsewhere, view, plan),
+                    runtime=self.runtime,
+                    cancelled=cancelled,
+                    wrote=statement,
+                )
+                return run.start(started_ms, replans)
+            except BroadcastTooLargeError:
+                broadcasting = False
+                continue
+            except (*_REFUSED, TransportError, PartitionsUnassigned) as error:
+                waits = self.runtime.monotonic_ms() - started_ms < PATIENCE_MS
+                again = waits if isinstance(error, _REFUSED) else replans < MAX_REPLANS
+                if not again or isinstance(error, TryLater) or cancelled():
+                    raise
+                condemned = self._condemn(view, error, asked_ms)
+            replans += 1
+            if not condemned:  # else there may be a copy, which need not be waited for
+                self.runtime.sleep_ms(min(REPLAN_WAIT_MS * replans, LONGEST_WAIT_MS))
+            view, is_fresh = self.views.refresh(), True
+
+    def is_behind(self, view: ClusterView, tables: Collection[str]) -> bool:
+        """Whether one of the tables may have been altered since the view was read, as of the last look at sequences.
+
+        A view that was read after that look is as new as can be, whatever was announced.
+        """
+        known = view.catalog.tables
+        return any(name in known and known[name].definition < n for name, n in self.definitions(tables).items())
+
+    def _newest_for(self, statement: str) -> ClusterView:
+        """As `_view_for`, and no older than what was altered by now."""
+        view = self._view_for(statement)
+        words = {word.lower() for word in _WORD.findall(statement)}
+        named = {name for name, table in view.catalog.tables.items() if name in words and table.source is None}
+        if named:
+            self.sequences(named)
+        return self.views.refresh() if self.is_behind(view, named) else view
+
+    def _condemn(self, view: ClusterView, error: BallistaError, asked_ms: float) -> bool:
+        """Whether the error says that an executor could not be reached that was not suspected so far."""
+        names = [name for name, address in view.addresses.items() if is_link_failure(error, address)]
+        found = [owner for owner in view.members if owner[0] in names]
+        new = [owner for owner in found if owner not in self._suspected(view)]
+        suspects = self._suspects.only(view.members)
+        for owner in found:
+            suspects = suspects.condemned(owner, asked_ms)
+        self._suspects = suspects
+        return bool(new)
+
+    def _elsewhere(self, view: ClusterView, plan: QueryPlan, failed: Leg, error: BaseException) -> tuple[Leg, ...]:
+        """The legs at copies that give what a leg would have given whose executor could not be reached any more."""
+        address = view.addresses[failed.executor_id]
+        if not isinstance(error, BallistaError) or not is_link_failure(error, address):
+            return ()
+        self._condemn(view, error, self.runtime.monotonic_ms())
+        for left_out in self._left_out(view):
+            if not any(owner[0] == failed.executor_id for owner in left_out):
+                break  # it would be asked again
+            with suppress(PartitionsUnassigned):
+                return copies_of(failed, plan, view.catalog, view.members - left_out)
+        return ()
+
+    def _left_out(self, view: ClusterView) -> tuple[frozenset[Owner], ...]:
+        return self._suspects.to_leave_out(view.members, self.heard_ms())
+
+    def _suspected(self, view: ClusterView) -> frozenset[Owner]:
+        return self._suspects.among(view.members, self.heard_ms())
+
+    def _legs(self, plan: QueryPlan, view: ClusterView, owners_only: bool) -> tuple[Leg, ...]:
+        """The legs, at as few of the executors that are suspected as there can be."""
+        for left_out in self._left_out(view)[:-1]:
+            with suppress(PartitionsUnassigned):
+                return legs_of(plan, view.catalog, view.members - left_out, owners_only)
+        return legs_of(plan, view.catalog, view.members, owners_only)
+
+    def _view_for(self, statement: str) -> ClusterView:
+        """The current view, or a fresh one if the statement does not bind: a table may be new."""
+        view = self.views.current()
+        try:
+            self.plans.output(statement, view.catalog)
+        except SqlError:
+            view = self.views.refresh()
+            view.require_usable({word.lower() for word in _WORD.findall(statement)})
+        return view
+
+    def _plan(
+        self,
+        view: ClusterView,
+        statement: str,
+        only: Portion | None = None,
+        owners_only: bool = False,
+        timed: bool = False,
+    ) -> tuple[QueryPlan, tuple[Leg, ...]]:
+        # What is answered in parts, or by somebody else, has no moment in common but that of its merge.
+        plan = self.plans.plan(statement, view.catalog, timed=timed)
+        if only is not None:
+            plan = restricted(plan, only.partitions)
+        legs = self._legs(plan, view, owners_only)
+        if self.max_replica_lag_ms:
+            legs = tuple(evolve(leg, max_replica_lag_ms=self.max_replica_lag_ms) for leg in legs)
+        return plan, legs
+
+    def _pinned(self, view: ClusterView, legs: tuple[Leg, ...], only: Portion | None = None) -> tuple[Leg, ...]:
+        """The legs, to be read as of one sequence of each table's statements over several partitions.
+
+        That is the sequence of now, or of the instant at which the answer was divided. Raises `NotOwner` when a
+        table grew partitions in between, in which such a statement may have put rows.
+        """
+        names = {table.table for leg in legs for table in leg.tables}
+        sequences = self.sequences(names) if only is None else only.sequences
+        if not sequences:
+            return legs
+        now = self.views.current().catalog.maps
+        for name in sequences if only is None else ():
+            if name not in now or len(now[name]) != len(view.catalog.maps[name]):
+                raise NotOwner(f"table '{name}' has changed since the statement was planned", table=name)
+        return tuple(
+            evolve(leg, tables=tuple(evolve(t, sequence=sequences.get(t.table)) for t in leg.tables))
+            for leg in legs
+        )
+
+
+def _without_broadcasts(view: ClusterView) -> ClusterView:
+    return evolve(view, catalog=evolve(view.catalog, broadcasts=None))

@@ -1,0 +1,189 @@
+"""ALTER TABLE and COMMENT ON, at a scheduler: what is wanted is made out, committed, and shown by all executors."""
+
+from __future__ import annotations
+
+import re
+
+import pyarrow as pa
+from attrs import frozen
+
+from ballista_py.coordinator.cluster_view import Views
+from ballista_py.coordinator.queries.service import QueryService
+from ballista_py.coordinator.tables.ddl import mark_of
+from ballista_py.coordinator.tables.definitions import TableMaker, require_columns
+from ballista_py.coordinator.tables.table_definitions import TableDefinitions
+from ballista_py.coordinator.writes.checks import RowChecks
+from ballista_py.coordinator.writes.rounds import FIRST_WAIT_MS, Growth
+from ballista_py.errors import BallistaError, ConfigError, SchemaMismatch, SqlError, TryLater
+from ballista_py.partitions import alterations
+from ballista_py.partitions.alterations import Alter
+from ballista_py.partitions.columns import is_required
+from ballista_py.partitions.table import TableSpec
+from ballista_py.runtime import Runtime
+from ballista_py.sql.parse.alterations import (
+    AddColumn,
+    Alteration,
+    AlterTable,
+    DropColumn,
+    RenameColumn,
+    SetComment,
+    SetDefault,
+    SetOption,
+    SetRequired,
+    SetType,
+)
+from ballista_py.sql.parse.changes import quoted
+from ballista_py.state.documents.resends import PATIENCE_MS
+from ballista_py.storage.formats.formats import require_held
+
+_WORD = re.compile(r'"((?:[^"]|"")*)"|(\w+)')
+
+
+@frozen
+class TableAlterations:
+    """Alters tables. Thread-safe."""
+
+    views: Views
+    tables: TableMaker
+    definitions: TableDefinitions
+    growth: Growth
+    queries: QueryService
+    checks: RowChecks
+    runtime: Runtime
+    patience_ms: float = PATIENCE_MS
+
+    def alter(self, change: AlterTable, token: str) -> int:
+        """Do what the statement says, all of it or nothing; 0, as no row is counted.
+
+        The same statement sent again does nothing. When it returns, every executor that can be reached shows the new
+        definition; the others answer nothing by an older one. Raises `SqlError`, and what the store raises.
+        """
+        mark = mark_of(token)
+        if self.tables.done(mark) is not None:
+            self._shown(change.table)
+            return 0
+        table = self._table(change)
+        if table is None:
+            return 0
+        if isinstance(change.action, SetRequired) and change.action.required:
+            self._require_values(table, change.action.name, mark)
+        else:
+            self.definitions.commit(table, self._checked(self._alter(table, change.action)), mark)
+            self._shown(table.name)
+        return 0
+
+    def _table(self, change: AlterTable) -> TableSpec | None:
+        """The table as it is now; None if there is none and that is fine."""
+        table = self.definitions.newest(change.table)
+        if table is None:
+            self.views.refresh().require_usable({change.table})
+            if change.if_exists:
+                return None
+            raise SqlError(f"Table '{change.table}' does not exist")
+        if table.source is not None and not isinstance(change.action, SetComment):
+            raise SqlError(
+                f"table '{table.name}' has the columns of its source and cannot be altered: drop it and make it anew, "
+                "or copy its rows into a managed table"
+            )
+        return table
+
+    def _alter(self, table: TableSpec, action: Alteration) -> Alter:
+        """What is to be done to whatever is the newest definition then."""
+        if isinstance(action, AddColumn):
+            return self._added(table, action)
+        if isinstance(action, DropColumn):
+            return lambda now: alterations.drop_column(now, action.name, mentions, if_exists=action.if_exists)
+        if isinstance(action, RenameColumn):
+            return lambda now: alterations.rename_column(now, action.name, action.to, mentions)
+        if isinstance(action, SetDefault):
+            return lambda now: self._defaulted(now, action)
+        if isinstance(action, SetRequired):
+            return lambda now: alterations.set_optional(now, action.name)
+        if isinstance(action, SetType):
+            kind = self.checks.type_of(table.name, action.name, action.kind)
+            return lambda now: alterations.set_type(now, action.name, kind, mentions)
+        if isinstance(action, SetOption):
+            return lambda now: alterations.set_option(now, action.name, action.value)
+        return lambda now: alterations.set_comment(now, action.name, action.text)
+
+    def _added(self, table: TableSpec, action: AddColumn) -> Alter:
+        kind = self.checks.type_of(table.name, action.name, action.kind)
+        column = pa.field(action.name, kind, not action.required)
+        initial = self.checks.constant(column, action.default)
+        return lambda now: alterations.add_column(
+            now, column, initial, action.default, if_not_exists=action.if_not_exists
+        )
+
+    def _defaulted(self, now: TableSpec, action: SetDefault) -> TableSpec:
+        column = now.schema.field(alterations.column_of(now, action.name))
+        value = self.checks.constant(column, action.default)
+        if value.null_count and action.default is not None and is_required(column):
+            raise SqlError(f"column '{column.name}' of table '{now.name}' is NOT NULL: NULL cannot be its default")
+        return alterations.set_default(now, action.name, action.default)
+
+    def _checked(self, alter: Alter) -> Alter:
+        """The same, held against what engines and files can hold."""
+
+        def checked(now: TableSpec) -> TableSpec:
+            wanted = alter(now)
+            if wanted is not now:
+                try:
+                    require_columns(wanted.name, wanted.schema)
+                    require_held(wanted.name, wanted.file_format, wanted.schema)
+                except ConfigError as error:
+                    raise SqlError(error.message) from None
+            return wanted
+
+        return checked
+
+    def _require_values(self, table: TableSpec, name: str, mark: str) -> None:
+        """SET NOT NULL: no new row without a value from now on; then look whether an older one has none.
+
+        Raises `SchemaMismatch` if one has, and `TryLater` when an owner cannot be asked; the column is as before then.
+        """
+        since = 0
+
+        def require(now: TableSpec) -> TableSpec:
+            nonlocal since
+            wanted = alterations.set_required(now, name)
+            since = wanted.definition
+            return wanted
+
+        wanted = self.definitions.commit(table, require)
+        place = alterations.column_of(wanted, name)
+        column = wanted.schema.field(place)
+        if not column.nullable:
+            return
+        try:
+            if not self._shown(table.name):
+                raise TryLater(f"not every owner of table '{table.name}' can be reached: try again later")
+            self._require_none_missing(wanted, column.name)
+        except BallistaError:
+            self.definitions.commit(wanted, lambda now: alterations.set_optional(now, column.name))
+            self._shown(table.name)
+            raise
+        self.definitions.commit(wanted, lambda now: alterations.proven(now, column.name, since), mark)
+        self._shown(table.name)
+
+    def _require_none_missing(self, table: TableSpec, column: str) -> None:
+        running = self.queries.run(f'select count(*) from "{table.name}" where {quoted(column)} is null')
+        missing = sum(sum(batch.column(0).to_pylist()) for batch in running.batches())
+        if missing:
+            raise SchemaMismatch(
+                f"{missing} row(s) of table '{table.name}' have no value in column '{column}': give them one with "
+                "UPDATE first"
+            )
+
+    def _shown(self, name: str) -> bool:
+        """Wait until every owner shows the newest definition of the table; whether all do."""
+        self.growth.reconcile_all()
+        deadline_ms = self.runtime.monotonic_ms() + self.patience_ms
+        while not (shown := self.growth.table_is_served(name)) and self.runtime.monotonic_ms() < deadline_ms:
+            self.runtime.sleep_ms(FIRST_WAIT_MS)
+        return shown
+
+
+def mentions(condition: str) -> frozenset[str]:
+    """The names in a condition, in lower case; also words that are none."""
+    found = _WORD.findall(condition)
+    return frozenset((quoted_.replace('""', '"') or word).lower() for quoted_, word in found)

@@ -1,0 +1,145 @@
+"""CREATE and DROP of managed tables, at a scheduler."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from hashlib import sha256
+from typing import Any
+
+import pyarrow as pa
+from attrs import frozen
+
+from ballista_py.coordinator.cluster_view import Views
+from ballista_py.coordinator.queries.first_rows import FirstRows
+from ballista_py.coordinator.tables.definitions import INCARNATION_DIGITS, TableMaker
+from ballista_py.coordinator.writes.checks import RowChecks
+from ballista_py.coordinator.writes.rounds import FIRST_WAIT_MS, Growth
+from ballista_py.errors import ConfigError, SqlError
+from ballista_py.partitions.spec import PartitionBy
+from ballista_py.partitions.table import FILE_FORMATS, FileFormatName, TableSpec
+from ballista_py.runtime import Runtime
+from ballista_py.sql.parse.changes import DropTable
+from ballista_py.state.documents.resends import PATIENCE_MS
+
+MARK_DIGITS = 16
+
+
+@frozen
+class TableWrites:
+    """Makes and ends tables, and tells the executors. Thread-safe."""
+
+    views: Views
+    tables: TableMaker
+    growth: Growth
+    checks: RowChecks
+    first: FirstRows
+    runtime: Runtime
+    patience_ms: float = PATIENCE_MS
+
+    def make(
+        self,
+        name: str,
+        schema: pa.Schema,
+        partition_by: PartitionBy,
+        *,
+        primary_key: Sequence[str] = (),
+        checks: Sequence[str] = (),
+        if_not_exists: bool = False,
+        file_format: str = "parquet",
+        token: str,
+        rows: Iterable[pa.RecordBatch] | None = None,
+    ) -> int:
+        """Create a managed table, of `rows` if they are given; how many they are.
+
+        It is seen with all of its rows, or not at all. The same statement sent again is content, also if its table
+        was dropped since.
+        """
+        earlier = self.done(name, token)
+        if earlier is not None:
+            return earlier
+        # Two attempts of one statement read at different moments, so that each needs files of its own.
+        incarnation = incarnation_of(token) if rows is None else None
+        self.checks.require_valid(name, schema, checks)
+
+        def fill(table: TableSpec) -> dict[tuple[Any, ...], float]:
+            return self.first.write(table, self.checks.batches(table, rows or ()), token)
+
+        try:
+            self.tables.create(
+                name,
+                None,
+                partition_by,
+                schema=schema,
+                distribution="partitioned" if partition_by else "replicated",
+                primary_key=primary_key,
+                checks=checks,
+                file_format=file_format_named(file_format),
+                incarnation=incarnation,
+                mark=mark_of(token),
+                fill=None if rows is None else fill,
+            )
+        except ConfigError:
+            found = self.views.refresh().catalog.tables.get(name)
+            earlier = self.tables.done(mark_of(token))
+            if earlier is None and (found is None or not (if_not_exists or found.incarnation == incarnation)):
+                raise
+        self._served(name)
+        return self.tables.done(mark_of(token)) or 0
+
+    def done(self, name: str, token: str) -> int | None:
+        """Of how many rows the statement has made the table, which is served then; None if it has not yet."""
+        earlier = self.tables.done(mark_of(token))
+        if earlier is not None:
+            self._served(name)
+        return earlier
+
+    def _served(self, name: str) -> None:
+        """Return when the table, if it is there, is served everywhere."""
+        self.growth.reconcile_all()
+        if name not in self.views.refresh().catalog.tables:
+            return
+        deadline_ms = self.runtime.monotonic_ms() + self.patience_ms
+        while not self.growth.table_is_served(name) and self.runtime.monotonic_ms() < deadline_ms:
+            self.runtime.sleep_ms(FIRST_WAIT_MS)
+
+    def drop(self, change: DropTable, token: str) -> int:
+        """End tables; 0, as no row is counted. Raises `SqlError` when there is none, before any of several is ended.
+
+        The same statement sent again does nothing, also if there is another table of that name by now.
+        """
+        marks = {name: mark_of(f"{token} {name}" if len(change.tables) > 1 else token) for name in change.tables}
+        due = [name for name, mark in marks.items() if self.tables.done(mark) is None]
+        if not due:
+            return 0
+        there = self.views.refresh().catalog.tables
+        missing = [name for name in due if name not in there and not change.if_exists]
+        if missing and len(due) > 1:
+            raise SqlError(f"table '{missing[0]}' does not exist: nothing was dropped")
+        for name in due:
+            if not self.tables.drop(name, marks[name]) and not change.if_exists:
+                raise SqlError(f"table '{name}' does not exist")
+        self.growth.reconcile_all()
+        self.views.refresh()
+        return 0
+
+    def exists(self, name: str) -> bool:
+        """Whether there is a table of that name now."""
+        return name in self.views.refresh().catalog.tables
+
+
+def mark_of(token: str) -> str:
+    """What is remembered of a statement that made or dropped a table."""
+    return sha256(f"definition {token}".encode()).hexdigest()[:MARK_DIGITS]
+
+
+def file_format_named(name: str) -> FileFormatName:
+    """The file format of that name. Raises `SqlError` for one that there is not."""
+    for known in FILE_FORMATS:
+        if known == name:
+            return known
+    raise SqlError(f"no file format '{name}': a table is kept as {' or '.join(FILE_FORMATS)}")
+
+
+def incarnation_of(token: str) -> str:
+    """That of the table which the statement makes, however often it is sent."""
+    return sha256(token.encode()).hexdigest()[:INCARNATION_DIGITS]

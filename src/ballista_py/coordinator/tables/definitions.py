@@ -1,0 +1,390 @@
+"""Making a table: describe its source, partition it on Spark, publish its map, then its name."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+from attrs import evolve
+
+from ballista_py.coordinator.tables.embedded_spark import EmbeddedPipeline, Source
+from ballista_py.engines.duckdb.tables import require_held as require_engine_holds
+from ballista_py.errors import (
+    ConfigError,
+    DocumentError,
+    ObjectExists,
+    ObjectMissing,
+    OutcomeUnknown,
+    SchemaMismatch,
+    UnsupportedExpression,
+    VersionConflict,
+)
+from ballista_py.partitions.assignment.assigner import PartitionAssigner
+from ballista_py.partitions.discovery import NO_LOOK, diff_partitions
+from ballista_py.partitions.map import PartitionMap
+from ballista_py.partitions.spec import PartitionBy, PartitionSpec
+from ballista_py.partitions.table import (
+    Distribution,
+    FileFormatName,
+    TableSpec,
+    check_names,
+    may_colocate,
+)
+from ballista_py.runtime import Runtime
+from ballista_py.secret import Secret
+from ballista_py.sql.column_types import require_kept_schema
+from ballista_py.state.documents.claims import Claim, claimed
+from ballista_py.state.documents.documents import (
+    CLUSTER_KEY,
+    SNAPSHOTS_PREFIX,
+    ClusterDocument,
+    PartitionMapDocument,
+    TableDocument,
+    partition_map_key,
+    table_key,
+)
+from ballista_py.state.documents.object_state import SHARED, ObjectState
+from ballista_py.state.ownership.partition_store import PartitionStore
+from ballista_py.state.stores.store import ConditionalStore
+from ballista_py.storage.formats.formats import require_held
+from ballista_py.storage.partition_storage import PartitionStorage
+from ballista_py.threads import spawn
+
+if TYPE_CHECKING:
+    from ballista_py.spark.jobs import Progress
+    from ballista_py.spark.pipeline import RefreshMode
+    from ballista_py.spark.report import MaterializeReport
+    from ballista_py.spark.watermark import Watermark
+
+_log = logging.getLogger(__name__)
+INCARNATION_DIGITS = 12
+REFRESH_ATTEMPTS = 3
+_ROWS = "="
+Fill = Callable[[TableSpec], Mapping[tuple[Any, ...], float]]
+
+
+def declare_table(
+    cluster: ClusterDocument,
+    name: str,
+    schema: pa.Schema,
+    partition_by: PartitionBy,
+    *,
+    distribution: Distribution = "partitioned",
+    colocate_with: str | None = None,
+    source: Source | None = None,
+    incarnation: str = "",
+    primary_key: Sequence[str] = (),
+    checks: Sequence[str] = (),
+    file_format: FileFormatName = "parquet",
+) -> TableSpec:
+    """The declaration of a table that may join `cluster`; pure.
+
+    Raises `ConfigError` when the name is taken or `colocate_with` names no table with keys of the same form,
+    `UnsupportedExpression` with the reason when it is taken by a table whose rows these keys would put elsewhere,
+    and what `PartitionSpec.parse` and `TableSpec` raise.
+    """
+    spec = PartitionSpec.parse(list(partition_by), schema) if partition_by else PartitionSpec.whole()
+    if name in cluster.unreadable:
+        raise ConfigError(f"table '{name}' exists already, though this release cannot read it")
+    if name in cluster.tables:
+        try:
+            cluster.tables[name].spec.check_successor(spec)
+        except UnsupportedExpression as error:
+            raise UnsupportedExpression(f"table '{name}' exists already, and {error}") from None
+        raise ConfigError(f"table '{name}' exists already")
+    table = TableSpec(
+        name=name,
+        schema=schema,
+        spec=spec,
+        distribution=distribution,
+        group=name if distribution == "partitioned" else None,
+        source={"path": source} if isinstance(source, str) else source,
+        incarnation=incarnation,
+        primary_key=tuple(primary_key),
+        checks=tuple(checks),
+        file_format=file_format,
+    )
+    if colocate_with is None:
+        return table
+    other = cluster.tables.get(colocate_with)
+    if other is None or other.group is None:
+        raise ConfigError(
+            f"table '{name}' cannot be co-located with '{colocate_with}', which is no partitioned table"
+        )
+    if not may_colocate(spec, other.spec):
+        raise ConfigError(
+            f"table '{name}' cannot be co-located with '{colocate_with}': their partition keys must have the same "
+            "number of buckets and the same types"
+        )
+    return evolve(table, group=other.group)
+
+
+class TableMaker:
+    """Makes tables from this process. The embedded Spark starts with the first source and ends with `close`."""
+
+    def __init__(
+        self, store: ConditionalStore, runtime: Runtime, secrets: Mapping[str, Secret] | None = None
+    ) -> None:
+        self._store = store
+        self._runtime = runtime
+        self._cluster = ObjectState(store, CLUSTER_KEY, ClusterDocument, runtime=runtime, retry=SHARED)
+        self._spark = EmbeddedPipeline(store, runtime, secrets=secrets)
+
+    def create(
+        self,
+        name: str,
+        source: Source | None,
+        partition_by: PartitionBy,
+        *,
+        schema: pa.Schema | None = None,
+        distribution: Distribution = "partitioned",
+        colocate_with: str | None = None,
+        primary_key: Sequence[str] = (),
+        checks: Sequence[str] = (),
+        file_format: FileFormatName = "parquet",
+        incarnation: str | None = None,
+        mark: str | None = None,
+        progress: Progress | None = None,
+        fill: Fill | None = None,
+    ) -> TableSpec:
+        """Write the table's partitions, then its map, then publish its name. See `LocalCluster.create_table`.
+
+        `mark` is remembered with the name; see `done`. `fill` writes the rows that the table is made of.
+
+        Until the name is published nobody sees anything of the table; an attempt that failed can be repeated. Of
+        several attempts at one name, each with an incarnation of its own, one succeeds and no other touches it.
+        """
+        if (source is None) == (schema is None):
+            raise ConfigError(f"table '{name}' needs either a source, or a schema if it is a managed table")
+        if source is not None and (primary_key or checks):
+            raise ConfigError(f"table '{name}' has a source: only a managed table can enforce keys and checks")
+        found = schema
+        if source is not None:
+            found = self._spark.get().describe(name, self._spark.opened_source(source))
+        assert found is not None
+        check_names(name, found.names, managed=source is None)
+        require_columns(name, found)
+        if source is None:
+            require_kept_schema(name, found)
+        require_held(name, file_format, found)
+        incarnation = incarnation or self._runtime.new_id()[:INCARNATION_DIGITS]
+
+        def declare(cluster: ClusterDocument) -> TableSpec:
+            return declare_table(
+                cluster,
+                name,
+                found,
+                partition_by,
+                distribution=distribution,
+                colocate_with=colocate_with,
+                source=source,
+                incarnation=incarnation,
+                primary_key=primary_key,
+                checks=checks,
+                file_format=file_format,
+            )
+
+        with claimed(self._store, f"{SNAPSHOTS_PREFIX}{name}-{incarnation}/", self._runtime, spawn) as claim:
+            return self._make(declare, mark, progress, fill, claim)
+
+    def _make(
+        self,
+        declare: Callable[[ClusterDocument], TableSpec],
+        mark: str | None,
+        progress: Progress | None,
+        fill: Fill | None,
+        claim: Claim,
+    ) -> TableSpec:
+        """Write the partitions and the map of the table that `declare` gives, and publish its name."""
+        table = declare(self.cluster())
+        name, incarnation = table.name, table.incarnation
+        described = ObjectState(self._store, table_key(table.folder), TableDocument, runtime=self._runtime)
+        with suppress(ObjectExists, OutcomeUnknown):  # by an earlier attempt of the same statement
+            described.create(TableDocument(table=table))
+        rows = self._write(table, progress) if fill is None else fill(table)
+        first = _first_map(table, rows)
+        self._propose(table, first)
+        known = mark if mark is None or fill is None else f"{mark}{_ROWS}{sum(rows.values()):.0f}"
+        claim.confirm()
+        named = self._cluster.update(lambda cluster: cluster.with_table(declare(cluster), known))
+        # From here on the map can be taken by nobody else; whoever did so before has lost the race for the name.
+        revision = named.header.revision
+        published = PartitionMapDocument(map=first, incarnation=incarnation, catalog_revision=revision)
+
+        def publish(now: PartitionMapDocument) -> PartitionMapDocument:
+            proven = max(now.catalog_revision, revision)
+            return evolve(now, published=True, catalog_revision=proven) if _is_of(now, table) else published
+
+        self._map(name).update(publish)
+        return table
+
+    def refresh(
+        self,
+        name: str,
+        *,
+        mode: RefreshMode = "full",
+        watermark: Watermark | None = None,
+        progress: Progress | None = None,
+        named: Callable[[], None] = lambda: None,
+    ) -> MaterializeReport:
+        """Bring the table up to its source and name its new partitions. See `LocalCluster.refresh_table`.
+
+        New partitions are named, empty, before anything of the refresh can be seen; then `named` is called. What was
+        overtaken by another run is run again, at most twice.
+        """
+        table = self.cluster().tables.get(name)
+        if table is None:
+            raise ConfigError(f"there is no table '{name}'")
+
+        def announce(report: MaterializeReport) -> None:
+            if not table.spec.is_static and self._add_partitions(table, report):
+                named()
+
+        for attempt in range(REFRESH_ATTEMPTS):
+            try:
+                report = self._spark.get().refresh(
+                    self._spark.opened(table), mode=mode, watermark=watermark, progress=progress, announce=announce
+                )
+                break
+            except (
+                VersionConflict
+            ):  # a scheduler found a new value meanwhile, or somebody else refreshed the table
+                if attempt == REFRESH_ATTEMPTS - 1:
+                    raise
+        _warn_of_skew(report)
+        return report
+
+    def _add_partitions(self, table: TableSpec, report: MaterializeReport) -> bool:
+        """Name the values that are new, if there are any; what a refresh did not see is left to discovery."""
+        maps = PartitionStore(self._store, runtime=self._runtime)
+        base = maps.read(table.name)
+        weights = [1.0 + written.rows for written in report.partitions.values()]
+        diff = diff_partitions(base, list(report.partitions), weights, after=NO_LOOK)
+        for value in report.partitions:
+            if base.index(value) is None:
+                PartitionStorage(self._store, table.folder, table.spec.path(value), runtime=self._runtime).create()
+        if diff:
+            maps.commit(PartitionAssigner().assign(base, ()), diff=diff)
+        return bool(diff)
+
+    def done(self, mark: str) -> int | None:
+        """Of how many rows the statement of that mark has made its table (0: of none, or it has dropped one).
+
+        None if it is not among the last 256 that made or dropped a table.
+        """
+        found = (known.partition(_ROWS) for known in self.cluster().definitions)
+        return next((int(rows or 0) for known, _, rows in found if known == mark), None)
+
+    def drop(self, name: str, mark: str | None = None) -> bool:
+        """Take the table out of the cluster, at once for every new statement; whether there was one.
+
+        Its files stay until they are collected as garbage. `mark` is remembered in the same commit; see `done`.
+        """
+        before = self.cluster()
+        table = before.tables.get(name)
+        if table is None and name not in before.unreadable:
+            return False
+
+        def change(cluster: ClusterDocument) -> ClusterDocument:
+            now = cluster.tables.get(name)
+            same = (now is None) == (table is None) and (now is None or table is None or _alike(now, table))
+            return cluster.without_table(name, mark) if same else cluster
+
+        dropped = self._cluster.update(change)
+        if table is not None:
+            with suppress(ObjectMissing, DocumentError):
+                self._prove_drop(table, dropped.header.revision)
+        return True
+
+    def _prove_drop(self, table: TableSpec, revision: int) -> None:
+        """Let the map of a dropped table say so, so that a catalog that still has the table is known to be old."""
+
+        def change(now: PartitionMapDocument) -> PartitionMapDocument:
+            if not _is_of(now, table):
+                return now
+            return evolve(now, catalog_revision=max(now.catalog_revision, revision), dropped=True)
+
+        self._map(table.name).update(change)
+
+    def cluster(self) -> ClusterDocument:
+        """`cluster.json` as it is now; an empty cluster before the first node joined."""
+        try:
+            return self._cluster.read().document
+        except ObjectMissing:
+            return ClusterDocument()
+
+    def instances(self) -> dict[str, str]:
+        """The instance id of every member, by node id."""
+        cluster = self.cluster()
+        found = {
+            id_: scheduler.instance_id for id_, scheduler in cluster.schedulers.items() if not scheduler.leaving
+        }
+        return found | {id_: executor.info.instance_id for id_, executor in cluster.executors.items()}
+
+    def close(self) -> None:
+        """End the embedded Spark session, if one was started."""
+        self._spark.close()
+
+    def _write(self, table: TableSpec, progress: Progress | None) -> Mapping[tuple[Any, ...], float]:
+        """Make every partition's manifest; returns the rows of each by value."""
+        if table.source is not None:
+            report = self._spark.get().materialize(self._spark.opened(table), progress=progress)
+            _warn_of_skew(report)
+            return {value: float(written.rows) for value, written in report.partitions.items()}
+        values = table.spec.static_values()
+        if values is None:
+            return {}  # its partitions come with its rows
+        for value in values:
+            PartitionStorage(self._store, table.folder, table.spec.path(value), runtime=self._runtime).create()
+        return dict.fromkeys(values, 0.0)
+
+    def _propose(self, table: TableSpec, first: PartitionMap) -> None:
+        """Write the first map, or over what another attempt at the name, or a dropped table, has left."""
+        proposed = PartitionMapDocument(map=first, incarnation=table.incarnation, published=False)
+
+        def change(_now: PartitionMapDocument) -> PartitionMapDocument:
+            # Asked after the map was read: a name that is free now was not published before that.
+            if table.name in self.cluster().tables:
+                raise ConfigError(f"table '{table.name}' exists already")
+            return proposed
+
+        state = self._map(table.name)
+        try:  # first, because of a map that has seen many commits nobody can tell whether its creation was ours
+            state.update(change)
+        except ObjectMissing:
+            try:
+                state.create(proposed)
+            except ObjectExists:
+                state.update(change)
+
+    def _map(self, name: str) -> ObjectState[PartitionMapDocument]:
+        return ObjectState(self._store, partition_map_key(name), PartitionMapDocument, runtime=self._runtime)
+
+
+def require_columns(table: str, schema: pa.Schema) -> None:
+    """Raises `ConfigError`, with the reason, if the engine cannot hold a table of these columns."""
+    try:
+        require_engine_holds(schema, table)
+    except SchemaMismatch as error:
+        raise ConfigError(f"{error.message}: give its columns other names or types") from None
+
+
+def _warn_of_skew(report: MaterializeReport) -> None:
+    if (skew := report.skew_text()) is not None:
+        _log.warning(skew)
+
+
+def _first_map(table: TableSpec, weights: Mapping[tuple[Any, ...], float]) -> PartitionMap:
+    values = list(weights)
+    return PartitionMap.build(table.name, table.spec, values, weights=[1.0 + weights[value] for value in values])
+
+
+def _alike(one: TableSpec, other: TableSpec) -> bool:
+    return one.incarnation == other.incarnation
+
+
+def _is_of(document: PartitionMapDocument, table: TableSpec) -> bool:
+    return document.incarnation == table.incarnation

@@ -1,0 +1,120 @@
+"""How the next definition of a table comes to be: announced, then committed, then proven, each by a conditional write.
+
+Whoever reads the table looks at the document of its statements first. A definition is announced there before it is
+committed, so nobody who has not seen it in the catalog can take an older one for the newest: it reads the catalog
+again. The commit to `cluster.json` is the instant from which on the table is another one. What an attempt that came to
+no end has announced stays announced; it makes readers look once more, and `conclude` ends it.
+"""
+
+from __future__ import annotations
+
+from contextlib import suppress
+
+from attrs import evolve, frozen
+
+from ballista_py.errors import DocumentError, ObjectExists, ObjectMissing, SqlError, TryLater, VersionConflict
+from ballista_py.partitions.alterations import Alter
+from ballista_py.partitions.table import TableSpec
+from ballista_py.runtime import Runtime
+from ballista_py.state.documents.decisions import Statements
+from ballista_py.state.documents.documents import (
+    CLUSTER_KEY,
+    ClusterDocument,
+    PartitionMapDocument,
+    TableDocument,
+    partition_map_key,
+    table_key,
+)
+from ballista_py.state.documents.object_state import SHARED, ObjectState
+from ballista_py.state.stores.store import ConditionalStore
+
+ATTEMPTS = 8
+
+
+@frozen
+class TableDefinitions:
+    """Commits definitions of tables. Thread-safe; raises what `ObjectState` raises."""
+
+    store: ConditionalStore
+    runtime: Runtime
+
+    def newest(self, name: str) -> TableSpec | None:
+        """The table of that name, as it is now."""
+        try:
+            return self._cluster.read().document.tables.get(name)
+        except ObjectMissing:
+            return None
+
+    def commit(self, table: TableSpec, alter: Alter, mark: str | None = None) -> TableSpec:
+        """Make of the table what `alter` makes of its newest definition; the table that there is then.
+
+        `alter` is called again where somebody else was quicker. `mark` is remembered in the same commit. Raises
+        `SqlError` for a table that was dropped, `TryLater` when others are quicker again and again, and what `alter`
+        raises; nothing was changed then.
+        """
+        for _ in range(ATTEMPTS):
+            now = self._same(table)
+            wanted = alter(now)
+            if wanted is now:
+                return now
+            Statements(self.store, now.folder, runtime=self.runtime).announce(wanted.definition)
+            with suppress(VersionConflict):
+                self._commit(now, wanted, mark)
+                return wanted
+        raise TryLater(f"table '{table.name}' is being altered by others: try again later")
+
+    def conclude(self, table: TableSpec, announced: int) -> TableSpec:
+        """Have a definition of at least that number: who announced it and did not commit it cannot any more."""
+        return self.commit(
+            table,
+            lambda now: evolve(now, definition=announced) if now.definition < announced else now,
+        )
+
+    def _commit(self, now: TableSpec, wanted: TableSpec, mark: str | None) -> None:
+        """Put `wanted` in the place of `now`. Raises `VersionConflict` when that is not there any more."""
+
+        def change(cluster: ClusterDocument) -> ClusterDocument:
+            found = cluster.tables.get(now.name)
+            if found is None or found.incarnation != now.incarnation or found.definition != now.definition:
+                raise VersionConflict(f"table '{now.name}' was altered meanwhile", key=CLUSTER_KEY)
+            return cluster.with_altered(wanted, mark)
+
+        revision = self._cluster.update(change).header.revision
+        self._prove(wanted, revision)
+
+    def _prove(self, table: TableSpec, revision: int) -> None:
+        """Let the map say that the catalog is at least so new, and the folder what the table is.
+
+        The map has a newer revision then, which executors are told of until they have heard it.
+        """
+
+        def of_map(now: PartitionMapDocument) -> PartitionMapDocument:
+            if now.incarnation != table.incarnation:
+                return now
+            return evolve(now, catalog_revision=max(now.catalog_revision, revision))
+
+        def of_folder(now: TableDocument) -> TableDocument:
+            return now if now.table.definition >= table.definition else TableDocument(table=table)
+
+        with suppress(ObjectMissing, DocumentError):
+            self._state(partition_map_key(table.name), PartitionMapDocument).update(of_map)
+        described = self._state(table_key(table.folder), TableDocument)
+        try:
+            with suppress(DocumentError):
+                described.update(of_folder)
+        except ObjectMissing:
+            with suppress(ObjectExists):
+                described.create(TableDocument(table=table))
+
+    def _same(self, table: TableSpec) -> TableSpec:
+        now = self.newest(table.name)
+        if now is None or now.incarnation != table.incarnation:
+            raise SqlError(f"table '{table.name}' does not exist any more")
+        return now
+
+    @property
+    def _cluster(self) -> ObjectState[ClusterDocument]:
+        return ObjectState(self.store, CLUSTER_KEY, ClusterDocument, runtime=self.runtime, retry=SHARED)
+
+    def _state(self, key: str, kind: type) -> ObjectState:  # type: ignore[type-arg]
+        return ObjectState(self.store, key, kind, runtime=self.runtime)

@@ -1,0 +1,1 @@
+"""Statements that change rows: routed to owners, prepared, decided, applied."""

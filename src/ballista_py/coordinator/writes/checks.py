@@ -1,0 +1,200 @@
+"""What rows must be before a table takes them: its columns, no forbidden nulls, its CHECK conditions."""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
+
+import pyarrow as pa
+from attrs import define, field
+
+from ballista_py.engines.engine import Engine
+from ballista_py.errors import SchemaMismatch, SqlError
+from ballista_py.partitions.columns import default_of
+from ballista_py.partitions.conform import check_columns, conform
+from ballista_py.partitions.table import TableSpec
+from ballista_py.sql.bound_shapes import BoundShapes
+from ballista_py.sql.column_types import require_kept
+from ballista_py.sql.own_words import in_own_words, without_position
+from ballista_py.sql.parse.changes import CreateTable, Local, quoted
+from ballista_py.sql.parse.identifiers import free_name
+from ballista_py.sql.parse.inserts import Insert
+from ballista_py.sql.prune.changes import local_rewrite
+
+
+@define
+class RowChecks:
+    """Checks rows with the engine of a node. Thread-safe."""
+
+    engine: Engine
+    _bound: BoundShapes = field(factory=BoundShapes, init=False)
+
+    def batches(self, table: TableSpec, rows: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """The rows in exactly the table's schema, lazily. Raises `SchemaMismatch` naming the first offending row."""
+        first_row = 0
+        for batch in rows:
+            if not first_row:
+                check_columns(table, batch.schema)
+            fitting = conform(table, batch, first_row)
+            self._check(table, fitting, first_row)
+            first_row += batch.num_rows
+            yield fitting
+
+    def _check(self, table: TableSpec, batch: pa.RecordBatch, first_row: int) -> None:
+        for check in table.checks:
+            number = free_name("number", table.schema.names, check)
+            numbers = pa.array(range(batch.num_rows), pa.int64())
+            rows = pa.Table.from_batches([batch]).append_column(number, numbers)
+            sql = f'select min({number}) as number from "{table.name}" where not ({check}\n)'
+            running = self.engine.query(sql, streams={table.name: rows})
+            for found in _in_own_words(running.batches(), check):
+                row = found.column(0)[0].as_py()
+                if row is not None:
+                    shown = _shown(batch.slice(row, 1))
+                    raise SchemaMismatch(
+                        f"row {first_row + row} ({shown}) violates CHECK ({check}) of table '{table.name}'"
+                    )
+
+    def require_fitting(self, table: TableSpec, change: Insert, given: pa.Schema) -> None:
+        """Raise `SqlError` unless an INSERT of rows of these columns names columns of the table, one for each."""
+        _places(table, change, given)
+
+    def given_columns(self, table: TableSpec, change: Insert, given: pa.Schema) -> list[str]:
+        """The columns of the table that an INSERT of rows of these columns fills, in the order of those."""
+        return list(_places(table, change, given)) or list(table.schema.names)
+
+    def for_columns(
+        self, table: TableSpec, change: Insert, given: pa.Schema, rows: Iterable[pa.RecordBatch]
+    ) -> Generator[pa.RecordBatch, None, None]:
+        """The rows of an INSERT, cast to the columns that they are meant for; the others have their defaults.
+
+        Raises `SqlError` for a value that cannot be cast.
+        """
+        types = dict(zip(table.schema.names, self.engine.sql_types(table.schema), strict=True))
+        places = _places(table, change, given)
+        shown = ", ".join(
+            f"cast({_given(column, places)} as {types[column.name]}) as {quoted(column.name)}"
+            for column in table.schema
+        )
+        names = {place: name for name, place in places.items()}
+        plain = pa.schema([field.with_name(names.get(n, field.name)) for n, field in enumerate(given)])
+        reader = pa.RecordBatchReader.from_batches(
+            plain, (pa.RecordBatch.from_arrays(batch.columns, schema=plain) for batch in rows)
+        )
+        running = self.engine.query(f"select {shown} from rows", streams={"rows": reader})
+        try:
+            yield from _in_own_words(running.batches(), " ".join(table.schema.names))
+        finally:
+            running.cancel()
+
+    def bind(self, change: Local, table: TableSpec) -> bool:
+        """Whether its pieces mean what the statement says; then owners can run them.
+
+        Raises `SqlError` unless the statement means something over the table. What was found of one statement holds
+        for all of its shape: what owners run is looked at by their own engines, too.
+        """
+        if self._bound.knows(change.text, table.schema):
+            return True
+        schemas = {table.name: table.schema}
+        is_same = self.engine.bind_change(change.text, schemas, change.put_together)
+        types = dict(zip(table.schema.names, self.engine.sql_types(table.schema), strict=True))
+        rewrite = local_rewrite(change, table, types)
+        for sql in (rewrite.count, rewrite.rows):
+            if sql is not None:
+                try:
+                    self.engine.describe(sql, schemas)
+                except SqlError as error:
+                    raise without_position(error) from None
+        if is_same:
+            self._bound.add(change.text, table.schema)
+        return is_same
+
+    def schema(self, change: CreateTable) -> pa.Schema:
+        """The Arrow schema of the columns that a CREATE TABLE declares, as the engine reads their types.
+
+        Raises `SqlError` for an unknown type.
+        """
+        declared = self.engine.declared(change.declaration)
+        nullable = dict(change.columns or ())
+        if [name for name, _ in declared] != [name for name, _ in change.columns or ()]:
+            raise SqlError("the columns of the statement cannot be told apart")
+        fields = []
+        for name, kind in declared:
+            require_kept(change.table, name, kind)
+            found = self.engine.describe(f"select cast(null as {kind}) as c", {}).field(0)
+            fields.append(pa.field(name, found.type, nullable[name]))
+        return pa.schema(fields)
+
+    def type_of(self, table: str, column: str, kind: str) -> pa.DataType:
+        """The Arrow type of a column that is to have this type, as SQL. Raises `SqlError` for one that is not kept."""
+        name = quoted(column)
+        declaration = f"create table t ({name} {kind}\n)"
+        try:
+            declared = self.engine.declared(declaration)
+            if [found for found, _ in declared] != [column]:
+                raise SqlError(f"'{kind}' is no type")
+            require_kept(table, column, declared[0][1])
+            return self.engine.describe(f"select cast(null as {declared[0][1]}) as c", {}).field(0).type
+        except SqlError as error:
+            raise without_position(error) from None
+
+    def constant(self, column: pa.Field, text: str | None) -> pa.Array:
+        """The value of a constant as one of the column, alone in an array; NULL for None. Raises `SqlError`."""
+        if text is None:
+            return pa.nulls(1, column.type)
+        (kind,) = self.engine.sql_types(pa.schema([pa.field("c", column.type)]))
+        try:
+            running = self.engine.query(f"select cast(({text}\n) as {kind}) as c")
+            found = pa.Table.from_batches(running.batches(), schema=running.schema).column(0).combine_chunks()
+        except SqlError as error:
+            raise without_position(error) from None
+        if len(found) != 1:
+            raise SqlError(f"DEFAULT {text} is no single value")
+        return found if found.type == column.type else found.cast(column.type)
+
+    def require_valid(self, table: str, schema: pa.Schema, checks: Sequence[str]) -> None:
+        """Raise `SqlError` unless every CHECK is a condition over the columns."""
+        for check in checks:
+            try:
+                found = self.engine.describe(f'select ({check}\n) as ok from "{table}"', {table: schema})
+            except SqlError as error:
+                raise without_position(error) from None
+            if not pa.types.is_boolean(found.field(0).type):
+                raise SqlError(f"CHECK ({check}) is no condition")
+
+
+def _given(column: pa.Field, places: Mapping[str, int]) -> str:
+    """What the rows of an INSERT have in a column: what is given, or its default."""
+    if column.name in places:
+        return quoted(column.name)
+    default = default_of(column)
+    return "null" if default is None else f"({default}\n)"
+
+
+def _in_own_words(batches: Iterable[pa.RecordBatch], wrote: str) -> Iterator[pa.RecordBatch]:
+    try:
+        yield from batches
+    except SqlError as error:
+        raise in_own_words(error, wrote) from None
+
+
+def _shown(row: pa.RecordBatch) -> str:
+    """The first values of a row, for people."""
+    try:
+        return ", ".join(f"{name} = {value}" for name, value in list(row.to_pylist()[0].items())[:5])
+    except (ValueError, OverflowError):  # dates that Python does not have
+        return "with dates beyond the years 1 to 9999"
+
+
+def _places(table: TableSpec, change: Insert, given: pa.Schema) -> dict[str, int]:
+    """By column of the table, which column of the query it takes."""
+    if change.defaults:
+        return {}
+    names = {name.lower(): name for name in table.schema.names}
+    wanted = [name.lower() for name in (given.names if change.by_name else change.columns or table.schema.names)]
+    for name in wanted:
+        if name not in names or wanted.count(name) > 1:
+            state = "is named twice" if name in names else f"is not one of table '{table.name}'"
+            raise SqlError(f"column '{name}' {state}")
+    if len(wanted) != len(given):
+        raise SqlError(f"INSERT has {len(given)} value(s) for {len(wanted)} column(s) of table '{table.name}'")
+    return {names[name]: place for place, name in enumerate(wanted)}

@@ -1,0 +1,241 @@
+"""One round of a write: what is asked of the owners, all at the same time, and what each says of each partition."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from typing import Any, Protocol
+
+import pyarrow as pa
+from attrs import Factory, asdict, define, frozen
+
+from ballista_py.coordinator.cluster_view import ClusterView
+from ballista_py.coordinator.writes.row_routes import Known, OutStream, RowRoutes
+from ballista_py.coordinator.writes.write_outcome import Outcome
+from ballista_py.errors import BallistaError
+from ballista_py.partitions.map import PartitionMap
+from ballista_py.partitions.set_cover import unassigned
+from ballista_py.partitions.table import TableSpec
+from ballista_py.sql.plan import LegTable
+from ballista_py.sql.rewrite import Rewrite
+from ballista_py.transport.flight.commands import (
+    PARTITION_COLUMN,
+    RELOAD,
+    REWRITE,
+    SETTLE,
+    WriteTarget,
+    base_command,
+    write_command,
+)
+from ballista_py.work import stopped_by
+
+
+class Pool(Protocol):
+    """Connections to executors: `FlightPool`, or anything that promises the same."""
+
+    def ask(self, address: str, command: Mapping[str, Any], *, peer_id: str | None = None) -> dict[str, Any]: ...
+    def open_stream(self, address: str, command: Mapping[str, Any], *, peer_id: str | None = None) -> Any: ...
+    def open_write(
+        self, address: str, command: Mapping[str, Any], schema: pa.Schema, *, peer_id: str | None = None
+    ) -> OutStream: ...
+
+
+RunAll = Callable[[Callable[[Any], Any], Iterable[Any]], Iterable[Any]]
+
+
+@frozen(kw_only=True)
+class Order:
+    """What a statement asks of the owners of a table. `sequence` is the moment that all of them read, if they must
+    read the same."""
+
+    table: TableSpec
+    token: str
+    attempt: str | None = None
+    sequence: int | None = None
+    replace: bool = False
+    remove: Mapping[int, Sequence[str]] = Factory(dict)
+    base: Mapping[int, Sequence[str]] = Factory(dict)
+
+    def target(self, pmap: PartitionMap, partitions: Sequence[int]) -> WriteTarget:
+        """The part of it for these partitions."""
+        return WriteTarget(
+            table=LegTable(
+                table=self.table.name,
+                revision=pmap.revision,
+                partitions=tuple(partitions),
+                epochs=tuple(pmap.epoch(partition) for partition in partitions),
+                sequence=self.sequence,
+                definition=self.table.definition,
+            ),
+            incarnation=self.table.incarnation,
+            token=self.token,
+            attempt=self.attempt,
+            replace=self.replace,
+            remove={p: tuple(self.remove[p]) for p in partitions if p in self.remove},
+            base={p: tuple(self.base[p]) for p in partitions if p in self.base},
+        )
+
+
+@define
+class BaseFiles:
+    """What a statement was made from: all `files` of each partition, and those that were `read`, in order.
+
+    `read` tells partition, file and number of rows.
+    """
+
+    files: dict[int, list[str]] = Factory(dict)
+    read: list[tuple[int, str, int]] = Factory(list)
+
+    def add(self, trailer: Mapping[str, Any]) -> None:
+        """Take in what an owner said at the end of its rows."""
+        self.files.update({int(p): list(files) for p, files in trailer["base"].items()})
+        self.read.extend((int(p), str(path), int(rows)) for p, path, rows in trailer["read"])
+
+
+@define
+class OwnerCalls:
+    """The calls of one scheduler. Thread-safe. `run_all` runs calls at the same time, on threads of its own."""
+
+    pool: Pool
+    run_all: RunAll
+
+    def send(
+        self,
+        order: Order,
+        view: ClusterView,
+        batches: Iterable[pa.RecordBatch],
+        known: Callable[[Sequence[tuple[Any, ...]]], ClusterView],
+        *,
+        skip: frozenset[int] = frozenset(),
+        also: Sequence[int] = (),
+        seal: Callable[[], str] | None = None,
+    ) -> Outcome:
+        """Send rows (of the table's schema) to their owners and have them applied or prepared.
+
+        Rows of partitions in `skip` go nowhere; owners of those in `also` are asked even if no rows of theirs come.
+        When all rows were sent `seal` gives the token that they are applied under, or raises.
+        What fails before the owners have all rows raises, and nothing was applied; what fails later is in the
+        outcome.
+        """
+        name = order.table.name
+        views = [view]
+
+        def open_stream(executor_id: str, partitions: Sequence[int]) -> OutStream:
+            target = order.target(views[-1].catalog.maps[name], partitions)
+            schema = order.table.schema.append(_PARTITION)
+            address = views[-1].addresses[executor_id]
+            return self.pool.open_write(address, write_command(target), schema, peer_id=executor_id)
+
+        def known_values(values: Sequence[tuple[Any, ...]]) -> Any:
+            views.append(known(values))
+            return views[-1].catalog.maps[name], views[-1].members
+
+        ask: Known = known_values
+        routes = RowRoutes(view.catalog.maps[name], view.members, open_stream, ask, skip)
+        try:
+            for batch in batches:
+                routes.write(batch)
+            routes.open_all(also)
+            token = None if seal is None else seal()
+        except BaseException:
+            routes.abort()
+            raise
+
+        def finish(part: tuple[OutStream, set[int]]) -> dict[str, Any] | BallistaError:
+            try:
+                return part[0].finish(token)
+            except BallistaError as error:
+                return error
+
+        outcome = Outcome()
+        for (_, partitions), said in zip(routes.streams, self.run_all(finish, routes.streams), strict=True):
+            if isinstance(said, BallistaError):
+                outcome.errors.update(dict.fromkeys(partitions, said))
+            else:
+                outcome.add(said)
+        return outcome
+
+    def rewrite(self, order: Order, view: ClusterView, partitions: Sequence[int], rewrite: Rewrite) -> Outcome:
+        """Have the owners rewrite the files of these partitions."""
+        return self._ask(order, view, partitions, REWRITE, {"rewrite": asdict(rewrite)})
+
+    def settle(self, order: Order, view: ClusterView, partitions: Sequence[int], sequence: int | None) -> Outcome:
+        """Have the owners fold in an attempt that committed with this sequence, or give it up (None)."""
+        return self._ask(order, view, partitions, SETTLE, {"sequence": sequence})
+
+    def reload(self, view: ClusterView, table: TableSpec, partitions: Sequence[int]) -> None:
+        """Let everybody who holds copies of these partitions read their manifests again, before anybody asks.
+
+        Who cannot be told finds out by itself before it answers: an acknowledgement waits for owners alone.
+        """
+        pmap = view.catalog.maps[table.name]
+        partitions = [partition for partition in partitions if partition < len(pmap)]
+        holders = {owner for p in partitions for owner in pmap.owners(p)[1:]} & view.members
+        if table.distribution == "replicated":
+            holders = set(view.members) - {pmap.owner(p) for p in partitions if pmap.owner(p)}
+        command = {"kind": RELOAD, "table": table.name, "partitions": list(partitions)}
+
+        def ask(executor_id: str) -> None:
+            with suppress(BallistaError):
+                self.pool.ask(view.addresses[executor_id], command, peer_id=executor_id)
+
+        list(self.run_all(ask, sorted(executor_id for executor_id, _ in holders)))
+
+    def base(
+        self, order: Order, view: ClusterView, partitions: Sequence[int], where: str | None, alias: str
+    ) -> tuple[Iterator[pa.RecordBatch], BaseFiles]:
+        """The rows of these partitions that `where` may be true for, the partition as last column; and, filled while
+        they are read, the files that they come from."""
+        pmap = view.catalog.maps[order.table.name]
+        found = BaseFiles()
+
+        def rows() -> Iterator[pa.RecordBatch]:
+            for executor_id, own in owners_of(view, order.table.name, partitions).items():
+                command = base_command(order.target(pmap, own), where, alias)
+                stream = self.pool.open_stream(view.addresses[executor_id], command, peer_id=executor_id)
+                with stopped_by(stream.cancel):
+                    yield from stream.batches()
+                found.add(stream.trailer)
+
+        return rows(), found
+
+    def _ask(
+        self, order: Order, view: ClusterView, partitions: Sequence[int], action: str, body: Mapping[str, Any]
+    ) -> Outcome:
+        pmap = view.catalog.maps[order.table.name]
+
+        def ask(part: tuple[str, list[int]]) -> dict[str, Any] | BallistaError:
+            executor_id, own = part
+            try:
+                command = {"kind": action, "target": order.target(pmap, own).to_json(), **body}
+                return self.pool.ask(view.addresses[executor_id], command, peer_id=executor_id)
+            except BallistaError as error:
+                return error
+
+        outcome = Outcome()
+        parts = list(owners_of(view, order.table.name, partitions).items())
+        for (_, own), said in zip(parts, self.run_all(ask, parts), strict=True):
+            if isinstance(said, BallistaError):
+                outcome.errors.update(dict.fromkeys(own, said))
+            else:
+                outcome.add(said)
+        return outcome
+
+
+def owners_of(view: ClusterView, table: str, partitions: Sequence[int]) -> dict[str, list[int]]:
+    """The partitions by the executor that owns them. Raises `PartitionsUnassigned`."""
+    pmap = view.catalog.maps[table]
+    found: dict[str, list[int]] = {}
+    missing = []
+    for partition in partitions:
+        owner = pmap.owner(partition)
+        if owner is None or owner not in view.members:
+            missing.append(partition)
+        else:
+            found.setdefault(owner[0], []).append(partition)
+    if missing:
+        raise unassigned(missing)
+    return found
+
+
+_PARTITION = pa.field(PARTITION_COLUMN, pa.int32())

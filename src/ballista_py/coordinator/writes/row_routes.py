@@ -1,0 +1,104 @@
+"""Rows on their way to the owners of their partitions: one stream an owner, opened as it is needed.
+
+A partition goes to one stream only, for as long as the statement lasts, so that what one owner is asked to apply
+under a token is all that the statement has for that partition.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol
+
+import numpy as np
+import pyarrow as pa
+
+from ballista_py.coordinator.writes.row_streams import RowStreams
+from ballista_py.errors import SchemaMismatch
+from ballista_py.partitions.map import NOBODY, Owner, PartitionMap
+from ballista_py.partitions.set_cover import unassigned
+
+
+class OutStream(Protocol):
+    """One open stream of rows to an owner."""
+
+    def write(self, batch: pa.RecordBatch) -> None: ...
+    def finish(self, token: str | None = None) -> dict[str, Any]: ...
+    def abort(self) -> None: ...
+
+
+Open = Callable[[str, Sequence[int]], OutStream]
+Known = Callable[[Sequence[tuple[Any, ...]]], tuple[PartitionMap, frozenset[Owner]]]
+
+
+class RowRoutes:
+    """Routes the batches of one statement. Used by one thread.
+
+    `open_stream(executor_id, partitions)` starts a stream for these partitions. `known(values)` gives a map, and the
+    live owners, in which these values have partitions and owners; it is asked for values never seen.
+    """
+
+    def __init__(
+        self, pmap: PartitionMap, live: frozenset[Owner], open_stream: Open, known: Known, skip: frozenset[int]
+    ) -> None:
+        self._open = open_stream
+        self._known = known
+        self._skip = skip
+        self.streams: list[tuple[OutStream, set[int]]] = []  # with the partitions that it has rows for
+        self._opened: dict[int, tuple[OutStream, set[int]]] = {}
+        self._plan = RowStreams()
+        self._extend(pmap, live)
+
+    def write(self, batch: pa.RecordBatch) -> None:
+        """Send the rows to the owners of their partitions. Raises `PartitionsUnassigned`, and what streams raise."""
+        routed = self._router.route(batch)
+        rest = routed.unassigned
+        if rest.num_rows:
+            partitions = rest.column(rest.num_columns - 1)
+            unowned = sorted(set(partitions.drop_null().to_pylist()))
+            if unowned:
+                raise unassigned(unowned)
+            rows = rest.select(rest.schema.names[:-1])
+            self._extend(*self._known(distinct_values(self._pmap, rows)))
+            self.write(rows)
+        for name, part in routed.by_executor.items():
+            number = int(name)
+            if self._plan.executors[number]:
+                stream, partitions = self._stream(number)
+                partitions.update(np.unique(part.column(part.num_columns - 1).to_numpy()).tolist())
+                stream.write(part)
+
+    def open_all(self, partitions: Sequence[int]) -> None:
+        """Have a stream for each of these partitions, also if no rows of theirs come."""
+        for partition in partitions:
+            number = int(self._plan.number_of[partition])
+            if number == NOBODY:
+                raise unassigned([partition])
+            self._stream(number)[1].add(partition)
+
+    def abort(self) -> None:
+        """Give all streams up."""
+        for stream, _ in self.streams:
+            stream.abort()
+
+    def _stream(self, number: int) -> tuple[OutStream, set[int]]:
+        found = self._opened.get(number)
+        if found is None:
+            executor_id, partitions = self._plan.executors[number], self._plan.partitions[number]
+            found = self._opened[number] = (self._open(executor_id, partitions), set())
+            self.streams.append(found)
+        return found
+
+    def _extend(self, pmap: PartitionMap, live: frozenset[Owner]) -> None:
+        self._plan = self._plan.extended(pmap, live, self._skip)
+        self._pmap, self._router = pmap, self._plan.router(pmap)
+
+
+def distinct_values(pmap: PartitionMap, rows: pa.RecordBatch) -> list[tuple[Any, ...]]:
+    """The partition values of the rows, each once."""
+    columns = pmap.spec.evaluate(rows)
+    try:
+        return list(dict.fromkeys(zip(*(column.to_pylist() for column in columns), strict=True)))
+    except (ValueError, OverflowError):
+        raise SchemaMismatch(
+            f"a row of table '{pmap.table}' has a partition value beyond the years 1 to 9999, which none can have"
+        ) from None

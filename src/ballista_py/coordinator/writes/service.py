@@ -1,0 +1,403 @@
+"""Statements that change something, at a scheduler: split by partition, sent to the owners, complete or named.
+
+A statement has a token. Every owner applies it once and answers the same again, so whoever lost a reply sends the
+statement again with its token. Rows that were added in some partitions only raise `WriteIncomplete` naming the others,
+and sending them again completes it. A statement that changes rows of several partitions, whose rows depend on what it
+reads (INSERT … SELECT, MERGE, rows that move), or that is asked to be `atomic`, is decided once for all of its
+partitions (`state.statements`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable
+from contextlib import closing
+from typing import TypeVar
+
+import pyarrow as pa
+from attrs import define, field
+
+from ballista_py.coordinator.cluster_view import ClusterView, Views
+from ballista_py.coordinator.queries.first_rows import FirstRows
+from ballista_py.coordinator.queries.service import QueryService
+from ballista_py.coordinator.tables.alterations import TableAlterations
+from ballista_py.coordinator.tables.ddl import TableWrites
+from ballista_py.coordinator.tables.definitions import TableMaker
+from ballista_py.coordinator.tables.table_definitions import TableDefinitions
+from ballista_py.coordinator.writes.checks import RowChecks
+from ballista_py.coordinator.writes.kept_answers import ANSWERS_PREFIX
+from ballista_py.coordinator.writes.kept_rows import KeptRows
+from ballista_py.coordinator.writes.owner_calls import Order, OwnerCalls
+from ballista_py.coordinator.writes.rounds import FIRST_WAIT_MS, LONGEST_WAIT_MS, Growth, WriteRounds
+from ballista_py.coordinator.writes.row_writes import RowWrites
+from ballista_py.coordinator.writes.whole_statements import GeneralWrites
+from ballista_py.coordinator.writes.whole_writes import Executed, WholeWrites
+from ballista_py.coordinator.writes.write_outcome import Outcome
+from ballista_py.coordinator.writes.write_ways import way_of_local, way_of_rows
+from ballista_py.engines.engine import Engine
+from ballista_py.errors import (
+    ConfigError,
+    SqlError,
+    TableAltered,
+    TryLater,
+    WriteIncomplete,
+)
+from ballista_py.partitions.columns import plain
+from ballista_py.partitions.table import TableSpec
+from ballista_py.runtime import Runtime
+from ballista_py.sql.column_types import require_kept
+from ballista_py.sql.own_words import without_position
+from ballista_py.sql.parse.alterations import AlterTable
+from ballista_py.sql.parse.changes import (
+    Change,
+    CopyFrom,
+    CreateTable,
+    DropTable,
+    General,
+    Local,
+    Truncate,
+    read_change,
+    text_for_engine,
+)
+from ballista_py.sql.parse.inserts import Insert
+from ballista_py.sql.prune.changes import as_general, local_rewrite, touched_partitions
+from ballista_py.sql.rewrite import Rewrite
+from ballista_py.state.documents.aged_objects import AgedObjects
+from ballista_py.state.documents.resends import PATIENCE_MS
+from ballista_py.state.documents.token_claims import CLAIMED_MS, TOKENS_PREFIX, TokenClaims
+from ballista_py.state.documents.write_tokens import WriteToken
+from ballista_py.state.stores.store import ConditionalStore
+from ballista_py.transport.flight.commands import IngestMode
+
+CONCLUDE_MS = 800.0
+T = TypeVar("T")
+
+
+@define
+class WriteService:
+    """Runs statements that change something. Thread-safe."""
+
+    views: Views
+    store: ConditionalStore
+    engine: Engine
+    queries: QueryService
+    calls: OwnerCalls
+    tables: TableMaker
+    growth: Growth
+    runtime: Runtime
+    max_bytes: int
+    patience_ms: float = PATIENCE_MS
+    instance: Callable[[], str] = str
+    _whole: WholeWrites = field(init=False)
+    _claims: TokenClaims = field(init=False)
+    _aged: list[AgedObjects] = field(init=False)
+    _rows: RowWrites = field(init=False)
+    _checks: RowChecks = field(init=False)
+    _rounds: WriteRounds = field(init=False)
+    _ddl: TableWrites = field(init=False)
+    _definitions: TableDefinitions = field(init=False)
+    _alterations: TableAlterations = field(init=False)
+
+    def __attrs_post_init__(self) -> None:
+        self._checks = RowChecks(self.engine)
+        self._rounds = WriteRounds(
+            self.views, self.store, self.calls, self.growth, self.runtime, self.patience_ms, self.instance
+        )
+        self._claims = TokenClaims(self.store, self.runtime)
+        self._rows = RowWrites(self.views, self.calls, self._rounds, self._checks, self._claims)
+        first = FirstRows(self.store, self.runtime, self.calls.run_all)
+        self._ddl = TableWrites(
+            self.views, self.tables, self.growth, self._checks, first, self.runtime, self.patience_ms
+        )
+        self._whole = WholeWrites(
+            self.queries,
+            GeneralWrites(self.queries, self.calls, self._checks, self.max_bytes),
+            self._rounds,
+            self._checks,
+            self._claims,
+            self.store,
+            self.max_bytes,
+        )
+        prefixes = (TOKENS_PREFIX, CLAIMED_MS), (ANSWERS_PREFIX, CLAIMED_MS)
+        self._aged = [AgedObjects(self.store, self.runtime, prefix, kept_ms) for prefix, kept_ms in prefixes]
+        self._definitions = TableDefinitions(self.store, self.runtime)
+        self._alterations = TableAlterations(
+            self.views,
+            self.tables,
+            self._definitions,
+            self.growth,
+            self.queries,
+            self._checks,
+            self.runtime,
+            self.patience_ms,
+        )
+
+    def execute(
+        self, statement: str, *, token: str | None = None, made: bool = False, atomic: bool = False
+    ) -> int:
+        """Run a statement (in the engine's dialect) that changes something; how many rows it affects.
+
+        As `run`, without what it returns.
+        """
+        return self.run(statement, token=token, made=made, atomic=atomic).affected
+
+    def run(
+        self, statement: str, *, token: str | None = None, made: bool = False, atomic: bool = False
+    ) -> Executed:
+        """Run a statement (in the engine's dialect) that changes something; what it did.
+
+        A token that was `made` for this statement alone need not be held against others.
+
+        CREATE, DROP and TRUNCATE of a table count as the rows they touch. Raises `SqlError` for a statement that
+        is wrong or changes nothing, `SchemaMismatch` for rows that the table refuses (nothing is applied then),
+        `WriteIncomplete` naming the partitions that did not apply it.
+        """
+        plain = text_for_engine(statement)
+        if plain is not None:
+            self.engine.require_change(plain)
+        change = read_change(statement)
+        mine = self._token(token, made, "execute", statement, atomic)
+        return self._unless_altered(lambda: self._run(change, mine, atomic))
+
+    def _run(self, change: Change | None, mine: WriteToken, atomic: bool) -> Executed:
+        if isinstance(change, Insert) and change.whole is not None:
+            return self._whole.insert(change, self._table(change.table), mine)
+        if isinstance(change, Insert):
+            return Executed(self._insert(change, mine, atomic))
+        if isinstance(change, Local):
+            return self._local(change, mine)
+        if isinstance(change, General):
+            return self._as_whole(change, mine)
+        if isinstance(change, Truncate):
+            return Executed(self._rewrite(self._table(change.table), None, Rewrite(), mine))
+        if isinstance(change, CreateTable):
+            return Executed(self._create(change, mine.kept))
+        if isinstance(change, DropTable):
+            return Executed(self._ddl.drop(change, mine.kept))
+        if isinstance(change, AlterTable):
+            return Executed(self._alterations.alter(change, mine.kept))
+        if isinstance(change, CopyFrom):
+            raise SqlError("COPY reads a file of the client: send it with Client.sql, or use Client.ingest")
+        raise SqlError("the statement changes nothing: send it as a query")
+
+    def _unless_altered(self, run: Callable[[], T], repeatable: Callable[[], bool] = lambda: True) -> T:
+        """Run a statement, again from its beginning where a table was altered before anything of it was applied.
+
+        A definition that was announced and does not come is ended, so that the statement need not wait for ever.
+        """
+        deadline_ms = self.runtime.monotonic_ms() + self.patience_ms
+        wait_ms = FIRST_WAIT_MS
+        while True:
+            try:
+                return run()
+            except TableAltered as error:
+                if not repeatable() or self.runtime.monotonic_ms() > deadline_ms:
+                    raise TryLater(f"{error.message.partition(':')[0]}: send the statement again") from None
+                if wait_ms >= CONCLUDE_MS:
+                    self._conclude(error.details.get("table"))
+            self.runtime.sleep_ms(wait_ms)
+            wait_ms = min(LONGEST_WAIT_MS, 2 * wait_ms)
+            self.views.refresh()
+
+    def _conclude(self, name: str | None) -> None:
+        found = self.views.refresh().catalog.tables.get(name or "")
+        if found is not None:
+            announced = self._rounds.statements(found).read().announced
+            if announced > found.definition:
+                self._definitions.conclude(found, announced)
+
+    def settle_left_over(self, schedulers: Collection[str]) -> int:
+        """See `WriteRounds.settle_left_over`."""
+        return self._rounds.settle_left_over(schedulers)
+
+    def ingest(
+        self,
+        table: str,
+        reader: pa.RecordBatchReader | Iterable[pa.RecordBatch],
+        *,
+        mode: IngestMode = "append",
+        token: str | None = None,
+        made: bool = False,
+        atomic: bool = False,
+        schema: pa.Schema | None = None,
+    ) -> int:
+        """Take in rows for a table, all of them or none that is not named; how many they are.
+
+        `append` wants the table to exist and `create` wants it not to; `replace` puts the rows in the place of all
+        that are there, `upsert` each in the place of the one with its primary key; `create_append` makes the table if
+        there is none. A table made here is kept whole by every
+        executor, because rows do not say how to split them: create a partitioned one first.
+
+        Raises `SchemaMismatch`, `ConfigError` for a table that is missing or exists, `WriteIncomplete`.
+        """
+        mine = self._token(token, made, "ingest", table.lower(), mode, atomic)
+        columns = schema or getattr(reader, "schema", None)
+        columns = None if columns is None else plain(columns)
+        name = table.lower()
+        if mode in ("create", "create_append"):
+            earlier = self._ddl.done(name, mine.kept)
+            if earlier is not None:
+                return earlier
+            if not self._ddl.exists(name):
+                if columns is None:
+                    raise ConfigError(f"table '{name}' cannot be created from rows without a schema")
+                reader = KeptRows(iter(reader))
+                try:
+                    return self._ddl.make(name, columns, (), token=mine.kept, rows=reader)
+                except ConfigError:  # somebody else made it meanwhile
+                    if mode == "create" or not self._ddl.exists(name):
+                        raise
+            elif mode == "create":
+                raise ConfigError(f"table '{name}' exists already")
+        rows = None if mode == "upsert" else KeptRows(iter(reader))
+
+        def take_in() -> int:
+            spec = self._table(name)
+            if rows is None:
+                return self._whole.upsert(spec, reader, mine).affected
+            replace = mode == "replace"
+            way = way_of_rows(spec, atomic=atomic, replace=replace)
+            return self._rows.take_in(spec, rows, mine, way, replace=replace, told=False)
+
+        return self._unless_altered(take_in, lambda: rows is not None and rows.repeatable)
+
+    def tick(self) -> int:
+        """Forget tokens of clients that were used long ago, and what was returned then; how many objects."""
+        return sum(aged.tick() for aged in self._aged)
+
+    def returns(self, statement: str) -> pa.Schema:
+        """The columns that a change with RETURNING gives. Nothing is changed; raises as `run` does."""
+        plain = text_for_engine(statement)
+        if plain is not None:
+            self.engine.require_change(plain)
+        change = read_change(statement)
+        if not isinstance(change, Insert | Local | General):
+            raise SqlError("the statement returns no rows")
+        return self._whole.columns(change, self._table(change.table), self.views.current().catalog.schemas)
+
+    def answer(self, folder: str, attempt: str) -> pa.Table:
+        """See `WholeWrites.answer`."""
+        return self._whole.answer(folder, attempt)
+
+    def _token(self, token: str | None, made: bool, *statement: str | bool) -> WriteToken:
+        return WriteToken(token or self.runtime.new_id(), statement, given=token is not None and not made)
+
+    def _claim(self, table: TableSpec, token: WriteToken) -> None:
+        if token.given:
+            self._claims.claim(table.folder, token.kept)
+
+    def _insert(self, change: Insert, token: WriteToken, atomic: bool) -> int:
+        table = self._table(change.table)
+        if not change.constant:
+            earlier = self._rounds.statements(table).read().of(token.kept)
+            if earlier is not None:
+                return self._rows.decided(table, KeptRows(iter(())), token)
+        self._checks.require_fitting(table, change, self.queries.describe(change.query))
+        with self._whole.running(change.query) as running:
+            rows = self._checks.for_columns(table, change, running.schema, running.batches())
+            way = way_of_rows(table, atomic=atomic, constant=change.constant)
+            with closing(rows):
+                return self._rows.take_in(table, rows, token, way)
+
+    def _local(self, change: Local, token: WriteToken) -> Executed:
+        table = self._table(change.table)
+        if not self._checks.bind(change, table):
+            return self._as_whole(as_general(change), token)
+        touched = self._touched(table, change, self._rounds.view(table))
+        if way_of_local(change, table, partitions=len(touched)) == "whole":
+            return self._as_whole(as_general(change), token, change)
+        types = dict(zip(table.schema.names, self.engine.sql_types(table.schema), strict=True))
+        try:
+            return Executed(self._rewrite(table, change, local_rewrite(change, table, types), token))
+        except (SqlError, WriteIncomplete) as error:
+            raise without_position(error) from None
+
+    def _touched(self, table: TableSpec, change: Local | None, view: ClusterView) -> list[int]:
+        """The partitions that the statement can touch; None for one that touches all."""
+        pmap = view.catalog.maps[table.name]
+        return pmap.ids().tolist() if change is None else list(touched_partitions(change, table, pmap))
+
+    def _rewrite(self, table: TableSpec, change: Local | None, rewrite: Rewrite, token: WriteToken) -> int:
+        """Have owners rewrite files: one partition by itself, several all or none."""
+        self._claim(table, token)
+        touched = self._touched(table, change, self._rounds.view(table))
+        if len(touched) <= 1:  # a partition that is made from now on has no row that the statement must see
+
+            def one(view: ClusterView) -> Outcome:
+                return self.calls.rewrite(Order(table=table, token=token.kept), view, touched, rewrite)
+
+            return self._rounds.until_done(table, one, {})
+        met = False
+
+        def prepare(order: Order, view: ClusterView) -> Outcome:
+            nonlocal met
+            wanted = self._touched(table, change, view)
+            # Those that were in each other's way meet at their first partition, and have nothing to undo.
+            parts = [wanted[:1], wanted[1:]] if met else [wanted]
+            outcome, met = Outcome(), True
+            for part in parts:
+                if not outcome.errors:
+                    outcome.take(self.calls.rewrite(order, view, part, rewrite))
+            return outcome
+
+        return self._rounds.once(table, token.kept, prepare).affected
+
+    def _as_whole(self, change: General, token: WriteToken, local: Local | None = None) -> Executed:
+        table = self._table(change.table)
+        self._bind_general(change)
+        return self._whole.change(change, table, token, local)
+
+    def _bind_general(self, change: General) -> None:
+        """Raise `SqlError`, with its position, unless the statement means something over the tables that there are."""
+        try:
+            self.engine.bind_change(change.text, self.views.current().catalog.schemas)
+        except SqlError:
+            self.engine.bind_change(change.text, self.views.refresh().catalog.schemas)
+
+    def _create(self, change: CreateTable, token: str) -> int:
+        earlier = self._ddl.done(change.table, token)
+        if earlier is not None:
+            return earlier
+        if change.if_not_exists and self._ddl.exists(change.table):
+            return 0
+        if change.columns is not None:
+            return self._make(change, self._checks.schema(change), token)
+        if change.query is None:
+            raise SqlError("CREATE TABLE needs columns or a query")
+        for name, kind in self.queries.types(change.query):
+            require_kept(change.table, name, kind)
+        with self._whole.running(change.query) as running:
+            return self._make(change, running.schema, token, running.batches())
+
+    def _make(
+        self, change: CreateTable, schema: pa.Schema, token: str, rows: Iterable[pa.RecordBatch] | None = None
+    ) -> int:
+        return self._ddl.make(
+            change.table,
+            schema,
+            change.partition_by,
+            primary_key=change.primary_key,
+            checks=change.checks,
+            if_not_exists=change.if_not_exists,
+            file_format=change.file_format,
+            token=token,
+            rows=rows,
+        )
+
+    def _table(self, name: str) -> TableSpec:
+        for view in (self.views.current, self.views.refresh):
+            found = view().catalog.tables.get(name)
+            if found is not None and found.source is None:
+                self.queries.sequences({name})
+                if self.queries.is_behind(view(), {name}):
+                    found = self.views.refresh().catalog.tables.get(name)
+            if found is not None and found.source is not None:
+                raise SqlError(
+                    f"table '{name}' is filled from its source: refresh it, or write to a managed table"
+                )
+            if found is not None:
+                return found
+        self.views.current().require_usable({name})
+        reason = self.views.current().catalog.left_out.get(name)
+        if reason is not None:
+            raise SqlError(f"table '{name}' cannot be used: {reason}")
+        raise SqlError(f"Table '{name}' does not exist")

@@ -1,0 +1,231 @@
+"""Statements that a scheduler runs as a whole, over rows brought together, and decides once for all partitions."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import closing, contextmanager
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from attrs import define, frozen
+
+from ballista_py.coordinator.cluster_view import ClusterView
+from ballista_py.coordinator.queries.running_statement import Statement, read_as_work
+from ballista_py.coordinator.queries.service import QueryService
+from ballista_py.coordinator.writes.checks import RowChecks
+from ballista_py.coordinator.writes.kept_answers import keep_answer, kept_answer
+from ballista_py.coordinator.writes.owner_calls import Order
+from ballista_py.coordinator.writes.rounds import WriteRounds
+from ballista_py.coordinator.writes.row_budget import RowBudget
+from ballista_py.coordinator.writes.row_routes import distinct_values
+from ballista_py.coordinator.writes.whole_statements import MIN_MEMORY_BYTES, GeneralWrites, Prepared, Reading
+from ballista_py.coordinator.writes.write_outcome import Outcome
+from ballista_py.errors import SqlError
+from ballista_py.partitions.map import PartitionMap
+from ballista_py.partitions.rows_digest import RowsDigest
+from ballista_py.partitions.table import TableSpec
+from ballista_py.sql.own_words import without_position
+from ballista_py.sql.parse.changes import General, Local
+from ballista_py.sql.parse.inserts import GIVEN_ROWS, Insert, upsert_of
+from ballista_py.sql.prune.changes import as_general, rows_of_keys, touched_partitions
+from ballista_py.state.documents.decisions import Decision
+from ballista_py.state.documents.token_claims import TokenClaims
+from ballista_py.state.documents.write_tokens import WriteToken
+from ballista_py.state.stores.store import ConditionalStore
+
+
+@frozen
+class Executed:
+    """What a statement did: rows affected, and those that it returned; `attempt` names them in the table's folder."""
+
+    affected: int
+    rows: pa.Table | None = None
+    folder: str = ""
+    attempt: str = ""
+
+
+@define
+class WholeWrites:
+    """Runs them. Thread-safe; holds at most `max_bytes` of rows for each."""
+
+    queries: QueryService
+    general: GeneralWrites
+    rounds: WriteRounds
+    checks: RowChecks
+    claims: TokenClaims
+    store: ConditionalStore
+    max_bytes: int
+
+    def change(self, change: General, table: TableSpec, token: WriteToken, local: Local | None = None) -> Executed:
+        """MERGE and its kin. `local` is the same statement, if it reads its table alone."""
+
+        def reading(view: ClusterView) -> Reading:
+            pmap = view.catalog.maps[table.name]
+            if local is None:
+                return Reading(partitions=pmap.ids().tolist(), depends=True)
+            where = None if local.tree is None else local.where
+            return Reading(partitions=list(touched_partitions(local, table, pmap)), where=where, alias=local.alias)
+
+        return self._once(change, table, token, reading)
+
+    def insert(self, change: Insert, table: TableSpec, token: WriteToken) -> Executed:
+        """An INSERT that gives rows, or asks what is there under the keys of its own. Its query is run once.
+
+        Raises `SqlError` where there is no key.
+        """
+        _require_key(change, table)
+        if self.rounds.statements(table).read().of(token.kept) is not None:
+            return self._told(table, self.rounds.once(table, token.kept, _never), change.returning)
+        columns = self.queries.describe(change.query)
+        self.checks.require_fitting(table, change, columns)
+        with self.running(change.query) as running:
+            rows = self.checks.for_columns(table, change, running.schema, running.batches())
+            with closing(rows):
+                given = self._gathered(table, rows)
+        return self._insert(change, table, token, given.select(self.checks.given_columns(table, change, columns)))
+
+    def upsert(self, table: TableSpec, rows: Iterable[pa.RecordBatch], token: WriteToken) -> Executed:
+        """Rows that take the place of those with their primary keys, or come to the table. No key may come twice."""
+        change = upsert_of(table.name)
+        _require_key(change, table)
+        given = self._gathered(table, self.checks.batches(table, rows))
+        doubled = given.group_by(list(table.primary_key)).aggregate([([], "count_all")])
+        doubled = doubled.filter(pc.field("count_all") > 1).slice(0, 1)
+        if doubled.num_rows:
+            row = doubled.drop_columns(["count_all"]).to_pylist()[0]
+            key = ", ".join(f"{name} = {value}" for name, value in row.items())
+            raise SqlError(f"two rows have the primary key {key}: nothing was changed, send one for each key")
+        if token.given:
+            digest = RowsDigest()
+            for batch in given.to_batches():
+                digest.add(batch)
+            token = token.of_rows(digest.value)
+        return self._insert(change, table, token, given)
+
+    def _gathered(self, table: TableSpec, rows: Iterable[pa.RecordBatch]) -> pa.Table:
+        batches = list(RowBudget(self.max_bytes).counted(rows))
+        return pa.Table.from_batches(batches) if batches else table.schema.empty_table()
+
+    def _insert(self, change: Insert, table: TableSpec, token: WriteToken, given: pa.Table) -> Executed:
+        """An INSERT of rows that are there already; the table is read where their keys can be."""
+        assert change.whole is not None
+        full = _in_all_columns(given, table) if change.on_key else given
+        keys = rows_of_keys(table, full) if change.on_key else None
+
+        def reading(view: ClusterView) -> Reading:
+            pmap = view.catalog.maps[table.name]
+            found = _partitions_of(pmap, full) if change.on_key else []
+            return Reading(
+                partitions=found,
+                where=keys,
+                alias=table.name,
+                depends=change.on_key,
+                given=given,
+                key=table.primary_key if change.on_key else (),
+            )
+
+        whole = General(table=table.name, text=change.whole, sources=(), returning=change.returning)
+        try:
+            return self._once(whole, table, token, reading)
+        except SqlError as error:
+            raise error if len(whole.text) == change.text_length else without_position(error) from None
+
+    def columns(
+        self, change: Insert | Local | General, table: TableSpec, schemas: Mapping[str, pa.Schema]
+    ) -> pa.Schema:
+        """The columns that a change returns, found by running it over empty tables."""
+        if isinstance(change, Insert):
+            text, key = change.whole or "", table.primary_key if change.on_key else ()
+            names = self.checks.given_columns(table, change, self.queries.describe(change.query))
+            others = {GIVEN_ROWS: table.schema.empty_table().select(names).to_reader()}
+        else:
+            general = as_general(change) if isinstance(change, Local) else change
+            text, key = general.text, ()
+            others = {name: schemas[name].empty_table().to_reader() for name in general.sources if name in schemas}
+        rows, limit = table.schema.empty_table().to_reader(), f"{MIN_MEMORY_BYTES}B"
+        with self.checks.engine.change(
+            text, table.name, rows, others, memory_limit=limit, key=key, returning=True
+        ) as done:
+            assert done.returned is not None
+            return done.returned.schema
+
+    @contextmanager
+    def running(self, query: str) -> Iterator[Statement]:
+        """The query, open for as long as the block lasts: whoever leaves it early leaves nothing running."""
+        running = read_as_work(self.queries.run(query))
+        try:
+            yield running
+        finally:
+            running.cancel()
+
+    def _once(
+        self, change: General, table: TableSpec, token: WriteToken, reading: Callable[[ClusterView], Reading]
+    ) -> Executed:
+        if token.given:
+            self.claims.claim(table.folder, token.kept)
+        last: list[tuple[str, Prepared]] = []
+
+        def prepare(order: Order, view: ClusterView) -> Outcome:
+            attempt = order.attempt or ""
+
+            def keep(rows: pa.Table) -> None:
+                keep_answer(self.store, table.folder, attempt, rows)
+
+            done = self.general.prepare(change, order, view, reading(view), self.rounds.known(table), keep)
+            last[:] = [(attempt, done)]
+            return done.outcome
+
+        decision = self.rounds.once(table, token.kept, prepare, affected=lambda: last[0][1].affected)
+        if last and last[0][0] == decision.attempt:
+            return Executed(decision.affected, last[0][1].returned, table.folder, decision.attempt)
+        return self._told(table, decision, change.returning)
+
+    def _told(self, table: TableSpec, decision: Decision, returning: bool) -> Executed:
+        """What a statement did that was decided before."""
+        rows = None
+        if returning:
+            rows = kept_answer(self.store, table.folder, decision.attempt)
+        return Executed(decision.affected, rows, table.folder, decision.attempt)
+
+    def answer(self, folder: str, attempt: str) -> pa.Table:
+        """What the statement with that attempt, which counts, returned."""
+        return kept_answer(self.store, folder, attempt)
+
+
+def _partitions_of(pmap: PartitionMap, rows: pa.Table) -> list[int]:
+    """The partitions, of those that there are, that these rows belong to."""
+    if not pmap.spec.keys:
+        return list(pmap.ids().tolist())
+    values = {value for batch in rows.to_batches() for value in distinct_values(pmap, batch)}
+    return sorted(place for place in map(pmap.index, values) if place is not None)
+
+
+def _in_all_columns(given: pa.Table, table: TableSpec) -> pa.Table:
+    """The rows in the columns of their table; those that were not given are null."""
+    columns = [
+        given.column(field.name).cast(field.type)
+        if field.name in given.schema.names
+        else pa.nulls(given.num_rows, field.type)
+        for field in table.schema
+    ]
+    return pa.table(columns, schema=pa.schema([field.with_nullable(True) for field in table.schema]))
+
+
+def _require_key(change: Insert, table: TableSpec) -> None:
+    if not change.on_key:
+        return
+    if not table.primary_key:
+        raise SqlError(
+            f"table '{table.name}' has no primary key by which rows could meet: declare PRIMARY KEY (…) when it is "
+            "made, or use MERGE INTO"
+        )
+    keys = {name.lower() for name in table.primary_key}
+    for name in change.sets:
+        if name.lower() in keys:
+            raise SqlError(
+                f"DO UPDATE cannot set column '{name}' of the primary key: DELETE the row and INSERT another"
+            )
+
+
+def _never(_order: Order, _view: ClusterView) -> Outcome:
+    raise AssertionError("what was decided before is not prepared again")

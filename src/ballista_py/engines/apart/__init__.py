@@ -1,0 +1,1 @@
+"""Statements that run in a process of their own, which may die."""

@@ -1,0 +1,448 @@
+"""The processes in which a node runs statements that only the end of a process stops, and what memory they may take.
+
+A process serves one statement at a time. It is killed when its statement is cancelled, out of time or takes more
+memory than its share, and another takes its place; the node and every other statement go on. What a process reads, the
+node gives it batch by batch as it asks, so no thread is needed and nothing is gathered in between.
+"""
+
+from __future__ import annotations
+
+import logging
+import signal
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from typing import Any, Protocol, TypeAlias
+
+import pyarrow as pa
+from attrs import define, field, frozen
+
+from ballista_py.engines.apart.frames import TOO_LARGE, Frames, Message, packed, unpacked
+from ballista_py.errors import BallistaError, ConfigError, MergeTooLarge, TransportError, TryLater, from_wire
+from ballista_py.runtime import Runtime
+from ballista_py.work import current_work, stopped_by
+
+_log = logging.getLogger(__name__)
+MIN_SHARE_BYTES = 128 << 20  # below which an engine has no room to work in
+OVER_SHARE_BYTES = 192 << 20  # of what an engine takes beyond what it counts
+LEAST_LARGE_BYTES = MIN_SHARE_BYTES + (64 << 20)
+OVER_TOTAL_BYTES = 256 << 20
+MAX_KEPT_BYTES = 256 << 20  # a process that keeps more than that after a statement is replaced
+MOST_WORKERS = 8
+WAIT_MS = 10_000.0
+WAIT_POLL_MS = 20.0
+UNATTENDED_MS = 60_000.0  # for what nobody can cancel
+IDLE_MS = 600_000.0
+
+Relation: TypeAlias = pa.RecordBatchReader | pa.Table
+
+
+class Process(Protocol):
+    """A process that serves at the other end of `frames`."""
+
+    frames: Frames
+
+    def own_bytes(self) -> int:
+        """Its resident memory that is not shared with other processes; 0 when it has ended."""
+        ...
+
+    def kill(self) -> None:
+        """End it at once; more than once is fine."""
+        ...
+
+    def returncode(self) -> int | None:
+        """How it ended, negative for a signal; None while it runs."""
+        ...
+
+    def remove(self) -> None:
+        """Remove what it left, once it has ended."""
+        ...
+
+
+@frozen(kw_only=True)
+class Options:
+    """How an engine in a process is made."""
+
+    kind: str = "duckdb"
+    threads: int | None = None
+    max_spill_bytes: int | None = None
+    keeps_order: bool = True
+
+
+@define(eq=False)
+class _Worker:
+    process: Process
+    ready: bool = False
+    share: int = 0
+    since_ms: float = 0.0
+    killed_for: BallistaError | None = None
+
+    def end(self, reason: BallistaError | None) -> None:
+        if self.killed_for is None:
+            self.killed_for = reason
+        self.process.kill()
+
+
+@define
+class Workers:
+    """At most `MOST_WORKERS` processes, started when they are needed. Thread-safe. Call `tick` ten times a second.
+
+    `max_bytes` is what the node may take, its own memory (`own_bytes`) included.
+    """
+
+    start: Callable[[], Process]
+    max_bytes: int
+    own_bytes: Callable[[], int]
+    runtime: Runtime
+    options: Options = field(factory=Options)
+    _idle: list[_Worker] = field(init=False, factory=list)
+    _busy: list[_Worker] = field(init=False, factory=list)
+    _ended: list[_Worker] = field(init=False, factory=list)
+    _closed: bool = field(init=False, default=False)
+    _lock: Any = field(init=False)
+
+    def __attrs_post_init__(self) -> None:
+        self._lock = self.runtime.lock()
+
+    def describe(self, sql: str, schemas: Mapping[str, pa.Schema]) -> pa.Schema:
+        """See `Binder.describe`."""
+        command = {"do": "describe", "sql": sql, "schemas": _packed(schemas)}
+        return unpacked(self._asked(command)["schema"])
+
+    def plan(self, sql: str, schemas: Mapping[str, pa.Schema]) -> dict[str, Any]:
+        """See `Binder.plan`."""
+        plan: dict[str, Any] = self._asked({"do": "plan", "sql": sql, "schemas": _packed(schemas)})["plan"]
+        return plan
+
+    def types(self, sql: str, schemas: Mapping[str, pa.Schema]) -> tuple[tuple[str, str], ...]:
+        """See `Binder.types`."""
+        answer = self._asked({"do": "types", "sql": sql, "schemas": _packed(schemas)})
+        return tuple((str(name), str(kind)) for name, kind in answer["types"])
+
+    def declared(self, sql: str) -> tuple[tuple[str, str], ...]:
+        """See `Binder.declared`."""
+        answer = self._asked({"do": "declared", "sql": sql})
+        return tuple((str(name), str(kind)) for name, kind in answer["types"])
+
+    def bind_change(self, sql: str, schemas: Mapping[str, pa.Schema], same: str | None) -> bool:
+        """See `Binder.bind_change`."""
+        command = {"do": "bind_change", "sql": sql, "schemas": _packed(schemas), "same": same}
+        return bool(self._asked(command)["is_same"])
+
+    def query(self, sql: str, relations: Mapping[str, Relation], close: Callable[[], None]) -> ApartQuery:
+        """Bind `sql` over these relations apart; it runs when its batches are read, and at last `close` is called.
+
+        Raises `SqlError`, `MergeTooLarge` when binding alone takes too much, and why the work of this thread has ended.
+        """
+        worker = self._acquire(self._share())
+        talk = Conversation(self, worker, relations)
+        command = {
+            "do": "query",
+            "sql": sql,
+            "relations": {
+                name: {"schema": packed(one.schema), "whole": isinstance(one, pa.Table)}
+                for name, one in relations.items()
+            },
+            "options": self._options(worker),
+        }
+        try:
+            talk.send(command, worker.share)
+            answer = talk.next_values()
+        except BaseException:
+            talk.close()
+            close()
+            raise
+        return ApartQuery(unpacked(answer["schema"]), talk, close)
+
+    @contextmanager
+    def conversation(
+        self, command: Mapping[str, Any], relations: Mapping[str, Relation]
+    ) -> Iterator[Conversation]:
+        """A command, and all that is said about it, in a process of its own."""
+        worker = self._acquire(self._share())
+        talk = Conversation(self, worker, relations)
+        try:
+            with stopped_by(talk.cancel):
+                talk.send({**command, "options": self._options(worker)}, worker.share)
+                yield talk
+        finally:
+            talk.close()
+
+    def tick(self, watch: Callable[[int, bool], None] = lambda _own, _too_large: None) -> None:
+        """End processes that take too much, and let go of what is idle for long.
+
+        `watch` is told what the process of the node takes itself, and whether that is too much.
+        """
+        with self._lock:
+            busy, idle = list(self._busy), list(self._idle)
+        sizes = {id(worker): worker.process.own_bytes() for worker in (*busy, *idle)}
+        for worker in busy:
+            if sizes[id(worker)] > worker.share + OVER_SHARE_BYTES:
+                self._too_large(worker, sizes[id(worker)])
+        own = self.own_bytes()
+        over = own + sum(sizes.values()) - self.max_bytes - OVER_TOTAL_BYTES
+        largest = max(busy, key=lambda worker: sizes[id(worker)], default=None)
+        by_others = largest is not None and sizes[id(largest)] > LEAST_LARGE_BYTES
+        if over > 0 and largest is not None and by_others:
+            self._too_large(largest, sizes[id(largest)])
+        watch(own, over > 0 and not by_others)
+        now_ms = self.runtime.monotonic_ms()
+        with self._lock:
+            old = [worker for worker in self._idle if now_ms - worker.since_ms > IDLE_MS]
+            self._idle = [worker for worker in self._idle if worker not in old]
+            self._ended += old
+        for worker in old:
+            worker.end(None)
+        self._reap()
+
+    def close(self) -> None:
+        """End every process; what runs there fails."""
+        with self._lock:
+            self._closed = True
+            found = [*self._busy, *self._idle, *self._ended]
+            self._idle.clear()
+            self._ended.clear()
+        for worker in found:
+            worker.end(TransportError("The query was cancelled"))
+        until_ms = self.runtime.monotonic_ms() + 5_000
+        while any(w.process.returncode() is None for w in found) and self.runtime.monotonic_ms() < until_ms:
+            self.runtime.sleep_ms(WAIT_POLL_MS)
+        for worker in found:
+            worker.process.remove()
+
+    def _asked(self, command: Mapping[str, Any]) -> dict[str, Any]:
+        """The one answer to a small command."""
+        worker = self._acquire(MIN_SHARE_BYTES)
+        talk = Conversation(self, worker, {})
+        try:
+            talk.send(command, worker.share)
+            answer = talk.next_values()
+            talk.next_values()
+            return answer
+        finally:
+            talk.close()
+
+    def _options(self, worker: _Worker) -> dict[str, Any]:
+        found = self.options
+        return {
+            "kind": found.kind,
+            "threads": found.threads,
+            "max_spill_bytes": found.max_spill_bytes,
+            "keeps_order": found.keeps_order,
+            "memory_limit": f"{worker.share}B",
+        }
+
+    def _share(self) -> int:
+        """Half of what is left, so that others find something, too; in steps, so that an engine is made rarely."""
+        with self._lock:
+            given = sum(worker.share for worker in self._busy)
+        share = max(MIN_SHARE_BYTES, (self.max_bytes - self.own_bytes() - given) // 2)
+        return 1 << (share.bit_length() - 1)
+
+    def _acquire(self, share: int) -> _Worker:
+        """A process that is ready. Raises `TryLater` when all are busy for long."""
+        until_ms = self.runtime.monotonic_ms() + WAIT_MS
+        while True:
+            with self._lock:
+                if self._closed:
+                    raise ConfigError("the engine is closed")
+                if self._idle or len(self._busy) < MOST_WORKERS:
+                    worker = self._idle.pop() if self._idle else _Worker(self.start())
+                    worker.share = share
+                    self._busy.append(worker)
+                    break
+            work = current_work()
+            if work is not None:
+                work.check()
+            if self.runtime.monotonic_ms() > until_ms:
+                raise TryLater(f"{MOST_WORKERS} statements of this kind run here already: try again later")
+            self.runtime.sleep_ms(WAIT_POLL_MS)
+        return worker
+
+    def _release(self, worker: _Worker, reusable: bool) -> None:
+        keep = reusable and worker.killed_for is None and worker.process.own_bytes() <= MAX_KEPT_BYTES
+        with self._lock:
+            self._busy.remove(worker)
+            keep = keep and not self._closed
+            worker.share, worker.since_ms = 0, self.runtime.monotonic_ms()
+            (self._idle if keep else self._ended).append(worker)
+            if not (self._idle or self._closed):  # the next statement shall not wait for it
+                with suppress(OSError):
+                    self._idle.append(_Worker(self.start(), since_ms=worker.since_ms))
+        if not keep:
+            worker.end(None)
+            self._reap()
+
+    def _reap(self) -> None:
+        with self._lock:
+            gone = [worker for worker in self._ended if worker.process.returncode() is not None]
+            self._ended = [worker for worker in self._ended if worker not in gone]
+        for worker in gone:
+            worker.process.remove()
+
+    def _too_large(self, worker: _Worker, size: int) -> None:
+        _log.warning("an engine's process of %d MB was ended: its share was %d MB", size >> 20, worker.share >> 20)
+        worker.end(MergeTooLarge(TOO_LARGE))
+
+
+class Conversation:
+    """What is said with one process about one command. For one thread; `cancel` may come from any."""
+
+    def __init__(self, workers: Workers, worker: _Worker, relations: Mapping[str, Relation]) -> None:
+        self._workers = workers
+        self._worker = worker
+        self._batches = {name: iter(_batches_of(one)) for name, one in relations.items()}
+        self._work = current_work()
+        self._attended_ms = workers.runtime.monotonic_ms()
+        self._failed: BaseException | None = None
+        self._done = False
+        self._closed = False
+
+    def send(self, values: Mapping[str, Any], max_bytes: int = 0) -> None:
+        """Send values, once the process is ready."""
+        try:
+            if not self._worker.ready:
+                self._worker.process.frames.receive(self._look)
+                self._worker.ready = True
+            self._worker.process.frames.send({**values, "max_bytes": max_bytes})
+        except EOFError:
+            raise self._end() from None
+
+    def next(self) -> Message:
+        """What the process says next, after all that it asked for in between. Raises how the command failed."""
+        while True:
+            try:
+                message = self._worker.process.frames.receive(self._look)
+                if isinstance(message, pa.RecordBatch):
+                    return message
+                if "need" not in message:
+                    break
+                self._give(message["need"])
+            except EOFError:
+                raise self._end() from None
+        if "error" in message:
+            self._done = not self._batches  # a thread of the engine may still wait for rows
+            raise self._failed or from_wire(message["error"])
+        self._done = bool(message.get("end"))
+        return message
+
+    def next_values(self) -> dict[str, Any]:
+        """As `next`, where no rows can come."""
+        message = self.next()
+        assert isinstance(message, dict)
+        return message
+
+    def rows(self) -> Iterator[pa.RecordBatch]:
+        """Rows until something else comes."""
+        while isinstance(message := self.next(), pa.RecordBatch):
+            yield message
+
+    def cancel(self) -> None:
+        """End the process, if it still serves this command."""
+        if not self._closed:
+            self._worker.end(TransportError("The query was cancelled"))
+
+    def close(self) -> None:
+        """Give the process back, or end it amid what it does. Closing twice is fine."""
+        if not self._closed:
+            self._closed = True
+            self._workers._release(self._worker, self._done)
+
+    def _give(self, name: str) -> None:
+        frames = self._worker.process.frames
+        try:
+            batch = next(self._batches[name], None)
+        except KeyError:
+            raise EOFError from None
+        except BaseException as error:
+            self._failed = error
+            frames.send({"failed": True})
+            if not isinstance(error, Exception):
+                raise
+            return
+        if batch is None:
+            frames.send({"over": True})
+        else:
+            frames.send_rows(batch)
+
+    def _look(self) -> None:
+        """See whether anybody still waits; what nobody can cancel has its own limit."""
+        if self._work is not None:
+            self._work.check()
+        elif self._workers.runtime.monotonic_ms() - self._attended_ms > UNATTENDED_MS:
+            self._attended_ms = float("inf")
+            self._worker.end(BallistaError("The engine took too long for this statement"))
+
+    def attended(self) -> None:
+        """From now on somebody can cancel it."""
+        self._attended_ms = float("inf")
+
+    def _end(self) -> BaseException:
+        """Why the process is gone."""
+        if self._failed is not None:
+            return self._failed
+        if self._worker.killed_for is not None:
+            return self._worker.killed_for
+        self._worker.process.kill()
+        code = self._worker.process.returncode()
+        _log.warning("an engine's process ended by itself (%s)", code)
+        if code in (None, -signal.SIGABRT, -signal.SIGKILL):  # by an allocation that failed, or by the system
+            return MergeTooLarge(TOO_LARGE)
+        return BallistaError("The engine failed on this statement")
+
+
+class ApartQuery:
+    """A `RunningQuery` in a process of its own."""
+
+    def __init__(self, schema: pa.Schema, talk: Conversation, close: Callable[[], None]) -> None:
+        self.schema = schema
+        self._talk = talk
+        self._close = close
+        self._begun = False
+        self._cancelled: BallistaError | None = None
+        talk.attended()
+
+    def batches(self) -> Iterator[pa.RecordBatch]:
+        """The rows, in batches of at most 65,536, none of them empty. See `DuckDBQuery.batches`."""
+        if self._begun and self._cancelled is None:
+            raise ConfigError("the batches of a query can be read once")
+        self._begun = True
+        return self._run()
+
+    def cancel(self, reason: BallistaError | None = None) -> None:
+        """Make the query end at once. From any thread, more than once; fine after its end."""
+        self._cancelled = self._cancelled or reason or TransportError("The query was cancelled")
+        self._talk.cancel()
+        if not self._begun:
+            self._finish()
+
+    def _run(self) -> Iterator[pa.RecordBatch]:
+        try:
+            if self._cancelled is not None:
+                raise self._cancelled
+            for batch in self._talk.rows():
+                if self._cancelled is not None:
+                    raise self._cancelled
+                if batch.num_rows:
+                    yield batch
+        except BallistaError:
+            if self._cancelled is not None:
+                raise self._cancelled from None
+            raise
+        finally:
+            self._finish()
+
+    def _finish(self) -> None:
+        self._talk.close()
+        self._close()
+
+    def __del__(self) -> None:  # one whose rows nobody read
+        if not self._begun:
+            self._finish()
+
+
+def _batches_of(relation: Relation) -> Iterator[pa.RecordBatch]:
+    yield from relation.to_batches() if isinstance(relation, pa.Table) else relation
+
+
+def _packed(schemas: Mapping[str, pa.Schema]) -> dict[str, str]:
+    return {name: packed(schema) for name, schema in schemas.items()}

@@ -1,0 +1,1 @@
+"""DuckDB as the engine of a node."""

@@ -1,0 +1,251 @@
+"""Statements bound, not run: what they read, the columns of their answer, their plan, as one DuckDB sees them.
+
+Every engine binds here, so names, types, implicit casts and the words of an error are the same whichever runs the
+statement. Nothing is held but empty tables.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections import OrderedDict
+from collections.abc import Collection, Mapping
+from functools import partial
+from typing import Any, Protocol
+
+import pyarrow as pa
+
+from ballista_py.engines.duckdb.broken_database import is_broken
+from ballista_py.engines.duckdb.change import check_change
+from ballista_py.engines.duckdb.errors import EXPLAIN, translate
+from ballista_py.engines.duckdb.guard import Guard, Statement, require_shallow
+from ballista_py.engines.duckdb.library import duckdb
+from ballista_py.engines.duckdb.tables import HeldTable
+from ballista_py.engines.duckdb.types import ArrowTypes, quoted
+from ballista_py.errors import SqlError
+from ballista_py.runtime import Runtime
+from ballista_py.work import stopped_by
+
+_REMEMBERED_CATALOGS = 8
+LOCKDOWN = """
+    set global enable_external_access = false;
+    set global autoinstall_known_extensions = false;
+    set global autoload_known_extensions = false;
+    set global python_enable_replacements = false;
+    set global TimeZone = 'UTC';
+"""
+# The rewrites that ask nothing of the data: everything else would believe that the tables are empty.
+_REWRITES = ("expression_rewriter", "filter_pushdown")
+_PLAN = "explain (format json)\n"
+_CHANGES = tuple(
+    getattr(duckdb.StatementType, name)
+    for name in ("INSERT", "UPDATE", "DELETE", "MERGE_INTO", "CREATE", "DROP", "ALTER")
+)
+_ALTER = re.compile(r"(?:\s+|--[^\n]*\n|/\*.*?\*/)*alter\b", re.IGNORECASE | re.DOTALL)
+# What may stand in a CREATE TABLE and is computed while the table is made.
+_COMPUTED = re.compile(r"\b(as|check|default|generated|using)\b", re.IGNORECASE)
+_SERIALIZE = (
+    "select json_serialize_plan(?, skip_null := true, skip_empty := true, skip_default := true, optimize := true)"
+)
+
+
+class Apart(Protocol):
+    """Where statements are bound that may take memory or time without an end: `Workers`."""
+
+    def describe(self, sql: str, schemas: Mapping[str, pa.Schema]) -> pa.Schema: ...
+    def plan(self, sql: str, schemas: Mapping[str, pa.Schema]) -> dict[str, Any]: ...
+    def types(self, sql: str, schemas: Mapping[str, pa.Schema]) -> tuple[tuple[str, str], ...]: ...
+    def declared(self, sql: str) -> tuple[tuple[str, str], ...]: ...
+    def bind_change(self, sql: str, schemas: Mapping[str, pa.Schema], same: str | None) -> bool: ...
+
+
+class Binder:
+    """Binds statements against empty tables. Safe to share between threads.
+
+    >>> from ballista_py.runtime import SystemRuntime
+    >>> binder = Binder(SystemRuntime())
+    >>> binder.describe("select n + 1 as m from t", {"t": pa.schema([("n", pa.int64())])})
+    m: int64
+    >>> binder.close()
+    """
+
+    def __init__(self, runtime: Runtime, apart: Apart | None = None) -> None:
+        """With `apart`, statements that are not steady are bound there."""
+        self._apart = apart
+        self._lock = runtime.lock()
+        self._open()
+        self._catalogs: OrderedDict[frozenset[tuple[str, pa.Schema]], duckdb.DuckDBPyConnection] = OrderedDict()
+
+    def _open(self) -> None:
+        self._aside = _empty_catalog({})  # one thread: parsing must not wait for the threads that run queries
+        self._guard = Guard(self._aside)
+        self._types = ArrowTypes(self._aside)
+
+    def watch(self) -> None:
+        """Make the database anew that parses, if a statement has broken it."""
+        if is_broken(self._aside):
+            self._open()
+
+    def check(self, sql: str, relations: Collection[str]) -> Statement:
+        """What `sql` reads, if it is one SELECT over `relations` alone. Raises `SqlError`."""
+        return self._guard.check(sql, relations)
+
+    def schema(self, relation: duckdb.DuckDBPyRelation) -> pa.Schema:
+        """The columns of a bound relation as Arrow has them."""
+        return self._types.schema(relation)
+
+    def describe(self, sql: str, schemas: Mapping[str, pa.Schema]) -> pa.Schema:
+        """The result schema of `sql` over empty tables of these schemas. Raises `SqlError`."""
+        statement = self._guard.check(sql, schemas)
+        if self._apart is not None and not statement.steady:
+            return self._apart.describe(sql, {name: schemas[name] for name in statement.relations})
+        cursor = self._catalog(schemas).cursor()
+        try:
+            with stopped_by(cursor.interrupt):
+                return self._types.schema(cursor.sql(sql))
+        except Exception as error:
+            raise translate(error, sql, partial(explain_error, cursor, sql)) from None
+        finally:
+            cursor.close()
+
+    def plan(self, sql: str, schemas: Mapping[str, pa.Schema]) -> dict[str, Any]:
+        """The bound plan of `sql`, as DuckDB writes it: names resolved, casts in place, subqueries as joins.
+
+        Constants are folded and filters lie where they belong; nothing in it depends on rows. Raises `SqlError`
+        for what DuckDB cannot write down.
+        """
+        statement = self._guard.check(sql, schemas)
+        if self._apart is not None and not statement.steady:
+            return self._apart.plan(sql, {name: schemas[name] for name in statement.relations})
+        with self._catalog(schemas).cursor() as cursor, stopped_by(cursor.interrupt):
+            row = cursor.execute(_SERIALIZE, [sql]).fetchone()
+        try:
+            found: dict[str, Any] = json.loads(row[0]) if row else {"error": True}
+        except (ValueError, RecursionError):  # a constant that JSON has no word for
+            found = {"error": True}
+        if found["error"] or len(found["plans"]) != 1:
+            raise SqlError("the plan of this statement cannot be taken from DuckDB: its engine alone can run it")
+        plan: dict[str, Any] = found["plans"][0]
+        return plan
+
+    def parameters(self, sql: str) -> frozenset[str]:
+        """The names of the parameters in `sql`, any statement; `?` are numbered from 1. Raises `SqlError`."""
+        require_shallow(sql)
+        try:
+            statements = self._aside.extract_statements(sql)
+        except Exception as error:
+            raise translate(error, sql) from None
+        return frozenset(name for statement in statements for name in statement.named_parameters)
+
+    def require_change(self, sql: str) -> None:
+        """Raise `SqlError`, with its position, unless `sql` is one statement that changes something, to DuckDB, too."""
+        require_shallow(sql)
+        try:
+            statements = self._aside.extract_statements(sql)
+        except Exception as error:
+            raise translate(error, sql) from None
+        # Adding a column with a default is several steps to DuckDB.
+        of_steps = statements[:1] and statements[0].type == duckdb.StatementType.MULTI and _ALTER.match(sql)
+        if len(statements) != 1 or (statements[0].type not in _CHANGES and not of_steps):
+            raise SqlError("The text is not a single statement that changes a table")
+
+    def bind_change(self, sql: str, schemas: Mapping[str, pa.Schema], same: str | None = None) -> bool:
+        """Whether a statement that changes a table, and `same`, have one plan over empty tables of these schemas.
+
+        Nothing is run. Raises `SqlError`, with its position in `sql`, for one that does not bind.
+        """
+        self.require_change(sql)
+        statement = check_change(self._guard, sql, schemas)
+        # Without `same` the statement is to be run as a whole, which is done apart whatever it computes.
+        if self._apart is not None and (same is None or not statement.steady):
+            return self._apart.bind_change(sql, {name: schemas[name] for name in statement.relations}, same)
+        with self._catalog(schemas).cursor() as cursor, stopped_by(cursor.interrupt):
+            cursor.begin()  # in which now() has one value
+            try:
+                plan = cursor.execute(_PLAN + sql).fetchall()
+            except Exception as error:
+                raise translate(error, sql, prefix=_PLAN) from None
+            try:
+                return same is None or bool(plan == cursor.execute(_PLAN + same).fetchall())
+            except duckdb.Error:
+                return False
+
+    def types(self, sql: str, schemas: Mapping[str, pa.Schema]) -> tuple[tuple[str, str], ...]:
+        """Name and type, as DuckDB writes it, of each column that `sql` gives over tables of these schemas."""
+        statement = self._guard.check(sql, schemas)
+        if self._apart is not None and not statement.steady:
+            return self._apart.types(sql, {name: schemas[name] for name in statement.relations})
+        self.describe(sql, schemas)
+        with self._catalog(schemas).cursor() as cursor, stopped_by(cursor.interrupt):
+            found = cursor.sql(sql)
+            return tuple(zip(found.columns, map(str, found.types), strict=True))
+
+    def declared(self, sql: str) -> tuple[tuple[str, str], ...]:
+        """Name and type of each column that a CREATE TABLE declares, as DuckDB reads it. Raises `SqlError`."""
+        self.require_change(sql)
+        if self._apart is not None and _COMPUTED.search(sql):
+            return self._apart.declared(sql)
+        connection = _empty_catalog({})
+        try:
+            connection.execute(sql)
+            rows = connection.execute(
+                "select column_name, data_type from duckdb_columns() where not internal order by column_index"
+            )
+            return tuple((str(name), str(kind)) for name, kind in rows.fetchall())
+        except Exception as error:
+            raise translate(error, sql) from None
+        finally:
+            connection.close()
+
+    def sql_types(self, schema: pa.Schema) -> tuple[str, ...]:
+        """The types of the columns as DuckDB's SQL writes them. Raises `SchemaMismatch` for one it cannot hold."""
+        cursor = self._catalog({"t": schema}).cursor()
+        try:
+            return tuple(map(str, cursor.sql("from t").types))
+        finally:
+            cursor.close()
+
+    def close(self) -> None:
+        """Release every catalog."""
+        with self._lock:
+            catalogs = list(self._catalogs.values())
+            self._catalogs.clear()
+        for connection in (*catalogs, self._aside):
+            connection.close()
+
+    def _catalog(self, schemas: Mapping[str, pa.Schema]) -> duckdb.DuckDBPyConnection:
+        """A database of empty tables of these schemas, made once."""
+        key = frozenset(schemas.items())
+        with self._lock:
+            found = self._catalogs.get(key)
+            if found is not None and is_broken(found):  # by a statement whose constants could not be computed
+                del self._catalogs[key]
+            elif found is not None:
+                self._catalogs.move_to_end(key)
+                return found
+        made = _empty_catalog(schemas)
+        with self._lock:
+            if len(self._catalogs) >= _REMEMBERED_CATALOGS:
+                self._catalogs.popitem(last=False)
+            return self._catalogs.setdefault(key, made)
+
+
+def explain_error(cursor: duckdb.DuckDBPyConnection, sql: str) -> str:
+    """DuckDB's longer words for why `sql` does not bind, or nothing."""
+    try:
+        cursor.execute(EXPLAIN + sql)
+    except Exception as error:
+        return str(error)
+    return ""
+
+
+def _empty_catalog(schemas: Mapping[str, pa.Schema]) -> duckdb.DuckDBPyConnection:
+    connection = duckdb.connect(":memory:", config={"threads": 1})
+    connection.execute(LOCKDOWN)
+    names = [row[0] for row in connection.execute("select name from duckdb_optimizers()").fetchall()]
+    others = ",".join(name for name in names if name not in _REWRITES)
+    connection.execute(f"set global disabled_optimizers = '{others}'")
+    for name, schema in schemas.items():
+        HeldTable.create(connection, quoted(name), schema, name)
+    connection.execute("set global lock_configuration = true")
+    return connection

@@ -1,0 +1,45 @@
+"""DuckDB databases that a failed assertion has made unusable, and the statements at fault.
+
+An INTERNAL error of DuckDB invalidates the whole database, for whoever uses it: every later statement fails with a
+FATAL error until it is opened anew.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+
+from ballista_py.engines.duckdb.library import duckdb
+
+MAX_REMEMBERED = 256
+BROKE = ("INTERNAL Error", "FATAL Error")
+INVALIDATED = "database has been invalidated"
+
+
+def is_broken(connection: duckdb.DuckDBPyConnection) -> bool:
+    """Whether the database can be used no more."""
+    try:
+        with connection.cursor() as cursor:
+            cursor.execute("select 1")
+    except duckdb.FatalException:
+        return True
+    except duckdb.Error:  # closed
+        return False
+    return False
+
+
+class Offenders:
+    """The statements that broke a database, the last few: they are not run where others run again."""
+
+    def __init__(self) -> None:
+        self._texts: OrderedDict[str, None] = OrderedDict()
+
+    def note(self, sql: str, error: BaseException) -> None:
+        """Remember the statement if it was the one that broke the database, and not one that met it broken."""
+        text = str(error)
+        if text.startswith(BROKE) and INVALIDATED not in text:
+            self._texts[sql] = None
+            if len(self._texts) > MAX_REMEMBERED:
+                self._texts.popitem(last=False)
+
+    def __contains__(self, sql: str) -> bool:
+        return sql in self._texts

@@ -1,0 +1,254 @@
+"""DuckDB behind the `Engine` protocol: loaded files as native tables, streams as relations, user SQL in a box.
+
+Promises: a query sees exactly the files it names, whatever is loaded or unloaded meanwhile (each query reads one
+snapshot); results come lazily in batches of about 64 k rows with the types of a single DuckDB; no statement
+reaches files, network or other tables of the process (`duckdb_guard` first, then a database without external
+access). Which files a query may see is decided by others. `docs/design/040-duckdb-engine.md` says why it is so.
+"""
+
+from __future__ import annotations
+
+import glob
+import logging
+import os
+import shutil
+import tempfile
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
+from functools import partial
+from weakref import finalize
+
+import pyarrow as pa
+
+from ballista_py.engines.apart.workers import Workers
+from ballista_py.engines.duckdb.binder import LOCKDOWN, explain_error
+from ballista_py.engines.duckdb.broken_database import Offenders, is_broken
+from ballista_py.engines.duckdb.errors import translate
+from ballista_py.engines.duckdb.guard import Statement
+from ballista_py.engines.duckdb.library import duckdb
+from ballista_py.engines.duckdb.query import DuckDBQuery, StreamSource
+from ballista_py.engines.duckdb.tables import HeldTables
+from ballista_py.engines.duckdb.types import ColumnLists, quoted
+from ballista_py.engines.engine import RunningQuery
+from ballista_py.engines.loaded_engine import LoadedEngine
+from ballista_py.errors import BallistaError, ConfigError
+from ballista_py.runtime import Runtime, SystemRuntime
+from ballista_py.work import stopped_by
+
+_DATABASE_FILE = "engine{begun}.duckdb"
+_SPILL_FOLDER = "spill"
+
+
+Options = dict[str, str | bool | int | float | list[str]]
+_log = logging.getLogger(__name__)
+
+
+class DuckDBEngine(LoadedEngine):
+    """An `Engine` on one DuckDB database, in memory or in a file of `folder`. Safe to share between threads.
+
+    `folder` holds nothing that outlives the engine: what an earlier one left there is removed. `memory_limit` is
+    DuckDB's text (`"4GB"`); beyond it DuckDB spills to `temp_directory` (default: inside `folder`, or a temporary
+    folder), and beyond `max_spill_bytes` there the query fails with `MergeTooLarge`. Without `keeps_order` the
+    batches of a query without ORDER BY may come in any order, which is about
+    a third faster on large results.
+
+    Raises `ConfigError` for options that DuckDB refuses.
+
+    >>> engine = DuckDBEngine()
+    >>> [batch.to_pydict() for batch in engine.query("select 41 + 1 as answer").batches()]
+    [{'answer': [42]}]
+    >>> engine.close()
+    """
+
+    def __init__(
+        self,
+        folder: str | None = None,
+        *,
+        threads: int | None = None,
+        memory_limit: str | None = None,
+        temp_directory: str | None = None,
+        max_spill_bytes: int | None = None,
+        keeps_order: bool = True,
+        workers: Workers | None = None,
+        runtime: Runtime | None = None,
+    ) -> None:
+        self._runtime = runtime or SystemRuntime()
+        self._folder = folder
+        if folder is not None:
+            _prepare_folder(folder)
+        self._home = folder or tempfile.mkdtemp(prefix="ballista-engine-")
+        if folder is None:  # also when nobody closes the engine
+            self._remove_home = finalize(self, shutil.rmtree, self._home, ignore_errors=True)
+        options: Options = {"preserve_insertion_order": keeps_order}
+        if temp_directory is not None:
+            options["temp_directory"] = temp_directory
+        if threads is not None:
+            options["threads"] = threads
+        if memory_limit is not None:
+            options["memory_limit"] = memory_limit
+        self._options, self._max_spill_bytes = options, max_spill_bytes
+        try:
+            self._root, self._tables = self._opened(0)
+        except duckdb.Error as error:
+            self._clean_up()
+            raise ConfigError(f"DuckDB cannot start: {translate(error, '').message}") from None
+        super().__init__(self._tables, self._runtime, workers)
+        self._columns = ColumnLists()
+        self._offenders = Offenders()
+
+    def _opened(self, begun: int) -> tuple[duckdb.DuckDBPyConnection, HeldTables]:
+        """A database without tables, of files that no earlier one has."""
+        spill = os.path.join(self._home, f"{_SPILL_FOLDER}{begun or ''}")
+        file = _DATABASE_FILE.format(begun=begun or "")
+        root = duckdb.connect(":memory:", config={"temp_directory": spill, **self._options})
+        try:
+            tables = HeldTables(root, self._runtime, self._folder and os.path.join(self._folder, file))
+            root.execute(LOCKDOWN)
+            if self._max_spill_bytes is not None:  # DuckDB forgets it when it is given on connecting
+                root.execute(f"set global max_temp_directory_size = '{self._max_spill_bytes}B'")
+            root.execute("set global lock_configuration = true")
+        except BaseException:
+            root.close()
+            raise
+        return root, tables
+
+    def watch(self) -> None:
+        """Look what the process takes, and whether a statement has broken the database: then another one is opened.
+
+        What was loaded is gone then, and `begun` is one higher.
+        """
+        super().watch()
+        if self._closed or not is_broken(self._root):
+            return
+        _log.error("engine_begins_anew")
+        broken = self._root
+        self._root, self._tables = self._opened(self.begun + 1)
+        self._loaded = self._tables
+        self.begun += 1
+        with suppress(duckdb.Error):
+            broken.close()
+
+    def tidy(self) -> None:
+        """Pack what was loaded from rows at hand into the file of the engine, if it is much or nobody loads now.
+
+        Loads wait meanwhile (half a second for 64 MB), queries go on.
+        """
+        self._require_open()
+        self._tables.tidy()
+
+    def query(
+        self,
+        sql: str,
+        scans: Mapping[str, Iterable[int]] | None = None,
+        streams: Mapping[str, pa.RecordBatchReader | pa.Table] | None = None,
+    ) -> RunningQuery:
+        """Bind `sql` and take its snapshot; it runs when its batches are read.
+
+        Raises `SqlError` for what does not parse or bind, and `NotOwner` when a file of `scans` is not loaded.
+        """
+        self._require_open()
+        scans, streams = scans or {}, streams or {}
+        statement = self._binder.check(sql, [*scans, *streams])
+        if self._workers is not None and (not statement.steady or sql in self._offenders):
+            return self._query_apart(sql, statement, scans, streams)
+        cursor = self._root.cursor()
+        sources = [
+            StreamSource(name, stream, scanned_once=name in statement.once)
+            for name, stream in streams.items()
+            if name in statement.relations
+        ]
+        try:
+            for source in sources:
+                source.show(cursor, self._columns)
+            read = {name: ids for name, ids in scans.items() if name in statement.relations}
+            with stopped_by(cursor.interrupt):
+                prefix, relation = self._tables.bind(cursor, read, sql)
+            schema = self._binder.schema(relation)
+            query = DuckDBQuery(sql, cursor, relation, schema, sources, prefix, self._offenders.note)
+        except BaseException as error:
+            self._offenders.note(sql, error)
+            raised = _raised(error, sql, sources, partial(explain_error, cursor, sql))
+            cursor.close()
+            raise raised from None
+        self._runs(query)
+        return query
+
+    def _query_apart(
+        self,
+        sql: str,
+        statement: Statement,
+        scans: Mapping[str, Iterable[int]],
+        streams: Mapping[str, pa.RecordBatchReader | pa.Table],
+    ) -> RunningQuery:
+        """The query in a process of its own, which is given what it reads but for columns that it does not name."""
+        assert self._workers is not None
+        relations = {name: stream for name, stream in streams.items() if name in statement.relations}
+        held: list[DuckDBQuery] = []
+
+        def close() -> None:
+            for rows in held:
+                rows.release()
+
+        try:
+            for table in scans.keys() & statement.relations:
+                held.append(self._held_rows(table, scans[table], statement))
+                relations[table] = pa.RecordBatchReader.from_batches(held[-1].schema, held[-1].batches())
+        except BaseException:
+            close()
+            raise
+        query = self._workers.query(sql, relations, close)
+        self._runs(query)
+        return query
+
+    def _held_rows(self, table: str, file_ids: Iterable[int], statement: Statement) -> DuckDBQuery:
+        columns = ", ".join(quoted(name) for name in statement.columns_of(self._tables.schema(table)))
+        sql = f"SELECT {columns} FROM {quoted(table)}"
+        cursor = self._root.cursor()
+        try:
+            prefix, relation = self._tables.bind(cursor, {table: file_ids}, sql)
+            return DuckDBQuery(sql, cursor, relation, self._binder.schema(relation), [], prefix)
+        except BaseException as error:
+            cursor.close()
+            raise _raised(error, sql, [], lambda: "") from None
+
+    def close(self) -> None:
+        """Release everything; running queries are cancelled. Closing twice is fine."""
+        super().close()
+        self._root.close()
+        self._clean_up()
+
+    def _clean_up(self) -> None:
+        if self._folder is None:
+            self._remove_home()
+        else:
+            with suppress(OSError):
+                _remove_leftovers(self._folder)
+
+
+def _prepare_folder(folder: str) -> None:
+    """Make the folder, and remove what an earlier engine left there."""
+    try:
+        os.makedirs(folder, exist_ok=True)
+        _remove_leftovers(folder)
+    except OSError as error:
+        raise ConfigError(f"engine folder '{folder}' cannot be used: {error.strerror}") from error
+
+
+def _remove_leftovers(folder: str) -> None:
+    for path in glob.glob(os.path.join(glob.escape(folder), _DATABASE_FILE.format(begun="*") + "*")):
+        with suppress(FileNotFoundError):
+            os.unlink(path)
+    for path in glob.glob(os.path.join(glob.escape(folder), _SPILL_FOLDER + "*")):
+        shutil.rmtree(path, ignore_errors=True)
+
+
+def _raised(
+    error: BaseException, sql: str, sources: Sequence[StreamSource], explain: Callable[[], str]
+) -> BaseException:
+    """What the caller is told: the error of a stream that failed, else DuckDB's, translated."""
+    for source in sources:
+        if source.error is not None:
+            return source.error
+    if isinstance(error, BallistaError) or not isinstance(error, Exception):
+        return error
+    return translate(error, sql, explain)

@@ -1,0 +1,335 @@
+"""The native tables behind the loaded files: one a cluster table, each row tagged with the file it came from.
+
+A file's rows appear and vanish in one transaction, and that transaction and the list of loaded files change under
+one lock; a query takes its snapshot between two looks at the list, and takes another one, under the lock, if there
+was a commit in between. So the list and the snapshot always agree, and a query over all loaded files needs no filter.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+
+import pyarrow as pa
+
+from ballista_py.engines.duckdb.alter import alter_native
+from ballista_py.engines.duckdb.errors import translate
+from ballista_py.engines.duckdb.file_ranges import ranges
+from ballista_py.engines.duckdb.library import duckdb
+from ballista_py.engines.duckdb.types import quoted
+from ballista_py.errors import BallistaError, ConfigError, NotOwner, SchemaMismatch, TryLater
+from ballista_py.partitions.columns import is_same
+from ballista_py.runtime import Runtime
+from ballista_py.storage.formats.local_file import Loadable, RowsAtHand
+
+_log = logging.getLogger(__name__)
+FILE_ID = "__file_id"
+MAX_RANGES = 2  # beyond it a join with the ids is faster
+HELD = "held"  # the schema, or the attached database, of the native tables
+IDLE_MS = 10_000.0
+MIN_LOOSE_BYTES = 16 << 20
+MAX_LOOSE_BYTES = 512 << 20
+
+
+class HeldTable:
+    """One native table. `name` is its quoted, qualified name; `rows` counts the rows of each loaded file."""
+
+    def __init__(self, name: str, schema: pa.Schema) -> None:
+        self.name = name
+        self.schema = schema
+        self.columns = ", ".join(quoted(column) for column in schema.names)
+        self.rows: dict[int, int] = {}
+
+    @classmethod
+    def create(
+        cls, connection: duckdb.DuckDBPyConnection, name: str, schema: pa.Schema, table: str, extra: str = ""
+    ) -> HeldTable:
+        """Make the native table, with the `extra` column definitions in front. Raises `SchemaMismatch`."""
+        if not all(name and "\0" not in name for name in schema.names):
+            raise SchemaMismatch(f"table '{table}' has a column whose name is empty or holds a NUL", table=table)
+        try:
+            connection.register("no rows", schema.empty_table())
+            try:
+                connection.execute(f'create table {name} as select {extra} * from "no rows"')
+            finally:
+                connection.unregister("no rows")
+        except (duckdb.Error, pa.ArrowException) as error:
+            reason = translate(error, "").message
+            raise SchemaMismatch(f"table '{table}' cannot be held by this engine: {reason}", table=table) from None
+        made = [column[0] for column in connection.execute(f"from {name} limit 0").description]
+        if made[len(made) - len(schema) :] != schema.names:  # DuckDB renames one of two that differ in case only
+            connection.execute(f"drop table {name}")
+            taken = FILE_ID in map(str.lower, schema.names)
+            what = f"a column named {FILE_ID}" if taken else "two columns whose names differ in case only"
+            raise SchemaMismatch(f"table '{table}' has {what}", table=table)
+        return cls(name, schema)
+
+    def altered(self, connection: duckdb.DuckDBPyConnection, schema: pa.Schema) -> HeldTable | None:
+        """The same native table with other columns, in one transaction; None, and nothing done, if it cannot be."""
+        if not alter_native(connection, self.name, self.schema, schema):
+            return None
+        made = HeldTable(self.name, schema)
+        made.rows = self.rows
+        return made
+
+    def show(self, cursor: duckdb.DuckDBPyConnection, table: str, file_ids: set[int]) -> None:
+        """Make `table` a view of exactly these loaded files. It names the columns, not the tag."""
+        rows = self.rows_of(file_ids)
+        if rows is None:
+            # The name is none that a table can have, so no statement and no other table means it.
+            wanted = f"Files of {table}"
+            cursor.register(wanted, pa.table({"id": pa.array(sorted(file_ids), pa.int32())}))
+            rows = self._select(f"where {FILE_ID} in (select id from {quoted(wanted)})")
+        cursor.execute(f"create temp view {quoted(table)} as {rows}")
+
+    def rows_of(self, file_ids: set[int]) -> str | None:
+        """A SELECT of the rows of exactly these loaded files; None if it takes more than `MAX_RANGES` ranges."""
+        spans = ranges(file_ids, self.rows)
+        if not spans:
+            return self._select("where false")
+        if len(spans) > MAX_RANGES:
+            return None
+        return self._select("" if file_ids == self.rows.keys() else f"where {_within(spans)}")
+
+    def _select(self, where: str) -> str:
+        return f"select {self.columns} from {self.name} {where}"
+
+
+def require_held(schema: pa.Schema, table: str) -> None:
+    """Raises `SchemaMismatch`, with the reason, if no executor could hold a table of these columns."""
+    with duckdb.connect(":memory:", config={"threads": 1}) as connection:
+        HeldTable.create(connection, quoted(table), schema, table, f"0::integer as {FILE_ID},")
+
+
+class HeldTables:
+    """Every table of an engine. Safe to share between threads; one load runs at a time, on all cores."""
+
+    def __init__(self, root: duckdb.DuckDBPyConnection, runtime: Runtime, file: str | None = None) -> None:
+        """Hold the tables in the database file at `file`, or in memory (None)."""
+        root.execute(f"create schema {HELD}" if file is None else _attach(file))
+        self._root = root
+        self._runtime = runtime
+        self._in_file = file is not None
+        self._tables: dict[str, HeldTable] = {}
+        self._made = 0
+        self._commits = 0  # that changed a table; counted under the lock under which they are made
+        self._lock = runtime.lock()  # the list of tables and files, and the instant of a commit
+        self._loading = runtime.lock()  # outer of the two
+        self._loader = root.cursor()
+        self._loader.execute("set session preserve_insertion_order = false")  # twice as fast
+        self._loader.execute("set session write_buffer_row_group_count = 1")  # with five a load takes 80 MB more
+        # Rows at hand are loaded while somebody waits: into memory, and packed into the file when there is time.
+        self._taker = root.cursor()
+        self._taker.execute("set session preserve_insertion_order = false")
+        self._taker.execute("set session enable_optimistic_write = false")
+        self._loose_bytes = 0
+        self._loaded_ms = 0.0
+
+    def create(self, table: str, schema: pa.Schema) -> None:
+        """See `LoadedEngine.create_table`."""
+        with self._loading, self._lock:
+            found = self._tables.get(table)
+            if found is None:
+                self._made += 1
+                name = f"{HELD}.t{self._made}"
+                self._tables[table] = HeldTable.create(
+                    self._loader, name, schema, table, f"0::integer as {FILE_ID},"
+                )
+            elif not is_same(found.schema, schema):
+                raise SchemaMismatch(f"table '{table}' is held with other columns: drop it first", table=table)
+
+    def alter(self, table: str, schema: pa.Schema) -> bool:
+        """See `LoadedEngine.alter_table`."""
+        with self._loading, self._lock:
+            found = self._tables.get(table)
+            if found is None:
+                return False
+            try:
+                made = found.altered(self._loader, schema)
+            except (duckdb.Error, pa.ArrowException) as error:
+                _log.info("not_altered", exc_info=error)
+                return False
+            if made is not None:
+                self._commits += 1
+                self._tables[table] = made
+            return made is not None
+
+    def drop(self, table: str) -> None:
+        """See `LoadedEngine.drop_table`."""
+        with self._loading, self._lock:
+            found = self._tables.pop(table, None)
+            if found is not None:
+                self._commits += 1
+                self._loader.execute(f"drop table {found.name}")
+
+    def load(self, table: str, files: Sequence[Loadable]) -> int:
+        """See `LoadedEngine.load`."""
+        at_hand = sum(file.rows.nbytes for file in files if isinstance(file, RowsAtHand))
+        loader = self._taker if at_hand else self._loader
+        with self._loading:
+            self._loose_bytes += at_hand
+            self._loaded_ms = self._runtime.monotonic_ms()
+            with self._lock:
+                held = self._find(table)
+                wanted = {file.file_id: file for file in files if file.file_id not in held.rows}
+            counts = dict.fromkeys(wanted, 0)
+            stream = _Tagged(held.schema, list(wanted.values()), counts)
+            try:
+                loader.execute("begin")
+                if wanted:
+                    _insert(loader, held, stream)
+                with self._lock:
+                    self._commits += 1
+                    loader.execute("commit")
+                    held.rows.update(counts)
+            except BaseException as error:
+                with suppress(duckdb.Error):  # of a database that can be used no more
+                    loader.execute("rollback")
+                if stream.error is not None:
+                    raise stream.error from None
+                raise _load_error(error, table) from None
+        return sum(counts.values())
+
+    def schema(self, table: str) -> pa.Schema:
+        """The columns of a table. Raises `NotOwner` when it is not held (any more)."""
+        with self._lock:
+            return self._held(table, set()).schema
+
+    def tidy(self) -> None:
+        """See `DuckDBEngine.tidy`."""
+        with self._loading:
+            idle = self._runtime.monotonic_ms() - self._loaded_ms >= IDLE_MS
+            if not self._in_file or self._loose_bytes < (MIN_LOOSE_BYTES if idle else MAX_LOOSE_BYTES):
+                return
+            self._loose_bytes = 0
+            self._loader.execute(f"checkpoint {HELD}")
+
+    def unload(self, table: str, file_ids: Iterable[int]) -> None:
+        """See `LoadedEngine.unload`."""
+        with self._loading, self._lock:
+            held = self._tables.get(table)
+            gone = set(file_ids) & held.rows.keys() if held is not None else set()
+            if held is None or not gone:
+                return
+            self._commits += 1
+            if gone == held.rows.keys():
+                self._loader.execute(f"delete from {held.name}")
+            else:
+                self._loader.execute(f"delete from {held.name} where {_within(ranges(gone, held.rows))}")
+            for file_id in gone:
+                del held.rows[file_id]
+
+    def bind(
+        self, cursor: duckdb.DuckDBPyConnection, scans: Mapping[str, Iterable[int]], sql: str
+    ) -> tuple[str, duckdb.DuckDBPyRelation]:
+        """The statement, bound in a transaction on `cursor` in which each table's name means exactly those files.
+
+        Also what stands before the statement in the text that was bound. Raises `NotOwner` when a file is not loaded
+        (any more), and what DuckDB raises.
+        """
+        if not scans:
+            return "", cursor.sql(sql)
+        wanted = {table: set(file_ids) for table, file_ids in scans.items()}
+        cursor.execute("begin")
+        with self._lock:
+            prefix, commits = self._named(wanted, sql), self._commits
+        if prefix:
+            with suppress(duckdb.Error):  # what is wrong is found again below, where it stands in the statement
+                relation = cursor.sql(prefix + sql)  # the first look at a table fixes the transaction's snapshot
+                with self._lock:
+                    if commits == self._commits:
+                        return prefix, relation
+            cursor.execute("rollback")
+            cursor.execute("begin")
+        with self._lock:
+            for table, file_ids in wanted.items():
+                self._held(table, file_ids).show(cursor, table, file_ids)  # so does this one
+        return "", cursor.sql(sql)
+
+    def _named(self, wanted: Mapping[str, set[int]], sql: str) -> str:
+        """The tables as common table expressions for the statement, which takes half of the time that views take.
+
+        Nothing if they cannot stand before it.
+        """
+        rows = {table: self._held(table, file_ids).rows_of(file_ids) for table, file_ids in wanted.items()}
+        if sql[:7].upper() != "SELECT " or not all(rows.values()):
+            return ""
+        named = ", ".join(f"{quoted(table)} as not materialized ({text})" for table, text in rows.items())
+        return f"with {named}\n"
+
+    def _held(self, table: str, file_ids: set[int]) -> HeldTable:
+        """The table, in which all of these files are loaded. Raises `NotOwner`."""
+        held = self._tables.get(table)
+        missing = file_ids - held.rows.keys() if held is not None else file_ids
+        if held is None or missing:
+            raise NotOwner(
+                f"{len(missing)} file(s) of table '{table}' are not loaded here: plan the query again", table=table
+            )
+        return held
+
+    def _find(self, table: str) -> HeldTable:
+        found = self._tables.get(table)
+        if found is None:
+            raise ConfigError(f"table '{table}' was not created in this engine")
+        return found
+
+
+def _attach(file: str) -> str:
+    # Nothing in the file outlives the engine, so there is no log to write and to wait for.
+    path = file.replace("'", "''")
+    return f"attach '{path}' as {HELD} (recovery_mode no_wal_writes)"
+
+
+def _insert(loader: duckdb.DuckDBPyConnection, held: HeldTable, stream: _Tagged) -> None:
+    loader.register("rows to load", stream.reader())
+    try:
+        done = loader.execute(f'insert into {held.name} select * from "rows to load"').fetchone()
+    finally:
+        loader.unregister("rows to load")
+    assert done is not None
+    assert done[0] == stream.rows, f"{done[0]} rows arrived of {stream.rows}"
+
+
+class _Tagged:
+    """The rows of files as one stream, each with its file id in front. Keeps the error that a file raised."""
+
+    def __init__(self, schema: pa.Schema, files: Sequence[Loadable], counts: dict[int, int]) -> None:
+        self.error: BaseException | None = None
+        self._schema = schema
+        self._files = files
+        self._counts = counts
+
+    @property
+    def rows(self) -> int:
+        return sum(self._counts.values())
+
+    def reader(self) -> pa.RecordBatchReader:
+        fields = [(FILE_ID, pa.int32()), *zip(self._schema.names, self._schema.types, strict=True)]
+        return pa.RecordBatchReader.from_batches(pa.schema(fields), self._batches(pa.schema(fields)))
+
+    def _batches(self, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+        try:
+            for file in self._files:
+                for batch in file.batches(self._schema):
+                    tag = pa.repeat(pa.scalar(file.file_id, pa.int32()), batch.num_rows)
+                    self._counts[file.file_id] += batch.num_rows
+                    yield pa.RecordBatch.from_arrays([tag, *batch.columns], schema=schema)
+        except BaseException as error:
+            self.error = error
+            raise
+
+
+def _within(spans: Sequence[tuple[int, int]]) -> str:
+    return " or ".join(f"{FILE_ID} between {low} and {high}" for low, high in spans)
+
+
+def _load_error(error: BaseException, table: str) -> BaseException:
+    if isinstance(error, BallistaError) or not isinstance(error, Exception):
+        return error
+    translated = translate(error, "")
+    if isinstance(translated, NotOwner):
+        return TryLater(translated.message)
+    if type(translated).code == "planning.sql":  # a value that the native table refuses
+        return SchemaMismatch(f"rows do not fit table '{table}': {translated.message}", table=table)
+    return translated

@@ -1,0 +1,1 @@
+"""Polars as the engine of an executor."""

@@ -1,0 +1,200 @@
+"""The command line: `ballista-py demo | sql | explain | members | node`.
+
+Results go to standard output, everything else to standard error. An error is one line and exit code 1; wrong usage
+is exit code 2; no traceback is shown.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from ballista_py.errors import BallistaError, ConfigError
+from ballista_py.node.cli.node import node
+from ballista_py.node.cli.sim import sim_app
+from ballista_py.node.cli.storage import storage_app
+from ballista_py.node.cli.store import store_app
+from ballista_py.node.cli.tls import cluster_app
+
+app = typer.Typer(
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    help="Distributed SQL on a cluster whose only shared service is an object store.",
+)
+app.add_typer(store_app, name="store")
+app.add_typer(storage_app, name="storage")
+app.add_typer(cluster_app, name="cluster")
+app.add_typer(sim_app)
+app.command()(node)
+Connect = Annotated[
+    str, typer.Option(help="host:port of any scheduler", envvar="BALLISTA_CONNECT", show_default=True)
+]
+Token = Annotated[str | None, typer.Option(help="says who you are", envvar="BALLISTA_TOKEN")]
+TlsCa = Annotated[
+    str | None, typer.Option(help="PEM: speak TLS and trust this authority", envvar="BALLISTA_TLS_CA")
+]
+Engine = Annotated[str | None, typer.Option(help="spark: run it there; auto: if its merge would be too large")]
+Json = Annotated[bool, typer.Option("--json", help="print JSON for programs")]
+DEFAULT_CONNECT = "127.0.0.1:50051"
+MAX_SHOWN_ROWS = 100
+LOG_WIDTH = 120
+
+
+def main() -> None:
+    """Run the command line; the only place that turns errors into exit codes."""
+    try:
+        app()
+    except BallistaError as error:
+        _fail(str(error))
+    except BrokenPipeError:
+        sys.stderr.close()
+        sys.exit(1)
+    except KeyboardInterrupt:
+        sys.exit(130)
+
+
+@app.command()
+def demo(
+    scale: Annotated[float, typer.Option(help="TPC-H scale factor", min=0.001)] = 0.1,
+    keep: Annotated[bool, typer.Option("--keep", help="leave the cluster up and say how to query it")] = False,
+    folder: Annotated[
+        Path | None, typer.Option(help="where to keep data and state; default: a temporary one")
+    ] = None,
+) -> None:
+    """Answer TPC-H on 2 schedulers and 3 executors, kill one of each, answer again; exit 0 if all was right."""
+    from ballista_py.node.demo.demo import Demo
+
+    console = Console() if sys.stdout.isatty() else Console(width=LOG_WIDTH)
+    if not Demo(scale=scale, console=console, folder=folder, keep=keep).run():
+        raise typer.Exit(1)
+
+
+@app.command()
+def sql(
+    query: Annotated[str, typer.Argument(help="the statement; '-' reads it from standard input")],
+    connect: Connect = DEFAULT_CONNECT,
+    token: Token = None,
+    tls_ca: TlsCa = None,
+    dialect: Annotated[str | None, typer.Option(help="the dialect of the statement; default: DuckDB's")] = None,
+    engine: Engine = None,
+    as_json: Json = False,
+    timing: Annotated[bool, typer.Option("--stats", help="also print what the statement touched")] = False,
+) -> None:
+    """Run a statement, of any kind that the cluster runs, and print its rows or how many it changed."""
+    with _client(connect, token, tls_ca) as client:
+        result = client.query(_text(query), dialect=dialect, engine=engine)
+    if as_json:
+        _print_json(
+            {"columns": result.table.column_names, "rows": result.table.to_pylist(), "stats": result.stats}
+        )
+        return
+    _print_rows(result.table)
+    if timing:
+        Console(stderr=True).print(result.stats)
+
+
+@app.command()
+def explain(
+    query: Annotated[str, typer.Argument(help="the statement; '-' reads it from standard input")],
+    connect: Connect = DEFAULT_CONNECT,
+    token: Token = None,
+    tls_ca: TlsCa = None,
+    dialect: Annotated[str | None, typer.Option(help="the dialect of the statement; default: DuckDB's")] = None,
+    engine: Engine = None,
+    analyze: Annotated[bool, typer.Option("--analyze", help="run it, and show what every leg gave")] = False,
+    as_json: Json = False,
+) -> None:
+    """Show how a statement would run: partitions, legs, fragments, merge."""
+    with _client(connect, token, tls_ca) as client:
+        plan = client.explain(_text(query), dialect=dialect, analyze=analyze, engine=engine)
+    if as_json:
+        _print_json(plan)
+    else:
+        print(plan["text"])
+
+
+@app.command()
+def members(
+    connect: Connect = DEFAULT_CONNECT, token: Token = None, tls_ca: TlsCa = None, as_json: Json = False
+) -> None:
+    """List the schedulers and executors of the cluster."""
+    with _client(connect, token, tls_ca) as client:
+        rows = client.members()
+    if as_json:
+        _print_json(rows)
+        return
+    table = Table("node", "role", "address", "instance", "partitions")
+    for row in rows:
+        table.add_row(row["node_id"], row["role"], row["address"], row["instance_id"][:8], str(row["partitions"]))
+    Console().print(table)
+
+
+@app.command()
+def tables(
+    connect: Connect = DEFAULT_CONNECT, token: Token = None, tls_ca: TlsCa = None, as_json: Json = False
+) -> None:
+    """List the tables of the cluster, and how many of their partitions are loaded and served."""
+    with _client(connect, token, tls_ca) as client:
+        rows = client.tables()
+    if as_json:
+        _print_json(rows)
+        return
+    table = Table("table", "distribution", "partition by", "serving", "of", "failed")
+    for row in rows:
+        failed = "; ".join(f"{where}: {why}" for where, why in row["failed"].items())
+        keys = ", ".join(row["partition_by"])
+        table.add_row(
+            *map(
+                _escape,
+                (row["table"], row["distribution"], keys, str(row["serving"]), str(row["partitions"]), failed),
+            )
+        )
+    Console().print(table)
+
+
+def _client(connect: str, token: str | None, tls_ca: str | None) -> Any:
+    from ballista_py.transport.client.client import connect as connect_client
+    from ballista_py.transport.security.credentials import Tls
+
+    return connect_client(connect, token=token, tls=None if tls_ca is None else Tls(ca_file=tls_ca))
+
+
+def _text(query: str) -> str:
+    text = sys.stdin.read() if query == "-" else query
+    if not text.strip():
+        raise ConfigError("the statement is empty")
+    return text
+
+
+def _print_json(value: Any) -> None:
+    import orjson
+
+    sys.stdout.buffer.write(orjson.dumps(value, default=str, option=orjson.OPT_INDENT_2 | orjson.OPT_NON_STR_KEYS))
+    sys.stdout.buffer.write(b"\n")
+
+
+def _print_rows(table: Any) -> None:
+    shown = Table(*(_escape(name) for name in table.column_names))
+    for row in zip(*(column.to_pylist() for column in table.slice(0, MAX_SHOWN_ROWS).columns), strict=True):
+        shown.add_row(*("NULL" if value is None else _escape(str(value)) for value in row))
+    Console().print(shown)
+    hidden = table.num_rows - MAX_SHOWN_ROWS
+    more = f" ({hidden} more not shown)" if hidden > 0 else ""
+    print(f"{table.num_rows} row{'' if table.num_rows == 1 else 's'}{more}")
+
+
+def _escape(text: str) -> str:
+    from rich.markup import escape
+
+    return escape(text)
+
+
+def _fail(message: str) -> None:
+    Console(stderr=True, soft_wrap=True, highlight=False).print("[red]error:[/red] " + _escape(message))
+    sys.exit(1)

@@ -1,0 +1,152 @@
+"""The command line's `storage` part: look at what tables keep on the store, and clean up."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, datetime
+from typing import Annotated
+
+import typer
+
+from ballista_py.errors import ConfigError
+from ballista_py.node.cli.store import store_options
+from ballista_py.partitions.table import TableSpec
+from ballista_py.runtime import SystemRuntime
+from ballista_py.state.documents.claims import end_dead_claims
+from ballista_py.state.documents.write_tokens import name_of
+from ballista_py.state.members.liveness import SKEW_MS, TTL_MS
+from ballista_py.state.ownership.catalog_proof import read_catalog
+from ballista_py.state.ownership.partition_store import PartitionStore
+from ballista_py.state.stores.store import ConditionalStore, open_store
+from ballista_py.storage.upkeep.garbage import MIN_AGE_MS, find_garbage, remove_garbage
+from ballista_py.storage.upkeep.repair import find_repairs, require_nobody_alive
+from ballista_py.storage.upkeep.verify import history, verify_table
+
+WORKERS = 8
+MINUTE_MS = 60_000
+
+storage_app = typer.Typer(no_args_is_help=True, help="Look at what tables keep on the store, and clean up.")
+
+Location = Annotated[str, typer.Argument(help="the state location: file:///folder, s3://bucket/prefix, …")]
+Option = Annotated[list[str] | None, typer.Option(help="name=value of the store's client, as in `store check`")]
+
+
+@storage_app.callback()
+def storage() -> None:
+    """Look at what tables keep on the store, and clean up."""
+
+
+@storage_app.command()
+def verify(
+    url: Location,
+    table: Annotated[list[str] | None, typer.Option(help="only this table; may be given more than once")] = None,
+    option: Option = None,
+) -> None:
+    """Read every file of every table back; exit 1 and name what is damaged or missing."""
+    store = open_store(url, **store_options(option or []))
+    damaged = False
+    with ThreadPoolExecutor(WORKERS) as pool:
+        for spec in _tables(store, table):
+            pmap = PartitionStore(store).read(spec.name, spec.incarnation)
+            paths = [pmap.path(partition) for partition in pmap.ids().tolist()]
+            found = verify_table(store, spec, paths, run_all=pool.map)
+            print(f"{spec.name}: {found.partitions} partitions, {found.files} files, {found.rows} rows")
+            for problem in found.problems:
+                damaged = True
+                print(f"  DAMAGED partition {problem.partition}: {problem.reason}")
+    if damaged:
+        raise typer.Exit(1)
+
+
+@storage_app.command(name="history")
+def show_history(
+    url: Location,
+    table: str,
+    partition: Annotated[str, typer.Argument(help="its text form, such as expr0=5")],
+    option: Option = None,
+    limit: int = 20,
+) -> None:
+    """Say which statements a partition applied last: when, by whom, rows added and removed."""
+    store = open_store(url, **store_options(option or []))
+    (spec,) = _tables(store, [table])
+    for _, applied in zip(range(limit), history(store, spec, partition), strict=False):
+        moment = datetime.fromtimestamp(applied.at_ms / 1e3, UTC).isoformat(timespec="milliseconds")
+        print(f"{moment} {applied.by or '-'} +{applied.added} -{applied.removed} {name_of(applied.token)}")
+
+
+@storage_app.command()
+def collect(
+    url: Location,
+    remove: Annotated[bool, typer.Option("--remove", help="remove what was found; without it nothing is")] = False,
+    min_age_minutes: float = MIN_AGE_MS / MINUTE_MS,
+    option: Option = None,
+) -> None:
+    """Find files that no table needs any more; with --remove, remove them.
+
+    A file must have been found by an earlier look, so long ago that no query can read it any more: look again then.
+    """
+    store = open_store(url, **store_options(option or []))
+    _tables(store, None)  # ends nothing in a location that is not whole
+    if remove:
+        for prefix in end_dead_claims(store, SystemRuntime()):
+            print(f"nobody holds the claim on {prefix} any more")
+    folders = {spec.folder for spec in _tables(store, None)}
+    unreadable = read_catalog(store)[0].document.unreadable
+    if unreadable:
+        raise ConfigError(
+            f"table '{min(unreadable)}' cannot be read by this release: nobody can tell which files are garbage; "
+            "use the release that wrote it, or drop the table"
+        )
+    garbage = find_garbage(store, folders, min_age_ms=min_age_minutes * MINUTE_MS)
+    for name, reason in garbage.kept.items():
+        print(f"{name}: all files are kept, because {reason}")
+    for file in garbage.files[:WORKERS]:
+        print(f"{file.key} ({file.size} bytes)")
+    more = len(garbage.files) - WORKERS
+    if more > 0:
+        print(f"… and {more} more")
+    print(
+        f"{len(garbage.files)} objects, {garbage.bytes} bytes; {garbage.young} were written or first found too recently"
+    )
+    if remove:
+        print(f"{remove_garbage(store, garbage)} removed")
+    elif garbage.files:
+        print("nothing was removed: say --remove")
+
+
+@storage_app.command()
+def repair(
+    url: Location,
+    apply: Annotated[bool, typer.Option("--apply", help="do it; without it nothing is changed")] = False,
+    patience_seconds: Annotated[
+        float, typer.Option(help="how long no scheduler must have beaten: ttl and skew of the cluster")
+    ] = (TTL_MS + SKEW_MS) / 1e3,
+    option: Option = None,
+) -> None:
+    """Find documents that are lost or older than others prove; with --apply, make them anew from the manifests.
+
+    All nodes must be stopped. What cannot be made anew is named, and the exit code is 1 then.
+    """
+    store = open_store(url, **store_options(option or []))
+    if apply:
+        require_nobody_alive(store, patience_seconds * 1e3)
+    found = find_repairs(store)
+    for one in found.repairs:
+        print(f"{one.key} {one.what}")
+        if apply:
+            one.apply()
+    for problem in found.beyond:
+        print(f"BEYOND REPAIR {problem}")
+    print(f"{len(found.repairs)} document(s) {'repaired' if apply else 'to repair'}")
+    if found.repairs and not apply:
+        print("nothing was changed: stop all nodes and say --apply")
+    if found.beyond:
+        raise typer.Exit(1)
+
+
+def _tables(store: ConditionalStore, names: list[str] | None) -> list[TableSpec]:
+    known = read_catalog(store)[0].document.tables
+    for name in names or ():
+        if name not in known:
+            raise ConfigError(f"there is no table '{name}' here; there are {', '.join(sorted(known)) or 'none'}")
+    return [spec for name, spec in sorted(known.items()) if names is None or name in names]

@@ -1,0 +1,82 @@
+"""The command line's `store` part: `ballista-py store check URL`."""
+
+from __future__ import annotations
+
+import os
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from typing import Annotated, Any
+
+import orjson
+import typer
+from attrs import asdict
+
+from ballista_py.errors import ConfigError
+from ballista_py.state.stores.check import RACERS, StoreReport, check_store
+from ballista_py.state.stores.store import open_store
+
+store_app = typer.Typer(no_args_is_help=True, help="Look at an object store.")
+
+
+@store_app.callback()
+def store() -> None:
+    """Look at an object store."""
+
+
+@store_app.command()
+def check(
+    url: Annotated[str, typer.Argument(help="file:///folder, s3://bucket/prefix, gs://… or abfs://…")],
+    option: Annotated[
+        list[str] | None,
+        typer.Option(help="name=value of the store's client, as endpoint_url=http://…; '@NAME' reads a variable"),
+    ] = None,
+    quick: Annotated[bool, typer.Option("--quick", help="40 requests instead of 4,000, and no races")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="print JSON for programs")] = False,
+) -> None:
+    """Prove which promises a store keeps; exit 1 if coordination on it would be unsafe."""
+    target = open_store(url, **store_options(option or []))
+    with ThreadPoolExecutor(RACERS) as executor:
+        report = check_store(target, quick=quick, executor=executor)
+    if as_json:
+        found = {"safe": report.safe, "promises": [asdict(promise) for promise in report.promises]}
+        sys.stdout.buffer.write(orjson.dumps(found, option=orjson.OPT_INDENT_2) + b"\n")
+    else:
+        _print(report)
+    if not report.safe:
+        raise typer.Exit(1)
+
+
+def _print(report: StoreReport) -> None:
+    for promise in report.promises:
+        mark = "kept  " if promise.kept else "BROKEN" if promise.needed else "no    "
+        mark = mark if promise.tested else "  ?   "
+        seen = f": {promise.seen}" if promise.seen else ""
+        print(f"{mark} {promise.name:<24} {promise.text}{seen}")
+    if report.not_tested:
+        print("?: not tested, because of --quick or because nothing came up that shows it")
+    print("safe: nodes may coordinate on this store" if report.safe else "UNSAFE: coordination would lose updates")
+
+
+def store_options(words: list[str]) -> dict[str, Any]:
+    """`name=value` words as options: text, JSON objects, `true` and `false`, `@NAME` for a variable's value."""
+    found: dict[str, Any] = {}
+    for word in words:
+        name, separator, text = word.partition("=")
+        if not separator or not name.isidentifier():
+            raise ConfigError(f"option '{name}' is not usable: write --option name=value")
+        if text.startswith("@"):
+            if text[1:] not in os.environ:
+                raise ConfigError(f"option '{name}' names the environment variable '{text[1:]}', which is not set")
+            found[name] = os.environ[text[1:]]
+        elif text in ("true", "false"):
+            found[name] = text == "true"
+        elif text.startswith("{"):
+            try:
+                found[name] = orjson.loads(text)
+            except orjson.JSONDecodeError:
+                raise ConfigError(
+                    f"option '{name}' is not usable: its value starts with '{{' and is no JSON"
+                ) from None
+        else:
+            found[name] = text
+    return found

@@ -1,0 +1,1 @@
+"""`ballista-py demo`: TPC-H on a local cluster."""

@@ -1,0 +1,43 @@
+"""What a cluster still lacks, in words, and waiting until it lacks nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+
+from ballista_py.errors import TransportError
+from ballista_py.runtime import Runtime
+from ballista_py.transport.client.client import Client
+
+POLL_MS = 50
+
+
+def missing_after(timeout_ms: float, missing: Callable[[], list[str]], runtime: Runtime) -> list[str]:
+    """Nothing, as soon as nothing is `missing`; else what is after `timeout_ms`. What `missing` raises ends it."""
+    until_ms = runtime.monotonic_ms() + timeout_ms
+    while (found := missing()) and runtime.monotonic_ms() <= until_ms:
+        runtime.sleep_ms(POLL_MS)
+    return found
+
+
+def not_members(names: Sequence[str], before: Mapping[str, str], now: Mapping[str, str]) -> list[str]:
+    """The nodes that are no members now, or none but under the instance that they had before they were started."""
+    return [name for name in names if now.get(name) in (None, before.get(name))]
+
+
+def not_loaded(tables: Sequence[str], addresses: Sequence[str], client_of: Callable[[str], Client]) -> list[str]:
+    """What these tables (none: all) lack until they are served. Every scheduler must agree that it is nothing."""
+    missing: list[str] = []
+    for address in addresses:
+        try:
+            with client_of(address) as client:
+                rows = {row["table"]: row for row in client.tables()}
+        except TransportError as error:
+            return [str(error)]
+        for name in tables or rows:
+            row = rows.get(name)
+            if row is None:
+                missing.append(f"{name} is not known to {address} yet")
+            elif not row["ready"]:
+                reasons = "".join(f" ({where}: {why})" for where, why in list(row["failed"].items())[:3])
+                missing.append(f"{name} serves {row['serving']} of {row['partitions']} partitions{reasons}")
+    return missing

@@ -1,0 +1,348 @@
+"""A scheduler without its ports and threads: the parts of the lower floors, wired, and their ticks."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from ballista_py.coordinator.catalogs import Catalogs
+from ballista_py.coordinator.cluster_view import ClusterView
+from ballista_py.coordinator.tables.embedded_spark import EmbeddedPipeline
+from ballista_py.errors import Fenced, SqlError, TryLater
+from ballista_py.logs import log_event
+from ballista_py.node.config import NodeConfig
+from ballista_py.node.secrets_file import read_secrets
+from ballista_py.partitions.assignment.assigner import PartitionAssigner
+from ballista_py.partitions.map import Owner
+from ballista_py.runtime import Runtime
+from ballista_py.state.documents.documents import SchedulerInfo
+from ballista_py.state.members.control import (
+    AppDefinition,
+    CancelTasks,
+    Grant,
+    Heartbeat,
+    PollNow,
+    RefreshDataset,
+    Refusal,
+    UpdatePartitions,
+)
+from ballista_py.state.members.executor_registry import ExecutorRegistry
+from ballista_py.state.members.membership import Membership
+from ballista_py.state.members.reaper import Reaper
+from ballista_py.state.ownership.discovery import DISCOVERY_INTERVAL_MS, SourceWatch
+from ballista_py.state.ownership.notifier import Notifier
+from ballista_py.state.ownership.notify import desired, farewells
+from ballista_py.state.ownership.partition_store import PartitionStore
+from ballista_py.state.ownership.reconciler import Reconciler, ReconcileReport
+from ballista_py.state.ownership.table_status import table_status
+from ballista_py.state.stores.store import ConditionalStore
+from ballista_py.storage.partition_storage import PartitionStorage
+
+_log = logging.getLogger(__name__)
+RESENDS_PER_TTL = 6
+
+Message = Grant | Refusal | UpdatePartitions | PollNow | RefreshDataset | CancelTasks
+Push = Callable[[str, Message], object]
+
+
+class SchedulerCore:
+    """What a scheduler does once it listens at the addresses in `info`. Thread-safe but for the ticks, of which
+    each is called by one thread.
+
+    `push(instance_id, message)` sends something to an executor; whether it arrives shows in its heartbeats.
+    `wake_admission` and `wake_reconciler` ask for an early tick.
+    """
+
+    def __init__(
+        self,
+        config: NodeConfig,
+        info: SchedulerInfo,
+        store: ConditionalStore,
+        catalogs: Catalogs,
+        push: Push,
+        runtime: Runtime,
+    ) -> None:
+        self._push = push
+        self._store = store
+        self._catalogs = catalogs
+        self._runtime = runtime
+        self.wake_admission: Callable[[], None] = lambda: None
+        self.wake_reconciler: Callable[[], None] = lambda: None
+        self.membership = Membership(store, info, ttl_ms=config.ttl_ms, skew_ms=config.skew_ms, runtime=runtime)
+        self.registry = ExecutorRegistry(self.membership)
+        self._reaper = Reaper(store, self.membership)
+        self._sources = EmbeddedPipeline(
+            store,
+            runtime,
+            discovery_timeout_ms=config.partition_discovery_timeout,
+            secrets={} if config.secrets_file is None else read_secrets(config.secrets_file),
+        )
+        self._watch = SourceWatch(
+            self._sources.find, config.partition_discovery_interval or DISCOVERY_INTERVAL_MS, runtime
+        )
+        self._reconciler = Reconciler(
+            PartitionStore(store, guard=self.membership.require, runtime=runtime),
+            self.membership,
+            reports=self.registry.held,
+            discover=self._watch.take,
+            assigner=PartitionAssigner(
+                max_partitions_per_executor=config.max_partitions_per_executor, replicas=config.replicas
+            ),
+            limit=config.max_partition_assignments_per_interval,
+        )
+        self._notifier = Notifier(runtime, config.ttl_ms / RESENDS_PER_TTL)
+        self._reconciling = runtime.lock()
+        self._rounds = 0  # of `reconcile_all`, begun
+
+    def join(self) -> None:
+        """Become a member. Raises `AlreadyRegistered` while a live instance holds the id."""
+        joined = self.membership.join()
+        log_event(_log, "joined", instance=joined.instance_id, flight=joined.flight_address)
+        for name, error in self._catalogs.examine().items():
+            log_event(_log, "table_unusable", logging.ERROR, table=name, code=error.code, reason=error)
+
+    def beat(self) -> None:
+        """Prove that this scheduler lives; once it was fenced, join again as a new instance."""
+        try:
+            self.membership.beat(self.registry.silences)
+        except Fenced as fenced:
+            log_event(_log, "fenced", logging.ERROR, reason=fenced)
+            self.join()
+
+    def heard(self, heartbeat: Heartbeat) -> Grant | Refusal | None:
+        """Answer a heartbeat, and tell its executor what it does not yet hold as committed."""
+        answer = self.registry.heard(heartbeat)
+        if answer is None:
+            self.wake_admission()
+        elif isinstance(answer, Grant):
+            self._notify(heartbeat)
+        return answer
+
+    def admit(self) -> None:
+        """Admit whoever waits, and tell them."""
+        report = self.registry.tick()
+        for executor in report.admitted:
+            log_event(_log, "executor_admitted", executor=executor.executor_id, instance=executor.instance_id)
+        for executor in report.refused:
+            log_event(_log, "executor_refused", logging.WARNING, executor=executor.executor_id)
+        for instance, answer in report.answers.items():
+            self._push(instance, answer)
+        if report.admitted:
+            self.wake_reconciler()
+
+    def measure(self) -> None:
+        """Let the planner know the sizes that executors report."""
+        self._catalogs.measure(self.registry.held())
+
+    def reap(self) -> None:
+        """Look for the dead once."""
+        report = self._reaper.tick()
+        for scheduler_id in report.evicted:
+            log_event(_log, "scheduler_evicted", logging.WARNING, scheduler=scheduler_id)
+        for executor in report.lost:
+            log_event(_log, "executor_lost", logging.WARNING, executor=executor.executor_id)
+        if report.lost:
+            self.wake_reconciler()
+
+    def discover(self) -> None:
+        """Look at the sources that are due for a look, if no scheduler with a smaller id is there to do it.
+
+        Should two believe that of themselves, nothing comes of it but work: see `SourceWatch`.
+        """
+        if any(peer.scheduler_id < self.membership.scheduler_id for peer in self.membership.peers()):
+            return
+        catalog = self._catalogs.refresh().catalog
+        report = self._watch.tick(catalog.tables, catalog.maps)
+        for name, count in report.found.items():
+            log_event(_log, "partitions_discovered", table=name, values=count)
+        for name, error in report.errors.items():
+            log_event(_log, "discovery_failed", logging.WARNING, table=name, code=error.code, reason=error)
+        if report.found:
+            self.wake_reconciler()
+
+    def close(self) -> None:
+        """End what the ticks have started."""
+        self._sources.close()
+
+    def reconcile(self) -> None:
+        """Go once over all tables, within the limit of an interval, and tell the executors at once."""
+        with self._reconciling:
+            self._publish(self._reconciler.tick())
+
+    def reconcile_all(self) -> dict[str, int]:
+        """As `reconcile`, without the limit; returns the moves made, by table."""
+        self.poll_now()
+        with self._reconciling:
+            self._rounds += 1
+            report = self._reconciler.reconcile_all()
+            self._publish(report)
+        return {name: len(commit.assigned) + len(commit.targeted) for name, commit in report.commits.items()}
+
+    def add_values(self, table: str, values: Sequence[tuple[Any, ...]]) -> None:
+        """Give a table partitions for these values, with manifests and owners, and tell the owners."""
+        spec = self._catalogs.current().catalog.tables.get(table)
+        if spec is None:
+            return
+        for value in values:
+            PartitionStorage(self._store, spec.folder, spec.spec.path(value), runtime=self._runtime).create()
+        with self._reconciling:
+            commit = self._reconciler.add_values(table, values)
+            self._publish(ReconcileReport(commits={} if commit is None else {table: commit}))
+
+    def table_is_served(self, table: str) -> bool:
+        """Whether every partition of the table is loaded at its owner, as far as this scheduler has heard."""
+        view = self._catalogs.refresh()
+        found = view.catalog.tables.get(table)
+        if found is None:
+            return False
+        return table_status(found, view.catalog.maps[table], view.members, self.registry.held()).ready
+
+    def poll_now(self) -> None:
+        """Let every executor say now what it holds."""
+        for heartbeat in self.registry.newest():
+            self._push(heartbeat.executor.instance_id, PollNow())
+
+    def allocate(self, executor_id: str, instance_id: str) -> tuple[UpdatePartitions, ...]:
+        """Assign all that has no owner; what this executor is to hold then.
+
+        What has one moves within the limits of an interval, as ever. Raises `TryLater` before the executor was
+        admitted.
+        """
+        if (executor_id, instance_id) not in self._catalogs.refresh().members:
+            raise TryLater(f"executor '{executor_id}' is not admitted yet")
+        rounds = self._rounds
+        with self._reconciling:
+            # A round that began after this call has answered it, too.
+            if self._rounds == rounds and _has_orphans(self._catalogs.refresh()):
+                self._rounds += 1
+                self._publish(self._reconciler.reconcile_all())
+        catalog = self._catalogs.current().catalog
+        return tuple(desired(catalog.maps, catalog.tables, executor_id, instance_id))
+
+    def refresh_dataset(self, table: str) -> int:
+        """Let every executor compare what it holds of the table with the manifests; returns how many were told.
+
+        Raises `SqlError` for a table that there is not.
+        """
+        if table not in self._catalogs.refresh().catalog.tables:
+            raise SqlError(f"there is no table '{table}'")
+        executors = [heartbeat.executor for heartbeat in self.registry.newest()]
+        for executor in executors:
+            self._push(executor.instance_id, RefreshDataset(table))
+        return len(executors)
+
+    def cancel_tasks(self, task_ids: Sequence[str]) -> None:
+        """Tell every executor that nobody waits for these tasks any more."""
+        for heartbeat in self.registry.newest():
+            self._push(heartbeat.executor.instance_id, CancelTasks(tuple(task_ids)))
+
+    def definition(self) -> AppDefinition:
+        """What the cluster serves now."""
+        read = self.membership.cluster.read()
+        tables = tuple(table for _, table in sorted(read.document.tables.items()))
+        return AppDefinition(revision=read.header.revision, tables=tables, labels=read.document.labels)
+
+    def _publish(self, report: ReconcileReport) -> None:
+        """Log what was done, read it back, and tell every executor what is now committed."""
+        for name, commit in report.commits.items():
+            log_event(
+                _log,
+                "partitions_assigned",
+                table=name,
+                revision=commit.map.revision,
+                assigned=len(commit.assigned),
+                targeted=len(commit.targeted),
+                promoted=len(commit.promoted),
+                called_off=len(commit.called_off),
+                dropped=len(commit.dropped),
+            )
+        for name, error in report.errors.items():
+            log_event(_log, "reconcile_failed", logging.WARNING, table=name, code=error.code, reason=error)
+        for name, count in report.unplaced.items():
+            log_event(_log, "partitions_unplaced", logging.WARNING, table=name, partitions=count)
+        self._catalogs.refresh()
+        for heartbeat in self.registry.newest():
+            self._notify(heartbeat)
+
+    def leave_executor(self, executor_id: str, instance_id: str) -> None:
+        """Remove an executor that serves no more, and give its partitions away now."""
+        self.registry.leave(executor_id, instance_id)
+        log_event(_log, "executor_left", executor=executor_id, instance=instance_id)
+        self.wake_reconciler()
+
+    def forget_stream(self, executor: Owner) -> None:
+        """A stream of that executor ended: whatever was sent may be lost."""
+        self._notifier.forget(executor)
+
+    def schedulers(self) -> Sequence[SchedulerInfo]:
+        """The schedulers of the cluster, this one first."""
+        return (self.membership.info, *self.membership.peers())
+
+    def members(self) -> list[dict[str, Any]]:
+        """Every node of the cluster, for people and clients."""
+        cluster = self.membership.cluster.read().document
+        view = self._catalogs.refresh()
+        owned = {
+            owner: sum(len(pmap.owned_by(*owner)) for pmap in view.catalog.maps.values()) for owner in view.members
+        }
+        schedulers = [
+            _member(s.scheduler_id, "scheduler", s.flight_address, s.instance_id, 0)
+            for _, s in sorted(cluster.schedulers.items())
+        ]
+        executors = [
+            _member(
+                id_, "executor", e.info.data_address, e.info.instance_id, owned.get((id_, e.info.instance_id), 0)
+            )
+            for id_, e in sorted(cluster.executors.items())
+        ]
+        return schedulers + executors
+
+    def tables(self) -> list[dict[str, Any]]:
+        """Every table and how far its partitions are served."""
+        view = self._catalogs.refresh()
+        held = self.registry.held()
+        rows = []
+        for name, table in sorted(view.catalog.tables.items()):
+            status = table_status(table, view.catalog.maps[name], view.members, held)
+            rows.append(
+                {
+                    "table": name,
+                    "distribution": table.distribution,
+                    "partition_by": [key.expression for key in table.spec.keys],
+                    "group": table.group,
+                    "columns": [{"name": c.name, "type": str(c.type)} for c in table.schema],
+                    "partitions": status.partitions,
+                    "serving": status.serving,
+                    "ready": status.ready,
+                    "failed": dict(status.failed),
+                }
+            )
+        return rows
+
+    def _notify(self, heartbeat: Heartbeat) -> None:
+        executor = heartbeat.executor
+        owner = (executor.executor_id, executor.instance_id)
+        view = self._catalogs.current()
+        updates = desired(view.catalog.maps, view.catalog.tables, *owner)
+        updates += farewells(view.dropped, heartbeat.held, executor.instance_id)
+        for update in self._notifier.due(owner, updates, heartbeat.held):
+            self._push(executor.instance_id, update)
+
+
+def _has_orphans(view: ClusterView) -> bool:
+    """Whether a partition of a partitioned table has no owner that is a member."""
+    split = [
+        pmap for name, pmap in view.catalog.maps.items() if view.catalog.tables[name].distribution != "replicated"
+    ]
+    return any(sum(len(pmap.owned_by(*member)) for member in view.members) < len(pmap) for pmap in split)
+
+
+def _member(node_id: str, role: str, address: str, instance_id: str, partitions: int) -> dict[str, Any]:
+    return {
+        "node_id": node_id,
+        "role": role,
+        "address": address,
+        "instance_id": instance_id,
+        "partitions": partitions,
+    }

@@ -1,0 +1,47 @@
+"""The query service of a node that remembers and counts what it was asked."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+
+import pyarrow as pa
+from attrs import define, evolve, field
+
+from ballista_py.coordinator.queries.running_statement import Statement
+from ballista_py.coordinator.queries.service import QueryService
+from ballista_py.node.status.tasks import CANCELLED, Tasks
+from ballista_py.sql.parts import Portion
+
+
+@define
+class ObservedQueries(QueryService):
+    """As `QueryService`; every statement that runs is one of `tasks`, until its last row was taken.
+
+    `shipped` is told of the bytes that each moved between nodes.
+    """
+
+    tasks: Tasks
+    shipped: Callable[[int], None] = field(default=lambda _bytes: None, kw_only=True)
+
+    def run(
+        self,
+        statement: str,
+        cancelled: Callable[[], bool] = lambda: False,
+        only: Portion | None = None,
+    ) -> Statement:
+        """See `QueryService.run`."""
+        task = self.tasks.begin("statement", statement)
+        try:
+            running = super().run(statement, cancelled, only)
+        except BaseException as error:
+            task.failed(error)
+            raise
+        task.attach(running.cancel)
+        followed = task.follow(running.batches())
+        return evolve(running, batches=self._counted(followed, running), cancel_first=lambda: task.end(CANCELLED))
+
+    def _counted(self, batches: Iterable[pa.RecordBatch], running: Statement) -> Iterator[pa.RecordBatch]:
+        try:
+            yield from batches
+        finally:
+            self.shipped(running.stats()["shipped_bytes"])

@@ -1,0 +1,61 @@
+"""The gauges of an executor."""
+
+from __future__ import annotations
+
+from ballista_py.node.status.metrics import NodeMetrics
+from ballista_py.node.status.tasks import Tasks
+from ballista_py.state.members.executor_lease import ExecutorLease
+from ballista_py.storage.held.cache import FileCache
+from ballista_py.storage.held.holder import PartitionHolder
+from ballista_py.transport.control.client import ControlClient
+from ballista_py.transport.flight.server import FlightServer
+
+
+def observe_executor(
+    metrics: NodeMetrics,
+    *,
+    tasks: Tasks,
+    flight: FlightServer,
+    control: ControlClient,
+    lease: ExecutorLease,
+    cache: FileCache,
+    holder: PartitionHolder,
+) -> None:
+    """Let `metrics` show how all these are, whenever somebody looks."""
+    gauge = metrics.gauge
+    gauge("legs_running", "Legs under way.", (), lambda: {(): tasks.running()})
+    gauge("open_calls", "Calls that wait for an answer.", (), lambda: {(): flight.open_calls()})
+    gauge("schedulers_connected", "Control streams.", (), lambda: {(): len(control.connected())})
+    gauge("lease_remaining_seconds", "Of the lease.", (), lambda: {(): lease.remaining_ms() / 1e3})
+    gauge("cache_bytes", "Copies of data files.", (), lambda: {(): cache.stats().bytes})
+    gauge("cache_files", "Data files asked of the cache.", ("outcome",), lambda: _cache_outcomes(cache))
+    gauge("hydration_bytes", "Data files on their way.", ("state",), lambda: _hydration(holder))
+    gauge("partitions_wanted", "Of every table.", (), lambda: {(): holder.progress().partitions})
+    gauge("replica_age_seconds", "Since a replica was compared.", ("table",), lambda: _replica_ages(holder))
+    gauge("partitions_held", "Of every table, those held.", ("table", "state"), lambda: _partitions(holder))
+
+
+def _partitions(holder: PartitionHolder) -> dict[tuple[str, ...], float]:
+    return {
+        (held.table, state): float(len(members))
+        for held in holder.held()
+        for state, members in (("active", held.active), ("loaded", held.loaded), ("failed", held.failed))
+    }
+
+
+def _replica_ages(holder: PartitionHolder) -> dict[tuple[str, ...], float]:
+    return {(table,): age_ms / 1e3 for table, age_ms in holder.replica_ages_ms().items()}
+
+
+def _hydration(holder: PartitionHolder) -> dict[tuple[str, ...], float]:
+    progress = holder.progress()
+    return {
+        ("asked",): progress.bytes_asked,
+        ("here",): progress.bytes_here,
+        ("loaded",): progress.bytes_loaded,
+    }
+
+
+def _cache_outcomes(cache: FileCache) -> dict[tuple[str, ...], float]:
+    stats = cache.stats()
+    return {("reused",): stats.reused, ("fetched",): stats.fetched, ("damaged",): stats.damaged}

@@ -1,0 +1,125 @@
+"""What a statement does to one partition of an owner, decided over values: a target, a manifest, files."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+
+from attrs import evolve, frozen
+
+from ballista_py.errors import InvariantViolated, TryLater
+from ballista_py.sql.plan import LegTable
+from ballista_py.state.documents.decisions import StatementsDocument
+from ballista_py.storage.manifest import AppliedToken, DataFile, ManifestDocument, Prepared
+from ballista_py.transport.flight.commands import WriteTarget
+
+
+@frozen
+class PartitionChange:
+    """What one statement does to one partition: files in, files out, rows affected."""
+
+    add: tuple[DataFile, ...] = ()
+    remove: tuple[str, ...] = ()
+    affected: int = 0
+
+    def prepared(self, target: WriteTarget, at_ms: int) -> Prepared:
+        """The change as an attempt that waits for its decision."""
+        assert target.attempt is not None
+        return Prepared(
+            attempt=target.attempt,
+            token=target.token,
+            add=self.add,
+            remove=self.remove,
+            affected=self.affected,
+            exclusive=target.replace,
+            prepared_at_ms=at_ms,
+        )
+
+
+@frozen(kw_only=True)
+class NewRows:
+    """The rows of a statement at one owner, in files by partition.
+
+    Raises `InvariantViolated` for files of a partition that the target does not name.
+    """
+
+    target: WriteTarget
+    files: Mapping[int, Sequence[DataFile]]
+
+    def __attrs_post_init__(self) -> None:
+        if not self.files.keys() <= set(self.target.table.partitions):
+            raise InvariantViolated(
+                f"rows of table '{self.target.table.table}' came for partitions that were not named"
+            )
+
+    @property
+    def partitions(self) -> list[int]:
+        """Those to be changed: rows come, files go, or the statement was made from what is there."""
+        target = self.target
+        touched = target.table.partitions if target.replace else {*self.files, *target.remove, *target.base}
+        return sorted(touched)
+
+    @property
+    def is_blind(self) -> bool:
+        """Whether the change is the same whatever is there."""
+        return not (self.target.replace or self.target.remove or self.target.base)
+
+    @property
+    def paths(self) -> list[str]:
+        """All files."""
+        return [file.path for files in self.files.values() for file in files]
+
+    def change(self, partition: int, here: Iterable[DataFile]) -> PartitionChange:
+        """What is done to a partition that consists of the files `here`.
+
+        Raises `TryLater` when it was made from other files (they were merged since, for example): nothing can be told
+        of keys then.
+        """
+        here = tuple(here)
+        base = self.target.base.get(partition)
+        if base is not None and {file.path for file in here} != set(base):
+            raise TryLater(f"partition {partition} of '{self.target.table.table}' has changed since it was read")
+        new = tuple(self.files.get(partition, ()))
+        gone = tuple(file.path for file in here) if self.target.replace else self.target.remove.get(partition, ())
+        return PartitionChange(new, tuple(gone), sum(file.rows for file in new))
+
+
+def applied_before(
+    manifest: ManifestDocument, target: WriteTarget, *, unique: bool, earlier: AppliedToken | None = None
+) -> AppliedToken | None:
+    """What the statement did when it was applied, if it was; `earlier` is what pages of tokens say.
+
+    Raises `TryLater` where keys are `unique` and another statement is prepared: whether its rows count decides what
+    this one may do.
+    """
+    before = earlier or manifest.applied(target.token)
+    if before is None and unique and any(waiting.attempt != target.attempt for waiting in manifest.prepared):
+        raise TryLater(f"table '{target.table.table}' waits for the decision on another statement")
+    return before
+
+
+def is_free(target: WriteTarget, partition: int) -> bool:
+    """Whether a statement that changes nothing in the partition need not be noted there: it would hinder nobody."""
+    return not target.replace and partition not in target.base
+
+
+def affected_by(before: AppliedToken | None, change: PartitionChange) -> int:
+    """How many rows the statement counts here: what it was applied `before` with, or what it does now."""
+    return change.affected if before is None else before.affected
+
+
+def to_fold(
+    waiting: Iterable[tuple[int, str]], decisions: StatementsDocument, sequence: int
+) -> list[tuple[int, str, int]]:
+    """Of what is prepared (partition, attempt), that which committed up to `sequence`, with the sequence of each."""
+    found = ((partition, attempt, decisions.on(attempt)) for partition, attempt in waiting)
+    return [
+        (partition, attempt, decision.sequence)
+        for partition, attempt, decision in found
+        if decision is not None and decision.committed and decision.sequence <= sequence
+    ]
+
+
+def part_of(table: LegTable, *partitions: int) -> LegTable:
+    """Some of the partitions, each at the epoch that was asked for: what is damaged keeps nothing else from writes."""
+    epochs = dict(zip(table.partitions, table.epochs, strict=True))
+    return evolve(table, partitions=partitions, epochs=tuple(epochs[partition] for partition in partitions))

@@ -1,0 +1,210 @@
+"""The data files of an owner's writes: made from rows, loaded for those who will read them, looked into."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from ballista_py.engines.engine import Engine
+from ballista_py.errors import SchemaMismatch, TryLater
+from ballista_py.owner.changes import PartitionChange, part_of
+from ballista_py.partitions.columns import is_same, restored
+from ballista_py.partitions.conform import conform
+from ballista_py.partitions.table import TableSpec
+from ballista_py.runtime import Runtime
+from ballista_py.sql.rewrite import Rewrite
+from ballista_py.state.stores.store import ConditionalStore
+from ballista_py.storage.formats.files import read_data_file
+from ballista_py.storage.formats.pruned_files import may_hold
+from ballista_py.storage.held.files import Mapper
+from ballista_py.storage.held.holder import PartitionHolder
+from ballista_py.storage.manifest import DataFile
+from ballista_py.storage.row_spool import RowSpool
+from ballista_py.storage.upkeep.garbage import MAX_WRITE_MS
+from ballista_py.transport.flight.commands import PARTITION_COLUMN, WriteTarget
+
+ATTEMPTS = 3
+
+
+class OwnerFiles:
+    """Safe to share between threads. `mapper` runs requests to the store at the same time."""
+
+    def __init__(
+        self, holder: PartitionHolder, store: ConditionalStore, engine: Engine, runtime: Runtime, mapper: Mapper
+    ) -> None:
+        self._holder = holder
+        self._store = store
+        self._engine = engine
+        self._runtime = runtime
+        self._map = mapper
+        self._lock = runtime.lock()
+        # By table and attempt: files that are loaded and wait for the decision.
+        self._waiting: dict[tuple[str, str], list[str]] = {}
+
+    def written(self, table: TableSpec, rows: Iterable[pa.RecordBatch]) -> dict[int, list[DataFile]]:
+        """The rows (last column: the partition) as files by partition. Nothing is left of them when it raises.
+
+        Raises what the rows and the store raise, and `TryLater` when it took so long that they may be garbage.
+        """
+        spool = self._spool(table, self._map)
+        started_ms = self._runtime.monotonic_ms()
+        try:
+            for batch in rows:
+                spool.add(_restored(table, batch))
+            files = spool.finish()
+            self.require_young(started_ms)
+        except BaseException:
+            self._holder.unstage(table.name, spool.discard())
+            raise
+        return files
+
+    def now_ms(self) -> float:
+        """The time by which `require_young` judges."""
+        return self._runtime.monotonic_ms()
+
+    def require_young(self, since_ms: float) -> None:
+        """Raise `TryLater` when files that were begun at `since_ms` may count as garbage by now."""
+        if self.now_ms() - since_ms > MAX_WRITE_MS:
+            raise TryLater("the rows took too long: their files may count as garbage by now")
+
+    def rewritten(
+        self, target: WriteTarget, table: TableSpec, partition: int, here: Sequence[DataFile], rewrite: Rewrite
+    ) -> PartitionChange:
+        """The change that puts files with the rows after the statement in the place of those that hold rows of it."""
+        from ballista_py.sql.prune.changes import (
+            file_pruner,  # a parser, which an executor that only reads is spared
+        )
+
+        if rewrite.rows is None:
+            return PartitionChange((), tuple(file.path for file in here), sum(file.rows for file in here))
+        here = may_hold(here, file_pruner(rewrite.where, rewrite.alias, table))
+        loaded = self.loaded(target, partition, here)
+        spool = self._spool(table, map)
+        remove: list[str] = []
+        affected = 0
+        try:
+            for file in here:
+                scans = {table.name: [loaded[file.path]]}
+                if rewrite.count is not None and not self._count(rewrite.count, scans):
+                    continue
+                remove.append(file.path)
+                for batch in self._rows(rewrite.rows, scans):
+                    rows, hits = after(batch, deletes=rewrite.deletes)
+                    affected += hits
+                    spool.add(tagged(conform(table, rows), partition))
+            files = spool.finish().get(partition, [])
+        except BaseException:
+            self._holder.unstage(table.name, spool.discard())
+            raise
+        if not affected:
+            self._holder.unstage(table.name, spool.discard())
+            return PartitionChange()
+        return PartitionChange(tuple(files), tuple(remove), affected)
+
+    def done_with(self, target: WriteTarget, paths: Sequence[str]) -> None:
+        """Unload what was written and not committed; what was prepared stays until `decided`."""
+        if target.attempt is None:
+            self._holder.unstage(target.table.table, paths)
+            return
+        with self._lock:
+            self._waiting.setdefault((target.table.table, target.attempt), []).extend(paths)
+
+    def decided(self, table: str, attempt: str) -> None:
+        """Unload what was prepared, unless it is served by now."""
+        with self._lock:
+            paths = self._waiting.pop((table, attempt), [])
+        self._holder.unstage(table, paths)
+
+    def forget_but(self, attempts: set[tuple[str, str]]) -> None:
+        """Unload what waits for the decision on other attempts (table, attempt) than these."""
+        with self._lock:
+            gone = self._waiting.keys() - attempts
+        for table, attempt in gone:
+            self.decided(table, attempt)
+
+    def loaded(self, target: WriteTarget, partition: int, here: Iterable[DataFile]) -> Mapping[str, int]:
+        """The ids of the files of a manifest, which are loaded if they were not.
+
+        Raises `NotOwner`, and `TryLater` when the files were replaced since the manifest was read.
+        """
+        needed = {file.path for file in here}
+        for _ in range(ATTEMPTS):
+            mine = self._holder.owned(part_of(target.table, partition), target.incarnation)
+            held = mine.held[partition].files
+            if held.keys() >= needed:
+                return held
+            self._holder.reload(target.table.table, [partition])
+        raise TryLater(f"partition {partition} of table '{target.table.table}' has changed since it was read")
+
+    def check_primary_key(
+        self, table: TableSpec, partition: int, new: Sequence[DataFile], here: Iterable[DataFile]
+    ) -> None:
+        """Raise `SchemaMismatch` if a key of the new files is there already, or twice among them."""
+        from ballista_py.sql.prune.changes import NEW_ROWS, key_sql
+
+        if not table.primary_key or not new:
+            return
+        holdings = self._holder.holdings(table.name)
+        ids = holdings.held[partition].files if holdings is not None and partition in holdings.held else {}
+        kept = [file.path for file in here]
+        if any(path not in ids for path in kept):
+            raise TryLater(f"partition {partition} of table '{table.name}' is being loaded")
+        keys = list(table.primary_key)
+        rows = pa.concat_tables(read_data_file(self._store, file, table.schema).select(keys) for file in new)
+        doubled = self._rows(key_sql(table), {table.name: [ids[path] for path in kept]}, {NEW_ROWS: rows})
+        first = next((batch.to_pylist()[0] for batch in doubled if batch.num_rows), None)
+        if first is not None:
+            key = ", ".join(f"{name} = {first[name]}" for name in table.primary_key)
+            raise SchemaMismatch(
+                f"the primary key of table '{table.name}' is taken: a row with {key} exists already"
+            )
+
+    def rows(self, table: TableSpec, ids: Sequence[int]) -> Iterable[pa.RecordBatch]:
+        """All rows of loaded files."""
+        columns = ", ".join('"' + name.replace('"', '""') + '"' for name in table.schema.names)
+        return self._rows(f"select {columns} from {table.name}", {table.name: ids})
+
+    def _spool(self, table: TableSpec, run_all: Mapper) -> RowSpool:
+        return RowSpool(
+            self._store,
+            table.folder,
+            table.schema,
+            self._runtime,
+            run_all,
+            file_format=table.file_format,
+            definition=table.definition,
+            on_file=lambda file, rows: self._holder.stage(table.name, file.path, rows),
+        )
+
+    def _rows(
+        self, sql: str, scans: Mapping[str, Sequence[int]], streams: Mapping[str, pa.Table] | None = None
+    ) -> Iterable[pa.RecordBatch]:
+        return self._engine.query(sql, scans=scans, streams=streams).batches()
+
+    def _count(self, sql: str, scans: Mapping[str, Sequence[int]]) -> int:
+        return sum(sum(batch.column(0).to_pylist()) for batch in self._rows(sql, scans))
+
+
+def after(batch: pa.RecordBatch, *, deletes: bool) -> tuple[pa.RecordBatch, int]:
+    """The rows that a statement leaves, and how many it affects; the last column says which those are."""
+    hits = batch.column(batch.num_columns - 1)
+    rows = batch.select(list(range(batch.num_columns - 1)))
+    count = pc.sum(hits).as_py() or 0
+    return (rows.filter(pc.invert(hits)) if deletes else rows), count
+
+
+def _restored(table: TableSpec, batch: pa.RecordBatch) -> pa.RecordBatch:
+    """Rows that were made by another definition of the table, with their partition, as rows of this one."""
+    place = batch.num_columns - 1
+    given = pa.schema(list(batch.schema)[:place])
+    if is_same(given, table.schema):
+        return batch
+    rows = restored(batch.select(list(range(place))), table.schema, given)
+    return rows.append_column(PARTITION_COLUMN, batch.column(place))
+
+
+def tagged(batch: pa.RecordBatch, partition: int) -> pa.RecordBatch:
+    """The rows with their partition as last column."""
+    return batch.append_column(PARTITION_COLUMN, pa.repeat(pa.scalar(partition, pa.int32()), batch.num_rows))

@@ -1,0 +1,143 @@
+"""Writes at an executor: rows become files, files become one commit a partition, and then the commit is served.
+
+Promises: what is acknowledged is committed under this owner's epoch and served here; a token is applied once; what
+is refused or broken off is applied nowhere. What an attempt prepared is folded in or given up as was decided for
+the whole statement, and what nobody decides is aborted (see `prepared_statements`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+import pyarrow as pa
+from attrs import evolve
+
+from ballista_py.engines.engine import Engine
+from ballista_py.owner.changes import NewRows, PartitionChange, part_of
+from ballista_py.owner.commits import OwnerCommits
+from ballista_py.owner.compaction import OwnerCompaction
+from ballista_py.owner.files import OwnerFiles, tagged
+from ballista_py.owner.prepared import PreparedStatements
+from ballista_py.runtime import Runtime
+from ballista_py.sql.rewrite import Rewrite
+from ballista_py.state.stores.store import ConditionalStore
+from ballista_py.storage.formats.pruned_files import may_hold
+from ballista_py.storage.held.files import Mapper
+from ballista_py.storage.held.holder import PartitionHolder
+from ballista_py.storage.manifest import DataFile
+from ballista_py.storage.upkeep.compaction import CompactionPolicy
+from ballista_py.transport.flight.commands import WriteTarget
+
+
+class OwnerWrites:
+    """The writes of one executor. Safe to share between threads.
+
+    `mapper` runs requests to the store at the same time, and `each` the partitions of a statement. They must not
+    share threads: the second waits for the first. `instance` gives the owner's instance id.
+    """
+
+    def __init__(
+        self,
+        holder: PartitionHolder,
+        store: ConditionalStore,
+        engine: Engine,
+        runtime: Runtime,
+        mapper: Mapper,
+        instance: Callable[[], str],
+        policy: CompactionPolicy | None = None,
+        each: Mapper | None = None,
+    ) -> None:
+        self._holder = holder
+        self._files = OwnerFiles(holder, store, engine, runtime, mapper)
+        self._commits = OwnerCommits(holder, store, runtime, each or map, instance)
+        prepared = PreparedStatements(holder, store, self._files, self._commits, runtime)
+        self.catch_up, self.settle, self.tick = prepared.catch_up, prepared.settle, prepared.tick
+        self.compact = OwnerCompaction(
+            holder, store, self._files, self._commits, runtime, mapper, policy or CompactionPolicy()
+        ).compact
+
+    def write(
+        self,
+        target: WriteTarget,
+        rows: Iterable[pa.RecordBatch],
+        token: Callable[[], str | None] = lambda: None,
+    ) -> dict[str, Any]:
+        """Take in rows (last column: the partition) and apply or prepare them; what became of each partition.
+
+        Once all rows are there `token` may give the one that they are applied under, in place of the target's.
+
+        Raises `NotOwner` for a table that is not held here, `TableAltered`, `LeaseExpired`, and what the stream of rows
+        raises; nothing is applied then.
+        """
+        table = self._holder.owned(part_of(target.table), target.incarnation).table
+        began_ms = self._files.now_ms()
+        self._holder.require_definition(target.table, exact=False)
+        files = self._files.written(table, rows)
+        target = evolve(target, token=token() or target.token)
+        unique = bool(table.primary_key)
+        try:
+            new = NewRows(target=target, files=files)
+
+            def change(partition: int, here: Sequence[DataFile]) -> PartitionChange:
+                self._files.require_young(began_ms)  # it may have waited for its turn, or stood still
+                done = new.change(partition, here)
+                self._files.check_primary_key(
+                    table, partition, done.add, [file for file in here if file.path not in done.remove]
+                )
+                return done
+
+            return self._commits.change(
+                target, new.partitions, change, alone=unique, blind=new.is_blind and not unique
+            )
+        finally:
+            self._files.done_with(target, [file.path for made in files.values() for file in made])
+
+    def rewrite(self, target: WriteTarget, rewrite: Rewrite) -> dict[str, Any]:
+        """Replace the files that hold rows of a predicate by files without them, or with them changed."""
+        table = self._holder.owned(part_of(target.table), target.incarnation).table
+        self._holder.require_definition(target.table, exact=True)
+        written: list[str] = []
+
+        def change(partition: int, here: Sequence[DataFile]) -> PartitionChange:
+            done = self._files.rewritten(target, table, partition, here, rewrite)
+            written.extend(file.path for file in done.add)
+            return done
+
+        try:
+            return self._commits.change(target, sorted(target.table.partitions), change, alone=True, exact=True)
+        finally:
+            self._files.done_with(target, written)
+
+    def base(
+        self, target: WriteTarget, where: str | None, alias: str
+    ) -> tuple[dict[str, Any], Callable[[], Iterable[pa.RecordBatch]]]:
+        """The files of these partitions, and the rows, file by file, of those that may hold some for `where`.
+
+        See `commands.base_command`.
+        """
+        from ballista_py.sql.prune.changes import (
+            file_pruner,  # a parser, which an executor that only reads is spared
+        )
+
+        holdings = self._holder.owned(target.table, target.incarnation)
+        self._holder.require_definition(target.table, exact=True)
+        pruner = file_pruner(where, alias, holdings.table)
+        trailer: dict[str, Any] = {"base": {}, "read": []}
+        ids: list[tuple[int, int]] = []
+        for partition in target.table.partitions:
+            here = self._commits.caught_up(holdings, partition).document.files_at(target.table.sequence)
+            loaded = self._files.loaded(target, partition, here)
+            trailer["base"][str(partition)] = [file.path for file in here]
+            for file in may_hold(here, pruner):
+                trailer["read"].append([partition, file.path, file.rows])
+                ids.append((partition, loaded[file.path]))
+
+        def rows() -> Iterable[pa.RecordBatch]:
+            for partition, file_id in ids:
+                found = self._files.rows(holdings.table, [file_id])
+                self._holder.require_definition(target.table, exact=True)
+                for batch in found:
+                    yield tagged(batch, partition)
+
+        return trailer, rows

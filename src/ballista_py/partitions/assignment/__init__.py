@@ -1,0 +1,1 @@
+"""Which executor owns which partition. Pure."""

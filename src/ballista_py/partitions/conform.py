@@ -1,0 +1,136 @@
+"""Rows held against the table that they are for: the very columns, in order, of the types declared, or an error.
+
+A value is taken as it is or not at all: numbers may come in another width if they fit, text and bytes in another
+encoding, nothing else is converted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pyarrow as pa
+
+from ballista_py.errors import SchemaMismatch
+from ballista_py.partitions.columns import is_required
+from ballista_py.partitions.table import TableSpec
+
+_FAMILIES: tuple[Callable[[pa.DataType], bool], ...] = (
+    lambda kind: bool(pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind)),
+    lambda kind: bool(
+        pa.types.is_binary(kind)
+        or pa.types.is_large_binary(kind)
+        or pa.types.is_binary_view(kind)
+        or pa.types.is_fixed_size_binary(kind)
+    ),
+    lambda kind: bool(pa.types.is_integer(kind)),
+    lambda kind: bool(pa.types.is_floating(kind)),
+    lambda kind: bool(pa.types.is_decimal(kind)),
+    lambda kind: bool(pa.types.is_date(kind)),
+    lambda kind: bool(pa.types.is_time(kind)),
+    lambda kind: bool(pa.types.is_timestamp(kind) and kind.tz is None),
+    lambda kind: bool(pa.types.is_timestamp(kind) and kind.tz is not None),
+)
+
+
+def check_columns(table: TableSpec, schema: pa.Schema) -> None:
+    """Raise `SchemaMismatch` unless rows of `schema` have the columns of the table, in order, of types that fit.
+
+    >>> from ballista_py.partitions.spec import PartitionSpec
+    >>> declared = pa.schema([("id", pa.int64())])
+    >>> table = TableSpec(name="t", schema=declared, spec=PartitionSpec.whole(), distribution="replicated")
+    >>> check_columns(table, pa.schema([("id", pa.int32())]))
+    >>> check_columns(table, pa.schema([("id", pa.string())]))
+    Traceback (most recent call last):
+    ballista_py.errors.SchemaMismatch: column 'id' is string in the rows, table 't' declares int64
+    """
+    declared = table.schema.names
+    for name in declared:
+        if schema.names.count(name) != 1:
+            times = "no column" if name not in schema.names else "more than one column"
+            raise SchemaMismatch(f"the rows have {times} '{name}', which table '{table.name}' declares")
+    extra = [name for name in schema.names if name not in declared]
+    if extra:
+        raise SchemaMismatch(f"the rows have a column '{extra[0]}', which table '{table.name}' does not have")
+    if schema.names != declared:
+        raise SchemaMismatch(
+            f"the rows have the columns of table '{table.name}' in another order: select {', '.join(declared)}"
+        )
+    for field in table.schema:
+        kind = schema.field(field.name).type
+        if not _may_fit(kind, field.type):
+            raise SchemaMismatch(
+                f"column '{field.name}' is {kind} in the rows, table '{table.name}' declares {field.type}"
+            )
+
+
+def conform(table: TableSpec, batch: pa.RecordBatch, first_row: int = 0) -> pa.RecordBatch:
+    """The batch (whose columns were checked) in exactly the table's schema; `first_row` is its place in all rows.
+
+    Raises `SchemaMismatch` naming column and row for a null that is forbidden, a value out of range and text that
+    is not UTF-8.
+    """
+    columns = []
+    required = set(table.primary_key)
+    for column, field in zip(batch.columns, table.schema, strict=True):
+        if column.null_count and (is_required(field) or field.name in required):
+            row = first_row + column.is_null().index(True).as_py()
+            raise SchemaMismatch(f"row {row} has no value in column '{field.name}', which must not be null")
+        columns.append(_converted(column, field, table.name, first_row))
+    return pa.RecordBatch.from_arrays(columns, schema=table.schema)
+
+
+def _converted(column: pa.Array, field: pa.Field, table: str, first_row: int) -> pa.Array:
+    try:
+        found = column if column.type == field.type else column.cast(field.type)
+        if _FAMILIES[0](field.type):
+            found.validate(full=True)
+    except pa.ArrowException:
+        row = first_row + _first_bad(column, field.type)
+        value = "text that is not UTF-8" if _FAMILIES[0](field.type) else "a value out of range"
+        raise SchemaMismatch(
+            f"row {row} has {value} in column '{field.name}', which table '{table}' declares as {field.type}"
+        ) from None
+    return found
+
+
+def _first_bad(column: pa.Array, kind: pa.DataType) -> int:
+    """The first value that cannot be converted, found by halving."""
+    low, high = 0, len(column)
+    while high - low > 1:
+        middle = (low + high) // 2
+        if _converts(column.slice(low, middle - low), kind):
+            low = middle
+        else:
+            high = middle
+    return low
+
+
+def _converts(column: pa.Array, kind: pa.DataType) -> bool:
+    try:
+        column.cast(kind).validate(full=True)
+    except pa.ArrowException:
+        return False
+    return True
+
+
+def _may_fit(given: pa.DataType, declared: pa.DataType) -> bool:
+    if pa.types.is_dictionary(given):
+        given = given.value_type
+    if given == declared or pa.types.is_null(given):
+        return True
+    if pa.types.is_nested(declared):
+        return _nested_fits(given, declared)
+    if pa.types.is_floating(declared) and pa.types.is_floating(given):
+        return bool(given.bit_width <= declared.bit_width)
+    return any(family(given) and family(declared) for family in _FAMILIES)
+
+
+def _nested_fits(given: pa.DataType, declared: pa.DataType) -> bool:
+    if not pa.types.is_nested(given) or given.num_fields != declared.num_fields or given.id != declared.id:
+        return False
+    named = pa.types.is_struct(declared)
+    return all(
+        (not named or given.field(n).name == declared.field(n).name)
+        and _may_fit(given.field(n).type, declared.field(n).type)
+        for n in range(declared.num_fields)
+    )

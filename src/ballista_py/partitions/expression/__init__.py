@@ -1,0 +1,1 @@
+"""Expressions that partition a table. Pure."""

@@ -1,0 +1,100 @@
+"""The partition map as named columns, small enough to be a document: constant columns shrink to one number.
+
+Names: `spec` (JSON form), `length`, `values` (one list per key; None if they are the spec's static ones),
+`executors` (pairs of executor and instance id), `owners` (one column per replica), `targets` and `formers` (pairs
+of partition and place in `executors`), `epochs`, `weights`, `flags`, `discoveries` (a count). A numeric column is
+one number if all its rows are equal.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from ballista_py.partitions.map import NOBODY, PartitionMap
+from ballista_py.partitions.spec import PartitionSpec
+from ballista_py.partitions.values import from_json_values, to_json_values
+
+
+def to_columns(pmap: PartitionMap) -> dict[str, Any]:
+    """See `PartitionMap.to_columns`."""
+    return {
+        "spec": pmap.spec.to_json(),
+        "length": len(pmap),
+        "values": None if _is_static(pmap) else [to_json_values(column) for column in pmap.columns],
+        "executors": [list(owner) for owner in pmap.executors],
+        "owners": [_packed(column) for column in pmap.owner_index.T],
+        "targets": _pairs(pmap.target_index),
+        "formers": _pairs(pmap.former_index),
+        "epochs": _packed(pmap.epochs),
+        "weights": _packed(_whole_numbers(pmap.weights)),
+        "flags": _packed(pmap.flags),
+        "discoveries": pmap.discoveries,
+    }
+
+
+def from_columns(table: str, revision: int, columns: Mapping[str, Any]) -> PartitionMap:
+    """See `PartitionMap.from_columns`."""
+    spec = PartitionSpec.from_json(columns["spec"])
+    length = int(columns["length"])
+    if columns["values"] is None:
+        values = spec.static_columns() or ()
+    else:
+        values = tuple(
+            from_json_values(column, key.type) for key, column in zip(spec.keys, columns["values"], strict=True)
+        )
+    return PartitionMap(
+        table=table,
+        spec=spec,
+        revision=revision,
+        columns=values,
+        executors=tuple((str(owner[0]), str(owner[1])) for owner in columns["executors"]),
+        owner_index=np.stack([_unpacked(column, length, np.int32) for column in columns["owners"]], axis=1),
+        target_index=_places(columns["targets"], length),
+        former_index=_places(columns.get("formers", ()), length),
+        epochs=_unpacked(columns["epochs"], length, np.int64),
+        weights=_unpacked(columns["weights"], length, np.float64),
+        flags=_unpacked(columns["flags"], length, np.uint8),
+        discoveries=int(columns.get("discoveries", 0)),
+    )
+
+
+def _is_static(pmap: PartitionMap) -> bool:
+    if not pmap.spec.is_static:
+        return False
+    static = pmap.spec.static_columns() or ()
+    return len(static) == len(pmap.columns) and all(a.equals(b) for a, b in zip(static, pmap.columns, strict=True))
+
+
+def _pairs(places: npt.NDArray[np.int32]) -> list[list[int]]:
+    """The few rows that name somebody, as (row, place)."""
+    rows = np.flatnonzero(places != NOBODY)
+    found: list[list[int]] = np.stack([rows, places[rows]], axis=1).tolist()
+    return found
+
+
+def _places(pairs: Iterable[Sequence[int]], length: int) -> npt.NDArray[np.int32]:
+    places = np.full(length, NOBODY, np.int32)
+    for row, place in pairs:
+        places[row] = place
+    return places
+
+
+def _packed(column: npt.NDArray[Any]) -> Any:
+    if len(column) and (column == column[0]).all():
+        return column[0].item()
+    return np.ascontiguousarray(column)
+
+
+def _unpacked(column: Any, length: int, dtype: npt.DTypeLike) -> npt.NDArray[Any]:
+    if isinstance(column, int | float):
+        return np.full(length, column, dtype)
+    return np.array(column, dtype)
+
+
+def _whole_numbers(weights: npt.NDArray[np.float64]) -> npt.NDArray[Any]:
+    whole = weights.astype(np.int64) if (np.abs(weights) < 2**53).all() else weights
+    return whole if (whole == weights).all() else weights

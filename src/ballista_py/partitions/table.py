@@ -1,0 +1,169 @@
+"""What a table is: its columns, its partition keys, how it is spread and where its rows come from."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any, Literal, get_args
+
+import pyarrow as pa
+from attrs import field, frozen
+
+from ballista_py.errors import ConfigError, PartitionKeysMissing, UnsupportedExpression
+from ballista_py.partitions.spec import PartitionKey, PartitionSpec
+
+Distribution = Literal["partitioned", "replicated"]
+FileFormatName = Literal["parquet", "vortex"]
+_TAKEN = frozenset(("__partition", "__file_id"))
+_TAKEN_PREFIX = "__ballista_"
+FILE_FORMATS: tuple[FileFormatName, ...] = get_args(FileFormatName)
+
+
+@frozen(kw_only=True)
+class TableSpec:
+    """The declaration of one table, as `cluster.json` keeps it.
+
+    A *partitioned* table is split by the keys of `spec`; a *replicated* one has a single partition, kept whole by
+    every executor (`spec` is `PartitionSpec.whole()`). Tables that name the same `group` have partition keys of
+    equal form, and equal buckets of theirs have equal owners.
+
+    `incarnation` tells tables of one name apart that follow each other: all that a table keeps lies under its
+    `folder`, which no other table ever had. `primary_key` names columns whose values are unique and not null;
+    `checks` are SQL conditions that no row may violate. Both are enforced by writes, not by sources. Writes make
+    files of `file_format`; a table with a source is written by Spark, as Parquet.
+
+    `definition` counts how often it was altered; `accepts_from` is the first one by which rows may have been made that
+    are taken still. `gone` are the stored names of columns that it had (`planning.columns`). `comment` is for people.
+
+    Raises `PartitionKeysMissing` for a partitioned table without keys and `ConfigError` for an unusable name.
+    """
+
+    name: str = field()
+    schema: pa.Schema
+    spec: PartitionSpec
+    distribution: Distribution = "partitioned"
+    group: str | None = None
+    source: Mapping[str, Any] | None = None
+    incarnation: str = ""
+    primary_key: tuple[str, ...] = ()
+    checks: tuple[str, ...] = ()
+    file_format: FileFormatName = "parquet"
+    definition: int = 0
+    accepts_from: int = 0
+    gone: tuple[str, ...] = ()
+    comment: str | None = None
+
+    @property
+    def folder(self) -> str:
+        """What the table is called below `snapshots/`."""
+        return table_folder(self.name, self.incarnation)
+
+    @property
+    def mark(self) -> str:
+        """Another text for each table that ever has the name, and each definition of it."""
+        return f"{self.incarnation}.{self.definition}" if self.definition else self.incarnation
+
+    @property
+    def is_constrained(self) -> bool:
+        """Whether a row can violate something that other rows of its statement do not show."""
+        return bool(self.primary_key or self.checks)
+
+    def __attrs_post_init__(self) -> None:
+        if self.distribution == "partitioned" and not self.spec.keys:
+            raise PartitionKeysMissing(
+                f"Accelerated dataset '{self.name}' has no partition keys configured. Add 'partition_by' to its "
+                "acceleration config to participate in cluster partition assignment.",
+                table=self.name,
+            )
+        if self.file_format not in FILE_FORMATS:
+            raise ConfigError(
+                f"table '{self.name}': no format '{self.file_format}'; take {' or '.join(FILE_FORMATS)}"
+            )
+        if self.file_format != "parquet" and self.source is not None:
+            raise ConfigError(
+                f"table '{self.name}' has a source: its files are Parquet, whatever 'file_format' says"
+            )
+        if self.distribution == "replicated" and self.spec.keys:
+            raise ConfigError(f"table '{self.name}' is replicated: a replicated table takes no 'partition_by'")
+        self._check_primary_key()
+
+    def _check_primary_key(self) -> None:
+        unknown = sorted(set(self.primary_key) - set(self.schema.names))
+        if unknown:
+            raise ConfigError(f"table '{self.name}' has no column '{unknown[0]}' for its primary key")
+        outside = sorted({column.name for column in self.spec.columns} - set(self.primary_key))
+        if self.primary_key and outside:
+            raise ConfigError(
+                f"table '{self.name}' is split by '{outside[0]}', which its primary key lacks: one owner could not "
+                "tell whether a key is taken"
+            )
+
+    @name.validator
+    def _check_name(self, _attribute: object, name: str) -> None:
+        allowed = name.replace("_", "").isalnum() and name.isascii() and not name[:1].isdigit()
+        if not allowed or name != name.lower() or len(name) > 128:
+            raise ConfigError(
+                f"table name '{name}' is not usable: take lower-case ASCII letters, digits and '_', "
+                "a letter first, at most 128 characters"
+            )
+
+
+def table_folder(name: str, incarnation: str) -> str:
+    """What the table of that name and incarnation is called below `snapshots/`.
+
+    >>> table_folder("orders", "5f2a")
+    'orders-5f2a'
+    """
+    return f"{name}-{incarnation}" if incarnation else name
+
+
+def check_names(table: str, columns: Iterable[str], *, managed: bool) -> None:
+    """Raises `ConfigError` for a column of a new table whose name has a meaning of its own here.
+
+    Every other name that is written into SQL is made so that it differs from those of the columns.
+    """
+    for name in columns:
+        lower = name.lower()
+        if lower in _TAKEN or lower.startswith(_TAKEN_PREFIX) or (managed and lower == "rowid"):
+            raise ConfigError(
+                f"table '{table}' cannot have a column '{name}', a name that is taken: call it otherwise"
+            )
+
+
+def check_same_keys(table: str, kept: PartitionSpec, wanted: PartitionSpec) -> None:
+    """Raises `UnsupportedExpression`, with the reason, if the keys `wanted` would put rows of the table, which lie by
+    the keys `kept`, into other partitions."""
+    try:
+        kept.check_successor(wanted)
+    except UnsupportedExpression as error:
+        raise UnsupportedExpression(f"table '{table}': {error}") from None
+
+
+def may_colocate(left: PartitionSpec, right: PartitionSpec) -> bool:
+    """Whether equal key values of two tables mean equal partitions, so that the tables can share a group.
+
+    True when the keys agree in number, kind, buckets and time zone and each pair reads columns of one type;
+    all integer types count as one, because `bucket` gives equal integers of any width one bucket.
+    """
+    return (
+        len(left.keys) == len(right.keys) > 0
+        and left.time_zone == right.time_zone
+        and all(_alike(a, b) for a, b in zip(left.keys, right.keys, strict=True))
+    )
+
+
+def _alike(left: PartitionKey, right: PartitionKey) -> bool:
+    if left.kind == "function" or right.kind == "function" or left.kind != right.kind:
+        return False
+    if left.kind == "bucket":
+        return left.buckets == right.buckets and _canonical(left.column_type) == _canonical(right.column_type)
+    return bool(left.type == right.type)
+
+
+def _canonical(kind: pa.DataType | None) -> pa.DataType | None:
+    if kind is None:
+        return None
+    if pa.types.is_integer(kind):
+        return pa.int64()
+    if pa.types.is_large_string(kind) or pa.types.is_string_view(kind):
+        return pa.string()
+    return kind

@@ -1,0 +1,1 @@
+"""Text for Spark: nothing of a client becomes code."""

@@ -1,0 +1,1 @@
+"""Names and types: from a tree to a bound query."""

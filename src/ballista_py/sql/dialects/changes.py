@@ -1,0 +1,171 @@
+"""Statements of another dialect that change tables, and the columns that they declare."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from sqlglot import exp
+
+from ballista_py.sql.dialects.casts import assigned, type_of
+from ballista_py.sql.dialects.operators import condition
+from ballista_py.sql.dialects.queries import read_from, read_query, table_of
+from ballista_py.sql.dialects.typed import Reader, Relation, Scope, Typed, refused, require_only
+from ballista_py.sql.dialects.value_types import UNKNOWN, ValueType, engine_name
+from ballista_py.sql.parse.parsing import ENGINE_DIALECT
+
+_USED: Mapping[type[exp.Expr], tuple[str, ...]] = {
+    exp.Insert: ("with_", "this", "expression", "by_name"),
+    exp.Update: ("with_", "this", "expressions", "from_", "where"),
+    exp.Delete: ("with_", "this", "using", "where"),
+    exp.Merge: ("with_", "this", "using", "on", "using_cond", "whens"),
+}
+_CONSTRAINTS = (exp.NotNullColumnConstraint, exp.PrimaryKeyColumnConstraint, exp.CheckColumnConstraint)
+
+
+def read_change(reader: Reader, tree: exp.Expr) -> None:
+    """Rewrite a statement that is no query in place; a clause that is not rewritten here is refused."""
+    if type(tree) in _USED:
+        require_only(tree, reader.dialect, *_USED[type(tree)])
+    for constraint in tree.find_all(exp.ColumnConstraint):
+        if not isinstance(constraint.args.get("kind"), _CONSTRAINTS):
+            raise refused(constraint, reader.dialect)
+    if isinstance(tree, exp.Insert):
+        _insert(reader, tree)
+    elif isinstance(tree, exp.Update):
+        _update(reader, tree)
+    elif isinstance(tree, exp.Delete):
+        _delete(reader, tree)
+    elif isinstance(tree, exp.Merge):
+        _merge(reader, tree)
+    elif isinstance(tree, exp.Create):
+        _create(reader, tree)
+    elif not isinstance(tree, exp.Drop | exp.TruncateTable | exp.Copy | exp.Command | exp.Describe | exp.Show):
+        raise refused(tree, reader.dialect)
+
+
+def _no_with(reader: Reader, tree: exp.Expr) -> None:
+    if tree.args.get("with_") is not None:
+        raise refused(tree.args["with_"], reader.dialect, "put it into the query that needs it")
+
+
+def _insert(reader: Reader, tree: exp.Expr) -> None:
+    _no_with(reader, tree)
+    target = tree.this
+    named = [column.name.lower() for column in target.expressions] if isinstance(target, exp.Schema) else []
+    table = table_of(reader, target.this if isinstance(target, exp.Schema) else target)
+    kinds = _kinds(table, named)
+    source = tree.args.get("expression")
+    if isinstance(source, exp.Values):
+        _insert_values(reader, source, kinds)
+        return
+    if source is None:
+        raise refused(tree, reader.dialect)
+    found = read_query(reader, source, None)
+    if tree.args.get("by_name"):
+        kinds = _kinds(table, [name.lower() for name, _ in found.columns])
+    for (name, kind), to in zip(found.columns, kinds, strict=False):
+        assigned(Typed(exp.column(name), kind), to, exp.column(name), reader.dialect)
+
+
+def _insert_values(reader: Reader, source: exp.Expr, kinds: Sequence[ValueType]) -> None:
+    rows = []
+    for row in source.expressions:
+        cells = (
+            row.expressions if isinstance(row, exp.Tuple) else [row.this if isinstance(row, exp.Paren) else row]
+        )
+        values = [reader.value(cell, Scope()) for cell in cells]
+        made = [
+            assigned(value, kinds[place] if place < len(kinds) else UNKNOWN, cells[place], reader.dialect)
+            for place, value in enumerate(values)
+        ]
+        rows.append(exp.Tuple(expressions=made))
+    source.set("expressions", rows)
+
+
+def _kinds(table: Relation, named: Sequence[str]) -> list[ValueType]:
+    held = {name.lower(): kind for name, kind in table.columns}
+    return [held.get(name, UNKNOWN) for name in named] if named else list(held.values())
+
+
+def _target(reader: Reader, node: exp.Expr) -> Scope:
+    table = table_of(reader, node)
+    return Scope(sources={(node.alias or node.name).lower(): table})
+
+
+def _update(reader: Reader, tree: exp.Expr) -> None:
+    _no_with(reader, tree)
+    scope = _target(reader, tree.this)
+    held = next(iter(scope.sources.values()))
+    read_from(reader, tree, scope)
+    _set(reader, tree, held, scope)
+    if tree.args.get("where") is not None:
+        tree.args["where"].set("this", condition(reader, tree.args["where"].this, scope))
+
+
+def _set(reader: Reader, tree: exp.Expr, held: Relation, scope: Scope) -> None:
+    """The assignments of SET."""
+    kinds = {name.lower(): kind for name, kind in held.columns}
+    for one in tree.expressions:
+        if not isinstance(one, exp.EQ) or not isinstance(one.this, exp.Column):
+            raise refused(one, reader.dialect)
+        value = reader.value(one.expression, scope)
+        to = kinds.get(one.this.name.lower(), UNKNOWN)
+        one.set("expression", assigned(value, to, one.expression, reader.dialect))
+
+
+def _delete(reader: Reader, tree: exp.Expr) -> None:
+    _no_with(reader, tree)
+    scope = _target(reader, tree.this)
+    for item in tree.args.get("using") or ():
+        read_from(reader, exp.Select(from_=exp.From(this=item)), scope)
+    if tree.args.get("where") is not None:
+        tree.args["where"].set("this", condition(reader, tree.args["where"].this, scope))
+
+
+def _merge(reader: Reader, tree: exp.Expr) -> None:
+    _no_with(reader, tree)
+    if tree.args.get("using_cond"):
+        raise refused(tree, reader.dialect, "write the condition with ON")
+    scope = _target(reader, tree.this)
+    held = next(iter(scope.sources.values()))
+    read_from(reader, exp.Select(from_=exp.From(this=tree.args["using"])), scope)
+    tree.set("on", condition(reader, tree.args["on"], scope))
+    for when in tree.args["whens"].expressions:
+        if when.args.get("condition") is not None:
+            when.set("condition", condition(reader, when.args["condition"], scope))
+        then = when.args["then"]
+        if isinstance(then, exp.Update):
+            _set(reader, then, held, scope)
+        elif isinstance(then, exp.Insert):
+            _merge_insert(reader, then, held, scope)
+
+
+def _merge_insert(reader: Reader, then: exp.Expr, held: Relation, scope: Scope) -> None:
+    cells = then.args.get("expression")
+    if not isinstance(cells, exp.Tuple) or not isinstance(then.this, exp.Tuple | None):
+        raise refused(then, reader.dialect, "name the columns and the values")
+    kinds = _kinds(held, [column.name.lower() for column in then.this.expressions] if then.this else [])
+    made = []
+    for place, cell in enumerate(cells.expressions):
+        to = kinds[place] if place < len(kinds) else UNKNOWN
+        made.append(assigned(reader.value(cell, scope), to, cell, reader.dialect))
+    cells.set("expressions", made)
+
+
+def _create(reader: Reader, tree: exp.Expr) -> None:
+    if tree.args.get("expression") is not None:
+        read_query(reader, tree.args["expression"], None)
+    if not isinstance(tree.this, exp.Schema):
+        return
+    columns = []
+    for item in tree.this.expressions:
+        if isinstance(item, exp.ColumnDef):
+            if item.args.get("kind") is None:
+                raise refused(item, reader.dialect, "say the type of the column")
+            kind = type_of(item.args["kind"], reader.dialect)
+            columns.append((item.name, kind))
+            item.set("kind", exp.DataType.build(engine_name(kind), dialect=ENGINE_DIALECT))
+    scope = Scope(sources={"": Relation(tuple(columns))})
+    for check in tree.this.find_all(exp.CheckColumnConstraint):
+        require_only(check, reader.dialect, "this")
+        check.set("this", condition(reader, check.this, scope))

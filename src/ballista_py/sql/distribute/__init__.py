@@ -1,0 +1,1 @@
+"""Fragments for the legs, and their merge."""

@@ -1,0 +1,1 @@
+"""Text: its kind, its tokens, its tree, its parameters."""

@@ -1,0 +1,416 @@
+"""SQL that changes something: one statement, parsed into what is to be done. Pure; a node carries it out.
+
+A statement over one table whose conditions read that table alone is *local*: each owner can run its share by
+itself. Everything else (MERGE, a source of rows besides the table, rows that move to other partitions) is *general*
+and runs as a whole, over the table's rows and those of the tables that it reads.
+
+What the engine is to run is the user's own text wherever that is possible, at its own place in it, with blanks before
+it, so that positions in errors are those of the user. A clause that is not used is refused (`used_clauses`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import TypeAlias
+
+from attrs import frozen
+from sqlglot import exp
+from sqlglot.errors import ParseError
+from sqlglot.tokenizer_core import Token, TokenType
+
+from ballista_py.errors import SqlError
+from ballista_py.sql.parse.alterations import AlterTable, read_alteration
+from ballista_py.sql.parse.error_actions import for_parser
+from ballista_py.sql.parse.inserts import Insert, read_insert, table_name
+from ballista_py.sql.parse.kind import (
+    misread,
+    positioned,
+    refusal,
+    statement_kind,
+    tokens_of,
+    verb_place,
+)
+from ballista_py.sql.parse.parsing import ENGINE_DIALECT, parsed
+from ballista_py.sql.parse.statement_text import StatementText
+from ballista_py.sql.parse.used_clauses import is_given, require_used
+
+
+@frozen(kw_only=True)
+class Local:
+    """An UPDATE (with `assignments`) or DELETE whose expressions read the table alone, under `alias`.
+
+    Expressions are pieces of `text`, the whole statement as it came; `put_together` is the statement made of them: if
+    the engine plans both alike, no piece was cut wrongly. `tree` is the predicate for those who prune by it; None if
+    there is none, or if the parser here may read it otherwise than the engine. `returning` is what it gives, if rows
+    are asked for.
+    """
+
+    table: str
+    alias: str
+    assignments: tuple[tuple[str, str], ...] | None
+    where: str | None
+    tree: exp.Expr | None
+    text: str
+    returning: str | None = None
+
+    @property
+    def put_together(self) -> str:
+        """The statement made of its pieces."""
+        target = f'"{self.table}" as {quoted(self.alias)}'
+        where = "" if self.where is None else f" where ({self.where}\n)"
+        where += "" if self.returning is None else f" returning {self.returning}"
+        if self.assignments is None:
+            return f"delete from {target}{where}"
+        sets = (
+            f"{quoted(name)} = " + (value if is_default(value) else f"({value}\n)")
+            for name, value in self.assignments
+        )
+        return f"update {target} set {', '.join(sets)}{where}"
+
+
+@frozen(kw_only=True)
+class General:
+    """A statement to be run as a whole: `text` changes `table` and reads the tables in `sources` besides.
+
+    One that is `returning` gives rows.
+    """
+
+    table: str
+    text: str
+    sources: tuple[str, ...]
+    returning: bool = False
+
+
+@frozen(kw_only=True)
+class CreateTable:
+    """A managed table; `columns` are (name, nullable), or None to take them from `query`.
+
+    `declaration` is the text of the statement without what no engine would take, for the types of the columns.
+    """
+
+    table: str
+    columns: tuple[tuple[str, bool], ...] | None
+    declaration: str
+    partition_by: tuple[str, ...]
+    primary_key: tuple[str, ...] = ()
+    checks: tuple[str, ...] = ()
+    query: str | None = None
+    if_not_exists: bool = False
+    file_format: str = "parquet"
+
+
+@frozen(kw_only=True)
+class DropTable:
+    """The end of one or several tables."""
+
+    tables: tuple[str, ...]
+    if_exists: bool = False
+
+
+@frozen(kw_only=True)
+class Truncate:
+    """The end of all rows of a table."""
+
+    table: str
+
+
+@frozen(kw_only=True)
+class CopyFrom:
+    """Rows of a file (`parquet` or `csv`) for all columns of the table."""
+
+    table: str
+    path: str
+    format: str
+
+
+Change: TypeAlias = Insert | Local | General | CreateTable | DropTable | Truncate | CopyFrom | AlterTable
+
+
+def read_change(sql: str) -> Change | None:
+    """What the statement (in the engine's dialect) changes; None for one that changes nothing.
+
+    Raises `SqlError`, with `line` and `column` where they are known, for text that does not parse and for a change
+    that no cluster can carry out, in whole or in a clause of it.
+
+    >>> read_change("delete from events where id = 3").table
+    'events'
+    >>> read_change("select 1") is None
+    True
+    """
+    kind = statement_kind(sql)
+    if kind == "refused":
+        raise refusal(sql)
+    if kind != "change":
+        return None
+    text, tokens = tokens_of(sql)
+    if any(token.token_type == TokenType.SEMICOLON for token in tokens):
+        raise SqlError("the text holds more than one statement: send them one by one")
+    if tokens[0].text.upper() in ("ALTER", "COMMENT"):
+        return read_alteration(StatementText(text, tokens))
+    plain, keys = _without_keys(text, tokens)
+    try:
+        (tree,) = parsed(for_parser(plain))
+    except ParseError as error:
+        raise positioned(error) from None
+    return _change_of(tree, StatementText(plain, tokens, keys))
+
+
+def text_for_engine(sql: str) -> str | None:
+    """What the parser of the engine is to accept of a change before anybody else reads it; None for other statements.
+
+    That is all but PARTITIONED BY, whose keys are ours, and all names of a DROP but the first: the engine takes one.
+    COPY reads a file of the client and does not reach an engine.
+
+    >>> text_for_engine("create table t (a int) partitioned by (a);")
+    'create table t (a int)                   '
+    """
+    text, tokens = tokens_of(sql)
+    if statement_kind(text) != "change" or tokens[0].text.upper() == "COPY":
+        return None
+    if tokens[0].text.upper() == "DROP":
+        comma = next((token.start for token in tokens if token.token_type == TokenType.COMMA), len(text))
+        return text[:comma]
+    return _without_keys(text, tokens)[0]
+
+
+def _change_of(tree: exp.Expr | None, text: StatementText) -> Change | None:
+    if isinstance(tree, exp.Query):
+        return None
+    if tree is not None:
+        require_used(tree)
+    if isinstance(tree, exp.Insert):
+        return read_insert(tree, text)
+    if isinstance(tree, exp.Update | exp.Delete | exp.Merge):
+        return _update(tree, text)
+    if isinstance(tree, exp.Create) and tree.args.get("kind") == "TABLE":
+        return _create(tree, text)
+    if isinstance(tree, exp.Drop) and tree.args.get("kind") == "TABLE":
+        names = tuple(dict.fromkeys(table_name(node) for node in tree.args.get("tables") or []))
+        if not names:
+            raise SqlError("DROP TABLE needs the name of a table")
+        return DropTable(tables=names, if_exists=bool(tree.args.get("exists")))
+    if isinstance(tree, exp.TruncateTable):
+        return Truncate(table=_only_table(tree.expressions))
+    if isinstance(tree, exp.Copy) and tree.args.get("kind"):
+        return _copy(tree)
+    word = text.tokens[verb_place(text.tokens)].text.upper()
+    raise SqlError(f"{word} of that form cannot be run here")
+
+
+def _update(tree: exp.Expr, text: StatementText) -> Local | General:
+    target = tree.this
+    table = table_name(target)
+    alias = (target.alias or table).lower()
+    _require_plain_columns(tree, {table, alias})
+    reads = sorted(
+        {
+            node.name.lower()
+            for node in tree.find_all(exp.Table)
+            if node is not target and isinstance(node.this, exp.Identifier)  # else it is a table function
+        }
+        - _common_names(tree)
+    )
+    returning = tree.args.get("returning") is not None
+    sources = tuple(n for n in reads if n != table)
+    general = General(table=table, text=text.plain, sources=sources, returning=returning)
+    is_one = not any(is_given(tree.args.get(key)) for key in ("using", "from_", "with_"))
+    if isinstance(tree, exp.Merge) or reads or not is_one or tree.find(exp.Query) is not None:
+        return general
+    where = tree.args.get("where")
+    told = ("SET", "WHERE", "RETURNING")
+    places = {word: place for place, word in reversed([*text.top_level(0)]) if word in told}
+    end = places.get("RETURNING", len(text.tokens)) if returning else len(text.tokens)
+    stop = places.get("WHERE", end)
+    if (where is not None and stop == end) or (returning and end == len(text.tokens)):
+        return general
+    assignments = None
+    if isinstance(tree, exp.Update):
+        names = [name for item in tree.expressions for name in _assigned(item)]
+        values = list(_values(text, places["SET"], stop)) if "SET" in places else []
+        if None in names or len(values) != len(names):
+            return general
+        assignments = tuple(zip((name for name in names if name is not None), values, strict=True))
+    return Local(
+        table=table,
+        alias=alias,
+        assignments=assignments,
+        where=None if where is None else text.between(stop, end),
+        tree=None if where is None or misread(text.tokens) is not None else where.this,
+        text=text.plain,
+        returning=text.between(end, len(text.tokens)) if returning else None,
+    )
+
+
+def _require_plain_columns(tree: exp.Expr, names: set[str]) -> None:
+    """Refuse columns that are named with catalog and schema of their table: here a table has neither."""
+    for column in tree.find_all(exp.Column):
+        schema, catalog = column.text("db").lower(), column.text("catalog").lower()
+        if schema == "main" and catalog and catalog not in names and column.table.lower() in names:
+            text = column.sql(ENGINE_DIALECT)
+            raise SqlError(
+                f"'{text}' is no column: name columns by their table alone, as {column.table}.{column.name}"
+            )
+
+
+def _assigned(item: exp.Expr) -> list[str | None]:
+    """The columns that an assignment sets; None for one that cannot be told."""
+    target = item.this if isinstance(item, exp.EQ) else None
+    columns = target.expressions if isinstance(target, exp.Tuple) else [target]
+    return [c.name if isinstance(c, exp.Column) and not c.table else None for c in columns]
+
+
+def _values(text: StatementText, first: int, last: int) -> Iterator[str]:
+    """The text of each value behind SET; those of `(a, b) = (1, 2)` one by one."""
+    for start, stop in text.pieces(first, last):
+        if stop - start > 3 and text.tokens[start + 2].token_type == TokenType.EQ:
+            yield text.between(start + 2, stop)
+        elif stop - start > 6 and text.opens(start + 1):
+            equals = text.group_end(start + 1) + 1
+            if equals + 1 < stop and text.opens(equals + 1) and text.group_end(equals + 1) == stop - 1:
+                for begin, end in text.pieces(equals + 1, stop - 1):
+                    yield text.between(begin, end)
+
+
+def is_default(value: str) -> bool:
+    """Whether a value is DEFAULT, which is no expression."""
+    return value.lower() == "default"
+
+
+def quoted(name: str) -> str:
+    """The name as an identifier."""
+    return '"' + name.replace('"', '""') + '"'
+
+
+def _create(tree: exp.Create, text: StatementText) -> CreateTable:
+    target, definitions = tree.this, None
+    if isinstance(target, exp.Schema):
+        target, definitions = target.this, target.expressions
+    table = table_name(target)
+    query = tree.args.get("expression")
+    if query is not None and definitions is not None:
+        raise SqlError(
+            "CREATE TABLE with columns and AS cannot be run here: take one of them, and INSERT … SELECT"
+        )
+    columns: list[tuple[str, bool]] = []
+    primary: list[str] = []
+    checks = 0
+    for item in definitions or ():
+        if isinstance(item, exp.ColumnDef):
+            nullable, more = _column(item, primary)
+            columns.append((item.name, nullable))
+            checks += more
+        elif isinstance(item, exp.PrimaryKey):
+            primary.extend(part.name for part in item.expressions)
+        else:
+            checks += 1
+    conditions = _checks(text)
+    if len(conditions) != checks:
+        raise SqlError("the CHECK conditions of the statement cannot be told apart")
+    names = {name.lower() for name in primary}
+    as_place = next((place for place, word in text.top_level(0) if word == "AS"), None)
+    return CreateTable(
+        table=table,
+        columns=tuple((name, nullable and name.lower() not in names) for name, nullable in columns) or None,
+        declaration=_without_options(text),
+        partition_by=text.keys,
+        primary_key=tuple(primary),
+        checks=conditions,
+        query=text.without(0, as_place + 1) if query is not None and as_place is not None else None,
+        if_not_exists=bool(tree.args.get("exists")),
+        file_format=_file_format(tree),
+    )
+
+
+def _checks(text: StatementText) -> tuple[str, ...]:
+    """The conditions of the CHECK constraints, as they stand in the text."""
+    return tuple(
+        text.between(place + 1, text.group_end(place + 1))
+        for place in range(len(text.tokens))
+        if text.says(place, "CHECK") and text.opens(place + 1)
+    )
+
+
+def _without_options(text: StatementText) -> str:
+    """The text without `WITH (…)`, which is for tables of a cluster alone."""
+    for place, word in text.top_level(0):
+        if word == "WITH" and text.opens(place + 1):
+            return text.without(place, text.group_end(place + 1) + 1)
+        if word == "AS":
+            break
+    return text.plain
+
+
+def _file_format(tree: exp.Create) -> str:
+    """That of `WITH (file_format = 'vortex')`."""
+    found = "parquet"
+    properties = tree.args.get("properties")
+    for item in properties.expressions if properties is not None else ():
+        name = item.name
+        value = item.args.get("value")
+        if name.lower() != "file_format" or not isinstance(value, exp.Expr):
+            raise SqlError(
+                f"a table has no option '{name.lower()}' here: WITH (file_format = 'parquet' or 'vortex')"
+            )
+        found = value.name.lower()
+    return found
+
+
+def _column(item: exp.ColumnDef, primary: list[str]) -> tuple[bool, int]:
+    """Whether the column is nullable, and how many CHECK conditions it has."""
+    nullable, checks = True, 0
+    for constraint in item.args.get("constraints") or ():
+        kind = constraint.args.get("kind")
+        if isinstance(kind, exp.NotNullColumnConstraint):
+            nullable = bool(kind.args.get("allow_null"))
+        elif isinstance(kind, exp.PrimaryKeyColumnConstraint):
+            primary.append(item.name)
+        else:
+            checks += 1
+    if item.args.get("kind") is None:
+        raise SqlError(f"column '{item.name}' has no type")
+    return nullable, checks
+
+
+def _copy(tree: exp.Copy) -> CopyFrom:
+    files = [str(item.this) for item in tree.args.get("files") or () if isinstance(item, exp.Literal)]
+    if len(files) != 1:
+        raise SqlError("COPY reads one file, named by a text")
+    kind = files[0].rpartition(".")[2].lower()
+    for param in tree.args.get("params") or ():
+        if param.name.lower() != "format" or param.args.get("expression") is None:
+            raise SqlError(f"COPY does not know the option {param.name}")
+        kind = param.args["expression"].name.lower()
+    if kind not in ("parquet", "csv"):
+        raise SqlError("COPY reads Parquet and CSV: name the format, as in (FORMAT csv)")
+    if isinstance(tree.this, exp.Schema):
+        raise SqlError("COPY fills all columns of a table: name none")
+    return CopyFrom(table=table_name(tree.this), path=files[0], format=kind)
+
+
+def _without_keys(text: str, tokens: Sequence[Token]) -> tuple[str, tuple[str, ...]]:
+    """The text without its PARTITIONED BY clause, and the expressions of that clause."""
+    if tokens[0].text.upper() != "CREATE":
+        return text, ()
+    whole = StatementText(text, tokens)
+    for place, word in whole.top_level(0):
+        if word == "AS":
+            break
+        # The two words are one token to the parser.
+        if word.split() in (["PARTITIONED", "BY"], ["PARTITION", "BY"]):
+            if not whole.opens(place + 1):
+                raise SqlError("PARTITIONED BY needs a list of expressions in brackets")
+            end = whole.group_end(place + 1)
+            return whole.without(place, end + 1), tuple(
+                whole.between(*piece) for piece in whole.pieces(place + 1, end)
+            )
+    return text, ()
+
+
+def _common_names(tree: exp.Expr) -> set[str]:
+    return {table.alias.lower() for table in tree.find_all(exp.CTE)}
+
+
+def _only_table(nodes: Sequence[exp.Expr]) -> str:
+    if len(nodes) != 1:
+        raise SqlError("one table at a time")
+    return table_name(nodes[0])

@@ -1,0 +1,139 @@
+"""Statements about statements and tables: EXPLAIN, DESCRIBE, SHOW; read, not answered. Pure."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import TypeAlias
+
+from attrs import frozen
+from sqlglot.tokenizer_core import Token, TokenType
+
+from ballista_py.errors import SqlError
+from ballista_py.sql.parse.kind import blank, refusal, statement_kind, tokens_of
+
+_HAS_OPTIONS = re.compile(r"\s*\(\s*(?!\(|(?:select|with|from|values|table|pivot|unpivot)\b)", re.IGNORECASE)
+_QUOTED = (TokenType.IDENTIFIER, TokenType.STRING)
+
+
+@frozen
+class Explain:
+    """How the query would run; with `analyze` it is run. `query` stands where it stands in the user's text."""
+
+    query: str
+    analyze: bool
+
+
+@frozen
+class DescribeTable:
+    """The columns of a table."""
+
+    table: str
+
+
+@frozen
+class DescribeQuery:
+    """The columns of the answer of `query`, which stands where it stands in the user's text."""
+
+    query: str
+
+
+@frozen
+class ShowTables:
+    """The names of the tables."""
+
+
+@frozen
+class ShowCreate:
+    """The statement that would make the table."""
+
+    table: str
+
+
+Asked: TypeAlias = Explain | DescribeTable | DescribeQuery | ShowTables | ShowCreate
+
+
+def read_description(sql: str) -> Asked:
+    """What a text of the kind `explain` or `describe` asks for. Raises `SqlError` for a form that is not known.
+
+    >>> read_description("explain analyze select 1")
+    Explain(query='                select 1', analyze=True)
+    >>> read_description('show columns from "T"')
+    DescribeTable(table='t')
+    """
+    text, tokens = tokens_of(sql)
+    if any(token.token_type == TokenType.SEMICOLON for token in tokens):
+        raise SqlError("the text holds more than one statement: send them one by one")
+    word = tokens[0].text.upper()
+    # The tokenizer takes what follows some of these words for one string.
+    rest_at = _after_word(text, tokens[0].start)
+    if word == "EXPLAIN":
+        return _explain(text, rest_at)
+    if not text[rest_at:].strip():
+        if word == "SHOW":
+            raise SqlError("SHOW needs TABLES, COLUMNS FROM a table, CREATE TABLE, or the name of a table")
+        return ShowTables()
+    _, after = tokens_of(text[rest_at:])
+    words = [token.text.upper() for token in after]
+    if word == "SHOW":
+        return _show(words, after)
+    if words[0] == "TABLE" and len(after) > 1 and _is_name(after[1:]):
+        return DescribeTable(_name(after[1:]))
+    if _is_name(after) and after[0].text.upper() not in ("TABLE", "VALUES", "FROM"):
+        return DescribeTable(_name(after))
+    query = " " * rest_at + text[rest_at:]
+    return DescribeQuery(_query(query, word))
+
+
+def _explain(text: str, rest_at: int) -> Explain:
+    words = text[rest_at:].split(maxsplit=1)
+    analyze = bool(words) and words[0].upper() == "ANALYZE"
+    if analyze:
+        rest_at = text.index(words[0], rest_at) + len(words[0])
+    if _HAS_OPTIONS.match(text, rest_at):
+        raise SqlError("EXPLAIN takes no options here but ANALYZE")
+    return Explain(_query(blank(text[:rest_at]) + text[rest_at:], "EXPLAIN"), analyze)
+
+
+def _query(text: str, word: str) -> str:
+    if not text.strip():
+        raise SqlError(f"{word} needs a query")
+    kind = statement_kind(text)
+    if kind == "change":
+        name = text.split(maxsplit=1)[0].upper()
+        raise SqlError(f"{word} is about queries, {name} is none: ask for the query that it contains")
+    if kind != "query":
+        raise refusal(text)
+    return text
+
+
+def _show(words: Sequence[str], tokens: Sequence[Token]) -> Asked:
+    if words == ["TABLES"]:
+        return ShowTables()
+    if words[0] == "COLUMNS" and len(words) > 1 and words[1] in ("FROM", "IN"):
+        return DescribeTable(_name(tokens[2:]))
+    if words[:2] == ["CREATE", "TABLE"] and len(words) > 2:
+        return ShowCreate(_name(tokens[2:]))
+    if _is_name(tokens):
+        return DescribeTable(_name(tokens))
+    raise SqlError(
+        f"SHOW {' '.join(words[:3])} cannot be run here: ask for TABLES, COLUMNS FROM a table, CREATE TABLE, or a table"
+    )
+
+
+def _is_name(tokens: Sequence[Token]) -> bool:
+    return len(tokens) == 1 and (tokens[0].token_type in _QUOTED or tokens[0].text.isidentifier())
+
+
+def _name(tokens: Sequence[Token]) -> str:
+    if not _is_name(tokens):
+        shown = " ".join(token.text for token in tokens)
+        raise SqlError(f"'{shown}' is no table: tables have plain names here")
+    return tokens[0].text.lower()
+
+
+def _after_word(text: str, start: int) -> int:
+    end = start
+    while end < len(text) and (text[end].isalnum() or text[end] == "_"):
+        end += 1
+    return end

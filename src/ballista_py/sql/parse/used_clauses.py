@@ -1,0 +1,204 @@
+"""Which clauses of a statement that changes something are used; every other one is refused by its name.
+
+The lists are of what is read here, not of what the parser knows: a clause that a newer parser adds is refused until
+somebody has used it. What lies below a listed argument and is none of these nodes is an expression or a query, which
+the engine itself reads from the user's text.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+
+from sqlglot import exp
+
+from ballista_py.errors import SqlError
+from ballista_py.sql.parse.parsing import ENGINE_DIALECT
+
+USED: Mapping[type[exp.Expr], frozenset[str]] = {
+    exp.Insert: frozenset(
+        ("with_", "this", "expression", "by_name", "default", "alternative", "conflict", "returning")
+    ),
+    exp.OnConflict: frozenset(("expressions", "action", "conflict_keys", "where")),
+    exp.Returning: frozenset(("expressions",)),
+    exp.Update: frozenset(("with_", "this", "expressions", "from_", "where", "returning")),
+    exp.Delete: frozenset(("with_", "this", "using", "where", "returning")),
+    exp.Merge: frozenset(("with_", "this", "using", "on", "using_cond", "whens", "returning")),
+    exp.Whens: frozenset(("expressions",)),
+    exp.When: frozenset(("matched", "source", "condition", "then")),
+    exp.Create: frozenset(("this", "kind", "expression", "exists", "properties")),
+    exp.Drop: frozenset(("kind", "tables", "exists", "cascade", "restrict")),  # nothing depends on a table
+    exp.TruncateTable: frozenset(("expressions",)),
+    exp.Copy: frozenset(("this", "kind", "files", "params")),
+    exp.CopyParameter: frozenset(("this", "expression")),
+    exp.Schema: frozenset(("this", "expressions")),
+    exp.Table: frozenset(("this", "alias")),
+    exp.TableAlias: frozenset(("this",)),
+    exp.ColumnDef: frozenset(("this", "kind", "constraints")),
+    exp.ColumnConstraint: frozenset(("kind",)),
+    exp.NotNullColumnConstraint: frozenset(("allow_null",)),
+    exp.PrimaryKeyColumnConstraint: frozenset(),
+    exp.CheckColumnConstraint: frozenset(("this",)),
+    exp.PrimaryKey: frozenset(("this", "expressions")),
+    exp.Properties: frozenset(("expressions",)),
+    exp.Property: frozenset(("this", "value")),
+    exp.Where: frozenset(("this",)),
+}
+_PLACES: Mapping[type[exp.Expr], tuple[str, ...]] = {
+    exp.Insert: ("this", "conflict", "returning"),
+    exp.OnConflict: ("where",),
+    exp.Update: ("this", "where", "returning"),
+    exp.Delete: ("this", "where", "returning"),
+    exp.Merge: ("this", "whens", "returning"),
+    exp.Whens: ("expressions",),
+    exp.When: ("then",),
+    exp.Create: ("this", "properties"),
+    exp.Drop: ("tables",),
+    exp.TruncateTable: ("expressions",),
+    exp.Copy: ("this", "params"),
+    exp.Schema: ("this", "expressions"),
+    exp.Table: ("alias",),
+    exp.ColumnDef: ("constraints",),
+    exp.ColumnConstraint: ("kind",),
+    exp.Properties: ("expressions",),
+}
+_NAMES: Mapping[tuple[type[exp.Expr], str], str] = {
+    (exp.Insert, "where"): "REPLACE WHERE",
+    (exp.Insert, "overwrite"): "OVERWRITE",
+    (exp.Insert, "ignore"): "IGNORE",
+    (exp.OnConflict, "duplicate"): "ON DUPLICATE KEY",
+    (exp.OnConflict, "constraint"): "a name of a constraint behind ON CONFLICT",
+    (exp.OnConflict, "index_predicate"): "WHERE behind the columns of ON CONFLICT",
+    (exp.Returning, "into"): "INTO behind RETURNING",
+    (exp.Insert, "exists"): "IF EXISTS",
+    (exp.Delete, "tables"): "names between DELETE and FROM",
+    (exp.Update, "order"): "ORDER BY",
+    (exp.Delete, "order"): "ORDER BY",
+    (exp.Create, "replace"): "OR REPLACE",
+    (exp.TruncateTable, "exists"): "IF EXISTS",
+    (exp.Table, "db"): "a schema",
+    (exp.Table, "catalog"): "a catalog",
+    (exp.TableAlias, "columns"): "names of columns behind an alias",
+    (exp.ColumnConstraint, "this"): "a name of a constraint",
+}
+# Tables have no children, statements no hints, constraints no names: with these and without, the rows are the same.
+_CHANGES_NOTHING = (
+    (exp.Table, "hints"),
+    (exp.Table, "only"),
+    (exp.Table, "indexed"),
+    (exp.Insert, "hint"),
+    (exp.Insert, "settings"),
+    (exp.Update, "hint"),
+    (exp.Delete, "hint"),
+    (exp.TruncateTable, "only"),
+    (exp.TruncateTable, "identity"),
+    (exp.ColumnConstraint, "this"),
+)
+_INSTEAD: Mapping[tuple[type[exp.Expr], str], str] = {
+    (exp.OnConflict, "duplicate"): "use ON CONFLICT (…) DO UPDATE SET …",
+    (exp.OnConflict, "constraint"): "name the columns of the primary key",
+    (exp.OnConflict, "index_predicate"): "say with DO UPDATE … WHERE which rows change",
+    (exp.Insert, "ignore"): "use ON CONFLICT DO NOTHING",
+    (exp.Insert, "overwrite"): 'use Client.ingest with mode="replace"',
+    (exp.Insert, "where"): "DELETE those rows first",
+    (
+        exp.Insert,
+        "partition",
+    ): "give every column its value in the query, rows find their partitions by themselves",
+    (exp.Delete, "tables"): "name the table behind FROM, others behind USING, and say with WHERE which rows go",
+    (exp.Table, "joins"): "use FROM (USING in a DELETE) and say with WHERE which rows, or use MERGE INTO",
+    (exp.Create, "replace"): "DROP the table first",
+    (exp.Table, "db"): "tables have plain names",
+    **dict.fromkeys(_CHANGES_NOTHING, "leave it out"),
+}
+_ROWS = "say with WHERE which rows it is for, by their key for example"
+# What may narrow the rows is never to be left out.
+_OTHERWISE: Mapping[type[exp.Expr], str] = {
+    exp.Update: _ROWS,
+    exp.Delete: _ROWS,
+    exp.TruncateTable: "use DELETE and say with WHERE which rows go",
+    exp.Merge: "say with ON and WHEN … AND which rows it is for",
+    exp.Insert: "say in its query which rows go in",
+    exp.Create: "declare the columns, or keep the rows of a query with CREATE TABLE … AS",
+    exp.Drop: "name the table alone",
+    exp.Copy: "COPY table FROM 'file' takes all of a file",
+}
+_DECLARED = (exp.ColumnDef, exp.PrimaryKey, exp.CheckColumnConstraint)
+_CONSTRAINTS = (exp.NotNullColumnConstraint, exp.PrimaryKeyColumnConstraint, exp.CheckColumnConstraint)
+_OPTIONS_OF_TABLES = (
+    "a table has PARTITIONED BY (…) and WITH (file_format = …), in the engine's own dialect (duckdb)"
+)
+_LIKE = "declare the columns, keys and conditions, or keep rows with CREATE TABLE … AS"
+_PROPERTIES: Mapping[type[exp.Expr], str] = {
+    exp.LikeProperty: f"CREATE TABLE with LIKE cannot be run here: {_LIKE}",
+    exp.TemporaryProperty: "CREATE TEMPORARY TABLE cannot be run here: every table is there for all",
+    exp.WithDataProperty: "CREATE TABLE with WITH DATA or WITH NO DATA cannot be run here: its query says which rows "
+    "the table begins with, none with LIMIT 0",
+}
+_WORD = re.compile(r"[A-Z][a-z]*")
+_COUNTED = "a statement that changes rows gives their number"
+
+
+def require_used(tree: exp.Expr, dialect: str = ENGINE_DIALECT) -> None:
+    """Raise `SqlError` for a clause of the statement, in its dialect, that nothing here would use.
+
+    >>> from sqlglot import parse_one
+    >>> require_used(parse_one("delete from t where a = 1 limit 1", dialect="duckdb"))
+    Traceback (most recent call last):
+    ballista_py.errors.SqlError: DELETE with LIMIT cannot be run here: say with WHERE which rows it is for, by \
+their key for example
+    """
+    pending: list[exp.Expr] = [tree]
+    while pending:
+        node = pending.pop()
+        used = USED.get(type(node))
+        if used is None:
+            continue
+        for key, value in node.args.items():
+            if key not in used and is_given(value):
+                raise _refused(tree, type(node), key)
+        for key in _PLACES.get(type(node), ()):
+            value = node.args.get(key)
+            pending.extend(item for item in (value if isinstance(value, list) else [value]) if item)
+    if isinstance(tree, exp.Create) and str(tree.args.get("kind")).upper() == "TABLE":
+        _require_declared(tree, dialect)
+
+
+def _require_declared(tree: exp.Create, dialect: str) -> None:
+    """Raise `SqlError` for what a new table is to have and cannot have here."""
+    properties = tree.args.get("properties")
+    for item in properties.expressions if properties is not None else ():
+        if type(item) in _PROPERTIES:
+            raise SqlError(_PROPERTIES[type(item)])
+        if type(item) is not exp.Property or dialect != ENGINE_DIALECT:
+            name = " ".join(_WORD.findall(type(item).__name__.removesuffix("Property"))).upper()
+            raise SqlError(f"CREATE TABLE with {name or item.name} cannot be run here: {_OPTIONS_OF_TABLES}")
+    for item in tree.this.expressions if isinstance(tree.this, exp.Schema) else ():
+        if isinstance(item, exp.LikeProperty):
+            raise SqlError(_PROPERTIES[exp.LikeProperty])
+        if not isinstance(item, _DECLARED):
+            raise SqlError(f"'{item.sql(dialect)}' cannot be declared here")
+        for constraint in item.args.get("constraints") or ():
+            if not isinstance(constraint.args.get("kind"), _CONSTRAINTS):
+                text = constraint.sql(dialect)
+                raise SqlError(f"'{text}' of column '{item.name}' cannot be declared here")
+
+
+def is_given(value: object) -> bool:
+    """Whether an argument says anything: the parser writes down what is absent, too."""
+    if isinstance(value, exp.Expr):
+        return type(value) not in _OPTIONS or any(map(is_given, value.args.values()))
+    return bool(value)
+
+
+_OPTIONS = (exp.IndexParameters, exp.Credentials)
+
+
+def _refused(tree: exp.Expr, kind: type[exp.Expr], key: str) -> SqlError:
+    name = "TRUNCATE" if isinstance(tree, exp.TruncateTable) else tree.key.upper()
+    clause = _NAMES.get((kind, key)) or key.strip("_").upper().replace("_", " ")
+    if key == "returning":
+        return SqlError(f"{name} with RETURNING cannot be run here: {_COUNTED}")
+    own = _INSTEAD.get((kind, key)) or _INSTEAD.get((type(tree), key))
+    instead = own or _OTHERWISE.get(type(tree), "send it without")
+    return SqlError(f"{name} with {clause} cannot be run here: {instead}")

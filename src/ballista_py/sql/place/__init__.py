@@ -1,0 +1,1 @@
+"""Where each block of a query can run."""

@@ -1,0 +1,1 @@
+"""Which partitions and files a statement needs not look into."""

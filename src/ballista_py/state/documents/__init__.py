@@ -1,0 +1,1 @@
+"""Documents that change by conditional writes."""

@@ -1,0 +1,244 @@
+"""Documents as JSON: a header that every commit stamps, then the fields of a frozen attrs class.
+
+The codec promises that what it did not understand survives: a field that a newer release added to any attrs class
+inside the document is still there after an older release read, changed and wrote it. It also tells foreign
+objects from documents of ours, and a document from one that lies in the place of another: each carries the key that
+it was written under, and is read under no other. One entry of a mapping that this release cannot read need not make
+all of the document unreadable: a class may name a field in which such entries are set aside, and they are written back
+as they were. The columns of a partition map are planning's to choose; here they become JSON.
+"""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Mapping
+from functools import cache, lru_cache
+from types import UnionType
+from typing import Any, Generic, TypeVar, Union, get_args, get_origin
+
+import attrs
+import orjson
+import pyarrow as pa
+from attrs import evolve, frozen
+from cattrs.preconf.orjson import OrjsonConverter, make_converter
+
+from ballista_py.errors import ConfigError, DocumentUnreadable, InvariantViolated, SchemaVersionUnsupported
+from ballista_py.partitions.map import PartitionMap
+from ballista_py.partitions.spec import PartitionSpec
+from ballista_py.partitions.table import TableSpec
+
+RECENT_COMMITS = 32
+_KEPT_DECLARATIONS = 1_024
+# In the metadata of a field: the mapping whose unreadable entries, as JSON, it takes. It is no field of the JSON.
+SET_ASIDE_OF = "entries of another field that this release cannot read"
+MAX_DOCUMENT_BYTES = 64 * 1024 * 1024
+
+T = TypeVar("T")
+
+
+@frozen(kw_only=True)
+class Header:
+    """What the last commit says of itself. `revision` counts the document's commits, from 1.
+
+    `recent_commits` are the ids of the last 32 commits, the newest last and equal to `commit_id`, so that a
+    writer whose reply was lost can tell later whether its commit landed. `updated_at_ms` is for people to read.
+    `key` is where the document belongs; earlier releases did not write it.
+    """
+
+    kind: str
+    schema_version: int
+    revision: int
+    commit_id: str
+    committed_by: str
+    updated_at_ms: int
+    recent_commits: tuple[str, ...]
+    key: str = ""
+
+
+@frozen(kw_only=True)
+class Decoded(Generic[T]):
+    """A document as it was read; `raw` holds all its fields, those unknown to this release too."""
+
+    header: Header
+    document: T
+    raw: Mapping[str, Any]
+
+
+class DocumentCodec(Generic[T]):
+    """Bytes to documents of one attrs class and back.
+
+    The class may name its `document_kind` (default: the name of the class) and its `schema_version` (default 1) as
+    class variables; a document of another kind or version is refused. So is one that belongs elsewhere: by the key
+    in its header, and, where the class has a property `own_key`, by what its fields say.
+    """
+
+    def __init__(self, document_type: type[T]) -> None:
+        if not attrs.has(document_type) or "header" in attrs.fields_dict(document_type):
+            raise ConfigError(
+                f"{document_type.__name__} is no document: take an attrs class without a field 'header'"
+            )
+        self.document_type: Any = document_type
+        self.kind: str = getattr(document_type, "document_kind", document_type.__name__)
+        self.schema_version: int = getattr(document_type, "schema_version", 1)
+        self._asides = {
+            field.metadata[SET_ASIDE_OF]: field.name
+            for field in attrs.fields(attrs.resolve_types(document_type))
+            if SET_ASIDE_OF in field.metadata
+        }
+
+    def encode(self, key: str, header: Header, document: T, before: Decoded[T] | None = None) -> bytes:
+        """The bytes of `document` under `header`, with what `before` held that this release does not know.
+
+        The key goes into the header, whoever made that. Raises `InvariantViolated` above 64 MiB, and for a document
+        that belongs elsewhere.
+        """
+        if getattr(document, "own_key", key) != key:
+            raise InvariantViolated(f"document '{key}' would become that of '{document.own_key}'", key=key)  # type: ignore[attr-defined]
+        raw = converter().unstructure(document, self.document_type)
+        for entries, aside in self._asides.items():
+            raw[entries] = {**raw.pop(aside), **raw[entries]}
+        if before is not None:
+            _keep_unknown(self.document_type, before.raw, raw)
+        stamped = converter().unstructure(evolve(header, key=key))
+        data = orjson.dumps({"header": stamped, **raw}, option=orjson.OPT_SERIALIZE_NUMPY)
+        if len(data) > MAX_DOCUMENT_BYTES:
+            raise InvariantViolated(
+                f"document '{key}' would grow to {len(data)} bytes; {MAX_DOCUMENT_BYTES} is the limit", key=key
+            )
+        return data
+
+    def decode(self, key: str, data: bytes) -> Decoded[T]:
+        """The document that `encode` made.
+
+        Raises `DocumentUnreadable` for anything else, also for one that belongs under another key (`belongs_to` in its
+        details), and `SchemaVersionUnsupported` for another release's format.
+        """
+        try:
+            raw = orjson.loads(data)
+            header = converter().structure(raw.pop("header"), Header)
+        except Exception as error:
+            raise _foreign(key, self.kind) from error
+        if header.kind != self.kind:
+            raise DocumentUnreadable(f"object '{key}' is a '{header.kind}' document, not '{self.kind}'", key=key)
+        if header.schema_version != self.schema_version:
+            raise SchemaVersionUnsupported(
+                f"document '{key}' has schema version {header.schema_version}; this release reads and writes "
+                f"{self.schema_version}: use the release that wrote it, or a state location of its own",
+                key=key,
+                schema_version=header.schema_version,
+            )
+        try:
+            document = self._structured(raw)
+        except Exception as error:
+            raise _foreign(key, self.kind) from error
+        for own in (header.key or key, getattr(document, "own_key", key)):
+            if own != key:
+                raise _misplaced(key, own)
+        return Decoded(header=header, document=document, raw=raw)
+
+    def _structured(self, raw: Mapping[str, Any]) -> T:
+        plain = {name: value for name, value in raw.items() if name not in self._asides.values()}
+        try:
+            found: T = converter().structure(plain, self.document_type)
+        except Exception:
+            if not self._asides:
+                raise
+            found = converter().structure(self._without_unreadable(plain), self.document_type)
+        return found
+
+    def _without_unreadable(self, raw: Mapping[str, Any]) -> dict[str, Any]:
+        """`raw` with every entry that cannot be read in the field that takes it."""
+        apart = dict(raw)
+        for entries, aside in self._asides.items():
+            kind = get_args(attrs.fields_dict(self.document_type)[entries].type)[1]
+            unreadable = {name: item for name, item in raw[entries].items() if not _is_readable(item, kind)}
+            apart[aside] = unreadable
+            apart[entries] = {name: item for name, item in raw[entries].items() if name not in unreadable}
+        return apart
+
+
+def table_to_json(table: TableSpec) -> bytes:
+    """A table spec as JSON; `table_from_json` reads it back."""
+    return orjson.dumps(converter().unstructure(table))
+
+
+def table_from_json(data: bytes) -> TableSpec:
+    """The table spec that `table_to_json` wrote. Raises `DocumentUnreadable` for anything else."""
+    try:
+        return converter().structure(orjson.loads(data), TableSpec)
+    except Exception as error:
+        raise DocumentUnreadable("a table spec cannot be read: it was written by another release") from error
+
+
+@cache
+def converter() -> OrjsonConverter:
+    """The one converter of documents, with a form for Arrow schemas and partition specs."""
+    made = make_converter(detailed_validation=False)
+    made.register_unstructure_hook(pa.Schema, lambda schema: base64.b64encode(schema.serialize()).decode())
+    made.register_structure_hook(pa.Schema, lambda text, _: _schema(text))
+    made.register_unstructure_hook(PartitionSpec, lambda spec: spec.to_json())
+    made.register_structure_hook(PartitionSpec, lambda data, _: _spec(orjson.dumps(data)))
+    made.register_structure_hook_func(
+        lambda kind: kind == tuple[str, ...], lambda items, _: tuple(map(str, items))
+    )
+    made.register_unstructure_hook(PartitionMap, lambda pmap: {"table": pmap.table, **pmap.to_columns()})
+    made.register_structure_hook(PartitionMap, lambda data, _: PartitionMap.from_columns(data["table"], 0, data))
+    return made
+
+
+@lru_cache(_KEPT_DECLARATIONS)
+def _schema(text: str) -> pa.Schema:
+    """Tables are declared once and read with every `cluster.json`; the values are immutable and can be shared."""
+    return pa.ipc.read_schema(pa.py_buffer(base64.b64decode(text)))
+
+
+@lru_cache(_KEPT_DECLARATIONS)
+def _spec(data: bytes) -> PartitionSpec:
+    return PartitionSpec.from_json(orjson.loads(data))
+
+
+_OPAQUE = {PartitionSpec, PartitionMap}  # classes with a JSON form of their own
+
+
+def _is_readable(item: Any, kind: Any) -> bool:
+    try:
+        converter().structure(item, kind)
+    except Exception:  # whatever is wrong with it
+        return False
+    return True
+
+
+def _foreign(key: str, kind: str) -> DocumentUnreadable:
+    return DocumentUnreadable(
+        f"object '{key}' is not a '{kind}' document of ballista_py: this location holds something else", key=key
+    )
+
+
+def _misplaced(key: str, own: str) -> DocumentUnreadable:
+    return DocumentUnreadable(
+        f"object '{key}' is the document that belongs to '{own}': stop all nodes and put each one back in its place",
+        key=key,
+        belongs_to=own,
+    )
+
+
+def _keep_unknown(kind: Any, before: Any, after: Any) -> None:
+    """Carry into `after` what `before` holds beyond the fields of `kind`, at every depth that names tell apart."""
+    if not isinstance(before, dict) or not isinstance(after, dict):
+        return
+    if isinstance(kind, type) and attrs.has(kind):
+        if kind in _OPAQUE:
+            return
+        fields = attrs.fields_dict(attrs.resolve_types(kind))
+        for name, value in before.items():
+            if name not in fields:
+                after.setdefault(name, value)
+            elif isinstance(value, dict):
+                _keep_unknown(fields[name].type, value, after.get(name))
+    elif get_origin(kind) in (Union, UnionType):
+        for option in get_args(kind):
+            _keep_unknown(option, before, after)
+    elif len(get_args(kind)) == 2:
+        for name in before.keys() & after.keys():
+            if isinstance(before[name], dict):
+                _keep_unknown(get_args(kind)[1], before[name], after[name])

@@ -1,0 +1,246 @@
+"""The documents that a cluster keeps under its state location, and where each lies.
+
+Values only: frozen, complete, equal by content. What may be done to them is decided by the modules that commit
+them (`membership`, `reaper`, `executor_registry`, `partition_store`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, ClassVar, Literal
+
+from attrs import Factory, evolve, field, frozen
+
+from ballista_py.partitions.map import PartitionMap
+from ballista_py.partitions.table import TableSpec
+from ballista_py.state.documents.codec import SET_ASIDE_OF
+from ballista_py.state.members.control import ExecutorInfo
+
+CLUSTER_KEY = "cluster.json"
+HEARTBEATS_PREFIX = "heartbeats/"
+MAPS_PREFIX = "accelerations/partitions/"
+SNAPSHOTS_PREFIX = "snapshots/"
+MAX_EXECUTORS = 10_000
+REMEMBERED_LOSSES = 256
+REMEMBERED_DROPS = 64
+REMEMBERED_DEFINITIONS = 256
+
+
+def heartbeat_key(scheduler_id: str) -> str:
+    """Where the heartbeat document of a scheduler lies."""
+    return f"{HEARTBEATS_PREFIX}{scheduler_id}.json"
+
+
+def partition_map_key(table: str) -> str:
+    """Where the partition map of a table lies."""
+    return f"{MAPS_PREFIX}{table}.json"
+
+
+def table_key(folder: str) -> str:
+    """Where a table's folder says what the table is; `folder` is `TableSpec.folder`."""
+    return f"{SNAPSHOTS_PREFIX}{folder}/table.json"
+
+
+def job_key(job_id: str) -> str:
+    """Where the document of a job lies."""
+    return f"jobs/{job_id}.json"
+
+
+@frozen(kw_only=True)
+class SchedulerInfo:
+    """One scheduler: `flight_address` answers queries, `control_address` hears executors (`host:port`).
+
+    A `leaving` one acts no more; it stays listed until the leases that it granted are surely over.
+    """
+
+    scheduler_id: str
+    instance_id: str
+    flight_address: str = ""
+    control_address: str = ""
+    labels: Mapping[str, str] = Factory(dict)
+    leaving: bool = False
+
+
+@frozen(kw_only=True)
+class AdmittedExecutor:
+    """One executor of the cluster. `admitted` is the number of its newest admission, never used twice."""
+
+    info: ExecutorInfo
+    admitted: int
+
+
+@frozen(kw_only=True)
+class ClusterDocument:
+    """`cluster.json`: who belongs to the cluster and which tables it has. `ClusterDocument()` is an empty cluster.
+
+    `admissions` counts all admissions and re-admissions of executors. `lost_instances` are the instance ids
+    that were removed last, oldest first; none of them is ever admitted again. `dropped` are the tables that were
+    dropped last and whose names are free, so that executors can be told. `definitions` are marks of the last
+    statements that made or dropped a table, some with the number of its first rows, so that one sent again does
+    nothing. `labels` belong to the application. `unreadable` are tables, as JSON, that this release cannot read; it
+    keeps them, and their names, and may drop them.
+    """
+
+    document_kind: ClassVar[str] = "cluster"
+    schema_version: ClassVar[int] = 1
+
+    schedulers: Mapping[str, SchedulerInfo] = Factory(dict)
+    executors: Mapping[str, AdmittedExecutor] = Factory(dict)
+    tables: Mapping[str, TableSpec] = Factory(dict)
+    labels: Mapping[str, str] = Factory(dict)
+    admissions: int = 0
+    lost_instances: tuple[str, ...] = ()
+    dropped: Mapping[str, TableSpec] = Factory(dict)
+    definitions: tuple[str, ...] = ()
+    unreadable: Mapping[str, Any] = field(factory=dict, metadata={SET_ASIDE_OF: "tables"})
+
+    def members(self) -> frozenset[tuple[str, str]]:
+        """The executors of the cluster as (executor id, instance id)."""
+        return frozenset((id_, executor.info.instance_id) for id_, executor in self.executors.items())
+
+    def admit(self, info: ExecutorInfo) -> ClusterDocument:
+        """With one admission more: of a new executor, or again of one that is here."""
+        number = self.admissions + 1
+        admitted = AdmittedExecutor(info=info, admitted=number)
+        return evolve(self, admissions=number, executors={**self.executors, info.executor_id: admitted})
+
+    def without_executors(self, instances: frozenset[tuple[str, str]]) -> ClusterDocument:
+        """Without these (executor id, instance id), which will never be admitted again."""
+        gone = sorted(instances & self.members())
+        if not gone:
+            return self
+        names = {executor_id for executor_id, _ in gone}
+        return evolve(
+            self,
+            executors={id_: kept for id_, kept in self.executors.items() if id_ not in names},
+            lost_instances=(*self.lost_instances, *(i for _, i in gone))[-REMEMBERED_LOSSES:],
+        )
+
+    def with_table(self, table: TableSpec, mark: str | None = None) -> ClusterDocument:
+        """With one table more, under a name that is free; `mark` is that of the statement that makes it."""
+        left = {name: spec for name, spec in self.dropped.items() if name != table.name}
+        return evolve(
+            self, tables={**self.tables, table.name: table}, dropped=left, definitions=self._marked(mark)
+        )
+
+    def without_table(self, name: str, mark: str | None = None) -> ClusterDocument:
+        """Without that table, which is remembered as dropped; `mark` is that of the statement that drops it."""
+        if name in self.unreadable:
+            kept = {other: table for other, table in self.unreadable.items() if other != name}
+            return evolve(self, unreadable=kept, definitions=self._marked(mark))
+        if name not in self.tables:
+            return self
+        dropped = {**self.dropped, name: self.tables[name]}
+        last = dict(list(dropped.items())[-REMEMBERED_DROPS:])
+        left = {n: t for n, t in self.tables.items() if n != name}
+        return evolve(self, tables=left, dropped=last, definitions=self._marked(mark))
+
+    def with_altered(self, table: TableSpec, mark: str | None = None) -> ClusterDocument:
+        """With another definition of a table that it has; `mark` is that of the statement that alters it."""
+        return evolve(self, tables={**self.tables, table.name: table}, definitions=self._marked(mark))
+
+    def _marked(self, mark: str | None) -> tuple[str, ...]:
+        return self.definitions if mark is None else (*self.definitions, mark)[-REMEMBERED_DEFINITIONS:]
+
+    def without_scheduler(self, scheduler_id: str, instance_id: str) -> ClusterDocument:
+        """Without that scheduler, if it is still that instance."""
+        found = self.schedulers.get(scheduler_id)
+        if found is None or found.instance_id != instance_id:
+            return self
+        return evolve(self, schedulers={i: s for i, s in self.schedulers.items() if i != scheduler_id})
+
+
+@frozen(kw_only=True)
+class HeartbeatDocument:
+    """`heartbeats/{scheduler_id}.json`: proof of life of one scheduler, and what it hears.
+
+    `beats` grows by one with each beat. `silences` say, by instance id of an executor, for how long this
+    scheduler had granted it nothing when it beat; for one that is not named that is all of `uptime_ms`. A
+    document with `ended_by` is a tombstone: the instance left (`ended_by` is itself) or was evicted, and never
+    beats again. `last_heartbeat_ms` is wall time, for people.
+    """
+
+    document_kind: ClassVar[str] = "heartbeat"
+    schema_version: ClassVar[int] = 1
+    may_vanish: ClassVar[bool] = True  # whoever misses its own is fenced
+
+    scheduler_id: str
+    instance_id: str
+    beats: int = 0
+    uptime_ms: float = 0.0
+    silences: Mapping[str, float] = Factory(dict)
+    ended_by: str | None = None
+    last_heartbeat_ms: int = 0
+
+    @property
+    def own_key(self) -> str:
+        return heartbeat_key(self.scheduler_id)
+
+    def silence_ms(self, executor_instance: str) -> float:
+        """How long that executor had gone without a grant of this scheduler, at this beat."""
+        return self.silences.get(executor_instance, self.uptime_ms)
+
+
+@frozen(kw_only=True)
+class PartitionMapDocument:
+    """`accelerations/partitions/{table}.json`: which executor holds which partition of one table.
+
+    The revision of `map` is not kept twice: it is the header's, and 0 here. `incarnation` is that of the table
+    that the map is for; to a table of another one this is no map. It is `published` once the table's name is, and
+    `dropped` once that is free again.
+    `catalog_revision` is one that `cluster.json` had before this map was committed: an older catalog is a wrong one.
+    """
+
+    document_kind: ClassVar[str] = "partition_map"
+    schema_version: ClassVar[int] = 1
+
+    map: PartitionMap
+    incarnation: str = ""
+    published: bool = True
+    catalog_revision: int = 0
+    dropped: bool = False
+
+    @property
+    def own_key(self) -> str:
+        return partition_map_key(self.map.table)
+
+
+@frozen(kw_only=True)
+class TableDocument:
+    """`snapshots/{folder}/table.json`: what the table is whose partitions lie there, in case the catalog is lost."""
+
+    document_kind: ClassVar[str] = "table"
+    schema_version: ClassVar[int] = 1
+
+    table: TableSpec
+
+    @property
+    def own_key(self) -> str:
+        return table_key(self.table.folder)
+
+
+@frozen(kw_only=True)
+class JobDocument:
+    """`jobs/{job_id}.json`: one asynchronous statement. `owner` is the instance that runs it, under `epoch`.
+
+    `chunks` counts the result files `jobs/{job_id}/chunk-{n}.arrow` that are complete.
+    """
+
+    document_kind: ClassVar[str] = "job"
+    schema_version: ClassVar[int] = 1
+    may_vanish: ClassVar[bool] = True
+
+    job_id: str
+    sql: str
+    state: Literal["waiting", "running", "succeeded", "failed", "cancelled"] = "waiting"
+    owner: str = ""
+    epoch: int = 0
+    chunks: int = 0
+    rows: int = 0
+    error: Mapping[str, str] | None = None
+    created_ms: int = 0
+    updated_ms: int = 0
+
+    @property
+    def own_key(self) -> str:
+        return job_key(self.job_id)

@@ -1,0 +1,95 @@
+"""Whether a document is one that can be there now, or an older copy that somebody put in its place; pure.
+
+Every commit adds one to the revision and its id to the last 32. So a document follows one that was seen before only if
+its revision is no lower and, as far as its ids reach back, that commit is among them.
+"""
+
+from __future__ import annotations
+
+from attrs import frozen
+
+from ballista_py.errors import DocumentLost, DocumentOlder
+from ballista_py.state.documents.codec import Header
+
+
+def way_out() -> str:
+    """What to do about a document that is lost or older than it was; ends every message about one."""
+    return "put the newest copy back, or stop all nodes and run `ballista-py storage repair`"
+
+
+@frozen
+class Seen:
+    """A state of a document that was there: its revision, and the id of the commit that made it."""
+
+    revision: int
+    commit_id: str
+
+
+class DocumentMemory:
+    """The newest state of each document that this process has seen. Safe to share between threads.
+
+    `ObjectState` asks it before every request and notes what it read, so no document can go back unnoticed while the
+    process lives.
+    """
+
+    def __init__(self) -> None:
+        self._seen: dict[str, Seen] = {}
+
+    def of(self, key: str) -> Seen | None:
+        """The newest state of a document that was seen; to be asked before the document is read."""
+        return self._seen.get(key)
+
+    def note(self, key: str, header: Header) -> None:
+        """A document was seen."""
+        known = self._seen.get(key)
+        if known is None or known.revision < header.revision:
+            self._seen[key] = Seen(header.revision, header.commit_id)
+
+    def forget(self, prefix: str) -> None:
+        """Forget the documents below `prefix`, because they may be removed now."""
+        for key in [key for key in list(self._seen) if key.startswith(prefix)]:
+            self._seen.pop(key, None)
+
+
+class ForgetfulMemory(DocumentMemory):
+    """For documents that may be removed, or put back, at any time, because their readers know what that means."""
+
+    def note(self, key: str, header: Header) -> None:
+        """Nothing is remembered."""
+
+
+def lost(key: str, seen: Seen) -> DocumentLost:
+    """The error for a document that is gone."""
+    return DocumentLost(
+        f"document '{key}' is gone, which was there at revision {seen.revision}: {way_out()}", key=key
+    )
+
+
+def require_successor(key: str, seen: Seen | None, now: Header) -> None:
+    """Raises `DocumentOlder` unless the document with header `now` may follow the one that was `seen` before."""
+    if seen is None or now.commit_id == seen.commit_id:
+        return
+    if now.revision <= seen.revision:
+        raise DocumentOlder(
+            f"document '{key}' is at revision {now.revision}, and was at {seen.revision} before: {way_out()}",
+            key=key,
+        )
+    if now.revision - seen.revision < len(now.recent_commits) and seen.commit_id not in now.recent_commits:
+        raise DocumentOlder(
+            f"document '{key}' goes on from an older copy: it lacks the commit that made revision {seen.revision}: "
+            f"{way_out()}",
+            key=key,
+        )
+
+
+def require_proven(key: str, what: str, now: int, proven: int, by: str) -> None:
+    """Raises `DocumentOlder` unless the number `now` in the document is at least the one that another one proves.
+
+    The other one must have been read before the document, and only ever be written after it.
+
+    >>> require_proven("cluster.json", "revision", 7, 7, "the map of table 't'")
+    """
+    if now < proven:
+        raise DocumentOlder(
+            f"document '{key}' is at {what} {now}, but {by} knows of {proven}: {way_out()}", key=key
+        )

@@ -1,0 +1,1 @@
+"""Who belongs to the cluster, and who is alive."""

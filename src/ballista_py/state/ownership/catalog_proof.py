@@ -1,0 +1,71 @@
+"""Whether `cluster.json` is the catalog of what lies in its state location, and not an older one, or none at all.
+
+Each partition map names the revision of `cluster.json` at which its table's name was last made or dropped, or its
+partitions were last assigned. So a catalog that knows less than what lies there is found out wherever the two meet:
+when a map is committed or read, when a scheduler joins, and before anything is collected.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextlib import suppress
+
+from ballista_py.errors import DocumentError, DocumentLost, ObjectMissing
+from ballista_py.runtime import Runtime, SystemRuntime
+from ballista_py.state.documents.documents import (
+    CLUSTER_KEY,
+    MAPS_PREFIX,
+    SNAPSHOTS_PREFIX,
+    ClusterDocument,
+    PartitionMapDocument,
+    partition_map_key,
+)
+from ballista_py.state.documents.lost_documents import require_proven, way_out
+from ballista_py.state.documents.object_state import ObjectState, Versioned
+from ballista_py.state.stores.store import ConditionalStore
+
+KEPT_BY_TABLES = (MAPS_PREFIX, "accelerations/commits/", SNAPSHOTS_PREFIX)
+
+
+def require_unused(store: ConditionalStore) -> None:
+    """Return if nothing of a table lies in the location, so that its first `cluster.json` may be made.
+
+    Raises `DocumentLost`: the location is no new one, its catalog is gone.
+    """
+    for prefix in KEPT_BY_TABLES:
+        first = next(iter(store.list(prefix)), None)
+        if first is not None:
+            raise DocumentLost(
+                f"document '{CLUSTER_KEY}' is gone: '{first.key}' lies here, so this is no new state location: "
+                f"{way_out()}",
+                key=CLUSTER_KEY,
+            )
+
+
+def require_proven_catalog(revision: int, table: str, proven: int) -> None:
+    """Raises `DocumentOlder` when `cluster.json`, read after the map of `table` that proves a revision, is older."""
+    require_proven(CLUSTER_KEY, "revision", revision, proven, f"the partition map of table '{table}'")
+
+
+def read_catalog(
+    store: ConditionalStore, *, runtime: Runtime | None = None
+) -> tuple[Versioned[ClusterDocument], Mapping[str, PartitionMapDocument]]:
+    """The catalog, which is no older than any map proves, and the maps that can be read, by table.
+
+    Raises `DocumentLost` and `DocumentOlder`, and what reading a document raises. Reads all maps.
+    """
+    runtime = runtime or SystemRuntime()
+    names = [entry.key.removeprefix(MAPS_PREFIX).removesuffix(".json") for entry in store.list(MAPS_PREFIX)]
+    maps: dict[str, PartitionMapDocument] = {}
+    for name in sorted(names):
+        with suppress(DocumentError):  # proves nothing; its table is left out
+            state = ObjectState(store, partition_map_key(name), PartitionMapDocument, runtime=runtime)
+            maps[name] = state.read().document
+    try:
+        cluster = ObjectState(store, CLUSTER_KEY, ClusterDocument, runtime=runtime).read()
+    except ObjectMissing:
+        require_unused(store)
+        raise
+    for name, document in maps.items():
+        require_proven_catalog(cluster.header.revision, name, document.catalog_revision)
+    return cluster, maps

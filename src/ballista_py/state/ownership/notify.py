@@ -1,0 +1,88 @@
+"""What each executor is to hold, derived from what is committed and from nothing else; pure.
+
+Notification is level-triggered: whatever an executor reports, the difference to what is committed is sent again
+until there is none. So a lost message heals itself, and nobody hears of an assignment that is not committed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from ballista_py.partitions.map import PartitionMap
+from ballista_py.partitions.table import TableSpec
+from ballista_py.state.members.control import HeldPartitions, PartitionAssignment, Role, UpdatePartitions
+
+
+def desired(
+    maps: Mapping[str, PartitionMap], tables: Mapping[str, TableSpec], executor_id: str, instance_id: str
+) -> list[UpdatePartitions]:
+    """One update per table with a committed map, by table name: all that this instance is to hold of it.
+
+    A table of which it is to hold nothing has an empty update, which unloads the rest. Every executor that does
+    not own a replicated table is a replica of it.
+    """
+    return [
+        UpdatePartitions(
+            instance_id=instance_id,
+            table=tables[name],
+            revision=maps[name].revision,
+            partitions=_assignments(maps[name], tables[name], executor_id, instance_id),
+            parting=_parting(maps[name], executor_id, instance_id),
+            # An altered table has a map of a newer revision, though its owners are the same.
+            until_heard=bool(tables[name].definition or maps[name].handed_over_by(executor_id, instance_id).size),
+        )
+        for name in sorted(maps.keys() & tables.keys())
+    ]
+
+
+def farewells(
+    dropped: Mapping[str, tuple[TableSpec, int]], held: Iterable[HeldPartitions], instance_id: str
+) -> list[UpdatePartitions]:
+    """An empty update for each dropped table of which the executor still holds something."""
+    return [
+        UpdatePartitions(instance_id=instance_id, table=spec, revision=revision, partitions=())
+        for report in held
+        for spec, revision in dropped.values()
+        if report.table == spec.folder and (report.active or report.loaded)
+    ]
+
+
+def unsettled(updates: Iterable[UpdatePartitions], held: Iterable[HeldPartitions]) -> list[UpdatePartitions]:
+    """The updates that differ from what the executor reports to hold, and so are to be sent (again)."""
+    reports = {report.table: report for report in held}
+    return [update for update in updates if not _settled(update, reports.get(update.table.folder))]
+
+
+def _assignments(
+    pmap: PartitionMap, table: TableSpec, executor_id: str, instance_id: str
+) -> tuple[PartitionAssignment, ...]:
+    roles: dict[int, Role] = {}
+    if table.distribution == "replicated":
+        roles.update(dict.fromkeys(pmap.ids().tolist(), "replica"))
+    roles.update(dict.fromkeys(pmap.replicated_at(executor_id, instance_id).tolist(), "replica"))
+    roles.update(dict.fromkeys(pmap.targeted_at(executor_id, instance_id).tolist(), "target"))
+    roles.update(dict.fromkeys(pmap.owned_by(executor_id, instance_id).tolist(), "owner"))
+    return tuple(
+        PartitionAssignment(partition=partition, path=pmap.path(partition), epoch=pmap.epoch(partition), role=role)
+        for partition, role in sorted(roles.items())
+    )
+
+
+def _parting(pmap: PartitionMap, executor_id: str, instance_id: str) -> tuple[int, ...]:
+    """What this instance owns and another one is to take over."""
+    owner = (executor_id, instance_id)
+    return tuple(p for p in pmap.owned_by(*owner).tolist() if pmap.target(p) not in (None, owner))
+
+
+def _settled(update: UpdatePartitions, report: HeldPartitions | None) -> bool:
+    served = {a.partition: a.epoch for a in update.partitions if a.role != "target"}
+    loading = {a.partition for a in update.partitions if a.role == "target"}
+    if report is None:
+        return not update.partitions
+    if update.until_heard and report.revision < update.revision:
+        return False
+    epochs = {a.partition: a.epoch for a in update.partitions}
+    if any(report.parting.get(partition) != epochs.get(partition) for partition in update.parting):
+        return False
+    held = dict(zip(report.active, report.epochs, strict=True))
+    return held == served and set(report.loaded) == loading

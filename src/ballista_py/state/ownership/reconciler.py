@@ -1,0 +1,332 @@
+"""The loop that brings every table to where it should be: discover, diff, assign, commit, promote.
+
+One tick makes at most one commit per table. It decides nothing itself: planning decides who gets what, the
+partition store decides at the commit what of it still holds. Several schedulers may tick at once; what one of
+them commits first, the others drop.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import Any
+
+from attrs import Factory, evolve, field, frozen
+
+from ballista_py.errors import BallistaError, ConfigError, DocumentError, ObjectMissing, PlanningError, StoreError
+from ballista_py.partitions.assignment.assigner import AssignmentPlan, Executor, PartitionAssigner
+from ballista_py.partitions.discovery import PartitionDiff, added_partitions, diff_partitions
+from ballista_py.partitions.map import Owner, PartitionMap
+from ballista_py.partitions.table import TableSpec
+from ballista_py.state.documents.documents import ClusterDocument, partition_map_key
+from ballista_py.state.documents.lost_documents import require_proven
+from ballista_py.state.members.control import HeldPartitions
+from ballista_py.state.members.membership import Membership
+from ballista_py.state.ownership.partition_store import Commit, PartitionStore, ready_to_move
+from ballista_py.state.ownership.stalled_moves import MoveWatch
+
+ASSIGNMENT_INTERVAL_MS = 30_000.0
+MAX_ASSIGNMENTS_PER_INTERVAL = 100
+
+
+@frozen(kw_only=True)
+class Discovery:
+    """The partition values that a source shows now, and optionally a weight for each.
+
+    `after` is what the table's map counted as `discoveries` when this one began.
+    """
+
+    values: Sequence[tuple[Any, ...]]
+    weights: Sequence[float] | None = None
+    after: int | None = None
+
+
+Discoverer = Callable[[TableSpec], Discovery | None]
+Reports = Callable[[], Mapping[Owner, Sequence[HeldPartitions]]]
+
+
+@frozen(kw_only=True)
+class ReconcileReport:
+    """What one tick did, by table: `commits` that wrote something, and the `errors` of tables left as they were.
+
+    `unplaced` counts the partitions for which no executor has room, `deferred` those left for a later tick by the
+    limit. `maps` are the committed maps as this tick knows them.
+    """
+
+    commits: Mapping[str, Commit] = Factory(dict)
+    errors: Mapping[str, BallistaError] = Factory(dict)
+    unplaced: Mapping[str, int] = Factory(dict)
+    deferred: Mapping[str, int] = Factory(dict)
+    maps: Mapping[str, PartitionMap] = field(factory=dict, repr=False)
+
+    @property
+    def settled(self) -> bool:
+        """Whether nothing was left to do."""
+        return not (self.commits or self.errors or self.unplaced or self.deferred)
+
+
+@frozen
+class _Table:
+    """One table within a tick: the committed map, and the map that the plan starts from."""
+
+    spec: TableSpec
+    committed: PartitionMap
+    planned: PartitionMap
+    diff: PartitionDiff | None
+    loaded: Mapping[int, Owner]
+    stalled: Mapping[int, Owner]
+    released: Mapping[int, int]  # partition -> epoch
+    parting: Mapping[int, int]  # partition -> epoch for which its owner said that it was told
+
+    def handed_back(self, members: Collection[Owner]) -> _Table:
+        """As it will be when what its owner lost is with its former owner again."""
+        return evolve(self, planned=self.planned.hand_back(members))
+
+    @property
+    def changed(self) -> bool:
+        """Whether there is something to commit before any plan."""
+        return self.planned is not self.committed
+
+
+class Reconciler:
+    """Assigns the partitions of all tables to the executors of the cluster. Not for several threads.
+
+    `reports` tells what each executor holds (`ExecutorRegistry.held`); `discover` what the source of a table shows
+    now, or None if there is nothing new to tell. Tables whose keys are static need no discovery. `moves` decides
+    which moves have waited for their target long enough.
+    """
+
+    def __init__(
+        self,
+        partitions: PartitionStore,
+        membership: Membership,
+        *,
+        reports: Reports,
+        discover: Discoverer | None = None,
+        assigner: PartitionAssigner | None = None,
+        limit: int | None = MAX_ASSIGNMENTS_PER_INTERVAL,
+        moves: MoveWatch | None = None,
+    ) -> None:
+        self._partitions = partitions
+        self._membership = membership
+        self._reports = reports
+        self._discover = discover or _nothing_new
+        self._assigner = assigner or PartitionAssigner()
+        self._limit = limit
+        self._moves = moves or MoveWatch()
+
+    def tick(self) -> ReconcileReport:
+        """Go once over all tables, with at most `limit` moves.
+
+        Trouble with one table does not keep those outside its co-location group waiting. Raises `Fenced` or
+        `LeaseExpired` when this scheduler may not act, and errors of the store if `cluster.json` cannot be read.
+        """
+        return self._run(self._limit)
+
+    def reconcile_all(self) -> ReconcileReport:
+        """As `tick`, without a bound on the moves."""
+        return self._run(None)
+
+    def add_values(self, name: str, values: Sequence[tuple[Any, ...]]) -> Commit | None:
+        """Give a table partitions for these values and every one of them an owner, in one commit.
+
+        Values that it has already, because another scheduler was quicker, are fine. None for a table that is no
+        more. Raises what `tick` raises, and what keeps the table from being changed.
+        """
+        self._membership.require()
+        cluster = self._membership.cluster.read().document
+        if name not in cluster.tables:
+            return None
+        tick = _Tick()
+        group = cluster.tables[name].group
+        names = sorted(
+            n for n, t in cluster.tables.items() if n == name or (group is not None and t.group == group)
+        )
+        loaded = [
+            self._load(cluster.tables[member], tick, cluster.members(), values if member == name else ())
+            for member in names
+        ]
+        if name in tick.errors:
+            raise tick.errors[name]
+        document = self._membership.cluster.read().document
+        executors = _executors(document)
+        tables = [table.handed_back(document.members()) for table in loaded if table is not None]
+        plans = self._assigner.assign_group([table.planned for table in tables], executors, None)
+        for table, plan in zip(tables, plans, strict=True):
+            if table.spec.name == name:
+                self._commit(table, plan, tick)
+        if name in tick.errors:
+            raise tick.errors[name]
+        return tick.commits.get(name)
+
+    def _run(self, left: int | None) -> ReconcileReport:
+        self._membership.require()
+        cluster = self._membership.cluster.read().document
+        tick = _Tick()
+        loaded = [self._load(spec, tick, cluster.members()) for _, spec in sorted(cluster.tables.items())]
+        # Members are read after the maps: so an owner in a map that is no member is one no more, not one to be.
+        document = self._membership.cluster.read().document
+        executors = _executors(document)
+        tables = {t.spec.name: t.handed_back(document.members()) for t in loaded if t is not None}
+        for group in _groups(tables, {cluster.tables[name].group for name in tick.errors}):
+            try:
+                plans = self._assigner.assign_group([table.planned for table in group], executors, left)
+            except PlanningError as error:
+                tick.errors.update((table.spec.name, error) for table in group)
+                continue
+            resting = self._moves.resting(self._now_ms())
+            for table, plan in zip(group, plans, strict=True):
+                moves = self._commit(table, plan.without_moves_to(resting), tick)
+                left = None if left is None else max(0, left - moves)
+        return tick.report(tables)
+
+    def _load(
+        self, spec: TableSpec, tick: _Tick, members: Collection[Owner], added: Sequence[tuple[Any, ...]] = ()
+    ) -> _Table | None:
+        heard = newest_heard(spec.folder, self._reports())  # before the map is read
+        try:
+            committed = self._committed(spec)
+            key = partition_map_key(spec.name)
+            require_proven(key, "revision", committed.revision, heard, "an executor that was told of it")
+            found = None if added else self._discover(spec)
+            diff = added_partitions(committed, added) if added else None
+            if found is not None:
+                diff = diff_partitions(committed, found.values, found.weights, after=found.after)
+            planned = committed.apply_diff(diff) if diff else committed
+        except (StoreError, DocumentError, PlanningError, ConfigError) as error:
+            tick.errors[spec.name] = error
+            return None
+        reports = self._reports()
+        released = _released(spec.folder, committed, reports)
+        planned = planned.release(released) if released else planned
+        parting = _parting(spec.folder, planned, reports)
+        loaded = ready_to_move(planned, _loaded(spec.folder, planned, reports), parting, members)
+        planned = planned.promote(loaded) if loaded else planned
+        stalled = self._moves.stalled(planned, reports, self._now_ms(), spec.folder)
+        planned = planned.call_off(stalled) if stalled else planned
+        return _Table(spec, committed, planned, diff, loaded, stalled, released, parting)
+
+    def _now_ms(self) -> float:
+        return self._membership.runtime.monotonic_ms()
+
+    def _committed(self, spec: TableSpec) -> PartitionMap:
+        """The table's map; a static table without one gets it now, because its creator stopped half-way."""
+        try:
+            return self._partitions.read(spec.name, spec.incarnation)
+        except ObjectMissing:
+            values = spec.spec.static_values()
+            if values is None:
+                raise
+            return self._partitions.ensure(PartitionMap.build(spec.name, spec.spec, values), spec.incarnation)
+
+    def _commit(self, table: _Table, plan: AssignmentPlan, tick: _Tick) -> int:
+        """Commit what there is to commit for one table; returns how many moves that were."""
+        name = table.spec.name
+        tick.count(name, plan)
+        if not (plan or table.changed):
+            return 0
+        try:
+            commit = self._partitions.commit(
+                plan,
+                diff=table.diff,
+                loaded=table.loaded,
+                stalled=table.stalled,
+                released=table.released,
+                parting=table.parting,
+            )
+        except (StoreError, DocumentError) as error:
+            tick.errors[name] = error
+            return 0
+        tick.maps[name] = commit.map
+        if commit.map.revision != table.committed.revision:
+            tick.commits[name] = commit
+        return len(commit.assigned) + len(commit.targeted)
+
+
+class _Tick:
+    """What a tick has done so far."""
+
+    def __init__(self) -> None:
+        self.commits: dict[str, Commit] = {}
+        self.errors: dict[str, BallistaError] = {}
+        self.unplaced: dict[str, int] = {}
+        self.deferred: dict[str, int] = {}
+        self.maps: dict[str, PartitionMap] = {}
+
+    def count(self, name: str, plan: AssignmentPlan) -> None:
+        if len(plan.unplaced):
+            self.unplaced[name] = len(plan.unplaced)
+        if plan.deferred:
+            self.deferred[name] = plan.deferred
+
+    def report(self, tables: Mapping[str, _Table]) -> ReconcileReport:
+        maps = {name: self.maps.get(name, table.committed) for name, table in tables.items()}
+        return ReconcileReport(
+            commits=self.commits, errors=self.errors, unplaced=self.unplaced, deferred=self.deferred, maps=maps
+        )
+
+
+def _nothing_new(_: TableSpec) -> None:
+    return None
+
+
+def _executors(cluster: ClusterDocument) -> list[Executor]:
+    return [
+        Executor(id_, found.info.instance_id, found.info.capacity, found.info.labels)
+        for id_, found in sorted(cluster.executors.items())
+    ]
+
+
+def _groups(tables: Mapping[str, _Table], incomplete: Collection[str | None]) -> list[list[_Table]]:
+    """Tables that share owners, each group in order of names; a table without a group is one of its own.
+
+    A group of which a map could not be read waits: its other tables would be given owners that the missing one
+    has not.
+    """
+    groups: dict[tuple[str, str], list[_Table]] = {}
+    for name, table in sorted(tables.items()):
+        if table.spec.group is not None and table.spec.group in incomplete:
+            continue
+        key = ("group", table.spec.group) if table.spec.group is not None else ("table", name)
+        groups.setdefault(key, []).append(table)
+    return list(groups.values())
+
+
+def _loaded(
+    folder: str, pmap: PartitionMap, reports: Mapping[Owner, Sequence[HeldPartitions]]
+) -> dict[int, Owner]:
+    """The partitions that their targets report to have loaded, so that they can take over."""
+    found: dict[int, Owner] = {}
+    for owner, held in sorted(reports.items()):
+        ready = {partition for report in held if report.table == folder for partition in report.loaded}
+        if ready:
+            found.update((p, owner) for p in pmap.targeted_at(*owner).tolist() if p in ready)
+    return found
+
+
+def _parting(folder: str, pmap: PartitionMap, reports: Mapping[Owner, Sequence[HeldPartitions]]) -> dict[int, int]:
+    """The partitions whose owners report to know that they are on their way elsewhere, and the epochs they said."""
+    return {
+        partition: epoch
+        for owner, held in sorted(reports.items())
+        for report in held
+        if report.table == folder
+        for partition, epoch in report.parting.items()
+        if partition < len(pmap) and pmap.owner(partition) == owner
+    }
+
+
+def newest_heard(folder: str, reports: Mapping[Owner, Sequence[HeldPartitions]]) -> int:
+    """The newest revision of a table's map that an executor says it was told of; no map read after that is older."""
+    return max((r.revision for held in reports.values() for r in held if r.table == folder), default=0)
+
+
+def _released(
+    folder: str, pmap: PartitionMap, reports: Mapping[Owner, Sequence[HeldPartitions]]
+) -> dict[int, int]:
+    """The partitions whose former owners report to have heard of this map, and the epochs they have in it."""
+    return {
+        partition: pmap.epoch(partition)
+        for owner, held in sorted(reports.items())
+        if any(report.table == folder and report.revision >= pmap.revision for report in held)
+        for partition in pmap.handed_over_by(*owner).tolist()
+    }

@@ -1,0 +1,1 @@
+"""Object stores with conditional writes."""

@@ -1,0 +1,122 @@
+"""Data files on the object store: written once, never changed, checked when they come from afar."""
+
+from __future__ import annotations
+
+import zlib
+from typing import BinaryIO
+
+import pyarrow as pa
+
+from ballista_py.errors import DocumentUnreadable
+from ballista_py.partitions.columns import in_files
+from ballista_py.state.stores.store import ConditionalStore, local_path
+from ballista_py.storage.formats import parquet
+from ballista_py.storage.formats.formats import file_format
+from ballista_py.storage.manifest import DataFile
+
+_BLOCK_BYTES = 1 << 20
+
+
+def write_data_file(
+    store: ConditionalStore, key: str, rows: pa.Table, format_name: str = "parquet", definition: int = 0
+) -> DataFile:
+    """Store the rows as a file under `key`, which must be fresh. Nobody sees it until a manifest names it.
+
+    Their schema is that of their table by that `definition`.
+
+    Raises `ObjectExists` when something is stored there already, `ConfigError` for a format that is not known or
+    not installed, and what `store.create` raises.
+    """
+    data, columns = file_format(format_name).encode(in_files(rows))
+    store.create(key, data)
+    return DataFile(
+        path=key,
+        rows=rows.num_rows,
+        bytes=len(data),
+        checksum=checksum(data),
+        format=format_name,
+        columns=columns,
+        definition=definition,
+    )
+
+
+def describe_data_file(store: ConditionalStore, key: str) -> DataFile:
+    """The description of a file that another program put under `key`.
+
+    Raises `ObjectMissing`, and `DocumentUnreadable` when it is no Parquet file.
+    """
+    path = local_path(store, key)
+    if path is None:
+        data = store.get(key).data
+        return _describe(key, pa.py_buffer(data), len(data), checksum(data))
+    return describe_local_file(path, key)
+
+
+def describe_local_file(path: str, key: str) -> DataFile:
+    """The description of the file at `path` of this machine, which is or will be stored under `key`.
+
+    Raises `DocumentUnreadable` when it is missing or no Parquet file.
+    """
+    try:
+        with open(path, "rb") as file:
+            text, size = _checksum_of(file)
+    except OSError as error:
+        raise DocumentUnreadable(f"data file '{key}' cannot be read: {error.strerror}", file=key) from None
+    return _describe(key, path, size, text)
+
+
+def read_data_file(store: ConditionalStore, file: DataFile, schema: pa.Schema) -> pa.Table:
+    """The rows of a file, its bytes checked. Raises `ObjectMissing`, `DocumentUnreadable`, `SchemaMismatch`."""
+    data = check_bytes(store.get(file.path).data, file)
+    batches = file_format(file.format, file.path).read_batches(pa.py_buffer(data), schema, file.path)
+    return pa.Table.from_batches(batches, schema=schema)
+
+
+def check_bytes(data: bytes, file: DataFile) -> bytes:
+    """`data` itself if it is what the manifest describes, else `DocumentUnreadable`."""
+    if len(data) != file.bytes:
+        raise DocumentUnreadable(
+            f"data file '{file.path}' holds {len(data)} bytes instead of {file.bytes}", file=file.path
+        )
+    if file.checksum and checksum(data) != file.checksum:
+        raise DocumentUnreadable(f"data file '{file.path}' is damaged: its checksum differs", file=file.path)
+    return data
+
+
+def check_local(path: str, file: DataFile) -> None:
+    """Raises `DocumentUnreadable` unless the file at `path` of this machine is what the manifest describes."""
+    try:
+        with open(path, "rb") as opened:
+            found, size = _checksum_of(opened)
+    except OSError as error:
+        raise DocumentUnreadable(
+            f"data file '{file.path}' cannot be read: {error.strerror}", file=file.path
+        ) from None
+    if size != file.bytes or (file.checksum and found != file.checksum):
+        raise DocumentUnreadable(f"data file '{file.path}' is damaged: its checksum differs", file=file.path)
+
+
+def checksum(data: bytes) -> str:
+    """The checksum of a data file as manifests keep it.
+
+    >>> checksum(b"ballista")
+    'crc32:98a6e92f'
+    """
+    return f"crc32:{zlib.crc32(data):08x}"
+
+
+def require_known_format(file: DataFile) -> None:
+    """Raises `ConfigError` for a file format that this release cannot read, or not without another extra."""
+    file_format(file.format, file.path)
+
+
+def _checksum_of(file: BinaryIO) -> tuple[str, int]:
+    value, size = 0, 0
+    while block := file.read(_BLOCK_BYTES):
+        value, size = zlib.crc32(block, value), size + len(block)
+    return f"crc32:{value:08x}", size
+
+
+def _describe(key: str, source: str | pa.Buffer, size: int, checksum_text: str) -> DataFile:
+    rows, columns = parquet.footer(source, key)
+    return DataFile(path=key, rows=rows, bytes=size, checksum=checksum_text, columns=columns)

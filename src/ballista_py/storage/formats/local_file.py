@@ -1,0 +1,47 @@
+"""The rows of an immutable data file, ready to be loaded: as a plain file of this machine, or still at hand."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TypeAlias
+
+import pyarrow as pa
+from attrs import frozen
+
+from ballista_py.partitions.columns import is_same, restored
+from ballista_py.storage.formats.formats import file_format
+
+
+@frozen(kw_only=True)
+class LocalFile:
+    """An immutable data file on this machine. `file_id` is unique in the process for the life of the engine.
+
+    `name` is what errors call it: the key on the object store, never a path of this machine.
+    """
+
+    file_id: int
+    path: str
+    format: str = "parquet"
+    name: str = ""
+
+    def batches(self, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+        """The rows under exactly `schema`. Raises `DocumentUnreadable`, `SchemaMismatch`."""
+        return file_format(self.format, self.name).read_batches(self.path, schema, self.name)
+
+
+@frozen(kw_only=True, eq=False)
+class RowsAtHand:
+    """The rows that were just written to a data file, which need not be read back. `rows` have the schema that the
+    table had then."""
+
+    file_id: int
+    rows: pa.Table
+
+    def batches(self, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+        """The rows under exactly `schema`."""
+        if is_same(self.rows.schema, schema):
+            return iter(self.rows.to_batches())
+        return (restored(batch, schema) for batch in self.rows.to_batches())
+
+
+Loadable: TypeAlias = LocalFile | RowsAtHand

@@ -1,0 +1,1 @@
+"""Partitions that an executor holds loaded."""

@@ -1,0 +1,210 @@
+"""What an engine has loaded: the files of each table, by the ids that it knows them under.
+
+Files are loaded from the cache, or staged from rows that are at hand while their commit is still under way; nobody
+sees a staged file before a manifest names it. Which files are needed is decided by whoever holds the partitions.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from typing import Protocol, TypeVar
+
+import pyarrow as pa
+
+from ballista_py.errors import BallistaError, StoreError, TryLater
+from ballista_py.partitions.columns import is_same
+from ballista_py.runtime import Runtime
+from ballista_py.storage.formats.local_file import Loadable, LocalFile, RowsAtHand
+from ballista_py.storage.held.cache import FileCache, LocalCopy
+from ballista_py.storage.held.hydration import HydrationMeter
+from ballista_py.storage.manifest import DataFile
+
+_log = logging.getLogger(__name__)
+
+In = TypeVar("In")
+Out = TypeVar("Out")
+
+
+class Mapper(Protocol):
+    """`map`, or something like it that runs the calls at the same time; results come in order."""
+
+    def __call__(self, call: Callable[[In], Out], items: Iterable[In], /) -> Iterator[Out]: ...
+
+
+class Loader(Protocol):
+    """Where rows are loaded to. Every `Engine` is one; see there for the promises.
+
+    One that may lose all that was loaded counts that in `begun`.
+    """
+
+    def create_table(self, table: str, schema: pa.Schema) -> None: ...
+    def alter_table(self, table: str, schema: pa.Schema) -> bool: ...
+    def drop_table(self, table: str) -> None: ...
+    def load(self, table: str, files: Sequence[Loadable]) -> int: ...
+    def unload(self, table: str, file_ids: Iterable[int]) -> None: ...
+
+
+class LoadedFiles:
+    """The files of one loader. `stage` and `unstage` may be called by any thread, the rest by one at a time."""
+
+    def __init__(
+        self, loader: Loader, cache: FileCache, meter: HydrationMeter, mapper: Mapper, runtime: Runtime
+    ) -> None:
+        self._loader = loader
+        self._cache = cache
+        self._meter = meter
+        self._map = mapper
+        self._lock = runtime.lock()
+        self._schemas: dict[str, pa.Schema] = {}
+        self._definitions: dict[str, int] = {}
+        self._loaded: dict[str, dict[str, int]] = {}
+        self._staged: dict[str, dict[str, int]] = {}
+        self._drops: dict[str, int] = {}  # how often each table was dropped: what was staged is gone with it
+        self._last_file_id = 0
+        self._begun = self._begins()
+
+    def were_lost(self) -> bool:
+        """Whether the loader has begun anew since this was asked last, so that nothing is loaded any more."""
+        begun = self._begins()
+        if begun == self._begun:
+            return False
+        with self._lock:
+            for table in self._schemas.keys() | self._staged.keys():
+                self._drops[table] = self._drops.get(table, 0) + 1
+            self._staged.clear()
+        self._schemas, self._loaded, self._begun = {}, {}, begun
+        return True
+
+    def _begins(self) -> int:
+        return int(getattr(self._loader, "begun", 0))
+
+    def schema(self, table: str) -> pa.Schema | None:
+        """The columns of a table that is prepared, else None."""
+        return self._schemas.get(table)
+
+    def definition(self, table: str) -> int:
+        """By which definition a table is prepared."""
+        return self._definitions.get(table, 0)
+
+    def ids(self, table: str) -> Mapping[str, int]:
+        """The loaded files of a table: path and id."""
+        return self._loaded.get(table, {})
+
+    def prepare(self, table: str, schema: pa.Schema, definition: int = 0) -> bool:
+        """Have an empty table, or what is loaded of it, with these columns; False if that had to be dropped for them.
+
+        Raises what the loader raises.
+        """
+        before, kept = self._schemas.get(table), True
+        if before is not None and not is_same(before, schema):
+            kept = self._loader.alter_table(table, schema)
+            if not kept:
+                self._drop(table)
+        self._loader.create_table(table, schema)
+        self._schemas[table] = schema
+        self._definitions[table] = definition
+        self._loaded.setdefault(table, {})
+        return kept
+
+    def load(self, table: str, files: Collection[DataFile]) -> None:
+        """Have these files loaded, all or none. Raises what the cache and the loader raise, and `StoreError` for
+        files that hold other numbers of rows than their manifests say. `TryLater` for files that were written by a
+        newer definition of the table than this process was told of."""
+        loaded = self._loaded[table]
+        if any(file.definition > self._definitions.get(table, 0) for file in files):
+            raise TryLater(f"table '{table}' was altered, of which this node was not told yet")
+        with self._lock:
+            staged = self._staged.get(table, {})
+            loaded.update({file.path: staged.pop(file.path) for file in files if file.path in staged})
+        missing = list({file.path: file for file in files if file.path not in loaded}.values())
+        if missing:
+            loaded.update(self._read(table, missing))
+
+    def _read(self, table: str, files: Sequence[DataFile]) -> dict[str, int]:
+        schema = self._schemas[table]
+        self._meter.asked(files)
+        outcomes = list(self._map(lambda file: self._acquire(file, schema), files))
+        copies = [copy for copy in outcomes if isinstance(copy, LocalCopy)]
+        try:
+            for outcome in outcomes:
+                if isinstance(outcome, Exception):
+                    raise outcome
+            ids = {file.path: self._next_id() for file in files}
+            rows = self._loader.load(
+                table,
+                [
+                    LocalFile(file_id=ids[file.path], path=copy.path, format=copy.format, name=file.path)
+                    for file, copy in zip(files, copies, strict=True)
+                ],
+            )
+        finally:
+            self._cache.release(copies)
+        expected = sum(file.rows for file in files)
+        if rows != expected:
+            self._loader.unload(table, ids.values())
+            raise StoreError(f"the data files of table '{table}' hold {rows} rows where manifests say {expected}")
+        self._meter.loaded(files)
+        return ids
+
+    def _acquire(self, file: DataFile, schema: pa.Schema) -> LocalCopy | Exception:
+        try:
+            copy = self._cache.acquire(file, schema)
+            self._meter.here(file)
+            return copy
+        except Exception as error:
+            return error
+
+    def stage(self, table: str, path: str, rows: pa.Table) -> None:
+        """Load the rows of a file that is about to be committed, so that it need not be read back.
+
+        What cannot be loaded now is read back when it is needed.
+        """
+        with self._lock:
+            drops = self._drops.get(table, 0)
+        file_id = self._next_id()
+        try:
+            self._loader.load(table, [RowsAtHand(file_id=file_id, rows=rows)])
+        except BallistaError as error:
+            _log.info("not_staged", exc_info=error)
+            return
+        with self._lock:
+            if self._drops.get(table, 0) == drops:
+                self._staged.setdefault(table, {})[path] = file_id
+                return
+        self._loader.unload(table, [file_id])
+
+    def unstage(self, table: str, paths: Iterable[str]) -> None:
+        """Unload what was staged and then not needed."""
+        with self._lock:
+            staged = self._staged.get(table, {})
+            gone = [staged.pop(path) for path in paths if path in staged]
+        if gone:
+            self._loader.unload(table, gone)
+
+    def keep_only(self, needed: Mapping[str, Collection[str]]) -> int:
+        """Unload every file that is not `needed`, and drop the tables that are not named; how many files went."""
+        count = 0
+        for table, loaded in list(self._loaded.items()):
+            unneeded = loaded.keys() - set(needed.get(table, ()))
+            count += len(unneeded)
+            if table not in needed:
+                self._drop(table)
+            elif unneeded:
+                self._loader.unload(table, [loaded[path] for path in sorted(unneeded)])
+                self._loaded[table] = {path: id_ for path, id_ in loaded.items() if path not in unneeded}
+        return count
+
+    def _drop(self, table: str) -> None:
+        with self._lock:
+            self._staged.pop(table, None)
+            self._drops[table] = self._drops.get(table, 0) + 1
+        self._loader.drop_table(table)
+        self._loaded.pop(table, None)
+        self._schemas.pop(table, None)
+        self._definitions.pop(table, None)
+
+    def _next_id(self) -> int:
+        with self._lock:
+            self._last_file_id += 1
+            return self._last_file_id

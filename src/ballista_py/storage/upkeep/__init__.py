@@ -1,0 +1,1 @@
+"""Garbage, compaction, verification, repair."""

@@ -1,0 +1,167 @@
+"""Files that no manifest names: found first, removed on request, never while they could still be needed.
+
+A file is written before a manifest names it and read for a while after none does. So one is garbage only when it is
+older than `min_age_ms`, and when it was found unnamed `min_age_ms` ago already: whoever pinned a manifest that names
+it began before that. Both times are by the store's own clock; `min_age_ms` must be longer than the longest write
+(`MAX_WRITE_MS`), hydration and query over files. Whoever may take longer holds a claim
+(`state/documents/claims.py`), which counts however old its files are. A table with a manifest that cannot be read keeps
+all of its files.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+from contextlib import suppress
+from typing import ClassVar
+
+from attrs import Factory, evolve, frozen
+
+from ballista_py.errors import BallistaError, ConfigError, ObjectExists, ObjectMissing
+from ballista_py.runtime import Runtime, SystemRuntime
+from ballista_py.state.documents.claims import claimed_prefixes
+from ballista_py.state.documents.documents import PartitionMapDocument, TableDocument, partition_map_key, table_key
+from ballista_py.state.documents.object_state import ObjectState
+from ballista_py.state.stores.store import ConditionalStore, ObjectEntry
+from ballista_py.storage.manifest import ManifestDocument, all_files
+
+MAX_WRITE_MS = 1_800_000.0
+MIN_AGE_MS = 2 * MAX_WRITE_MS
+GARBAGE_KEY = "accelerations/garbage.json"
+_ROOT = "snapshots/"
+_MANIFEST = "/manifest.json"
+_PROBE = "snapshots/clock-"
+
+
+@frozen(kw_only=True)
+class GarbageMarks:
+    """`accelerations/garbage.json`: since when each object is known to be named by no manifest."""
+
+    document_kind: ClassVar[str] = "garbage"
+    schema_version: ClassVar[int] = 1
+    may_vanish: ClassVar[bool] = True  # then everything is found for the first time
+
+    unnamed: Mapping[str, int] = Factory(dict)
+
+    def seen(self, keys: Collection[str], now_ms: int) -> GarbageMarks:
+        """After a look that found exactly these."""
+        return evolve(self, unnamed={key: min(now_ms, self.unnamed.get(key, now_ms)) for key in sorted(keys)})
+
+
+@frozen(kw_only=True)
+class Garbage:
+    """What a collection found. `files` can go; `young` ones might still be needed, or were found for the first time
+    not long enough ago; `kept` says why of whole tables."""
+
+    files: tuple[ObjectEntry, ...] = ()
+    young: int = 0
+    kept: dict[str, str] = Factory(dict)
+
+    @property
+    def bytes(self) -> int:
+        """How much the files take."""
+        return sum(file.size for file in self.files)
+
+
+def find_garbage(
+    store: ConditionalStore,
+    folders: Collection[str],
+    *,
+    min_age_ms: float = MIN_AGE_MS,
+    runtime: Runtime | None = None,
+) -> Garbage:
+    """The objects below `snapshots/` that no manifest of the tables (their `folders`) names; nothing is removed.
+
+    It notes what it finds, so that a later call, `min_age_ms` after, can tell. All of a folder that is no table's is
+    garbage once its youngest object is old enough. Raises `ConfigError` for
+    a `min_age_ms` below `MAX_WRITE_MS`, and what the store raises.
+    """
+    if min_age_ms < MAX_WRITE_MS:
+        raise ConfigError(f"files younger than {MAX_WRITE_MS / 60_000:.0f} minutes may be of a write under way")
+    runtime = runtime or SystemRuntime()
+    now_ms = _now_ms(store, runtime)
+    tables: dict[str, list[ObjectEntry]] = {}
+    for entry in store.list(_ROOT):
+        tables.setdefault(entry.key.removeprefix(_ROOT).partition("/")[0], []).append(entry)
+    claimed = claimed_prefixes(store, runtime)  # after the listing: a file that was listed was claimed before
+    garbage: list[ObjectEntry] = []
+    kept: dict[str, str] = {}
+    young = 0
+    for folder, entries in sorted(tables.items()):
+        if folder not in folders and any(e.key == table_key(folder) for e in entries):
+            reason = _unproven(store, folder, runtime)
+            if reason:
+                kept[folder] = reason
+                continue
+        if folder not in folders:
+            young_or_claimed = any(
+                now_ms - e.modified_ms < min_age_ms or e.key.startswith(claimed) for e in entries
+            )
+            unnamed = [] if young_or_claimed else entries
+            young += len(entries) - len(unnamed)
+            garbage.extend(unnamed)
+            continue
+        try:
+            named = _named(store, entries, runtime)
+        except BallistaError as error:
+            kept[folder] = error.message
+            continue
+        named.add(table_key(folder))
+        unnamed = [e for e in entries if not e.key.endswith(_MANIFEST) and e.key not in named]
+        old = [e for e in unnamed if now_ms - e.modified_ms >= min_age_ms and not e.key.startswith(claimed)]
+        young += len(unnamed) - len(old)
+        garbage.extend(old)
+    since = _marked(store, {file.key for file in garbage}, now_ms, runtime)
+    due = tuple(file for file in garbage if now_ms - since[file.key] >= min_age_ms)
+    return Garbage(files=due, young=young + len(garbage) - len(due), kept=kept)
+
+
+def _unproven(store: ConditionalStore, folder: str, runtime: Runtime) -> str:
+    """Why a folder that is no table's may be one's nevertheless, though the catalog does not say so; empty if not."""
+    try:
+        table = ObjectState(store, table_key(folder), TableDocument, runtime=runtime).read().document.table
+        ObjectState(store, partition_map_key(table.name), PartitionMapDocument, runtime=runtime).read()
+    except ObjectMissing:
+        return "no partition map says that its table was dropped"
+    except BallistaError as error:
+        return error.message
+    return ""
+
+
+def _marked(store: ConditionalStore, keys: Collection[str], now_ms: int, runtime: Runtime) -> Mapping[str, int]:
+    """Since when these are known to be unnamed."""
+    marks = ObjectState(store, GARBAGE_KEY, GarbageMarks, runtime=runtime)
+    try:
+        return marks.update(lambda before: before.seen(keys, now_ms)).document.unnamed
+    except ObjectMissing:
+        with suppress(ObjectExists):
+            marks.create(GarbageMarks())
+        return marks.update(lambda before: before.seen(keys, now_ms)).document.unnamed
+
+
+def remove_garbage(store: ConditionalStore, garbage: Garbage) -> int:
+    """Remove what `find_garbage` found; how many objects. Each is removed for itself: it may be repeated."""
+    # Manifests last, so that a run that breaks off leaves no file without the folder's own account of it.
+    for file in sorted(garbage.files, key=lambda entry: entry.key.endswith(_MANIFEST)):
+        store.delete(file.key)
+    return len(garbage.files)
+
+
+def _named(store: ConditionalStore, entries: Iterable[ObjectEntry], runtime: Runtime) -> set[str]:
+    """The files that manifests name, prepared ones too. Read after the listing: a file listed is named by now."""
+    named: set[str] = set()
+    for entry in entries:
+        if entry.key.endswith(_MANIFEST):
+            manifest = ObjectState(store, entry.key, ManifestDocument, runtime=runtime).read().document
+            named.update(file.path for file in all_files(manifest))
+            named.update(page.path for page in manifest.pages)
+    return named
+
+
+def _now_ms(store: ConditionalStore, runtime: Runtime) -> int:
+    """The time by the clock that stamps the store's objects."""
+    key = f"{_PROBE}{runtime.new_id()}"
+    store.create(key, b"now")
+    try:
+        return max(entry.modified_ms for entry in store.list(key))
+    finally:
+        store.delete(key)

@@ -1,0 +1,357 @@
+"""Makes lost and outdated documents of a state location anew from the manifests, which are what rows are told by.
+
+Promises: only documents that something else proves to be lost or older are written, each at a revision and with epochs
+and sequences above all that lie there, so that nothing given out before is given out again; what cannot be made anew
+(a manifest) is named. A document that lies in the place of another is named too, and nothing that it could prove or
+disprove is written: what it took the place of may only have been moved. It is for a location without live nodes:
+`require_nobody_alive`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from attrs import Factory, evolve, frozen
+
+from ballista_py.errors import BallistaError, DocumentError, ObjectMissing, TryLater
+from ballista_py.partitions.map import PartitionMap
+from ballista_py.partitions.table import TableSpec
+from ballista_py.runtime import Runtime, SystemRuntime
+from ballista_py.state.documents.decisions import Decision, StatementsDocument, statements_key
+from ballista_py.state.documents.documents import (
+    CLUSTER_KEY,
+    HEARTBEATS_PREFIX,
+    MAPS_PREFIX,
+    SNAPSHOTS_PREFIX,
+    ClusterDocument,
+    HeartbeatDocument,
+    PartitionMapDocument,
+    TableDocument,
+    partition_map_key,
+    table_key,
+)
+from ballista_py.state.documents.object_state import ObjectState, Versioned
+from ballista_py.state.stores.store import ConditionalStore
+from ballista_py.storage.formats.files import read_data_file
+from ballista_py.storage.manifest import ManifestDocument, manifest_key
+from ballista_py.storage.partition_storage import PartitionStorage
+from ballista_py.storage.publication import partition_paths
+from ballista_py.storage.token_pages import TokenPages
+
+_TABLE = "/table.json"
+ADMISSIONS_APART = 1_000_000  # nobody knows how many were made after an older copy
+
+
+@frozen(kw_only=True)
+class Repair:
+    """What would be done to one document, in words; `apply` does it."""
+
+    key: str
+    what: str
+    apply: Callable[[], object]
+
+
+@frozen(kw_only=True)
+class Repairs:
+    """What a look found: `repairs`, in the order in which they must be made, and `beyond`, what nobody can repair."""
+
+    repairs: tuple[Repair, ...] = ()
+    beyond: tuple[str, ...] = Factory(tuple)
+
+
+def require_nobody_alive(store: ConditionalStore, patience_ms: float, runtime: Runtime | None = None) -> None:
+    """Return once no scheduler can be alive: none has beaten for `patience_ms`, which is waited for.
+
+    Returns at once if all have left. Raises `TryLater` when one beats.
+    """
+    runtime = runtime or SystemRuntime()
+
+    def beating() -> dict[str, str]:
+        found = {}
+        for entry in store.list(HEARTBEATS_PREFIX):
+            try:
+                read = ObjectState(store, entry.key, HeartbeatDocument, runtime=runtime).read()
+            except (ObjectMissing, DocumentError):
+                continue
+            if read.document.ended_by is None:
+                found[read.document.scheduler_id] = read.version
+        return found
+
+    before = beating()
+    if not before:
+        return
+    runtime.sleep_ms(patience_ms)
+    alive = sorted(name for name, version in beating().items() if before.get(name) != version)
+    if alive:
+        raise TryLater(f"scheduler '{alive[0]}' is alive: stop all nodes, then repair")
+
+
+def find_repairs(store: ConditionalStore, runtime: Runtime | None = None) -> Repairs:
+    """What is lost or older than something else proves it to be; nothing is changed. Raises what the store raises."""
+    return _Look(store, runtime or SystemRuntime()).repairs()
+
+
+class _Look:
+    """All documents of a location as they lie there; what cannot be read counts as lost."""
+
+    def __init__(self, store: ConditionalStore, runtime: Runtime) -> None:
+        self._store = store
+        self._runtime = runtime
+        self._beyond: list[str] = []
+        self._misplaced: set[str] = set()
+        self._cluster = self._read(CLUSTER_KEY, ClusterDocument)
+        names = [entry.key.removeprefix(MAPS_PREFIX).removesuffix(".json") for entry in store.list(MAPS_PREFIX)]
+        self._maps = {name: self._read(partition_map_key(name), PartitionMapDocument) for name in names}
+        self._folders: dict[str, TableSpec] = {}
+        for entry in store.list(SNAPSHOTS_PREFIX):
+            if entry.key.endswith(_TABLE) and entry.key.count("/") == 2:
+                found = self._read(entry.key, TableDocument)
+                if found is not None:
+                    self._folders[found.document.table.folder] = found.document.table
+
+    def repairs(self) -> Repairs:
+        """The decisions first, the catalog last: without it no node starts."""
+        if self._misplaced:
+            return Repairs(beyond=tuple(self._beyond))
+        catalog, tables = self._catalog()
+        repairs: list[Repair] = []
+        for _, table in sorted(tables.items()):
+            manifests = self._manifests(table)
+            repairs += self._decisions(table, manifests)
+            repairs += self._map(table, manifests)
+        if self._misplaced:
+            return Repairs(beyond=tuple(self._beyond))
+        return Repairs(repairs=(*repairs, *catalog), beyond=tuple(self._beyond))
+
+    def _catalog(self) -> tuple[list[Repair], Mapping[str, TableSpec]]:
+        found = self._cluster
+        proven = max((m.document.catalog_revision for m in self._maps.values() if m is not None), default=0)
+        if found is not None and found.header.revision >= proven:
+            return self._describe(found.document.tables), found.document.tables
+        if found is None and not self._folders and not self._maps:
+            return [], {}
+        before = ClusterDocument() if found is None else found.document
+        tables = {name: table for name in self._names() if (table := self._named(name, before)) is not None}
+        after = evolve(
+            before,
+            schedulers={},
+            executors={},
+            tables=tables,
+            dropped={name: table for name, table in before.dropped.items() if name not in tables},
+            admissions=before.admissions + ADMISSIONS_APART,
+        )
+        state = "lost" if found is None else f"older than revision {proven}"
+        what = f"is {state}: make it anew with {len(tables)} table(s): {', '.join(sorted(tables)) or 'none'}"
+        return [self._repair(CLUSTER_KEY, ClusterDocument, after, what, proven)], tables
+
+    def _describe(self, tables: Mapping[str, TableSpec]) -> list[Repair]:
+        """Let every folder say what its table is, as long as the catalog knows it."""
+        lacking = [table for table in tables.values() if table.folder not in self._folders]
+        self._folders.update((table.folder, table) for table in lacking)
+        what = "is lost: write it again, as the catalog has it"
+        return [
+            self._repair(table_key(table.folder), TableDocument, TableDocument(table=table), what)
+            for table in lacking
+        ]
+
+    def _names(self) -> list[str]:
+        return sorted({table.name for table in self._folders.values()} | set(self._maps))
+
+    def _named(self, name: str, before: ClusterDocument) -> TableSpec | None:
+        """The table of that name, as its map says, or the only folder of its name."""
+        found = self._maps.get(name)
+        if found is not None:
+            document = found.document
+            if document.dropped or not document.published:
+                return None
+            for table in self._folders.values():
+                if (table.name, table.incarnation) == (name, document.incarnation):
+                    return table
+            kept = before.tables.get(name)
+            if kept is not None and kept.incarnation == document.incarnation:
+                return kept
+            self._beyond.append(f"table '{name}' cannot be described: '{table_key(name)}' is lost")
+            return None
+        of_name = [
+            table
+            for table in self._folders.values()
+            if table.name == name and before.dropped.get(name, None) != table
+        ]
+        if len(of_name) == 1 and self._has_rows(of_name[0]):
+            return of_name[0]
+        if of_name:
+            folders = ", ".join(sorted(table.folder for table in of_name))
+            self._beyond.append(f"table '{name}': no map says which of these it is, if any: {folders}")
+        return None
+
+    def _has_rows(self, table: TableSpec) -> bool:
+        return any(manifest.files or manifest.epoch for manifest in self._manifests(table).values())
+
+    def _manifests(self, table: TableSpec) -> dict[str, ManifestDocument]:
+        found = {}
+        for path in sorted(partition_paths(self._store, table.folder)):
+            try:
+                found[path] = (
+                    PartitionStorage(self._store, table.folder, path, runtime=self._runtime).read().document
+                )
+            except BallistaError as error:
+                self._note_misplaced(error)
+                self._beyond.append(f"partition '{path}' of table '{table.name}': {error.message}")
+        return found
+
+    def _decisions(self, table: TableSpec, manifests: Mapping[str, ManifestDocument]) -> list[Repair]:
+        key = statements_key(table.folder)
+        found = self._read(key, StatementsDocument)
+        now = StatementsDocument() if found is None else found.document
+        folded = max((manifest.sequence for manifest in manifests.values()), default=0)
+        if now.sequence >= folded and (found is not None or not any(m.prepared for m in manifests.values())):
+            return []
+        pages = TokenPages(self._store, self._runtime)
+
+        def is_applied(token: str) -> bool:
+            return any(pages.applied(manifest, token) is not None for manifest in manifests.values())
+
+        after = _decisions_after(now, folded, manifests, is_applied)
+        ended = len(after.decisions) - len(now.decisions)
+        state = "lost" if found is None else f"at statement {now.sequence}"
+        what = f"is {state}, manifests know of {folded}: go on from there, {ended} open attempt(s) ended"
+        return [self._repair(key, StatementsDocument, after, what)]
+
+    def _map(self, table: TableSpec, manifests: Mapping[str, ManifestDocument]) -> list[Repair]:
+        key = partition_map_key(table.name)
+        found = self._maps.get(table.name)
+        if found is not None and found.document.incarnation != table.incarnation:
+            found = None
+        known = None if found is None else found.document.map
+        places = {} if known is None else {known.path(p): p for p in range(len(known))}
+        for path, place in places.items():
+            elsewhere = manifest_key(table.folder, path) in self._misplaced
+            if known is not None and not known.is_removed(place) and path not in manifests and not elsewhere:
+                self._beyond.append(
+                    f"partition '{path}' of table '{table.name}': its manifest is lost: put it back"
+                )
+        lacking = {p: m for p, m in manifests.items() if p not in places and (known is None or m.files or m.epoch)}
+        behind = [
+            path
+            for path, manifest in manifests.items()
+            if known is not None and path in places and _is_behind(known, places[path], manifest)
+        ]
+        if known is not None and not (lacking or behind):
+            return []
+        made = self._rebuilt(table, known, places, manifests, lacking)
+        revision = 0 if self._cluster is None else self._cluster.header.revision
+        document = PartitionMapDocument(
+            map=made.with_revision(0), incarnation=table.incarnation, catalog_revision=revision
+        )
+        if known is None:
+            what = f"is lost: make it anew with {len(made)} partition(s), none of them owned"
+        else:
+            what = (
+                f"is older than manifests: {len(lacking)} partition(s) to add, "
+                f"{len(behind)} epoch(s) to raise; all owners are given anew"
+            )
+        return [self._repair(key, PartitionMapDocument, document, what)]
+
+    def _rebuilt(
+        self,
+        table: TableSpec,
+        known: PartitionMap | None,
+        places: Mapping[str, int],
+        manifests: Mapping[str, ManifestDocument],
+        lacking: Mapping[str, ManifestDocument],
+    ) -> PartitionMap:
+        """The map with what it lacks, nobody's, every epoch above those that were ever given out."""
+        values = [] if known is None else [known.value(p) for p in range(len(known))]
+        paths = [] if known is None else [known.path(p) for p in range(len(known))]
+        static = table.spec.static_values()
+        by_path = {} if static is None else {table.spec.path(value): value for value in static}
+        wanted = by_path if known is None and by_path else lacking
+        for path in wanted:
+            value = by_path.get(path) if by_path else self._value_of(table, path, manifests[path])
+            if value is not None:
+                values.append(value)
+                paths.append(path)
+        made = PartitionMap.build(table.name, table.spec, values)
+        epochs = made.epochs.copy()
+        for place, path in enumerate(paths):
+            before = 0 if known is None or path not in places else known.epoch(places[path])
+            epochs[place] = max(before, manifests[path].epoch if path in manifests else 0) + 1
+        flags, weights = made.flags.copy(), made.weights.copy()
+        if known is not None:
+            flags[: len(known)], weights[: len(known)] = known.flags, known.weights
+        return evolve(made, epochs=epochs, flags=flags, weights=weights)
+
+    def _value_of(self, table: TableSpec, path: str, manifest: ManifestDocument) -> tuple[Any, ...] | None:
+        """The value of a partition, read from a row of it; None for one without rows."""
+        for file in manifest.files:
+            rows = read_data_file(self._store, file, table.schema).slice(0, 1).combine_chunks()
+            for batch in rows.to_batches():
+                value = tuple(column[0].as_py() for column in table.spec.evaluate(batch))
+                if table.spec.path(value) == path:
+                    return value
+                self._beyond.append(
+                    f"partition '{path}' of table '{table.name}' holds rows of '{table.spec.path(value)}'"
+                )
+        return None
+
+    def _read(self, key: str, kind: type[Any]) -> Versioned[Any] | None:
+        try:
+            return ObjectState(self._store, key, kind, runtime=self._runtime).read()
+        except (ObjectMissing, DocumentError) as error:
+            if self._note_misplaced(error):
+                self._beyond.append(error.message)
+            return None
+
+    def _note_misplaced(self, error: BallistaError) -> bool:
+        """Whether the error says that a document lies in the place of another, which is remembered."""
+        here = "belongs_to" in error.details
+        if here:
+            self._misplaced.add(error.details["key"])
+        return here
+
+    def _repair(self, key: str, kind: type[Any], document: Any, what: str, above: int = 0) -> Repair:
+        state = ObjectState(self._store, key, kind, runtime=self._runtime, committed_by="repair")
+        return Repair(key=key, what=what, apply=lambda: state.restore(document, above=above))
+
+
+def _is_behind(pmap: PartitionMap, partition: int, manifest: ManifestDocument) -> bool:
+    """Whether a manifest knows of a later epoch of its partition, or of another owner at the same one."""
+    epoch, owner = pmap.epoch(partition), pmap.owner(partition)
+    if manifest.epoch != epoch:
+        return manifest.epoch > epoch
+    return bool(manifest.owner) and (owner is None or owner[1] != manifest.owner)
+
+
+def _decisions_after(
+    now: StatementsDocument,
+    folded: int,
+    manifests: Mapping[str, ManifestDocument],
+    is_applied: Callable[[str], bool],
+) -> StatementsDocument:
+    """The decisions as far as manifests tell: an open attempt committed if its statement was applied anywhere."""
+    sequence = max(now.sequence, folded)
+    number = max(now.decisions_made, sequence)
+    open_attempts = {
+        waiting.attempt: waiting.token
+        for manifest in manifests.values()
+        for waiting in manifest.prepared
+        if now.on(waiting.attempt) is None
+    }
+    decisions: Sequence[Decision] = now.decisions
+    for attempt, token in sorted(open_attempts.items()):
+        number += 1
+        committed = is_applied(token)
+        decisions = (
+            *decisions,
+            Decision(
+                attempt=attempt,
+                token=token,
+                committed=committed,
+                settled=not committed,
+                sequence=sequence if committed else 0,
+                number=number,
+            ),
+        )
+    number += 1  # whoever began before cannot commit any more
+    return evolve(now, sequence=sequence, decisions_made=number, floor=number, decisions=tuple(decisions))

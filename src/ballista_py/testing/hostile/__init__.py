@@ -1,0 +1,1 @@
+"""Messages and texts of an attacker."""

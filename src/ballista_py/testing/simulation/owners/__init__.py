@@ -1,0 +1,1 @@
+"""Owners with the real code of writes, in virtual time."""

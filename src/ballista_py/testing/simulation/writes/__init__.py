@@ -1,0 +1,1 @@
+"""The write path in virtual time."""

@@ -1,0 +1,1 @@
+"""Real nodes for minutes, while they are killed."""

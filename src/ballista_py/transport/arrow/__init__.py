@@ -1,0 +1,1 @@
+"""Arrow from the wire: checked before anything looks at it."""

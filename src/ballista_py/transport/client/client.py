@@ -1,0 +1,352 @@
+"""`connect` to a cluster and ask it: any scheduler will do, and the client finds the others by itself."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import pyarrow as pa
+
+from ballista_py.errors import (
+    BallistaError,
+    OwnershipError,
+    PartitionsUnassigned,
+    SchedulerLost,
+    TransportError,
+    TryLater,
+    WriteIncomplete,
+)
+from ballista_py.runtime import Runtime, SystemRuntime
+from ballista_py.secret import Secret
+from ballista_py.sql.plan_drawing import ExplainedPlan
+from ballista_py.state.documents.resends import RESEND_MS
+from ballista_py.transport.client.client_answers import QueryResult, QueryStream
+from ballista_py.transport.client.rows import Rows, arrow_rows, copy_of, file_rows
+from ballista_py.transport.client.schedulers import Schedulers
+from ballista_py.transport.endpoints import TLS_SCHEMES, Address
+from ballista_py.transport.flight.client import FlightPool, FlightStream
+from ballista_py.transport.flight.commands import (
+    EXPLAIN,
+    RECONCILE_ALL,
+    REFRESH,
+    TABLES,
+    TASKS,
+    IngestMode,
+    execute_command,
+    ingest_command,
+    sql_command,
+)
+from ballista_py.transport.flight.errors import was_never_sent
+from ballista_py.transport.security.credentials import Tls
+
+T = TypeVar("T")
+FIRST_RESEND_MS = 100.0
+LONGEST_RESEND_MS = 2_000.0
+
+
+def connect(
+    url: str,
+    *,
+    token: str | Secret | None = None,
+    tls: Tls | None = None,
+    retry_reads: bool = False,
+    runtime: Runtime | None = None,
+) -> Client:
+    """A client of the cluster that has a scheduler at `url`: `ballista://host:port`, or several, with commas.
+
+    `token` says who you are to a cluster that asks for it. With `tls` every scheduler must prove that it is the
+    host in its address; `ballista+tls://` alone trusts the authorities of the system.
+
+    With `retry_reads` a query that fails because nodes die, restart or hand over is asked again, for half a minute,
+    at any scheduler; otherwise it raises `SchedulerLost` or what the cluster says. Statements that may change
+    something are never repeated.
+
+    Raises `ConfigError` for something that is no address or a file that cannot be used, `Unauthenticated` for a
+    token that is not valid, and `TransportError` when no scheduler can be reached.
+
+    >>> connect("ballista://127.0.0.1:1")
+    Traceback (most recent call last):
+    ballista_py.errors.TransportError: no scheduler can be reached: node 127.0.0.1:1 cannot be reached
+    """
+    addresses = [str(Address.parse(part)) for part in url.split(",")]
+    if tls is None and url.startswith(TLS_SCHEMES):
+        tls = Tls()
+    secret = Secret(token) if isinstance(token, str) else token
+    pool = FlightPool(runtime or SystemRuntime(), tls=tls, token=secret)
+    client = Client(addresses, pool, retry_reads=retry_reads, runtime=runtime)
+    client.members()
+    return client
+
+
+class Client:
+    """Asks schedulers. Use it from any number of threads, and `close` it or use it as a context manager.
+
+    A scheduler that cannot be reached before a statement started is passed over, as is one that says to try later.
+    Which schedulers there are is asked again after a failure, and now and then. One of another cluster than the
+    first that answered is never asked for anything.
+    """
+
+    def __init__(
+        self, addresses: list[str], pool: FlightPool, *, retry_reads: bool, runtime: Runtime | None = None
+    ) -> None:
+        self._retry_reads = retry_reads
+        self._runtime = runtime or SystemRuntime()
+        self._pool = pool
+        self._schedulers = Schedulers(addresses, pool, self._runtime)
+
+    def sql(
+        self,
+        query: str,
+        dialect: str | None = None,
+        *,
+        token: str | None = None,
+        atomic: bool = False,
+        engine: str | None = None,
+        timeout: float | None = None,
+    ) -> pa.Table:
+        """The answer to any statement: a query, a change of a table, EXPLAIN, DESCRIBE, SHOW.
+
+        `dialect` is the SQL it is written in: `spark`, `postgres`, or the engine's own by default.
+
+        `engine="spark"` runs a query on Spark at the scheduler, over the files of the partitions: the way out when a
+        merge would be too large. `engine="auto"` does so when the merge is estimated to exceed `max_merge_bytes`.
+
+        A statement that changes something gives one row, `affected_rows`, or those of its RETURNING clause. It has a
+        `token` (made if not given), is sent again under it when a reply is lost, and applied once: after any error,
+        send it again with its token.
+        An `atomic` INSERT is applied in all partitions or in none, and all of it is visible from one instant on;
+        UPDATE, DELETE, MERGE and TRUNCATE are so anyway.
+        `COPY table FROM 'file'` reads a Parquet or CSV file of this machine.
+
+        After `timeout` seconds the statement is ended wherever it runs; the schedulers may set a shorter limit.
+
+        Raises the `PlanningError` that says what is wrong with it (`TimeLimit`: its time is over), or `SchedulerLost`
+        when the scheduler died.
+        """
+        return self._run(query, dialect, engine, token, atomic, timeout).table
+
+    def ingest(
+        self,
+        table: str,
+        data: Rows,
+        *,
+        mode: IngestMode = "append",
+        token: str | None = None,
+        atomic: bool = False,
+    ) -> int:
+        """Add rows to a table; how many. They must have its columns, in order, or nothing is written.
+
+        Rows that can be read again (a table, a batch, a dataframe) are sent again under the `token` when a reply is
+        lost, and applied once; those of a reader are sent once. With `mode="replace"` they take the place of all
+        rows that are there, with `"upsert"` that of the rows with their keys (see `upsert`); `"create"` and
+        `"create_append"` make the table. `atomic` rows appear everywhere or
+        nowhere, whatever fails.
+
+        Raises `SchemaMismatch`, and `WriteIncomplete` naming partitions that did not apply them.
+        """
+        rows = arrow_rows(data)
+        command = ingest_command(table, mode, token or self._runtime.new_id(), atomic, made=not token)
+
+        def run(address: str) -> int:
+            stream = self._pool.open_write(address, command, rows.schema)
+            try:
+                for batch in rows.batches():
+                    stream.write(batch)
+                return int(stream.finish()["affected"])
+            except BaseException:
+                stream.abort()
+                raise
+
+        return self._applied(run, rows.repeatable)
+
+    def upsert(self, table: str, data: Rows, *, token: str | None = None) -> int:
+        """Put rows in the place of those with their primary keys, or add them; how many. No key may come twice.
+
+        All of them at one instant, or none; `token` as for `ingest`. The rows of the table that share files with them
+        are brought together at a scheduler: those and the new ones may be at most its `max_merge_bytes`.
+
+        Raises `SqlError` for a table without a primary key, and `SchemaMismatch`.
+        """
+        return self.ingest(table, data, mode="upsert", token=token)
+
+    def _execute(
+        self, query: str, dialect: str | None, token: str | None, atomic: bool, timeout: float | None
+    ) -> int:
+        copy = copy_of(query, dialect)
+        if copy is not None:
+            return self.ingest(copy[0], file_rows(*copy[1:]), token=token, atomic=atomic)
+        token, made = token or self._runtime.new_id(), not token
+        command = execute_command(query, dialect, token, atomic, _ms(timeout), made)
+        return self._applied(lambda address: int(self._pool.ask(address, command)["affected"]))
+
+    def _returned(
+        self, query: str, dialect: str | None, token: str | None, atomic: bool, timeout: float | None
+    ) -> QueryResult:
+        """The rows of a change with RETURNING, which is sent again under its token."""
+        change = {"token": token or self._runtime.new_id(), "made": not token, "atomic": atomic}
+        command = sql_command(query, dialect, None, _ms(timeout), change)
+
+        def run(address: str) -> QueryResult:
+            stream = self._pool.open_stream(address, command)
+            try:
+                table = pa.Table.from_batches(stream.batches(), schema=stream.schema)
+                return QueryResult(table=table, stats=stream.trailer)
+            except BaseException:
+                stream.cancel()
+                raise
+
+        return self._applied(run)
+
+    def _applied(self, run: Callable[[str], T], repeatable: bool = True) -> T:
+        """What `run` gives, which is repeated, at any scheduler, while it may still complete the statement."""
+        deadline_ms = self._runtime.monotonic_ms() + RESEND_MS
+        wait_ms = FIRST_RESEND_MS
+        while True:
+            try:
+                return self._schedulers.first_of(
+                    run, lambda error, address: repeatable or was_never_sent(error, address)
+                )
+            except (TransportError, WriteIncomplete, OwnershipError):  # owners may change in the midst of it
+                if not repeatable or self._pool.closed or self._runtime.monotonic_ms() > deadline_ms:
+                    raise
+            self._runtime.sleep_ms(wait_ms)
+            wait_ms = min(LONGEST_RESEND_MS, 2 * wait_ms)
+
+    def query(
+        self,
+        query: str,
+        dialect: str | None = None,
+        *,
+        engine: str | None = None,
+        timeout: float | None = None,
+    ) -> QueryResult:
+        """The answer to `query`, which is any statement, as `sql` gives it, and what it took."""
+        return self._run(query, dialect, engine, None, False, timeout)
+
+    def _run(
+        self,
+        query: str,
+        dialect: str | None,
+        engine: str | None,
+        token: str | None,
+        atomic: bool,
+        timeout: float | None,
+    ) -> QueryResult:
+        # A tokenizer, which `ingest` does without.
+        from ballista_py.sql.parse.kind import statement_kind
+        from ballista_py.sql.parse.returning import returns_rows
+
+        if returns_rows(query, dialect):
+            return self._returned(query, dialect, token, atomic, timeout)
+        if statement_kind(query, dialect) == "change":
+            affected = self._execute(query, dialect, token, atomic, timeout)
+            return QueryResult(table=pa.table({"affected_rows": pa.array([affected], pa.int64())}), stats={})
+
+        def read(stream: FlightStream) -> QueryResult:
+            table = pa.Table.from_batches(stream.batches(), schema=stream.schema)
+            return QueryResult(table=table, stats=stream.trailer)
+
+        return self._start(query, dialect, read, engine, timeout)
+
+    def stream(self, query: str, dialect: str | None = None, *, timeout: float | None = None) -> QueryStream:
+        """The answer to `query` batch by batch, so that it need not fit into memory."""
+
+        def accepted(stream: FlightStream) -> QueryStream:
+            return QueryStream(stream, stream.schema)
+
+        return self._start(query, dialect, accepted, timeout=timeout)
+
+    def explain(
+        self, query: str, dialect: str | None = None, *, analyze: bool = False, engine: str | None = None
+    ) -> dict[str, Any]:
+        """How `query` would run, JSON-ready; `["text"]` says it for people, a notebook draws it.
+
+        With `analyze` it is run, without its rows: each leg says what it gave, and `["stats"]` what all took. With an
+        `engine` it says which one would run it, and why.
+        """
+        return ExplainedPlan(
+            self._schedulers.call(EXPLAIN, {**sql_command(query, dialect, engine), "analyze": analyze})
+        )
+
+    def tables(self) -> list[dict[str, Any]]:
+        """The tables of the cluster, one JSON-ready row each."""
+        return list(self._schedulers.call(TABLES, {})["rows"])
+
+    def members(self) -> list[dict[str, Any]]:
+        """The schedulers and executors of the cluster, one JSON-ready row each."""
+        return self._schedulers.members()
+
+    def reconcile_all(self) -> dict[str, int]:
+        """Let a scheduler assign what waits, without the limit of an interval; the moves made, by table."""
+        return dict(self._schedulers.call(RECONCILE_ALL, {})["moves"])
+
+    def refresh(self, table: str) -> int:
+        """Let every executor compare what it holds of the table with what is stored; returns how many were told.
+
+        Raises `SqlError` for a table that there is not.
+        """
+        return int(self._schedulers.call(REFRESH, {"table": table})["executors"])
+
+    def tasks(self) -> list[dict[str, Any]]:
+        """What the scheduler is doing and did last, newest first, one JSON-ready row each."""
+        return list(self._schedulers.call(TASKS, {})["rows"])
+
+    def close(self) -> None:
+        """Give up the connections."""
+        self._pool.close()
+
+    def __enter__(self) -> Client:
+        return self
+
+    def __exit__(self, *_exc: object) -> None:
+        self.close()
+
+    def _start(
+        self,
+        query: str,
+        dialect: str | None,
+        read: Callable[[FlightStream], T],
+        engine: str | None = None,
+        timeout: float | None = None,
+    ) -> T:
+        """What `read` makes of the answer, by the first scheduler that takes the statement."""
+        from ballista_py.sql.parse.kind import only_reads
+
+        repeatable = self._retry_reads and only_reads(query, dialect)
+
+        def run(address: str) -> T:
+            stream = self._pool.open_stream(address, sql_command(query, dialect, engine, _ms(timeout)))
+            try:
+                return read(stream)
+            except BaseException:
+                stream.cancel()
+                raise
+
+        if not repeatable:
+            return self._schedulers.first_of(run, was_never_sent)
+        return self._repeated(lambda: self._schedulers.first_of(run, lambda _error, _address: True))
+
+    def _repeated(self, read: Callable[[], T]) -> T:
+        """What `read` gives, which is repeated for `RESEND_MS` while nodes come, go and hand over."""
+        deadline_ms = self._runtime.monotonic_ms() + RESEND_MS
+        wait_ms = FIRST_RESEND_MS
+        while True:
+            try:
+                return read()
+            except BallistaError as error:
+                if not _passes_by(error) or self._pool.closed or self._runtime.monotonic_ms() > deadline_ms:
+                    raise
+            self._runtime.sleep_ms(wait_ms)
+            wait_ms = min(LONGEST_RESEND_MS, 2 * wait_ms)
+
+
+def _passes_by(error: BallistaError) -> bool:
+    """Whether an error says that nodes come, go or hand over: the same query may be answered a moment later."""
+    if isinstance(error, OwnershipError | PartitionsUnassigned | SchedulerLost | TryLater):
+        return True
+    lost = error.__cause__ if isinstance(error.__cause__, TransportError) else error
+    return type(lost) is TransportError and "peer" in lost.details
+
+
+def _ms(timeout: float | None) -> float | None:
+    return None if timeout is None else timeout * 1e3

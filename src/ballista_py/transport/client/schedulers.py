@@ -1,0 +1,95 @@
+"""The schedulers that a client knows: whom it asks first, whom next, and where it learns of others."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TypeVar
+
+from ballista_py.errors import BallistaError, SchedulerLost, TransportError, TryLater, WrongCluster
+from ballista_py.runtime import Runtime
+from ballista_py.transport.flight.client import FlightPool
+from ballista_py.transport.flight.commands import MEMBERS
+from ballista_py.transport.flight.errors import is_link_failure
+
+T = TypeVar("T")
+LEARN_MS = 30_000.0
+LEARN_TIMEOUT_MS = 2_000.0
+
+
+class Schedulers:
+    """Those at `addresses`, and those that they tell of. Safe to share between threads.
+
+    Which there are is asked again after a failure, and after `LEARN_MS`. One of another cluster than the first that
+    answered is never asked for anything.
+    """
+
+    def __init__(self, addresses: Sequence[str], pool: FlightPool, runtime: Runtime) -> None:
+        self._seeds = tuple(addresses)
+        self.addresses: tuple[str, ...] = self._seeds  # the one that answered last comes first
+        self._pool = pool
+        self._runtime = runtime
+        self._learned_ms = runtime.monotonic_ms()
+
+    def members(self) -> list[dict[str, Any]]:
+        """Who belongs to the cluster, one JSON-ready row each; the schedulers among them are known from now on."""
+        self._learned_ms = self._runtime.monotonic_ms()
+        reply = self.call(MEMBERS, {})
+        self._know(reply)
+        return list(reply["rows"])
+
+    def call(self, action: str, body: Mapping[str, Any]) -> dict[str, Any]:
+        """The reply to an action that may be asked for twice."""
+        return self.first_of(lambda address: self._pool.call(address, action, body), lambda _error, _address: True)
+
+    def first_of(self, ask: Callable[[str], T], may_repeat: Callable[[BallistaError, str], bool]) -> T:
+        """The answer of the first scheduler that gives one. Only a failed link or `TryLater` goes to the next."""
+        last: BallistaError | None = None
+        failed = False
+        for address in self.addresses:
+            try:
+                answer = ask(address)
+            except (TryLater, WrongCluster) as passed:
+                last = passed
+            except TransportError as error:
+                if not is_link_failure(error, address):
+                    raise
+                if not may_repeat(error, address):
+                    raise lost(address) from error
+                last = error
+                failed = True
+            else:
+                self._prefer(address)
+                if failed or self._runtime.monotonic_ms() - self._learned_ms > LEARN_MS:
+                    self._learn(address)
+                return answer
+        if isinstance(last, TryLater | WrongCluster):
+            raise last
+        raise TransportError(f"no scheduler can be reached: {last}") from last
+
+    def _learn(self, address: str) -> None:
+        """Ask the scheduler there which others there are; if it does not say, the next call asks again."""
+        try:
+            self._know(self._pool.call(address, MEMBERS, {}, LEARN_TIMEOUT_MS))
+        except BallistaError:
+            return
+        self._learned_ms = self._runtime.monotonic_ms()
+
+    def _know(self, members: Mapping[str, Any]) -> None:
+        """Take in the schedulers that are listed now, and which cluster it is."""
+        rows = members.get("rows") or ()
+        found = [row["address"] for row in rows if row["role"] == "scheduler" and row["address"]]
+        self.addresses = tuple(dict.fromkeys([*self.addresses[:1], *found, *self._seeds]))
+        self._pool.cluster_id = self._pool.cluster_id or str(members.get("cluster") or "")
+
+    def _prefer(self, address: str) -> None:
+        if self.addresses[0] != address:
+            self.addresses = (address, *(other for other in self.addresses if other != address))
+
+
+def lost(address: str) -> SchedulerLost:
+    """The error of a statement whose scheduler went away while it worked on it."""
+    return SchedulerLost(
+        f"scheduler {address} went away while it worked on the statement; ask again, or connect with "
+        "retry_reads=True to have queries asked again at another one",
+        peer=address,
+    )

@@ -1,0 +1,1 @@
+"""The control stream between schedulers and executors."""

@@ -1,0 +1,79 @@
+"""What looks at every call of the control port before it is answered: whether the caller is of this cluster, which
+node it is, and whether a node of its role may ask for that.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from attrs import frozen
+
+from ballista_py.errors import BallistaError, Unauthenticated, to_wire
+from ballista_py.transport.control.grpc import StatusCode, aio, stream_handler, unary_handler
+from ballista_py.transport.security.access import Access, Caller
+from ballista_py.transport.security.callers import CLUSTER_HEADER
+from ballista_py.transport.security.credentials import Identity, Removed, identity_of
+from ballista_py.transport.security.same_cluster import check_cluster
+
+_log = logging.getLogger(__name__)
+
+
+@frozen
+class Peers:
+    """Which node a call comes from. `removed` are those that may not speak although their certificate is good; None:
+    the port asks for no certificates, and nobody is known.
+    """
+
+    removed: Removed | None = None
+
+    def identity(self, context: Any) -> Identity | None:
+        """The node behind a call; None where nobody is known. Raises `Unauthenticated`."""
+        if self.removed is None:
+            return None
+        names = context.auth_context().get("x509_subject_alternative_name") or [b""]
+        return identity_of(names[0].decode(errors="replace"), self.removed)
+
+    def check_speaks_for(self, context: Any, node_id: str) -> None:
+        """That the call comes from that node. Raises `Unauthenticated`."""
+        found = self.identity(context)
+        if found is not None and found.node_id != node_id:
+            raise Unauthenticated(f"the certificate is that of node '{found.node_id}', not of '{node_id}'")
+
+
+class ControlGate(aio.ServerInterceptor):  # type: ignore[misc]  # gRPC has no types
+    """Refuses every rpc of a caller that names another cluster than `cluster_id`, that is no node or a removed one, or
+    whose role has no right to it in the table `access`. What is not in the table is refused to everybody.
+    """
+
+    def __init__(self, cluster_id: str, access: Access, peers: Peers) -> None:
+        self._cluster_id = cluster_id
+        self._access = access
+        self._peers = peers
+
+    async def intercept_service(self, continuation: Callable[[Any], Awaitable[Any]], details: Any) -> Any:
+        handler = await continuation(details)
+        if handler is None:
+            return None
+        verb = f"rpc {details.method.rpartition('/')[2]}"
+        cluster = dict(details.invocation_metadata).get(CLUSTER_HEADER, "")
+        answer = handler.stream_stream if handler.request_streaming else handler.unary_unary
+
+        async def admitted(request: Any, context: Any) -> Any:
+            try:
+                self._check(verb, cluster, context)
+            except BallistaError as error:
+                _log.warning("a call from %s was refused: %s", context.peer(), error)
+                known = not isinstance(error, Unauthenticated)
+                status = StatusCode.FAILED_PRECONDITION if known else StatusCode.UNAUTHENTICATED
+                await context.abort(status, str(to_wire(error)["message"]))
+            return await answer(request, context)
+
+        make = stream_handler if handler.request_streaming else unary_handler
+        return make(admitted, handler.request_deserializer, handler.response_serializer)
+
+    def _check(self, verb: str, cluster: str, context: Any) -> None:
+        check_cluster(cluster, self._cluster_id)
+        found = self._peers.identity(context)
+        self._access.check(verb, Caller("") if found is None else Caller(found.node_id, found.role))

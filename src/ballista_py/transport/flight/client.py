@@ -1,0 +1,308 @@
+"""Questions to other nodes, and streams from them, over one kept connection per address.
+
+Errors of the node arrive as the errors of our tree that it raised; a link that fails is a `TransportError` whose
+`details["peer"]` is the address. A stream that ends without the trailer of a complete answer is such a failure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.flight as flight
+
+from ballista_py.errors import TransportError, Unauthenticated
+from ballista_py.runtime import Runtime
+from ballista_py.secret import Secret
+from ballista_py.transport.arrow.door import Chunk, FlightRows
+from ballista_py.transport.endpoints import open_flight
+from ballista_py.transport.flight.commands import REWRITE, with_time_left
+from ballista_py.transport.flight.errors import FLIGHT_FAILURES, from_flight, is_link_failure
+from ballista_py.transport.flight.wire import from_json, to_json
+from ballista_py.transport.flight.writes import WriteStream
+from ballista_py.transport.security.callers import CLUSTER_HEADER, NODE_HEADER, TOKEN_HEADER
+from ballista_py.transport.security.credentials import Removed, Tls
+from ballista_py.work import stopped_by
+
+CALL_TIMEOUT_MS = 30_000
+LOOK_MS = 1_000
+SILENCE_MS = 15_000
+
+
+class FlightPool:
+    """Connections to data ports, made at first use and shared by all threads; `close` gives them up.
+
+    `tls` is what both sides prove themselves with. Every call says that it comes from the node `node_id`, or from
+    the client with `token`, and of the cluster `cluster_id` once that is set: nodes of another one refuse it. Files
+    that are replaced count within `LOOK_MS`. A node that was stopped or cut off counts as lost after `silence_ms`;
+    one that only takes long does not. One in `removed` is not asked.
+
+    >>> from ballista_py.runtime import SystemRuntime
+    >>> with FlightPool(SystemRuntime()) as pool:
+    ...     pool.call("127.0.0.1:1", "ping", {})
+    Traceback (most recent call last):
+    ballista_py.errors.TransportError: node 127.0.0.1:1 cannot be reached
+    """
+
+    def __init__(
+        self,
+        runtime: Runtime,
+        *,
+        call_timeout_ms: float = CALL_TIMEOUT_MS,
+        tls: Tls | None = None,
+        node_id: str | None = None,
+        token: Secret | None = None,
+        silence_ms: float = SILENCE_MS,
+        cluster_id: str = "",
+        removed: Removed | None = None,
+    ) -> None:
+        self._removed = removed or Removed()
+        self.cluster_id = cluster_id
+        self._call_timeout_ms = call_timeout_ms
+        self._tls = tls
+        self._node_id = node_id
+        self._token = token
+        self._silence_ms = silence_ms
+        self._lock = runtime.lock()
+        self._clients: dict[tuple[str, str | None], flight.FlightClient] = {}
+        self._runtime = runtime
+        self._closed = False
+        self._in_use = None if tls is None else tls.fingerprint()
+        self._looked_ms = runtime.monotonic_ms()
+
+    def call(
+        self, address: str, action: str, body: Mapping[str, Any], timeout_ms: float | None = None
+    ) -> dict[str, Any]:
+        """The node's answer to a question, within `timeout_ms`.
+
+        Raises what the node raised, or `TransportError` when the link failed or the time was over; then the node
+        may or may not have acted on the question.
+        """
+        timeout_s = (self._call_timeout_ms if timeout_ms is None else timeout_ms) / 1e3
+        try:
+            options = self._options(timeout_s)
+            answers = list(self._client(address).do_action(flight.Action(action, to_json(body)), options))
+        except FLIGHT_FAILURES as error:
+            raise self._failed(error, address) from None
+        if len(answers) != 1:
+            raise TransportError(
+                f"node {address} gave {len(answers)} answers to '{action}', not one", peer=address
+            )
+        return from_json(answers[0].body.to_pybytes())
+
+    def open_stream(
+        self,
+        address: str,
+        command: Mapping[str, Any],
+        timeout_ms: float | None = None,
+        *,
+        peer_id: str | None = None,
+    ) -> FlightStream:
+        """Send `command` and return at once; whatever the node says to it is said by the stream.
+
+        `timeout_ms` limits the whole stream (default: no limit). With TLS the node must prove that it is `peer_id`,
+        or if that is None the host in `address`. Raises `TransportError` when the link failed.
+        """
+        options = self._options(None if timeout_ms is None else timeout_ms / 1e3)
+        client = self._client(address, peer_id)
+        try:
+            descriptor = flight.FlightDescriptor.for_command(to_json(with_time_left(command)))
+            writer, reader = client.do_exchange(descriptor, options)
+        except FLIGHT_FAILURES as error:
+            raise self._failed(error, address) from None
+        return FlightStream(self, client, writer, reader, address)
+
+    def ask(self, address: str, command: Mapping[str, Any], *, peer_id: str | None = None) -> dict[str, Any]:
+        """What the node made of `command`, however long that takes; a write without rows.
+
+        Raises what the node raised, or `TransportError` when the link failed or the node fell silent.
+        """
+        stream = self.open_write(address, command, pa.schema([]), peer_id=peer_id)
+        try:
+            if command.get("kind") != REWRITE:  # what is decided is done, whoever waits
+                return stream.finish()
+            with stopped_by(stream.abort):
+                return stream.finish()
+        finally:
+            stream.abort()
+
+    def open_write(
+        self, address: str, command: Mapping[str, Any], schema: pa.Schema, *, peer_id: str | None = None
+    ) -> WriteStream:
+        """Start to send rows of `schema` under `command`. Raises `TransportError` when the link failed."""
+        client = self._client(address, peer_id)
+        try:
+            descriptor = flight.FlightDescriptor.for_command(to_json(with_time_left(command)))
+            writer, reader = client.do_exchange(descriptor, self._options(None))
+            writer.begin(schema)
+        except FLIGHT_FAILURES as error:
+            raise self._failed(error, address) from None
+        return WriteStream(client, writer, reader, address, lambda error: self._failed(error, address))
+
+    def drop(self, address: str) -> None:
+        """Forget the connection to `address`; the next call makes a new one. Open streams go on."""
+        with self._lock:
+            for key in [key for key in self._clients if key[0] == address]:
+                del self._clients[key]
+
+    @property
+    def closed(self) -> bool:
+        """Whether it was closed: then every call raises `TransportError`."""
+        return self._closed
+
+    def close(self) -> None:
+        """Forget all connections and make no other. Open streams go on."""
+        with self._lock:
+            self._closed = True
+            self._clients.clear()
+
+    def __enter__(self) -> FlightPool:
+        return self
+
+    def __exit__(self, *_exc: object) -> None:
+        self.close()
+
+    def _client(self, address: str, peer_id: str | None = None) -> flight.FlightClient:
+        key = address, peer_id
+        if peer_id is not None:
+            try:
+                self._removed.check(peer_id)
+            except Unauthenticated as error:
+                raise TransportError(error.message, peer=address, sent=False) from None
+        with self._lock:
+            if self._closed:
+                raise TransportError("this client is closed: connect again")
+            if self._tls is not None:
+                self._forget_if_replaced(self._tls)
+            client = self._clients.get(key)
+            if client is None:
+                client = self._clients[key] = open_flight(address, self._tls, peer_id, self._silence_ms)
+            return client
+
+    def _forget_if_replaced(self, tls: Tls) -> None:
+        now_ms = self._runtime.monotonic_ms()
+        if now_ms - self._looked_ms < LOOK_MS:
+            return
+        self._looked_ms = now_ms
+        now = tls.fingerprint()
+        if now != self._in_use:
+            self._in_use = now
+            self._clients.clear()
+
+    def _options(self, timeout_s: float | None) -> flight.FlightCallOptions:
+        headers = []
+        if self._node_id is not None:
+            headers.append((NODE_HEADER.encode(), self._node_id.encode()))
+        if self.cluster_id:
+            headers.append((CLUSTER_HEADER.encode(), self.cluster_id.encode()))
+        if self._token is not None:
+            headers.append((TOKEN_HEADER.encode(), b"Bearer " + self._token.reveal().encode()))
+        return flight.FlightCallOptions(timeout=timeout_s, headers=headers)
+
+    def _failed(self, error: Exception, address: str) -> Exception:
+        failure = from_flight(error, address)
+        if is_link_failure(failure, address) and not isinstance(error, flight.FlightCancelledError):
+            self.drop(address)
+        return failure
+
+
+class FlightStream:
+    """The answer to one command: its schema, its batches in order, then its trailer.
+
+    It is read by one thread; `cancel` may come from any. A stream that is given up before its end must be
+    cancelled; one that is dropped cancels itself.
+    """
+
+    def __init__(self, pool: FlightPool, client: Any, writer: Any, reader: Any, address: str) -> None:
+        self.address = address
+        self._pool = pool
+        self._client = client  # kept while its stream is read
+        self._writer = writer
+        self._reader = FlightRows(reader, answers=True)
+        self._schema: pa.Schema | None = None
+        self._trailer: dict[str, Any] | None = None
+        self._rows = 0
+
+    @property
+    def schema(self) -> pa.Schema:
+        """The schema of all batches. Waits until the node accepted the command; raises what it raised instead."""
+        if self._schema is None:
+            try:
+                self._schema = self._reader.schema
+            except FLIGHT_FAILURES as error:
+                self._end()
+                raise self._failed(error) from None
+            except BaseException:
+                self._end()
+                raise
+        return self._schema
+
+    @property
+    def trailer(self) -> dict[str, Any]:
+        """What the node said at the end. Raises `TransportError` before the batches were read to the end."""
+        if self._trailer is None:
+            raise TransportError(f"the stream from node {self.address} has not been read to its end")
+        return self._trailer
+
+    def batches(self) -> Iterator[pa.RecordBatch]:
+        """The batches, lazily, once. Raises what the node raised, or `TransportError` when the link failed.
+
+        When the iteration ends without an error the answer was complete.
+        """
+        _ = self.schema
+        try:
+            while (chunk := self._next()) is not None:
+                batch = chunk.rows
+                if batch is None:
+                    self._hear(from_json(chunk.said))
+                    continue
+                self._rows += batch.num_rows
+                del chunk
+                yield batch
+                del batch  # its memory takes the next one, unless the reader still has it
+            if self._trailer is None:
+                raise TransportError(
+                    f"the stream from node {self.address} broke off after {self._rows} rows", peer=self.address
+                )
+        finally:
+            self._end()
+
+    def __iter__(self) -> Iterator[pa.RecordBatch]:
+        return self.batches()
+
+    def cancel(self) -> None:
+        """Give up the rest: a waiting reader gets a `TransportError`, the node stops its work. Harmless later."""
+        self._reader.cancel()
+
+    def __del__(self) -> None:
+        self._end()
+
+    def _end(self) -> None:
+        # A stream that is dropped without this makes gRPC wait for its end, and Arrow complain on stderr.
+        self._reader.cancel()
+        with suppress(*FLIGHT_FAILURES):
+            self._writer.close()
+
+    def _next(self) -> Chunk | None:
+        try:
+            return self._reader.read()
+        except StopIteration:
+            return None
+        except FLIGHT_FAILURES as error:
+            raise self._failed(error) from None
+
+    def _hear(self, message: Mapping[str, Any]) -> None:
+        if not message:
+            return  # a pulse: the work goes on
+        if message.get("rows") != self._rows:
+            raise TransportError(
+                f"the stream from node {self.address} lost rows: {message.get('rows')} were sent, "
+                f"{self._rows} came",
+                peer=self.address,
+            )
+        self._trailer = dict(message.get("trailer") or {})
+
+    def _failed(self, error: Exception) -> Exception:
+        return self._pool._failed(error, self.address)

@@ -1,0 +1,205 @@
+"""What is asked over data ports: the commands of streams and the names of questions.
+
+A scheduler answers the stream `sql` and the questions `explain`, `tables`, `members`, `reconcile_all`, `refresh` and
+`tasks`, and carries out the writes `execute` and `ingest`. An executor answers the streams `leg` and `base`, and
+carries out the writes `write`, `rewrite`, `settle` and `reload`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Literal
+
+from attrs import Factory, frozen
+
+from ballista_py.errors import SqlError
+from ballista_py.partitions.spec import PARTITION_COLUMN
+from ballista_py.sql.plan import Leg, LegTable
+from ballista_py.work import current_work
+
+SQL = "sql"
+LEG = "leg"
+INGEST = "ingest"
+EXPLAIN = "explain"
+TABLES = "tables"
+MEMBERS = "members"
+RECONCILE_ALL = "reconcile_all"
+EXECUTE = "execute"
+REWRITE = "rewrite"
+SETTLE = "settle"
+RELOAD = "reload"
+WRITE = "write"
+BASE = "base"
+REFRESH = "refresh"
+TASKS = "tasks"
+
+TIME_LIMIT = "time_limit_ms"
+GRACE_MS = 500.0
+
+IngestMode = Literal["append", "create", "replace", "create_append", "upsert"]
+
+
+def sql_command(
+    query: str,
+    dialect: str | None = None,
+    engine: str | None = None,
+    timeout_ms: float | None = None,
+    change: Mapping[str, Any] | None = None,
+) -> dict[str, Any]:
+    """Run a statement; the trailer holds its stats. Also the body of the question `explain`.
+
+    `engine` "spark" runs it on Spark, "auto" does so if the merge is estimated to be too large. After `timeout_ms` it
+    is ended. Of a `change` that returns rows it holds `token`, `made` and `atomic`.
+    """
+    asked: dict[str, Any] = {**(change or {}), **({} if engine is None else {"engine": engine})}
+    if timeout_ms is not None:
+        asked[TIME_LIMIT] = timeout_ms
+    return {"kind": SQL, "query": query, "dialect": dialect, **asked}
+
+
+def with_time_left(command: Mapping[str, Any]) -> dict[str, Any]:
+    """The command, with what is left of the time of the work that it is part of.
+
+    Who asks gets a moment more than that, so that the error is its own.
+    """
+    work = current_work()
+    if command.get("kind") in (SETTLE, RELOAD):  # what is decided is done, however long that takes
+        return dict(command)
+    left_ms = None if work is None else work.left_ms()
+    return dict(command) if left_ms is None else {**command, TIME_LIMIT: left_ms + GRACE_MS}
+
+
+def time_limit(command: Mapping[str, Any]) -> float | None:
+    """How many milliseconds a command may take. Raises `SqlError` for what is no such number."""
+    limit_ms = command.get(TIME_LIMIT)
+    if limit_ms is None:
+        return None
+    if isinstance(limit_ms, bool) or not isinstance(limit_ms, int | float) or not 0 < limit_ms < float("inf"):
+        raise SqlError("a time limit is a positive number of milliseconds")
+    return float(limit_ms)
+
+
+def leg_command(leg: Leg, task_id: str = "") -> dict[str, Any]:
+    """Run one leg of the task `task_id`; `leg_from_json(command["leg"])` reads it."""
+    return {"kind": LEG, "leg": leg.to_json(), "task": task_id}
+
+
+def execute_command(
+    statement: str,
+    dialect: str | None,
+    token: str,
+    atomic: bool = False,
+    timeout_ms: float | None = None,
+    made: bool = False,
+) -> dict[str, Any]:
+    """Run a statement that changes something; the answer holds `affected`. After `timeout_ms` it is ended.
+
+    A token that was `made` for this statement alone need not be held against others.
+    """
+    told = {"query": statement, "dialect": dialect, "token": token, "made": made, "atomic": atomic}
+    return {**({} if timeout_ms is None else {TIME_LIMIT: timeout_ms}), "kind": EXECUTE, **told}
+
+
+def ingest_command(
+    table: str, mode: IngestMode, token: str, atomic: bool = False, made: bool = False
+) -> dict[str, Any]:
+    """Take in rows for a table; the answer holds `affected`. `made` as for `execute_command`."""
+    return {"kind": INGEST, "table": table, "mode": mode, "token": token, "made": made, "atomic": atomic}
+
+
+def write_command(target: WriteTarget) -> dict[str, Any]:
+    """Take in rows at an owner; the answer says by partition what was `affected`, or which `error` kept it."""
+    return {"kind": WRITE, "target": target.to_json()}
+
+
+def base_command(target: WriteTarget, where: str | None = None, alias: str = "") -> dict[str, Any]:
+    """Stream the rows of partitions, file by file, but those of files that hold none for which `where` is true.
+
+    The trailer names all files of each partition under `base`, and under `read` partition, file and rows of those
+    in the stream, in its order.
+    """
+    return {"kind": BASE, "target": target.to_json(), "where": where, "alias": alias}
+
+
+@frozen(kw_only=True)
+class WriteTarget:
+    """What a statement changes at one owner: these partitions of this incarnation of a table, at these epochs.
+
+    It sees what was committed up to the sequence of `table`; without one, what is when the owner gets to it.
+
+    With an `attempt` it is prepared, not applied; `base` then names the files that it was made from. The files in
+    `remove` go, and with `replace` all that are there.
+    """
+
+    table: LegTable
+    incarnation: str
+    token: str
+    attempt: str | None = None
+    replace: bool = False
+    remove: Mapping[int, tuple[str, ...]] = Factory(dict)
+    base: Mapping[int, tuple[str, ...]] = Factory(dict)
+
+    def to_json(self) -> dict[str, Any]:
+        """JSON-ready values."""
+        return {
+            "table": self.table.table,
+            "revision": self.table.revision,
+            "partitions": self.table.partitions,
+            "epochs": self.table.epochs,
+            "sequence": self.table.sequence,
+            "definition": self.table.definition,
+            "incarnation": self.incarnation,
+            "token": self.token,
+            "attempt": self.attempt,
+            "replace": self.replace,
+            "remove": {str(partition): list(files) for partition, files in self.remove.items()},
+            "base": {str(partition): list(files) for partition, files in self.base.items()},
+        }
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> WriteTarget:
+        """The target that `to_json` described."""
+        return cls(
+            table=LegTable(
+                table=data["table"],
+                revision=data["revision"],
+                partitions=tuple(data["partitions"]),
+                epochs=tuple(data["epochs"]),
+                sequence=data.get("sequence"),
+                definition=data.get("definition", 0),
+            ),
+            incarnation=data["incarnation"],
+            token=data["token"],
+            attempt=data.get("attempt"),
+            replace=bool(data.get("replace")),
+            remove={int(partition): tuple(files) for partition, files in (data.get("remove") or {}).items()},
+            base={int(partition): tuple(files) for partition, files in (data.get("base") or {}).items()},
+        )
+
+
+__all__ = [
+    "BASE",
+    "EXECUTE",
+    "EXPLAIN",
+    "INGEST",
+    "LEG",
+    "MEMBERS",
+    "PARTITION_COLUMN",
+    "RECONCILE_ALL",
+    "REFRESH",
+    "RELOAD",
+    "REWRITE",
+    "SETTLE",
+    "SQL",
+    "TABLES",
+    "TASKS",
+    "WRITE",
+    "IngestMode",
+    "WriteTarget",
+    "base_command",
+    "execute_command",
+    "ingest_command",
+    "leg_command",
+    "sql_command",
+    "write_command",
+]

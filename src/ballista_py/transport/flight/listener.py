@@ -1,0 +1,172 @@
+"""Arrow Flight's service over plain gRPC: calls come in as bytes, and nothing of one is read before it is admitted.
+
+pyarrow has a server of its own, which unpacks what comes before anybody may look at it. Here gRPC refuses what says
+that it is compressed and what is larger than a bound by its first bytes, a call is given to its handler before its
+first message is read, and a message stays bytes until it was measured.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+from ballista_py.runtime import SystemRuntime
+from ballista_py.transport.control.grpc import StatusCode, grpc, stream_handler
+from ballista_py.transport.endpoints import FLIGHT_SERVER_OPTIONS, Address, listen_grpc
+from ballista_py.transport.flight.call_status import CallStatus, LinkBroke
+from ballista_py.transport.flight.call_threads import CallThreads
+from ballista_py.transport.security.credentials import Tls
+
+METHODS = (
+    "Handshake", "ListFlights", "GetFlightInfo", "PollFlightInfo", "GetSchema", "DoGet", "DoPut", "DoExchange",
+    "DoAction", "ListActions",
+)  # fmt: skip
+SERVICE = "arrow.flight.protocol.FlightService"
+_NAMES_OF_PEER = "x509_subject_alternative_name"
+_EXTRA_INFO = "grpc-status-details-bin"
+_ARROW_STATUS, _ARROW_MESSAGE = "x-arrow-status", "x-arrow-status-message-bin"
+_IO_ERROR = "5"  # Arrow's clients look for the extra info of an error beside such a number
+
+_log = logging.getLogger(__name__)
+
+
+class ServedCall:
+    """One call: who calls with which headers, its messages, and the way back. `method` as Flight names it.
+
+    `send` may be used by one thread at a time, `receive` by one.
+    """
+
+    def __init__(
+        self, method: str, requests: Iterator[bytes], context: Any, send: Callable[[bytes], None]
+    ) -> None:
+        self.method = method
+        self.claimed = ""
+        self.session: Any = None
+        self._requests = requests
+        self._context = context
+        self._send = send
+
+    def headers(self) -> Mapping[str, Sequence[Any]]:
+        """All values of each header."""
+        found: dict[str, list[Any]] = {}
+        for name, value in self._context.invocation_metadata():
+            found.setdefault(name, []).append(value)
+        return found
+
+    def peer(self) -> str:
+        """Where the call comes from, as gRPC names it."""
+        return str(self._context.peer())
+
+    def peer_identity(self) -> bytes:
+        """The first name in the certificate of the caller; nothing without one."""
+        names = self._context.auth_context().get(_NAMES_OF_PEER) or [b""]
+        return bytes(names[0])
+
+    def is_cancelled(self) -> bool:
+        """Whether nobody waits for the answer any more."""
+        return not self._context.is_active()
+
+    def send_headers(self, headers: Mapping[str, str]) -> None:
+        """Send headers of the answer, before anything else of it. Raises `LinkBroke`."""
+        try:
+            self._context.send_initial_metadata(tuple(headers.items()))
+        except grpc.RpcError:
+            raise LinkBroke("the caller went away") from None
+
+    def send(self, message: bytes) -> None:
+        """Send a message; waits while the reader is too far behind. Raises `LinkBroke`."""
+        if self._context.is_active():
+            self._send(message)
+            if self._context.is_active():
+                return
+        raise LinkBroke("the reader of the answer went away")
+
+    def receive(self) -> bytes:
+        """The next message; waits for it. Raises `StopIteration` at their end, and `LinkBroke`."""
+        try:
+            return next(self._requests)
+        except grpc.RpcError:
+            raise LinkBroke("the caller went away") from None
+
+    def received(self) -> Iterator[bytes]:
+        """The messages that are still to come."""
+        return _Received(self)
+
+    def finish(self, status: CallStatus | None) -> None:
+        """End the call with this status, or with success."""
+        if status is None:
+            self._send(None)  # type: ignore[arg-type]  # how gRPC is told
+            return
+        if status.extra:
+            self._context.set_trailing_metadata(
+                ((_ARROW_STATUS, _IO_ERROR), (_ARROW_MESSAGE, status.text.encode()), (_EXTRA_INFO, status.extra))
+            )
+        self._context.abort(StatusCode[status.code], status.text)
+
+
+class _Received:
+    """An iterator that is no generator, so that an error of a message does not end it."""
+
+    def __init__(self, call: ServedCall) -> None:
+        self._call = call
+
+    def __iter__(self) -> _Received:
+        return self
+
+    def __next__(self) -> bytes:
+        return self._call.receive()
+
+
+Answer = Callable[[ServedCall], None]
+
+
+class FlightListener:
+    """A listening port, from construction until `shutdown`; `answer` is called with each call, on one of `threads`.
+
+    It returns when the call was answered, or raises a `CallStatus`. With `ask_client` only clients whose certificate
+    is of the authority in `tls` get in; files of `tls` that are replaced count for the next connection. Raises
+    `ConfigError` naming the address when it cannot be had, or the file that cannot be used.
+    """
+
+    def __init__(
+        self, address: Address, answer: Answer, threads: CallThreads, tls: Tls | None, *, ask_client: bool
+    ) -> None:
+        self._answer = answer
+        self._changed = SystemRuntime().condition()
+        self._running = 0
+        self._server = grpc.server(threads, options=FLIGHT_SERVER_OPTIONS)
+        handlers = {name: stream_handler(self._handler(name)) for name in METHODS}
+        self._server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(SERVICE, handlers),))
+        self.port = listen_grpc(self._server, address, tls, ask_client=ask_client).port
+        self._server.start()
+
+    def shutdown(self, grace_ms: float) -> None:
+        """Release the port and wait for the calls under way; those that are not over after `grace_ms` are cut off."""
+        self._server.stop(grace_ms / 1e3).wait()
+        with self._changed:
+            while self._running:
+                self._changed.wait()
+
+    def _handler(self, method: str) -> Callable[..., None]:
+        def handle(requests: Iterator[bytes], context: Any, send: Callable[[bytes], None]) -> None:
+            call = ServedCall(method, requests, context, send)
+            with self._changed:
+                self._running += 1
+            status: CallStatus | None = None
+            try:
+                self._answer(call)
+            except CallStatus as raised:
+                status = raised
+            except BaseException as error:
+                _log.error("a call failed for a reason that its caller is not told", exc_info=error)
+                status = CallStatus("UNKNOWN", "internal error")
+            finally:
+                with self._changed:
+                    self._running -= 1
+                    self._changed.notify_all()
+            call.finish(status)
+
+        # gRPC hands over the way to send, so that a handler may write when it likes and from several threads.
+        handle.experimental_non_blocking = True  # type: ignore[attr-defined]
+        return handle

@@ -1,0 +1,294 @@
+"""The data port of a node: streams of record batches and small questions, over Arrow Flight.
+
+A stream is one `do_exchange`: the client sends a JSON command, the server the schema, the batches and, as a last
+message without rows, a JSON trailer with the row count. A stream without its trailer is not an answer; that is how
+a reader tells a short one. While there is nothing to send the server says so every few seconds. A question is one
+`do_action`, JSON to JSON. Every error leaves as one of our tree.
+
+The handler decides what a command means. Whoever makes a port gives it the threads that answer.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Collection, Iterable, Mapping
+from functools import partial
+from typing import Any, Protocol
+
+import pyarrow as pa
+from attrs import frozen
+
+from ballista_py.errors import BallistaError, ConfigError, TransportError
+from ballista_py.runtime import Runtime
+from ballista_py.transport.arrow.feed import RowsIn
+from ballista_py.transport.endpoints import Address
+from ballista_py.transport.flight.call_threads import CallThreads
+from ballista_py.transport.flight.calls import CallContext, OpenCall, OpenCalls
+from ballista_py.transport.flight.commands import time_limit
+from ballista_py.transport.flight.errors import to_flight
+from ballista_py.transport.flight.keepalive import AnswerLine
+from ballista_py.transport.flight.listener import FlightListener, ServedCall
+from ballista_py.transport.flight.methods import MAX_COMMAND_BYTES, METHODS, Writer, bounded
+from ballista_py.transport.flight.wire import from_json, to_json
+from ballista_py.transport.flight.writes import WRITES, IncomingRows
+from ballista_py.transport.security.access import Access
+from ballista_py.transport.security.callers import Callers
+from ballista_py.transport.security.connection_guard import ConnectionGuard, ConnectionLimits
+from ballista_py.transport.security.credentials import Tls
+from ballista_py.transport.sockets import sever
+from ballista_py.transport.spawn import Spawn
+
+MAX_CALLS = 512
+IDLE_MS = 120_000
+SHUTDOWN_MS = 10_000
+SHUTDOWN_POLL_MS = 20
+SPARE_THREADS = 64  # for those who are told that there are too many
+ALIVE_MS = 5_000
+
+_log = logging.getLogger(__name__)
+
+
+@frozen(kw_only=True)
+class StreamResult:
+    """An answer under way.
+
+    `batches` have exactly `schema`. `trailer` is called after the last batch and gives JSON-ready values. `cancel`
+    stops the work behind the answer: it may come from any thread, more than once, and also after the end.
+    """
+
+    schema: pa.Schema
+    batches: Iterable[pa.RecordBatch]
+    trailer: Callable[[], Mapping[str, Any]] = dict
+    cancel: Callable[[], None] = lambda: None
+
+
+class DataHandler(Protocol):
+    """What a node answers. Called from many threads at once; errors of our tree reach the client as they are."""
+
+    @property
+    def verbs(self) -> Collection[str]:
+        """All commands and questions that it knows, as `access` writes them."""
+        ...
+
+    def stream(self, command: Mapping[str, Any], context: CallContext) -> StreamResult:
+        """Start the answer to `command`. Long work before the first batch should look at `context.cancelled()`."""
+        ...
+
+    def write(self, command: Mapping[str, Any], rows: IncomingRows, context: CallContext) -> Mapping[str, Any]:
+        """Take in the rows of a statement (a command whose kind is one of `WRITES`) and say what became of them.
+
+        A command that takes none drains `rows`. Nothing may be applied before the iteration over `rows` has ended
+        without an error.
+        """
+        ...
+
+    def action(self, name: str, body: Mapping[str, Any], context: CallContext) -> Mapping[str, Any]:
+        """Answer a small question."""
+        ...
+
+
+class FlightServer:
+    """A listening data port, from construction until `shutdown`.
+
+    `address` is the bind address as `host:port`; port 0 takes a free one and `port` says which. At most
+    `max_calls` streams and questions are answered at once; the next one gets `TryLater`. Call `tick` several times
+    a second: it stops the work for clients that went away, and for those that have not read for `idle_ms`, it tells
+    a reader that has heard nothing for `alive_ms` that the work goes on, and it cuts connections beyond what
+    `connections` allows. `service` makes what speaks on the port, when it speaks more than our own protocol.
+
+    `spawn` runs a function on another thread: calls are answered there. `callers` decides who may call (default:
+    anyone), `access` what each may, and one caller has at most `caller_limit` calls at once. A call that is not over
+    after `time_limit_ms`, or the shorter limit that it brings, ends with `TimeLimit`. With `tls` the port speaks
+    nothing else; with `ask_client` also the client must show a certificate of its authority. Files of `tls` that are
+    replaced count for the next connection.
+
+    Raises `ConfigError` naming the address when it cannot be had, or the file that cannot be used, and
+    `AssertionError` for a handler with a verb that `access` does not have.
+    """
+
+    def __init__(
+        self,
+        address: str,
+        handler: DataHandler,
+        runtime: Runtime,
+        *,
+        access: Access,
+        spawn: Spawn,
+        max_calls: int = MAX_CALLS,
+        idle_ms: float = IDLE_MS,
+        service: FlightServiceMaker | None = None,
+        callers: Callers | None = None,
+        caller_limit: int | None = None,
+        time_limit_ms: float | None = None,
+        tls: Tls | None = None,
+        ask_client: bool = False,
+        alive_ms: float = ALIVE_MS,
+        connections: ConnectionLimits | None = None,
+    ) -> None:
+        self._runtime = runtime
+        self._calls = OpenCalls(
+            max_calls, idle_ms, runtime, callers, caller_limit, access=access, time_limit_ms=time_limit_ms
+        )
+        self._guard = ConnectionGuard(connections or ConnectionLimits(), runtime)
+        self._tls = tls
+        self._seen = None if tls is None else tls.fingerprint()
+        self._spawn = spawn
+        self._alive_ms = alive_ms
+        self._service = (service or FlightService)(handler, self._calls)
+        threads = CallThreads(spawn, self._calls.most_begun + SPARE_THREADS)
+        self._listener = FlightListener(
+            Address.parse(address), self._service.answer, threads, tls, ask_client=ask_client
+        )
+        self.port: int = self._listener.port
+
+    def tick(self) -> None:
+        """Stop the work behind answers that nobody reads, pulse the silent ones, cut connections."""
+        self._calls.tick()
+        self._guard.tick(self.port, self._calls.known)
+        for line in self._calls.silent_lines(self._alive_ms):
+            self._spawn(line.pulse)  # a reader that does not read holds this up, and nothing else
+        if self._tls is not None:
+            self._tell_of_replaced(self._tls)
+
+    def open_calls(self) -> int:
+        """How many streams and questions are being answered now."""
+        return len(self._calls)
+
+    def shutdown(self, spawn: Spawn, timeout_ms: float = SHUTDOWN_MS) -> bool:
+        """Refuse new calls, end the open ones, release the port. True when all that was done in `timeout_ms`.
+
+        Open streams end with `TryLater`. After half of the time the connections of clients that do not even read
+        that are cut. `spawn` runs a function on another thread, because a call's thread cannot be ended from outside;
+        False means that a handler did not heed its `cancel` and still runs there.
+        """
+        self._calls.close()
+        finished: list[bool] = []
+
+        def stop() -> None:
+            self._listener.shutdown(timeout_ms)
+            finished.append(True)
+
+        spawn(stop)
+        started_ms = self._runtime.monotonic_ms()
+        severed = False
+        while not finished:
+            waited_ms = self._runtime.monotonic_ms() - started_ms
+            if waited_ms >= timeout_ms:
+                return False
+            if waited_ms >= timeout_ms / 2 and not severed:
+                severed = True
+                sever(self._calls.peers())
+            self._runtime.sleep_ms(SHUTDOWN_POLL_MS)
+        return True
+
+    def _tell_of_replaced(self, tls: Tls) -> None:
+        """Say once whether files that were replaced can be used; handshakes look at them by themselves."""
+        now = tls.fingerprint()
+        if now == self._seen:
+            return
+        self._seen = now
+        try:
+            tls.check()
+        except ConfigError as error:  # amid a replacement, or for good
+            _log.warning("certificates were replaced and cannot be used yet: %s", error)
+            return
+        _log.info("port %s uses the replaced certificates", self.port)
+
+
+class FlightService:
+    """The Flight methods of a port; `spoken` are those that are answered, and the others refused."""
+
+    spoken: Collection[str] = ("DoExchange", "DoAction")
+    max_command_bytes = MAX_COMMAND_BYTES  # of nodes, with broadcasts
+
+    def __init__(self, handler: DataHandler, calls: OpenCalls) -> None:
+        self._handler = handler
+        self._calls = calls
+        calls.access.check_registered(self.verbs(handler))
+
+    def verbs(self, handler: DataHandler) -> set[str]:
+        """Everything that can be asked here; the port's table has it all, or there is no port."""
+        return {verb for verb in handler.verbs if verb.partition(" ")[0] in self.spoken}
+
+    def answer(self, call: ServedCall) -> None:
+        """Answer a call. Nothing of it but its headers is looked at before its caller is known. Raises `CallStatus`."""
+        try:
+            headers = call.headers()
+            try:
+                call.claimed = self._calls.callers.claimed(headers)
+            except BaseException as error:
+                shown = error if isinstance(error, BallistaError) else type(error).__name__
+                _log.warning("a call was refused: %s", shown)
+                raise
+            if call.method not in self.spoken:
+                raise TransportError("this port answers only the commands of ballista_py's own clients")
+            self._calls.begin(call.claimed)
+            try:
+                self.open(call, headers)
+                METHODS[call.method](self, call)
+            finally:
+                self._calls.end(call.claimed)
+        except BaseException as error:
+            raise to_flight(error) from None
+
+    def open(self, call: ServedCall, headers: Mapping[str, Any]) -> None:
+        """What else is done with a call before it is answered."""
+
+    def do_exchange(self, call: ServedCall, descriptor: Any, reader: RowsIn, writer: Writer) -> None:
+        command = from_json(bounded(descriptor.cmd, self.max_command_bytes))
+        with self._calls.enter(call, f"DoExchange {command.get('kind')}") as opened:
+            opened.context.work.limit_to(time_limit(command))
+            writes = command.get("kind") in WRITES
+            with opened.answering(writer, filling=not writes) as line:
+                if writes:
+                    _receive(self._handler, command, opened, reader, line)
+                    return
+                _send(self._handler.stream(command, opened.context), opened, line)
+
+    def do_action(self, call: ServedCall, action: Any) -> list[bytes]:
+        with self._calls.enter(call, f"DoAction {action.type}") as opened:
+            body = from_json(bounded(action.body, self.max_command_bytes))
+            opened.context.work.limit_to(time_limit(body))
+            return [to_json(self._handler.action(action.type, body, opened.context))]
+
+
+FlightServiceMaker = Callable[[DataHandler, OpenCalls], FlightService]
+
+
+def _receive(
+    handler: DataHandler, command: Mapping[str, Any], call: OpenCall, reader: Any, line: AnswerLine
+) -> None:
+    def say(message: Mapping[str, Any]) -> None:
+        data = to_json(message)
+        with call.sending():
+            line.send(lambda writer: writer.write_metadata(data))
+
+    with call.sending():
+        line.send(lambda writer: writer.begin(pa.schema([])))
+    rows = IncomingRows(reader, say, call.receiving)
+    say({"result": dict(handler.write(command, rows, call.context))})
+
+
+def _send(result: StreamResult, call: OpenCall, line: AnswerLine) -> None:
+    call.attach(result.cancel)
+    rows = 0
+    try:
+        with call.sending():
+            line.send(lambda writer: writer.begin(result.schema))
+        for batch in result.batches:
+            with call.sending():
+                line.send(partial(_write_batch, batch))
+            rows += batch.num_rows
+        if call.reason is not None:
+            raise call.reason
+        end = to_json({"rows": rows, "trailer": result.trailer()})
+        line.send(lambda writer: writer.write_metadata(end))
+    except BaseException:
+        result.cancel()
+        if call.reason is not None:
+            raise call.reason from None
+        raise
+
+
+def _write_batch(batch: pa.RecordBatch, writer: Any) -> None:
+    writer.write_batch(batch)

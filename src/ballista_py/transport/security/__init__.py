@@ -1,0 +1,1 @@
+"""Certificates, tokens, who may call what."""

@@ -1,0 +1,148 @@
+"""Who may call what: one table of every verb of every port, and the check that each port asks before it acts.
+
+What is not in the table is refused, whoever asks. A port that proves nothing of its callers (no certificates, no
+tokens) answers every verb of its table to everybody who reaches it. `docs/security.md` shows the same table.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+from typing import Literal
+
+from attrs import field, frozen
+
+from ballista_py.errors import TransportError, Unauthenticated
+from ballista_py.transport.flight.commands import (
+    BASE,
+    EXECUTE,
+    EXPLAIN,
+    INGEST,
+    LEG,
+    MEMBERS,
+    RECONCILE_ALL,
+    REFRESH,
+    RELOAD,
+    REWRITE,
+    SETTLE,
+    SQL,
+    TABLES,
+    TASKS,
+    WRITE,
+)
+
+Kind = Literal["scheduler", "executor", "client", "ticket", "anyone"]
+PortName = Literal["public", "control", "data", "parts", "http", "metrics"]
+SHOWN_CHARS = 80
+
+METADATA = (
+    "CommandGetCatalogs", "CommandGetCrossReference", "CommandGetDbSchemas", "CommandGetExportedKeys",
+    "CommandGetImportedKeys", "CommandGetPrimaryKeys", "CommandGetSqlInfo", "CommandGetTableTypes",
+    "CommandGetTables", "CommandGetXdbcTypeInfo",
+)  # fmt: skip
+QUERIES = ("CommandPreparedStatementQuery", "CommandStatementQuery", "CommandStatementSubstraitPlan")
+PUTS = (
+    "CommandPreparedStatementQuery", "CommandPreparedStatementUpdate", "CommandStatementIngest",
+    "CommandStatementSubstraitPlan", "CommandStatementUpdate",
+)  # fmt: skip
+SQL_ACTIONS = (
+    "BeginSavepoint", "BeginTransaction", "CancelFlightInfo", "CancelQuery", "ClosePreparedStatement", "CloseSession",
+    "CreatePreparedStatement", "CreatePreparedSubstraitPlan", "EndSavepoint", "EndTransaction", "GetSessionOptions",
+    "SetSessionOptions",
+)  # fmt: skip
+
+
+@frozen
+class Caller:
+    """Who calls. `name` is for limits and logs; `kind` is what was proved, None where the port asks for no proof."""
+
+    name: str
+    kind: Kind | None = None
+
+
+@frozen
+class Access:
+    """The verbs of one port, and which kinds of callers may use each.
+
+    >>> Access("http", {"GET /health": ("anyone",)}).check("GET /health", Caller("10.0.0.7", "client"))
+    """
+
+    port: str
+    verbs: Mapping[str, Collection[Kind]] = field(repr=False)
+
+    def check(self, verb: str, caller: Caller) -> None:
+        """That the caller may use the verb.
+
+        Raises `TransportError` for a verb that the port does not have, and `Unauthenticated` for one that is not
+        for this caller.
+        """
+        who = self.verbs.get(verb)
+        if who is None:
+            raise TransportError(f"the {self.port} port does not answer {_short(verb)}")
+        if caller.kind is not None and caller.kind not in who and "anyone" not in who:
+            raise Unauthenticated(
+                f"{verb} is not for {_called(caller)}: the {self.port} port answers it to a {' or a '.join(who)}"
+            )
+
+    def check_registered(self, verbs: Iterable[str]) -> None:
+        """That whoever built the port has put every handler in the table. Raises `AssertionError` naming the others."""
+        missing = sorted(set(verbs) - set(self.verbs))
+        assert not missing, (
+            f"handlers of the {self.port} port that nobody is allowed to call: {', '.join(missing)}"
+        )
+
+    def methods(self) -> frozenset[str]:
+        """The first words of the verbs."""
+        return frozenset(verb.partition(" ")[0] for verb in self.verbs)
+
+
+def _short(verb: str) -> str:
+    """A verb that a caller has made up, in one line."""
+    text = "".join(letter for letter in verb if letter.isprintable())
+    return f"'{text}'" if len(text) <= SHOWN_CHARS else f"'{text[:SHOWN_CHARS]}…'"
+
+
+def _called(caller: Caller) -> str:
+    return f"the {caller.kind} '{caller.name}'" if caller.name else f"a {caller.kind}"
+
+
+def _each(methods: Iterable[str], names: Iterable[str], *who: Kind) -> dict[str, tuple[Kind, ...]]:
+    names = tuple(names)
+    return {f"{method} {name}".strip(): who for method in methods for name in names}
+
+
+PUBLIC = Access(
+    "public",
+    {
+        **_each(["DoExchange"], (SQL, EXECUTE, INGEST), "client"),
+        **_each(["DoAction"], (EXPLAIN, TABLES, MEMBERS, RECONCILE_ALL, REFRESH, TASKS, *SQL_ACTIONS), "client"),
+        **_each(["GetFlightInfo", "GetSchema"], (*QUERIES, *METADATA), "client"),
+        **_each(["DoGet"], ("TicketStatementQuery", *METADATA), "client"),
+        **_each(["DoPut"], PUTS, "client"),
+        **_each(["ListActions"], [""], "client"),
+    },
+)
+CONTROL = Access(
+    "control",
+    {
+        **_each(["rpc"], ("GetSchedulers", "GetAppDefinition"), "executor", "scheduler"),
+        **_each(["rpc"], ("ControlStream", "Leave", "AllocateInitialPartitions", "ExpandSecret"), "executor"),
+        **_each(["rpc"], ("GetTaskHistory", "GetMetrics"), "scheduler"),
+    },
+)
+DATA = Access("data", _each(["DoExchange"], (LEG, BASE, WRITE, REWRITE, SETTLE, RELOAD), "scheduler"))
+PARTS = Access("parts", _each(["DoGet"], ["TicketStatementQuery"], "ticket"))
+# Without certificates clients fetch parts where schedulers send legs.
+PLAIN_DATA = Access("data", {**DATA.verbs, **PARTS.verbs})
+HTTP = Access(
+    "http", {**_each(["GET"], ("/health", "/ready"), "anyone"), **_each(["GET"], ("/status", "/tasks"), "client")}
+)
+METRICS = Access("metrics", _each(["GET"], ["/metrics"], "client"))
+
+PORTS: Mapping[PortName, Access] = {
+    "public": PUBLIC,
+    "control": CONTROL,
+    "data": DATA,
+    "parts": PARTS,
+    "http": HTTP,
+    "metrics": METRICS,
+}
