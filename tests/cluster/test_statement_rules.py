@@ -57,7 +57,7 @@ def same(cluster, single, table: str) -> bool:
         "insert into t (id) values (1) on conflict do nothing",
         "create or replace table t (i int)",
         "truncate t; truncate u",
-        "alter table t add column x int",
+        "alter table t rename to v",
     ],
 )
 def test_a_clause_that_is_not_carried_out_changes_nothing(site, statement):
@@ -234,15 +234,15 @@ def test_the_command_line_and_flight_sql_take_every_kind_of_statement(cli, site)
     assert "affected_rows" in cli("sql", *at, "create table shell (id int)").stdout
     assert '"affected_rows": 2' in cli("sql", *at, "--json", "insert into shell values (1), (2)").stdout
     assert "column_name" in cli("sql", *at, "describe shell").stdout
-    refused = cli("sql", *at, "alter table shell add column x int")
+    refused = cli("sql", *at, "create index i on shell (id)")
     assert refused.returncode == 1
-    assert "ALTER cannot be run here: " in refused.stderr
+    assert "CREATE INDEX cannot be run here: " in refused.stderr
     assert "affected_rows" in cli("sql", *at, "drop table shell").stdout
     dbapi = pytest.importorskip("adbc_driver_flightsql.dbapi")
     with dbapi.connect("grpc://" + cluster.addresses()[0]) as connection, connection.cursor() as cursor:
         for statement in ("describe t", "show tables", "explain select * from t", "summarize t"):
             cursor.execute(statement)
             assert pa.Table.num_rows.__get__(cursor.fetch_arrow_table()) > 0, statement
-        for statement in ("begin", "alter table t add column x int", "create index i on t (id)", "pragma x"):
+        for statement in ("begin", "create index i on t (id)", "pragma x"):
             with pytest.raises(Exception, match="cannot be run here: "):
                 cursor.execute(statement)

@@ -26,7 +26,7 @@ import conftest
 from ballista_py.runtime import SystemRuntime
 from ballista_py.transport.flight.server import FlightServer
 server = FlightServer(
-    "127.0.0.1:0", conftest.Numbers(), SystemRuntime(), spawn=conftest.spawn, alive_ms=300,
+    "127.0.0.1:0", conftest.Numbers(), SystemRuntime(), spawn=conftest.spawn, alive_ms=int(sys.argv[2]),
     access=conftest.Access("test", conftest.EveryVerb())
 )
 served = conftest.Served(server, None)
@@ -37,10 +37,17 @@ sys.stdin.read()
 
 
 @pytest.fixture
-def node():
+def alive_ms():
+    return 300
+
+
+@pytest.fixture
+def node(alive_ms):
     """A data port in a process of its own."""
     child = subprocess.Popen(
-        [sys.executable, "-c", PROGRAM, str(Path(__file__).parent)], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+        [sys.executable, "-c", PROGRAM, str(Path(__file__).parent), str(alive_ms)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
     )
     child.address = f"127.0.0.1:{int(child.stdout.readline())}"
     yield child
@@ -68,6 +75,19 @@ def test_a_node_that_is_stopped_amid_an_answer_is_lost_and_not_waited_for(node, 
     os.kill(node.pid, signal.SIGSTOP)
     with pytest.raises(TransportError):
         rows(stream)
+
+
+@pytest.mark.parametrize("alive_ms", [3_600_000])
+def test_a_node_that_said_nothing_for_many_pings_and_is_stopped_then_is_not_waited_for_a_minute(node):
+    """After two pings without an answer of the call gRPC puts the next one off by a minute unless it is told not to."""
+    with FlightPool(SystemRuntime(), silence_ms=900) as impatient:
+        stream = impatient.open_stream(node.address, {"think": True})
+        time.sleep(3)
+        os.kill(node.pid, signal.SIGSTOP)
+        stopped = time.monotonic()
+        with pytest.raises(TransportError):
+            rows(stream)
+    assert time.monotonic() - stopped < 30
 
 
 def test_a_stopped_node_is_not_reached_either(node, impatient):

@@ -14,7 +14,7 @@ from ballista_py.testing import (
     check_requests,
     first_failure,
 )
-from ballista_py.testing.faults import lying_store
+from ballista_py.testing import lying_store
 
 
 @pytest.fixture
