@@ -93,7 +93,9 @@ def _unheard(statements: Statements, attempt: str, token: str = "") -> Decision:
     return Decision(attempt=attempt, token=token, committed=False)
 
 
-def _last_word(document: StatementsDocument, decision: Decision, begun: int | None = None) -> StatementsDocument:
+def _last_word(
+    document: StatementsDocument, decision: Decision, begun: int | None = None, definition: int | None = None
+) -> StatementsDocument:
     number = document.decisions_made + 1
     sequence = document.sequence + decision.committed
     decision = evolve(decision, number=number, sequence=sequence if decision.committed else 0)
@@ -142,9 +144,9 @@ def _sequence_ignored(holdings: Holdings, wanted: LegTable, now_ms: float, max_l
 
 
 def _abort_commits(
-    document: StatementsDocument, decision: Decision, begun: int | None = None
+    document: StatementsDocument, decision: Decision, begun: int | None = None, definition: int | None = None
 ) -> StatementsDocument:
-    return _decided(document, evolve(decision, committed=True), begun)
+    return _decided(document, evolve(decision, committed=True), begun, definition)
 
 
 WRITE_MUTANTS: tuple[WriteMutant, ...] = (
