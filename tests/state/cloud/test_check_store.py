@@ -16,8 +16,7 @@ from ballista_py.state.members.location import check_location
 from ballista_py.state.stores.check import RACERS, check_store
 from ballista_py.state.stores.local import LocalStore
 from ballista_py.state.stores.memory import MemoryStore
-from ballista_py.testing import LIES, Chance, FaultyStore, StoreContract, StoreFaults
-from ballista_py.testing import lying_store
+from ballista_py.testing import LIES, Chance, FaultyStore, StoreContract, StoreFaults, lying_store
 
 
 class Unhurried(SystemRuntime):

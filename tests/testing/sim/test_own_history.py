@@ -13,8 +13,8 @@ from ballista_py.testing import (
     World,
     check_requests,
     first_failure,
+    lying_store,
 )
-from ballista_py.testing import lying_store
 
 
 @pytest.fixture
