@@ -43,7 +43,7 @@ class Crashing:
     def _crash(self, *_arguments):
         raise ValueError("secret in /root/key.py, line 7")
 
-    describe = parts = run = update = ingest = tables = _crash
+    describe = returned = parts = run = update = ingest = tables = _crash
 
 
 class CrashingLater(Crashing):
@@ -216,6 +216,9 @@ def garbage_port():
 )
 def test_an_error_has_its_status_and_sqlstate_at_the_client(serve, error, kind, state):
     class Failing(Crashing):
+        def returned(self, statement, token):
+            return None
+
         def describe(self, statement):
             raise error
 
