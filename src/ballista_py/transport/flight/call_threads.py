@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Executor, Future
 from queue import Empty, SimpleQueue
@@ -16,17 +17,20 @@ _Task: TypeAlias = "tuple[Future[Any], Callable[[], Any]]"
 
 
 class CallThreads(Executor):
-    """At most `limit` threads at once, each made by `spawn`; what comes beyond that waits for one."""
+    """At most `limit` threads at once, each made by `spawn`; what comes beyond that waits for one.
+
+    A task goes to the thread that became idle last. So the others stay idle and end, though a little work comes all
+    the time.
+    """
 
     def __init__(self, spawn: Spawn, limit: int, idle_s: float = IDLE_S) -> None:
         self._spawn = spawn
         self._limit = limit
         self._idle_s = idle_s
-        self._tasks: SimpleQueue[_Task] = SimpleQueue()
         self._lock = SystemRuntime().lock()
         self._threads = 0
-        self._idle = 0  # threads to which no task was promised
-        self._late = 0  # tasks to which no thread was promised
+        self._idle: list[SimpleQueue[_Task]] = []  # where each idle thread waits, the latest at the end
+        self._late: deque[_Task] = deque()
 
     def __len__(self) -> int:
         return self._threads
@@ -34,44 +38,53 @@ class CallThreads(Executor):
     def submit(self, function: Callable[..., Any], /, *arguments: Any, **named: Any) -> Future[Any]:
         """Run `function` on one of the threads."""
         done: Future[Any] = Future()
-        more = False
+        task: _Task = (done, lambda: function(*arguments, **named))
         with self._lock:
             if self._idle:
-                self._idle -= 1
-            elif self._threads < self._limit:
-                self._threads += 1
-                more = True
-            else:
-                self._late += 1
-        self._tasks.put((done, lambda: function(*arguments, **named)))
-        if more:
-            self._spawn(self._work)
+                self._idle.pop().put(task)
+                return done
+            if self._threads >= self._limit:
+                self._late.append(task)
+                return done
+            self._threads += 1
+        try:
+            self._spawn(lambda: self._work(task))
+        except BaseException:
+            with self._lock:
+                self._threads -= 1
+            raise
         return done
 
-    def _work(self) -> None:
-        while self._run_next():
-            with self._lock:
-                if self._late:
-                    self._late -= 1
-                else:
-                    self._idle += 1
+    def _work(self, first: _Task) -> None:
+        task: _Task | None = first
+        mine: SimpleQueue[_Task] = SimpleQueue()
+        while task is not None:
+            _run(task)
+            del task  # what it held must not live on while this thread waits
+            task = self._next(mine)
 
-    def _run_next(self) -> bool:
-        """Run a task; False when none came for a while and none is promised to this thread."""
-        while True:
-            try:
-                done, run = self._tasks.get(timeout=self._idle_s)
-                break
-            except Empty:
-                with self._lock:
-                    if self._idle:
-                        self._idle -= 1
-                        self._threads -= 1
-                        return False
+    def _next(self, mine: SimpleQueue[_Task]) -> _Task | None:
+        """The next task of the thread that waits at `mine`; None when none came for a while."""
+        with self._lock:
+            if self._late:
+                return self._late.popleft()
+            self._idle.append(mine)
         try:
-            found = run()
-        except BaseException as error:
-            done.set_exception(error)
-        else:
-            done.set_result(found)
-        return True
+            return mine.get(timeout=self._idle_s)
+        except Empty:
+            with self._lock:
+                if mine in self._idle:
+                    self._idle.remove(mine)
+                    self._threads -= 1
+                    return None
+        return mine.get()  # a task was given to this thread as it stopped waiting
+
+
+def _run(task: _Task) -> None:
+    done, function = task
+    try:
+        found = function()
+    except BaseException as error:
+        done.set_exception(error)
+    else:
+        done.set_result(found)
