@@ -5,7 +5,7 @@ BASE ?= HEAD~1
 MUTANTS ?= 40
 BIN := .venv/bin
 .DEFAULT_GOAL := help
-.PHONY: soak help demo test long lint types bench docs proto clean sim mutants sim-mutants source-mutants fuzz fuzz-sql fuzz-changes fuzz-guard fuzz-wire
+.PHONY: soak help demo test coverage long lint types bench docs proto clean sim mutants sim-mutants source-mutants fuzz fuzz-sql fuzz-changes fuzz-guard fuzz-wire
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 10
@@ -17,7 +17,10 @@ help: ## list the targets
 demo: .venv/.ready-demo ## answer TPC-H queries on a real local cluster, kill nodes, answer again (SCALE=0.1)
 	@$(BIN)/ballista-py demo --scale $(SCALE)
 
-test: .venv/.ready-dev ## run the fast tests with coverage
+test: .venv/.ready-dev ## run the fast tests
+	@$(BIN)/python -m pytest -n 2 --dist loadfile
+
+coverage: .venv/.ready-dev ## run the fast tests and tell which lines none of them ran
 	@rm -f .coverage .coverage.*
 	@$(BIN)/python -m pytest -n 2 --dist loadfile --cov --cov-report=term:skip-covered
 

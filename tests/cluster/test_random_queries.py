@@ -58,7 +58,7 @@ GATHERED = (
 
 @pytest.mark.parametrize(("schedulers", "executors", "replicas"), [(1, 3, 1), (2, 2, 2)])
 def test_random_queries_are_answered_as_by_a_single_node(schedulers: int, executors: int, replicas: int) -> None:
-    first, count = 40_000 * executors, int(os.environ.get("BALLISTA_SQL_CLUSTER_QUERIES", "80"))
+    first, count = 40_000 * executors, int(os.environ.get("BALLISTA_SQL_CLUSTER_QUERIES", "50"))
     with (
         LocalCluster(schedulers, executors, node_options={"replicas": str(replicas)}) as real,
         Both(real) as both,

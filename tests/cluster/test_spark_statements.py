@@ -93,6 +93,17 @@ def test_statements_of_two_clients_run_on_one_spark_at_once(cluster):
             assert found == [[{"n": wanted[kind]}]] * 3
 
 
+def test_a_table_that_was_altered_is_read_as_it_is_now(cluster):
+    cluster.sql("create table altered (id bigint, a int, b varchar) partitioned by (bucket(2, id))")
+    cluster.sql("insert into altered values (1, 1, 'x'), (2, 2, 'y')")
+    for step in ("drop column a", "add column a bigint default 9", "rename b to c", "add column d int"):
+        cluster.sql(f"alter table altered {step}")
+    cluster.sql("insert into altered values (3, 'z', 3, 3)")
+    found = cluster.sql("select c, a from altered where a = 9 and id = 2", engine="spark")
+    assert found.to_pylist() == [{"c": "y", "a": 9}]
+    cluster.sql("drop table altered")
+
+
 def test_what_spark_fails_at_is_an_error_in_one_line_and_the_cluster_goes_on(cluster):
     with cluster.client() as client:
         with pytest.raises(SqlError, match="by zero") as caught:

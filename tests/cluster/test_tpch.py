@@ -61,6 +61,8 @@ def check_all(cluster: LocalCluster, single: Any, where: str, names: Any = QUERI
             assert wrong is None, f"{name} {where}: {wrong}"
 
 
+@pytest.mark.long
+@pytest.mark.timeout(3_000)
 def test_tpch_is_right_when_tables_are_cut_by_other_columns_and_held_twice(tpch: Path, duck: Any) -> None:
     with LocalCluster(schedulers=1, executors=3, node_options={"replicas": "2"}) as cluster:
         make_tables(cluster, tpch, "apart")
