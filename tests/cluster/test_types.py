@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import re
+from contextlib import nullcontext
 from pathlib import Path
 
 import duckdb
 import pytest
 
 from ballista_py import LocalCluster
-from ballista_py.errors import BallistaError, PlanningError, WriteError
+from ballista_py.errors import BallistaError, ConfigError, PlanningError, SqlError, WriteError
 from ballista_py.sql.column_types import INSTEAD, KEPT
 
 pytestmark = pytest.mark.cluster
@@ -151,3 +152,93 @@ def test_a_date_that_files_cannot_hold_is_refused_or_comes_back(site, kind):
             single.execute(insert)
     query = f"select c::varchar as text from {table} order by all"
     assert cluster.sql(query).to_pylist() == single.sql(query).to_arrow_table().to_pylist()
+
+
+NOT_ON_POLARS = ("TIMESTAMP_S", "TIMESTAMP_MS", "TIMESTAMP_NS", "LIST", "ARRAY", "STRUCT", "MAP")
+FEW = ("DECIMAL", "TIMESTAMP_NS", "LIST", "STRUCT")
+WIDER = {"TINYINT": "bigint", "INTEGER": "double", "UINTEGER": "decimal(20, 2)", "FLOAT": "double"}
+
+
+@pytest.fixture(scope="module", params=["polars", "duckdb"])
+def either(request):
+    with LocalCluster(schedulers=1, executors=1, engine=request.param) as cluster, cluster.client() as client:
+        client.engine = request.param
+        yield client
+
+
+def succeeds(client, statement, name):
+    """Whether a statement is run, as it must be unless the engine of the executors cannot hold the type."""
+    if client.engine == "polars" and name in NOT_ON_POLARS:
+        with pytest.raises(
+            (SqlError, ConfigError), match=r"executor-1', which runs the polars engine: column 'c'"
+        ):
+            client.sql(statement)
+        return False
+    client.sql(statement)
+    return True
+
+
+def check(client, file_format, name):
+    kind, values = SAMPLES[name]
+    options = f"with (file_format = '{file_format}')"
+    table = f"{name.lower().replace(' ', '_')}_{file_format}"
+    if succeeds(client, f"create table made_{table} (c {kind}) {options}", name):
+        client.sql(f"insert into made_{table} values ({values[0]}), (null)")
+        assert sorted(map(str, client.sql(f"from made_{table}")["c"].is_null().to_pylist())) == ["False", "True"]
+    if succeeds(client, f"create table filled_{table} {options} as select cast({values[0]} as {kind}) as c", name):
+        assert client.sql(f"from filled_{table}").num_rows == 1
+    client.sql(f"create table {table} (id int, i int) {options}")
+    client.sql(f"insert into {table} values (1, 1)")
+    if succeeds(client, f"alter table {table} add column c {kind} default {values[0]}", name):
+        client.sql(f"insert into {table} (id) values (2)")
+        found = client.sql(f"from {table} order by id")["c"].to_pylist()
+        assert str(found[0]) == str(found[1])
+        if name in WIDER:
+            client.sql(f"alter table {table} alter c type {WIDER[name]}")
+            assert client.sql(f"from {table}").num_rows == 2
+        client.sql(f"alter table {table} drop column c")
+    with pytest.raises(SqlError, match=r"cannot become|cannot be held") if name not in (
+        "INTEGER", "BIGINT", "DOUBLE", "DECIMAL",
+    ) else nullcontext():  # fmt: skip
+        client.sql(f"alter table {table} alter i type {kind}")
+    rows = client.sql(f"from {table} order by id").to_pylist()
+    assert [row["id"] for row in rows] == [1, 2][: len(rows)]
+    assert float(rows[0]["i"]) == 1
+    client.sql(f"drop table if exists made_{table}, filled_{table}, {table}")
+
+
+@pytest.mark.parametrize("name", FEW)
+def test_a_type_is_held_by_all_executors_or_refused_by_name(either, name):
+    check(either, "parquet", name)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("file_format", ["parquet", "vortex"])
+@pytest.mark.parametrize("name", SAMPLES)
+def test_every_type_is_held_by_all_executors_or_refused_by_name(either, name, file_format):
+    check(either, file_format, name)
+
+
+def test_rows_that_make_a_table_are_refused_by_name_too(either):
+    rows = either.sql("select [1, 2] as c")
+    for mode in ("create", "create_append"):
+        if either.engine == "polars":
+            with pytest.raises(ConfigError, match="polars engine: column 'c'"):
+                either.ingest("came", rows, mode=mode)
+        else:
+            either.ingest("came", rows, mode=mode)
+            assert either.sql("from came").num_rows == 1
+            either.sql("drop table came")
+    assert "came" not in either.sql("show tables")["name"].to_pylist()
+
+
+def test_executors_of_another_engine_that_come_later_say_why_they_do_not_serve(tmp_path):
+    place = tmp_path.as_uri()
+    with LocalCluster(schedulers=1, executors=1, state_location=place) as cluster:
+        cluster.sql("create table t (id int, c int[]) partitioned by (bucket(2, id))")
+        cluster.sql("insert into t values (1, [1]), (2, [2])")
+    with LocalCluster(schedulers=1, executors=1, state_location=place, engine="polars") as cluster:
+        with pytest.raises(BallistaError, match=r"polars engine: column 'c' is list<"):
+            cluster.sql("from t")
+        cluster.sql("alter table t drop column c")
+        assert cluster.sql("from t order by id").to_pylist() == [{"id": 1}, {"id": 2}]

@@ -168,10 +168,20 @@ class World:
 
 
 @pytest.fixture
-def world(store, engine, clock) -> World:
-    made = World(store, engine, clock)
-    made.grant()
-    return made
+def world(make_world, engine) -> World:
+    return make_world(engine)
+
+
+@pytest.fixture
+def make_world(store, clock):
+    """Makes the world of an engine."""
+
+    def make(engine) -> World:
+        made = World(store, engine, clock)
+        made.grant()
+        return made
+
+    return make
 
 
 @pytest.fixture

@@ -4,6 +4,7 @@ import pyarrow as pa
 import pytest
 from attrs import evolve
 
+from ballista_py.engines.polars.engine import PolarsEngine
 from ballista_py.errors import NotOwner, TableAltered
 from ballista_py.partitions import alterations
 from ballista_py.storage.formats.files import write_data_file
@@ -97,3 +98,35 @@ def test_columns_that_an_engine_cannot_change_in_place_are_loaded_again(world, a
     assert world.holder.tick().hydrated == 1
     found = world.engine.query("select sum(more) as s from t", world.holder.files_for(leg(world, 1)))
     assert [batch.to_pylist() for batch in found.batches()] == [[{"s": 14}]]
+
+
+@pytest.fixture
+def polars():
+    engine = PolarsEngine()
+    yield engine
+    engine.close()
+
+
+@pytest.mark.parametrize("partition", [(0, 1), None])
+def test_a_table_that_the_engine_cannot_hold_says_why_until_it_can(make_world, clock, polars, partition):
+    world = make_world(polars)
+    world.put(0, 1, 2)
+    world.holder.apply(world.update(1, (0, 1, "owner")))
+    world.holder.tick()
+    column = pa.field("more", pa.list_(pa.int32()))
+    initial = pa.array([[7]], column.type)
+    listed = alterations.add_column(world.table(), column, initial, None, if_not_exists=False)
+    world.holder.apply(world.update(2, (0, 1, "owner"), table=listed))
+    world.holder.tick()
+    asked = leg(world, 1)
+    if partition is None:  # nor where the leg reads nothing here
+        asked = evolve(asked, tables=(evolve(asked.tables[0], partitions=(), epochs=()),))
+    with pytest.raises(NotOwner, match="polars engine: column 'more' is list"):
+        world.holder.files_for(asked)
+    without = alterations.drop_column(listed, "more", lambda _: frozenset(), if_exists=False)
+    world.holder.apply(world.update(3, (0, 1, "owner"), table=without))
+    clock.now_ms += 60_000
+    world.grant()
+    world.holder.tick()
+    found = polars.query("select k from t order by 1", world.holder.files_for(leg(world, 2)))
+    assert [row["k"] for batch in found.batches() for row in batch.to_pylist()] == [1, 2]

@@ -32,7 +32,12 @@ SCHEMA = pa.schema([pa.field("id", pa.int64(), nullable=False), pa.field("Größ
 TABLE = TableSpec(name="t", schema=SCHEMA, spec=PartitionSpec.parse(["bucket(4, id)"], SCHEMA), group="g")
 HEARTBEAT = Heartbeat(
     executor=ExecutorInfo(
-        executor_id="e1", instance_id="i1", data_address="h:1", capacity=2.5, labels={"zone": "ä"}
+        executor_id="e1",
+        instance_id="i1",
+        data_address="h:1",
+        capacity=2.5,
+        labels={"zone": "ä"},
+        engine="polars",
     ),
     sequence=2**40,
     lapsed=True,

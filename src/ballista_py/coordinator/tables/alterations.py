@@ -10,7 +10,8 @@ from attrs import frozen
 from ballista_py.coordinator.cluster_view import Views
 from ballista_py.coordinator.queries.service import QueryService
 from ballista_py.coordinator.tables.ddl import mark_of
-from ballista_py.coordinator.tables.definitions import TableMaker, require_columns
+from ballista_py.coordinator.tables.definitions import TableMaker
+from ballista_py.coordinator.tables.held_columns import require_columns
 from ballista_py.coordinator.tables.table_definitions import TableDefinitions
 from ballista_py.coordinator.writes.checks import RowChecks
 from ballista_py.coordinator.writes.rounds import FIRST_WAIT_MS, Growth

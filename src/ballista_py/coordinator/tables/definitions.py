@@ -11,14 +11,13 @@ import pyarrow as pa
 from attrs import evolve
 
 from ballista_py.coordinator.tables.embedded_spark import EmbeddedPipeline, Source
-from ballista_py.engines.duckdb.tables import require_held as require_engine_holds
+from ballista_py.coordinator.tables.held_columns import require_columns, require_engines_hold
 from ballista_py.errors import (
     ConfigError,
     DocumentError,
     ObjectExists,
     ObjectMissing,
     OutcomeUnknown,
-    SchemaMismatch,
     UnsupportedExpression,
     VersionConflict,
 )
@@ -173,6 +172,7 @@ class TableMaker:
         incarnation = incarnation or self._runtime.new_id()[:INCARNATION_DIGITS]
 
         def declare(cluster: ClusterDocument) -> TableSpec:
+            require_engines_hold(cluster, name, found)
             return declare_table(
                 cluster,
                 name,
@@ -362,14 +362,6 @@ class TableMaker:
 
     def _map(self, name: str) -> ObjectState[PartitionMapDocument]:
         return ObjectState(self._store, partition_map_key(name), PartitionMapDocument, runtime=self._runtime)
-
-
-def require_columns(table: str, schema: pa.Schema) -> None:
-    """Raises `ConfigError`, with the reason, if the engine cannot hold a table of these columns."""
-    try:
-        require_engine_holds(schema, table)
-    except SchemaMismatch as error:
-        raise ConfigError(f"{error.message}: give its columns other names or types") from None
 
 
 def _warn_of_skew(report: MaterializeReport) -> None:

@@ -12,7 +12,16 @@ from contextlib import suppress
 
 from attrs import evolve, frozen
 
-from ballista_py.errors import DocumentError, ObjectExists, ObjectMissing, SqlError, TryLater, VersionConflict
+from ballista_py.coordinator.tables.held_columns import new_columns, require_engines_hold
+from ballista_py.errors import (
+    ConfigError,
+    DocumentError,
+    ObjectExists,
+    ObjectMissing,
+    SqlError,
+    TryLater,
+    VersionConflict,
+)
 from ballista_py.partitions.alterations import Alter
 from ballista_py.partitions.table import TableSpec
 from ballista_py.runtime import Runtime
@@ -40,10 +49,13 @@ class TableDefinitions:
 
     def newest(self, name: str) -> TableSpec | None:
         """The table of that name, as it is now."""
+        return self._read().tables.get(name)
+
+    def _read(self) -> ClusterDocument:
         try:
-            return self._cluster.read().document.tables.get(name)
+            return self._cluster.read().document
         except ObjectMissing:
-            return None
+            return ClusterDocument()
 
     def commit(self, table: TableSpec, alter: Alter, mark: str | None = None) -> TableSpec:
         """Make of the table what `alter` makes of its newest definition; the table that there is then.
@@ -53,10 +65,12 @@ class TableDefinitions:
         raises; nothing was changed then.
         """
         for _ in range(ATTEMPTS):
-            now = self._same(table)
+            cluster = self._read()
+            now = _same(cluster, table)
             wanted = alter(now)
             if wanted is now:
                 return now
+            _require_held(cluster, now, wanted)
             Statements(self.store, now.folder, runtime=self.runtime).announce(wanted.definition)
             with suppress(VersionConflict):
                 self._commit(now, wanted, mark)
@@ -77,6 +91,7 @@ class TableDefinitions:
             found = cluster.tables.get(now.name)
             if found is None or found.incarnation != now.incarnation or found.definition != now.definition:
                 raise VersionConflict(f"table '{now.name}' was altered meanwhile", key=CLUSTER_KEY)
+            _require_held(cluster, now, wanted)
             return cluster.with_altered(wanted, mark)
 
         revision = self._cluster.update(change).header.revision
@@ -106,15 +121,24 @@ class TableDefinitions:
             with suppress(ObjectExists):
                 described.create(TableDocument(table=table))
 
-    def _same(self, table: TableSpec) -> TableSpec:
-        now = self.newest(table.name)
-        if now is None or now.incarnation != table.incarnation:
-            raise SqlError(f"table '{table.name}' does not exist any more")
-        return now
-
     @property
     def _cluster(self) -> ObjectState[ClusterDocument]:
         return ObjectState(self.store, CLUSTER_KEY, ClusterDocument, runtime=self.runtime, retry=SHARED)
 
     def _state(self, key: str, kind: type) -> ObjectState:  # type: ignore[type-arg]
         return ObjectState(self.store, key, kind, runtime=self.runtime)
+
+
+def _same(cluster: ClusterDocument, table: TableSpec) -> TableSpec:
+    now = cluster.tables.get(table.name)
+    if now is None or now.incarnation != table.incarnation:
+        raise SqlError(f"table '{table.name}' does not exist any more")
+    return now
+
+
+def _require_held(cluster: ClusterDocument, now: TableSpec, wanted: TableSpec) -> None:
+    """Raise `SqlError` for a column that comes and that an executor cannot hold."""
+    try:
+        require_engines_hold(cluster, wanted.name, new_columns(now, wanted))
+    except ConfigError as error:
+        raise SqlError(error.message) from None

@@ -153,6 +153,7 @@ class Executor:
             f"{config.node_advertise_address}:{self._flight.port}",
             capacity=config.capacity,
             labels=config.labels,
+            engine=config.engine,
             parts_location=f"{scheme}://{config.node_advertise_address}:{parts.port}",
             runtime=runtime,
         )

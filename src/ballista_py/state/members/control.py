@@ -14,6 +14,7 @@ from ballista_py.partitions.table import TableSpec
 from ballista_py.sql.estimate.column_ranges import Range
 
 Role = Literal["owner", "target", "replica"]
+DEFAULT_ENGINE = "duckdb"
 RefusalReason = Literal["lost", "already_registered", "not_admitted", "scheduler_lapsed"]
 
 
@@ -21,7 +22,8 @@ RefusalReason = Literal["lost", "already_registered", "not_admitted", "scheduler
 class ExecutorInfo:
     """Who an executor is. `instance_id` is fresh at each process start and whenever it was declared lost.
 
-    `parts_location` is the URI at which it gives parts of answers to clients, if it does.
+    `parts_location` is the URI at which it gives parts of answers to clients, if it does. What columns a table may have
+    depends on the `engine`.
     """
 
     executor_id: str
@@ -30,6 +32,7 @@ class ExecutorInfo:
     capacity: float = 1.0
     labels: Mapping[str, str] = Factory(dict)
     parts_location: str = ""
+    engine: str = DEFAULT_ENGINE
 
 
 @frozen(kw_only=True)

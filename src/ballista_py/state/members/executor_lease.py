@@ -12,7 +12,14 @@ from attrs import evolve, frozen
 
 from ballista_py.errors import Fenced, LeaseExpired
 from ballista_py.runtime import Runtime, SystemRuntime
-from ballista_py.state.members.control import ExecutorInfo, Grant, Heartbeat, HeldPartitions, Refusal
+from ballista_py.state.members.control import (
+    DEFAULT_ENGINE,
+    ExecutorInfo,
+    Grant,
+    Heartbeat,
+    HeldPartitions,
+    Refusal,
+)
 
 MAX_UNANSWERED = 256
 
@@ -49,6 +56,7 @@ class ExecutorLease:
         capacity: float = 1.0,
         labels: Mapping[str, str] | None = None,
         parts_location: str = "",
+        engine: str = DEFAULT_ENGINE,
         runtime: Runtime | None = None,
     ) -> None:
         self._runtime = runtime or SystemRuntime()
@@ -63,6 +71,7 @@ class ExecutorLease:
                 capacity=capacity,
                 labels=dict(labels or {}),
                 parts_location=parts_location,
+                engine=engine,
             )
         )
 

@@ -92,15 +92,14 @@ class LoadedFiles:
         return self._loaded.get(table, {})
 
     def prepare(self, table: str, schema: pa.Schema, definition: int = 0) -> bool:
-        """Have an empty table, or what is loaded of it, with these columns; False if that had to be dropped for them.
+        """Have an empty table, or what is loaded of it, with these columns; False if there is nothing loaded of it any more.
 
         Raises what the loader raises.
         """
-        before, kept = self._schemas.get(table), True
-        if before is not None and not is_same(before, schema):
-            kept = self._loader.alter_table(table, schema)
-            if not kept:
-                self._drop(table)
+        before = self._schemas.get(table)
+        kept = before is not None and (is_same(before, schema) or self._loader.alter_table(table, schema))
+        if before is not None and not kept:
+            self._drop(table)
         self._loader.create_table(table, schema)
         self._schemas[table] = schema
         self._definitions[table] = definition

@@ -85,6 +85,7 @@ class PartitionHolder:
         self._lock = self._runtime.lock()
         self._ticking = self._runtime.lock()  # outer of the two
         self._tables: dict[str, Holdings] = {}
+        self._unmade: dict[str, str] = {}  # why the engine's table could not be made, as it is told
         self._changing: Counter[tuple[str, int]] = Counter()  # commits under way, by folder and definition
         cache = cache or FileCache(store, runtime=self._runtime)
         self._files = LoadedFiles(loader, cache, self._meter, mapper, self._runtime)
@@ -270,6 +271,7 @@ class PartitionHolder:
         """Stop holding a table that was dropped; it may be told again from revision 1."""
         with self._lock:
             self._tables.pop(table, None)
+            self._unmade.pop(table, None)
 
     def drop_all(self) -> None:
         """Serve and want nothing, at once; the next tick unloads. To be called before the lease rejoins."""
@@ -360,10 +362,11 @@ class PartitionHolder:
                     f"{where} could not be loaded: {failure.reason}", **failure.damage.details
                 )
         reasons = [f"; partition {p} could not be loaded: {failures[p].reason}" for p in missing if p in failures]
+        unmade = self._unmade.get(table, "")
         named = ", ".join(map(str, missing[:MAX_NAMED])) + (", …" if len(missing) > MAX_NAMED else "")
         return NotOwner(
             f"executor '{self._lease.info.executor_id}' does not serve partition(s) {named} of table "
-            f"'{table}' at the epochs asked for: plan the query again{''.join(reasons[:1])}",
+            f"'{table}' at the epochs asked for: plan the query again{(*reasons, unmade)[0]}",
             table=table,
             partitions=list(missing),
         )
@@ -449,14 +452,19 @@ class PartitionHolder:
         return True
 
     def _prepare(self, table: TableSpec) -> None:
-        """Have the engine's table; what was held of it is not, if it had to be made anew."""
-        kept = self._files.prepare(table.name, table.schema, table.definition)
-        if kept:
-            return
-        with self._lock:
-            holdings = self._tables.get(table.name)
-            if holdings is not None:
-                self._tables[table.name] = evolve(holdings, held={})
+        """Have the engine's table; what was held of it is not, if it had to be made anew or could not be made."""
+        kept, reason = False, ""
+        try:
+            kept = self._files.prepare(table.name, table.schema, table.definition)
+        except Exception as error:
+            reason = f"; it could not be loaded: {reason_of(error)}"
+            raise
+        finally:
+            with self._lock:
+                self._unmade[table.name] = reason
+                holdings = self._tables.get(table.name)
+                if holdings is not None and not kept:
+                    self._tables[table.name] = evolve(holdings, held={})
 
     def _settle(self, table: str, folder: str, works: Sequence[PartitionLoad], *, newest: bool = True) -> None:
         """Publish what became of the works in `folder`; those that are not the `newest` leave what is stale so."""

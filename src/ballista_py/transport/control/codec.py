@@ -13,6 +13,7 @@ from attrs import asdict, fields
 from ballista_py.state.documents.codec import table_from_json, table_to_json
 from ballista_py.state.documents.documents import SchedulerInfo
 from ballista_py.state.members.control import (
+    DEFAULT_ENGINE,
     AppDefinition,
     CancelTasks,
     ExecutorInfo,
@@ -53,6 +54,7 @@ def heartbeat_to_message(heartbeat: Heartbeat) -> pb.ExecutorMessage:
                 capacity=executor.capacity,
                 labels=executor.labels,
                 parts_location=executor.parts_location,
+                engine=executor.engine,
             ),
             sequence=heartbeat.sequence,
             lapsed=heartbeat.lapsed,
@@ -90,6 +92,7 @@ def heartbeat_from_message(message: pb.ExecutorMessage) -> Heartbeat | None:
             capacity=executor.capacity,
             labels=dict(executor.labels),
             parts_location=executor.parts_location,
+            engine=executor.engine or DEFAULT_ENGINE,
         ),
         sequence=heartbeat.sequence,
         lapsed=heartbeat.lapsed,

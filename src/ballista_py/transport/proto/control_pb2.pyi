@@ -201,7 +201,7 @@ class ReportRequest(_message.Message):
     def __init__(self, request_id: _Optional[int] = ..., tasks: _Optional[int] = ...) -> None: ...
 
 class ExecutorInfo(_message.Message):
-    __slots__ = ("executor_id", "instance_id", "data_address", "capacity", "labels", "parts_location")
+    __slots__ = ("executor_id", "instance_id", "data_address", "capacity", "labels", "parts_location", "engine")
     class LabelsEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -215,13 +215,15 @@ class ExecutorInfo(_message.Message):
     CAPACITY_FIELD_NUMBER: _ClassVar[int]
     LABELS_FIELD_NUMBER: _ClassVar[int]
     PARTS_LOCATION_FIELD_NUMBER: _ClassVar[int]
+    ENGINE_FIELD_NUMBER: _ClassVar[int]
     executor_id: str
     instance_id: str
     data_address: str
     capacity: float
     labels: _containers.ScalarMap[str, str]
     parts_location: str
-    def __init__(self, executor_id: _Optional[str] = ..., instance_id: _Optional[str] = ..., data_address: _Optional[str] = ..., capacity: _Optional[float] = ..., labels: _Optional[_Mapping[str, str]] = ..., parts_location: _Optional[str] = ...) -> None: ...
+    engine: str
+    def __init__(self, executor_id: _Optional[str] = ..., instance_id: _Optional[str] = ..., data_address: _Optional[str] = ..., capacity: _Optional[float] = ..., labels: _Optional[_Mapping[str, str]] = ..., parts_location: _Optional[str] = ..., engine: _Optional[str] = ...) -> None: ...
 
 class Heartbeat(_message.Message):
     __slots__ = ("executor", "sequence", "lapsed", "admitted", "held")
