@@ -92,7 +92,7 @@ class LoadedFiles:
         return self._loaded.get(table, {})
 
     def prepare(self, table: str, schema: pa.Schema, definition: int = 0) -> bool:
-        """Have an empty table, or what is loaded of it, with these columns; False if there is nothing loaded of it any more.
+        """Have an empty table, or what is loaded of it, with these columns; False if nothing is loaded of it any more.
 
         Raises what the loader raises.
         """
