@@ -83,9 +83,16 @@ class ServedCall:
         raise LinkBroke("the reader of the answer went away")
 
     def receive(self) -> bytes:
-        """The next message; waits for it. Raises `StopIteration` at their end, and `LinkBroke`."""
+        """The next message; waits for it. Raises `StopIteration` at their end, and `LinkBroke`.
+
+        They end for a caller that was done, and also for one that died. gRPC learns the second just after the first,
+        and asking once more comes after both.
+        """
         try:
-            return next(self._requests)
+            try:
+                return next(self._requests)
+            except StopIteration:
+                return next(self._requests)
         except grpc.RpcError:
             raise LinkBroke("the caller went away") from None
 
