@@ -89,13 +89,16 @@ class ControlServer:
 
     async def run(self) -> None:
         """Answer until cancelled; then end all streams within `STOP_GRACE_MS` and release the port."""
-        watching = asyncio.gather(self._service.watch(), self._guard_connections())
+        watching = [asyncio.create_task(work) for work in (self._service.watch(), self._guard_connections())]
         try:
             await self._server.wait_for_termination()
         finally:
-            watching.cancel()
+            for task in watching:
+                task.cancel()
             self._service.end_all(TryLater("the scheduler is shutting down: use another one"))
             await self._server.stop(STOP_GRACE_MS / 1e3)
+            # Results that nobody takes are printed by the garbage collector, amid whatever it interrupts.
+            await asyncio.gather(*watching, return_exceptions=True)
 
     async def _guard_connections(self) -> None:
         loop = asyncio.get_running_loop()
