@@ -93,7 +93,7 @@ NOT_FROM_THE_WIRE = {
     ("state/documents/codec.py", "read_schema"): "a declaration in a document of the cluster's own store",
     ("spark/answers.py", "open_stream"): "a file that this process's Spark has written",
     ("spark/sources.py", "read_schema"): "a Parquet file",
-    ("transport/client/rows.py", "read_schema"): "a Parquet file",
+    ("transport/client/copies.py", "read_schema"): "a Parquet file",
     ("engines/duckdb/query.py", "reader"): "rows that DuckDB gives",
     ("engines/apart/worker.py", "reader"): "rows that DuckDB gives",
     ("engines/apart/worker.py", "read_all"): "rows of the node that started this process",

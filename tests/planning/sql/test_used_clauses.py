@@ -26,7 +26,6 @@ WHOLE = {
     "check (i > 0)) with (file_format = 'parquet')",
     exp.Drop: "drop table if exists t cascade",
     exp.TruncateTable: "truncate t",
-    exp.Copy: "copy t from 'x' (format csv)",
 }
 EXPRESSIONS = sorted(
     (kind for _, kind in inspect.getmembers(exp, inspect.isclass) if issubclass(kind, exp.Expr)),

@@ -49,7 +49,6 @@ from ballista_py.sql.own_words import without_position
 from ballista_py.sql.parse.alterations import AlterTable
 from ballista_py.sql.parse.changes import (
     Change,
-    CopyFrom,
     CreateTable,
     DropTable,
     General,
@@ -58,6 +57,7 @@ from ballista_py.sql.parse.changes import (
     read_change,
     text_for_engine,
 )
+from ballista_py.sql.parse.copies import CopyFrom
 from ballista_py.sql.parse.inserts import Insert
 from ballista_py.sql.prune.changes import as_general, local_rewrite, touched_partitions
 from ballista_py.sql.rewrite import Rewrite
@@ -176,7 +176,9 @@ class WriteService:
         if isinstance(change, AlterTable):
             return Executed(self._alterations.alter(change, mine.kept))
         if isinstance(change, CopyFrom):
-            raise SqlError("COPY reads a file of the client: send it with Client.sql, or use Client.ingest")
+            raise SqlError(
+                "COPY cannot be run here: its file is the client's, send it with Client.sql or ballista-py sql"
+            )
         raise SqlError("the statement changes nothing: send it as a query")
 
     def _unless_altered(self, run: Callable[[], T], repeatable: Callable[[], bool] = lambda: True) -> T:

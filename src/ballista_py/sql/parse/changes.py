@@ -20,6 +20,7 @@ from sqlglot.tokenizer_core import Token, TokenType
 
 from ballista_py.errors import SqlError
 from ballista_py.sql.parse.alterations import AlterTable, read_alteration
+from ballista_py.sql.parse.copies import CopyFrom, read_copy
 from ballista_py.sql.parse.error_actions import for_parser
 from ballista_py.sql.parse.inserts import Insert, read_insert, table_name
 from ballista_py.sql.parse.kind import (
@@ -114,15 +115,6 @@ class Truncate:
     table: str
 
 
-@frozen(kw_only=True)
-class CopyFrom:
-    """Rows of a file (`parquet` or `csv`) for all columns of the table."""
-
-    table: str
-    path: str
-    format: str
-
-
 Change: TypeAlias = Insert | Local | General | CreateTable | DropTable | Truncate | CopyFrom | AlterTable
 
 
@@ -145,6 +137,8 @@ def read_change(sql: str) -> Change | None:
     text, tokens = tokens_of(sql)
     if any(token.token_type == TokenType.SEMICOLON for token in tokens):
         raise SqlError("the text holds more than one statement: send them one by one")
+    if tokens[0].text.upper() == "COPY":
+        return _copied(text)
     if tokens[0].text.upper() in ("ALTER", "COMMENT"):
         return read_alteration(StatementText(text, tokens))
     plain, keys = _without_keys(text, tokens)
@@ -153,6 +147,13 @@ def read_change(sql: str) -> Change | None:
     except ParseError as error:
         raise positioned(error) from None
     return _change_of(tree, StatementText(plain, tokens, keys))
+
+
+def _copied(text: str) -> CopyFrom:
+    copy = read_copy(text)
+    if not isinstance(copy, CopyFrom):
+        raise refusal(text)
+    return copy
 
 
 def text_for_engine(sql: str) -> str | None:
@@ -191,8 +192,6 @@ def _change_of(tree: exp.Expr | None, text: StatementText) -> Change | None:
         return DropTable(tables=names, if_exists=bool(tree.args.get("exists")))
     if isinstance(tree, exp.TruncateTable):
         return Truncate(table=_only_table(tree.expressions))
-    if isinstance(tree, exp.Copy) and tree.args.get("kind"):
-        return _copy(tree)
     word = text.tokens[verb_place(text.tokens)].text.upper()
     raise SqlError(f"{word} of that form cannot be run here")
 
@@ -369,22 +368,6 @@ def _column(item: exp.ColumnDef, primary: list[str]) -> tuple[bool, int]:
     if item.args.get("kind") is None:
         raise SqlError(f"column '{item.name}' has no type")
     return nullable, checks
-
-
-def _copy(tree: exp.Copy) -> CopyFrom:
-    files = [str(item.this) for item in tree.args.get("files") or () if isinstance(item, exp.Literal)]
-    if len(files) != 1:
-        raise SqlError("COPY reads one file, named by a text")
-    kind = files[0].rpartition(".")[2].lower()
-    for param in tree.args.get("params") or ():
-        if param.name.lower() != "format" or param.args.get("expression") is None:
-            raise SqlError(f"COPY does not know the option {param.name}")
-        kind = param.args["expression"].name.lower()
-    if kind not in ("parquet", "csv"):
-        raise SqlError("COPY reads Parquet and CSV: name the format, as in (FORMAT csv)")
-    if isinstance(tree.this, exp.Schema):
-        raise SqlError("COPY fills all columns of a table: name none")
-    return CopyFrom(table=table_name(tree.this), path=files[0], format=kind)
 
 
 def _without_keys(text: str, tokens: Sequence[Token]) -> tuple[str, tuple[str, ...]]:

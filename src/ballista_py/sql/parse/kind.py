@@ -104,7 +104,7 @@ _INSTEAD: Mapping[str, str] = {
     "LOCK": _NO_TRANSACTIONS,
     "KILL": "cancel a statement where it was sent",
     "REFRESH": "Client.refresh compares a table with what is stored",
-    "COPY": "COPY table FROM 'file' sends a file of the client; write the answer of a query to a file there",
+    "COPY": "its file is the client's, send it with Client.sql or ballista-py sql",
     "CREATE VIEW": "put its query into WITH, or keep its rows with CREATE TABLE … AS",
     "CREATE INDEX": "there are no indexes, PARTITIONED BY says how rows are found",
     "CREATE SCHEMA": _ONE_SCHEMA,

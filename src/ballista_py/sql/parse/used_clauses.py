@@ -29,8 +29,6 @@ USED: Mapping[type[exp.Expr], frozenset[str]] = {
     exp.Create: frozenset(("this", "kind", "expression", "exists", "properties")),
     exp.Drop: frozenset(("kind", "tables", "exists", "cascade", "restrict")),  # nothing depends on a table
     exp.TruncateTable: frozenset(("expressions",)),
-    exp.Copy: frozenset(("this", "kind", "files", "params")),
-    exp.CopyParameter: frozenset(("this", "expression")),
     exp.Schema: frozenset(("this", "expressions")),
     exp.Table: frozenset(("this", "alias")),
     exp.TableAlias: frozenset(("this",)),
@@ -55,7 +53,6 @@ _PLACES: Mapping[type[exp.Expr], tuple[str, ...]] = {
     exp.Create: ("this", "properties"),
     exp.Drop: ("tables",),
     exp.TruncateTable: ("expressions",),
-    exp.Copy: ("this", "params"),
     exp.Schema: ("this", "expressions"),
     exp.Table: ("alias",),
     exp.ColumnDef: ("constraints",),
@@ -121,7 +118,6 @@ _OTHERWISE: Mapping[type[exp.Expr], str] = {
     exp.Insert: "say in its query which rows go in",
     exp.Create: "declare the columns, or keep the rows of a query with CREATE TABLE … AS",
     exp.Drop: "name the table alone",
-    exp.Copy: "COPY table FROM 'file' takes all of a file",
 }
 _DECLARED = (exp.ColumnDef, exp.PrimaryKey, exp.CheckColumnConstraint)
 _CONSTRAINTS = (exp.NotNullColumnConstraint, exp.PrimaryKeyColumnConstraint, exp.CheckColumnConstraint)
@@ -191,7 +187,7 @@ def is_given(value: object) -> bool:
     return bool(value)
 
 
-_OPTIONS = (exp.IndexParameters, exp.Credentials)
+_OPTIONS = (exp.IndexParameters,)
 
 
 def _refused(tree: exp.Expr, kind: type[exp.Expr], key: str) -> SqlError:

@@ -21,7 +21,7 @@ from ballista_py.secret import Secret
 from ballista_py.sql.plan_drawing import ExplainedPlan
 from ballista_py.state.documents.resends import RESEND_MS
 from ballista_py.transport.client.client_answers import QueryResult, QueryStream
-from ballista_py.transport.client.rows import Rows, arrow_rows, copy_of, file_rows
+from ballista_py.transport.client.rows import Rows, arrow_rows
 from ballista_py.transport.client.schedulers import Schedulers
 from ballista_py.transport.endpoints import TLS_SCHEMES, Address
 from ballista_py.transport.flight.client import FlightPool, FlightStream
@@ -116,7 +116,7 @@ class Client:
         send it again with its token.
         An `atomic` INSERT is applied in all partitions or in none, and all of it is visible from one instant on;
         UPDATE, DELETE, MERGE and TRUNCATE are so anyway.
-        `COPY table FROM 'file'` reads a Parquet or CSV file of this machine.
+        `COPY table FROM 'file'` reads a Parquet or CSV file of this machine, `COPY (query) TO 'file'` writes one.
 
         After `timeout` seconds the statement is ended wherever it runs; the schedulers may set a shorter limit.
 
@@ -172,9 +172,6 @@ class Client:
     def _execute(
         self, query: str, dialect: str | None, token: str | None, atomic: bool, timeout: float | None
     ) -> int:
-        copy = copy_of(query, dialect)
-        if copy is not None:
-            return self.ingest(copy[0], file_rows(*copy[1:]), token=token, atomic=atomic)
         token, made = token or self._runtime.new_id(), not token
         command = execute_command(query, dialect, token, atomic, _ms(timeout), made)
         return self._applied(lambda address: int(self._pool.ask(address, command)["affected"]))
@@ -233,14 +230,21 @@ class Client:
         timeout: float | None,
     ) -> QueryResult:
         # A tokenizer, which `ingest` does without.
+        from ballista_py.sql.parse.copies import CopyFrom, read_copy
         from ballista_py.sql.parse.kind import statement_kind
         from ballista_py.sql.parse.returning import returns_rows
 
+        copy = read_copy(query)
+        if copy is not None:
+            from ballista_py.transport.client.copies import load_file, write_answer
+
+            if isinstance(copy, CopyFrom):
+                return _affected(load_file(self, copy, token, atomic))
+            return _affected(write_answer(self, copy, dialect, timeout))
         if returns_rows(query, dialect):
             return self._returned(query, dialect, token, atomic, timeout)
         if statement_kind(query, dialect) == "change":
-            affected = self._execute(query, dialect, token, atomic, timeout)
-            return QueryResult(table=pa.table({"affected_rows": pa.array([affected], pa.int64())}), stats={})
+            return _affected(self._execute(query, dialect, token, atomic, timeout))
 
         def read(stream: FlightStream) -> QueryResult:
             table = pa.Table.from_batches(stream.batches(), schema=stream.schema)
@@ -338,6 +342,10 @@ class Client:
                     raise
             self._runtime.sleep_ms(wait_ms)
             wait_ms = min(LONGEST_RESEND_MS, 2 * wait_ms)
+
+
+def _affected(rows: int) -> QueryResult:
+    return QueryResult(table=pa.table({"affected_rows": pa.array([rows], pa.int64())}), stats={})
 
 
 def _passes_by(error: BallistaError) -> bool:

@@ -1,14 +1,14 @@
-"""The rows that a client sends: whatever holds Arrow data, and files of the client's own machine."""
+"""The rows that a client sends: whatever holds Arrow data."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from typing import Any, TypeAlias
 
 import pyarrow as pa
 from attrs import frozen
 
-from ballista_py.errors import ConfigError, SqlError
+from ballista_py.errors import ConfigError
 
 BATCH_ROWS = 65_536
 Rows: TypeAlias = Any
@@ -38,40 +38,3 @@ def arrow_rows(data: Rows) -> ArrowRows:
         data = pa.table(data)
     table: pa.Table = data
     return ArrowRows(table.schema, lambda: iter(table.to_batches(BATCH_ROWS)))
-
-
-def file_rows(path: str, kind: str) -> ArrowRows:
-    """The rows of a Parquet or CSV file (with a header line) of this machine. Raises `ConfigError` naming it."""
-    try:
-        if kind == "parquet":
-            import pyarrow.parquet as pq
-
-            schema = pq.read_schema(path)
-            return ArrowRows(schema, lambda: _parquet(path))
-        import pyarrow.csv as csv
-
-        table = csv.read_csv(path)
-    except (OSError, pa.ArrowException) as error:
-        raise ConfigError(f"file '{path}' cannot be read: {str(error).splitlines()[0]}") from None
-    return arrow_rows(table)
-
-
-def copy_of(statement: str, dialect: str | None) -> tuple[str, str, str] | None:
-    """Table, path and format of a `COPY … FROM`; None for another statement. Raises `SqlError`."""
-    if not statement.lstrip().lower().startswith("copy"):
-        return None
-    from ballista_py.sql.parse.changes import CopyFrom, read_change
-    from ballista_py.sql.parse.kind import engine_sql
-
-    change = read_change(engine_sql(statement, dialect))
-    if not isinstance(change, CopyFrom):
-        raise SqlError("COPY reads a file into a table: COPY table FROM 'file'")
-    return change.table, change.path, change.format
-
-
-def _parquet(path: str) -> Iterator[pa.RecordBatch]:
-    import pyarrow.parquet as pq
-
-    with pq.ParquetFile(path) as file:
-        batches: Iterable[pa.RecordBatch] = file.iter_batches(BATCH_ROWS)
-        yield from batches

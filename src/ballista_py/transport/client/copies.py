@@ -1,0 +1,292 @@
+"""Files of the client's machine for COPY, read and written by a DuckDB of its own: options mean what they mean there.
+
+A CSV file is read as the table declares its columns. Whether its first line is a header is told by the names of the
+columns and by what the line holds; where that leaves a doubt nothing is loaded.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Protocol
+
+import pyarrow as pa
+
+from ballista_py.errors import BallistaError, ConfigError, MissingExtra, SchemaMismatch
+from ballista_py.sql.parse.copies import CopyFrom, CopyTo
+from ballista_py.transport.client.rows import BATCH_ROWS, ArrowRows, arrow_rows
+
+if TYPE_CHECKING:
+    import duckdb
+
+    from ballista_py.transport.client.client_answers import QueryStream
+
+_ON_LINE = re.compile(r"CSV Error on Line: (\d+)")
+_NOTHING_SAID = re.compile(r"^(?:\s*[\w ]+ Error: |Original Line: .*|\s*$)", re.MULTILINE)
+_TEXTS = ("VARCHAR", "BLOB")
+
+
+class Asking(Protocol):
+    """What a client of a cluster does for COPY."""
+
+    def sql(self, query: str) -> pa.Table: ...
+
+    def ingest(self, table: str, data: ArrowRows, *, token: str | None = None, atomic: bool = False) -> int: ...
+
+    def stream(self, query: str, dialect: str | None = None, *, timeout: float | None = None) -> QueryStream: ...
+
+
+def load_file(client: Asking, copy: CopyFrom, token: str | None, atomic: bool) -> int:
+    """Add the rows of the file to its table; how many. Raises as `file_rows` and `Client.ingest`."""
+    described = client.sql(f"describe {_quoted(copy.table)}").to_pylist()
+    columns = {row["column_name"]: row["column_type"] for row in described}
+    return client.ingest(copy.table, file_rows(copy, columns), token=token, atomic=atomic)
+
+
+def write_answer(client: Asking, copy: CopyTo, dialect: str | None, timeout: float | None) -> int:
+    """Write the answer of the query to the file; how many rows. Raises as `write_file` and `Client.stream`."""
+    answer = client.stream(copy.query, dialect, timeout=timeout)
+    try:
+        return write_file(copy, answer.schema, answer.batches())
+    finally:
+        answer.cancel()
+
+
+def file_rows(copy: CopyFrom, columns: Mapping[str, str]) -> ArrowRows:
+    """The rows of the file for a table with these columns and SQL types, in the table's order.
+
+    Raises `ConfigError` for a file that cannot be read, `SchemaMismatch` for one whose columns or values do not fit
+    or whose first line may be a header or a row.
+    """
+    if not os.path.isfile(copy.path):
+        raise ConfigError(f"file '{copy.path}' cannot be read: there is no such file")
+    names = _file_columns(copy, list(columns))
+    try:
+        if copy.format == "parquet":
+            rows = _parquet_rows(copy.path)
+        else:
+            rows = _csv_rows(copy, {name: columns[name] for name in names})
+    except (OSError, pa.ArrowException) as error:
+        raise ConfigError(f"file '{copy.path}' cannot be read: {str(error).splitlines()[0]}") from None
+    return rows if copy.columns is None else _in_order(rows, names, list(columns))
+
+
+def write_file(copy: CopyTo, schema: pa.Schema, batches: Iterator[pa.RecordBatch]) -> int:
+    """Write the rows to the file, whole or not at all; how many. Raises `ConfigError` where it cannot be written."""
+    duckdb = _duckdb()
+    whole = not os.path.exists(copy.path) or os.path.isfile(copy.path)
+    failed: list[BaseException] = []
+    folder = os.path.dirname(copy.path) or "."
+    try:
+        if not whole:
+            return _written(duckdb, copy, copy.path, schema, _watched(batches, failed))
+        with tempfile.TemporaryDirectory(prefix=".copy-", dir=folder) as beside:
+            path = os.path.join(beside, os.path.basename(copy.path))  # whose ending may say how it is packed
+            count = _written(duckdb, copy, path, schema, _watched(batches, failed))
+            os.replace(path, copy.path)
+        return count
+    except (OSError, duckdb.Error, pa.ArrowException) as error:
+        if failed:
+            raise failed[0] from None
+        said = error.strerror if isinstance(error, OSError) else _said(error, copy.path)
+        raise ConfigError(f"file '{copy.path}' cannot be written: {said}") from None
+
+
+def _written(duckdb: Any, copy: CopyTo, path: str, schema: pa.Schema, batches: Iterator[pa.RecordBatch]) -> int:
+    options = [f"format {copy.format}"]
+    for name, value in copy.options:
+        options.append(f"{name} " + (f"({value[1:-1]})" if value.startswith("[") else value))
+    with duckdb.connect() as connection:
+        connection.register("rows to write", pa.RecordBatchReader.from_batches(schema, batches))
+        text = f'copy (from "rows to write") to {_literal(path)} ({", ".join(options)})'
+        (count,) = connection.execute(text).fetchone() or (0,)
+    return int(count)
+
+
+def _watched(batches: Iterator[pa.RecordBatch], failed: list[BaseException]) -> Iterator[pa.RecordBatch]:
+    """The batches; what ends them too early is kept, because the engine passes on no more than its text."""
+    try:
+        yield from batches
+    except BaseException as error:
+        failed.append(error)
+        raise
+
+
+def has_header(first: Sequence[str | None], columns: Mapping[str, str], fits: Sequence[bool]) -> bool | None:
+    """Whether the first line of a CSV file is a header; None where nobody can tell.
+
+    It is one if it names the columns, and none if it does not and its values are of the types of columns that do
+    not take every text. `fits` says which values are.
+
+    >>> columns = {"id": "INTEGER", "kind": "VARCHAR"}
+    >>> has_header(["ID", "Kind"], columns, [False, True]), has_header(["1", "a"], columns, [True, True])
+    (True, False)
+    >>> has_header(["number", "sort"], columns, [False, True]) is None
+    True
+    """
+    if [_folded(value) for value in first] == [_folded(name) for name in columns]:
+        return True
+    told = [
+        fit
+        for value, kind, fit in zip(first, columns.values(), fits, strict=False)
+        if value is not None and kind not in _TEXTS
+    ]
+    return False if told and all(told) and len(first) == len(columns) else None
+
+
+def _file_columns(copy: CopyFrom, declared: list[str]) -> list[str]:
+    """The table's names of the columns of the file, in the file's order."""
+    if copy.columns is None:
+        return declared
+    by_name = {name.lower(): name for name in declared}
+    wanted = [name.lower() for name in copy.columns]
+    for name in wanted:
+        if name not in by_name or wanted.count(name) > 1:
+            problem = "twice" if name in by_name else f"which table '{copy.table}' does not have"
+            raise SchemaMismatch(f"COPY names the column '{name}' {problem}")
+    missing = [name for name in declared if name.lower() not in wanted]
+    if missing:
+        raise SchemaMismatch(
+            f"COPY names no column '{missing[0]}': a file fills all columns of table '{copy.table}'"
+        )
+    return [by_name[name] for name in wanted]
+
+
+def _csv_rows(copy: CopyFrom, columns: Mapping[str, str]) -> ArrowRows:
+    duckdb = _duckdb()
+    with duckdb.connect() as connection:
+        if os.path.getsize(copy.path) == 0:
+            nulls = ", ".join(f"null::{kind} as {_quoted(name)}" for name, kind in columns.items())
+            return arrow_rows(connection.sql(f"select {nulls} limit 0").to_arrow_table())
+        try:
+            header = _header_of(connection, copy, columns)
+            text = _read_csv(copy, columns, header)
+            schema = connection.sql(f"{text} limit 0").to_arrow_reader(1).schema
+        except duckdb.Error as error:
+            raise _unreadable(copy, error) from None
+
+    def batches() -> Iterator[pa.RecordBatch]:
+        with duckdb.connect() as reading:
+            try:
+                yield from reading.sql(text).to_arrow_reader(BATCH_ROWS)
+            except (duckdb.Error, OSError, pa.ArrowException) as error:
+                raise _unreadable(copy, error) from None
+
+    return ArrowRows(schema, batches)
+
+
+def _header_of(connection: duckdb.DuckDBPyConnection, copy: CopyFrom, columns: Mapping[str, str]) -> bool:
+    """Whether the first line is a header. Raises `SchemaMismatch` where that is in doubt, or it names others."""
+    said = copy.option("header")
+    if said == "false":
+        return False
+    texts = dict.fromkeys(columns, "VARCHAR")
+    given = connection.execute(f"{_read_csv(copy, texts, False, first=True)} limit 1").fetchall()
+    if not given:
+        return False
+    first = [None if value is None else str(value) for value in given[0]]
+    found, wanted = [_folded(value) for value in first], [_folded(name) for name in columns]
+    if found != wanted and sorted(found) == sorted(wanted):
+        order = ", ".join(str(value) for value in first)
+        raise SchemaMismatch(
+            f"file '{copy.path}' names the columns in another order: COPY {copy.table} ({order}) FROM …"
+        )
+    if said == "true":
+        return True
+    tried = ", ".join(_tried(copy, kind) for kind in columns.values())
+    (fits,) = connection.execute(f"select {tried}", first).fetchall()
+    told = has_header(first, columns, [bool(fit) for fit in fits])
+    if told is None:
+        raise SchemaMismatch(
+            f"the first line of file '{copy.path}' may be a header or a row: say (HEADER true) or (HEADER false)"
+        )
+    return told
+
+
+def _tried(copy: CopyFrom, kind: str) -> str:
+    form = _form(copy, kind)
+    return (
+        f"try_strptime(?::varchar, {form}) is not null" if form else f"try_cast(?::varchar as {kind}) is not null"
+    )
+
+
+def _form(copy: CopyFrom, kind: str) -> str | None:
+    if kind == "DATE":
+        return copy.option("dateformat")
+    return copy.option("timestampformat") if kind.startswith("TIMESTAMP") else None
+
+
+def _read_csv(copy: CopyFrom, columns: Mapping[str, str], header: bool, *, first: bool = False) -> str:
+    """The query that gives the rows of the file with these columns; `first`: of the first line, as texts."""
+    named = ", ".join(f"{_literal(name)}: {_literal(kind)}" for name, kind in columns.items())
+    plain = ("header", "force_not_null", "dateformat", "timestampformat") if first else ("header",)
+    more = "".join(f", {name} = {value}" for name, value in copy.options if name not in plain)
+    path = _literal(re.sub(r"([*?\[])", r"[\1]", copy.path))
+    return f"select * from read_csv({path}, columns = {{{named}}}, header = {str(header).lower()}{more})"
+
+
+def _unreadable(copy: CopyFrom, error: Exception) -> BallistaError:
+    """The engine's words without its advice, which is for another command."""
+    text = str(error)
+    line = _ON_LINE.search(text)
+    where = f"file '{copy.path}'" + (f", line {line[1]}" if line else "")
+    if "unicode" in text.lower() and "utf-8" in text.lower():
+        return SchemaMismatch(f"{where}: the text is not UTF-8: name its encoding, as in (ENCODING 'latin-1')")
+    if "sniffing file" in text:
+        return SchemaMismatch(
+            f"{where}: its lines cannot be told as those of the table's columns: "
+            "say how it is written with DELIM, QUOTE and ESCAPE"
+        )
+    return SchemaMismatch(f"{where}: {_said(error, copy.path)}")
+
+
+def _said(error: Exception, path: str) -> str:
+    lines = [_NOTHING_SAID.sub("", line).strip() for line in str(error).splitlines()]
+    told = [line for line in lines if line and not _ON_LINE.search(line)]
+    return (told[0] if told else type(error).__name__).replace(path, "it").rstrip(".")
+
+
+def _parquet_rows(path: str) -> ArrowRows:
+    import pyarrow.parquet as pq
+
+    def batches() -> Iterator[pa.RecordBatch]:
+        with pq.ParquetFile(path) as file:
+            yield from file.iter_batches(BATCH_ROWS)
+
+    return ArrowRows(pq.read_schema(path), batches)
+
+
+def _in_order(rows: ArrowRows, names: list[str], wanted: list[str]) -> ArrowRows:
+    """The columns of the file, which are `names` of the table, in the table's order."""
+    if len(rows.schema) != len(names):
+        raise SchemaMismatch(f"the file has {len(rows.schema)} columns, COPY names {len(names)}")
+    places = [names.index(name) for name in wanted]
+    schema = pa.schema([rows.schema.field(place).with_name(names[place]) for place in places])
+
+    def batches() -> Iterator[pa.RecordBatch]:
+        for batch in rows.batches():
+            yield pa.RecordBatch.from_arrays([batch.column(place) for place in places], schema=schema)
+
+    return ArrowRows(schema, batches)
+
+
+def _folded(name: str | None) -> str:
+    return (name or "").strip().lower()
+
+
+def _quoted(name: str) -> str:
+    return '"' + name.replace('"', '""') + '"'
+
+
+def _literal(text: str) -> str:
+    return "'" + text.replace("'", "''") + "'"
+
+
+def _duckdb() -> Any:
+    try:
+        import duckdb
+    except ModuleNotFoundError:
+        raise MissingExtra.of("duckdb", "node") from None
+    return duckdb
