@@ -88,7 +88,11 @@ def test_a_csv_file_is_read_as_one_duckdb_reads_it(small, loaded, tmp_path, name
         ("x,a,1.5,2026-11-22,2026-11-22,t\n", "", "may be a header or a row"),
         ("kind,id,size,day,seen,yes\na,1,1,2026-11-22,2026-11-22,t\n", "", "in another order"),
         ("kind,id,size,day,seen,yes\na,1,1,2026-11-22,2026-11-22,t\n", "(header)", "in another order"),
-        (HEADER + ROW + "x" + ROW, "", "line 3: Error when converting column \"id\". Could not convert string \"x1\" to 'INTEGER'"),
+        (
+            HEADER + ROW + "x" + ROW,
+            "",
+            'line 3: Error when converting column "id". Could not convert string "x1" to \'INTEGER\'',
+        ),
         (HEADER + "1,a\n", "(header)", "cannot be told as those of the table's columns"),
         (HEADER + ROW, "(ignore_errors true)", "ignore_errors: it leaves rows out"),
         (HEADER + ROW, "(columns {'id': 'int'})", "the option columns: the table says"),

@@ -8,6 +8,7 @@ found by comparing the rows before and after, so every statement that DuckDB kno
 from __future__ import annotations
 
 import tempfile
+import warnings
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
@@ -26,6 +27,8 @@ BATCH_ROWS = 65_536
 # The names have a blank: no table has, so no statement and no table means them.
 _BEFORE = '"rows before"'
 _SPANS, _GONE, _ROWS = '"spans of rows"', '"rows gone"', '"rows to come"'
+# What RETURNING gives is small, and names are told by no other way.
+warnings.filterwarnings("ignore", "Arrow output on a DB-API result", UserWarning, __name__.replace(".", r"\."))
 _LOCKDOWN = """
     set global enable_external_access = false;
     set global autoinstall_known_extensions = false;
@@ -110,8 +113,9 @@ def run_change(
                 if key:
                     connection.execute(f"alter table {name} add primary key ({', '.join(map(quoted, key))})")
                 connection.execute(f"create table {_BEFORE} as select rowid as {place}, * from {name}")
-                returned = connection.sql(sql).to_arrow_table() if returning else None
-                affected = _count(connection.execute(sql)) if returned is None else returned.num_rows
+                done = connection.execute(sql)  # as a relation its columns would get other names (`v`, `v_1`)
+                returned = done.to_arrow_table() if returning else None
+                affected = _count(done) if returned is None else returned.num_rows
                 gone = connection.sql(
                     f"select {place} from (from {_BEFORE} except select rowid, * from {name}) order by {place}"
                 )
