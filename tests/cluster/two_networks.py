@@ -24,10 +24,12 @@ from ballista_py import connect
 from ballista_py.errors import BallistaError
 from ballista_py.node.local.status_reader import read_status
 from ballista_py.runtime import SystemRuntime
+from ballista_py.secret import Secret
 from ballista_py.transport.security.certificates import CertificateFolder
 from ballista_py.transport.security.credentials import Tls
 
 HERE, THERE = "10.77.0.1", "10.77.0.2"
+VIEWER = "a-viewer-of-some-length"
 TTL_MS = "2000"
 DOWN_S = 4.0
 START_S = 60.0
@@ -71,6 +73,8 @@ class Cluster:
         self._certificates = CertificateFolder(folder / "tls", SystemRuntime())
         self._certificates.init()
         self._trust = Tls(ca_file=str(self._certificates.ca_file))
+        self._viewers = folder / "viewers"
+        self._viewers.write_text(f"test {VIEWER}\n")
         self._folder = folder
         self._stack = stack
         control = [f"{HERE}:{50062 + number}" for number in (0, 10)]
@@ -94,6 +98,7 @@ class Cluster:
             *("--node-bind-address", host, "--node-advertise-address", host),
             *("--ttl-ms", TTL_MS, "--skew-ms", "300", "--partition-assignment-interval", TTL_MS),
             *("--metrics-port", "0", "--data-dir", str(self._folder / node_id)),
+            *("--status-tokens-file", str(self._viewers)),
             *("--node-mtls-ca-certificate-file", str(files.ca_file)),
             *("--node-mtls-certificate-file", str(files.certificate_file)),
             *("--node-mtls-key-file", str(files.key_file)),
@@ -112,9 +117,8 @@ class Cluster:
         """That both executors hear both schedulers."""
         for number in (1, 2):
             try:
-                heard = json.loads(read_status(f"https://{THERE}:{8090 + number}/status", self._trust))[
-                    "schedulers"
-                ]
+                url = f"https://{THERE}:{8090 + number}/status"
+                heard = json.loads(read_status(url, self._trust, Secret(VIEWER)))["schedulers"]
             except ValueError as error:
                 raise BallistaError(str(error)) from None
             if heard != ["scheduler-1", "scheduler-2"]:

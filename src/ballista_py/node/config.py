@@ -98,8 +98,10 @@ class NodeConfig:
     asked for a token if there is a `flight_tokens_file`. At `parts_port` an executor with certificates gives clients
     the parts of answers for which a scheduler has signed a ticket. `secrets_file` holds what executors may ask for by
     the keys that the cluster's definition references. Each port of a node has at most `max_connections`, of which
-    `max_connections_per_address` from one address. `http_port` and `metrics_port` show how the node is to whoever
-    reaches them, and change nothing. Only `allow_insecure_connections` does without.
+    `max_connections_per_address` from one address. `http_port` and `metrics_port` change nothing; to whoever reaches
+    them they say whether the node is up. With certificates they show the rest to who has a token of the
+    `flight_tokens_file` or of the `status_tokens_file`, whose tokens open nothing else, and to nobody without such a file; with
+    `open_metrics` everybody sees `/metrics`. Only `allow_insecure_connections` does without certificates.
     """
 
     role: NodeRole
@@ -123,6 +125,8 @@ class NodeConfig:
     flight_tls_certificate_file: str | None = None
     flight_tls_key_file: str | None = None
     flight_tokens_file: str | None = None
+    status_tokens_file: str | None = None
+    open_metrics: bool = field(default=False, validator=_boolean)
     secrets_file: str | None = None
     max_connections: int = field(default=4_000, validator=_positive)
     max_connections_per_address: int = field(default=1_000, validator=_positive)

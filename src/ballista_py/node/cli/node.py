@@ -51,6 +51,8 @@ OPTIONS = {
     "flight_tls_certificate_file": "scheduler, PEM: shown to clients instead of the node's certificate",
     "flight_tls_key_file": "PEM: the key of that certificate",
     "flight_tokens_file": "scheduler: clients and their tokens, one pair a line",
+    "status_tokens_file": "who may look at the HTTP ports and no more: names and tokens, one pair a line",
+    "open_metrics": "show /metrics to everybody who reaches its port",
     "secrets_file": "scheduler: keys and values that executors may ask for, one pair a line",
     "max_connections": "of each port but those for HTTP",
     "max_connections_per_address": "of each port but those for HTTP",

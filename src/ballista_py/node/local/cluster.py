@@ -98,6 +98,10 @@ class LocalCluster:
         }
         self._token = Secret(token) if isinstance(token, str) else token
         self._certificates = self._make_authority() if tls else None
+        self._viewer = self._token
+        if tls and "status-tokens-file" not in options:
+            self._viewer = Secret(self._runtime.new_id())
+            options["status-tokens-file"] = str(self._viewer_file(self._viewer))
         self.tls = None if self._certificates is None else Tls(ca_file=str(self._certificates.ca_file))
         self._nodes = LocalNodes(
             self._folder,
@@ -182,7 +186,7 @@ class LocalCluster:
         """
         metrics = path == "/metrics"
         url = self.status_url(node_id, metrics) + ("" if metrics else path)
-        found = read_status(url, self.tls, self._token)
+        found = read_status(url, self.tls, self._viewer)
         return found.decode() if metrics else orjson.loads(found)
 
     @property
@@ -342,6 +346,13 @@ class LocalCluster:
 
         made = CertificateFolder(self._folder / "tls", self._runtime)
         made.init()
+        return made
+
+    def _viewer_file(self, token: Secret) -> Path:
+        """The file that lets nobody but this process look at the status of the nodes."""
+        made = self._folder / "viewers"
+        made.touch(mode=0o600)
+        made.write_text(f"local-cluster {token.reveal()}\n")
         return made
 
     def _repr_html_(self) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from typing import Any
 
@@ -9,16 +10,36 @@ from ballista_py.node.config import NodeConfig
 from ballista_py.node.status.http_port import TEXT, HttpPort, Reply, json_reply
 from ballista_py.node.status.metrics import NodeMetrics
 from ballista_py.runtime import Runtime
-from ballista_py.transport.security.access import HTTP, METRICS
-from ballista_py.transport.security.tokens import StaticTokens
+from ballista_py.transport.security.access import HTTP, METRICS, OPEN_METRICS
+from ballista_py.transport.security.tokens import AnyOf, NobodyKnown, StaticTokens, TokenVerifier
+
+_log = logging.getLogger(__name__)
+
+
+def viewers(config: NodeConfig, runtime: Runtime) -> TokenVerifier | None:
+    """Who may see more than that the node is up: whoever has a token of a client, or one for looking alone.
+
+    A node that proves itself by certificates and was given neither file shows it to nobody, because statements and
+    names of tables are in there; None is a node that hides nothing from anybody, because nothing about it is secured.
+    """
+    files = [file for file in (config.flight_tokens_file, config.status_tokens_file) if file is not None]
+    if files:
+        return AnyOf([StaticTokens(file, runtime) for file in files])
+    if config.flight_tls() is None:
+        return None
+    _log.warning(
+        "/status, /tasks%s are shown to nobody: give the node a --status-tokens-file to show them to who has a token",
+        "" if config.open_metrics else " and /metrics",
+    )
+    return NobodyKnown()
 
 
 class StatusPorts:
     """Both ports, from construction until `close`.
 
     `/health` says that the process answers, `/ready` whether it serves (200 or 503), `/status` and `/tasks` what it
-    does, as JSON; `/metrics` is on the other port. Both show the certificate that clients are shown, if there is one,
-    and ask for a client's token where statements need one; probes of `/health` and `/ready` have none.
+    does, as JSON; `/metrics` is on the other port. Both show the certificate that clients are shown, if there is one.
+    Probes of `/health` and `/ready` need nothing; who else may look is what `viewers` says.
     """
 
     def __init__(
@@ -33,13 +54,12 @@ class StatusPorts:
     ) -> None:
         host = config.node_bind_address
         tls = config.flight_tls()
-        tokens = config.flight_tokens_file
-        verifier = None if tokens is None else StaticTokens(tokens, runtime)
+        verifier = viewers(config, runtime)
         self.metrics = HttpPort(
             host,
             config.metrics_port,
             {"/metrics": lambda: Reply(metrics.text(), TEXT)},
-            access=METRICS,
+            access=OPEN_METRICS if config.open_metrics else METRICS,
             tls=tls,
             verifier=verifier,
         )

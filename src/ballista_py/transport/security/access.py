@@ -137,6 +137,7 @@ HTTP = Access(
     "http", {**_each(["GET"], ("/health", "/ready"), "anyone"), **_each(["GET"], ("/status", "/tasks"), "client")}
 )
 METRICS = Access("metrics", _each(["GET"], ["/metrics"], "client"))
+OPEN_METRICS = Access("metrics", _each(["GET"], ["/metrics"], "anyone"))  # what `open_metrics` makes of it
 
 PORTS: Mapping[PortName, Access] = {
     "public": PUBLIC,

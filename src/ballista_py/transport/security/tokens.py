@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import hmac
 import logging
+from collections.abc import Sequence
+from contextlib import suppress
 from hashlib import sha256
 from pathlib import Path
 from typing import Protocol
+
+from attrs import frozen
 
 from ballista_py.errors import ConfigError, Unauthenticated
 from ballista_py.runtime import Runtime
@@ -84,6 +88,32 @@ class StaticTokens:
         except OSError as error:
             return (error.errno or 0,)
         return found.st_mtime_ns, found.st_ctime_ns, found.st_ino, found.st_size
+
+
+@frozen
+class AnyOf:
+    """Knows the tokens that one of several verifiers knows."""
+
+    verifiers: Sequence[TokenVerifier]
+
+    def verify(self, token: str) -> str:
+        """The name by the first that knows it. Raises `Unauthenticated`, as the last one does, if none does."""
+        *others, last = self.verifiers
+        for verifier in others:
+            with suppress(Unauthenticated):
+                return verifier.verify(token)
+        return last.verify(token)
+
+
+class NobodyKnown:
+    """Refuses every token: the verifier of a node that is secured and was told of nobody."""
+
+    def verify(self, token: str) -> str:
+        """Raises `Unauthenticated`, with what the operator has to do."""
+        raise Unauthenticated(
+            "this node knows no token: start it with --status-tokens-file (those who may look), or with --open-metrics "
+            "to show /metrics to everybody"
+        )
 
 
 def read_tokens(file: Path) -> tuple[tuple[bytes, str], ...]:
