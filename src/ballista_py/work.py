@@ -21,10 +21,14 @@ T = TypeVar("T")
 class Work:
     """The work behind one call. It may be asked to end from any thread; the first reason counts.
 
-    `wanted` says whether anybody still waits for it.
+    `wanted` says whether anybody still waits for it. `client` is the name that whoever asked for it proved to have;
+    nothing where nobody needs to.
     """
 
-    def __init__(self, runtime: Runtime, wanted: Callable[[], bool] = lambda: True) -> None:
+    def __init__(
+        self, runtime: Runtime, wanted: Callable[[], bool] = lambda: True, client: str = ""
+    ) -> None:
+        self.client = client
         self._runtime = runtime
         self._wanted = wanted
         self._lock = runtime.lock()
@@ -104,6 +108,12 @@ def current_work() -> Work | None:
     """The work that this thread does, if it is done for a call."""
     found: Work | None = _current.get()
     return found
+
+
+def current_client() -> str:
+    """The proved name of the client for whom this thread works; nothing if there is none."""
+    work = current_work()
+    return "" if work is None else work.client
 
 
 @contextmanager

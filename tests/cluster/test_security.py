@@ -13,7 +13,7 @@ import pyarrow as pa
 import pytest
 
 from ballista_py import LocalCluster, Tls, connect
-from ballista_py.errors import BallistaError, TransportError, Unauthenticated
+from ballista_py.errors import BallistaError, SqlError, TransportError, Unauthenticated
 from ballista_py.node.demo.demo_queries import QUERIES
 from ballista_py.node.local.status_reader import read_status
 from ballista_py.secret import Secret
@@ -21,6 +21,7 @@ from ballista_py.secret import Secret
 pytestmark = pytest.mark.cluster
 TTL_MS = 2_000
 TOKEN = "alice-token-0123456789"
+NEW_TOKEN, BOBS = "alice-token-next-0123456789", "bobs-token-0123456789"
 
 
 @pytest.fixture(scope="module")
@@ -28,7 +29,7 @@ def secured(tpch_state, tmp_path_factory):
     folder = tmp_path_factory.mktemp("secured")
     shutil.copytree(tpch_state, folder / "state")
     tokens, secrets = folder / "tokens", folder / "secrets"
-    tokens.write_text(f"alice {TOKEN}\n")
+    tokens.write_text(f"alice {TOKEN}\nalice {NEW_TOKEN}\nbob {BOBS}\n")
     secrets.write_text("db hunter2-hunter2\n")
     with LocalCluster(
         schedulers=2,
@@ -69,6 +70,36 @@ def test_rows_are_written_between_nodes_that_prove_themselves(secured):
         client.sql("insert into marks values (4, 0.4)")
         client.sql("update marks set x = 1 where id = 2")
         assert client.sql("select sum(id) as i, max(x) as x from marks").to_pylist() == [{"i": 10, "x": 1.0}]
+
+
+def test_the_word_of_a_statement_is_its_clients_own_whichever_token_shows_who_that_is(secured):
+    schema = pa.schema([pa.field("id", pa.int64(), nullable=False), ("x", pa.string())])
+    secured.create_table("words", schema=schema, partition_by=["bucket(2, id)"])
+    first = "insert into words values (1, 'alices') returning id, x"
+    address = secured.addresses()[0]
+    alice, again, bob = (connect(address, tls=secured.tls, token=token) for token in (TOKEN, NEW_TOKEN, BOBS))
+    with alice, again, bob:
+        assert bob.sql("delete from words where id = 99", token="load-1").to_pylist() == [{"affected_rows": 0}]
+        told = alice.sql(first, token="load-1").to_pylist()
+        assert again.sql(first, token="load-1").to_pylist() == told == [{"id": 1, "x": "alices"}]
+        bob.sql("update words set x = 'bobs'")
+        assert alice.sql(first, token="load-1").to_pylist() == told
+        with pytest.raises(SqlError, match="token 'load-1' was used for another statement"):
+            again.sql("delete from words", token="load-1")
+        # One statement of two clients under one word is two: bob is not told what it did for alice.
+        assert bob.sql(first, token="load-2").to_pylist() == told
+        assert alice.sql("select count(*) as n from words").to_pylist() == [{"n": 2}]
+    for token, rows in ((TOKEN, 3), (NEW_TOKEN, 3), (BOBS, 4)):
+        header = {
+            "adbc.flight.sql.authorization_header": f"Bearer {token}",
+            "adbc.flight.sql.rpc.call_header.ballista-token": "load-3",
+            "adbc.flight.sql.client_option.tls_root_certs": Path(secured.tls.ca_file).read_text(),
+        }
+        with flightsql.connect(secured.flight_sql_url(), db_kwargs=header, autocommit=True) as connection:
+            with connection.cursor() as cursor:
+                cursor.execute("insert into words values (3, 'three')")
+        assert secured.sql("select count(*) as n from words").to_pylist() == [{"n": rows}]
+    secured.drop_table("words")
 
 
 def test_the_adbc_driver_speaks_tls_and_shows_its_token(secured, duck):

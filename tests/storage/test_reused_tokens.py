@@ -15,6 +15,7 @@ from ballista_py.storage.partition_storage import PartitionStorage
 from ballista_py.testing.models.claimed_tokens import Rules, run, variants
 
 INSERT, DELETE = token_for("A", "execute", "insert", False), token_for("A", "execute", "delete", False)
+ADAS, BOBS = (token_for("A", "execute", "insert", False, client=name) for name in ("ada", "bob"))
 FILE = DataFile(path="snapshots/t/data/a", rows=1, bytes=1)
 
 
@@ -77,6 +78,44 @@ def test_a_claim_is_one_statements_in_its_table_until_it_is_forgotten(store, clo
     clock.sleep_ms(1)
     assert others.tick() == 0  # it is another claim than the one that it saw an hour ago
     assert store.get(token_key("t", "A")).data
+
+
+@pytest.mark.parametrize("later", [0, 3 * TAIL_TOKENS], ids=["in the manifest", "on a page"])
+def test_a_partition_takes_one_statement_of_two_clients_for_two(partition, later):
+    partition.commit(add=[FILE], epoch=1, token=ADAS)
+    for n in range(later):
+        partition.commit(epoch=1, token=f"later-{n}")
+    before = partition.read()
+    assert partition.applied(before.document, BOBS) is None
+    assert partition.commit(add=[FILE], epoch=1, token=ADAS) == before
+    assert partition.commit(remove=[FILE.path], epoch=1, token=BOBS).document.files == ()
+
+
+@pytest.mark.parametrize("later", [0, 3 * TAIL_TOKENS], ids=["in the manifest", "on a page"])
+def test_what_was_applied_before_clients_were_told_apart_is_not_applied_again(partition, later):
+    partition.commit(add=[FILE], epoch=1, token=INSERT)
+    for n in range(later):
+        partition.commit(epoch=1, token=f"later-{n}")
+    before = partition.read()
+    assert partition.commit(add=[FILE], epoch=1, token=ADAS) == before
+    assert partition.applied(before.document, ADAS).added == 1
+
+
+def test_a_decision_is_that_of_the_client_whose_statement_it_was():
+    statements = Statements(MemoryStore(), "t")
+    statements.commit("a1", ADAS, affected=1)
+    statements.commit("b1", BOBS, affected=1)
+    decided = statements.read()
+    assert (decided.of(ADAS).attempt, decided.of(BOBS).attempt) == ("a1", "b1")
+
+
+def test_no_client_claims_the_words_of_another(store, clock):
+    claims = TokenClaims(store, clock)
+    claims.claim("t", token_for("A", "execute", "delete", False, client="bob"))
+    claims.claim("t", ADAS)
+    claims.claim("t", INSERT)
+    with pytest.raises(SqlError, match="token 'A' was used for another statement"):
+        claims.claim("t", BOBS)
 
 
 def test_with_all_rules_no_load_is_applied_in_part_and_no_name_stands_for_two():

@@ -9,7 +9,7 @@ from attrs import frozen
 
 from ballista_py.coordinator.cluster_view import Views
 from ballista_py.coordinator.queries.service import QueryService
-from ballista_py.coordinator.tables.ddl import mark_of
+from ballista_py.coordinator.tables.ddl import mark_of, marks_of
 from ballista_py.coordinator.tables.definitions import TableMaker
 from ballista_py.coordinator.tables.held_columns import require_columns
 from ballista_py.coordinator.tables.table_definitions import TableDefinitions
@@ -60,7 +60,7 @@ class TableAlterations:
         definition; the others answer nothing by an older one. Raises `SqlError`, and what the store raises.
         """
         mark = mark_of(token)
-        if self.tables.done(mark) is not None:
+        if self.tables.done(*marks_of(token)) is not None:
             self._shown(change.table)
             return 0
         table = self._table(change)

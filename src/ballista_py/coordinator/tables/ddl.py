@@ -20,6 +20,7 @@ from ballista_py.partitions.table import FILE_FORMATS, FileFormatName, TableSpec
 from ballista_py.runtime import Runtime
 from ballista_py.sql.parse.changes import DropTable
 from ballista_py.state.documents.resends import PATIENCE_MS
+from ballista_py.state.documents.write_tokens import of_nobody
 
 MARK_DIGITS = 16
 
@@ -80,15 +81,15 @@ class TableWrites:
             )
         except ConfigError:
             found = self.views.refresh().catalog.tables.get(name)
-            earlier = self.tables.done(mark_of(token))
+            earlier = self.tables.done(*marks_of(token))
             if earlier is None and (found is None or not (if_not_exists or found.incarnation == incarnation)):
                 raise
         self._served(name)
-        return self.tables.done(mark_of(token)) or 0
+        return self.tables.done(*marks_of(token)) or 0
 
     def done(self, name: str, token: str) -> int | None:
         """Of how many rows the statement has made the table, which is served then; None if it has not yet."""
-        earlier = self.tables.done(mark_of(token))
+        earlier = self.tables.done(*marks_of(token))
         if earlier is not None:
             self._served(name)
         return earlier
@@ -107,8 +108,9 @@ class TableWrites:
 
         The same statement sent again does nothing, also if there is another table of that name by now.
         """
-        marks = {name: mark_of(f"{token} {name}" if len(change.tables) > 1 else token) for name in change.tables}
-        due = [name for name, mark in marks.items() if self.tables.done(mark) is None]
+        table = {name: f" {name}" if len(change.tables) > 1 else "" for name in change.tables}
+        marks = {name: marks_of(token, more) for name, more in table.items()}
+        due = [name for name, known in marks.items() if self.tables.done(*known) is None]
         if not due:
             return 0
         there = self.views.refresh().catalog.tables
@@ -116,7 +118,7 @@ class TableWrites:
         if missing and len(due) > 1:
             raise SqlError(f"table '{missing[0]}' does not exist: nothing was dropped")
         for name in due:
-            if not self.tables.drop(name, marks[name]) and not change.if_exists:
+            if not self.tables.drop(name, marks[name][0]) and not change.if_exists:
                 raise SqlError(f"table '{name}' does not exist")
         self.growth.reconcile_all()
         self.views.refresh()
@@ -130,6 +132,11 @@ class TableWrites:
 def mark_of(token: str) -> str:
     """What is remembered of a statement that made or dropped a table."""
     return sha256(f"definition {token}".encode()).hexdigest()[:MARK_DIGITS]
+
+
+def marks_of(token: str, table: str = "") -> tuple[str, ...]:
+    """The mark of a statement, and the one that releases gave it which did not tell clients apart."""
+    return mark_of(f"{token}{table}"), mark_of(f"{of_nobody(token)}{table}")
 
 
 def file_format_named(name: str) -> FileFormatName:

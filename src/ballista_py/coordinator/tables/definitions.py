@@ -270,13 +270,13 @@ class TableMaker:
             maps.commit(PartitionAssigner().assign(base, ()), diff=diff)
         return bool(diff)
 
-    def done(self, mark: str) -> int | None:
-        """Of how many rows the statement of that mark has made its table (0: of none, or it has dropped one).
+    def done(self, *marks: str) -> int | None:
+        """Of how many rows the statement of one of these marks has made its table (0: of none, or it has dropped one).
 
         None if it is not among the last 256 that made or dropped a table.
         """
         found = (known.partition(_ROWS) for known in self.cluster().definitions)
-        return next((int(rows or 0) for known, _, rows in found if known == mark), None)
+        return next((int(rows or 0) for known, _, rows in found if known in marks), None)
 
     def drop(self, name: str, mark: str | None = None) -> bool:
         """Take the table out of the cluster, at once for every new statement; whether there was one.

@@ -67,6 +67,7 @@ from ballista_py.state.documents.token_claims import CLAIMED_MS, TOKENS_PREFIX, 
 from ballista_py.state.documents.write_tokens import WriteToken
 from ballista_py.state.stores.store import ConditionalStore
 from ballista_py.transport.flight.commands import IngestMode
+from ballista_py.work import current_client
 
 CONCLUDE_MS = 800.0
 T = TypeVar("T")
@@ -281,7 +282,8 @@ class WriteService:
         return self._whole.answer(folder, attempt)
 
     def _token(self, token: str | None, made: bool, *statement: str | bool) -> WriteToken:
-        return WriteToken(token or self.runtime.new_id(), statement, given=token is not None and not made)
+        given = token is not None and not made
+        return WriteToken(token or self.runtime.new_id(), statement, given=given, client=current_client())
 
     def _claim(self, table: TableSpec, token: WriteToken) -> None:
         if token.given:

@@ -17,7 +17,7 @@ from attrs import frozen
 from ballista_py.errors import ObjectExists, ObjectMissing, SqlError, TryLater
 from ballista_py.runtime import Runtime
 from ballista_py.state.documents.object_state import ObjectState
-from ballista_py.state.documents.write_tokens import name_of
+from ballista_py.state.documents.write_tokens import client_of, name_of
 from ballista_py.state.stores.store import ConditionalStore
 
 TOKENS_PREFIX = "accelerations/tokens/"
@@ -27,7 +27,7 @@ ATTEMPTS = 3
 
 @frozen(kw_only=True)
 class TokenClaim:
-    """`accelerations/tokens/{folder}/{digest of the client's token}.json`: the token as manifests keep it."""
+    """`accelerations/tokens/{folder}/{digest of the client and its token}.json`: the token as manifests keep it."""
 
     document_kind: ClassVar[str] = "token_claim"
     schema_version: ClassVar[int] = 1
@@ -36,9 +36,15 @@ class TokenClaim:
     token: str
 
 
-def token_key(folder: str, name: str) -> str:
-    """Where the claim of a client's token lies; `folder` is `TableSpec.folder`."""
-    return f"{TOKENS_PREFIX}{folder}/{blake2b(name.encode(), digest_size=16).hexdigest()}.json"
+def token_key(folder: str, token: str) -> str:
+    """Where the claim of a client's token lies, which is as `token_for` makes it; `folder` is `TableSpec.folder`.
+
+    Each client has tokens of its own; those of nobody in particular lie where they always did.
+    """
+    mine = name_of(token).encode(errors="surrogatepass")
+    if client_of(token):
+        mine += b"\0" + client_of(token).encode()
+    return f"{TOKENS_PREFIX}{folder}/{blake2b(mine, digest_size=16).hexdigest()}.json"
 
 
 class TokenClaims:
@@ -54,7 +60,7 @@ class TokenClaims:
         `token` is as `token_for` makes it. Raises `SqlError` when it is that of another statement, and what the store
         raises.
         """
-        state = ObjectState(self._store, token_key(folder, name_of(token)), TokenClaim, runtime=self._runtime)
+        state = ObjectState(self._store, token_key(folder, token), TokenClaim, runtime=self._runtime)
         for _ in range(ATTEMPTS):
             with suppress(ObjectExists):
                 state.create(TokenClaim(token=token))

@@ -29,10 +29,10 @@ class CallContext:
     `caller` is who calls: a client by the name of its token, a node by its id, or else a host.
     """
 
-    def __init__(self, raw: Any, runtime: Runtime, caller: str = "") -> None:
+    def __init__(self, raw: Any, runtime: Runtime, caller: str = "", client: str = "") -> None:
         self.peer: str = raw.peer()
         self.caller = caller
-        self.work = Work(runtime, wanted=lambda: not self.cancelled())
+        self.work = Work(runtime, wanted=lambda: not self.cancelled(), client=client)
         self._raw: Any | None = raw
         self._lock = runtime.lock()
 
@@ -240,7 +240,8 @@ class OpenCalls:
             _log.warning("a call from %s was refused: %s", raw_context.peer(), error)
             raise
         caller = who.name
-        call = OpenCall(CallContext(raw_context, self._runtime, caller), self._runtime)
+        client = caller if who.kind == "client" else ""
+        call = OpenCall(CallContext(raw_context, self._runtime, caller, client), self._runtime)
         call.context.work.limit_to(self._time_limit_ms)
         with self._lock:
             if self._closing:
