@@ -25,9 +25,7 @@ class Work:
     nothing where nobody needs to.
     """
 
-    def __init__(
-        self, runtime: Runtime, wanted: Callable[[], bool] = lambda: True, client: str = ""
-    ) -> None:
+    def __init__(self, runtime: Runtime, wanted: Callable[[], bool] = lambda: True, client: str = "") -> None:
         self.client = client
         self._runtime = runtime
         self._wanted = wanted

@@ -95,9 +95,9 @@ def test_the_word_of_a_statement_is_its_clients_own_whichever_token_shows_who_th
             "adbc.flight.sql.rpc.call_header.ballista-token": "load-3",
             "adbc.flight.sql.client_option.tls_root_certs": Path(secured.tls.ca_file).read_text(),
         }
-        with flightsql.connect(secured.flight_sql_url(), db_kwargs=header, autocommit=True) as connection:
-            with connection.cursor() as cursor:
-                cursor.execute("insert into words values (3, 'three')")
+        connected = flightsql.connect(secured.flight_sql_url(), db_kwargs=header, autocommit=True)
+        with connected as connection, connection.cursor() as cursor:
+            cursor.execute("insert into words values (3, 'three')")
         assert secured.sql("select count(*) as n from words").to_pylist() == [{"n": rows}]
     secured.drop_table("words")
 

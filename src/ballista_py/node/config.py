@@ -100,8 +100,8 @@ class NodeConfig:
     the keys that the cluster's definition references. Each port of a node has at most `max_connections`, of which
     `max_connections_per_address` from one address. `http_port` and `metrics_port` change nothing; to whoever reaches
     them they say whether the node is up. With certificates they show the rest to who has a token of the
-    `flight_tokens_file` or of the `status_tokens_file`, whose tokens open nothing else, and to nobody without such a file; with
-    `open_metrics` everybody sees `/metrics`. Only `allow_insecure_connections` does without certificates.
+    `flight_tokens_file` or of the `status_tokens_file`, whose tokens open nothing else, and to nobody without such a
+    file; with `open_metrics` everybody sees `/metrics`. Only `allow_insecure_connections` does without certificates.
     """
 
     role: NodeRole
