@@ -1,11 +1,12 @@
 """Tokens of writes: the client's word for one statement, kept with a short digest of what that statement was.
 
 Two statements under one word are two tokens, and so is one statement of two clients: whoever guesses another client's
-word can neither keep it from being used nor be told what was done under it. That another statement comes under the word
-of an earlier one is refused before anything is written (`state/documents/token_claims.py`); an owner of a partition
-takes each for itself, so that what is not refused is applied whole. Tokens of earlier releases, and of the data pipeline,
-have no digest: they stand for whatever comes under them, and those without a client for that of any. The digest is made of what a statement sent again has in common with the first one: its
-kind, table, mode, text, and, for a token that the client gave, its rows in whatever order.
+word can neither keep it from being used nor be told what was done under it. That another statement comes under the
+word of an earlier one is refused before anything is written (`state/documents/token_claims.py`); an owner of a
+partition takes each for itself, so that what is not refused is applied whole. Tokens of earlier releases, and of the
+data pipeline, have no digest: they stand for whatever comes under them, and those without a client for that of any.
+The digest is made of what a statement sent again has in common with the first one: its kind, table, mode, text, and,
+for a token that the client gave, its rows in whatever order.
 """
 
 from __future__ import annotations
