@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import argparse
 import os
+import tempfile
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from pathlib import Path
 
 from ballista_py import LocalCluster
 from ballista_py.runtime import SystemRuntime
 from ballista_py.state.stores.store import open_store
+from ballista_py.testing.faults.clocks import JumpingClocks
 from ballista_py.testing.soak.mischief import REPLACED, REPLACED_SCHEMA
 from ballista_py.testing.soak.soak import SCHEMA, Load, Soak
 from ballista_py.testing.soak.soak_report import SoakReport
@@ -20,7 +23,17 @@ SCHEDULERS, EXECUTORS, TTL_MS = 2, 3, 1_500
 def soak(load: Load, replicas: int = 1) -> SoakReport:
     """One run on a fresh local cluster."""
     options = {"replicas": str(replicas)}
-    with LocalCluster(schedulers=SCHEDULERS, executors=EXECUTORS, ttl_ms=TTL_MS, node_options=options) as cluster:
+    with tempfile.TemporaryDirectory() as folder, ExitStack() as stack:
+        clocks = None if load.mischief_lease_ms is None else JumpingClocks(Path(folder))
+        cluster = stack.enter_context(
+            LocalCluster(
+                schedulers=SCHEDULERS,
+                executors=EXECUTORS,
+                ttl_ms=TTL_MS,
+                node_options=options,
+                node_environment=None if clocks is None else clocks.environment,
+            )
+        )
         cluster.create_table("soaked", schema=SCHEMA, partition_by=["bucket(6, id)"])
         if load.mischief_lease_ms is not None:
             cluster.create_table(REPLACED, schema=REPLACED_SCHEMA, partition_by=["bucket(3, id)"])
@@ -31,7 +44,8 @@ def soak(load: Load, replicas: int = 1) -> SoakReport:
                     running.result()
 
         store = open_store(cluster.state_location)
-        return Soak(cluster, store, "soaked", load, SystemRuntime(), run_all).run()
+        jump = None if clocks is None else clocks.jump
+        return Soak(cluster, store, "soaked", load, SystemRuntime(), run_all, jump).run()
 
 
 def main() -> int:

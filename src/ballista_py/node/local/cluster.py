@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shutil
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from html import escape
 from pathlib import Path
@@ -58,7 +58,8 @@ class LocalCluster:
     `engine`; what Polars does not do exactly as DuckDB fails with an error that names it. `detached` nodes outlive
     this process. With `tls` nodes prove themselves to each other by certificates made for this cluster, and `tls`
     holds what a client needs to trust them; otherwise everything is plain TCP on the loopback interface. `ports` says
-    by node which ports it was given. `token` is what this process shows to schedulers that ask for one.
+    by node which ports it was given. The process of a node gets the environment of this one, and what
+    `node_environment` gives for its name. `token` is what this process shows to schedulers that ask for one.
 
     Raises `ConfigError` when the state location cannot be used or a node does not come up.
     """
@@ -77,6 +78,7 @@ class LocalCluster:
         tls: bool = False,
         token: str | Secret | None = None,
         node_options: Mapping[str, str] | None = None,
+        node_environment: Callable[[str], Mapping[str, str]] | None = None,
         runtime: Runtime | None = None,
     ) -> None:
         if schedulers < 1 or executors < 0:
@@ -112,6 +114,7 @@ class LocalCluster:
             engine=engine,
             detached=detached,
             authority=self._certificates,
+            environment=node_environment or (lambda _: {}),
         )
         self.ports = self._nodes.ports
         secrets = read_secrets(options["secrets-file"]) if "secrets-file" in options else {}

@@ -26,7 +26,8 @@ ADVERTISE = "node-advertise-address"
 class LocalNodes:
     """`scheduler-1`, …, `executor-1`, …: each with ports, and with data and a log in `folder`, over restarts too.
 
-    `options` are told to every node. With an `authority` each proves itself by a certificate.
+    `options` are told to every node; `environment` has the variables of each. With an `authority` each
+    proves itself by a certificate.
     """
 
     def __init__(
@@ -40,8 +41,10 @@ class LocalNodes:
         engine: EngineName,
         detached: bool,
         authority: CertificateFolder | None,
+        environment: Callable[[str], Mapping[str, str]],
     ) -> None:
         self._folder = folder
+        self._environment = environment
         self._options = options
         self._detached = detached
         self._authority = authority
@@ -113,7 +116,8 @@ class LocalNodes:
         words += [*more, "--node-id", node_id, "--data-dir", str(self._folder / node_id)]
         words += ["--http-port", "0", "--metrics-port", "0", *self._credentials(node_id, role)]
         self.ports[node_id] = ports
-        self.processes[node_id] = NodeProcess(node_id, words, self._folder / f"{node_id}.log", self._detached)
+        log, variables = self._folder / f"{node_id}.log", self._environment(node_id)
+        self.processes[node_id] = NodeProcess(node_id, words, log, self._detached, variables)
 
     def _credentials(self, node_id: str, role: Role) -> list[str]:
         """The arguments by which a node proves itself, or is told that nobody does."""

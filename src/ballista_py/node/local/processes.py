@@ -7,7 +7,7 @@ import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from attrs import define, field
@@ -21,13 +21,15 @@ LOG_TAIL_LINES = 5
 class NodeProcess:
     """One node as a child process. Its log goes to a file of its own; a restart keeps ports and log.
 
-    Its temporary files are kept beside the log, so that those of a killed node go when that folder goes.
+    Its temporary files are kept beside the log, so that those of a killed node go when that folder goes. It inherits
+    the variables of this process, with those of `environment` besides.
     """
 
     node_id: str
     arguments: Sequence[str]
     log_path: Path
     detached: bool = False
+    environment: Mapping[str, str] = field(factory=dict)
     _process: subprocess.Popen[bytes] | None = field(default=None, init=False)
 
     def start(self) -> None:
@@ -38,7 +40,7 @@ class NodeProcess:
             command += ["--parent-pid", str(os.getpid())]
         temporary = self.log_path.with_suffix(".tmp")
         temporary.mkdir(exist_ok=True)
-        environment = {**os.environ, "TMPDIR": str(temporary)}
+        environment = {**os.environ, **self.environment, "TMPDIR": str(temporary)}
         with self.log_path.open("ab") as log:
             self._process = subprocess.Popen(
                 command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True, env=environment

@@ -1,4 +1,4 @@
-"""What else happens during a soak: processes that stand still, tables made and dropped, rows replaced, refreshes.
+"""What else happens during a soak: processes that stand still, clocks that jump, tables made, rows replaced, refreshes.
 
 Each is one function that does its thing until the load is over and says what is wrong. A table that is made is
 counted and dropped again; what is replaced holds one version of all its rows at any moment that anybody looks.
@@ -23,6 +23,7 @@ REPLACED = "replaced"
 REPLACED_ROWS = 60
 REPLACED_SCHEMA = pa.schema([pa.field("id", pa.int64(), nullable=False), ("version", pa.int64())])
 PAUSE_MS = 300.0
+JUMPS_S = (0.0, 0.0, -2.0, 2.0, -90.0, 90.0, -3_700.0, 3_700.0, -200_000.0, 200_000.0)
 
 T = TypeVar("T")
 
@@ -52,7 +53,8 @@ Acknowledged = Callable[[Callable[[MischiefClient], T]], T]
 class Mischief:
     """`until_acknowledged` does something with a client until that succeeds; `count` counts, `wrong` is told.
 
-    `lease_ms` is how long a node may stand still before others take over: half of the stops are longer.
+    `lease_ms` is how long a node may stand still before others take over: half of the stops are longer. `jump` sets the
+    wall clock of a node so many seconds ahead; None leaves clocks alone.
     """
 
     table: str
@@ -63,6 +65,7 @@ class Mischief:
     count: Callable[[str], None]
     wrong: Callable[[str], None]
     lease_ms: float
+    jump: Callable[[str, float], None] | None = None
     seed: int = 0
 
     def stop_and_go(self) -> None:
@@ -79,6 +82,18 @@ class Mischief:
             if pid is not None:
                 with suppress(ProcessLookupError):
                     os.kill(pid, signal.SIGCONT)
+
+    def set_clocks(self) -> None:
+        """Set wall clocks forward and back, by seconds and by days, and right again in the end."""
+        if self.jump is None:
+            return
+        chance = seeded_chance(self.seed * 1_000 + 502)
+        while not self.over():
+            self.jump(chance.choice(self.nodes.node_ids), chance.choice(JUMPS_S))
+            self.count("clock_jumps")
+            self.runtime.sleep_ms(10 * PAUSE_MS * chance.random())
+        for node in self.nodes.node_ids:
+            self.jump(node, 0.0)
 
     def make_and_drop(self) -> None:
         """Make tables, empty ones and such with the answer to a query, count them and drop them."""

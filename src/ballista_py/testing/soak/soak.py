@@ -80,7 +80,8 @@ class Soak:
     """One run against one table of the cluster with the columns of `SCHEMA`, which exists and is empty.
 
     `store` is the state location of the cluster. `run_all` runs functions at the same time, on threads, and returns
-    when all have ended.
+    when all have ended. With `jump`, which sets the wall clock of a node so many seconds ahead, the mischief has
+    clocks that jump.
     """
 
     def __init__(
@@ -91,6 +92,7 @@ class Soak:
         load: Load,
         runtime: Runtime,
         run_all: Callable[[Sequence[Callable[[], None]]], object],
+        jump: Callable[[str, float], None] | None = None,
     ) -> None:
         self._cluster = cluster
         self._store = store
@@ -98,6 +100,7 @@ class Soak:
         self._load = load
         self._runtime = runtime
         self._run_all = run_all
+        self._jump = jump
         self._ledger = Ledger(runtime)
         self._lock = runtime.lock()
         self._report = SoakReport()
@@ -130,9 +133,17 @@ class Soak:
             count=lambda name: self._count(name, 1),
             wrong=self._found_wrong,
             lease_ms=self._load.mischief_lease_ms,
+            jump=self._jump,
             seed=self._load.seed,
         )
-        return [made.stop_and_go, made.make_and_drop, made.replace, made.look_at_replaced, made.refresh]
+        return [
+            made.stop_and_go,
+            made.set_clocks,
+            made.make_and_drop,
+            made.replace,
+            made.look_at_replaced,
+            made.refresh,
+        ]
 
     def _until_done(self, do: Callable[[MischiefClient], object]) -> object:
         return self._until_acknowledged("", lambda client, _token: do(cast(MischiefClient, client)))

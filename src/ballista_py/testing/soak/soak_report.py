@@ -31,6 +31,7 @@ class SoakReport:
     queries: int = 0
     kills: int = 0
     stops: int = 0
+    clock_jumps: int = 0
     tables_made: int = 0
     replaces: int = 0
     refreshes: int = 0
@@ -61,7 +62,8 @@ class SoakReport:
         if not (self.stops or self.tables_made or self.replaces):
             return ""
         return (
-            f"{self.stops} processes stopped and continued, {self.tables_made} tables made and dropped, "
+            f"{self.stops} processes stopped and continued, {self.clock_jumps} clocks set, "
+            f"{self.tables_made} tables made and dropped, "
             f"{self.replaces} atomic replacements, {self.refreshes} refreshes, "
         )
 
