@@ -36,7 +36,7 @@
     │   ├── Unauthenticated         no valid credentials
     │   ├── WrongCluster            the node belongs to another cluster: talk to one of your own
     │   └── TryLater                the node is busy or not ready
-    ├── InvalidData             a peer sent what is not valid Arrow data: mend the sender, sending it again is no use
+    ├── InvalidData             a peer sent no valid Arrow data or command: mend the sender, sending it again is no use
     └── ConfigError             the configuration or the environment is wrong
         └── MissingExtra            an optional dependency is not installed
 

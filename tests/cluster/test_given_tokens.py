@@ -5,8 +5,9 @@ from __future__ import annotations
 import pyarrow as pa
 import pytest
 
-from ballista_py import LocalCluster
-from ballista_py.errors import SqlError
+from ballista_py import LocalCluster, connect
+from ballista_py.errors import InvalidData, SqlError
+from ballista_py.runtime import SystemRuntime
 
 pytestmark = pytest.mark.cluster
 SCHEMA = pa.schema([("id", pa.int64()), ("kind", pa.string())])
@@ -106,3 +107,33 @@ def test_a_table_of_the_same_name_made_later_has_tokens_of_its_own(small, table)
     small.create_table(table, schema=SCHEMA, partition_by=["id"])
     small.ingest(table, rows(1), token="again")
     assert kinds(small, table) == [(1, "k1")]
+
+
+class Impatient(SystemRuntime):
+    """The time of a client that has none to wait."""
+
+    def sleep_ms(self, ms):
+        raise AssertionError("the client waits, to send something again")
+
+
+@pytest.mark.parametrize(
+    "send",
+    [
+        lambda client, table, long: client.sql(f"insert into {table} values (7, 'x')", token=long),
+        lambda client, table, long: client.sql(f"delete from {table} returning id", token=long),
+        lambda client, table, long: client.ingest(table, rows(7), token=long),
+        lambda client, table, long: client.ingest(long, rows(7)),
+        lambda client, table, long: client.sql(f"insert into {table} values (7, 'x')", dialect=long),
+        lambda client, table, long: client.sql(f"select * from {table}", engine=long),
+        lambda client, table, long: client.refresh(long),
+    ],
+    ids=["insert", "returning", "ingest", "table", "dialect", "engine", "question"],
+)
+def test_a_word_that_is_too_long_is_refused_at_once_and_not_sent_again(small, table, send):
+    with connect(",".join(small.addresses()), runtime=Impatient()) as client:
+        for chars in (2_000, 100_000):
+            with pytest.raises((InvalidData, SqlError)) as refused:
+                send(client, table, "x" * chars)
+            assert len(refused.value.message) < 1_200
+        assert client.sql(f"insert into {table} values (8, 'x')", token="x" * 1_024).num_rows == 1
+    assert [id for id, _ in kinds(small, table)] == [0, 1, 2, 3, 4, 5, 8]

@@ -3,10 +3,10 @@
 import pyarrow as pa
 import pytest
 from google.protobuf import descriptor_pb2, descriptor_pool
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ballista_py.errors import SqlError, TransportError
+from ballista_py.errors import InvalidData, SqlError, TransportError
 from ballista_py.runtime import SystemRuntime
 from ballista_py.transport.flight_sql import bindings, sessions
 from ballista_py.transport.flight_sql.bindings import Bindings
@@ -61,6 +61,7 @@ def test_classes_of_the_same_names_in_the_common_pool_are_no_trouble():
     assert descriptor_pool.Default().FindMessageTypeByName(f"{SQL_PACKAGE}.CommandGetCatalogs")
 
 
+@settings(deadline=None)
 @given(data=st.binary(max_size=200))
 def test_other_bytes_are_refused_and_nothing_else_is_raised(data):
     for parse in (unpack, SqlStatement.from_handle, lambda d: read("CommandGetTables", d)):
@@ -70,6 +71,7 @@ def test_other_bytes_are_refused_and_nothing_else_is_raised(data):
             continue
 
 
+@settings(deadline=None)
 @given(
     query=st.text(),
     dialect=st.none() | st.text(),
@@ -223,3 +225,22 @@ def test_the_columns_of_a_table_have_their_sql_types():
     names = [field.metadata[b"ARROW:FLIGHT:SQL:TYPE_NAME"] for field in found]
     assert names == [b"DECIMAL", b"LIST", b"BLOB"]
     assert found.field("a").metadata[b"ARROW:FLIGHT:SQL:PRECISION"] == b"9"
+
+
+def test_whatever_a_client_calls_something_has_a_bound():
+    long = "x" * 2_000
+    for packed in (
+        message("CommandGetPrimaryKeys", table=long),
+        message("CommandGetTables", table_name_filter_pattern=long),
+        message("CommandGetTables", table_types=["TABLE", long]),
+        message("CommandStatementIngest", table=long),
+        message("CommandStatementIngest", table="t", options={long: "x"}),
+        message("CommandStatementIngest", table="t", options={"x": long}),
+    ):
+        with pytest.raises(InvalidData, match=r"the command is malformed: '\w+' must be a text of at most 1,024"):
+            unpack(pack(packed))
+    options = message("SetSessionOptionsRequest")
+    options.session_options["dialect"].string_value = long
+    with pytest.raises(InvalidData, match="string_value"):
+        read("SetSessionOptionsRequest", options.SerializeToString())
+    assert unpack(pack(message("CommandStatementQuery", query=long))).query == long

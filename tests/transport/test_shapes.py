@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from attrs import asdict
 
-from ballista_py.errors import TransportError
+from ballista_py.errors import InvalidData, TransportError
 from ballista_py.node.config import NodeConfig
 from ballista_py.node.executor.answers import ExecutorAnswers
 from ballista_py.node.scheduler.scheduler import Scheduler
@@ -87,9 +87,25 @@ GONE = object()
 def refusal(command: Any) -> str | None:
     try:
         check_command(command)
-    except TransportError as error:
+    except InvalidData as error:
         return str(error)
     return None
+
+
+# What may be longer than a name: SQL, and rows that are coded as text.
+LONG = {"query", "sql", "where", "rows", "count", "b", "output"}
+
+
+@pytest.mark.parametrize("command", GOOD, ids=lambda command: command["kind"])
+def test_whatever_is_called_something_in_a_command_has_a_bound(command):
+    for *path, last in filter(None, places(as_received(command))):
+        changed = copy.deepcopy(as_received(command))
+        holder = changed
+        for step in path:
+            holder = holder[step]
+        if isinstance(holder[last], str) and last != "kind":
+            holder[last] = "x" * 100_000
+            assert (refusal(changed) is None) == (last in LONG), (*path, last)
 
 
 WITHOUT_TEXTS = {"kind": "rewrite", "target": TARGET.to_json(), "rewrite": asdict(Rewrite(alias="t"))}
@@ -124,7 +140,7 @@ def test_a_command_with_any_field_changed_or_gone_is_usable_or_refused_in_one_li
     ],
 )
 def test_a_question_that_is_not_as_it_should_be_is_refused(name, body):
-    with pytest.raises(TransportError, match="the command is malformed: '"):
+    with pytest.raises(InvalidData, match="the command is malformed: '"):
         check_question(name, body)
 
 
@@ -134,7 +150,7 @@ def test_a_question_that_is_not_as_it_should_be_is_refused(name, body):
 )
 def test_a_part_that_no_scheduler_wrote_is_refused(wrong):
     check_part(PART)
-    with pytest.raises(TransportError, match="the command is malformed: '"):
+    with pytest.raises(InvalidData, match="the command is malformed: '"):
         check_part({**PART, **wrong})
 
 
@@ -149,7 +165,7 @@ def test_what_is_no_json_object_is_the_senders_error(data):
 def test_numbers_that_no_machine_word_holds_are_no_counts():
     command = json.loads(json.dumps(GOOD[-1]))
     for number in (10**30, -1, 1.0, True):
-        with pytest.raises(TransportError, match="partitions"):
+        with pytest.raises(InvalidData, match="partitions"):
             check_command(as_received({**command, "partitions": [number if number != 10**30 else 1e30]}))
 
 
@@ -185,5 +201,5 @@ def test_nodes_look_at_a_command_before_they_use_it(command):
         lambda: executor.stream(command, None),
         lambda: executor.write(command, Nothing(), None),
     ):
-        with pytest.raises(TransportError, match="the command is malformed: '"):
+        with pytest.raises(InvalidData, match="the command is malformed: '"):
             answer()

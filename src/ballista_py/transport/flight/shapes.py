@@ -1,8 +1,9 @@
 """What commands look like: each field with its type, looked at before anybody uses one.
 
 A command is JSON of a peer, which may be anything. What passes here has every field that it must have, each of the
-type that the code behind it takes it for; all else is the peer's error, in one line that names the field. Fields that
-are not named here are let through: a newer release may know more.
+type that the code behind it takes it for, and no longer than it may be; all else is the peer's error, in one line that
+names the field, and no use to be sent again. Fields that are not named here are let through: a newer release may know
+more.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from base64 import b64decode
 from collections.abc import Callable, Collection, Mapping
 from typing import Any, TypeAlias
 
-from ballista_py.errors import TransportError
+from ballista_py.errors import InvalidData
 from ballista_py.transport.flight.commands import (
     BASE,
     EXECUTE,
@@ -23,15 +24,17 @@ from ballista_py.transport.flight.commands import (
     WRITE,
 )
 
-MAX_NAME_CHARS = 1_024
+MAX_NAME_CHARS = 1_024  # of whatever a client calls something: tables, tokens, dialects, options
+MAX_KEPT_TOKEN_CHARS = 2_048  # as long as a client's can be, with what is added to it
+MAX_TEXT_CHARS = 64 << 20  # of SQL and of what is coded as text; statements are measured by themselves
 MAX_NUMBER = (1 << 63) - 1
 
-# Raises `TransportError`, naming the place, for what is none.
+# Raises `InvalidData`, naming the place, for what is none.
 Check: TypeAlias = Callable[[Any, str], None]
 
 
 def check_command(command: Mapping[str, Any]) -> None:
-    """Raises `TransportError` unless the command of a stream or write looks as its kind does."""
+    """Raises `InvalidData` unless the command of a stream or write looks as its kind does."""
     kind = command.get("kind")
     if isinstance(kind, str) and kind in _COMMANDS:
         _COMMANDS[kind](command, "")
@@ -40,22 +43,22 @@ def check_command(command: Mapping[str, Any]) -> None:
 
 
 def check_question(name: str, body: Mapping[str, Any]) -> None:
-    """Raises `TransportError` unless the body of the question `name` looks as it does."""
+    """Raises `InvalidData` unless the body of the question `name` looks as it does."""
     _QUESTIONS.get(name, _anything)(body, "")
 
 
 def check_part(part: Mapping[str, Any]) -> None:
-    """Raises `TransportError` unless this is what a ticket says of its part of an answer."""
+    """Raises `InvalidData` unless this is what a ticket says of its part of an answer."""
     _PART(part, "")
 
 
 def check_answer(part: Mapping[str, Any]) -> None:
-    """Raises `TransportError` unless this is what a ticket says of the rows that a change returned."""
+    """Raises `InvalidData` unless this is what a ticket says of the rows that a change returned."""
     _ANSWER(part, "")
 
 
 def _refuse(place: str, wanted: str) -> None:
-    raise TransportError(f"the command is malformed: '{place}' must be {wanted}")
+    raise InvalidData(f"the command is malformed: '{place}' must be {wanted}")
 
 
 def _anything(_value: Any, _place: str) -> None:
@@ -71,8 +74,13 @@ def _base64(value: Any, place: str) -> None:
 
 
 def _text(value: Any, place: str) -> None:
-    if not isinstance(value, str):
-        _refuse(place, "a text")
+    if not isinstance(value, str) or len(value) > MAX_TEXT_CHARS:
+        _refuse(place, f"a text of at most {MAX_TEXT_CHARS:,} characters")
+
+
+def _kept_token(value: Any, place: str) -> None:
+    if not isinstance(value, str) or len(value) > MAX_KEPT_TOKEN_CHARS:
+        _refuse(place, f"a text of at most {MAX_KEPT_TOKEN_CHARS:,} characters")
 
 
 def _name(value: Any, place: str) -> None:
@@ -174,7 +182,7 @@ _LEG = _fields(
 )
 _FILES = _mapping(_list(_name), _digits)
 _TARGET = _fields(
-    {**_TABLE, "incarnation": _name, "token": _name},
+    {**_TABLE, "incarnation": _name, "token": _kept_token},
     {
         "sequence": _maybe(_count),
         "definition": _count,
@@ -186,7 +194,7 @@ _TARGET = _fields(
 )
 _REWRITE = _fields(
     {},
-    {"count": _maybe(_text), "rows": _maybe(_text), "deletes": _flag, "where": _maybe(_text), "alias": _text},
+    {"count": _maybe(_text), "rows": _maybe(_text), "deletes": _flag, "where": _maybe(_text), "alias": _name},
     others=False,
 )
 _STATEMENT = {"query": _text}
@@ -198,7 +206,7 @@ _COMMANDS: Mapping[str, Check] = {
     EXECUTE: _fields({**_STATEMENT, "token": _name}, {**_ASKED, "atomic": _flag, "made": _flag}),
     "ingest": _fields({"table": _name, "mode": _MODES, "token": _name}, {"atomic": _flag, "made": _flag}),
     "leg": _fields({"leg": _LEG}, {"task": _name, "output": _base64, "incarnations": _mapping(_name)}),
-    BASE: _fields({"target": _TARGET}, {"where": _maybe(_text), "alias": _text}),
+    BASE: _fields({"target": _TARGET}, {"where": _maybe(_text), "alias": _name}),
     WRITE: _fields({"target": _TARGET}),
     REWRITE: _fields({"target": _TARGET, "rewrite": _REWRITE}),
     SETTLE: _fields({"target": _TARGET}, {"sequence": _maybe(_count)}),

@@ -21,10 +21,10 @@ from ballista_py.transport.arrow.door import FlightRows
 from ballista_py.transport.arrow.frames import portions
 from ballista_py.transport.arrow.messages import MAX_BODY_BYTES
 from ballista_py.transport.flight.errors import FLIGHT_FAILURES
+from ballista_py.transport.flight.shapes import MAX_KEPT_TOKEN_CHARS
 from ballista_py.transport.flight.wire import from_json, to_json
 
 WINDOW_BATCHES = 4
-MAX_TOKEN_CHARS = 2_048  # as long as a client's can be, with what is added to it
 MESSAGE_BYTES = 32 << 20  # nodes take no message that is much larger
 WRITES = ("write", "ingest", "execute", "rewrite", "settle", "reload")
 
@@ -174,6 +174,6 @@ class IncomingRows:
         if message.get("end") != self._tally.to_json():
             raise TransportError("the rows are not those that were sent: none was written")
         token = message.get("token")
-        if token is not None and (not isinstance(token, str) or len(token) > MAX_TOKEN_CHARS):
+        if token is not None and (not isinstance(token, str) or len(token) > MAX_KEPT_TOKEN_CHARS):
             raise TransportError("the end marker of the rows has no token that can be kept: none was written")
         self.token = token

@@ -10,7 +10,8 @@ from __future__ import annotations
 from functools import cache
 from typing import Any
 
-from ballista_py.errors import MissingExtra, TransportError
+from ballista_py.errors import InvalidData, MissingExtra, TransportError
+from ballista_py.transport.flight.shapes import MAX_NAME_CHARS
 from ballista_py.transport.flight_sql.message_forms import FLIGHT, FLIGHT_SQL
 
 try:
@@ -24,6 +25,7 @@ FLIGHT_PACKAGE = "arrow.flight.protocol"
 SQL_PACKAGE = "arrow.flight.protocol.sql"
 MAX_PACKED_BYTES = 16 << 20
 MAX_FILTER_BYTES = 1 << 20
+_LONG = frozenset(["query", "uri"])  # statements are measured by themselves
 _TYPE_URL = "type.googleapis.com/"
 _FIELD = descriptor_pb2.FieldDescriptorProto
 
@@ -38,11 +40,39 @@ def message(name: str, **fields: Any) -> Any:
 
 
 def read(name: str, data: bytes) -> Any:
-    """The message `name` in these bytes. Raises `TransportError` for anything else."""
+    """The message `name` in these bytes. Raises `TransportError` for anything else, and `InvalidData` for one with a
+    name that is longer than names are."""
     try:
-        return _classes()[name].FromString(data)
+        found = _classes()[name].FromString(data)
     except DecodeError:
         raise TransportError(f"the bytes are no {name} of Arrow Flight SQL") from None
+    _check_texts(found)
+    return found
+
+
+def _check_texts(found: Message) -> None:
+    """Whatever a client calls something is a name; texts that may be longer are in `_LONG`."""
+    for field, value in found.ListFields():
+        if field.type == _FIELD.TYPE_MESSAGE:
+            entry = field.message_type.GetOptions().map_entry
+            for name in value if entry else ():
+                _check_text(field.name, name)
+            held = value.values() if entry else value if field.is_repeated else [value]
+            for one in held:
+                if isinstance(one, Message):
+                    _check_texts(one)
+                elif isinstance(one, str):
+                    _check_text(field.name, one)
+        elif field.type == _FIELD.TYPE_STRING and field.name not in _LONG:
+            for one in value if field.is_repeated else [value]:
+                _check_text(field.name, one)
+
+
+def _check_text(field: str, text: str) -> None:
+    if len(text) > MAX_NAME_CHARS:
+        raise InvalidData(
+            f"the command is malformed: '{field}' must be a text of at most {MAX_NAME_CHARS:,} characters"
+        )
 
 
 def pack(command: Message) -> bytes:
