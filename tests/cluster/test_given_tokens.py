@@ -136,4 +136,4 @@ def test_a_word_that_is_too_long_is_refused_at_once_and_not_sent_again(small, ta
                 send(client, table, "x" * chars)
             assert len(refused.value.message) < 1_200
         assert client.sql(f"insert into {table} values (8, 'x')", token="x" * 1_024).num_rows == 1
-    assert [id for id, _ in kinds(small, table)] == [0, 1, 2, 3, 4, 5, 8]
+    assert [number for number, _ in kinds(small, table)] == [0, 1, 2, 3, 4, 5, 8]

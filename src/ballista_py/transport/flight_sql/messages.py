@@ -53,7 +53,7 @@ def read(name: str, data: bytes) -> Any:
 def _check_texts(found: Message) -> None:
     """Whatever a client calls something is a name; texts that may be longer are in `_LONG`."""
     for field, value in found.ListFields():
-        if field.type == _FIELD.TYPE_MESSAGE:
+        if field.message_type is not None:
             entry = field.message_type.GetOptions().map_entry
             for name in value if entry else ():
                 _check_text(field.name, name)
