@@ -5,9 +5,13 @@ import pytest
 from attrs import evolve
 
 from ballista_py.engines.polars.engine import PolarsEngine
-from ballista_py.errors import NotOwner, TableAltered
+from ballista_py.errors import NotOwner, SqlError, TableAltered
+from ballista_py.node.executor.answers import ExecutorAnswers
+from ballista_py.node.status.tasks import Tasks
+from ballista_py.owner.writes import OwnerWrites
 from ballista_py.partitions import alterations
 from ballista_py.storage.formats.files import write_data_file
+from ballista_py.transport.flight.commands import WriteTarget, leg_command
 
 
 @pytest.fixture
@@ -130,3 +134,53 @@ def test_a_table_that_the_engine_cannot_hold_says_why_until_it_can(make_world, c
     world.holder.tick()
     found = polars.query("select k from t order by 1", world.holder.files_for(leg(world, 2)))
     assert [row["k"] for batch in found.batches() for row in batch.to_pylist()] == [1, 2]
+
+
+class AlteredFirst:
+    """An engine under which the table is altered at the moment that it is asked."""
+
+    def __init__(self, world, altered):
+        self.world, self.altered = world, altered
+
+    def query(self, *args, **more):
+        self.world.holder.apply(self.world.update(2, (0, 1, "owner"), table=self.altered))
+        self.world.holder.tick()
+        return self.world.engine.query(*args, **more)
+
+
+def test_what_meets_an_alter_in_the_engine_is_refused_for_that_and_not_for_a_column_that_is_gone(world, altered):
+    """The text was made for a column that is renamed when the engine reads it."""
+    renamed = alterations.rename_column(world.table(), "v", "w", lambda _: frozenset())
+    engine = AlteredFirst(world, renamed)
+    writes = OwnerWrites(world.holder, world.store, engine, world.clock, map, lambda: "me")
+    asked = evolve(leg(world, 0).tables[0], revision=2)
+    target = WriteTarget(table=asked, incarnation="", token="m")
+    _, rows, columns = writes.base(target, None, "")
+    assert columns.names == ["k", "v"]
+    with pytest.raises(TableAltered):
+        list(rows())
+
+
+def test_a_leg_that_meets_an_alter_in_the_engine_is_planned_again(world, altered):
+    renamed = alterations.rename_column(world.table(), "v", "w", lambda _: frozenset())
+    answers = ExecutorAnswers("e1", AlteredFirst(world, renamed), Tasks("e1", world.clock))
+    answers.partitions = Partitions(world.holder)
+    asked = evolve(leg(world, 0), sql="select k, v from t")
+    with pytest.raises(TableAltered):
+        answers.stream(leg_command(asked), None)
+    wrong = evolve(leg(world, 1), sql="select nosuch from t")
+    with pytest.raises(SqlError, match="nosuch"):
+        answers.stream(leg_command(wrong), None)
+
+
+class Partitions:
+    """The partitions of an executor of which nothing waits for a decision."""
+
+    def __init__(self, holder):
+        self.holder = holder
+        self.replica_reads = self.writes = self.runs = self
+
+    def require_owner(self, leg):
+        pass
+
+    catch_up = freshen = require_owner

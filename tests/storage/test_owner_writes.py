@@ -281,7 +281,7 @@ def test_every_change_reads_what_is_committed_and_only_prepared_here(world, writ
     writes.write(target("new", 1, attempt="a1"), [batch(1, 10, 11)])
     Statements(world.store, "t").commit("a1", "new", affected=2)
     if way == "base":
-        trailer, read = writes.base(target("c", 1), None, "")
+        trailer, read, _ = writes.base(target("c", 1), None, "")
         assert [row for rows in read() for row in rows.column(0).to_pylist()] == [10, 11]
         assert trailer["base"]["1"] == [file.path for file in world.storage(1).read().document.files]
         return

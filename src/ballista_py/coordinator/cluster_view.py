@@ -28,6 +28,10 @@ class ClusterView:
     locations: Mapping[str, str] = Factory(dict)
     unusable: Mapping[str, BallistaError] = Factory(dict)
 
+    def marks(self, words: Collection[str]) -> dict[str, str]:
+        """What tells the tables among these names (in lower case) from what they were and will be."""
+        return {name: table.mark for name, table in self.catalog.tables.items() if name in words}
+
     def require_usable(self, words: Collection[str]) -> None:
         """Raises why a table among these names (in lower case) cannot be used, if there is such a one."""
         for name, error in self.unusable.items():

@@ -18,6 +18,7 @@ from ballista_py.sql.rewrite import Rewrite
 from ballista_py.state.stores.store import ConditionalStore
 from ballista_py.storage.formats.files import read_data_file
 from ballista_py.storage.formats.pruned_files import may_hold
+from ballista_py.storage.held.altered_under import altered_under, definition_of, rows_unless_altered
 from ballista_py.storage.held.files import Mapper
 from ballista_py.storage.held.holder import PartitionHolder
 from ballista_py.storage.manifest import DataFile
@@ -87,10 +88,10 @@ class OwnerFiles:
         try:
             for file in here:
                 scans = {table.name: [loaded[file.path]]}
-                if rewrite.count is not None and not self._count(rewrite.count, scans):
+                if rewrite.count is not None and not self._count(table, rewrite.count, scans):
                     continue
                 remove.append(file.path)
-                for batch in self._rows(rewrite.rows, scans):
+                for batch in self._rows(table, rewrite.rows, scans):
                     rows, hits = after(batch, deletes=rewrite.deletes)
                     affected += hits
                     spool.add(tagged(conform(table, rows), partition))
@@ -153,7 +154,7 @@ class OwnerFiles:
             raise TryLater(f"partition {partition} of table '{table.name}' is being loaded")
         keys = list(table.primary_key)
         rows = pa.concat_tables(read_data_file(self._store, file, table.schema).select(keys) for file in new)
-        doubled = self._rows(key_sql(table), {table.name: [ids[path] for path in kept]}, {NEW_ROWS: rows})
+        doubled = self._rows(table, key_sql(table), {table.name: [ids[path] for path in kept]}, {NEW_ROWS: rows})
         first = next((batch.to_pylist()[0] for batch in doubled if batch.num_rows), None)
         if first is not None:
             key = ", ".join(f"{name} = {first[name]}" for name in table.primary_key)
@@ -164,7 +165,7 @@ class OwnerFiles:
     def rows(self, table: TableSpec, ids: Sequence[int]) -> Iterable[pa.RecordBatch]:
         """All rows of loaded files."""
         columns = ", ".join('"' + name.replace('"', '""') + '"' for name in table.schema.names)
-        return self._rows(f"select {columns} from {table.name}", {table.name: ids})
+        return self._rows(table, f"select {columns} from {table.name}", {table.name: ids})
 
     def _spool(self, table: TableSpec, run_all: Mapper) -> RowSpool:
         return RowSpool(
@@ -179,12 +180,20 @@ class OwnerFiles:
         )
 
     def _rows(
-        self, sql: str, scans: Mapping[str, Sequence[int]], streams: Mapping[str, pa.Table] | None = None
+        self,
+        table: TableSpec,
+        sql: str,
+        scans: Mapping[str, Sequence[int]],
+        streams: Mapping[str, pa.Table] | None = None,
     ) -> Iterable[pa.RecordBatch]:
-        return self._engine.query(sql, scans=scans, streams=streams).batches()
+        """What a text gives that was made for this definition of the table; it is bound when this returns."""
+        made = (definition_of(table),)
+        with altered_under(self._holder, made):
+            running = self._engine.query(sql, scans=scans, streams=streams)
+        return rows_unless_altered(self._holder, made, running.batches())
 
-    def _count(self, sql: str, scans: Mapping[str, Sequence[int]]) -> int:
-        return sum(sum(batch.column(0).to_pylist()) for batch in self._rows(sql, scans))
+    def _count(self, table: TableSpec, sql: str, scans: Mapping[str, Sequence[int]]) -> int:
+        return sum(sum(batch.column(0).to_pylist()) for batch in self._rows(table, sql, scans))
 
 
 def after(batch: pa.RecordBatch, *, deletes: bool) -> tuple[pa.RecordBatch, int]:

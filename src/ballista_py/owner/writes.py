@@ -111,10 +111,10 @@ class OwnerWrites:
 
     def base(
         self, target: WriteTarget, where: str | None, alias: str
-    ) -> tuple[dict[str, Any], Callable[[], Iterable[pa.RecordBatch]]]:
+    ) -> tuple[dict[str, Any], Callable[[], Iterable[pa.RecordBatch]], pa.Schema]:
         """The files of these partitions, and the rows, file by file, of those that may hold some for `where`.
 
-        See `commands.base_command`.
+        The rows have the columns of the schema, and their partition. See `commands.base_command`.
         """
         from ballista_py.sql.prune.changes import (
             file_pruner,  # a parser, which an executor that only reads is spared
@@ -140,4 +140,4 @@ class OwnerWrites:
                 for batch in found:
                     yield tagged(batch, partition)
 
-        return trailer, rows
+        return trailer, rows, holdings.table.schema

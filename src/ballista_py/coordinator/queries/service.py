@@ -44,6 +44,7 @@ from ballista_py.transport.flight.errors import is_link_failure
 
 MAX_REPLANS = 3
 PATIENCE_MS = 10_000.0
+MAX_ALTERED = 8
 REPLAN_WAIT_MS = 150.0
 LONGEST_WAIT_MS = 1_000.0
 _REFUSED = (NotOwner, LeaseExpired)
@@ -176,7 +177,7 @@ class QueryService:
         replans: int,
     ) -> Statement:
         view = self._view_for(statement)
-        broadcasting, is_fresh = True, False
+        broadcasting, is_fresh, altered = True, False, 0
         while True:
             asked_ms = self.runtime.monotonic_ms()
             try:
@@ -202,6 +203,12 @@ class QueryService:
             except BroadcastTooLargeError:
                 broadcasting = False
                 continue
+            except SqlError:  # of what is wrong, or of what was planned for another definition of a table
+                words, before = words_of(statement), view
+                view, is_fresh, altered = self.views.refresh(), True, altered + 1
+                if altered > MAX_ALTERED or view.marks(words) == before.marks(words) or cancelled():
+                    raise
+                continue
             except (*_REFUSED, TransportError, PartitionsUnassigned) as error:
                 waits = self.runtime.monotonic_ms() - started_ms < PATIENCE_MS
                 again = waits if isinstance(error, _REFUSED) else replans < MAX_REPLANS
@@ -224,7 +231,7 @@ class QueryService:
     def _newest_for(self, statement: str) -> ClusterView:
         """As `_view_for`, and no older than what was altered by now."""
         view = self._view_for(statement)
-        words = {word.lower() for word in _WORD.findall(statement)}
+        words = words_of(statement)
         named = {name for name, table in view.catalog.tables.items() if name in words and table.source is None}
         if named:
             self.sequences(named)
@@ -274,7 +281,7 @@ class QueryService:
             self.plans.output(statement, view.catalog)
         except SqlError:
             view = self.views.refresh()
-            view.require_usable({word.lower() for word in _WORD.findall(statement)})
+            view.require_usable(words_of(statement))
         return view
 
     def _plan(
@@ -316,3 +323,8 @@ class QueryService:
 
 def _without_broadcasts(view: ClusterView) -> ClusterView:
     return evolve(view, catalog=evolve(view.catalog, broadcasts=None))
+
+
+def words_of(statement: str) -> frozenset[str]:
+    """The words of a statement in lower case, among which are the names of its tables."""
+    return frozenset(word.lower() for word in _WORD.findall(statement))

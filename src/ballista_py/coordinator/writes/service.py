@@ -18,7 +18,7 @@ from attrs import define, field
 
 from ballista_py.coordinator.cluster_view import ClusterView, Views
 from ballista_py.coordinator.queries.first_rows import FirstRows
-from ballista_py.coordinator.queries.service import QueryService
+from ballista_py.coordinator.queries.service import QueryService, words_of
 from ballista_py.coordinator.tables.alterations import TableAlterations
 from ballista_py.coordinator.tables.ddl import TableWrites
 from ballista_py.coordinator.tables.definitions import TableMaker
@@ -36,6 +36,7 @@ from ballista_py.coordinator.writes.write_ways import way_of_local, way_of_rows
 from ballista_py.engines.engine import Engine
 from ballista_py.errors import (
     ConfigError,
+    SchemaMismatch,
     SqlError,
     TableAltered,
     TryLater,
@@ -157,7 +158,8 @@ class WriteService:
             self.engine.require_change(plain)
         change = read_change(statement)
         mine = self._token(token, made, "execute", statement, atomic)
-        return self._unless_altered(lambda: self._run(change, mine, atomic))
+        tables = frozenset() if isinstance(change, CreateTable | DropTable | AlterTable) else words_of(statement)
+        return self._unless_altered(lambda: self._run(change, mine, atomic), tables)
 
     def _run(self, change: Change | None, mine: WriteToken, atomic: bool) -> Executed:
         if isinstance(change, Insert) and change.whole is not None:
@@ -182,16 +184,25 @@ class WriteService:
             )
         raise SqlError("the statement changes nothing: send it as a query")
 
-    def _unless_altered(self, run: Callable[[], T], repeatable: Callable[[], bool] = lambda: True) -> T:
+    def _unless_altered(
+        self, run: Callable[[], T], tables: Collection[str], repeatable: Callable[[], bool] = lambda: True
+    ) -> T:
         """Run a statement, again from its beginning where a table was altered before anything of it was applied.
 
+        So is one that is refused while one of its `tables` became another one: its pieces may have been made for both.
         A definition that was announced and does not come is ended, so that the statement need not wait for ever.
         """
         deadline_ms = self.runtime.monotonic_ms() + self.patience_ms
         wait_ms = FIRST_WAIT_MS
+        before = self.views.current().marks(tables)
         while True:
             try:
                 return run()
+            except (SqlError, SchemaMismatch):
+                known, before = before, self.views.refresh().marks(tables)
+                if known == before or not repeatable() or self.runtime.monotonic_ms() > deadline_ms:
+                    raise
+                continue
             except TableAltered as error:
                 if not repeatable() or self.runtime.monotonic_ms() > deadline_ms:
                     raise TryLater(f"{error.message.partition(':')[0]}: send the statement again") from None
@@ -261,7 +272,7 @@ class WriteService:
             way = way_of_rows(spec, atomic=atomic, replace=replace)
             return self._rows.take_in(spec, rows, mine, way, replace=replace, told=False)
 
-        return self._unless_altered(take_in, lambda: rows is not None and rows.repeatable)
+        return self._unless_altered(take_in, {name}, lambda: rows is not None and rows.repeatable)
 
     def tick(self) -> int:
         """Forget tokens of clients that were used long ago, and what was returned then; how many objects."""

@@ -16,6 +16,7 @@ from ballista_py.node.status.tasks import Tasks
 from ballista_py.sql.plan import leg_from_json
 from ballista_py.sql.rewrite import Rewrite
 from ballista_py.storage.decided_files import decided_files
+from ballista_py.storage.held.altered_under import altered_under, rows_unless_altered
 from ballista_py.transport.arrow.door import read_rows
 from ballista_py.transport.flight.calls import CallContext
 from ballista_py.transport.flight.commands import (
@@ -68,7 +69,8 @@ class ExecutorAnswers:
         task = self.tasks.begin("leg", leg.sql, str(command.get("task") or ""))
         try:
             sent = {name: read_rows(data, compressed=True) for name, data in leg.relations.items()}
-            running = self.engine.query(leg.sql, scans=files, streams=sent)
+            with altered_under(partitions.holder, leg.tables):
+                running = self.engine.query(leg.sql, scans=files, streams=sent)
             try:  # what it is bound to may have been altered since the files were told
                 for table in leg.tables:
                     partitions.holder.require_definition(table, exact=True)
@@ -79,7 +81,8 @@ class ExecutorAnswers:
             task.failed(error)
             raise
         task.attach(running.cancel)
-        batches = running.batches() if output is None else conformed(running.batches(), output)
+        rows = rows_unless_altered(partitions.holder, leg.tables, running.batches())
+        batches = rows if output is None else conformed(rows, output)
         return StreamResult(schema=output or running.schema, batches=task.follow(batches), cancel=task.cancelled)
 
     def write(self, command: Mapping[str, Any], rows: IncomingRows, context: CallContext) -> Mapping[str, Any]:
@@ -106,10 +109,8 @@ class ExecutorAnswers:
 
     def _base(self, command: Mapping[str, Any]) -> StreamResult:
         target = WriteTarget.from_json(command["target"])
-        trailer, rows = self._ready().writes.base(target, command["where"], command["alias"])
-        holdings = self._ready().holder.holdings(target.table.table)
-        assert holdings is not None
-        schema = holdings.table.schema.append(pa.field(PARTITION_COLUMN, pa.int32()))
+        trailer, rows, columns = self._ready().writes.base(target, command["where"], command["alias"])
+        schema = columns.append(pa.field(PARTITION_COLUMN, pa.int32()))
         batches = (pa.RecordBatch.from_arrays(batch.columns, schema=schema) for batch in rows())
         return StreamResult(schema=schema, batches=batches, trailer=lambda: trailer)
 

@@ -218,7 +218,7 @@ def _rewrites(rewrite: Rewrite) -> Ask:
 
 def _reads(found: list[tuple[dict[str, object], pa.Table]]) -> Ask:
     def read(owner: object, target: object) -> dict[str, dict[str, int]]:
-        trailer, rows = owner.writes.base(target, None, "")  # type: ignore[attr-defined]
+        trailer, rows, _ = owner.writes.base(target, None, "")  # type: ignore[attr-defined]
         batches: Sequence[pa.RecordBatch] = list(rows())
         table = pa.Table.from_batches(batches).drop_columns([PARTITION_COLUMN]) if batches else rows_of([])
         found.append((trailer, table))
