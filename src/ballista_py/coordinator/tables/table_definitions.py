@@ -36,8 +36,11 @@ from ballista_py.state.documents.documents import (
 )
 from ballista_py.state.documents.object_state import SHARED, ObjectState
 from ballista_py.state.stores.store import ConditionalStore
+from ballista_py.work import current_work
 
 ATTEMPTS = 8
+TURN_MS = 10_000.0
+LOOK_MS = 25.0
 
 
 @frozen
@@ -64,6 +67,26 @@ class TableDefinitions:
         `SqlError` for a table that was dropped, `TryLater` when others are quicker again and again, and what `alter`
         raises; nothing was changed then.
         """
+        return self._commit_after(table, alter, mark, self._let_through(table))
+
+    def _let_through(self, table: TableSpec) -> tuple[str, ...]:
+        """Wait, but not for long, for statements that an earlier definition kept from being done; those awaited.
+
+        So definitions that follow each other keep no statement waiting for ever, and no statements a definition.
+        """
+        statements = Statements(self.store, table.folder, runtime=self.runtime)
+        first = statements.read().waiting
+        deadline_ms = self.runtime.monotonic_ms() + TURN_MS
+        while {*first} & {*statements.read().waiting} and self.runtime.monotonic_ms() < deadline_ms:
+            self.runtime.sleep_ms(LOOK_MS)
+            work = current_work()
+            if work is not None:
+                work.check()
+        return first
+
+    def _commit_after(
+        self, table: TableSpec, alter: Alter, mark: str | None, waited_for: tuple[str, ...] = ()
+    ) -> TableSpec:
         for _ in range(ATTEMPTS):
             cluster = self._read()
             now = _same(cluster, table)
@@ -71,7 +94,7 @@ class TableDefinitions:
             if wanted is now:
                 return now
             _require_held(cluster, now, wanted)
-            Statements(self.store, now.folder, runtime=self.runtime).announce(wanted.definition)
+            Statements(self.store, now.folder, runtime=self.runtime).announce(wanted.definition, waited_for)
             with suppress(VersionConflict):
                 self._commit(now, wanted, mark)
                 return wanted
@@ -79,9 +102,9 @@ class TableDefinitions:
 
     def conclude(self, table: TableSpec, announced: int) -> TableSpec:
         """Have a definition of at least that number: who announced it and did not commit it cannot any more."""
-        return self.commit(
-            table,
-            lambda now: evolve(now, definition=announced) if now.definition < announced else now,
+        # A statement that waits does this, so nothing waits for statements here.
+        return self._commit_after(
+            table, lambda now: evolve(now, definition=announced) if now.definition < announced else now, None
         )
 
     def _commit(self, now: TableSpec, wanted: TableSpec, mark: str | None) -> None:

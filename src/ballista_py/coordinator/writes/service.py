@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable
 from contextlib import closing
-from typing import TypeVar
 
 import pyarrow as pa
 from attrs import define, field
@@ -27,7 +26,8 @@ from ballista_py.coordinator.writes.checks import RowChecks
 from ballista_py.coordinator.writes.kept_answers import ANSWERS_PREFIX
 from ballista_py.coordinator.writes.kept_rows import KeptRows
 from ballista_py.coordinator.writes.owner_calls import Order, OwnerCalls
-from ballista_py.coordinator.writes.rounds import FIRST_WAIT_MS, LONGEST_WAIT_MS, Growth, WriteRounds
+from ballista_py.coordinator.writes.planned_again import PlannedAgain
+from ballista_py.coordinator.writes.rounds import Growth, WriteRounds
 from ballista_py.coordinator.writes.row_writes import RowWrites
 from ballista_py.coordinator.writes.whole_statements import GeneralWrites
 from ballista_py.coordinator.writes.whole_writes import Executed, WholeWrites
@@ -36,10 +36,7 @@ from ballista_py.coordinator.writes.write_ways import way_of_local, way_of_rows
 from ballista_py.engines.engine import Engine
 from ballista_py.errors import (
     ConfigError,
-    SchemaMismatch,
     SqlError,
-    TableAltered,
-    TryLater,
     WriteIncomplete,
 )
 from ballista_py.partitions.columns import plain
@@ -70,9 +67,6 @@ from ballista_py.state.stores.store import ConditionalStore
 from ballista_py.transport.flight.commands import IngestMode
 from ballista_py.work import current_client
 
-CONCLUDE_MS = 800.0
-T = TypeVar("T")
-
 
 @define
 class WriteService:
@@ -98,6 +92,7 @@ class WriteService:
     _ddl: TableWrites = field(init=False)
     _definitions: TableDefinitions = field(init=False)
     _alterations: TableAlterations = field(init=False)
+    _again: PlannedAgain = field(init=False)
 
     def __attrs_post_init__(self) -> None:
         self._checks = RowChecks(self.engine)
@@ -122,6 +117,7 @@ class WriteService:
         prefixes = (TOKENS_PREFIX, CLAIMED_MS), (ANSWERS_PREFIX, CLAIMED_MS)
         self._aged = [AgedObjects(self.store, self.runtime, prefix, kept_ms) for prefix, kept_ms in prefixes]
         self._definitions = TableDefinitions(self.store, self.runtime)
+        self._again = PlannedAgain(self.views, self._rounds, self._definitions, self.runtime, self.patience_ms)
         self._alterations = TableAlterations(
             self.views,
             self.tables,
@@ -159,7 +155,7 @@ class WriteService:
         change = read_change(statement)
         mine = self._token(token, made, "execute", statement, atomic)
         tables = frozenset() if isinstance(change, CreateTable | DropTable | AlterTable) else words_of(statement)
-        return self._unless_altered(lambda: self._run(change, mine, atomic), tables)
+        return self._again.until_done(lambda: self._run(change, mine, atomic), tables)
 
     def _run(self, change: Change | None, mine: WriteToken, atomic: bool) -> Executed:
         if isinstance(change, Insert) and change.whole is not None:
@@ -183,41 +179,6 @@ class WriteService:
                 "COPY cannot be run here: its file is the client's, send it with Client.sql or ballista-py sql"
             )
         raise SqlError("the statement changes nothing: send it as a query")
-
-    def _unless_altered(
-        self, run: Callable[[], T], tables: Collection[str], repeatable: Callable[[], bool] = lambda: True
-    ) -> T:
-        """Run a statement, again from its beginning where a table was altered before anything of it was applied.
-
-        So is one that is refused while one of its `tables` became another one: its pieces may have been made for both.
-        A definition that was announced and does not come is ended, so that the statement need not wait for ever.
-        """
-        deadline_ms = self.runtime.monotonic_ms() + self.patience_ms
-        wait_ms = FIRST_WAIT_MS
-        before = self.views.current().marks(tables)
-        while True:
-            try:
-                return run()
-            except (SqlError, SchemaMismatch):
-                known, before = before, self.views.refresh().marks(tables)
-                if known == before or not repeatable() or self.runtime.monotonic_ms() > deadline_ms:
-                    raise
-                continue
-            except TableAltered as error:
-                if not repeatable() or self.runtime.monotonic_ms() > deadline_ms:
-                    raise TryLater(f"{error.message.partition(':')[0]}: send the statement again") from None
-                if wait_ms >= CONCLUDE_MS:
-                    self._conclude(error.details.get("table"))
-            self.runtime.sleep_ms(wait_ms)
-            wait_ms = min(LONGEST_WAIT_MS, 2 * wait_ms)
-            self.views.refresh()
-
-    def _conclude(self, name: str | None) -> None:
-        found = self.views.refresh().catalog.tables.get(name or "")
-        if found is not None:
-            announced = self._rounds.statements(found).read().announced
-            if announced > found.definition:
-                self._definitions.conclude(found, announced)
 
     def settle_left_over(self, schedulers: Collection[str]) -> int:
         """See `WriteRounds.settle_left_over`."""
@@ -272,7 +233,7 @@ class WriteService:
             way = way_of_rows(spec, atomic=atomic, replace=replace)
             return self._rows.take_in(spec, rows, mine, way, replace=replace, told=False)
 
-        return self._unless_altered(take_in, {name}, lambda: rows is not None and rows.repeatable)
+        return self._again.until_done(take_in, {name}, lambda: rows is not None and rows.repeatable)
 
     def tick(self) -> int:
         """Forget tokens of clients that were used long ago, and what was returned then; how many objects."""

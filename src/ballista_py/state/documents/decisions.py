@@ -8,7 +8,7 @@ never decided can be aborted by anyone, so a scheduler that dies leaves nothing 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from contextlib import suppress
 from typing import ClassVar
 
@@ -26,6 +26,7 @@ MAX_REMEMBERED = 16_384
 MAX_WATCHED = 1_024
 MAX_UNSETTLED = 1_000
 LOOK_MS = 1_000.0
+MAX_WAITING = 64
 
 
 def statements_key(folder: str) -> str:
@@ -60,6 +61,8 @@ class StatementsDocument:
 
     `announced` is the newest definition of the table that there may be: whoever knows an older one reads the catalog
     before it says anything of the table. What was prepared before it was announced does not commit any more.
+    `waiting` are statements that had to be planned again because the table was altered: the next definition lets them
+    through first.
     """
 
     document_kind: ClassVar[str] = "statements"
@@ -70,6 +73,7 @@ class StatementsDocument:
     floor: int = 0
     decisions: tuple[Decision, ...] = ()
     announced: int = 0
+    waiting: tuple[str, ...] = ()
 
     def on(self, attempt: str) -> Decision | None:
         """The decision on an attempt, if there is one."""
@@ -106,9 +110,24 @@ class StatementsDocument:
             self, sequence=sequence, decisions_made=number, decisions=(*self.decisions, decision)
         )._without(lambda old: not old.committed)
 
-    def announcing(self, definition: int) -> StatementsDocument:
-        """With the news that there may be this definition of the table, or a newer one."""
-        return self if self.announced >= definition else evolve(self, announced=definition)
+    def announcing(self, definition: int, waited_for: Collection[str] = ()) -> StatementsDocument:
+        """With the news that there may be this definition of the table, or a newer one.
+
+        Those that it `waited_for` and that wait still may be gone for ever: they hold up no other.
+        """
+        left = self.without_waiting(waited_for)
+        return left if left.announced >= definition else evolve(left, announced=definition)
+
+    def with_waiting(self, statement: str) -> StatementsDocument:
+        """With a statement that waits; beyond `MAX_WAITING` it waits its turn like any other."""
+        if statement in self.waiting or len(self.waiting) >= MAX_WAITING:
+            return self
+        return evolve(self, waiting=(*self.waiting, statement))
+
+    def without_waiting(self, statements: Collection[str]) -> StatementsDocument:
+        """Without those that wait no more."""
+        left = tuple(one for one in self.waiting if one not in statements)
+        return self if left == self.waiting else evolve(self, waiting=left)
 
     def settled(self, attempt: str) -> StatementsDocument:
         """With an attempt marked as settled."""
@@ -244,9 +263,17 @@ class Statements:
 
         return self._change(change, other)
 
-    def announce(self, definition: int) -> None:
-        """Say that there may be this definition of the table, before there is."""
-        self._update(lambda document: document.announcing(definition))
+    def announce(self, definition: int, waited_for: Collection[str] = ()) -> None:
+        """Say that there may be this definition of the table, before there is. See `StatementsDocument.announcing`."""
+        self._update(lambda document: document.announcing(definition, waited_for))
+
+    def wait_for_turn(self, statement: str) -> None:
+        """Let the next definition of the table wait for a statement, until `end_turn`."""
+        self._update(lambda document: document.with_waiting(statement))
+
+    def end_turn(self, statement: str) -> None:
+        """Let nothing wait for the statement any more."""
+        self._update(lambda document: document.without_waiting((statement,)))
 
     def settle(self, attempt: str) -> None:
         """Say that every partition has acted on the decision."""
