@@ -80,3 +80,17 @@ def test_a_change_that_gives_no_row_has_columns_all_the_same(empty):
 def test_what_fails_or_must_not_be_computed_does_nothing(sql):
     with pytest.raises(SqlError), run_change(sql, "t", stream(10), {}, key=["id"], returning="returning" in sql):
         pass
+
+
+@pytest.mark.parametrize("sql", ["update t set v = 'x' returning v, v, id", "delete from t returning v, v, id"])
+def test_what_is_returned_has_the_names_that_a_query_gives(sql):
+    with run_change(sql, "t", stream(3), {}, returning=True) as changed:
+        assert changed.returned.column_names == ["v", "v", "id"]
+
+
+def test_errors_name_types_as_sql_does():
+    with (
+        pytest.raises(SqlError, match=r"'to INT64' to BIGINT"),
+        run_change("update t set id = 'to INT64'", "t", stream(3), {}),
+    ):
+        pass

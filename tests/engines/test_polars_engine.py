@@ -87,6 +87,7 @@ select word from t order by word
 select n, i from t order by word nulls first, n limit 3 offset 2
 select n, case when i in (1, 2, 3) then 'a' when i is null then 'b' end, coalesce(i, 0), -i, -n, i::bigint from t
 select word || 'x', substring(word, 1, 2), length(word), abs(i), nullif(i, 2), not (i = 2 or f <> 1.5) from t
+select i % 2, (i - 3) % 2, n % 7, mod(i, 3), (0 - n) % 1000 from t
 select i / 2, f / 0, f / f, f / i, f + 1, f * 2, -f from t
 select d + 1, d - d, d * d, d * 2, -d, abs(d), d / 3 from t where d < 100
 select d::double, d::decimal(18, 4), d::decimal(38, 10), i::decimal(10, 2), n::double,
@@ -125,7 +126,6 @@ REFUSED = {
     "select stddev(f) from t": "'stddev'",
     "select list(n) from t": "LIST",
     "select i // 2 from t": "'//'",
-    "select i % 2 from t": "'%'",
     "select day + interval 1 month from t": "INTERVAL",
     "select word::int from t": "cast of VARCHAR to INTEGER",
     "select f::int from t": "cast of DOUBLE to INTEGER",
@@ -139,6 +139,10 @@ REFUSED = {
     "select n from t tablesample 10 percent": "'sample'",
     "with recursive r as (select 1 as k union all select k + 1 from r where k < 3) select * from r": "recursive",
     "select unnest([1, 2])": "'unnest'",
+    "select i % 0 from t": "'%' by anything but",
+    "select i % (0 - 1) from t": "'%' by anything but",
+    "select 5 % i from t": "'%' by anything but",
+    "select d % 2 from t": "'%' over",
     "select k from range(3) r(k)": "'range'",
 }
 TOO_LARGE = (

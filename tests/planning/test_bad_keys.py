@@ -36,11 +36,11 @@ ERRORS = {
     "uuid()": f"function 'uuid' is not allowed: {ALLOWED}",
     "bucket(16, rand())": f"function 'rand' is not allowed: {ALLOWED}",
     "current_timestamp": f"there is no column 'current_timestamp'; {COLUMNS}",
-    "items": "column 'items' has type list<item: int64>, which partition keys do not take",
-    "bucket(16, items)": "column 'items' has type list<item: int64>, which partition keys do not take",
-    "place": "column 'place' has type struct<x: int64>, which partition keys do not take",
+    "items": "column 'items' has type BIGINT[], which partition keys do not take",
+    "bucket(16, items)": "column 'items' has type BIGINT[], which partition keys do not take",
+    "place": "column 'place' has type STRUCT(x BIGINT), which partition keys do not take",
     "place.x": "'.x' is not part of a partition key",
-    "tags": "column 'tags' has type map<string, string>, which partition keys do not take",
+    "tags": "column 'tags' has type MAP(VARCHAR, VARCHAR), which partition keys do not take",
 }
 
 

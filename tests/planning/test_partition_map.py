@@ -82,7 +82,7 @@ def test_a_value_that_occurs_twice_or_does_not_fit_is_refused() -> None:
         ([("a",), ("a",)], "occurs twice"),
         ([(None,), (None,)], "occurs twice"),
         ([("a", 1)], "must have 1 item"),
-        ([(5,)], "is not of type string"),
+        ([(5,)], "is not of type VARCHAR"),
     ):
         with pytest.raises(PlanningError, match=reason):
             PartitionMap.build("t", by("region"), values)

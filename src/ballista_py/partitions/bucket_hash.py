@@ -14,6 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ballista_py.errors import SchemaMismatch, UnsupportedExpression
+from ballista_py.partitions.type_names import type_name
 from ballista_py.partitions.xxh64 import Buckets, bucket_bytes, bucket_ints, bucket_longs
 
 
@@ -23,7 +24,7 @@ def check_bucket_type(arrow_type: pa.DataType) -> None:
         arrow_type = arrow_type.value_type
     if not (is_bytes(arrow_type) or _is_number(arrow_type) or pa.types.is_null(arrow_type)):
         raise UnsupportedExpression(
-            f"bucket does not take values of type {arrow_type}: partition by a column of a scalar type"
+            f"bucket does not take values of type {type_name(arrow_type)}: partition by a column of a scalar type"
         )
 
 

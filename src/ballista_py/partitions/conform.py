@@ -13,6 +13,7 @@ import pyarrow as pa
 from ballista_py.errors import SchemaMismatch
 from ballista_py.partitions.columns import is_required
 from ballista_py.partitions.table import TableSpec
+from ballista_py.partitions.type_names import type_name
 
 _FAMILIES: tuple[Callable[[pa.DataType], bool], ...] = (
     lambda kind: bool(pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind)),
@@ -41,7 +42,7 @@ def check_columns(table: TableSpec, schema: pa.Schema) -> None:
     >>> check_columns(table, pa.schema([("id", pa.int32())]))
     >>> check_columns(table, pa.schema([("id", pa.string())]))
     Traceback (most recent call last):
-    ballista_py.errors.SchemaMismatch: column 'id' is string in the rows, table 't' declares int64
+    ballista_py.errors.SchemaMismatch: column 'id' is VARCHAR in the rows, table 't' declares BIGINT
     """
     declared = table.schema.names
     for name in declared:
@@ -59,7 +60,8 @@ def check_columns(table: TableSpec, schema: pa.Schema) -> None:
         kind = schema.field(field.name).type
         if not _may_fit(kind, field.type):
             raise SchemaMismatch(
-                f"column '{field.name}' is {kind} in the rows, table '{table.name}' declares {field.type}"
+                f"column '{field.name}' is {type_name(kind)} in the rows, table '{table.name}' declares "
+                f"{type_name(field.type)}"
             )
 
 
@@ -88,7 +90,7 @@ def _converted(column: pa.Array, field: pa.Field, table: str, first_row: int) ->
         row = first_row + _first_bad(column, field.type)
         value = "text that is not UTF-8" if _FAMILIES[0](field.type) else "a value out of range"
         raise SchemaMismatch(
-            f"row {row} has {value} in column '{field.name}', which table '{table}' declares as {field.type}"
+            f"row {row} has {value} in column '{field.name}', which table '{table}' declares as {type_name(field.type)}"
         ) from None
     return found
 

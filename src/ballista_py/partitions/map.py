@@ -19,6 +19,7 @@ from attrs import field, frozen
 
 from ballista_py.errors import PlanningError
 from ballista_py.partitions.spec import PartitionSpec
+from ballista_py.partitions.type_names import type_name
 from ballista_py.partitions.value_index import Ids, ValueIndex
 from ballista_py.partitions.values import as_key
 
@@ -339,7 +340,9 @@ def value_columns(spec: PartitionSpec, rows: Sequence[Sequence[Any]]) -> tuple[p
         try:
             array = pa.array([row[place] for row in rows], key.type)
         except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError, OverflowError) as error:
-            raise PlanningError(f"a value of partition key '{key.name}' is not of type {key.type}") from error
+            raise PlanningError(
+                f"a value of partition key '{key.expression}' is not of type {type_name(key.type)}"
+            ) from error
         columns.append(as_key(array, key.type))
     return tuple(columns)
 

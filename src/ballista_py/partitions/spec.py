@@ -22,6 +22,7 @@ from ballista_py.partitions.expression.parser import parse_expression
 from ballista_py.partitions.expression.time_zones import check_zone
 from ballista_py.partitions.key import PartitionKey
 from ballista_py.partitions.partition_sameness import check_same_partitions, forms_of
+from ballista_py.partitions.type_names import type_name
 from ballista_py.partitions.values import key_type, path_of, type_of_text, type_text
 
 __all__ = ["MAX_STATIC_PARTITIONS", "PARTITION_COLUMN", "PartitionBy", "PartitionKey", "PartitionSpec"]
@@ -196,4 +197,7 @@ def _as_declared(values: pa.Array, column: ColumnNode) -> pa.Array:
         return values
     if key_type(values.type) == key_type(column.type):
         return values
-    raise SchemaMismatch(f"column '{column.name}' is {values.type} in the rows, the table declares {column.type}")
+    raise SchemaMismatch(
+        f"column '{column.name}' is {type_name(values.type)} in the rows, the table declares "
+        f"{type_name(column.type)}"
+    )

@@ -24,6 +24,21 @@ _ADVICE = re.compile(
     r"(?=.*(?:\bSET \w+ ?=|\bSET \w+ TO\b|\bPRAGMA \w|https?://duckdb\.org)).*|\n\*.*",
     re.DOTALL,
 )
+# What DuckDB calls the types that it keeps values in; nobody declares a column so.
+_PHYSICAL = {
+    "BOOL": "BOOLEAN",
+    "INT8": "TINYINT",
+    "INT16": "SMALLINT",
+    "INT32": "INTEGER",
+    "INT64": "BIGINT",
+    "INT128": "HUGEINT",
+    "UINT8": "UTINYINT",
+    "UINT16": "USMALLINT",
+    "UINT32": "UINTEGER",
+    "UINT64": "UBIGINT",
+    "UINT128": "UHUGEINT",
+}
+_PHYSICAL_NAME = re.compile(rf"""'(?:[^']|'')*'|"[^"]*"|\b(?:{"|".join(_PHYSICAL)})\b""")
 _PYTHON_DETAIL = re.compile(r"\. Detail: Python exception:.*", re.DOTALL)
 EXPLAIN = "explain\n"  # asked for with an error that came without its position
 # In a stream of results pyarrow turns every error of DuckDB into an OSError: the text alone says what it was.
@@ -81,8 +96,17 @@ def translate(
         longer = _offset(EXPLAIN + sql, explain_error())
         offset = None if longer is None else longer - len(EXPLAIN)
     message = _PYTHON_DETAIL.sub("", _KIND.sub("", _LOCATION.sub("", text)))
-    message = one_line(_INTERNAL_NAMES.sub("", _plain(message)))
+    message = one_line(_with_sql_types(_INTERNAL_NAMES.sub("", _plain(message))))
     return error_at(sql, offset, message)
+
+
+def _with_sql_types(message: str) -> str:
+    """The message with types as SQL calls them, but for what it quotes.
+
+    >>> _with_sql_types("Could not convert string 'to INT64' to INT32")
+    "Could not convert string 'to INT64' to INTEGER"
+    """
+    return _PHYSICAL_NAME.sub(lambda found: _PHYSICAL.get(found[0], found[0]), message)
 
 
 def _plain(message: str) -> str:

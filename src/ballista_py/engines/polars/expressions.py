@@ -41,7 +41,7 @@ _DATE_PARTS: dict[str, Callable[[pl.Expr], pl.Expr]] = {
     "quarter": lambda e: e.dt.quarter(),
     "dayofyear": lambda e: e.dt.ordinal_day(),
 }
-_ARITHMETIC = frozenset("+-*")
+_ARITHMETIC = frozenset(("+", "-", "*", "%", "mod"))
 _EXACT_IN_DOUBLE = 2**53
 _EPOCH = dt.date(1970, 1, 1)
 
@@ -174,12 +174,15 @@ class Expressions:
     def _arithmetic(self, name: str, node: Node) -> pl.Expr:
         kind, children = self.kind(node), node["children"]
         kinds = [self.kind(child) for child in children]
-        if kind.is_float and all(one == kind for one in kinds):
+        remainder = name in ("%", "mod")
+        if remainder and (len(children) != 2 or not _divides(children[1])):
+            raise refused(f"'{name}' by anything but a whole number above 0")
+        if kind.is_float and not remainder and all(one == kind for one in kinds):
             return _apply(name, [self.expr(child) for child in children])
         if kind.is_integer and kind.name != "HUGEINT" and all(one == kind for one in kinds):
             wide = [self.expr(child).cast(_wider(kind)) for child in children]
             return within(_apply(name, wide), kind)
-        if kind.name == "DECIMAL" and all(one.name == "DECIMAL" for one in kinds):
+        if kind.name == "DECIMAL" and not remainder and all(one.name == "DECIMAL" for one in kinds):
             scales = [one.scale for one in kinds]
             expected = [kind.scale] * len(kinds) if name != "*" else [scales[0], kind.scale - scales[0]]
             digits = sum(one.width for one in kinds) if name == "*" else max(one.width for one in kinds) + 1
@@ -286,7 +289,16 @@ def _apply(name: str, values: Sequence[pl.Expr]) -> pl.Expr:
     first, second = values
     if name == "/":
         return first / second
+    if name in ("%", "mod"):  # with the sign of the first value; Polars takes that of the second
+        rest = first.abs() % second.abs()
+        return pl.when(first < 0).then(-rest).otherwise(rest)
     return first + second if name == "+" else first - second if name == "-" else first * second
+
+
+def _divides(node: Node) -> bool:
+    """Whether a node is a constant above zero: with any other a remainder may be an error, if its row is asked for."""
+    value = node.get("value", {}) if node.get("expression_class") == "BOUND_CONSTANT" else {}
+    return isinstance(value.get("value"), int) and int(value["value"]) > 0
 
 
 def _wider(kind: Kind) -> pl.DataType:

@@ -20,6 +20,7 @@ from ballista_py.partitions.bucket_hash import check_bucket_type
 from ballista_py.partitions.expression.nodes import CallNode, ColumnNode, Dialect, LiteralNode, Node, join_text
 from ballista_py.partitions.expression.operators import as_bigint, bigint_sql
 from ballista_py.partitions.expression.times import CastToDate, TimePart, TruncateTime
+from ballista_py.partitions.type_names import type_name
 from ballista_py.partitions.values import as_key, key_type
 
 # An array, or the literal itself.
@@ -117,7 +118,9 @@ class Truncate:
         if pa.types.is_integer(kind) and not substr:
             return pa.int64()
         if not pa.types.is_string(kind):
-            raise UnsupportedExpression(f"{self.name} does not take {arguments[0].text()} of type {kind}")
+            raise UnsupportedExpression(
+                f"{self.name} does not take {arguments[0].text()} of type {type_name(kind)}"
+            )
         return pa.string()
 
     def text(self, *arguments: str) -> str:

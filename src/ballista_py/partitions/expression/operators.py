@@ -14,6 +14,7 @@ from attrs import frozen
 
 from ballista_py.errors import SchemaMismatch, UnsupportedExpression
 from ballista_py.partitions.expression.nodes import CallNode, Dialect, LiteralNode, Node
+from ballista_py.partitions.type_names import type_name
 from ballista_py.partitions.values import as_key, key_type
 
 _ARITHMETIC: Mapping[str, tuple[str, str]] = {
@@ -40,7 +41,7 @@ class Arithmetic:
     def check(self, arguments: tuple[Node, ...]) -> pa.DataType:
         for argument in arguments:
             if not pa.types.is_integer(key_type(argument.type)):
-                kind = argument.type
+                kind = type_name(argument.type)
                 raise UnsupportedExpression(f"'{self.name}' takes integers, not {argument.text()} of type {kind}")
         return pa.int64()
 
@@ -75,7 +76,7 @@ class Comparison:
         kinds = [_comparable(argument) for argument in arguments]
         if kinds[0] != kinds[1]:
             raise UnsupportedExpression(
-                f"'{self.name}' compares values of one type, not {left.type} and {right.type}"
+                f"'{self.name}' compares values of one type, not {type_name(left.type)} and {type_name(right.type)}"
             )
         return pa.bool_()
 
@@ -121,7 +122,9 @@ def _comparable(node: Node) -> pa.DataType:
         return pa.int64()
     if of.is_string(kind) or of.is_boolean(kind) or of.is_date32(kind) or of.is_timestamp(kind):
         return kind
-    raise UnsupportedExpression(f"{node.text()} of type {node.type} cannot be compared in a partition key")
+    raise UnsupportedExpression(
+        f"{node.text()} of type {type_name(node.type)} cannot be compared in a partition key"
+    )
 
 
 OPERATORS: Mapping[str, Arithmetic | Comparison] = {

@@ -15,6 +15,7 @@ from ballista_py.partitions.bucket_hash import check_bucket_type
 from ballista_py.partitions.expression.functions import CAST_TO_DATE, FUNCTIONS, Function, call
 from ballista_py.partitions.expression.nodes import ColumnNode, LiteralNode, Node, columns_of
 from ballista_py.partitions.expression.operators import OPERATORS
+from ballista_py.partitions.type_names import type_name
 
 MAX_DEPTH = 32
 MAX_CHARACTERS = 4_096
@@ -174,7 +175,9 @@ class _Parser:
             raise self.refusal(f"{problem}; the columns are {', '.join(names)}")
         column = self.schema.field(found[0])
         if not _may_be_read(column.type):
-            raise self.refusal(f"column '{column.name}' has type {column.type}, which partition keys do not take")
+            raise self.refusal(
+                f"column '{column.name}' has type {type_name(column.type)}, which partition keys do not take"
+            )
         return ColumnNode(column.name, column.type, column.nullable)
 
     def peek(self) -> str | None:

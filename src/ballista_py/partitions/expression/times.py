@@ -16,6 +16,7 @@ from attrs import frozen
 from ballista_py.errors import UnsupportedExpression
 from ballista_py.partitions.expression.nodes import CallNode, Dialect, LiteralNode, Node
 from ballista_py.partitions.expression.time_zones import MICROSECONDS_A_DAY, check_range, local_times
+from ballista_py.partitions.type_names import type_name
 
 DATE_UNITS = ("year", "quarter", "month", "week", "day")
 UNITS = (*DATE_UNITS, "hour", "minute", "second")
@@ -140,4 +141,4 @@ def _unit(node: CallNode) -> str:
 def _check_time(name: str, argument: Node, dates: bool) -> None:
     of, kind = pa.types, argument.type
     if not (of.is_timestamp(kind) or (dates and of.is_date(kind))):
-        raise UnsupportedExpression(f"{name} does not take {argument.text()} of type {kind}")
+        raise UnsupportedExpression(f"{name} does not take {argument.text()} of type {type_name(kind)}")

@@ -56,6 +56,7 @@ _TYPES: Mapping[exp.DType, ValueType] = {
     exp.DType.VARBINARY: BYTES,
 }
 _ONLY_TEXT = "a length of texts is not kept here, leave it out"
+_MOMENT = "write the value as YYYY-MM-DD, with HH:MM:SS behind it"
 _NUMERIC = "say how many digits it has, as in numeric(18, 2)"
 
 
@@ -99,9 +100,8 @@ def of_literal(value: Typed, to: ValueType, node: exp.Expr, dialect: str) -> Typ
 def _of_text_literal(value: Typed, to: ValueType, node: exp.Expr, dialect: str) -> Typed:
     text = value.literal or ""
     if not re.fullmatch(PLAIN[to.family], text):
-        raise refused(
-            node, dialect, "write the value as YYYY-MM-DD, with HH:MM:SS behind it, or as a plain number"
-        )
+        hint = "write true or false" if to == BOOL else "write it as a plain number" if to.is_number else _MOMENT
+        raise refused(node, dialect, hint)
     return Typed(cast_to(literal(text.strip()), to), to)
 
 

@@ -121,7 +121,7 @@ _POSTGRES: Sequence[tuple[str, str, str, str]] = (
         "text",
     ),
     ("left", "text int", "left({0}, {1})", "text"),
-    ("right", "text int", "right({0}, {1})", "text"),
+    ("right", "text int", "case when {1} = -2147483648 then {0} else right({0}, {1}) end", "text"),
     ("strpos", "text text", "strpos({0}, {1})", "int"),
     ("starts_with", "text text", "starts_with({0}, {1})", "bool"),
     ("btrim", "text text", "trim({0}, {1})", "text"),

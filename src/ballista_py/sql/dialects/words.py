@@ -45,6 +45,8 @@ def _require_kept(name: str, dialect: str) -> None:
     if dialect == "spark" and name in ("try_cast", "varchar", "char"):
         hint = "write string" if name != "try_cast" else ""
         raise refused(name, dialect, hint)
+    if dialect == "postgres" and name == "div":  # of which the parser makes casts and a division
+        raise refused(name, dialect, "write a / b, which cuts a quotient of whole numbers off")
 
 
 def _doubled(before: Token, token: Token, sql: str) -> bool:

@@ -33,6 +33,8 @@ QUERIES = [
     ("select distinct b from v order by b limit 2 offset 1", "boolean"),
     ("select a.id, b.id from v a join v b on a.dt < b.du and b.ts >= '2024-01-01' order by a.id, b.id", "int int"),
     ("select x.a, x.c from (values (1, 'a'), (2, null)) as x (a, c) order by x.c desc", "int text"),
+    ("select right('abc', -2147483648), right('abc', -2147483647), right(null, -2147483648), right('abc', -1)",
+     "text text text text"),
     ("select 7 / 2, -7 / 2, 7 % -3, 'a' || 'b', 1.5 * 2", "int int int text numeric"),
     ("select id, h from v where not (i > 2 and b) order by h nulls first, id", "int smallint"),
     ("select id, percent_rank() over (order by id), ntile(3) over (order by id) from v order by id", "int double int"),
