@@ -13,7 +13,9 @@ NOTES = sorted(DESIGN.glob("[0-9]*.md"))
 def test_a_note_says_its_number_status_problem_decision_and_tests(note):
     text = note.read_text()
     number = note.name[:3]
-    assert re.match(rf"# {number} \S.*\n\n\*(Accepted|Proposed|Superseded by \d{{3}}), 20\d\d-\d\d-\d\d\.\*\n", text)
+    assert re.match(
+        rf"# {number} \S.*\n\n\*(Accepted|Proposed|Superseded by \d{{3}}), 20\d\d-\d\d-\d\d\.\*\n", text
+    )
     places = [text.find(part) for part in ("\n**Problem.**", "\n**Decision")]
     assert -1 not in places
     assert places == sorted(places)
