@@ -291,7 +291,7 @@ def _apply(name: str, values: Sequence[pl.Expr]) -> pl.Expr:
         return first / second
     if name in ("%", "mod"):  # with the sign of the first value; Polars takes that of the second
         rest = first.abs() % second.abs()
-        return pl.when(first < 0).then(-rest).otherwise(rest)
+        return pl.when(first < 0).then(0 - rest).otherwise(rest)
     return first + second if name == "+" else first - second if name == "-" else first * second
 
 
