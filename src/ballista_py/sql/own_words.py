@@ -17,6 +17,8 @@ from ballista_py.errors import BallistaError, SqlError
 _POSITION = re.compile(r" \(line \d+, column \d+\)")
 _PIECE = re.compile(r" when casting from source column (?P<column>.+)$| in expression \((?P<expression>.*)\)")
 
+NO_ROW_ID = "rowid cannot be used here: rows have no numbers, name them by their key"
+
 AnyError = TypeVar("AnyError", bound=BallistaError)
 Raised = TypeVar("Raised", bound=BaseException)
 

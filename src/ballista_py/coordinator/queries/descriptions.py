@@ -8,17 +8,21 @@ from typing import Any
 import pyarrow as pa
 from attrs import frozen
 
+from ballista_py.coordinator.queries.information_schema import information_schema
 from ballista_py.coordinator.queries.service import QueryService
 from ballista_py.engines.engine import Engine
 from ballista_py.errors import SqlError
 from ballista_py.partitions.table import TableSpec
 from ballista_py.sql.parse.descriptions import (
+    CatalogQuery,
     DescribeQuery,
     DescribeTable,
     Explain,
     ShowCreate,
+    ShowNames,
     read_description,
 )
+from ballista_py.sql.parse.parameters import with_nulls
 
 EXPLAINED = pa.schema([pa.field("plan", pa.string(), nullable=False)])
 TABLE_NAMES = pa.schema([pa.field("name", pa.string(), nullable=False)])
@@ -44,6 +48,10 @@ class Descriptions:
             return EXPLAINED
         if isinstance(asked, DescribeTable | DescribeQuery):
             return COLUMNS
+        if isinstance(asked, CatalogQuery):
+            return self._of_catalog(with_nulls(asked.query), rows=False).schema
+        if isinstance(asked, ShowNames):
+            return pa.schema([pa.field(asked.column, pa.string(), nullable=False)])
         return STATEMENT if isinstance(asked, ShowCreate) else TABLE_NAMES
 
     def answer(self, sql: str, explain: Explainer | None = None) -> pa.Table:
@@ -55,6 +63,10 @@ class Descriptions:
         if isinstance(asked, Explain):
             said = (explain or self.queries.explain)(asked.query, asked.analyze)
             return pa.table([str(said["text"]).splitlines()], schema=EXPLAINED)
+        if isinstance(asked, CatalogQuery):
+            return self._of_catalog(asked.query)
+        if isinstance(asked, ShowNames):
+            return pa.table([[asked.name]], schema=self.schema(sql))
         if isinstance(asked, DescribeQuery):
             return self._columns_of_query(asked.query)
         if isinstance(asked, DescribeTable):
@@ -62,6 +74,16 @@ class Descriptions:
         if isinstance(asked, ShowCreate):
             return pa.table([[self._create_text(self._table(asked.table))]], schema=STATEMENT)
         return pa.table([sorted(self.queries.views.refresh().catalog.tables)], schema=TABLE_NAMES)
+
+    def _of_catalog(self, query: str, rows: bool = True) -> pa.Table:
+        """The answer over the tables of `information_schema`; without `rows` its columns alone."""
+        relations = information_schema(self.queries.views.refresh().catalog.tables, self.engine)
+        if not rows:
+            return self.engine.describe(
+                query, {name: table.schema for name, table in relations.items()}
+            ).empty_table()
+        running = self.engine.query(query, streams=relations)
+        return pa.Table.from_batches(running.batches(), schema=running.schema)
 
     def _columns_of_query(self, query: str) -> pa.Table:
         """As the engine says it of empty tables."""

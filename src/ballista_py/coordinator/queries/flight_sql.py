@@ -19,7 +19,7 @@ from ballista_py.engines.engine import Engine
 from ballista_py.errors import BallistaError, SqlError
 from ballista_py.partitions.columns import plain
 from ballista_py.sql.own_words import own_places
-from ballista_py.sql.parse.descriptions import DescribeQuery, Explain, read_description
+from ballista_py.sql.parse.descriptions import CatalogQuery, DescribeQuery, Explain, read_description
 from ballista_py.sql.parse.kind import StatementKind, engine_sql, refusal, statement_kind
 from ballista_py.sql.parse.parameter_types import parameter_schema
 from ballista_py.sql.parse.parameters import bound, names_of, places_of, with_nulls
@@ -243,7 +243,7 @@ class Statements:
                 with own_places(text, inner):
                     executions = self._executions(evolve(statement, query=inner, dialect=None))
                     yield from (before + execution for execution in executions)
-            elif kind in ("explain", "describe"):
+            elif kind in ("explain", "describe") and not isinstance(read_description(text), CatalogQuery):
                 yield text
             else:
                 yield from self._with_values(statement, text, kind)
@@ -258,7 +258,7 @@ class Statements:
         if statement.parameters is None:
             raise SqlError(f"the statement has {len(names)} parameter(s) and no value was bound")
         rows = _rows_of_values(names, statement.parameters)
-        if kind == "query" and statement.parameters.num_rows > MAX_QUERY_EXECUTIONS:
+        if kind != "change" and statement.parameters.num_rows > MAX_QUERY_EXECUTIONS:
             raise SqlError(f"a query runs for at most {MAX_QUERY_EXECUTIONS:,} rows of parameters at once")
         template = row_template(text)
         yield from (bound(text, row) for row in rows) if template is None else template.statements(rows)

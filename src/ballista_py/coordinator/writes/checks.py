@@ -6,6 +6,7 @@ from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 
 import pyarrow as pa
 from attrs import define, field
+from sqlglot.tokenizer_core import TokenType
 
 from ballista_py.engines.engine import Engine
 from ballista_py.errors import SchemaMismatch, SqlError
@@ -14,10 +15,11 @@ from ballista_py.partitions.conform import check_columns, conform
 from ballista_py.partitions.table import TableSpec
 from ballista_py.sql.bound_shapes import BoundShapes
 from ballista_py.sql.column_types import require_kept
-from ballista_py.sql.own_words import in_own_words, without_position
+from ballista_py.sql.own_words import NO_ROW_ID, in_own_words, without_position
 from ballista_py.sql.parse.changes import CreateTable, Local, quoted
 from ballista_py.sql.parse.identifiers import free_name
 from ballista_py.sql.parse.inserts import Insert
+from ballista_py.sql.parse.parsing import tokenized
 from ballista_py.sql.prune.changes import local_rewrite
 
 
@@ -92,6 +94,7 @@ class RowChecks:
         Raises `SqlError` unless the statement means something over the table. What was found of one statement holds
         for all of its shape: what owners run is looked at by their own engines, too.
         """
+        _require_no_row_ids(change.text, table.schema)
         if self._bound.knows(change.text, table.schema):
             return True
         schemas = {table.name: table.schema}
@@ -198,3 +201,11 @@ def _places(table: TableSpec, change: Insert, given: pa.Schema) -> dict[str, int
     if len(wanted) != len(given):
         raise SqlError(f"INSERT has {len(given)} value(s) for {len(wanted)} column(s) of table '{table.name}'")
     return {names[name]: place for place, name in enumerate(wanted)}
+
+
+def _require_no_row_ids(text: str, schema: pa.Schema) -> None:
+    """Raise `SqlError` for a statement that names the row numbers of the engine: partitions have each their own."""
+    if "rowid" not in text.lower() or any(name.lower() == "rowid" for name in schema.names):
+        return
+    if any(token.text.lower() == "rowid" and token.token_type != TokenType.STRING for token in tokenized(text)):
+        raise SqlError(NO_ROW_ID)

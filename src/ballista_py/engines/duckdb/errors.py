@@ -7,6 +7,7 @@ from collections.abc import Callable
 
 from ballista_py.engines.duckdb.broken_database import INVALIDATED
 from ballista_py.errors import BallistaError, MergeTooLarge, NotOwner, SqlError, TransportError
+from ballista_py.sql.own_words import NO_ROW_ID
 
 MAX_MESSAGE_CHARACTERS = 400
 _LOCATION = re.compile(r"\n\s*LINE (\d+): (.*)\n(\s*)\^+\s*$", re.DOTALL)
@@ -39,6 +40,7 @@ _PHYSICAL = {
     "UINT128": "UHUGEINT",
 }
 _PHYSICAL_NAME = re.compile(rf"""'(?:[^']|'')*'|"[^"]*"|\b(?:{"|".join(_PHYSICAL)})\b""")
+_ROW_ID = re.compile(r'column (?:named )?"rowid"', re.IGNORECASE)
 _PYTHON_DETAIL = re.compile(r"\. Detail: Python exception:.*", re.DOTALL)
 EXPLAIN = "explain\n"  # asked for with an error that came without its position
 # In a stream of results pyarrow turns every error of DuckDB into an OSError: the text alone says what it was.
@@ -96,6 +98,8 @@ def translate(
         longer = _offset(EXPLAIN + sql, explain_error())
         offset = None if longer is None else longer - len(EXPLAIN)
     message = _PYTHON_DETAIL.sub("", _KIND.sub("", _LOCATION.sub("", text)))
+    if _ROW_ID.search(message):
+        message = NO_ROW_ID
     message = one_line(_with_sql_types(_INTERNAL_NAMES.sub("", _plain(message))))
     return error_at(sql, offset, message)
 

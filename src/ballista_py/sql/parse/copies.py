@@ -14,6 +14,7 @@ from sqlglot.tokenizer_core import Token, TokenType
 from ballista_py.errors import SqlError
 from ballista_py.sql.parse.kind import tokens_of
 from ballista_py.sql.parse.statement_text import StatementText
+from ballista_py.sql.parse.table_names import plain_table
 
 OptionKind: TypeAlias = Literal["text", "number", "flag", "texts", "names"]
 _BOTH: Mapping[str, tuple[str, OptionKind]] = {
@@ -150,8 +151,6 @@ def _path(tokens: Sequence[Token], place: int) -> str:
 
 def _target(text: StatementText, end: int) -> tuple[str, tuple[str, ...] | None]:
     """The table before FROM, and the columns behind it."""
-    from ballista_py.sql.parse.table_names import plain_table
-
     opening = next((n for n in range(1, end) if text.tokens[n].token_type == TokenType.L_PAREN), end)
     table = plain_table(text.tokens[1:opening])
     if opening == end:

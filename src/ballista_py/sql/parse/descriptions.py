@@ -11,6 +11,7 @@ from sqlglot.tokenizer_core import Token, TokenType
 
 from ballista_py.errors import SqlError
 from ballista_py.sql.parse.kind import blank, refusal, statement_kind, tokens_of
+from ballista_py.sql.parse.table_names import CATALOG, SCHEMA, catalog_query
 
 _HAS_OPTIONS = re.compile(r"\s*\(\s*(?!\(|(?:select|with|from|values|table|pivot|unpivot)\b)", re.IGNORECASE)
 _QUOTED = (TokenType.IDENTIFIER, TokenType.STRING)
@@ -50,7 +51,22 @@ class ShowCreate:
     table: str
 
 
-Asked: TypeAlias = Explain | DescribeTable | DescribeQuery | ShowTables | ShowCreate
+@frozen
+class ShowNames:
+    """The one name of a kind: `column` is what the answer calls it."""
+
+    column: str
+    name: str
+
+
+@frozen
+class CatalogQuery:
+    """A query over the tables of `information_schema`, which it names by their own names."""
+
+    query: str
+
+
+Asked: TypeAlias = Explain | DescribeTable | DescribeQuery | ShowTables | ShowNames | ShowCreate | CatalogQuery
 
 
 def read_description(sql: str) -> Asked:
@@ -64,6 +80,11 @@ def read_description(sql: str) -> Asked:
     text, tokens = tokens_of(sql)
     if any(token.token_type == TokenType.SEMICOLON for token in tokens):
         raise SqlError("the text holds more than one statement: send them one by one")
+    catalog = (
+        catalog_query(text) if tokens[0].text.upper() not in ("EXPLAIN", "DESCRIBE", "DESC", "SHOW") else None
+    )
+    if catalog is not None:
+        return CatalogQuery(catalog)
     word = tokens[0].text.upper()
     # The tokenizer takes what follows some of these words for one string.
     rest_at = _after_word(text, tokens[0].start)
@@ -108,8 +129,11 @@ def _query(text: str, word: str) -> str:
 
 
 def _show(words: Sequence[str], tokens: Sequence[Token]) -> Asked:
-    if words == ["TABLES"]:
+    if words in (["TABLES"], ["TABLES", "FROM", SCHEMA.upper()]):
         return ShowTables()
+    if words in (["DATABASES"], ["SCHEMAS"]):
+        column = f"{words[0].lower()[:-1]}_name"
+        return ShowNames(column, CATALOG if words[0] == "DATABASES" else SCHEMA)
     if words[0] == "COLUMNS" and len(words) > 1 and words[1] in ("FROM", "IN"):
         return DescribeTable(_name(tokens[2:]))
     if words[:2] == ["CREATE", "TABLE"] and len(words) > 2:

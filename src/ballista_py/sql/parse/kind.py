@@ -19,6 +19,7 @@ from ballista_py.errors import SqlError
 from ballista_py.sql.dialects.names import known_dialect
 from ballista_py.sql.parse.parsing import ENGINE, ENGINE_DIALECT, measure, parsed_tokens, tokenized
 from ballista_py.sql.parse.query_clauses import require_carried
+from ballista_py.sql.parse.table_names import INFORMATION, named_tables, unqualified
 from ballista_py.sql.parse.used_clauses import require_used
 
 if TYPE_CHECKING:
@@ -132,6 +133,8 @@ def statement_kind(sql: str, dialect: str | None = None) -> StatementKind:
     """
     words = _first_words(sql, dialect)
     first = words[0] if words else ""
+    if first in _READS - _DESCRIBES - {"EXPLAIN"} and _reads_catalog(sql, dialect):
+        return "describe"
     if first == "WITH":
         return "change" if _verb_after_with(sql, dialect) in _CHANGES else "query"
     if first == "EXPLAIN":
@@ -145,6 +148,12 @@ def statement_kind(sql: str, dialect: str | None = None) -> StatementKind:
     if first == "COPY":
         return "change" if _is_copy_from(sql, dialect) else "refused"
     return "refused" if first in _INSTEAD else "query"
+
+
+def _reads_catalog(sql: str, dialect: str | None) -> bool:
+    return INFORMATION in sql.lower() and any(
+        INFORMATION in table.words[:-1] for table in named_tables(_tokens(sql, dialect))
+    )
 
 
 def only_reads(sql: str, dialect: str | None = None) -> bool:
@@ -203,12 +212,13 @@ def engine_sql(sql: str, dialect: str | None = None, tables: Tables | None = Non
     try:
         name = ENGINE_DIALECT if dialect is None else known_dialect(dialect)
         measure(sql, name)
+        prefix = _BEFORE_QUERIES.match(sql)
+        place = prefix.end() if prefix else 0
+        sql = sql[:place] + unqualified(sql[place:], name)
         if name == ENGINE_DIALECT or statement_kind(sql, name) == "refused":
             return sql
-        before = _BEFORE_QUERIES.match(sql)
-        start = before.end() if before else 0
-        text = _translated(blank(sql[:start]) + sql[start:], name, tables)
-        return (sql[:start] + text) if before else text
+        text = _translated(blank(sql[:place]) + sql[place:], name, tables)
+        return sql[:place] + text if place else text
     except ParseError as error:
         raise positioned(error) from None
     except RecursionError:

@@ -1,14 +1,58 @@
-"""How a table may be named: plainly, or with the schema and the catalog that every table here is in."""
+"""How a table may be named: plainly, or with the schema and the catalog that every table here is in.
+
+`main.t` and `ballista.main.t` mean `t`; what reads a statement further knows plain names alone. The names are told by
+the words around them, and blanks take the place of what stands before a plain name, so that nothing else moves.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import re
+from collections.abc import Iterator, Sequence
+from itertools import pairwise
 
+from attrs import frozen
 from sqlglot.tokenizer_core import Token, TokenType
 
 from ballista_py.errors import SqlError
+from ballista_py.sql.parse.parsing import tokenized
 
-CATALOG, SCHEMA = "ballista", "main"
+CATALOG, SCHEMA, INFORMATION = "ballista", "main", "information_schema"
+_OURS = ((SCHEMA,), (CATALOG,), (CATALOG, SCHEMA))
+_MAY_QUALIFY = re.compile(rf'\b(?:{SCHEMA}|{CATALOG})"?\s*\.', re.IGNORECASE)
+_BEFORE_TABLES = frozenset(
+    (
+        "FROM",
+        "JOIN",
+        "INTO",
+        "UPDATE",
+        "TABLE",
+        "EXISTS",
+        "TRUNCATE",
+        "USING",
+        "SUMMARIZE",
+        "DESCRIBE",
+        "DESC",
+        "SHOW",
+    )
+)
+_FROM_INSIDE = frozenset(("extract", "trim", "substring", "substr", "overlay", "position"))  # extract(day from d)
+_CALL = "a call with FROM in it"
+_LISTS = frozenset(("FROM", "USING"))
+_CLAUSES = frozenset((
+    "SELECT", "FROM", "WHERE", "GROUP BY", "GROUP", "ORDER BY", "ORDER", "HAVING", "SET", "ON", "VALUES", "USING",
+    "RETURNING", "LIMIT", "QUALIFY", "WINDOW", "UNION", "EXCEPT", "INTERSECT", "WHEN",
+))  # fmt: skip
+_OPENING = (TokenType.L_PAREN, TokenType.L_BRACKET, TokenType.L_BRACE)
+_CLOSING = (TokenType.R_PAREN, TokenType.R_BRACKET, TokenType.R_BRACE)
+
+
+@frozen
+class NamedTable:
+    """A table that a text names: its words, in lower case, and the tokens `first` to `last` that are its name."""
+
+    words: tuple[str, ...]
+    first: int
+    last: int
 
 
 def plain_table(tokens: Sequence[Token]) -> str:
@@ -19,10 +63,149 @@ def plain_table(tokens: Sequence[Token]) -> str:
     shown = "".join(token.text for token in tokens)
     if not tokens or len(tokens) % 2 == 0 or not dotted or not all(map(_is_name, parts)):
         raise SqlError(f"'{shown}' is no table: name one, as t, {SCHEMA}.t or {CATALOG}.{SCHEMA}.t")
-    if names[:-1] not in ([], [SCHEMA], [CATALOG, SCHEMA], [CATALOG]):
+    if tuple(names[:-1]) not in ((), *_OURS):
         raise SqlError(f"'{shown}' is no table here: all tables are in the schema {SCHEMA} of {CATALOG}")
     return names[-1]
 
 
+def unqualified(sql: str, dialect: str | None = None) -> str:
+    """The text with blanks in place of the schema and the catalog of the tables that it names.
+
+    A text in which `main` may be something else, or where a name that WITH gives would take the table's place, is
+    left as it is. Raises nothing: whoever reads the text says what is wrong with it.
+
+    >>> unqualified('select main.t.a from "ballista".main.t')
+    'select      t.a from                 t'
+    """
+    if not _MAY_QUALIFY.search(sql):
+        return sql
+    try:
+        tokens = tokenized(sql, dialect)
+    except (SqlError, ValueError):
+        return sql
+    found = [table for table in named_tables(tokens) if table.words[:-1] in _OURS]
+    names = {table.words[-1] for table in found}
+    if not found or _given_names(tokens) & names or _is_used_otherwise(tokens):
+        return sql
+    starts = {table.first: 2 * (len(table.words) - 1) for table in found}
+    for place in range(len(tokens)):
+        if place not in starts and (place == 0 or tokens[place - 1].token_type != TokenType.DOT):
+            size = _size_of_prefix(_dotted(tokens, place), names)
+            if size:
+                starts[place] = 2 * size
+    for place, size in starts.items():
+        start, end = tokens[place].start, tokens[place + size].start
+        sql = sql[:start] + "".join(c if c == "\n" else " " for c in sql[start:end]) + sql[end:]
+    return sql
+
+
+def _size_of_prefix(words: tuple[str, ...], names: set[str]) -> int:
+    """How many words stand before the table in the name of a column of one of these; 0 for other names."""
+    for prefix in _OURS:
+        size = len(prefix)
+        if words[:size] == prefix and len(words) > size + 1 and words[size] in names:
+            return size
+    return 0
+
+
+def named_tables(tokens: Sequence[Token]) -> Iterator[NamedTable]:
+    """The tables that a text names where only a table can stand."""
+    clauses = [""]
+    place = 0
+    while place < len(tokens):
+        token, word = tokens[place], tokens[place].text.upper()
+        is_word = token.token_type not in (TokenType.IDENTIFIER, TokenType.STRING)
+        if _stands_for_table(tokens, place, clauses[-1]) and (words := _dotted(tokens, place)):
+            last = place + 2 * (len(words) - 1)
+            called = last + 1 < len(tokens) and tokens[last + 1].token_type == TokenType.L_PAREN
+            into = tokens[place - 1].text.upper() in ("INTO", "TABLE", "EXISTS")
+            if (not called or into) and not (is_word and word in ("SELECT", "IF", "LATERAL", "VALUES", "ONLY")):
+                yield NamedTable(words, place, last)
+                place = last + 1
+                continue
+        if token.token_type in _OPENING:
+            called = place > 0 and tokens[place - 1].text.lower() in _FROM_INSIDE
+            clauses.append(_CALL if called else clauses[-1] if clauses[-1] in _LISTS else "")
+        elif token.token_type in _CLOSING and len(clauses) > 1:
+            clauses.pop()
+        elif is_word and word in _CLAUSES and clauses[-1] != _CALL:
+            clauses[-1] = word
+        place += 1
+
+
+def _stands_for_table(tokens: Sequence[Token], place: int, clause: str) -> bool:
+    """Whether the name of a table stands at a place in a clause."""
+    before = tokens[place - 1] if place else None
+    if before is None or before.token_type in (TokenType.IDENTIFIER, TokenType.STRING) or clause == _CALL:
+        return False
+    if before.token_type == TokenType.COMMA:
+        return clause in (*_LISTS, "ON")
+    compared = place > 1 and tokens[place - 2].text.upper() == "DISTINCT"  # IS DISTINCT FROM
+    return before.text.upper().split(" ")[-1] in _BEFORE_TABLES and not compared
+
+
+def _dotted(tokens: Sequence[Token], place: int) -> tuple[str, ...]:
+    """The words of a name that begins at a token; none if there is no name."""
+    words = list[str]()
+    while place < len(tokens) and _is_name(tokens[place]):
+        words.append(tokens[place].text.lower())
+        if place + 2 > len(tokens) - 1 or tokens[place + 1].token_type != TokenType.DOT:
+            break
+        place += 2
+    return tuple(words)
+
+
+def _given_names(tokens: Sequence[Token]) -> set[str]:
+    """What WITH may give a name to."""
+    if not any(token.text.upper().split(" ")[0] == "WITH" for token in tokens):
+        return set()
+    return {
+        token.text.lower()
+        for token, after in pairwise(tokens)
+        if _is_name(token) and (after.text.upper() in ("AS", "USING") or after.token_type == TokenType.L_PAREN)
+    }
+
+
+def _is_used_otherwise(tokens: Sequence[Token]) -> bool:
+    """Whether the name of the schema stands where it is none: as an alias, a column or a table."""
+    return any(
+        _is_name(token) and token.text.lower() in (SCHEMA, CATALOG) and after.token_type != TokenType.DOT
+        for token, after in pairwise((*tokens, tokens[0]))
+    )
+
+
+def catalog_query(sql: str) -> str | None:
+    """The query over the tables of `information_schema`, by their own names; None for a text that reads none.
+
+    Raises `SqlError` for one that reads tables of the cluster, too.
+
+    >>> catalog_query("select * from information_schema.columns c")
+    'select * from "columns"                  c'
+    """
+    if INFORMATION not in sql.lower():
+        return None
+    try:
+        tokens = tokenized(sql)
+    except SqlError:
+        return None
+    tables, given = list(named_tables(tokens)), _given_names(tokens)
+    found = [table for table in tables if INFORMATION in table.words[:-1]]
+    if not found:
+        return None
+    for table in tables:
+        if table in found and table.words[:-1] not in ((INFORMATION,), (CATALOG, INFORMATION)):
+            raise SqlError(f"'{'.'.join(table.words)}' is no table: name it as {INFORMATION}.{table.words[-1]}")
+        if table not in found and table.words[-1] not in given:
+            raise SqlError(
+                f"{INFORMATION} cannot be read together with table '{table.words[-1]}': read them one after the other"
+            )
+    for table in found:
+        start, end = tokens[table.first].start, tokens[table.last].end + 1
+        sql = sql[:start] + f'"{table.words[-1]}"'.ljust(end - start) + sql[end:]
+    return sql
+
+
 def _is_name(token: Token) -> bool:
-    return token.token_type in (TokenType.IDENTIFIER, TokenType.STRING) or token.text.isidentifier()
+    return token.token_type == TokenType.IDENTIFIER or (
+        token.token_type != TokenType.STRING and token.text.isidentifier()
+    )

@@ -1,0 +1,138 @@
+"""What a cluster says of its tables, by every way in: information_schema, SHOW, names with schema and catalog."""
+
+from __future__ import annotations
+
+import adbc_driver_flightsql.dbapi as flightsql
+import duckdb
+import pytest
+
+from ballista_py import LocalCluster
+from ballista_py.errors import SqlError
+
+DECLARED = (
+    """create table things (id bigint primary key, "a b" varchar not null, size decimal(10, 2), f double, r float,
+    "größe" integer, l integer[], s struct(x integer, y varchar), t timestamp, u utinyint,
+    b boolean, check (id > 0))""",
+    "create table others (k integer, v varchar)",
+)
+
+
+@pytest.fixture(scope="module")
+def small():
+    with LocalCluster(schedulers=1, executors=1) as cluster:
+        for number, text in enumerate(DECLARED):
+            cluster.sql(f"{text} partitioned by ({'bucket(4, id)' if number == 0 else 'k'})")
+        cluster.sql("comment on column things.f is 'half'")
+        cluster.sql("comment on table things is 'all'")
+        yield cluster
+
+
+@pytest.fixture(scope="module")
+def one():
+    """One DuckDB whose database is called as the cluster's."""
+    with duckdb.connect() as connection:
+        connection.execute("attach ':memory:' as ballista")
+        connection.execute("use ballista")
+        for text in DECLARED:
+            connection.execute(text)
+        connection.execute("comment on column things.f is 'half'")
+        connection.execute("comment on table things is 'all'")
+        yield connection
+
+
+QUERIES = (
+    "select * from information_schema.tables where table_catalog = 'ballista' order by table_name",
+    "select * from information_schema.columns where table_catalog = 'ballista' order by table_name, ordinal_position",
+    "from information_schema.schemata select * where catalog_name = 'ballista' and schema_name = 'main'",
+    "select * from information_schema.key_column_usage where table_schema = 'main'",
+    "select * exclude (constraint_name) from information_schema.table_constraints where table_catalog = 'ballista' "
+    "and table_schema = 'main' order by table_name, constraint_type, constraint_name",
+    "with c as (select * from information_schema.columns where table_schema = 'main') select t.table_name, count(*) "
+    "from c join information_schema.tables as t on c.table_name = t.table_name group by all order by all",
+    "select columns.column_name from information_schema.columns where table_name = 'others' order by ordinal_position",
+    "show tables",
+    "show tables from main",
+    "describe main.others",
+    "describe select id + 1 as n from main.things",
+    "select main.things.id from ballista.main.things",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("sql", QUERIES)
+def test_the_catalog_is_shown_as_one_duckdb_shows_it_through_every_entry(small, one, sql):
+    wanted = one.sql(sql).to_arrow_table()
+    answer = small.sql(sql)
+    assert answer.column_names == wanted.column_names
+    assert answer.to_pylist() == wanted.to_pylist()
+    with flightsql.connect(small.flight_sql_url(), autocommit=True) as connection, connection.cursor() as cursor:
+        cursor.execute(sql)
+        assert cursor.fetch_arrow_table().to_pylist() == wanted.to_pylist()
+
+
+def test_parameters_of_adbc_reach_the_catalog(small):
+    with flightsql.connect(small.flight_sql_url(), autocommit=True) as connection, connection.cursor() as cursor:
+        cursor.execute(
+            "select column_name from information_schema.columns where table_name = ? order by 1", ("others",)
+        )
+        assert cursor.fetchall() == [("k",), ("v",)]
+
+
+def test_databases_and_schemas_have_the_names_that_tables_may_be_called_by(small):
+    assert small.sql("show databases").to_pylist() == [{"database_name": "ballista"}]
+    assert small.sql("show columns from main.others").equals(small.sql("describe others"))
+    names = small.sql("select table_name from ballista.information_schema.tables order by 1")["table_name"]
+    assert names.to_pylist() == ["others", "things"]
+    assert small.sql("show schemas").to_pylist() == [{"schema_name": "main"}]
+
+
+@pytest.mark.parametrize(
+    ("sql", "said"),
+    [
+        ("select * from information_schema.tables, others", "cannot be read together with table 'others'"),
+        ("select * from information_schema.nosuch", "nosuch"),
+        ("select * from other.information_schema.tables", "name it as information_schema.tables"),
+    ],
+)
+def test_what_the_catalog_does_not_have_is_refused_by_name(small, sql, said):
+    with pytest.raises(SqlError, match=said):
+        small.sql(sql)
+
+
+CHANGES = (
+    "insert into main.others values (1, 'a'), (2, 'b')",
+    "insert into ballista.main.others (v, k) select v, k + 10 from main.others",
+    "update main.others set v = 'c' where main.others.k = 2",
+    "delete from ballista.main.others where others.k = 11",
+    "merge into main.others using (select 1 as k) s on others.k = s.k when matched then update set v = 'm'",
+    "create table main.made as select * from main.others",
+    "insert into made select * from ballista.main.made",
+    "drop table main.made",
+)
+
+
+def test_changes_name_tables_with_schema_and_catalog(small, one):
+    for sql in CHANGES:
+        one.execute(sql)
+        small.sql(sql)
+        if "drop" not in sql:
+            table = "made" if "made" in sql else "others"
+            look = f"select * from main.{table} order by all"
+            assert small.sql(look).to_pylist() == one.sql(look).to_arrow_table().to_pylist()
+
+
+@pytest.mark.parametrize(
+    "sql",
+    [
+        "select rowid from others",
+        "select others.rowid from others",
+        "select * from others where rowid = 1",
+        "delete from others where rowid = 1",
+        "update others set v = 'x' where rowid = 0",
+        "update others set v = rowid::varchar",
+    ],
+)
+def test_row_ids_are_refused_by_name(small, sql):
+    before = small.sql("select * from others order by all")
+    with pytest.raises(SqlError, match=r"^rowid cannot be used here"):
+        small.sql(sql)
+    assert small.sql("select * from others order by all").equals(before)

@@ -1,0 +1,66 @@
+"""`main.t` and `ballista.main.t` mean `t`: where a table can stand, and nowhere else; nothing moves in the text."""
+
+from __future__ import annotations
+
+import pytest
+
+from ballista_py.errors import SqlError
+from ballista_py.sql.parse.kind import engine_sql, tokens_of
+from ballista_py.sql.parse.table_names import plain_table, unqualified
+
+SAME = [
+    ("select main.t.id from main.t", "select t.id from t"),
+    ("select * from ballista.main.t a join main.u b on a.x = b.y, main.v", "select * from t a join u b on a.x = b.y, v"),  # noqa: E501
+    ('select "main"."T".a from "Ballista".MAIN."T"', 'select "T".a from "T"'),
+    ("select 1 from main.t where a in (select q from main.w, ballista.main.x)", "select 1 from t where a in (select q from w, x)"),  # noqa: E501
+    ("insert into main.t (a, b) select a, b from main.u", "insert into t (a, b) select a, b from u"),
+    ("update main.t set a = main.t.b", "update t set a = t.b"),
+    ("delete from ballista.main.t where main.t.id = 4", "delete from t where t.id = 4"),
+    ("merge into main.t using main.u on main.t.a = u.a when matched then delete", "merge into t using u on t.a = u.a when matched then delete"),  # noqa: E501
+    ("drop table if exists main.t", "drop table if exists t"),
+    ("create table if not exists main.t (a int)", "create table if not exists t (a int)"),
+    ("truncate main.t", "truncate t"),
+    ("alter table main.t add column z int", "alter table t add column z int"),
+    ("comment on table main.t is 'main.t'", "comment on table t is 'main.t'"),
+    ("describe main.t", "describe t"),
+    ("summarize main.t", "summarize t"),
+    ("show columns from main.t", "show columns from t"),
+    ("show create table ballista.main.t", "show create table t"),
+    ("explain analyze select * from main.t", "explain analyze select * from t"),
+    ("select extract(year from main.t.d), trim(both 'x' from main.t.s) from main.t", "select extract(year from t.d), trim(both 'x' from t.s) from t"),  # noqa: E501
+]  # fmt: skip
+LEFT = [
+    "with t as (select 1) select * from main.t",
+    "select main.t from t as main",
+    "select main from t",
+    "select extract(year from main.d) from t",
+    "select 1 from t where a is distinct from main.d",
+    "select 'from main.t' from t",
+    "select main.t from u",
+    "select * from other.t",
+    "select * from main.range(3)",
+    "select * from a.main.t",
+]
+
+
+@pytest.mark.parametrize(("qualified", "plain"), SAME)
+@pytest.mark.parametrize("newline", [" ", "\n"])
+def test_a_table_may_be_named_with_its_schema_and_catalog(qualified, plain, newline):
+    text = qualified.replace(" ", newline, 1)
+    found = engine_sql(text)
+    assert found.split() == plain.split()
+    assert len(found) == len(text)
+    assert found.count("\n") == text.count("\n")
+
+
+@pytest.mark.parametrize("sql", LEFT)
+def test_what_may_mean_something_else_stays_as_it_is(sql):
+    assert unqualified(sql) == sql
+
+
+@pytest.mark.parametrize(
+    ("sql", "said"), [("other.t", "all tables are in the schema main"), ("a b", "is no table")]
+)
+def test_other_names_of_tables_are_refused(sql, said):
+    with pytest.raises(SqlError, match=said):
+        plain_table(tokens_of(sql)[1])
