@@ -77,10 +77,6 @@ _DIGITS = {
     "BIGINT": 64,
     "FLOAT": 24,
     "DOUBLE": 53,
-    "UTINYINT": 8,
-    "USMALLINT": 16,
-    "UINTEGER": 32,
-    "UBIGINT": 64,
 }
 _DECIMAL = re.compile(r"DECIMAL\((\d+), ?(\d+)\)")
 
