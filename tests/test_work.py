@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
-from ballista_py.errors import SqlError, TimeLimit, TransportError
+import ballista_py
+from ballista_py.errors import BallistaError, SqlError, TimeLimit, TransportError
 from ballista_py.runtime import SystemRuntime
-from ballista_py.work import Work, current_work, each_working, stopped_by, working
+from ballista_py.work import Work, current_work, each_working, pause, stopped_by, working
 
 RUNTIME = SystemRuntime()
 
@@ -68,3 +71,39 @@ def test_what_is_done_is_not_stopped_any_more():
         with pytest.raises(TransportError), stopped_by(lambda: None):
             raise AssertionError("nothing begins")
     assert stopped == ["under way"]
+
+
+def test_whatever_a_scheduler_waits_for_it_waits_for_as_part_of_its_work():
+    """A plain sleep would go on after the client has gone, and after the time of the statement."""
+    folder = Path(ballista_py.__file__).parent / "coordinator"
+    files = list(folder.rglob("*.py"))
+    assert len(files) > 20
+    assert [file.name for file in files if ".sleep_ms(" in file.read_text()] == []
+
+
+def test_a_pause_ends_with_the_time_of_the_work_and_with_its_client():
+    runtime = Slept()
+    pause(runtime, 500)
+    assert runtime.slept == [500]
+    work = Work(runtime)
+    work.limit_to(40)
+    with working(work), pytest.raises(TimeLimit):
+        pause(runtime, 500)
+    assert runtime.slept[1] <= 40
+    gone = Work(runtime, wanted=lambda: False)
+    with working(gone), pytest.raises(BallistaError, match="nobody waits"):
+        pause(runtime, 500)
+    assert len(runtime.slept) == 2
+
+
+class Slept(SystemRuntime):
+    """Notes how long it was asked to sleep, and is that much later at once."""
+
+    def __init__(self):
+        self.slept = []
+
+    def monotonic_ms(self):
+        return super().monotonic_ms() + sum(self.slept)
+
+    def sleep_ms(self, ms):
+        self.slept.append(ms)

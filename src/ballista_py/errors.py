@@ -46,6 +46,7 @@ A message says what happened to which object and what to do about it, in one lin
 
 from __future__ import annotations
 
+import errno
 from typing import Any, ClassVar
 
 
@@ -301,12 +302,29 @@ class MissingExtra(ConfigError):
         )
 
 
+_NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EAGAIN)
+
+
+def named(error: BaseException) -> BaseException:
+    """The error as one of the tree where it says that a node has too little of something; else itself.
+
+    >>> named(MemoryError()).code
+    'planning.merge_too_large'
+    """
+    if isinstance(error, MemoryError):
+        return MergeTooLarge("the node has no memory left for this: ask for less at once, or give its nodes more")
+    if isinstance(error, OSError) and error.errno in _NO_ROOM:
+        return TryLater("the node has no disk space, files or threads left for this: try again later")
+    return error
+
+
 def to_wire(error: BaseException) -> dict[str, Any]:
     """The error as JSON-ready values: `code`, `message`, `details`.
 
     An error outside the tree becomes a bare `error` that carries its class name only, because its text may hold
     paths or secrets of the node.
     """
+    error = named(error)
     if isinstance(error, BallistaError):
         return {"code": error.code, "message": error.message, "details": error.details}
     return {"code": BallistaError.code, "message": f"internal error ({type(error).__name__})", "details": {}}

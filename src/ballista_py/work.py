@@ -137,6 +137,25 @@ def each_working(work: Work | None, items: Iterable[T]) -> Iterator[T]:
         yield item
 
 
+def require_wanted() -> None:
+    """Raise as `Work.check` if what this thread does is done for a call that is over, or out of time."""
+    work = current_work()
+    if work is not None:
+        work.check()
+
+
+def pause(runtime: Runtime, ms: float) -> None:
+    """Let so much time pass as part of the work of this thread, or as much as it has left. Raises as `Work.check`."""
+    work = current_work()
+    if work is None:
+        runtime.sleep_ms(ms)
+        return
+    work.check()
+    left_ms = work.left_ms()
+    runtime.sleep_ms(ms if left_ms is None else min(ms, left_ms))
+    work.check()
+
+
 @contextmanager
 def stopped_by(stop: Callable[[], None]) -> Iterator[None]:
     """Around what `stop` ends, when the work of this thread is asked to end."""

@@ -1,5 +1,7 @@
 """ALTER TABLE through real processes: what one DuckDB says after it, at one instant, whatever else is under way."""
 
+import os
+import signal
 import threading
 import time
 from collections import Counter
@@ -10,7 +12,7 @@ import pytest
 
 from ballista_py import LocalCluster, connect
 from ballista_py.engines.same_answer import difference
-from ballista_py.errors import BallistaError, SchemaMismatch, SqlError
+from ballista_py.errors import BallistaError, ConfigError, SchemaMismatch, SqlError, TimeLimit
 
 pytestmark = pytest.mark.cluster
 
@@ -267,3 +269,56 @@ def test_readers_and_writers_see_one_table_or_the_other_and_lose_nothing(pair, t
     assert pair.sql("select count(*) n from t where id < 300000").to_pylist() == [{"n": expected}]
     assert pair.sql("select a from u where id in (1, 2, 3)")["a"].to_pylist() == [done["as_a_whole"]] * 3
     pair.sql("drop table u")
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "alter table t add column d varchar default '{}'",
+        "alter table t alter column b set default '{}'",
+        "alter table t add column {} int",
+        "alter table t rename column b to {}",
+        "comment on table t is '{}'",
+        "comment on column t.b is '{}'",
+        "create table u (id int, {} int)",
+        "create table {} (id int)",
+        "create table u as select 1 as {}",
+    ],
+)
+def test_what_a_table_is_told_is_bounded_and_what_is_refused_changes_nothing(pair, table, statement):
+    before = pair.sql(f"select * from {table} order by id")
+    with pytest.raises((ConfigError, SqlError)) as refused:
+        pair.sql(statement.format("x" * 900_000))
+    assert len(refused.value.message) < 1_000
+    assert pair.sql(f"select * from {table} order by id").equals(before)
+    assert [row["table"] for row in pair.client().tables()] == ["t"]
+
+
+def test_defaults_at_their_bounds_are_filled_in_within_the_memory_of_an_executor(pair, table):
+    for number in range(16):
+        pair.sql(f"alter table t add column c{number} varchar default '{'x' * 4_000}'")
+    assert pair.sql("select sum(length(c0) + length(c15)) as n from t").to_pylist() == [{"n": 12 * 8_000}]
+    with pytest.raises(SqlError, match="bytes of defaults that older rows have"):
+        pair.sql(f"alter table t add column c16 varchar default '{'x' * 4_000}'")
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "alter table t add column late int default 1",
+        "comment on table t is 'late'",
+        "create table late (id bigint) partitioned by (bucket(64, id))",
+        "create table late as select * from range(9) r(i)",
+    ],
+)
+def test_what_waits_for_an_executor_that_stands_still_ends_with_its_time(pair, table, statement):
+    pid = pair.pid("executor-1")
+    os.kill(pid, signal.SIGSTOP)
+    try:
+        with pair.client() as client, pytest.raises(TimeLimit):
+            client.sql(statement, timeout=0.7)
+    finally:
+        os.kill(pid, signal.SIGCONT)
+    pair.wait_until_loaded()
+    assert pair.sql("select count(*) as n from t").to_pylist() == [{"n": 12}]
+    pair.sql("drop table if exists late")

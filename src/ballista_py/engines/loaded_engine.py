@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from typing import Protocol
 from weakref import WeakKeyDictionary, WeakMethod
 
@@ -14,7 +14,7 @@ from ballista_py.engines.apart.frames import TOO_LARGE
 from ballista_py.engines.apart.workers import Workers
 from ballista_py.engines.duckdb.binder import Binder
 from ballista_py.engines.engine import RunningQuery
-from ballista_py.errors import ConfigError, MergeTooLarge
+from ballista_py.errors import BallistaError, ConfigError, MergeTooLarge, named
 from ballista_py.runtime import Runtime
 from ballista_py.storage.formats.local_file import Loadable
 from ballista_py.work import current_work
@@ -52,7 +52,8 @@ class LoadedEngine:
         Raises `SchemaMismatch` when the table exists with another schema, or for a column that cannot be held.
         """
         self._require_open()
-        self._loaded.create(table, schema)
+        with self._named_errors():
+            self._loaded.create(table, schema)
 
     def alter_table(self, table: str, schema: pa.Schema) -> bool:
         """Give a table, with what is loaded of it, other columns; False, and nothing done, where that cannot be.
@@ -60,12 +61,14 @@ class LoadedEngine:
         Columns are told by their stored names. Queries that already run see none of it.
         """
         self._require_open()
-        return self._loaded.alter(table, schema)
+        with self._named_errors():
+            return self._loaded.alter(table, schema)
 
     def drop_table(self, table: str) -> None:
         """Forget a table and all its files; queries that run over them finish undisturbed."""
         self._require_open()
-        self._loaded.drop(table)
+        with self._named_errors():
+            self._loaded.drop(table)
 
     def load(self, table: str, files: Sequence[Loadable]) -> int:
         """Make the rows of `files` readable, all or none; a file already loaded is skipped. Returns rows loaded.
@@ -74,12 +77,14 @@ class LoadedEngine:
         `SchemaMismatch` for rows that do not fit the table, `MergeTooLarge` when memory and spill space are full.
         """
         self._require_open()
-        return self._loaded.load(table, files)
+        with self._named_errors():
+            return self._loaded.load(table, files)
 
     def unload(self, table: str, file_ids: Iterable[int]) -> None:
         """Forget files; queries that already run over them finish undisturbed."""
         self._require_open()
-        self._loaded.unload(table, file_ids)
+        with self._named_errors():
+            self._loaded.unload(table, file_ids)
 
     def describe(self, sql: str, schemas: Mapping[str, pa.Schema]) -> pa.Schema:
         """The result schema of `sql` over empty tables of these schemas: names and types as one node gives them.
@@ -155,6 +160,20 @@ class LoadedEngine:
         if self._workers is not None:
             self._workers.tick(self._note_memory)
         self._binder.watch()
+
+    @contextmanager
+    def _named_errors(self) -> Iterator[None]:
+        """Around what is done to loaded tables: what the library raises leaves as an error of the tree."""
+        try:
+            yield
+        except BallistaError:
+            raise
+        except Exception as error:
+            raise self._named(error) from None
+
+    def _named(self, error: Exception) -> BaseException:
+        """The error of the tree for one of the library of this engine; what is none of those, as it is."""
+        return named(error)
 
     def _note_memory(self, own_bytes: int, too_large: bool) -> None:
         """Note the memory of the process now; if it is `too_large`, cancel the last query since which it grew much."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -10,7 +10,7 @@ import pyarrow.compute as pc
 from ballista_py.engines.engine import Engine
 from ballista_py.errors import SchemaMismatch, TryLater
 from ballista_py.owner.changes import PartitionChange, part_of
-from ballista_py.partitions.columns import is_same, restored
+from ballista_py.partitions.columns import in_fills, is_same, restored, stored_names
 from ballista_py.partitions.conform import conform
 from ballista_py.partitions.table import TableSpec
 from ballista_py.runtime import Runtime
@@ -53,7 +53,8 @@ class OwnerFiles:
         started_ms = self._runtime.monotonic_ms()
         try:
             for batch in rows:
-                spool.add(_restored(table, batch))
+                for part in _restored(table, batch):
+                    spool.add(part)
             files = spool.finish()
             self.require_young(started_ms)
         except BaseException:
@@ -204,14 +205,16 @@ def after(batch: pa.RecordBatch, *, deletes: bool) -> tuple[pa.RecordBatch, int]
     return (rows.filter(pc.invert(hits)) if deletes else rows), count
 
 
-def _restored(table: TableSpec, batch: pa.RecordBatch) -> pa.RecordBatch:
+def _restored(table: TableSpec, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
     """Rows that were made by another definition of the table, with their partition, as rows of this one."""
     place = batch.num_columns - 1
     given = pa.schema(list(batch.schema)[:place])
     if is_same(given, table.schema):
-        return batch
-    rows = restored(batch.select(list(range(place))), table.schema, given)
-    return rows.append_column(PARTITION_COLUMN, batch.column(place))
+        yield batch
+        return
+    for part in in_fills(batch, stored_names(given), table.schema):
+        rows = restored(part.select(list(range(place))), table.schema, given)
+        yield rows.append_column(PARTITION_COLUMN, part.column(place))
 
 
 def tagged(batch: pa.RecordBatch, partition: int) -> pa.RecordBatch:

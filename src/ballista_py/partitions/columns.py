@@ -14,13 +14,14 @@ metadata of the field:
 from __future__ import annotations
 
 from base64 import b64decode, b64encode
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 import pyarrow as pa
 
 OWN = b"ballista."
 STORED, INITIAL, DEFAULT = b"ballista.stored", b"ballista.initial", b"ballista.default"
+MAX_FILL_BYTES = 16 << 20
 REQUIRED, COMMENT = b"ballista.required", b"ballista.comment"
 
 
@@ -111,6 +112,19 @@ def in_files(rows: pa.Table) -> pa.Table:
     """The rows (of a table's schema) under the names that their columns have in data files."""
     fields = [_plain(column).with_name(stored_name(column)) for column in rows.schema]
     return pa.Table.from_arrays(rows.columns, schema=pa.schema(fields))
+
+
+def in_fills(batch: pa.RecordBatch, held: Sequence[str], schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+    """The rows (which have the columns `held`, by their stored names) in parts, so that none takes more than
+    `MAX_FILL_BYTES` for values of columns that they lack."""
+    lacking = [initial_of(column) for column in schema if stored_name(column) not in held]
+    row_bytes = sum(value.nbytes for value in lacking if value is not None and not value.null_count)
+    most = batch.num_rows if not row_bytes else max(1, MAX_FILL_BYTES // row_bytes)
+    if batch.num_rows <= most:
+        yield batch
+        return
+    for start in range(0, batch.num_rows, most):
+        yield batch.slice(start, most)
 
 
 def from_files(columns: Mapping[str, pa.Array], rows: int, schema: pa.Schema) -> list[pa.Array]:

@@ -101,8 +101,9 @@ class TableSpec:
     def _check_name(self, _attribute: object, name: str) -> None:
         allowed = name.replace("_", "").isalnum() and name.isascii() and not name[:1].isdigit()
         if not allowed or name != name.lower() or len(name) > 128:
+            shown = name if len(name) <= 128 else f"{name[:60]}…"
             raise ConfigError(
-                f"table name '{name}' is not usable: take lower-case ASCII letters, digits and '_', "
+                f"table name '{shown}' is not usable: take lower-case ASCII letters, digits and '_', "
                 "a letter first, at most 128 characters"
             )
 

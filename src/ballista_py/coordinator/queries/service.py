@@ -41,6 +41,7 @@ from ballista_py.sql.parts import Portion, restricted
 from ballista_py.sql.plan import Leg, QueryPlan
 from ballista_py.state.members.suspects import Suspects
 from ballista_py.transport.flight.errors import is_link_failure
+from ballista_py.work import pause
 
 MAX_REPLANS = 3
 PATIENCE_MS = 10_000.0
@@ -217,7 +218,7 @@ class QueryService:
                 condemned = self._condemn(view, error, asked_ms)
             replans += 1
             if not condemned:  # else there may be a copy, which need not be waited for
-                self.runtime.sleep_ms(min(REPLAN_WAIT_MS * replans, LONGEST_WAIT_MS))
+                pause(self.runtime, min(REPLAN_WAIT_MS * replans, LONGEST_WAIT_MS))
             view, is_fresh = self.views.refresh(), True
 
     def is_behind(self, view: ClusterView, tables: Collection[str]) -> bool:

@@ -18,6 +18,7 @@ from ballista_py.coordinator.writes.rounds import FIRST_WAIT_MS, Growth
 from ballista_py.errors import BallistaError, ConfigError, SchemaMismatch, SqlError, TryLater
 from ballista_py.partitions import alterations
 from ballista_py.partitions.alterations import Alter
+from ballista_py.partitions.bounds import MAX_DEFAULT_CHARS, require_bounded, require_chars
 from ballista_py.partitions.columns import is_required
 from ballista_py.partitions.table import TableSpec
 from ballista_py.runtime import Runtime
@@ -36,6 +37,7 @@ from ballista_py.sql.parse.alterations import (
 from ballista_py.sql.parse.changes import quoted
 from ballista_py.state.documents.resends import PATIENCE_MS
 from ballista_py.storage.formats.formats import require_held
+from ballista_py.work import pause, require_wanted
 
 _WORD = re.compile(r'"((?:[^"]|"")*)"|(\w+)')
 
@@ -69,7 +71,9 @@ class TableAlterations:
         if isinstance(change.action, SetRequired) and change.action.required:
             self._require_values(table, change.action.name, mark)
         else:
-            self.definitions.commit(table, self._checked(self._alter(table, change.action)), mark)
+            alter = self._checked(self._alter(table, change.action))
+            require_wanted()  # what is out of time by now changes nothing
+            self.definitions.commit(table, alter, mark)
             self._shown(table.name)
         return 0
 
@@ -110,17 +114,25 @@ class TableAlterations:
     def _added(self, table: TableSpec, action: AddColumn) -> Alter:
         kind = self.checks.type_of(table.name, action.name, action.kind)
         column = pa.field(action.name, kind, not action.required)
-        initial = self.checks.constant(column, action.default)
+        initial = self._constant(column, action.default)
         return lambda now: alterations.add_column(
             now, column, initial, action.default, if_not_exists=action.if_not_exists
         )
 
     def _defaulted(self, now: TableSpec, action: SetDefault) -> TableSpec:
         column = now.schema.field(alterations.column_of(now, action.name))
-        value = self.checks.constant(column, action.default)
+        value = self._constant(column, action.default)
         if value.null_count and action.default is not None and is_required(column):
             raise SqlError(f"column '{column.name}' of table '{now.name}' is NOT NULL: NULL cannot be its default")
         return alterations.set_default(now, action.name, action.default)
+
+    def _constant(self, column: pa.Field, text: str | None) -> pa.Array:
+        """The value of a default, of which nothing is worked out that is too long to be one. Raises `SqlError`."""
+        try:
+            require_chars(text, MAX_DEFAULT_CHARS, f"the default of column '{column.name[:80]}'")
+        except ConfigError as error:
+            raise SqlError(error.message) from None
+        return self.checks.constant(column, text)
 
     def _checked(self, alter: Alter) -> Alter:
         """The same, held against what engines and files can hold."""
@@ -129,6 +141,7 @@ class TableAlterations:
             wanted = alter(now)
             if wanted is not now:
                 try:
+                    require_bounded(wanted, now)
                     require_columns(wanted.name, wanted.schema)
                     require_held(wanted.name, wanted.file_format, wanted.schema)
                 except ConfigError as error:
@@ -180,7 +193,7 @@ class TableAlterations:
         self.growth.reconcile_all()
         deadline_ms = self.runtime.monotonic_ms() + self.patience_ms
         while not (shown := self.growth.table_is_served(name)) and self.runtime.monotonic_ms() < deadline_ms:
-            self.runtime.sleep_ms(FIRST_WAIT_MS)
+            pause(self.runtime, FIRST_WAIT_MS)
         return shown
 
 

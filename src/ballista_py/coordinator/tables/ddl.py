@@ -21,6 +21,7 @@ from ballista_py.runtime import Runtime
 from ballista_py.sql.parse.changes import DropTable
 from ballista_py.state.documents.resends import PATIENCE_MS
 from ballista_py.state.documents.write_tokens import of_nobody
+from ballista_py.work import pause
 
 MARK_DIGITS = 16
 
@@ -101,7 +102,7 @@ class TableWrites:
             return
         deadline_ms = self.runtime.monotonic_ms() + self.patience_ms
         while not self.growth.table_is_served(name) and self.runtime.monotonic_ms() < deadline_ms:
-            self.runtime.sleep_ms(FIRST_WAIT_MS)
+            pause(self.runtime, FIRST_WAIT_MS)
 
     def drop(self, change: DropTable, token: str) -> int:
         """End tables; 0, as no row is counted. Raises `SqlError` when there is none, before any of several is ended.

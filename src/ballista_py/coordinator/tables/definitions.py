@@ -22,6 +22,7 @@ from ballista_py.errors import (
     VersionConflict,
 )
 from ballista_py.partitions.assignment.assigner import PartitionAssigner
+from ballista_py.partitions.bounds import MAX_COLUMNS, require_bounded
 from ballista_py.partitions.discovery import NO_LOOK, diff_partitions
 from ballista_py.partitions.map import PartitionMap
 from ballista_py.partitions.spec import PartitionBy, PartitionSpec
@@ -164,6 +165,8 @@ class TableMaker:
         if source is not None:
             found = self._spark.get().describe(name, self._spark.opened_source(source))
         assert found is not None
+        if len(found) > MAX_COLUMNS:  # before it is tried whether engines hold them
+            raise ConfigError(f"table '{name}' would have {len(found):,} columns: {MAX_COLUMNS:,} are the most")
         check_names(name, found.names, managed=source is None)
         require_columns(name, found)
         if source is None:
@@ -173,7 +176,7 @@ class TableMaker:
 
         def declare(cluster: ClusterDocument) -> TableSpec:
             require_engines_hold(cluster, name, found)
-            return declare_table(
+            declared = declare_table(
                 cluster,
                 name,
                 found,
@@ -186,6 +189,8 @@ class TableMaker:
                 checks=checks,
                 file_format=file_format,
             )
+            require_bounded(declared)
+            return declared
 
         with claimed(self._store, f"{SNAPSHOTS_PREFIX}{name}-{incarnation}/", self._runtime, spawn) as claim:
             return self._make(declare, mark, progress, fill, claim)

@@ -36,7 +36,7 @@ from ballista_py.state.documents.documents import (
 )
 from ballista_py.state.documents.object_state import SHARED, ObjectState
 from ballista_py.state.stores.store import ConditionalStore
-from ballista_py.work import current_work
+from ballista_py.work import pause
 
 ATTEMPTS = 8
 TURN_MS = 10_000.0
@@ -78,10 +78,7 @@ class TableDefinitions:
         first = statements.read().waiting
         deadline_ms = self.runtime.monotonic_ms() + TURN_MS
         while {*first} & {*statements.read().waiting} and self.runtime.monotonic_ms() < deadline_ms:
-            self.runtime.sleep_ms(LOOK_MS)
-            work = current_work()
-            if work is not None:
-                work.check()
+            pause(self.runtime, LOOK_MS)
         return first
 
     def _commit_after(

@@ -19,6 +19,7 @@ from ballista_py.errors import BallistaError, SchemaMismatch, SqlError, TableAlt
 from ballista_py.partitions.table import TableSpec
 from ballista_py.runtime import Runtime
 from ballista_py.state.documents.decisions import Statements
+from ballista_py.work import pause
 
 CONCLUDE_MS = 1_500.0
 LONGEST_WAIT_MS = 200.0  # whoever has its turn keeps others waiting
@@ -74,7 +75,7 @@ class PlannedAgain:
                     if refused_ms is not None:
                         self._after_altered(error.details.get("table"), now_ms - refused_ms, turn, turns)
                     refused_ms = now_ms if refused_ms is None else refused_ms
-                    self.runtime.sleep_ms(wait_ms)
+                    pause(self.runtime, wait_ms)
                     wait_ms = min(LONGEST_WAIT_MS, 2 * wait_ms)
                     self.views.refresh()
         finally:

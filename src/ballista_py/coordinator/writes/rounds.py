@@ -32,6 +32,7 @@ from ballista_py.state.documents.decisions import Decision, KnownDecisions, Stat
 from ballista_py.state.documents.resends import PATIENCE_MS
 from ballista_py.state.documents.undecided import attempt_by, is_orphan
 from ballista_py.state.stores.store import ConditionalStore
+from ballista_py.work import pause, working
 
 FIRST_WAIT_MS = 50.0
 LONGEST_WAIT_MS = 1_000.0
@@ -114,7 +115,7 @@ class WriteRounds:
             may_repeat = altered is None and self._may_repeat(repeatable, deadline_ms)
             if next_step(errors, may_repeat=may_repeat) == "over":
                 raise failure_of(table.name, view.catalog.maps[table.name], errors, done, worst_of(errors))
-            self.runtime.sleep_ms(wait_ms)
+            pause(self.runtime, wait_ms)
             wait_ms = min(LONGEST_WAIT_MS, 2 * wait_ms)
             self.views.refresh()
             view = self.view(table)
@@ -180,7 +181,7 @@ class WriteRounds:
                         self.fold(table, token, decision, outcome.waiting)
                     return decision
                 self._give_up(table, statements, attempt, token, outcome.waiting)
-            self.runtime.sleep_ms(wait_ms * (0.5 + self.runtime.random()))
+            pause(self.runtime, wait_ms * (0.5 + self.runtime.random()))
             wait_ms = min(LONGEST_WAIT_MS, 2 * wait_ms)
             self.views.refresh()
 
@@ -201,8 +202,9 @@ class WriteRounds:
             waiting.difference_update(outcome.affected)
             return outcome
 
-        self.until_done(table, one, {})
-        self.statements(table).settle(decision.attempt)
+        with working(None):  # it is decided: whoever waits for it no more, or not so long, has it done in any case
+            self.until_done(table, one, {})
+            self.statements(table).settle(decision.attempt)
 
     def settle_left_over(self, schedulers: Collection[str]) -> int:
         """Have folded in what schedulers committed that are none of these instances any more; how many statements.
@@ -252,7 +254,7 @@ class WriteRounds:
                     raise PartitionsUnassigned(
                         f"table '{table.name}': no executor takes the partition of {lacking[0]}: add executors"
                     )
-                self.runtime.sleep_ms(FIRST_WAIT_MS)
+                pause(self.runtime, FIRST_WAIT_MS)
                 self.growth.add_values(table.name, lacking)
 
         return ask

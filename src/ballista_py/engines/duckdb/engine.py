@@ -31,7 +31,7 @@ from ballista_py.engines.duckdb.tables import HeldTables
 from ballista_py.engines.duckdb.types import ColumnLists, quoted
 from ballista_py.engines.engine import RunningQuery
 from ballista_py.engines.loaded_engine import LoadedEngine
-from ballista_py.errors import BallistaError, ConfigError
+from ballista_py.errors import BallistaError, ConfigError, named
 from ballista_py.runtime import Runtime, SystemRuntime
 from ballista_py.work import stopped_by
 
@@ -172,6 +172,9 @@ class DuckDBEngine(LoadedEngine):
             raise raised from None
         self._runs(query)
         return query
+
+    def _named(self, error: Exception) -> BaseException:
+        return translate(error, "") if isinstance(error, duckdb.Error) else named(error)
 
     def _query_apart(
         self,

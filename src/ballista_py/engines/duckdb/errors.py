@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable
 
 from ballista_py.engines.duckdb.broken_database import INVALIDATED
-from ballista_py.errors import BallistaError, MergeTooLarge, NotOwner, SqlError, TransportError
+from ballista_py.errors import BallistaError, MergeTooLarge, NotOwner, SqlError, TransportError, named
 from ballista_py.sql.own_words import NO_ROW_ID
 
 MAX_MESSAGE_CHARACTERS = 400
@@ -85,8 +85,9 @@ def translate(
     `explain_error`, if given, returns DuckDB's error for `EXPLAIN + sql`: that text names the position of errors
     of which the short one does not. `prefix` stood before `sql`.
     """
-    if isinstance(error, BallistaError):
-        return error
+    known = named(error)
+    if isinstance(known, BallistaError):
+        return known
     text = str(error)
     for pattern, made in _BY_KIND:
         if pattern.match(text):

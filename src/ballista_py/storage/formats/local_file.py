@@ -8,7 +8,7 @@ from typing import TypeAlias
 import pyarrow as pa
 from attrs import frozen
 
-from ballista_py.partitions.columns import is_same, restored
+from ballista_py.partitions.columns import in_fills, is_same, restored, stored_names
 from ballista_py.storage.formats.formats import file_format
 
 
@@ -41,7 +41,9 @@ class RowsAtHand:
         """The rows under exactly `schema`."""
         if is_same(self.rows.schema, schema):
             return iter(self.rows.to_batches())
-        return (restored(batch, schema) for batch in self.rows.to_batches())
+        held = stored_names(self.rows.schema)
+        parts = (part for batch in self.rows.to_batches() for part in in_fills(batch, held, schema))
+        return (restored(part, schema) for part in parts)
 
 
 Loadable: TypeAlias = LocalFile | RowsAtHand

@@ -68,7 +68,9 @@ def read_batches(source: str | pa.Buffer, schema: pa.Schema, name: str) -> Itera
         with _open(source) as file:
             columns = columns_to_read(file.schema_arrow, schema, name)
             for batch in file.iter_batches(BATCH_ROWS, columns=columns):
-                yield as_schema(batch.select(columns), schema, name)
+                yield from as_schema(batch.select(columns), schema, name)
+    except pa.ArrowMemoryError:  # says nothing of the file
+        raise
     except (OSError, pa.ArrowException) as error:
         raise _unreadable(name) from error
 

@@ -54,7 +54,7 @@ def read_batches(source: str | pa.Buffer, schema: pa.Schema, name: str) -> Itera
         return
     try:
         for batch in file.to_arrow(columns, batch_size=BATCH_ROWS):
-            yield as_schema(batch.select(columns), schema, name)
+            yield from as_schema(batch.select(columns), schema, name)
     except (RuntimeError, ValueError, OSError):
         raise _unreadable(name) from None
 

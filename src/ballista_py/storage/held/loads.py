@@ -19,6 +19,7 @@ from ballista_py.errors import (
     ObjectMissing,
     SchemaVersionUnsupported,
     StoreError,
+    named,
 )
 from ballista_py.partitions.table import TableSpec
 from ballista_py.runtime import Runtime
@@ -212,7 +213,8 @@ def in_parts(works: Sequence[PartitionLoad]) -> Iterator[list[PartitionLoad]]:
 
 def reason_of(error: Exception) -> str:
     """What heartbeats say of a failure; one outside the tree is logged, too."""
-    if isinstance(error, BallistaError):
-        return error.message
+    known = named(error)
+    if isinstance(known, BallistaError):
+        return known.message
     _log.error("partition_failed", exc_info=error)
     return f"internal error ({type(error).__name__})"

@@ -27,6 +27,7 @@ from ballista_py.errors import (
     UnsupportedExpression,
     WriteError,
     WriteIncomplete,
+    named,
     to_wire,
 )
 from ballista_py.transport.flight.call_status import CallStatus, Code, LinkBroke
@@ -97,6 +98,7 @@ def to_status(error: BaseException) -> CallStatus:
         return error
     if isinstance(error, LinkBroke):
         error = TransportError(str(error))
+    error = named(error)
     unknown: tuple[str, Code] = ("XX000", "INTERNAL")
     state, code = next(((state, code) for known, state, code in _STATES if isinstance(error, known)), unknown)
     text = " ".join(str(to_wire(error)["message"]).split())
