@@ -144,10 +144,12 @@ class Binder:
             statements = self._aside.extract_statements(sql)
         except Exception as error:
             raise translate(error, sql) from None
+        kinds = [_kind_of(statement) for statement in statements]
         # Adding a column with a default is several steps to DuckDB.
-        of_steps = statements[:1] and statements[0].type == duckdb.StatementType.MULTI and _ALTER.match(sql)
-        if len(statements) != 1 or (statements[0].type not in _CHANGES and not of_steps):
-            raise SqlError("The text is not a single statement that changes a table")
+        of_steps = kinds[:1] == [duckdb.StatementType.MULTI] and _ALTER.match(sql)
+        if len(kinds) != 1 or (kinds[0] not in _CHANGES and not of_steps):
+            several = f"the text holds {len(statements)} statements: send them one by one"
+            raise SqlError(several if len(statements) != 1 else "the statement changes no table")
 
     def bind_change(self, sql: str, schemas: Mapping[str, pa.Schema], same: str | None = None) -> bool:
         """Whether a statement that changes a table, and `same`, have one plan over empty tables of these schemas.
@@ -249,3 +251,11 @@ def _empty_catalog(schemas: Mapping[str, pa.Schema]) -> duckdb.DuckDBPyConnectio
         HeldTable.create(connection, quoted(name), schema, name)
     connection.execute("set global lock_configuration = true")
     return connection
+
+
+def _kind_of(statement: duckdb.Statement) -> duckdb.StatementType | None:
+    """Which kind of statement it is; None for one of which DuckDB's Python library does not know the kind."""
+    try:
+        return statement.type
+    except ValueError:
+        return None

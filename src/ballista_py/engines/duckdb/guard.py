@@ -128,7 +128,8 @@ class Guard:
     def _inspect(self, sql: str) -> _Mentions:
         statements = self._parse(sql)
         if len(statements) != 1:
-            raise SqlError(f"{len(statements)} statements were given: one SELECT at a time can be run")
+            several = f"the text holds {len(statements)} statements: send them one by one"
+            raise SqlError(several if statements else "the statement is empty")
         mentions = _Mentions()
         steadiness = Steadiness()
         pending: list[_Place] = [(statements[0], None, False)]
@@ -162,10 +163,38 @@ class Guard:
             raise SqlError(_TOO_DEEP)
         message = one_line(str(tree.get("error_message", "The statement cannot be read")))
         if "can be serialized" in message:
-            raise SqlError("The text is not a single query; a PIVOT needs its IN list")
+            raise SqlError(_NO_QUERY)
         raise error_at(
             sql, int(tree["position"]) if tree.get("position") else None, message[:1].upper() + message[1:]
         )
+
+
+_NO_QUERY = (
+    "the text is not one query: a PIVOT without IN cannot be run here, say which values become columns, "
+    "as in ON c IN ('a', 'b')"
+)
+_PLAINLY = "a table is named with a schema here that there is not: all are in main, name it plainly"
+# What the parser calls a piece, in the words of people.
+_PIECES = {
+    "schema name of base table": _PLAINLY,
+    "catalog name of base table": _PLAINLY,
+    "at clause of base table": "AT behind a table cannot be used here: tables have no earlier versions",
+    "show ref": "SHOW inside a query cannot be run here: send it alone",
+    "value parameter": "a parameter has no value: bind it through Flight SQL (ADBC), or write the value",
+    "schema of type": "a type is named with a schema: take one of DuckDB's own types",
+    "value default": "DEFAULT can stand only among the values of an INSERT",
+}
+_CHANGE_INSIDE = " query node"
+
+
+def _in_words(piece: str) -> str:
+    """What is wrong with a statement that has a piece which cannot be used."""
+    if piece in _PIECES:
+        return _PIECES[piece]
+    if piece.endswith(_CHANGE_INSIDE):
+        verb = piece.removesuffix(_CHANGE_INSIDE).upper()
+        return f"{verb} inside a query cannot be run here: send it as a statement of its own"
+    return f"a piece of the statement cannot be used here: {piece}"
 
 
 _Place = tuple[Any, str | None, bool]  # an element, the CTE it is in, whether the binder may repeat it
@@ -222,7 +251,7 @@ class _Mentions:
 def _check(sql: str, element: dict[str, Any]) -> None:
     unknown = unknown_piece(element)
     if unknown is not None:
-        raise SqlError(f"Only plain SELECT statements can be run here (met {unknown})")
+        raise SqlError(_in_words(unknown))
     kind, offset = element.get("type"), element.get("query_location")
     if "function_name" in element:
         _check_call(sql, element)
@@ -236,7 +265,7 @@ def _check(sql: str, element: dict[str, Any]) -> None:
         if name not in allowed_relations() or unknown is not None:
             raise error_at(sql, offset, f"Table function '{unknown or name}' cannot be used here")
     elif kind == "SHOW_REF" and "query" not in element:
-        raise SqlError("Only plain SELECT statements can be run here (met show ref)")
+        raise SqlError(_in_words("show ref"))
     elif kind == "BASE_TABLE" and len(element["qualified_name"]["path"]) != 1:
         name = ".".join(element["qualified_name"]["path"])
         raise error_at(sql, offset, f"Table '{name}' does not exist: tables have plain names here")

@@ -199,6 +199,8 @@ def _change_of(tree: exp.Expr | None, text: StatementText) -> Change | None:
 def _update(tree: exp.Expr, text: StatementText) -> Local | General:
     target = tree.this
     table = table_name(target)
+    if isinstance(tree, exp.Update) and not tree.expressions:
+        raise SqlError("UPDATE without SET cannot be run here: say with SET which columns of which table change")
     alias = (target.alias or table).lower()
     _require_plain_columns(tree, {table, alias})
     reads = sorted(

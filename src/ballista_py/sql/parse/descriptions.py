@@ -14,6 +14,8 @@ from ballista_py.sql.parse.kind import blank, refusal, statement_kind, tokens_of
 from ballista_py.sql.parse.table_names import CATALOG, SCHEMA, catalog_query
 
 _HAS_OPTIONS = re.compile(r"\s*\(\s*(?!\(|(?:select|with|from|values|table|pivot|unpivot)\b)", re.IGNORECASE)
+# SHOW of these is about something else than a table of that name.
+_NO_TABLES = frozenset(("ALL", "FUNCTIONS", "SETTINGS", "VARIABLES", "VIEWS", "INDEXES", "COLUMNS", "SCHEMA"))
 _QUOTED = (TokenType.IDENTIFIER, TokenType.STRING)
 
 
@@ -138,7 +140,7 @@ def _show(words: Sequence[str], tokens: Sequence[Token]) -> Asked:
         return DescribeTable(_name(tokens[2:]))
     if words[:2] == ["CREATE", "TABLE"] and len(words) > 2:
         return ShowCreate(_name(tokens[2:]))
-    if _is_name(tokens):
+    if _is_name(tokens) and not (words[0] in _NO_TABLES and tokens[0].token_type not in _QUOTED):
         return DescribeTable(_name(tokens))
     raise SqlError(
         f"SHOW {' '.join(words[:3])} cannot be run here: ask for TABLES, COLUMNS FROM a table, CREATE TABLE, or a table"

@@ -90,7 +90,7 @@ _INSTEAD: Mapping[str, str] = {
     "CALL": "there are no procedures, use a query",
     "LOAD": "nodes load no extensions",
     "INSTALL": "nodes load no extensions",
-    "FORCE": "nodes load no extensions",
+    "FORCE": "nodes load no extensions, and look after files by themselves",
     "ALTER": "only tables can be altered",
     "COMMENT": "COMMENT ON TABLE t IS 'text', or ON COLUMN t.a",
     "PREPARE": _BIND,
