@@ -302,7 +302,7 @@ def test_copy_reads_a_file_of_the_client(small, table, tmp_path):
         (rows(0, 3).drop_columns(["kind"]), "no column 'kind'"),
         (rows(0, 3).append_column("more", pa.array([1, 2, 3])), "'more'"),
         (rows(0, 3).select(["kind", "id", "size"]), "another order"),
-        (rows(0, 3).set_column(2, "size", pa.array(["a", "b", "c"])), "'size' is string"),
+        (rows(0, 3).set_column(2, "size", pa.array(["a", "b", "c"])), "'size' is VARCHAR"),
         (
             pa.table({"id": pa.array([1, None]), "kind": ["a", "b"], "size": [0.0, 1.0]}),
             "row 1 has no value in column 'id'",
