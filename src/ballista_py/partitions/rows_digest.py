@@ -1,7 +1,8 @@
 """A digest of the rows of a stream: the same for the same rows, in whatever order and batches they come.
 
 It tells two loads apart that come under one name. It is no signature: whoever wants two loads with one digest can make
-them. Rows are in the schema of their table; the digest of a value never changes.
+them. Rows are as their client sent them, so that it does not matter what has become of their table since; the digest
+of a value never changes.
 """
 
 from __future__ import annotations
@@ -88,7 +89,7 @@ def _plain_words(values: pa.Array) -> Words:
     if pa.types.is_boolean(kind):
         values, kind = values.cast(pa.int8()), pa.int8()
     if pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind):
-        return _of_bytes(values)
+        return _of_bytes(values.cast(pa.large_binary()))  # it may be no UTF-8, which is found later
     if pa.types.is_binary(kind) or pa.types.is_large_binary(kind) or pa.types.is_binary_view(kind):
         return _of_bytes(values)
     if pa.types.is_decimal(kind) or pa.types.is_fixed_size_binary(kind):

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from typing import TypeAlias
 
 import pyarrow as pa
-from attrs import define, evolve, field
+from attrs import define, evolve, field, frozen
 
 from ballista_py.coordinator.cluster_view import ClusterView, Views
 from ballista_py.coordinator.writes.checks import RowChecks
@@ -14,10 +15,15 @@ from ballista_py.coordinator.writes.owner_calls import Order, OwnerCalls
 from ballista_py.coordinator.writes.rounds import AlreadyDecided, WriteRounds
 from ballista_py.coordinator.writes.write_outcome import Outcome
 from ballista_py.coordinator.writes.write_ways import Way
+from ballista_py.errors import SchemaMismatch
+from ballista_py.partitions.columns import from_files
+from ballista_py.partitions.conform import check_columns
 from ballista_py.partitions.rows_digest import RowsDigest
 from ballista_py.partitions.table import TableSpec
 from ballista_py.state.documents.token_claims import TokenClaims
 from ballista_py.state.documents.write_tokens import WriteToken
+
+Shaped: TypeAlias = Callable[[pa.RecordBatch], pa.RecordBatch]
 
 
 @define
@@ -39,39 +45,58 @@ class RowWrites:
         *,
         replace: bool = False,
         told: bool = True,
+        shaped: Shaped | None = None,
     ) -> int:
         """Add rows to a table, or put them in the place of all that are there; how many they are.
 
         `told` says that the token tells them already, because they stand in the statement or are made by it. Else a
-        token that the client gave counts for these rows alone.
+        token that the client gave counts for these rows alone, and they must be such as can be gone through again, each
+        `shaped` to fit the table.
         """
         if token.given and told:
             self.claims.claim(table.folder, token.kept)
         seal = _Seal(claims=self.claims, table=table, token=token) if token.given and not told else None
+        kept: KeptRows | _Sealed = KeptRows(self.checks.batches(table, rows))
+        if seal is not None:
+            kept = _Sealed(rows=rows, seal=seal, checks=self.checks, table=table, shaped=shaped)
         if way == "apply":
-            return self._append(table, rows, token, seal)
-        kept = KeptRows(self.checks.batches(table, rows))
+            return self._append(table, kept, token, seal)
         return self.decided(table, kept, token, replace=replace, seal=seal)
 
-    def _append(
-        self, table: TableSpec, rows: Iterable[pa.RecordBatch], token: WriteToken, seal: _Seal | None
-    ) -> int:
+    def _append(self, table: TableSpec, rows: KeptRows | _Sealed, token: WriteToken, seal: _Seal | None) -> int:
         """Rows that each owner applies by itself. Tried again while the rows are few enough to be kept."""
-        kept = KeptRows(self.checks.batches(table, rows))
         done: dict[int, int] = {}
 
         def one(view: ClusterView) -> Outcome:
             known = self.rounds.known(table)
             order = Order(table=table, token=token.kept)
-            batches = kept if seal is None else seal.counted(kept)
-            return self.calls.send(order, view, batches, known, skip=frozenset(done), seal=seal)
+            return self.calls.send(order, view, rows, known, skip=frozenset(done), seal=seal)
 
-        return self.rounds.until_done(table, one, done, repeatable=lambda: kept.repeatable)
+        return self.rounds.until_done(table, one, done, repeatable=lambda: rows.repeatable)
+
+    def shape_of(self, table: TableSpec, rows: KeptRows, schema: pa.Schema | None, token: WriteToken) -> Shaped:
+        """How rows of this schema come to be rows of the table: as they are, or as those of an earlier definition.
+
+        Those were begun under the client's token before the table was altered; whoever sends them again has them
+        completed, as if they had come before. Raises `SchemaMismatch` for others that do not fit.
+        """
+        if schema is None or not token.given:
+            return _as_they_are
+        try:
+            check_columns(table, schema)
+        except SchemaMismatch:
+            digest = RowsDigest()
+            for batch in rows:
+                digest.add(batch)
+            if not rows.repeatable or not self.claims.is_of(table.folder, token.of_rows(digest.value).kept):
+                raise
+            return lambda batch: _of_earlier(table, batch)
+        return _as_they_are
 
     def decided(
         self,
         table: TableSpec,
-        rows: KeptRows,
+        rows: KeptRows | _Sealed,
         token: WriteToken,
         *,
         replace: bool = False,
@@ -89,13 +114,12 @@ class RowWrites:
 
         def prepare(order: Order, view: ClusterView) -> Outcome:
             known = self.rounds.known(table)
-            batches = rows if seal is None else seal.counted(rows)
             ask = None if seal is None else once_more
             if not replace:
-                return self.calls.send(order, view, batches, known, seal=ask)
+                return self.calls.send(order, view, rows, known, seal=ask)
             order = evolve(order, replace=True)
             everywhere = view.catalog.maps[table.name].ids().tolist()
-            outcome = self.calls.send(order, view, batches, known, also=everywhere, seal=ask)
+            outcome = self.calls.send(order, view, rows, known, also=everywhere, seal=ask)
             return self._everywhere(order if seal is None else evolve(order, token=seal.final), outcome)
 
         final = None if seal is None else lambda: seal.final
@@ -134,3 +158,39 @@ class _Seal:
         self.final = self.token.of_rows(self._digest.value).kept
         self.claims.claim(self.table.folder, self.final)
         return self.final
+
+
+@frozen
+class _Sealed:
+    """Rows that are counted as the client sent them, and checked then: the token is the same whatever the table is."""
+
+    rows: Iterable[pa.RecordBatch]
+    seal: _Seal
+    checks: RowChecks
+    table: TableSpec
+    shaped: Shaped | None
+
+    @property
+    def repeatable(self) -> bool:
+        """Whether another iteration would give all rows."""
+        return not isinstance(self.rows, KeptRows) or self.rows.repeatable
+
+    def __iter__(self) -> Iterator[pa.RecordBatch]:
+        return self.checks.batches(self.table, map(self.shaped or _as_they_are, self.seal.counted(self.rows)))
+
+
+def _as_they_are(batch: pa.RecordBatch) -> pa.RecordBatch:
+    return batch
+
+
+def _of_earlier(table: TableSpec, batch: pa.RecordBatch) -> pa.RecordBatch:
+    """Rows of an earlier definition, in which each column was called as it is in files."""
+    columns = dict(zip(batch.schema.names, batch.columns, strict=True))
+    try:
+        found = from_files(columns, batch.num_rows, table.schema)
+    except (KeyError, pa.ArrowException):
+        raise SchemaMismatch(
+            f"table '{table.name}' was altered since the rows were sent first, and they do not say what they are now: "
+            "look which of them are there"
+        ) from None
+    return pa.RecordBatch.from_arrays(found, schema=table.schema)

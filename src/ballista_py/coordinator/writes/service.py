@@ -223,17 +223,18 @@ class WriteService:
                         raise
             elif mode == "create":
                 raise ConfigError(f"table '{name}' exists already")
-        rows = None if mode == "upsert" else KeptRows(iter(reader))
+        rows = KeptRows(iter(reader))
 
         def take_in() -> int:
             spec = self._table(name)
-            if rows is None:
-                return self._whole.upsert(spec, reader, mine).affected
+            shaped = self._rows.shape_of(spec, rows, columns, mine)
+            if mode == "upsert":
+                return self._whole.upsert(spec, rows, mine, shaped).affected
             replace = mode == "replace"
             way = way_of_rows(spec, atomic=atomic, replace=replace)
-            return self._rows.take_in(spec, rows, mine, way, replace=replace, told=False)
+            return self._rows.take_in(spec, rows, mine, way, replace=replace, told=False, shaped=shaped)
 
-        return self._again.until_done(take_in, {name}, lambda: rows is not None and rows.repeatable)
+        return self._again.until_done(take_in, {name}, lambda: rows.repeatable)
 
     def tick(self) -> int:
         """Forget tokens of clients that were used long ago, and what was returned then; how many objects."""

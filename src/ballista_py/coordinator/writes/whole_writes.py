@@ -84,11 +84,22 @@ class WholeWrites:
                 given = self._gathered(table, rows)
         return self._insert(change, table, token, given.select(self.checks.given_columns(table, change, columns)))
 
-    def upsert(self, table: TableSpec, rows: Iterable[pa.RecordBatch], token: WriteToken) -> Executed:
-        """Rows that take the place of those with their primary keys, or come to the table. No key may come twice."""
+    def upsert(
+        self,
+        table: TableSpec,
+        rows: Iterable[pa.RecordBatch],
+        token: WriteToken,
+        shaped: Callable[[pa.RecordBatch], pa.RecordBatch],
+    ) -> Executed:
+        """Rows, each `shaped` to fit the table, that take the place of those with their primary keys, or come to it.
+
+        No key may come twice. A token that the client gave is one for these rows, as they were sent.
+        """
         change = upsert_of(table.name)
         _require_key(change, table)
-        given = self._gathered(table, self.checks.batches(table, rows))
+        digest = RowsDigest()
+        sent = digest.counted(rows) if token.given else rows
+        given = self._gathered(table, self.checks.batches(table, map(shaped, sent)))
         doubled = given.group_by(list(table.primary_key)).aggregate([([], "count_all")])
         doubled = doubled.filter(pc.field("count_all") > 1).slice(0, 1)
         if doubled.num_rows:
@@ -96,9 +107,6 @@ class WholeWrites:
             key = ", ".join(f"{name} = {value}" for name, value in row.items())
             raise SqlError(f"two rows have the primary key {key}: nothing was changed, send one for each key")
         if token.given:
-            digest = RowsDigest()
-            for batch in given.to_batches():
-                digest.add(batch)
             token = token.of_rows(digest.value)
         return self._insert(change, table, token, given)
 

@@ -76,3 +76,11 @@ class TokenClaims:
                     token=name,
                 )
         raise TryLater("a token is being forgotten: send the statement again")
+
+    def is_of(self, folder: str, token: str) -> bool:
+        """Whether the client's token is that of this very statement on the table, which was begun then."""
+        state = ObjectState(self._store, token_key(folder, token), TokenClaim, runtime=self._runtime)
+        try:
+            return state.read().document.token == token
+        except ObjectMissing:
+            return False
