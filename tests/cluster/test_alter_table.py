@@ -170,6 +170,76 @@ def test_a_statement_that_is_sent_again_is_done_once(pair, table):
     assert pair.sql("from t").schema.names == ["id", "a", "b"]
 
 
+def test_a_statement_about_tables_that_is_sent_again_does_nothing_whatever_it_did_at_first(pair, table):
+    """What found nothing to do finds it done when it comes again, though there would be something by then."""
+    idle = [
+        "alter table t add column if not exists a int",
+        "alter table t drop column if exists c",
+        "alter table if exists nosuch add column x int",
+        "create table if not exists t (x int)",
+        "drop table if exists nosuch",
+        "alter table t alter b drop not null",
+        "comment on table t is null",
+    ]
+    with pair.client() as client:
+        for statement in idle:
+            client.sql(statement, token=f"idle {statement}")
+        for statement in (
+            "alter table t drop column a",
+            "alter table t add column c int",
+            "create table nosuch (y int)",
+        ):
+            client.sql(statement)
+        before = client.sql("describe t").to_pylist()
+        for statement in idle:
+            client.sql(statement, token=f"idle {statement}")
+        assert client.sql("describe t").to_pylist() == before
+        assert client.sql("from nosuch").schema.names == ["y"]
+        client.sql("drop table nosuch")
+
+
+def test_a_token_stands_for_one_statement_about_tables(pair, table):
+    with pair.client() as client:
+        client.sql("alter table t add column c int", token="mine")
+        for other in (
+            "alter table t drop column c",
+            "drop table t",
+            "create table u (x int)",
+            "comment on table t is 'x'",
+        ):
+            with pytest.raises(SqlError, match="token 'mine' was used for another statement"):
+                client.sql(other, token="mine")
+        assert client.sql("from t").schema.names == ["id", "a", "b", "c"]
+
+
+@pytest.mark.parametrize("way", ["append", "atomic", "upsert", "replace"])
+def test_rows_that_are_sent_again_after_an_alter_are_known(pair, way):
+    pair.sql("create table w (id bigint primary key, a int, b varchar) partitioned by (bucket(3, id))")
+    rows = pa.table(
+        {"id": pa.array([1, 2, 3], pa.int64()), "a": pa.array([4, 5, 6], pa.int32()), "b": ["x", "y", "z"]}
+    )
+    mode = "append" if way == "atomic" else way
+    try:
+        with pair.client() as client:
+
+            def send(given=rows):
+                return client.ingest("w", given, mode=mode, atomic=way == "atomic", token=f"rows {way}")
+
+            assert send() == 3
+            client.sql("alter table w add column c int default 7")
+            assert send() == 3
+            client.sql("alter table w alter a type bigint")
+            client.sql("alter table w drop column b")
+            assert send() == 3
+            with pytest.raises(SchemaMismatch, match="no column 'c'"):  # others were never begun
+                send(rows.slice(1))
+            assert client.sql("from w order by id").to_pylist() == [
+                {"id": n, "a": n + 3, "c": 7} for n in (1, 2, 3)
+            ]
+    finally:
+        pair.sql("drop table w")
+
+
 def test_every_scheduler_knows_it_at_once(pair, table):
     """Each step through one scheduler, its effect through the other: reads, what is described, and writes."""
     urls = [member["address"] for member in pair.members() if member["role"] == "scheduler"]

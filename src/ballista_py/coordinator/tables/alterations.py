@@ -67,6 +67,7 @@ class TableAlterations:
             return 0
         table = self._table(change)
         if table is None:
+            self.tables.note(mark)
             return 0
         if isinstance(change.action, SetRequired) and change.action.required:
             self._require_values(table, change.action.name, mark)
@@ -167,6 +168,7 @@ class TableAlterations:
         place = alterations.column_of(wanted, name)
         column = wanted.schema.field(place)
         if not column.nullable:
+            self.tables.note(mark)
             return
         try:
             if not self._shown(table.name):

@@ -85,6 +85,8 @@ class TableWrites:
             earlier = self.tables.done(*marks_of(token))
             if earlier is None and (found is None or not (if_not_exists or found.incarnation == incarnation)):
                 raise
+            if earlier is None:
+                self.tables.note(mark_of(token))
         self._served(name)
         return self.tables.done(*marks_of(token)) or 0
 
@@ -119,11 +121,20 @@ class TableWrites:
         if missing and len(due) > 1:
             raise SqlError(f"table '{missing[0]}' does not exist: nothing was dropped")
         for name in due:
-            if not self.tables.drop(name, marks[name][0]) and not change.if_exists:
-                raise SqlError(f"table '{name}' does not exist")
+            if not self.tables.drop(name, marks[name][0]):
+                if not change.if_exists:
+                    raise SqlError(f"table '{name}' does not exist")
+                self.tables.note(marks[name][0])
         self.growth.reconcile_all()
         self.views.refresh()
         return 0
+
+    def exists_already(self, name: str, token: str) -> bool:
+        """Whether there is a table of that name, so that a statement that makes it if there is none is done."""
+        found = self.exists(name)
+        if found:
+            self.tables.note(mark_of(token))
+        return found
 
     def exists(self, name: str) -> bool:
         """Whether there is a table of that name now."""

@@ -278,10 +278,14 @@ class TableMaker:
     def done(self, *marks: str) -> int | None:
         """Of how many rows the statement of one of these marks has made its table (0: of none, or it has dropped one).
 
-        None if it is not among the last 256 that made or dropped a table.
+        None if it is not among the last 1,024 that made or dropped a table.
         """
         found = (known.partition(_ROWS) for known in self.cluster().definitions)
         return next((int(rows or 0) for known, _, rows in found if known in marks), None)
+
+    def note(self, mark: str) -> None:
+        """Remember a statement that had nothing to do, as `done`."""
+        self._cluster.update(lambda cluster: cluster.noted(mark))
 
     def drop(self, name: str, mark: str | None = None) -> bool:
         """Take the table out of the cluster, at once for every new statement; whether there was one.

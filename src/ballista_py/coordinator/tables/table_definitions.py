@@ -89,6 +89,8 @@ class TableDefinitions:
             now = _same(cluster, table)
             wanted = alter(now)
             if wanted is now:
+                if mark is not None:
+                    self._cluster.update(lambda cluster: cluster.noted(mark))
                 return now
             _require_held(cluster, now, wanted)
             Statements(self.store, now.folder, runtime=self.runtime).announce(wanted.definition, waited_for)

@@ -61,7 +61,7 @@ from ballista_py.sql.prune.changes import as_general, local_rewrite, touched_par
 from ballista_py.sql.rewrite import Rewrite
 from ballista_py.state.documents.aged_objects import AgedObjects
 from ballista_py.state.documents.resends import PATIENCE_MS
-from ballista_py.state.documents.token_claims import CLAIMED_MS, TOKENS_PREFIX, TokenClaims
+from ballista_py.state.documents.token_claims import CLAIMED_MS, DEFINITIONS, TOKENS_PREFIX, TokenClaims
 from ballista_py.state.documents.write_tokens import WriteToken
 from ballista_py.state.stores.store import ConditionalStore
 from ballista_py.transport.flight.commands import IngestMode
@@ -168,6 +168,8 @@ class WriteService:
             return self._as_whole(change, mine)
         if isinstance(change, Truncate):
             return Executed(self._rewrite(self._table(change.table), None, Rewrite(), mine))
+        if isinstance(change, CreateTable | DropTable | AlterTable) and mine.given:
+            self._claims.claim(DEFINITIONS, mine.kept)
         if isinstance(change, CreateTable):
             return Executed(self._create(change, mine.kept))
         if isinstance(change, DropTable):
@@ -334,7 +336,7 @@ class WriteService:
         earlier = self._ddl.done(change.table, token)
         if earlier is not None:
             return earlier
-        if change.if_not_exists and self._ddl.exists(change.table):
+        if change.if_not_exists and self._ddl.exists_already(change.table, token):
             return 0
         if change.columns is not None:
             return self._make(change, self._checks.schema(change), token)

@@ -23,7 +23,7 @@ SNAPSHOTS_PREFIX = "snapshots/"
 MAX_EXECUTORS = 10_000
 REMEMBERED_LOSSES = 256
 REMEMBERED_DROPS = 64
-REMEMBERED_DEFINITIONS = 256
+REMEMBERED_DEFINITIONS = 1_024
 
 
 def heartbeat_key(scheduler_id: str) -> str:
@@ -138,6 +138,10 @@ class ClusterDocument:
     def with_altered(self, table: TableSpec, mark: str | None = None) -> ClusterDocument:
         """With another definition of a table that it has; `mark` is that of the statement that alters it."""
         return evolve(self, tables={**self.tables, table.name: table}, definitions=self._marked(mark))
+
+    def noted(self, mark: str) -> ClusterDocument:
+        """With the mark of a statement that had nothing to do: sent again, it does nothing, whatever there is then."""
+        return self if mark in self.definitions else evolve(self, definitions=self._marked(mark))
 
     def _marked(self, mark: str | None) -> tuple[str, ...]:
         return self.definitions if mark is None else (*self.definitions, mark)[-REMEMBERED_DEFINITIONS:]

@@ -22,6 +22,7 @@ from ballista_py.state.stores.store import ConditionalStore
 
 TOKENS_PREFIX = "accelerations/tokens/"
 CLAIMED_MS = 3_600_000.0
+DEFINITIONS = "_definitions"  # in the place of a folder: statements that make, alter and drop tables
 ATTEMPTS = 3
 
 
