@@ -5,13 +5,17 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from attrs import define, field
 
+from ballista_py.errors import TryLater
 from ballista_py.logs import log_event
 from ballista_py.runtime import Runtime
 from ballista_py.state.stores.store import ConditionalStore
+from ballista_py.transport.spawn import Spawn
+from ballista_py.work import require_wanted
 
 if TYPE_CHECKING:
     from ballista_py.spark.answers import AnswerFolder
@@ -20,6 +24,15 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger(__name__)
 STUCK_MS = 30_000.0
+LOOK_MS = 200.0
+
+
+@define(eq=False)
+class _Start:
+    """One start of Spark: under way, or done with one of the two."""
+
+    spark: SparkStatements | None = None
+    error: BaseException | None = None
 
 
 @define
@@ -31,40 +44,78 @@ class SparkProcess:
     stages may wait for ever for its answer. So `tick` ends a Spark in which a cancelled
     statement is still at work after `stuck_ms`; what else ran there raises `TryLater`, and the next `get` starts
     another.
+
+    A start takes many seconds and cannot be interrupted: it is made on a thread of `spawn`, and whoever waits for it
+    no longer goes. The next one finds it done.
     """
 
     store: ConditionalStore
     runtime: Runtime
     stuck_ms: float = STUCK_MS
     answers: AnswerFolder | None = None
+    spawn: Spawn = lambda call: call()
     _lock: Any = field(init=False)
     _spark: SparkStatements | None = field(init=False, default=None)
+    _start: _Start | None = field(init=False, default=None)
     _stop: Callable[[], None] = field(init=False, default=lambda: None)
     _kill: Callable[[], None] = field(init=False, default=lambda: None)
     _cancelled: list[tuple[StatementJobs, float]] = field(init=False, factory=list)
 
     def __attrs_post_init__(self) -> None:
-        self._lock = self.runtime.lock()
+        self._lock = self.runtime.condition()
 
-    def get(self) -> SparkStatements:
-        """Spark, started now if it was not. Raises `MissingExtra` or `ConfigError` where it cannot start."""
+    def get(self, wanted: Callable[[], None] = require_wanted) -> SparkStatements:
+        """Spark, started now if it was not.
+
+        While it starts `wanted` is called again and again, and may raise. Raises `MissingExtra` or `ConfigError` where
+        it cannot start.
+        """
         with self._lock:
             if self._spark is not None and self._spark.ended:
                 self._kill()
                 self._let_go()
-            if self._spark is None:
-                from ballista_py.spark.session import embedded_session, kill_session, stop_session
-                from ballista_py.spark.statements import SparkStatements
+            if self._spark is not None:
+                return self._spark
+            begins = self._start is None
+            start = self._start = self._start or _Start()
+        if begins:
+            self.spawn(partial(self._started, start))
+        with self._lock:
+            while start.spark is None and start.error is None:
+                wanted()
+                self._lock.wait(LOOK_MS)
+            if start.error is not None:
+                raise start.error
+            assert start.spark is not None
+            return start.spark
 
-                session = embedded_session()
-                try:
-                    self._spark = SparkStatements(session, self.store, self.runtime, self.answers)
-                except BaseException:
-                    stop_session(session)
-                    raise
+    def _started(self, start: _Start) -> None:
+        """Start Spark for all who wait for it; end it at once if nobody may have it any more."""
+        try:
+            from ballista_py.spark.session import embedded_session, kill_session, stop_session
+            from ballista_py.spark.statements import SparkStatements
+
+            session = embedded_session()
+            try:
+                made = SparkStatements(session, self.store, self.runtime, self.answers)
+            except BaseException:
+                stop_session(session)
+                raise
+        except BaseException as error:
+            with self._lock:
+                start.error = error
+                self._start = None if self._start is start else self._start
+                self._lock.notify_all()
+            return
+        with self._lock:
+            if self._start is start:
+                self._start, self._spark, start.spark = None, made, made
                 self._stop = lambda: stop_session(session)
                 self._kill = lambda: kill_session(session)
-            return self._spark
+                self._lock.notify_all()
+                return
+        with suppress(Exception):
+            stop_session(session)
 
     def was_cancelled(self, jobs: StatementJobs) -> None:
         """See to it that the work of `jobs` ends."""
@@ -86,6 +137,10 @@ class SparkProcess:
     def close(self) -> None:
         """End Spark, if it was started; what still runs there fails."""
         with self._lock:
+            start, self._start = self._start, None
+            if start is not None:
+                start.error = TryLater("the scheduler ends: ask another one")
+            self._lock.notify_all()
             self._let_go()
 
     def _let_go(self) -> None:

@@ -7,9 +7,12 @@ import re
 import pyarrow as pa
 from attrs import Factory, define
 
+from ballista_py.remembered import Remembered
 from ballista_py.sql.parse.shape import shape_of
 
 MAX_REMEMBERED = 512
+MAX_REMEMBERED_BYTES = 8 << 20
+LEAST_BYTES = 2_048
 # Constants between two of these go into the same types of integers; with as many digits, into the same decimals.
 _LIMITS = (127, 255, 2**15 - 1, 2**16 - 1, 2**31 - 1, 2**32 - 1, 2**63 - 1)
 
@@ -29,17 +32,15 @@ class BoundShapes:
     [True, False]
     """
 
-    _known: dict[tuple[object, ...], None] = Factory(dict)
+    _known: Remembered[bool] = Factory(lambda: Remembered(MAX_REMEMBERED, MAX_REMEMBERED_BYTES))
 
     def add(self, text: str, schema: pa.Schema) -> None:
         """Remember that the text binds over a table of this schema."""
-        if len(self._known) >= MAX_REMEMBERED:
-            self._known.clear()
-        self._known[_key(text, schema)] = None
+        self._known.put(_key(text, schema), True, LEAST_BYTES + 8 * len(text))
 
     def knows(self, text: str, schema: pa.Schema) -> bool:
         """Whether one was added that differs only in values of constants, which go into the same types."""
-        return _key(text, schema) in self._known
+        return self._known.get(_key(text, schema)) is not None
 
 
 def _key(text: str, schema: pa.Schema) -> tuple[object, ...]:

@@ -17,6 +17,7 @@ from ballista_py.runtime import Runtime
 from ballista_py.sql.dialects.spark_meaning import known_columns
 from ballista_py.sql.parse.spark_sql import spark_sql
 from ballista_py.sql.plan import QueryPlan
+from ballista_py.work import require_wanted
 
 if TYPE_CHECKING:
     from ballista_py.spark.answers import Answer
@@ -197,7 +198,7 @@ class SparkQuery:
             for name, partitions in sorted(self._needed().items())
         ]
         for run in range(MAX_RUNS):
-            spark = self._of.process.get()
+            spark = self._of.process.get(self._require_wanted)
             self._jobs = jobs = spark.jobs()
             if self._cancelled:  # before there were jobs
                 jobs.cancel()
@@ -211,6 +212,12 @@ class SparkQuery:
                 if self._cancelled:
                     self._of.process.was_cancelled(jobs)
         raise AssertionError("the last run gives an answer or raises")
+
+    def _require_wanted(self) -> None:
+        """Raise if it was cancelled, or if its time is over."""
+        if self._cancelled:
+            raise TransportError("The query was cancelled")
+        require_wanted()
 
     def _needed(self) -> dict[str, set[int]]:
         """The partitions that any fragment reads of each table; a table that is named and not read has none."""

@@ -7,7 +7,6 @@ without being bound and parsed.
 from __future__ import annotations
 
 import re
-from collections import OrderedDict
 from typing import Any
 
 import pyarrow as pa
@@ -15,6 +14,7 @@ from attrs import define, evolve, field, frozen
 
 from ballista_py.engines.engine import Engine
 from ballista_py.errors import SqlError
+from ballista_py.remembered import Remembered
 from ballista_py.runtime import Runtime
 from ballista_py.sql.bind.now import mentions_moment
 from ballista_py.sql.parse.shape import Shape, shapes_of
@@ -24,6 +24,9 @@ from ballista_py.sql.planner import plan_query
 
 MAX_REMEMBERED = 256
 MAX_REMEMBERED_CHARACTERS = 16_384
+MAX_REMEMBERED_BYTES = 64 << 20
+BYTES_PER_CHARACTER = 400  # of a text that is kept as a tree
+LEAST_BYTES = 2_048
 MAX_CATALOGS = 2  # the newest, and the one without broadcasts of a statement that is planned again
 
 
@@ -55,13 +58,15 @@ class Plans:
 
     engine: Engine
     runtime: Runtime
-    _known: OrderedDict[str, _Known] = field(init=False, factory=OrderedDict)
-    _shared: OrderedDict[str, _Shared] = field(init=False, factory=OrderedDict)
+    _known: Remembered[_Known] = field(init=False)
+    _shared: Remembered[_Shared] = field(init=False)
     _catalogs: tuple[Catalog, ...] = field(init=False, default=())  # the one used last comes last
     _lock: Any = field(init=False)
 
     def __attrs_post_init__(self) -> None:
         self._lock = self.runtime.lock()
+        self._known = Remembered(MAX_REMEMBERED, MAX_REMEMBERED_BYTES, self.runtime)
+        self._shared = Remembered(MAX_REMEMBERED, MAX_REMEMBERED_BYTES, self.runtime)
 
     def output(self, statement: str, catalog: Catalog) -> pa.Schema:
         """The columns of the answer, as a single node gives them. Raises `SqlError`."""
@@ -83,10 +88,9 @@ class Plans:
     def _bound(self, statement: str, catalog: Catalog) -> _Known:
         with self._lock:
             self._use(catalog)
-            known = self._known.get(statement)
-            if known is not None and known.catalog is catalog:
-                self._known.move_to_end(statement)
-                return known
+        remembered = self._known.get(statement)
+        if remembered is not None and remembered.catalog is catalog:
+            return remembered
         known = self._like_others(statement, catalog) or _Known(
             catalog=catalog, output=self._described(statement, catalog)
         )
@@ -112,8 +116,8 @@ class Plans:
         self._catalogs = (*others[len(dropped) :], catalog)
         if dropped:
             kept = set(map(id, self._catalogs))
-            self._known = OrderedDict((k, one) for k, one in self._known.items() if id(one.catalog) in kept)
-            self._shared = OrderedDict((k, one) for k, one in self._shared.items() if id(one.catalog) in kept)
+            self._known.keep(lambda one: id(one.catalog) in kept)
+            self._shared.keep(lambda one: id(one.catalog) in kept)
 
     def _like_others(self, statement: str, catalog: Catalog) -> _Known | None:
         """What the template of the statement's shape gives, if there is one."""
@@ -129,17 +133,16 @@ class Plans:
 
     def _learn(self, statement: str, plan: QueryPlan, catalog: Catalog) -> None:
         """Note the shapes of a statement; at the second of one, make the template of those to come."""
+        if len(statement) > MAX_REMEMBERED_CHARACTERS:
+            return
         for shape in shapes_of(statement):
             shared = self._shared.get(shape.key)
             if shared is None or shared.catalog is not catalog:
                 shared = _Shared(catalog=catalog)
             elif not shared.tried:
                 shared = _Shared(catalog=catalog, tried=True, template=self._template(shape, plan, catalog))
-            with self._lock:
-                self._shared[shape.key] = shared
-                self._shared.move_to_end(shape.key)
-                if len(self._shared) > MAX_REMEMBERED:
-                    self._shared.popitem(last=False)
+            per_character = 4 if shared.template is None else BYTES_PER_CHARACTER
+            self._shared.put(shape.key, shared, LEAST_BYTES + per_character * len(statement))
             if shared.template is not None:
                 return
 
@@ -158,8 +161,5 @@ class Plans:
     def _remember(self, statement: str, known: _Known) -> None:
         if len(statement) > MAX_REMEMBERED_CHARACTERS:
             return
-        with self._lock:
-            self._known[statement] = known
-            self._known.move_to_end(statement)
-            if len(self._known) > MAX_REMEMBERED:
-                self._known.popitem(last=False)
+        per_character = 4 if known.plan is None else BYTES_PER_CHARACTER
+        self._known.put(statement, known, LEAST_BYTES + per_character * len(statement))

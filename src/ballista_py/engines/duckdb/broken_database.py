@@ -7,6 +7,7 @@ FATAL error until it is opened anew.
 from __future__ import annotations
 
 from collections import OrderedDict
+from hashlib import blake2b
 
 from ballista_py.engines.duckdb.library import duckdb
 
@@ -31,15 +32,20 @@ class Offenders:
     """The statements that broke a database, the last few: they are not run where others run again."""
 
     def __init__(self) -> None:
-        self._texts: OrderedDict[str, None] = OrderedDict()
+        self._texts: OrderedDict[bytes, None] = OrderedDict()
 
     def note(self, sql: str, error: BaseException) -> None:
         """Remember the statement if it was the one that broke the database, and not one that met it broken."""
         text = str(error)
         if text.startswith(BROKE) and INVALIDATED not in text:
-            self._texts[sql] = None
+            self._texts[_mark(sql)] = None
             if len(self._texts) > MAX_REMEMBERED:
                 self._texts.popitem(last=False)
 
     def __contains__(self, sql: str) -> bool:
-        return sql in self._texts
+        return bool(self._texts) and _mark(sql) in self._texts
+
+
+def _mark(sql: str) -> bytes:
+    """What is kept of a statement, which may be long."""
+    return blake2b(sql.encode(errors="surrogatepass"), digest_size=16).digest()

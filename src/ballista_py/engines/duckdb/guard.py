@@ -23,6 +23,7 @@ from ballista_py.engines.duckdb.errors import error_at, one_line
 from ballista_py.engines.duckdb.library import duckdb
 from ballista_py.engines.duckdb.nodes import unknown_piece
 from ballista_py.errors import ConfigError, SqlError
+from ballista_py.remembered import Remembered
 from ballista_py.sql.bind.engine_functions import (
     aggregates,
     allowed_calls,
@@ -42,6 +43,8 @@ _TOO_DEEP = "The statement is nested too deeply, or has too many operators in a 
 _MAX_NAMED = 5
 _REMEMBERED_STATEMENTS = 512
 _MAX_REMEMBERED_CHARACTERS = 1 << 16
+_MAX_REMEMBERED_BYTES = 16 << 20
+_LEAST_BYTES = 2_048
 _MAX_STEADY_CHARACTERS = 1 << 18
 _CATALOG = """
     select lower(function_name), function_type from duckdb_functions() where internal
@@ -102,14 +105,14 @@ class Guard:
     def __init__(self, connection: duckdb.DuckDBPyConnection) -> None:
         require_reviewed()
         self._connection = connection
-        self._remembered = lru_cache(maxsize=_REMEMBERED_STATEMENTS)(lambda text: self._inspect(text.sql))
+        self._remembered: Remembered[_Mentions] = Remembered(_REMEMBERED_STATEMENTS, _MAX_REMEMBERED_BYTES)
 
     def check(self, sql: str, relations: Collection[str]) -> Statement:
         """What `sql` reads, if it is one SELECT over `relations` alone.
 
         Raises `SqlError`, with the position where there is one, for everything else.
         """
-        found = self._remembered(_Text.of(sql)) if len(sql) <= _MAX_REMEMBERED_CHARACTERS else self._inspect(sql)
+        found = self._inspected(sql)
         known = {name.lower(): name for name in relations}
         if not found.offsets.keys() <= known.keys() | found.ctes.keys():
             for name, offset in self._inspect(sql).offsets.items():  # one of the same shape has it elsewhere
@@ -124,6 +127,16 @@ class Guard:
             sources=found.sources,
             names=found.names,
         )
+
+    def _inspected(self, sql: str) -> _Mentions:
+        if len(sql) > _MAX_REMEMBERED_CHARACTERS:
+            return self._inspect(sql)
+        text = _Text.of(sql)
+        found = self._remembered.get(text)
+        if found is None:
+            found = self._inspect(sql)
+            self._remembered.put(text, found, _LEAST_BYTES + 8 * len(sql))
+        return found
 
     def _inspect(self, sql: str) -> _Mentions:
         statements = self._parse(sql)

@@ -188,7 +188,7 @@ class Scheduler:
         )
         folder = None if config.data_dir is None else str(Path(config.data_dir) / "answers")
         self._answers = AnswerFolder(folder, max_bytes=config.max_spill_bytes, runtime=runtime)
-        self._spark_process = SparkProcess(store, runtime, answers=self._answers)
+        self._spark_process = SparkProcess(store, runtime, answers=self._answers, spawn=spawn)
         self._spark = SparkQueries(queries, self._spark_process, runtime, config.max_merge_bytes)
         self._loop("spark", self._spark_process.tick, SPARK_TICK_MS)
         self._writes = WriteService(

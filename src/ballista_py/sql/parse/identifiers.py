@@ -8,6 +8,7 @@ from functools import lru_cache
 
 from sqlglot import exp
 
+_MAX_REMEMBERED_CHARACTERS = 128
 _PLAIN = re.compile(r"[a-z_][a-z0-9_]*\Z")
 
 # DuckDB's keywords that are not free to be used as any kind of name.
@@ -31,13 +32,17 @@ _KEYWORDS = frozenset((
 ))  # fmt: skip
 
 
-@lru_cache(maxsize=4096)
 def needs_quotes(name: str) -> bool:
     """Whether `name` would be read as something else without quotes.
 
     >>> needs_quotes("l_orderkey"), needs_quotes("Order Key"), needs_quotes("order")
     (False, True, True)
     """
+    return _quoted(name) if len(name) <= _MAX_REMEMBERED_CHARACTERS else _PLAIN.match(name) is None
+
+
+@lru_cache(maxsize=4096)
+def _quoted(name: str) -> bool:
     return _PLAIN.match(name) is None or name in _KEYWORDS
 
 

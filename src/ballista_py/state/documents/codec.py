@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Mapping
-from functools import cache, lru_cache
+from functools import cache
 from types import UnionType
 from typing import Any, Generic, TypeVar, Union, get_args, get_origin
 
@@ -26,9 +26,11 @@ from ballista_py.errors import ConfigError, DocumentUnreadable, InvariantViolate
 from ballista_py.partitions.map import PartitionMap
 from ballista_py.partitions.spec import PartitionSpec
 from ballista_py.partitions.table import TableSpec
+from ballista_py.remembered import Remembered
 
 RECENT_COMMITS = 32
 _KEPT_DECLARATIONS = 1_024
+_KEPT_BYTES = 64 << 20
 # In the metadata of a field: the mapping whose unreadable entries, as JSON, it takes. It is no field of the JSON.
 SET_ASIDE_OF = "entries of another field that this release cannot read"
 MAX_DOCUMENT_BYTES = 64 * 1024 * 1024
@@ -186,15 +188,25 @@ def converter() -> OrjsonConverter:
     return made
 
 
-@lru_cache(_KEPT_DECLARATIONS)
+# Tables are declared once and read with every `cluster.json`; the values are immutable and can be shared.
+_schemas: Remembered[pa.Schema] = Remembered(_KEPT_DECLARATIONS, _KEPT_BYTES)
+_specs: Remembered[PartitionSpec] = Remembered(_KEPT_DECLARATIONS, _KEPT_BYTES)
+
+
 def _schema(text: str) -> pa.Schema:
-    """Tables are declared once and read with every `cluster.json`; the values are immutable and can be shared."""
-    return pa.ipc.read_schema(pa.py_buffer(base64.b64decode(text)))
+    found = _schemas.get(text)
+    if found is None:
+        found = pa.ipc.read_schema(pa.py_buffer(base64.b64decode(text)))
+        _schemas.put(text, found, 3 * len(text))
+    return found
 
 
-@lru_cache(_KEPT_DECLARATIONS)
 def _spec(data: bytes) -> PartitionSpec:
-    return PartitionSpec.from_json(orjson.loads(data))
+    found = _specs.get(data)
+    if found is None:
+        found = PartitionSpec.from_json(orjson.loads(data))
+        _specs.put(data, found, 20 * len(data))
+    return found
 
 
 _OPAQUE = {PartitionSpec, PartitionMap}  # classes with a JSON form of their own
