@@ -68,6 +68,18 @@ def test_a_stream_is_ingested_and_what_to_do_with_a_table_is_heeded(cursor, item
     assert rows(cursor, "select count(*) from items") == [(7,)]
 
 
+def test_a_replacement_makes_the_table_that_is_not_there(cursor, small):
+    data = pa.table({"id": [1, 2]})
+    for _ in range(2):
+        assert cursor.adbc_ingest("fresh", data, mode="replace") == 2
+        assert rows(cursor, "select count(*), sum(id) from fresh") == [(2, 3)]
+    assert small.client().ingest("fresher", data, mode="replace", token="load") == 2
+    assert small.client().ingest("fresher", data, mode="replace", token="load") == 2
+    assert rows(cursor, "select count(*) from fresher") == [(2,)]
+    for table in ("fresh", "fresher"):
+        cursor.execute(f"drop table {table}")
+
+
 def test_a_new_table_is_made_for_what_is_ingested(cursor, small):
     frame = polars.DataFrame({"id": [1, 2], "at": ["x", "y"]})
     cursor.adbc_ingest("made", frame.to_arrow(), mode="create")

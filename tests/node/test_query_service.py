@@ -16,7 +16,7 @@ from ballista_py.coordinator.queries.service import QueryService
 from ballista_py.coordinator.spark_process import SparkProcess
 from ballista_py.engines.duckdb.engine import DuckDBEngine
 from ballista_py.engines.same_answer import difference
-from ballista_py.errors import BallistaError, NotOwner, SqlError, TransportError
+from ballista_py.errors import BallistaError, MergeTooLarge, NotOwner, SqlError, TransportError
 from ballista_py.node.scheduler.observed_queries import ObservedQueries
 from ballista_py.node.status.metrics import NodeMetrics
 from ballista_py.node.status.tasks import Tasks
@@ -340,3 +340,16 @@ def test_an_analysed_plan_says_what_every_leg_gave(site: Site) -> None:
     drawn = ElementTree.fromstring(plan._repr_html_())
     assert "broadcast b0" in "".join(drawn.itertext())
     assert "ran" not in site.service.explain(JOIN)["fragments"][0]["legs"][0]
+
+
+def test_a_statement_that_neither_engine_can_run_says_why_of_both(site: Site) -> None:
+    def rows():
+        yield from ()
+        raise MergeTooLarge("The query needs more memory than this node has")
+
+    spark = spark_queries(site, 10)
+    refused = "select a.amount, median(b.amount) from sales a join sales b on a.item = b.item group by 1"
+    with pytest.raises(MergeTooLarge, match=r"more memory than this node has; and Spark cannot run it: 'MEDIAN"):
+        list(spark.with_both_reasons(refused, rows()))
+    with pytest.raises(MergeTooLarge, match=r"this node has$"):
+        list(spark.with_both_reasons("select amount from sales", rows()))

@@ -12,7 +12,7 @@ from attrs import define, field
 from ballista_py.coordinator.cluster_view import ClusterView
 from ballista_py.coordinator.queries.service import QueryService
 from ballista_py.coordinator.spark_process import SparkProcess
-from ballista_py.errors import SqlError, TransportError, TryLater, UnsupportedExpression
+from ballista_py.errors import MergeTooLarge, SqlError, TransportError, TryLater, UnsupportedExpression
 from ballista_py.runtime import Runtime
 from ballista_py.sql.dialects.spark_meaning import known_columns
 from ballista_py.sql.parse.spark_sql import spark_sql
@@ -69,6 +69,16 @@ class SparkQueries:
             beyond,
             f"the merge is guessed at {guess:,} bytes, {said} max_merge_bytes ({self.max_merge_bytes:,})",
         )
+
+    def with_both_reasons(self, statement: str, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """The rows of a statement for which an engine was to be found; if none can run it, both say why."""
+        try:
+            yield from batches
+        except MergeTooLarge as error:
+            reason = _refused_by_spark(statement, self.queries.views.current())
+            if reason is None:
+                raise
+            raise MergeTooLarge(f"{error.message.rstrip('.')}; and Spark cannot run it: {reason}") from None
 
     def explain(self, statement: str, engine: object, analyze: bool = False) -> dict[str, Any]:
         """As `QueryService.explain`; `engine` is the one that would run the statement, if another was asked for.

@@ -200,8 +200,8 @@ class WriteService:
         """Take in rows for a table, all of them or none that is not named; how many they are.
 
         `append` wants the table to exist and `create` wants it not to; `replace` puts the rows in the place of all
-        that are there, `upsert` each in the place of the one with its primary key; `create_append` makes the table if
-        there is none. A table made here is kept whole by every
+        that are there, `upsert` each in the place of the one with its primary key; `create_append` and `replace` make
+        the table if there is none. A table made here is kept whole by every
         executor, because rows do not say how to split them: create a partitioned one first.
 
         Raises `SchemaMismatch`, `ConfigError` for a table that is missing or exists, `WriteIncomplete`.
@@ -210,7 +210,7 @@ class WriteService:
         columns = schema or getattr(reader, "schema", None)
         columns = None if columns is None else plain(columns)
         name = table.lower()
-        if mode in ("create", "create_append"):
+        if mode in ("create", "create_append", "replace"):
             earlier = self._ddl.done(name, mine.kept)
             if earlier is not None:
                 return earlier

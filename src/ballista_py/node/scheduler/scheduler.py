@@ -276,9 +276,10 @@ class Scheduler:
             batches = task.follow(query.batches(), lambda: query.cancelled)
             return StreamResult(schema=query.schema, batches=batches, trailer=query.stats, cancel=task.cancelled)
         statement = queries.run(text, context.cancelled)
+        batches = statement.batches()
         return StreamResult(
             schema=statement.schema,
-            batches=statement.batches(),
+            batches=self._spark.with_both_reasons(text, batches) if engine == "auto" else batches,
             trailer=statement.stats,
             cancel=statement.cancel,
         )

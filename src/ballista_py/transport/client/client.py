@@ -138,8 +138,8 @@ class Client:
 
         Rows that can be read again (a table, a batch, a dataframe) are sent again under the `token` when a reply is
         lost, and applied once; those of a reader are sent once. With `mode="replace"` they take the place of all
-        rows that are there, with `"upsert"` that of the rows with their keys (see `upsert`); `"create"` and
-        `"create_append"` make the table. `atomic` rows appear everywhere or
+        rows that are there, with `"upsert"` that of the rows with their keys (see `upsert`); `"create"`,
+        `"create_append"` and, if there is none, `"replace"` make the table. `atomic` rows appear everywhere or
         nowhere, whatever fails.
 
         Raises `SchemaMismatch`, and `WriteIncomplete` naming partitions that did not apply them.
