@@ -20,7 +20,7 @@ MAX_DEFAULT_CHARS = 4_096
 MAX_DEFAULT_BYTES = 4_096
 MAX_DEFAULTS_BYTES = 64 << 10  # of all columns that older rows lack: each such row takes so much
 MAX_CHECK_CHARS = 16_384
-MAX_DECLARATION_BYTES = 1 << 20
+MAX_DECLARATION_BYTES = 4 << 20
 
 
 def require_bounded(wanted: TableSpec, now: TableSpec | None = None) -> None:
