@@ -136,3 +136,12 @@ def test_row_ids_are_refused_by_name(small, sql):
     with pytest.raises(SqlError, match=r"^rowid cannot be used here"):
         small.sql(sql)
     assert small.sql("select * from others order by all").equals(before)
+
+
+def test_a_table_that_spark_declares_takes_rows_in_sparks_order(small):
+    small.sql("create table sparked (b string, a int) using parquet partitioned by (b)", dialect="spark")
+    small.sql("insert into sparked values (1, 'x')", dialect="spark")
+    assert small.sql("select * from sparked").to_pylist() == [{"a": 1, "b": "x"}]
+    text = small.sql("show create table sparked").to_pylist()[0]["statement"]
+    assert "PARTITIONED BY" in text
+    small.sql("drop table sparked")

@@ -14,6 +14,8 @@ pytest.importorskip("pyspark")
 
 from pyspark.errors import PySparkException
 
+from ballista_py.sql.parse.changes import read_change
+from ballista_py.sql.parse.kind import engine_sql
 from ballista_py.testing.sql.dialect_check import IDS, Engine, Failed, family, rows, same_rows, unlike
 from ballista_py.testing.sql.dialect_expressions import expressions
 
@@ -159,3 +161,15 @@ def test_queries_have_their_rows_in_their_order(there, engine, sql):
     assert here is not None
     answer = [tuple(row) for row in there.sql(sql).collect()]
     assert same_rows(here, answer), f"{here} instead of {answer}"
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize("keys", ["b", "c, a", "a, b"])
+def test_columns_of_a_partitioned_table_stand_where_spark_puts_them(spark, tmp_path, keys):
+    sql = f"create table ordered (b string, a int, c int) using parquet partitioned by ({keys})"
+    spark.sql(f"{sql} location '{tmp_path}'")
+    try:
+        there = spark.table("ordered").columns
+    finally:
+        spark.sql("drop table ordered")
+    assert [name for name, _ in read_change(engine_sql(sql, "spark", {})).columns] == there

@@ -229,18 +229,22 @@ def engine_sql(sql: str, dialect: str | None = None, tables: Tables | None = Non
 
 def _translated(sql: str, dialect: str, tables: Tables | None) -> str:
     # Loaded here: most statements are in the engine's dialect and need none of it.
+    from ballista_py.sql.dialects.spark_tables import taken_out
     from ballista_py.sql.dialects.translation import translate
     from ballista_py.sql.dialects.words import marked
 
     trees = [tree for tree in parsed_tokens(marked(tokenized(sql, dialect), sql, dialect), sql, dialect) if tree]
     made = []
     for tree in trees:
+        kept = taken_out(tree, dialect)
         require_used(tree, dialect)
         require_carried(tree)
         _require_other_tables(tree)
         if isinstance(tree, exp.Command) and statement_kind(sql, dialect) == "change":
             raise SqlError(f"{tree.name.upper()} of that form cannot be run here")
-        made.append(translate(tree, dialect, tables).sql(ENGINE_DIALECT, unsupported_level=ErrorLevel.RAISE))
+        translated = translate(tree, dialect, tables)
+        text = translated.sql(ENGINE_DIALECT, unsupported_level=ErrorLevel.RAISE)
+        made.append(text if kept is None else kept.written(translated))
     return "; ".join(made)
 
 
