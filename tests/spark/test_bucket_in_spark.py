@@ -59,12 +59,12 @@ def test_unusable_arguments_are_refused_by_name(spark, rows):
         bucket(rows, 4, "nope")
     with pytest.raises(UnsupportedExpression, match="1 to 1,000,000 buckets, not 0"):
         bucket(rows, 0, "i64")
-    with pytest.raises(UnsupportedExpression, match="bucket does not take values of type list"):
+    with pytest.raises(UnsupportedExpression, match=r"bucket does not take values of type \w+\[\]"):
         bucket(rows, 4, "a list")
     for sql, reason in {
         "bucket(i64, i64)": "one number of buckets for all rows",
         "bucket(0, i64)": "1 to 1,000,000 buckets",
-        "bucket(4, `a list`)": "does not take values of type list",
+        "bucket(4, `a list`)": r"does not take values of type \w+\[\]",
     }.items():
         with pytest.raises(Exception, match=reason):
             spark.sql(f"select {sql} from values_of_every_type").collect()
