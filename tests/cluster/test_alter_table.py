@@ -198,6 +198,38 @@ def test_a_statement_about_tables_that_is_sent_again_does_nothing_whatever_it_di
         client.sql("drop table nosuch")
 
 
+def test_defaults_are_made_with_the_table_and_shown(pair):
+    """What SHOW CREATE TABLE gives makes the same table again, also once it was altered."""
+    declared = """create table v (id bigint default 1 constraint positive check (id > 0),
+        t varchar default 'it''s' not null, l int[] default [1, null], d date default date '2024-02-29', n int,
+        constraint k primary key (id))
+        partitioned by (bucket(2, id))"""
+    pair.sql(declared)
+    try:
+        pair.sql("insert into v default values")
+        pair.sql("insert into v (id, n) values (2, 3)")
+        pair.sql("alter table v alter n set default 7")
+        pair.sql("insert into v (id) values (4)")
+        assert pair.sql("select id, t, l, d::varchar d, n from v order by id").to_pylist() == [
+            {"id": id_, "t": "it's", "l": [1, None], "d": "2024-02-29", "n": n}
+            for id_, n in ((1, None), (2, 3), (4, 7))
+        ]
+        described = pair.sql("describe v").to_pylist()
+        assert [row["default"] for row in described] == ["1", "'it''s'", "[1, null]", "date '2024-02-29'", "7"]
+        assert pair.sql("show columns from v").to_pylist() == described
+        (text,) = pair.sql("show create table v")["statement"].to_pylist()
+        pair.sql("drop table v")
+        pair.sql(text)
+        assert pair.sql("describe v").to_pylist() == described
+        assert pair.sql("show create table v")["statement"].to_pylist() == [text]
+        with pytest.raises(SchemaMismatch, match="violates CHECK"):
+            pair.sql("insert into v (id) values (0)")
+    finally:
+        pair.sql("drop table if exists v")
+    with pytest.raises(SqlError, match=r"(?i)could not convert"):
+        pair.sql("create table v (n int default 'x')")
+
+
 def test_a_token_stands_for_one_statement_about_tables(pair, table):
     with pair.client() as client:
         client.sql("alter table t add column c int", token="mine")

@@ -5,6 +5,7 @@ import re
 
 import pyarrow as pa
 import pytest
+from attrs import evolve
 from sqlglot import exp, parse_one
 
 from ballista_py.errors import SqlError
@@ -22,8 +23,8 @@ WHOLE = {
     exp.Delete: "with a as (select 1 as i) delete from t as x using a where x.i = a.i returning *",
     exp.Merge: "merge into t using u on t.i = u.i when matched and u.i > 1 then delete when not matched by source then "
     "update set i = 1 when not matched then insert (i) values (1)",
-    exp.Create: "create table if not exists t (i int primary key, j int not null check (j > 0), primary key (i), "
-    "check (i > 0)) with (file_format = 'parquet')",
+    exp.Create: "create table if not exists t (i int primary key, j int not null default 1 check (j > 0), "
+    "primary key (i), constraint c check (i > 0), check (i > 0)) with (file_format = 'parquet')",
     exp.Drop: "drop table if exists t cascade",
     exp.TruncateTable: "truncate t",
 }
@@ -104,9 +105,12 @@ def test_every_class_of_the_parser_is_a_known_change_a_query_or_refused(kind):
         ("create table c (i int) as select 5", "columns and AS"),
         ("create or replace table c (i int)", "OR REPLACE"),
         ("create temp table c (i int)", "TEMPORARY"),
-        ("create table c (i int constraint x check (i > 0))", "a name of a constraint"),
-        ("create table c (i int default 5)", "DEFAULT 5"),
-        ("create table c (i int, unique (i))", "UNIQUE"),
+        ("create table c (i int, unique (i))", "UNIQUE (i)' cannot be declared here: a table has one unique key"),
+        ("create table c (i int unique)", "UNIQUE' of column 'i' cannot be declared here: a table has one"),
+        ("create table c (i int, constraint u unique (i))", "CONSTRAINT u UNIQUE (i)"),
+        ("create table c (i int, foreign key (i) references d (i))", "FOREIGN KEY"),
+        ("create table c (i int default random())", "a default is a constant"),
+        ("create table c (i int, b int default i)", "a default is a constant"),
         ("create table c (i int references d (i))", "REFERENCES"),
         ("create table c (i int) with (colour = 'red')", "colour"),
         ("drop table a, b.c", "plain names"),
@@ -341,3 +345,19 @@ def test_keys_of_a_window_are_no_keys_of_the_table():
     assert change.partition_by == ()
     change = read_change("create table t partitioned by (bucket(4, n), lower(s)) as select 1 as n, 'a' as s")
     assert change.partition_by == ("bucket(4, n)", "lower(s)")
+
+
+def test_what_a_table_is_to_have_is_read_in_whatever_form_it_is_said():
+    made = read_change(
+        "create table c (i int constraint a check (i > 0) default -5 not null, t varchar default 'a, not null, b' "
+        'constraint k primary key, "N n" int[] default [1, (2)] null, b bool default null not null, '
+        "constraint two check (i < 9)) partitioned by (bucket(2, t)) with (file_format = 'vortex')"
+    )
+    assert made.columns == (("i", False), ("t", False), ("N n", True), ("b", False))
+    assert made.defaults == (("i", "-5"), ("t", "'a, not null, b'"), ("N n", "[1, (2)]"))
+    assert (made.primary_key, made.checks) == (("t",), ("i > 0", "i < 9"))
+    named = read_change("create table c (i int, j int, constraint k primary key (i, j))")
+    assert named.primary_key == ("i", "j")
+    assert named == evolve(
+        read_change("create table c (i int, j int, primary key (i, j))"), declaration=named.declaration
+    )

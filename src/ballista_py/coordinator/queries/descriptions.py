@@ -12,6 +12,7 @@ from ballista_py.coordinator.queries.information_schema import information_schem
 from ballista_py.coordinator.queries.service import QueryService
 from ballista_py.engines.engine import Engine
 from ballista_py.errors import SqlError
+from ballista_py.partitions.columns import default_of
 from ballista_py.partitions.table import TableSpec
 from ballista_py.sql.parse.descriptions import (
     CatalogQuery,
@@ -99,14 +100,14 @@ class Descriptions:
         required = {*table.primary_key, *(field.name for field in table.schema if not field.nullable)}
         rows = [
             (
-                name,
+                field.name,
                 kind,
-                "NO" if name in required else "YES",
-                "PRI" if name in table.primary_key else None,
-                None,
+                "NO" if field.name in required else "YES",
+                "PRI" if field.name in table.primary_key else None,
+                default_of(field),
                 None,
             )
-            for name, kind in zip(table.schema.names, types, strict=True)
+            for field, kind in zip(table.schema, types, strict=True)
         ]
         return pa.table([list(column) for column in zip(*rows, strict=True)], schema=COLUMNS)
 
@@ -114,7 +115,7 @@ class Descriptions:
         """The statement that would make the table, without its rows."""
         types = self.engine.sql_types(table.schema)
         lines = [
-            f"{_quoted(field.name)} {kind}{'' if field.nullable else ' NOT NULL'}"
+            f"{_quoted(field.name)} {kind}{'' if field.nullable else ' NOT NULL'}{_default_text(field)}"
             for field, kind in zip(table.schema, types, strict=True)
         ]
         if table.primary_key:
@@ -135,3 +136,8 @@ class Descriptions:
 
 def _quoted(name: str) -> str:
     return '"' + name.replace('"', '""') + '"'
+
+
+def _default_text(column: pa.Field) -> str:
+    default = default_of(column)
+    return "" if default is None else f" DEFAULT {default}"

@@ -10,13 +10,14 @@ from sqlglot.tokenizer_core import TokenType
 
 from ballista_py.engines.engine import Engine
 from ballista_py.errors import SchemaMismatch, SqlError
-from ballista_py.partitions.columns import default_of
+from ballista_py.partitions.columns import DEFAULT, default_of, with_said
 from ballista_py.partitions.conform import check_columns, conform
 from ballista_py.partitions.table import TableSpec
 from ballista_py.sql.bound_shapes import BoundShapes
 from ballista_py.sql.column_types import require_kept
 from ballista_py.sql.own_words import NO_ROW_ID, in_own_words, without_position
-from ballista_py.sql.parse.changes import CreateTable, Local, quoted
+from ballista_py.sql.parse.changes import Local, quoted
+from ballista_py.sql.parse.creates import CreateTable
 from ballista_py.sql.parse.identifiers import free_name
 from ballista_py.sql.parse.inserts import Insert
 from ballista_py.sql.parse.parsing import tokenized
@@ -117,14 +118,16 @@ class RowChecks:
         Raises `SqlError` for an unknown type.
         """
         declared = self.engine.declared(change.declaration)
-        nullable = dict(change.columns or ())
+        nullable, defaults = dict(change.columns or ()), dict(change.defaults)
         if [name for name, _ in declared] != [name for name, _ in change.columns or ()]:
             raise SqlError("the columns of the statement cannot be told apart")
         fields = []
         for name, kind in declared:
             require_kept(change.table, name, kind)
             found = self.engine.describe(f"select cast(null as {kind}) as c", {}).field(0)
-            fields.append(pa.field(name, found.type, nullable[name]))
+            field = with_said(pa.field(name, found.type, nullable[name]), DEFAULT, defaults.get(name))
+            self.constant(field, defaults.get(name))
+            fields.append(field)
         return pa.schema(fields)
 
     def type_of(self, table: str, column: str, kind: str) -> pa.DataType:

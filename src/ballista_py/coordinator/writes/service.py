@@ -47,7 +47,6 @@ from ballista_py.sql.own_words import without_position
 from ballista_py.sql.parse.alterations import AlterTable
 from ballista_py.sql.parse.changes import (
     Change,
-    CreateTable,
     DropTable,
     General,
     Local,
@@ -56,6 +55,7 @@ from ballista_py.sql.parse.changes import (
     text_for_engine,
 )
 from ballista_py.sql.parse.copies import CopyFrom
+from ballista_py.sql.parse.creates import CreateTable
 from ballista_py.sql.parse.inserts import Insert
 from ballista_py.sql.prune.changes import as_general, local_rewrite, touched_partitions
 from ballista_py.sql.rewrite import Rewrite

@@ -21,6 +21,7 @@ from sqlglot.tokenizer_core import Token, TokenType
 from ballista_py.errors import SqlError
 from ballista_py.sql.parse.alterations import AlterTable, read_alteration
 from ballista_py.sql.parse.copies import CopyFrom, read_copy
+from ballista_py.sql.parse.creates import CreateTable, read_create
 from ballista_py.sql.parse.error_actions import for_parser
 from ballista_py.sql.parse.inserts import Insert, read_insert, table_name
 from ballista_py.sql.parse.kind import (
@@ -80,24 +81,6 @@ class General:
     text: str
     sources: tuple[str, ...]
     returning: bool = False
-
-
-@frozen(kw_only=True)
-class CreateTable:
-    """A managed table; `columns` are (name, nullable), or None to take them from `query`.
-
-    `declaration` is the text of the statement without what no engine would take, for the types of the columns.
-    """
-
-    table: str
-    columns: tuple[tuple[str, bool], ...] | None
-    declaration: str
-    partition_by: tuple[str, ...]
-    primary_key: tuple[str, ...] = ()
-    checks: tuple[str, ...] = ()
-    query: str | None = None
-    if_not_exists: bool = False
-    file_format: str = "parquet"
 
 
 @frozen(kw_only=True)
@@ -184,7 +167,7 @@ def _change_of(tree: exp.Expr | None, text: StatementText) -> Change | None:
     if isinstance(tree, exp.Update | exp.Delete | exp.Merge):
         return _update(tree, text)
     if isinstance(tree, exp.Create) and tree.args.get("kind") == "TABLE":
-        return _create(tree, text)
+        return read_create(tree, text)
     if isinstance(tree, exp.Drop) and tree.args.get("kind") == "TABLE":
         names = tuple(dict.fromkeys(table_name(node) for node in tree.args.get("tables") or []))
         if not names:
@@ -280,96 +263,6 @@ def is_default(value: str) -> bool:
 def quoted(name: str) -> str:
     """The name as an identifier."""
     return '"' + name.replace('"', '""') + '"'
-
-
-def _create(tree: exp.Create, text: StatementText) -> CreateTable:
-    target, definitions = tree.this, None
-    if isinstance(target, exp.Schema):
-        target, definitions = target.this, target.expressions
-    table = table_name(target)
-    query = tree.args.get("expression")
-    if query is not None and definitions is not None:
-        raise SqlError(
-            "CREATE TABLE with columns and AS cannot be run here: take one of them, and INSERT … SELECT"
-        )
-    columns: list[tuple[str, bool]] = []
-    primary: list[str] = []
-    checks = 0
-    for item in definitions or ():
-        if isinstance(item, exp.ColumnDef):
-            nullable, more = _column(item, primary)
-            columns.append((item.name, nullable))
-            checks += more
-        elif isinstance(item, exp.PrimaryKey):
-            primary.extend(part.name for part in item.expressions)
-        else:
-            checks += 1
-    conditions = _checks(text)
-    if len(conditions) != checks:
-        raise SqlError("the CHECK conditions of the statement cannot be told apart")
-    names = {name.lower() for name in primary}
-    as_place = next((place for place, word in text.top_level(0) if word == "AS"), None)
-    return CreateTable(
-        table=table,
-        columns=tuple((name, nullable and name.lower() not in names) for name, nullable in columns) or None,
-        declaration=_without_options(text),
-        partition_by=text.keys,
-        primary_key=tuple(primary),
-        checks=conditions,
-        query=text.without(0, as_place + 1) if query is not None and as_place is not None else None,
-        if_not_exists=bool(tree.args.get("exists")),
-        file_format=_file_format(tree),
-    )
-
-
-def _checks(text: StatementText) -> tuple[str, ...]:
-    """The conditions of the CHECK constraints, as they stand in the text."""
-    return tuple(
-        text.between(place + 1, text.group_end(place + 1))
-        for place in range(len(text.tokens))
-        if text.says(place, "CHECK") and text.opens(place + 1)
-    )
-
-
-def _without_options(text: StatementText) -> str:
-    """The text without `WITH (…)`, which is for tables of a cluster alone."""
-    for place, word in text.top_level(0):
-        if word == "WITH" and text.opens(place + 1):
-            return text.without(place, text.group_end(place + 1) + 1)
-        if word == "AS":
-            break
-    return text.plain
-
-
-def _file_format(tree: exp.Create) -> str:
-    """That of `WITH (file_format = 'vortex')`."""
-    found = "parquet"
-    properties = tree.args.get("properties")
-    for item in properties.expressions if properties is not None else ():
-        name = item.name
-        value = item.args.get("value")
-        if name.lower() != "file_format" or not isinstance(value, exp.Expr):
-            raise SqlError(
-                f"a table has no option '{name.lower()}' here: WITH (file_format = 'parquet' or 'vortex')"
-            )
-        found = value.name.lower()
-    return found
-
-
-def _column(item: exp.ColumnDef, primary: list[str]) -> tuple[bool, int]:
-    """Whether the column is nullable, and how many CHECK conditions it has."""
-    nullable, checks = True, 0
-    for constraint in item.args.get("constraints") or ():
-        kind = constraint.args.get("kind")
-        if isinstance(kind, exp.NotNullColumnConstraint):
-            nullable = bool(kind.args.get("allow_null"))
-        elif isinstance(kind, exp.PrimaryKeyColumnConstraint):
-            primary.append(item.name)
-        else:
-            checks += 1
-    if item.args.get("kind") is None:
-        raise SqlError(f"column '{item.name}' has no type")
-    return nullable, checks
 
 
 def _without_keys(text: str, tokens: Sequence[Token]) -> tuple[str, tuple[str, ...]]:

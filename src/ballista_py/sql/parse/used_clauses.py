@@ -8,7 +8,7 @@ the engine itself reads from the user's text.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from sqlglot import exp
 
@@ -33,9 +33,11 @@ USED: Mapping[type[exp.Expr], frozenset[str]] = {
     exp.Table: frozenset(("this", "alias")),
     exp.TableAlias: frozenset(("this",)),
     exp.ColumnDef: frozenset(("this", "kind", "constraints")),
-    exp.ColumnConstraint: frozenset(("kind",)),
+    exp.ColumnConstraint: frozenset(("this", "kind")),
     exp.NotNullColumnConstraint: frozenset(("allow_null",)),
     exp.PrimaryKeyColumnConstraint: frozenset(),
+    exp.DefaultColumnConstraint: frozenset(("this",)),
+    exp.Constraint: frozenset(("this", "expressions")),
     exp.CheckColumnConstraint: frozenset(("this",)),
     exp.PrimaryKey: frozenset(("this", "expressions")),
     exp.Properties: frozenset(("expressions",)),
@@ -57,6 +59,7 @@ _PLACES: Mapping[type[exp.Expr], tuple[str, ...]] = {
     exp.Table: ("alias",),
     exp.ColumnDef: ("constraints",),
     exp.ColumnConstraint: ("kind",),
+    exp.Constraint: ("expressions",),
     exp.Properties: ("expressions",),
 }
 _NAMES: Mapping[tuple[type[exp.Expr], str], str] = {
@@ -76,9 +79,8 @@ _NAMES: Mapping[tuple[type[exp.Expr], str], str] = {
     (exp.Table, "db"): "a schema",
     (exp.Table, "catalog"): "a catalog",
     (exp.TableAlias, "columns"): "names of columns behind an alias",
-    (exp.ColumnConstraint, "this"): "a name of a constraint",
 }
-# Tables have no children, statements no hints, constraints no names: with these and without, the rows are the same.
+# Tables have no children, statements no hints: with these and without, the rows are the same.
 _CHANGES_NOTHING = (
     (exp.Table, "hints"),
     (exp.Table, "only"),
@@ -89,7 +91,6 @@ _CHANGES_NOTHING = (
     (exp.Delete, "hint"),
     (exp.TruncateTable, "only"),
     (exp.TruncateTable, "identity"),
-    (exp.ColumnConstraint, "this"),
 )
 _INSTEAD: Mapping[tuple[type[exp.Expr], str], str] = {
     (exp.OnConflict, "duplicate"): "use ON CONFLICT (…) DO UPDATE SET …",
@@ -119,8 +120,15 @@ _OTHERWISE: Mapping[type[exp.Expr], str] = {
     exp.Create: "declare the columns, or keep the rows of a query with CREATE TABLE … AS",
     exp.Drop: "name the table alone",
 }
-_DECLARED = (exp.ColumnDef, exp.PrimaryKey, exp.CheckColumnConstraint)
-_CONSTRAINTS = (exp.NotNullColumnConstraint, exp.PrimaryKeyColumnConstraint, exp.CheckColumnConstraint)
+_OF_TABLES = (exp.PrimaryKey, exp.CheckColumnConstraint)
+_DECLARED = (exp.ColumnDef, *_OF_TABLES)
+_CONSTRAINTS = (
+    exp.NotNullColumnConstraint,
+    exp.PrimaryKeyColumnConstraint,
+    exp.CheckColumnConstraint,
+    exp.DefaultColumnConstraint,
+)
+_KEY = "a table has one unique key, its PRIMARY KEY"
 _OPTIONS_OF_TABLES = (
     "a table has PARTITIONED BY (…) and WITH (file_format = …), in the engine's own dialect (duckdb)"
 )
@@ -172,12 +180,20 @@ def _require_declared(tree: exp.Create, dialect: str) -> None:
     for item in tree.this.expressions if isinstance(tree.this, exp.Schema) else ():
         if isinstance(item, exp.LikeProperty):
             raise SqlError(_PROPERTIES[exp.LikeProperty])
-        if not isinstance(item, _DECLARED):
-            raise SqlError(f"'{item.sql(dialect)}' cannot be declared here")
+        parts = item.expressions if isinstance(item, exp.Constraint) else [item]
+        if not all(
+            isinstance(part, _OF_TABLES if isinstance(item, exp.Constraint) else _DECLARED) for part in parts
+        ):
+            raise SqlError(f"'{item.sql(dialect)}' cannot be declared here{_instead(parts)}")
         for constraint in item.args.get("constraints") or ():
             if not isinstance(constraint.args.get("kind"), _CONSTRAINTS):
                 text = constraint.sql(dialect)
-                raise SqlError(f"'{text}' of column '{item.name}' cannot be declared here")
+                instead = _instead([constraint.args.get("kind")])
+                raise SqlError(f"'{text}' of column '{item.name}' cannot be declared here{instead}")
+
+
+def _instead(parts: Sequence[object]) -> str:
+    return f": {_KEY}" if any(isinstance(part, exp.UniqueColumnConstraint) for part in parts) else ""
 
 
 def is_given(value: object) -> bool:

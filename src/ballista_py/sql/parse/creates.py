@@ -1,0 +1,152 @@
+"""CREATE TABLE: its columns and what each must be, its keys and conditions, or the query it is made of; pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from attrs import frozen
+from sqlglot import exp
+
+from ballista_py.errors import SqlError
+from ballista_py.sql.parse.alterations import require_constant
+from ballista_py.sql.parse.inserts import table_name
+from ballista_py.sql.parse.statement_text import StatementText
+
+_BEHIND_TYPES = (
+    "CONSTRAINT", "DEFAULT", "NOT", "NULL", "PRIMARY", "UNIQUE", "CHECK", "REFERENCES", "COLLATE", "GENERATED",
+)  # fmt: skip
+
+
+@frozen(kw_only=True)
+class CreateTable:
+    """A managed table; `columns` are (name, nullable), or None to take them from `query`.
+
+    Columns have the `defaults` that are named, as SQL. `declaration` is the text of the statement without what no
+    engine would take, for the types of the columns.
+    """
+
+    table: str
+    columns: tuple[tuple[str, bool], ...] | None
+    declaration: str
+    partition_by: tuple[str, ...]
+    primary_key: tuple[str, ...] = ()
+    checks: tuple[str, ...] = ()
+    defaults: tuple[tuple[str, str], ...] = ()
+    query: str | None = None
+    if_not_exists: bool = False
+    file_format: str = "parquet"
+
+
+def read_create(tree: exp.Create, text: StatementText) -> CreateTable:
+    """What a CREATE TABLE says. Raises `SqlError` for a form of it that cannot be run."""
+    target, definitions = tree.this, None
+    if isinstance(target, exp.Schema):
+        target, definitions = target.this, target.expressions
+    table = table_name(target)
+    query = tree.args.get("expression")
+    if query is not None and definitions is not None:
+        raise SqlError(
+            "CREATE TABLE with columns and AS cannot be run here: take one of them, and INSERT … SELECT"
+        )
+    columns: list[tuple[str, bool]] = []
+    primary: list[str] = []
+    checks = 0
+    named = [(item.expressions if isinstance(item, exp.Constraint) else [item]) for item in definitions or ()]
+    for item in (part for parts in named for part in parts):
+        if isinstance(item, exp.ColumnDef):
+            nullable, more = _column(item, primary)
+            columns.append((item.name, nullable))
+            checks += more
+        elif isinstance(item, exp.PrimaryKey):
+            primary.extend(part.name for part in item.expressions)
+        else:
+            checks += 1
+    conditions = _checks(text)
+    if len(conditions) != checks:
+        raise SqlError("the CHECK conditions of the statement cannot be told apart")
+    names = {name.lower() for name in primary}
+    as_place = next((place for place, word in text.top_level(0) if word == "AS"), None)
+    return CreateTable(
+        table=table,
+        columns=tuple((name, nullable and name.lower() not in names) for name, nullable in columns) or None,
+        declaration=_without_options(text),
+        partition_by=text.keys,
+        primary_key=tuple(primary),
+        checks=conditions,
+        defaults=_defaults(text, definitions or ()),
+        query=text.without(0, as_place + 1) if query is not None and as_place is not None else None,
+        if_not_exists=bool(tree.args.get("exists")),
+        file_format=_file_format(tree),
+    )
+
+
+def _checks(text: StatementText) -> tuple[str, ...]:
+    """The conditions of the CHECK constraints, as they stand in the text."""
+    return tuple(
+        text.between(place + 1, text.group_end(place + 1))
+        for place in range(len(text.tokens))
+        if text.says(place, "CHECK") and text.opens(place + 1)
+    )
+
+
+def _defaults(text: StatementText, definitions: Sequence[exp.Expr]) -> tuple[tuple[str, str], ...]:
+    """The columns with a DEFAULT, and the text of each. Raises `SqlError` for one that is no constant."""
+    if not definitions:
+        return ()
+    first = next(place for place in range(len(text.tokens)) if text.opens(place))
+    pieces = text.pieces(first, text.group_end(first))
+    found = []
+    for item, (start, end) in zip(definitions, pieces, strict=True):
+        words = [
+            place for place, word in text.top_level(start + 1) if place < end and word.split()[0] in _BEHIND_TYPES
+        ]
+        for number, place in enumerate(words):
+            if not isinstance(item, exp.ColumnDef) or not text.says(place, "DEFAULT"):
+                continue
+            stop = next((later for later in words[number + 1 :] if later > place + 1), end)
+            default = text.between(place, stop)
+            require_constant(default)
+            if default.upper() != "NULL":
+                found.append((item.name, default))
+    return tuple(found)
+
+
+def _without_options(text: StatementText) -> str:
+    """The text without `WITH (…)`, which is for tables of a cluster alone."""
+    for place, word in text.top_level(0):
+        if word == "WITH" and text.opens(place + 1):
+            return text.without(place, text.group_end(place + 1) + 1)
+        if word == "AS":
+            break
+    return text.plain
+
+
+def _file_format(tree: exp.Create) -> str:
+    """That of `WITH (file_format = 'vortex')`."""
+    found = "parquet"
+    properties = tree.args.get("properties")
+    for item in properties.expressions if properties is not None else ():
+        name = item.name
+        value = item.args.get("value")
+        if name.lower() != "file_format" or not isinstance(value, exp.Expr):
+            raise SqlError(
+                f"a table has no option '{name.lower()}' here: WITH (file_format = 'parquet' or 'vortex')"
+            )
+        found = value.name.lower()
+    return found
+
+
+def _column(item: exp.ColumnDef, primary: list[str]) -> tuple[bool, int]:
+    """Whether the column is nullable, and how many CHECK conditions it has."""
+    nullable, checks = True, 0
+    for constraint in item.args.get("constraints") or ():
+        kind = constraint.args.get("kind")
+        if isinstance(kind, exp.NotNullColumnConstraint):
+            nullable = bool(kind.args.get("allow_null"))
+        elif isinstance(kind, exp.PrimaryKeyColumnConstraint):
+            primary.append(item.name)
+        elif not isinstance(kind, exp.DefaultColumnConstraint):
+            checks += 1
+    if item.args.get("kind") is None:
+        raise SqlError(f"column '{item.name}' has no type")
+    return nullable, checks
