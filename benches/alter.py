@@ -1,6 +1,6 @@
-"""ALTER TABLE of a table with 10,000 partitions, through a cluster: until it is acknowledged, so shown by every executor.
+"""ALTER TABLE of a table with 10,000 partitions, through a cluster, until every executor shows it.
 
-    python benches/alter.py [PARTITIONS]
+python benches/alter.py [PARTITIONS]
 """
 
 from __future__ import annotations
@@ -28,7 +28,9 @@ def main(partitions: int) -> None:
         with cluster.client() as client:
             client.sql(f"create table big (id bigint, a int) partitioned by (bucket({partitions}, id))")
             client.sql("insert into big select i, i from range(100000) r(i)", atomic=True)
-            print(f"a table of {partitions:,} partitions and 100,000 rows made in {time.perf_counter() - begun:.0f} s")
+            print(
+                f"a table of {partitions:,} partitions and 100,000 rows made in {time.perf_counter() - begun:.0f} s"
+            )
             for step in STEPS:
                 statement = step if step.startswith("comment") else f"alter table big {step}"
                 begun = time.perf_counter()
