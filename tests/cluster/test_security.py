@@ -5,11 +5,13 @@ from __future__ import annotations
 import json
 import re
 import shutil
+import threading
 from pathlib import Path
 
 import adbc_driver_flightsql.dbapi as flightsql
 import adbc_driver_manager
 import pyarrow as pa
+import pyarrow.flight as flight
 import pytest
 
 from ballista_py import LocalCluster, Tls, connect
@@ -17,6 +19,7 @@ from ballista_py.errors import BallistaError, SqlError, TransportError, Unauthen
 from ballista_py.node.demo.demo_queries import QUERIES
 from ballista_py.node.local.status_reader import read_status
 from ballista_py.secret import Secret
+from ballista_py.transport.flight_sql.messages import message, pack
 
 pytestmark = pytest.mark.cluster
 TTL_MS = 2_000
@@ -193,3 +196,47 @@ def test_a_removed_executor_loses_its_partitions_to_the_others_and_queries_go_on
     secured.wait_until_loaded(timeout_ms=30_000)
     assert secured.sql(query).to_pylist() == expected
     assert any("'executor-2' was removed" in secured.log(name) for name in ("scheduler-1", "scheduler-2"))
+
+
+def test_a_statement_is_cancelled_by_its_own_client_alone(secured, wait_until):
+    connection = flight.connect(secured.flight_sql_url(), tls_root_certs=Path(secured.tls.ca_file).read_bytes())
+    alice, bob = (
+        flight.FlightCallOptions(headers=[(b"authorization", f"Bearer {token}".encode())])
+        for token in (TOKEN, BOBS)
+    )
+    text = (
+        "select count(*) as endless from lineitem a, lineitem b, lineitem c where a.l_tax + b.l_tax + c.l_tax > 9"
+    )
+    command = pack(message("CommandStatementQuery", query=text))
+    info = connection.get_flight_info(flight.FlightDescriptor.for_command(command), alice)
+    body = message("CancelFlightInfoRequest", info=info.serialize()).SerializeToString()
+
+    def cancel(options):
+        return list(connection.do_action(flight.Action("CancelFlightInfo", body), options))
+
+    def running():
+        tasks = [
+            task for name in ("scheduler-1", "scheduler-2") for task in secured.shown(name, "/tasks")["tasks"]
+        ]
+        return [task for task in tasks if "endless" in task["text"] and task["outcome"] == "running"]
+
+    told = []
+
+    def read():
+        try:
+            told.append(connection.do_get(info.endpoints[0].ticket, alice).read_all())
+        except pa.ArrowException as error:
+            told.append(str(error))
+
+    reading = threading.Thread(target=read)
+    reading.start()
+    try:
+        wait_until(running)
+        with pytest.raises(pa.ArrowKeyError, match="nothing that this flight info started runs"):
+            cancel(bob)
+        assert running()
+    finally:
+        cancel(alice)
+        reading.join(60)
+    assert "the statement was cancelled" in told[0]
+    wait_until(lambda: not running())

@@ -15,6 +15,7 @@ from ballista_py.transport.flight_sql.metadata import TableInfo, metadata_schema
 from ballista_py.transport.flight_sql.sessions import Sessions
 from ballista_py.transport.flight_sql.statement import MAX_HANDLE_BYTES, SqlStatement
 from ballista_py.transport.flight_sql.status import Unsupported
+from ballista_py.work import Work, working
 
 
 class Later(SystemRuntime):
@@ -117,6 +118,40 @@ def test_bindings_are_bounded_in_number_bytes_and_time(monkeypatch):
     assert not has("5")
     clock.ahead_ms = bindings.REMEMBERED_MS + 1
     assert (has("4"), len(found)) == (False, 0)
+
+
+def test_parameters_are_those_of_the_client_who_bound_them_and_push_out_no_others(monkeypatch):
+    found, runtime = Bindings(SystemRuntime()), SystemRuntime()
+    rows = pa.record_batch({"a": [1]})
+
+    def bound(client, run_id, parameters=None):
+        with working(Work(runtime, client=client)):
+            if parameters is not None:
+                found.remember(SqlStatement(query="q", parameters=parameters, run_id=run_id))
+            return found.complete(SqlStatement(query="q", run_id=run_id)).parameters
+
+    assert bound("ada", "1", rows) == rows
+    assert bound("bob", "1") is None
+    with working(Work(runtime, client="bob")):
+        found.forget(SqlStatement(query="q", run_id="1"))
+    monkeypatch.setattr(bindings, "MAX_STATEMENTS", 5)
+    for number in range(20):
+        bound("bob", str(number), rows)
+    assert bound("ada", "1") == rows
+    assert len(found) == 5
+
+
+def test_options_of_a_session_are_set_and_ended_by_its_client_alone():
+    kept = Sessions(SystemRuntime())
+    cookie = cookie_of(kept.start_call({}, "ada"))
+    set_dialect(kept, kept.start_call({"cookie": [cookie]}, "ada"), "spark")
+    for _ in range(2):
+        theft = kept.start_call({"cookie": [cookie]}, "bob")
+        assert theft.options.get("dialect") != "spark"
+        set_dialect(kept, theft, "postgres")
+        assert kept.start_call({"cookie": [cookie]}, "ada").options == {"dialect": "spark"}
+    kept.run("CloseSession", b"", kept.start_call({"cookie": [cookie]}, "bob"))
+    assert kept.start_call({"cookie": [cookie]}, "ada").options == {"dialect": "spark"}
 
 
 def cookie_of(session):

@@ -36,6 +36,7 @@ from ballista_py.transport.flight_sql.sessions import ACTIONS as SESSION_ACTIONS
 from ballista_py.transport.flight_sql.sessions import Session, Sessions, timeout_ms
 from ballista_py.transport.flight_sql.statement import SqlStatement
 from ballista_py.transport.flight_sql.status import NotRunning, Unsupported, to_status
+from ballista_py.work import current_client
 
 QUERIES = ("CommandPreparedStatementQuery", "CommandStatementQuery", "CommandStatementSubstraitPlan")
 NO_COLUMNS = pa.schema([])
@@ -65,11 +66,11 @@ class FlightSqlService(FlightService):
         self._sessions = Sessions(runtime)
         self._bindings = Bindings(runtime)
         self._lock = runtime.lock()
-        self._runs: dict[str, list[OpenCall]] = {}
+        self._runs: dict[tuple[str, str], list[OpenCall]] = {}  # by client and run_id
         super().__init__(handler, calls)
 
     def open(self, call: ServedCall, headers: Mapping[str, Any]) -> None:
-        call.session = self._sessions.start_call(headers)
+        call.session = self._sessions.start_call(headers, call.claimed)
         back = call.session.sending_headers()
         if back:
             call.send_headers(back)
@@ -166,27 +167,28 @@ class FlightSqlService(FlightService):
 
     def _cancellable(self, result: StreamResult, run_id: str, call: OpenCall) -> StreamResult:
         """The result, to be found by `_cancel` until its end."""
+        key = call.context.work.client, run_id
         with self._lock:
-            self._runs.setdefault(run_id, []).append(call)
+            self._runs.setdefault(key, []).append(call)
 
         def over() -> None:
             result.cancel()
             with self._lock:
-                left = [other for other in self._runs.pop(run_id, ()) if other is not call]
+                left = [other for other in self._runs.pop(key, ()) if other is not call]
                 if left:
-                    self._runs[run_id] = left
+                    self._runs[key] = left
 
         return evolve(result, cancel=over)
 
     def _cancel(self, tickets: list[bytes]) -> None:
-        """End the executions that these tickets started. Raises `TransportError` if none of them runs here."""
+        """End the executions that these tickets started for this client. Raises `NotRunning` if none runs here."""
         found: list[OpenCall] = []
         for ticket in tickets:
             command = unpack(ticket)
             if command.DESCRIPTOR.name == "TicketStatementQuery":
                 run_id = SqlStatement.from_handle(command.statement_handle).run_id or ""
                 with self._lock:
-                    found += self._runs.get(run_id, ())
+                    found += self._runs.get((current_client(), run_id), ())
         if not found:
             raise NotRunning("nothing that this flight info started runs at this scheduler")
         for call in found:

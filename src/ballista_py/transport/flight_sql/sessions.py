@@ -39,7 +39,7 @@ Options = Mapping[str, str]
 
 @frozen
 class Session:
-    """The session of one call: its id, its options, and the cookie to send back, if any.
+    """The session of one call: its id, its options, the cookie to send back, if any, and whose it is.
 
     `returned` says that the client sent the cookie that it was given, so that it can have options at all. `token` is
     the client's name for what this call writes.
@@ -50,6 +50,7 @@ class Session:
     returned: bool
     cookie: str | None
     token: str | None
+    client: str = ""
 
     def sending_headers(self) -> dict[str, str]:
         """What goes back before the answer."""
@@ -67,7 +68,7 @@ class Sessions:
     """Knows the session of every call. Safe to share between threads."""
 
     _runtime: Runtime
-    _kept: OrderedDict[str, _Kept] = field(factory=OrderedDict)
+    _kept: OrderedDict[tuple[str, str], _Kept] = field(factory=OrderedDict)
     _lock: Any = field(init=False)
 
     def __attrs_post_init__(self) -> None:
@@ -76,25 +77,28 @@ class Sessions:
     def __len__(self) -> int:
         return len(self._kept)
 
-    def start_call(self, headers: Mapping[str, Sequence[str]]) -> Session:
-        """The session of a call with these headers; a cookie that cannot be read starts a new one."""
+    def start_call(self, headers: Mapping[str, Sequence[str]], client: str = "") -> Session:
+        """The session of a call with these headers; a cookie that cannot be read starts a new one.
+
+        With the cookie of another client one has what the cookie says, and changes nothing for that client.
+        """
         sent, token = _cookie(headers), next(iter(headers.get(TOKEN_HEADER, ())), None)
         found = None if sent is None else _parse(sent)
         if sent is None or found is None:
             id_ = self._runtime.new_id()
-            return Session(id_, {}, False, _written(id_, {}), token)
+            return Session(id_, {}, False, _written(id_, {}), token, client)
         id_, options = found
         with self._lock:
             self._forget_old()
-            kept = self._kept.get(id_)
+            kept = self._kept.get((client, id_))
         if kept is None or kept.options == options:
-            return Session(id_, options, True, None, token)
-        return Session(id_, dict(kept.options), True, _written(id_, kept.options), token)
+            return Session(id_, options, True, None, token, client)
+        return Session(id_, dict(kept.options), True, _written(id_, kept.options), token, client)
 
     def run(self, action: str, body: bytes, session: Session) -> list[bytes]:
         """The result of one of `ACTIONS`. Raises `Unsupported` for a client that keeps no cookies."""
         if action == "CloseSession":
-            self._keep(session.id, {})
+            self._keep(session, {})
             return [message("CloseSessionResult", status=_CLOSED).SerializeToString()]
         if action == "GetSessionOptions":
             answer = message("GetSessionOptionsResult")
@@ -115,13 +119,14 @@ class Sessions:
             wrong = _set(options, name, value)
             if wrong:
                 answer.errors[name].value = wrong
-        self._keep(session.id, options)
+        self._keep(session, options)
         return [answer.SerializeToString()]
 
-    def _keep(self, id_: str, options: dict[str, str]) -> None:
+    def _keep(self, session: Session, options: dict[str, str]) -> None:
+        key = session.client, session.id
         with self._lock:
-            self._kept[id_] = _Kept(options, self._runtime.monotonic_ms() + SESSION_MS)
-            self._kept.move_to_end(id_)
+            self._kept[key] = _Kept(options, self._runtime.monotonic_ms() + SESSION_MS)
+            self._kept.move_to_end(key)
             self._forget_old()
 
     def _forget_old(self) -> None:
