@@ -16,6 +16,7 @@ from ballista_py.runtime import SystemRuntime
 from ballista_py.transport.control.server import ControlServer
 from ballista_py.transport.security.callers import Clients
 from ballista_py.transport.security.connection_guard import Calls, ConnectionLimits, too_many
+from ballista_py.transport.security.refusals import Refusals, Refused
 from ballista_py.transport.sockets import Connection, accepted, address_group
 
 LIMITS = ConnectionLimits(connections=60, per_address=40)
@@ -180,7 +181,25 @@ def test_what_is_cut_is_what_serves_nobody():
     assert too_many(silent, Calls(busy=busy), limits, {}) == []
     assert too_many(silent, Calls(busy=busy, crowded=True), limits, {}) == [("10.0.0.1", 1)]
     greedy = [one(1, received=10_500), one(2, received=10_500), one(9, received=10_500)]
-    assert too_many(greedy, Calls(busy=busy), limits, {("10.0.0.1", 2): 9_000}) == [("10.0.0.1", 1)]
+    assert too_many(greedy, Calls(busy=busy), limits, {("10.0.0.1", 1): 1, ("10.0.0.1", 2): 9_000}) == [
+        ("10.0.0.1", 1)
+    ]
+
+
+def test_of_an_address_that_offended_strangers_may_have_little():
+    limits = ConnectionLimits(suspect_connections=2, suspect_bytes=500, stranger_bytes=5_000)
+    busy, offender = {("10.0.0.1", 9)}, ("10.0.0.1", 8)
+    strangers = [one(1, received=400), one(2, received=300), one(3, received=200), one(4, received=600)]
+    known = [one(9, received=10_000), one(5, received=10_000), one(7, host="10.0.0.2", received=4_000)]
+    heard = {("10.0.0.1", 5): 9_000, ("10.0.0.1", 9): 1}
+    everybody = [*strangers, *known]
+    assert too_many(everybody, Calls(busy=busy), limits, heard) == []
+    gone = too_many(everybody, Calls(busy=busy), limits, heard, {"10.0.0.1"})
+    assert [port for _, port in gone] == [1, 4]
+    refused = Refused(offenders=frozenset([offender]))
+    calls = Calls(busy={*busy, offender}, refused=refused)
+    assert too_many([*known, one(8)], calls, limits, heard) == [offender]
+    assert too_many([one(1, received=6_000)], Calls(), limits, {}) == [("10.0.0.1", 1)]
 
 
 @pytest.mark.parametrize(
@@ -195,6 +214,24 @@ def test_what_is_cut_is_what_serves_nobody():
 )
 def test_one_machine_counts_as_one_address(first, second, same):
     assert (address_group(first) == address_group(second)) is same
+
+
+def test_many_refused_calls_are_a_line_a_second(kit, caplog):
+    clock = kit.HandClock()
+    refusals = Refusals(clock)
+    for number in range(500):
+        clock.now_ms += 10
+        refusals.note(f"ipv4:10.0.0.{number % 2}:{number}", "the token is not valid")
+    clock.now_ms += 2_000
+    refusals.tick()
+    refusals.note("ipv4:10.0.0.1:7", "another reason")
+    said = [record.getMessage() for record in caplog.records]
+    assert "a call was refused, from ipv4:10.0.0.0:0: the token is not valid" in said
+    assert sum("more calls were refused; the last was a call from ipv4:10.0.0." in line for line in said) in (5, 6)
+    assert said[-1] == "a call was refused, from ipv4:10.0.0.1:7: another reason"
+    assert len(said) < 14
+    assert refusals.take() == Refused(by_address={"10.0.0.0": 250, "10.0.0.1": 251})
+    assert refusals.take() == Refused()
 
 
 def test_limits_of_a_node_come_from_its_configuration():

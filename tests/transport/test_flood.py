@@ -5,7 +5,9 @@ import struct
 import subprocess
 import sys
 import threading
+import time
 from contextlib import suppress
+from itertools import islice
 from pathlib import Path
 
 import pytest
@@ -15,6 +17,7 @@ from ballista_py.transport.flight_sql.messages import message, pack
 
 TOKEN = "0123456789abcdef"
 GROWTH_MIB = 200
+BOMB_GROWTH_MIB = 300
 DATA, HEADERS, RST_STREAM, SETTINGS, PING, WINDOW_UPDATE, CONTINUATION = 0, 1, 3, 4, 6, 8, 9
 END_HEADERS = 4
 PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes([0, 0, 0, SETTINGS, 0, 0, 0, 0, 0])
@@ -74,6 +77,47 @@ FLOODS = {
 }
 
 
+def remembered(name, value):
+    """A header that HPACK's table keeps."""
+    return b"\x40" + bytes([len(name)]) + name + b"\x7f" + varint(len(value) - 127) + value
+
+
+def varint(number):
+    out = bytearray()
+    while number > 0x7F:
+        out.append(number & 0x7F | 0x80)
+        number >>= 7
+    return bytes([*out, number])
+
+
+def bomb(each, *, token=None, confirmed=False, first=b"", pause_s=0.0):
+    """Streams with `each` behind their headers. The client says or does not say that it knows the port's bounds."""
+    headers = block(**({} if token is None else {"authorization": f"Bearer {token}"}))
+    if confirmed:
+        yield frame(SETTINGS, 1, 0)
+    yield frame(HEADERS, END_HEADERS, 1, headers + first)
+    for number in range(1, 700):
+        time.sleep(pause_s)
+        yield frame(HEADERS, END_HEADERS, 2 * number + 1, headers + each)
+
+
+LONG = remembered(b"x-a", b"x" * 3_900)
+NAMED, STATIC = b"\xbe" * 15_000, b"\x8f" * 15_000
+TINY = b"\x00\x01x\x00" * 3_800
+HUFFMAN = b"\x00\x01x\xff\xe1\x4e" + bytes([0x18, 0xC6, 0x31, 0x8C, 0x63] * 2_027) + b"\x18\xc6"
+BOMBS = {
+    "one header named again and again": (4, lambda: bomb(NAMED, first=LONG)),
+    "the same over more connections": (8, lambda: bomb(NAMED, first=LONG)),
+    "the same with a token": (4, lambda: bomb(NAMED, first=LONG, token=TOKEN)),
+    "the same by a client that confirms the bounds": (4, lambda: bomb(NAMED, first=LONG, confirmed=True)),
+    "the same, fewer times": (4, lambda: bomb(NAMED[:400], first=LONG)),
+    "the same, slowly": (8, lambda: islice(bomb(NAMED, first=LONG, pause_s=0.2), 15)),
+    "a header of HPACK's own table": (4, lambda: bomb(STATIC)),
+    "tiny headers": (4, lambda: bomb(TINY)),
+    "a long header in Huffman's code": (4, lambda: bomb(HUFFMAN)),
+}
+
+
 @pytest.fixture(scope="module")
 def node():
     script = (
@@ -82,7 +126,8 @@ def node():
     process = subprocess.Popen(
         [sys.executable, "-c", script, TOKEN], stdin=subprocess.PIPE, stdout=subprocess.PIPE
     )
-    yield process, int(process.stdout.readline().split()[0])
+    public, parts = map(int, process.stdout.readline().split())
+    yield process, public, parts
     process.kill()
     process.wait()
 
@@ -98,7 +143,7 @@ def threads(process):
 
 @pytest.mark.parametrize("name", FLOODS)
 def test_a_flood_costs_a_port_little_and_others_are_answered(node, name):
-    process, port = node
+    process, port, _parts = node
     Path(f"/proc/{process.pid}/clear_refs").write_text("5")
     before = memory_mib(process, "VmRSS")
     sent, over = 0, threading.Event()
@@ -123,3 +168,44 @@ def test_a_flood_costs_a_port_little_and_others_are_answered(node, name):
         print(f"{name}: {sent:,} sent, {said}, {grown} MiB, {threads(process)} threads")
     assert process.poll() is None
     assert grown < GROWTH_MIB
+
+
+def send_all(port, pieces):
+    """Send them; whatever comes back is read and forgotten."""
+    with suppress(OSError), socket.create_connection(("127.0.0.1", port), timeout=20) as link:
+
+        def hear():
+            with suppress(OSError):
+                while link.recv(1 << 20):
+                    pass
+            over.set()
+
+        over = threading.Event()
+        threading.Thread(target=hear, daemon=True).start()
+        link.sendall(PREFACE)
+        for piece in pieces:
+            link.sendall(piece)
+        over.wait(1)  # it stays open for a while
+
+
+@pytest.mark.parametrize("door", ["public", "parts"])
+@pytest.mark.parametrize("name", BOMBS)
+def test_headers_that_unpack_cost_a_port_little_and_others_are_answered(node, name, door):
+    """gRPC keeps its bound on headers only for a client that has confirmed it."""
+    process, public, parts = node
+    Path(f"/proc/{process.pid}/clear_refs").write_text("5")
+    before = memory_mib(process, "VmRSS")
+    connections, pieces = BOMBS[name]
+    port = public if door == "public" else parts
+    senders = [threading.Thread(target=send_all, args=(port, pieces()), daemon=True) for _ in range(connections)]
+    for sender in senders:
+        sender.start()
+    with RawFlight(f"ballista://127.0.0.1:{public}", f"{TOKEN} of another", answer_s=60) as flight:
+        while any(sender.is_alive() for sender in senders):
+            assert flight.info(pack(message("CommandGetCatalogs")))
+            time.sleep(0.1)
+        assert flight.info(pack(message("CommandGetCatalogs")))
+    grown = memory_mib(process, "VmHWM") - before
+    print(f"{name}: {grown} MiB")
+    assert process.poll() is None
+    assert grown < BOMB_GROWTH_MIB

@@ -39,6 +39,11 @@ public = FlightServer("127.0.0.1:0", echo, SystemRuntime(), access=PUBLIC, calle
 parts = FlightServer("127.0.0.1:0", echo, SystemRuntime(), access=PARTS, callers=Holders(), spawn=spawn,
     service=partial(PartsService, command_of=dict))
 print(public.port, parts.port, flush=True)
+def tick():
+    while True:
+        SystemRuntime().sleep_ms(200)
+        public.tick(), parts.tick()
+spawn(tick)
 sys.stdin.read()
 """
 

@@ -4,20 +4,19 @@ node it is, and whether a node of its role may ask for that.
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Awaitable, Callable
 from typing import Any
 
 from attrs import frozen
 
-from ballista_py.errors import BallistaError, Unauthenticated, to_wire
+from ballista_py.errors import BallistaError, TransportError, Unauthenticated, to_wire
 from ballista_py.transport.control.grpc import StatusCode, aio, stream_handler, unary_handler
+from ballista_py.transport.endpoints import CONTROL_METADATA_BYTES
 from ballista_py.transport.security.access import Access, Caller
 from ballista_py.transport.security.callers import CLUSTER_HEADER
 from ballista_py.transport.security.credentials import Identity, Removed, identity_of
+from ballista_py.transport.security.refusals import Refusals, headers_too_large
 from ballista_py.transport.security.same_cluster import check_cluster
-
-_log = logging.getLogger(__name__)
 
 
 @frozen
@@ -44,27 +43,33 @@ class Peers:
 
 class ControlGate(aio.ServerInterceptor):  # type: ignore[misc]  # gRPC has no types
     """Refuses every rpc of a caller that names another cluster than `cluster_id`, that is no node or a removed one, or
-    whose role has no right to it in the table `access`. What is not in the table is refused to everybody.
+    whose role has no right to it in the table `access`. What is not in the table is refused to everybody. `refusals`
+    hears of all that.
     """
 
-    def __init__(self, cluster_id: str, access: Access, peers: Peers) -> None:
+    def __init__(self, cluster_id: str, access: Access, peers: Peers, refusals: Refusals) -> None:
         self._cluster_id = cluster_id
         self._access = access
         self._peers = peers
+        self._refusals = refusals
 
     async def intercept_service(self, continuation: Callable[[Any], Awaitable[Any]], details: Any) -> Any:
         handler = await continuation(details)
         if handler is None:
             return None
         verb = f"rpc {details.method.rpartition('/')[2]}"
-        cluster = dict(details.invocation_metadata).get(CLUSTER_HEADER, "")
+        too_large = headers_too_large(details.invocation_metadata, CONTROL_METADATA_BYTES)
+        cluster = "" if too_large else dict(details.invocation_metadata).get(CLUSTER_HEADER, "")
         answer = handler.stream_stream if handler.request_streaming else handler.unary_unary
 
         async def admitted(request: Any, context: Any) -> Any:
             try:
+                if too_large:
+                    self._refusals.offend(context.peer(), "headers beyond the bound")
+                    raise TransportError(f"a call may have {CONTROL_METADATA_BYTES >> 10} KiB of headers")
                 self._check(verb, cluster, context)
             except BallistaError as error:
-                _log.warning("a call from %s was refused: %s", context.peer(), error)
+                self._refusals.note(context.peer(), error)
                 known = not isinstance(error, Unauthenticated)
                 status = StatusCode.FAILED_PRECONDITION if known else StatusCode.UNAUTHENTICATED
                 await context.abort(status, str(to_wire(error)["message"]))

@@ -11,6 +11,8 @@ import asyncio
 from concurrent.futures import Executor
 from typing import Any
 
+from attrs import evolve
+
 from ballista_py.errors import TryLater
 from ballista_py.runtime import SystemRuntime
 from ballista_py.state.documents.documents import MAX_EXECUTORS
@@ -21,8 +23,9 @@ from ballista_py.transport.control.outbox import Letter
 from ballista_py.transport.control.service import ControlHandler, ControlService
 from ballista_py.transport.endpoints import CONTROL_SERVER_OPTIONS, Address, listen_grpc
 from ballista_py.transport.security.access import CONTROL
-from ballista_py.transport.security.connection_guard import ConnectionGuard, ConnectionLimits
+from ballista_py.transport.security.connection_guard import Calls, ConnectionGuard, ConnectionLimits
 from ballista_py.transport.security.credentials import Removed, Tls
+from ballista_py.transport.security.refusals import Refusals
 
 SILENCE_MS = 60_000
 WRITE_TIMEOUT_MS = 10_000
@@ -59,7 +62,8 @@ class ControlServer:
         self._address = Address.parse(address)
         self._tls = tls
         peers = Peers(None if tls is None else removed or Removed())
-        self._gate = ControlGate(cluster_id, CONTROL, peers)
+        self._refusals = Refusals(SystemRuntime())
+        self._gate = ControlGate(cluster_id, CONTROL, peers, self._refusals)
         self._service = ControlService(
             scheduler_id, handler, workers, silence_ms, write_timeout_ms, peers, cluster_id
         )
@@ -104,7 +108,11 @@ class ControlServer:
         loop = asyncio.get_running_loop()
         while True:
             await asyncio.sleep(GUARD_S)
-            await loop.run_in_executor(self._workers, self._guard.tick, self._port, self._service.calls)
+            self._refusals.tick()
+            await loop.run_in_executor(self._workers, self._guard.tick, self._port, self._calls)
+
+    def _calls(self) -> Calls:
+        return evolve(self._service.calls(), refused=self._refusals.take())
 
     def push(self, instance_id: str, message: ToExecutor) -> bool:
         """Send a message to an executor instance soon. False if it has no stream here now.

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -14,13 +13,12 @@ from ballista_py.transport.flight.keepalive import AnswerLine
 from ballista_py.transport.security.access import Access
 from ballista_py.transport.security.callers import Anyone, Callers
 from ballista_py.transport.security.connection_guard import Calls
+from ballista_py.transport.security.refusals import Refusals
 from ballista_py.transport.sockets import parse_peer, sever
 from ballista_py.work import Work, working
 
 DEAD_AFTER_IDLES = 5
 LOOKS_PER_IDLE = 4
-
-_log = logging.getLogger(__name__)
 
 
 class CallContext:
@@ -171,6 +169,7 @@ class OpenCalls:
     ) -> None:
         self.access = access
         self.callers: Callers = callers or Anyone()
+        self.refusals = Refusals(runtime)
         self._limit = limit
         self._caller_limit = caller_limit
         self._time_limit_ms = time_limit_ms
@@ -224,7 +223,7 @@ class OpenCalls:
             self._ended_peers = set()
             crowded = self._begun_in_all - len(self._open) >= self._limit // 2
         busy = {peer for peer in map(parse_peer, names) if peer is not None}
-        return Calls(busy=busy, crowded=crowded)
+        return Calls(busy=busy, crowded=crowded, refused=self.refusals.take())
 
     @contextmanager
     def enter(self, raw_context: Any, verb: str) -> Iterator[OpenCall]:
@@ -237,7 +236,7 @@ class OpenCalls:
             who = self.callers.proved(raw_context.claimed, raw_context)
             self.access.check(verb, who)
         except Unauthenticated as error:
-            _log.warning("a call from %s was refused: %s", raw_context.peer(), error)
+            self.refusals.note(raw_context.peer(), error)
             raise
         caller = who.name
         client = caller if who.kind == "client" else ""
@@ -274,6 +273,7 @@ class OpenCalls:
         far as ticks have watched it: a gap between two of them, in which this process itself may have stood still,
         counts as a quarter of `idle_ms` at most.
         """
+        self.refusals.tick()
         now_ms = self._runtime.monotonic_ms()
         passed_ms = min(now_ms - self._looked_ms, self._idle_ms / LOOKS_PER_IDLE)
         self._looked_ms = now_ms

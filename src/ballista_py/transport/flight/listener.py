@@ -13,10 +13,16 @@ from typing import Any
 
 from ballista_py.runtime import SystemRuntime
 from ballista_py.transport.control.grpc import StatusCode, grpc, stream_handler
-from ballista_py.transport.endpoints import FLIGHT_SERVER_OPTIONS, Address, listen_grpc
+from ballista_py.transport.endpoints import (
+    FLIGHT_METADATA_BYTES,
+    Address,
+    flight_server_options,
+    listen_grpc,
+)
 from ballista_py.transport.flight.call_status import CallStatus, LinkBroke
 from ballista_py.transport.flight.call_threads import CallThreads
 from ballista_py.transport.security.credentials import Tls
+from ballista_py.transport.security.refusals import headers_too_large
 
 METHODS = (
     "Handshake", "ListFlights", "GetFlightInfo", "PollFlightInfo", "GetSchema", "DoGet", "DoPut", "DoExchange",
@@ -128,23 +134,34 @@ class _Received:
 Answer = Callable[[ServedCall], None]
 
 
-class FlightListener:
+class FlightListener(grpc.GenericRpcHandler):  # type: ignore[misc]  # gRPC has no types
     """A listening port, from construction until `shutdown`; `answer` is called with each call, on one of `threads`.
 
-    It returns when the call was answered, or raises a `CallStatus`. With `ask_client` only clients whose certificate
+    It returns when the call was answered, or raises a `CallStatus`. `offended` is told the peer of a call whose
+    headers are larger than they may be; the call is refused. With `ask_client` only clients whose certificate
     is of the authority in `tls` get in; files of `tls` that are replaced count for the next connection. Raises
     `ConfigError` naming the address when it cannot be had, or the file that cannot be used.
     """
 
     def __init__(
-        self, address: Address, answer: Answer, threads: CallThreads, tls: Tls | None, *, ask_client: bool
+        self,
+        address: Address,
+        answer: Answer,
+        threads: CallThreads,
+        tls: Tls | None,
+        *,
+        ask_client: bool,
+        offended: Callable[[str], None],
     ) -> None:
         self._answer = answer
+        self._offended = offended
         self._changed = SystemRuntime().condition()
         self._running = 0
-        self._server = grpc.server(threads, options=FLIGHT_SERVER_OPTIONS)
-        handlers = {name: stream_handler(self._handler(name)) for name in METHODS}
-        self._server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(SERVICE, handlers),))
+        self._server = grpc.server(threads, options=flight_server_options(strangers=not ask_client))
+        self._handlers = {f"/{SERVICE}/{name}": stream_handler(self._handler(name)) for name in METHODS}
+        self._offence = stream_handler(self._offence_handler())
+        self._tells_of_offence = False
+        self._server.add_generic_rpc_handlers((self,))
         self.port = listen_grpc(self._server, address, tls, ask_client=ask_client).port
         self._server.start()
 
@@ -154,6 +171,31 @@ class FlightListener:
         with self._changed:
             while self._running:
                 self._changed.wait()
+
+    def service(self, details: Any) -> Any:
+        """What handles a call, as gRPC asks on its own thread; None: nothing, and the call is refused there.
+
+        A thread and a place in the queue before it are not for headers that are too large. One such call at a time
+        gets them, because only a handler is told where a call comes from.
+        """
+        if not headers_too_large(details.invocation_metadata, FLIGHT_METADATA_BYTES):
+            return self._handlers.get(details.method)
+        if self._tells_of_offence:
+            return None
+        self._tells_of_offence = True
+        return self._offence
+
+    def _offence_handler(self) -> Callable[..., None]:
+        def handle(_requests: Iterator[bytes], context: Any, _send: Callable[[bytes], None]) -> None:
+            try:
+                self._offended(str(context.peer()))
+            finally:
+                self._tells_of_offence = False
+            limit = f"{FLIGHT_METADATA_BYTES >> 10} KiB of headers"
+            context.abort(StatusCode["RESOURCE_EXHAUSTED"], f"a call may have {limit}")
+
+        handle.experimental_non_blocking = True  # type: ignore[attr-defined]
+        return handle
 
     def _handler(self, method: str) -> Callable[..., None]:
         def handle(requests: Iterator[bytes], context: Any, send: Callable[[bytes], None]) -> None:

@@ -136,10 +136,16 @@ class FlightServer:
         self._alive_ms = alive_ms
         self._service = (service or FlightService)(handler, self._calls)
         threads = CallThreads(spawn, self._calls.most_begun + SPARE_THREADS)
+        self.port = 0
         self._listener = FlightListener(
-            Address.parse(address), self._service.answer, threads, tls, ask_client=ask_client
+            Address.parse(address),
+            self._service.answer,
+            threads,
+            tls,
+            ask_client=ask_client,
+            offended=self._offended,
         )
-        self.port: int = self._listener.port
+        self.port = self._listener.port
 
     def tick(self) -> None:
         """Stop the work behind answers that nobody reads, pulse the silent ones, cut connections."""
@@ -181,6 +187,12 @@ class FlightServer:
             self._runtime.sleep_ms(SHUTDOWN_POLL_MS)
         return True
 
+    def _offended(self, peer: str) -> None:
+        """Cut off, and all of that address that nobody knows; until then gRPC goes on with what they sent."""
+        self._calls.refusals.offend(peer, "its headers are larger than HTTP/2 was told that they may be")
+        self._guard.hurry()
+        self._guard.tick(self.port, self._calls.known)
+
     def _tell_of_replaced(self, tls: Tls) -> None:
         """Say once whether files that were replaced can be used; handshakes look at them by themselves."""
         now = tls.fingerprint()
@@ -218,7 +230,7 @@ class FlightService:
                 call.claimed = self._calls.callers.claimed(headers)
             except BaseException as error:
                 shown = error if isinstance(error, BallistaError) else type(error).__name__
-                _log.warning("a call was refused: %s", shown)
+                self._calls.refusals.note(call.peer(), shown)
                 raise
             if call.method not in self.spoken:
                 raise TransportError("this port answers only the commands of ballista_py's own clients")

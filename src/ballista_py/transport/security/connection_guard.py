@@ -12,18 +12,21 @@ from __future__ import annotations
 
 import logging
 from collections import defaultdict
-from collections.abc import Callable, Collection, Mapping, Sequence
-from typing import TypeAlias
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
-from attrs import frozen
+from attrs import field, frozen
 
 from ballista_py.runtime import Runtime
-from ballista_py.transport.sockets import Connection, accepted, address_group, cut
+from ballista_py.transport.security.refusals import Refused
+from ballista_py.transport.sockets import Connection, Peer, accepted, address_group, cut
 
 HELLO_BYTES = 200
 HELLO_MS = 10_000
 LOOK_SHARE = 50  # of the time of one thread, a look takes one part in so many at most
-Peer: TypeAlias = tuple[str, int]
+SUSPECT_MS = 10_000
+REFUSED_OFTEN = 64
+HURRY_MS = 20
+HURRY_SHARE = 4
 
 _log = logging.getLogger(__name__)
 
@@ -31,22 +34,29 @@ _log = logging.getLogger(__name__)
 @frozen(kw_only=True)
 class ConnectionLimits:
     """Of one port: connections in all, of one address (an IPv6 network of 64 bits counts as one), and the bytes that
-    may come over a connection without a call that was let in.
+    may come over a connection without a call that was let in, or without one ever.
+
+    An address that offended is suspect for a while. Then it may have `suspect_connections` on which no call was ever
+    let in, and as many bytes over one of them.
     """
 
     connections: int = 4_000
     per_address: int = 1_000
     unheard_bytes: int = 64 << 20
+    stranger_bytes: int = 256 << 10
+    suspect_connections: int = 8
+    suspect_bytes: int = 16 << 10
 
 
 @frozen(kw_only=True)
 class Calls:
     """What a port knows of its calls: the peers whose calls are answered now, or were a moment ago; and whether it is
-    `crowded` with calls that were begun and do not say what they want.
+    `crowded` with calls that were begun and do not say what they want; and what it `refused`.
     """
 
     busy: Collection[Peer] = frozenset()
     crowded: bool = False
+    refused: Refused = field(factory=Refused)
 
 
 def too_many(
@@ -54,12 +64,13 @@ def too_many(
     calls: Calls,
     limits: ConnectionLimits,
     heard: Mapping[Peer, int],
+    suspects: Collection[str] = (),
 ) -> list[Peer]:
     """Which connections are cut: those that did not even begin to speak in `HELLO_MS`, those that sent too much without
-    being heard, and what is beyond a limit.
+    being heard, what is beyond a limit, and those of offenders.
 
-    Peers with a call are cut only if the others are not enough. In a crowd the silent ones go, too. `heard` holds how
-    much had come from a peer when it last had a call.
+    Peers with a call are cut only if the others are not enough, or if they offended. In a crowd the silent ones go,
+    too. `heard` holds how much had come from a peer when it last had a call. `suspects` are addresses.
 
     >>> limits = ConnectionLimits(connections=2, per_address=2)
     >>> open = [Connection("10.0.0.7", port, silent_ms=port, received=999) for port in (1, 2, 3)]
@@ -67,11 +78,21 @@ def too_many(
     [('10.0.0.7', 2)]
     """
 
+    def is_suspect(one: Connection) -> bool:
+        return bool(suspects) and not heard.get(one.peer) and address_group(one.host) in suspects
+
+    def may_send(one: Connection) -> int:
+        if is_suspect(one):
+            return limits.suspect_bytes
+        return limits.unheard_bytes if heard.get(one.peer) else limits.stranger_bytes
+
     def is_worthless(one: Connection) -> bool:
+        if one.peer in calls.refused.offenders:
+            return True
         if one.peer in calls.busy:
             return False
         silent = one.silent_ms > HELLO_MS and (calls.crowded or one.received < HELLO_BYTES)
-        return silent or one.received - heard.get(one.peer, 0) > limits.unheard_bytes
+        return silent or one.received - heard.get(one.peer, 0) > may_send(one)
 
     gone = {one.peer for one in connections if is_worthless(one)}
     left = [one for one in connections if one.peer not in gone]
@@ -79,7 +100,9 @@ def too_many(
     for one in left:
         by_address[address_group(one.host)].append(one)
     for own in by_address.values():
-        gone |= _worst(own, len(own) - limits.per_address, calls.busy)
+        strangers = [one for one in own if one.peer not in calls.busy and is_suspect(one)]
+        loud = sorted(strangers, key=lambda one: one.received)[limits.suspect_connections :]
+        gone |= {one.peer for one in loud} | _worst(own, len(own) - limits.per_address, calls.busy)
     left = [one for one in left if one.peer not in gone]
     gone |= _worst(left, len(left) - limits.connections, calls.busy)
     return sorted(gone)
@@ -99,21 +122,30 @@ class ConnectionGuard:
     def __init__(self, limits: ConnectionLimits, runtime: Runtime) -> None:
         self._limits = limits
         self._runtime = runtime
+        self._lock = runtime.lock()
         self._next_look_ms = 0.0
         self._heard: dict[Peer, int] = {}
+        self._suspect_until_ms: dict[str, float] = {}
+
+    def hurry(self) -> None:
+        """Somebody offended: let the next tick look, unless one looked a moment ago."""
+        self._next_look_ms = min(self._next_look_ms, self._runtime.monotonic_ms() + HURRY_MS)
 
     def tick(self, port: int, calls: Callable[[], Calls]) -> int:
         """Cut what is too much at `port`; returns how many that were."""
+        with self._lock:
+            return self._look(port, calls) if self._runtime.monotonic_ms() >= self._next_look_ms else 0
+
+    def _look(self, port: int, calls: Callable[[], Calls]) -> int:
         began_ms = self._runtime.monotonic_ms()
-        if began_ms < self._next_look_ms:
-            return 0
         connections = accepted(port)
         known = calls()
+        suspects = self._suspects(known.refused)
         self._heard = {
             one.peer: one.received if one.peer in known.busy else self._heard.get(one.peer, 0)
             for one in connections
         }
-        gone = too_many(connections, known, self._limits, self._heard)
+        gone = too_many(connections, known, self._limits, self._heard, suspects)
         if gone:
             groups = len({address_group(host) for host, _ in gone})
             _log.warning(
@@ -124,6 +156,25 @@ class ConnectionGuard:
                 groups,
             )
         ended = cut(gone)
+        self._suspect(address_group(one.host) for one in connections if one.peer in gone and self._is_loud(one))
         now_ms = self._runtime.monotonic_ms()
-        self._next_look_ms = now_ms + LOOK_SHARE * (now_ms - began_ms)
+        took_ms = now_ms - began_ms
+        pause_ms = max(HURRY_MS, HURRY_SHARE * took_ms) if self._suspect_until_ms else LOOK_SHARE * took_ms
+        self._next_look_ms = now_ms + pause_ms
         return ended
+
+    def _is_loud(self, one: Connection) -> bool:
+        return not self._heard.get(one.peer) and one.received > self._limits.stranger_bytes
+
+    def _suspects(self, refused: Refused) -> Collection[str]:
+        """The addresses that are suspect now: those that offended, or were refused again and again, a while ago."""
+        now_ms = self._runtime.monotonic_ms()
+        self._suspect_until_ms = {
+            group: until for group, until in self._suspect_until_ms.items() if until > now_ms
+        }
+        self._suspect(address_group(host) for host, _ in refused.offenders)
+        self._suspect(group for group, number in refused.by_address.items() if number >= REFUSED_OFTEN)
+        return self._suspect_until_ms.keys()
+
+    def _suspect(self, groups: Iterable[str]) -> None:
+        self._suspect_until_ms |= dict.fromkeys(groups, self._runtime.monotonic_ms() + SUSPECT_MS)
