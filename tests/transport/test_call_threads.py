@@ -5,9 +5,15 @@ from __future__ import annotations
 import threading
 import time
 
+import grpc
 import pytest
 
+from ballista_py.errors import TryLater
+from ballista_py.runtime import SystemRuntime
+from ballista_py.testing.hostile.raw_flight import RawFlight
 from ballista_py.transport.flight.call_threads import CallThreads
+from ballista_py.transport.flight.holdings import Holdings
+from ballista_py.transport.flight.wire import to_json
 
 
 def spawn(function):
@@ -64,3 +70,36 @@ def test_what_a_task_raises_and_a_thread_that_cannot_be_had_are_told():
         with pytest.raises(RuntimeError, match="can't start"):
             threads.submit(len, "")
     assert len(threads) == 0
+
+
+def test_the_messages_of_one_client_have_a_bound_together():
+    holdings = Holdings(SystemRuntime(), max_bytes=100)
+    holdings.exchange("a", 0, 500)  # one alone is a question of what a message may have
+    with pytest.raises(TryLater, match="messages of this client"):
+        holdings.exchange("a", 0, 1)
+    holdings.exchange("b", 0, 100)
+    holdings.exchange("a", 500, 40)
+    holdings.exchange("a", 0, 60)
+    with pytest.raises(TryLater):
+        holdings.exchange("a", 40, 41)
+    assert holdings.of("a") == 60
+    holdings.exchange("a", 60, 0)
+    assert (holdings.of("a"), holdings.of("b")) == (0, 100)
+
+
+def test_a_client_with_too_much_at_once_is_told_so_and_goes_on_when_it_is_less(serve, kit):
+    served = serve(caller_limit=8)
+    holdings = served.server._calls.holdings
+    holdings._max_bytes = 3 << 20
+    large = "y" * (2 << 20)
+    with RawFlight(f"ballista://{served.address}") as flight:
+        first = threading.Thread(target=flight.action, args=("wait", to_json({"s": 60, "x": large})))
+        first.start()
+        kit.wait_until(lambda: holdings.of("127.0.0.1") > len(large))
+        with pytest.raises(grpc.RpcError, match="the messages of this client take 4 MiB together"):
+            flight.action("echo", to_json({"x": large}))
+        assert flight.action("echo", to_json({"x": "small"}))
+        served.handler.cancelled.set()
+        first.join(30)
+        assert flight.action("echo", to_json({"x": large}))
+    assert not holdings.of("127.0.0.1")

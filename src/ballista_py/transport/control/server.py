@@ -67,7 +67,8 @@ class ControlServer:
         self._service = ControlService(
             scheduler_id, handler, workers, silence_ms, write_timeout_ms, peers, cluster_id
         )
-        self._guard = ConnectionGuard(connections or ConnectionLimits(), SystemRuntime())
+        limits = (connections or ConnectionLimits()).among_nodes()
+        self._guard = ConnectionGuard(limits, SystemRuntime())
         self._workers = workers
         self._port = 0
         self._loop: asyncio.AbstractEventLoop | None = None

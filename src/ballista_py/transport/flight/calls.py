@@ -9,6 +9,7 @@ from typing import Any
 
 from ballista_py.errors import BallistaError, TransportError, TryLater, Unauthenticated
 from ballista_py.runtime import Runtime
+from ballista_py.transport.flight.holdings import Holdings
 from ballista_py.transport.flight.keepalive import AnswerLine
 from ballista_py.transport.security.access import Access
 from ballista_py.transport.security.callers import Anyone, Callers
@@ -170,6 +171,7 @@ class OpenCalls:
         self.access = access
         self.callers: Callers = callers or Anyone()
         self.refusals = Refusals(runtime)
+        self.holdings = None if caller_limit is None else Holdings(runtime)
         self._limit = limit
         self._caller_limit = caller_limit
         self._time_limit_ms = time_limit_ms
@@ -187,9 +189,9 @@ class OpenCalls:
     def __len__(self) -> int:
         return len(self._open)
 
-    def begin(self, claimed: str) -> None:
+    def begin(self, claimed: str, peer: str = "") -> None:
         """A call was begun by whoever its headers name; `end` follows in any case. gRPC has given it a thread already,
-        and it may never say what it wants.
+        and it may never say what it wants. `peer`, if given, is no stranger from now on.
 
         Raises `TryLater` when too many were begun, of all callers or of this one.
         """
@@ -200,6 +202,8 @@ class OpenCalls:
                 raise TryLater(f"{self._begun[claimed]} calls of this client were begun already: try again later")
             self._begun_in_all += 1
             self._begun[claimed] += 1
+            if peer:
+                self._ended_peers.add(peer)
 
     def end(self, claimed: str) -> None:
         """A call that was begun is over."""

@@ -21,6 +21,8 @@ from ballista_py.transport.endpoints import (
 )
 from ballista_py.transport.flight.call_status import CallStatus, LinkBroke
 from ballista_py.transport.flight.call_threads import CallThreads
+from ballista_py.transport.flight.holdings import Holdings
+from ballista_py.transport.security.callers import peer_host
 from ballista_py.transport.security.credentials import Tls
 from ballista_py.transport.security.refusals import headers_too_large
 
@@ -49,6 +51,8 @@ class ServedCall:
         self.method = method
         self.claimed = ""
         self.session: Any = None
+        self.holdings: Holdings | None = None
+        self._holds = 0
         self._requests = requests
         self._context = context
         self._send = send
@@ -92,15 +96,30 @@ class ServedCall:
         """The next message; waits for it. Raises `StopIteration` at their end, and `LinkBroke`.
 
         They end for a caller that was done, and also for one that died. gRPC learns the second just after the first,
-        and asking once more comes after both.
+        and asking once more comes after both. A message counts among the bytes of its client until the next one is
+        asked for, or `let_go`. Raises `TryLater` when those are too many.
         """
+        self.let_go()
         try:
             try:
-                return next(self._requests)
+                message = next(self._requests)
             except StopIteration:
-                return next(self._requests)
+                message = next(self._requests)
         except grpc.RpcError:
             raise LinkBroke("the caller went away") from None
+        if self.holdings is not None:
+            self.holdings.exchange(self._holder(), 0, len(message))
+            self._holds = len(message)
+        return message
+
+    def let_go(self) -> None:
+        """The message that came last is not needed any more."""
+        held, self._holds = self._holds, 0
+        if self.holdings is not None and held:
+            self.holdings.exchange(self._holder(), held, 0)
+
+    def _holder(self) -> str:
+        return self.claimed or peer_host(self.peer())
 
     def received(self) -> Iterator[bytes]:
         """The messages that are still to come."""
@@ -211,6 +230,7 @@ class FlightListener(grpc.GenericRpcHandler):  # type: ignore[misc]  # gRPC has 
                 _log.error("a call failed for a reason that its caller is not told", exc_info=error)
                 status = CallStatus("UNKNOWN", "internal error")
             finally:
+                call.let_go()
                 with self._changed:
                     self._running -= 1
                     self._changed.notify_all()

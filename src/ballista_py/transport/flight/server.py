@@ -129,7 +129,8 @@ class FlightServer:
         self._calls = OpenCalls(
             max_calls, idle_ms, runtime, callers, caller_limit, access=access, time_limit_ms=time_limit_ms
         )
-        self._guard = ConnectionGuard(connections or ConnectionLimits(), runtime)
+        limits = connections or ConnectionLimits()
+        self._guard = ConnectionGuard(limits.among_nodes() if ask_client else limits, runtime)
         self._tls = tls
         self._seen = None if tls is None else tls.fingerprint()
         self._spawn = spawn
@@ -212,6 +213,7 @@ class FlightService:
 
     spoken: Collection[str] = ("DoExchange", "DoAction")
     max_command_bytes = MAX_COMMAND_BYTES  # of nodes, with broadcasts
+    knows_callers = True  # by the headers of a call
 
     def __init__(self, handler: DataHandler, calls: OpenCalls) -> None:
         self._handler = handler
@@ -234,7 +236,8 @@ class FlightService:
                 raise
             if call.method not in self.spoken:
                 raise TransportError("this port answers only the commands of ballista_py's own clients")
-            self._calls.begin(call.claimed)
+            self._calls.begin(call.claimed, call.peer() if self.knows_callers else "")
+            call.holdings = self._calls.holdings
             try:
                 self.open(call, headers)
                 METHODS[call.method](self, call)

@@ -28,6 +28,7 @@ class PartsService(FlightService):
     """
 
     spoken: Collection[str] = ("DoGet",)
+    knows_callers = False
 
     def __init__(
         self,
@@ -58,6 +59,7 @@ class LegService(PartsService):
     """Our own protocol beside it, where nodes and clients use one port: in a cluster without certificates."""
 
     spoken = (*FlightService.spoken, *PartsService.spoken)
+    knows_callers = True
 
 
 def _leg_ticket(ticket: bytes) -> dict[str, Any]:

@@ -14,7 +14,7 @@ import logging
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
-from attrs import field, frozen
+from attrs import evolve, field, frozen
 
 from ballista_py.runtime import Runtime
 from ballista_py.transport.security.refusals import Refused
@@ -46,6 +46,10 @@ class ConnectionLimits:
     stranger_bytes: int = 256 << 10
     suspect_connections: int = 8
     suspect_bytes: int = 16 << 10
+
+    def among_nodes(self) -> ConnectionLimits:
+        """Of a port where certificates are asked for, and windows are large: who gets so far is no stranger."""
+        return evolve(self, stranger_bytes=self.unheard_bytes)
 
 
 @frozen(kw_only=True)
