@@ -14,6 +14,7 @@ SHOWN = {  # a seed that is wrong without the rule
     "accepts_from": 35,
     "shown_after_commits": 22,
     "proven_own": 31,
+    "decided_by_newest": 606,
 }
 
 

@@ -30,7 +30,7 @@ Step = Generator[None, None, None]
 class Rules:
     """What the protocol demands.
 
-    Of `announced_first`, `moves_tell` and `decided_by_newest` a few hundred seeds do not show what they are for.
+    Of `announced_first` and `moves_tell` a thousand seeds do not show what they are for.
     """
 
     announced_first: bool = True  # a definition is announced before it is committed
