@@ -101,7 +101,7 @@ class Mischief:
         while not self.over():
             number += 1
             name = f"made_{self.seed}_{number}"
-            if number % 2:
+            if number % 2 or not self._versions()[0]:  # until the first replacement there is nothing to make it of
                 text = f"create table {name} (id bigint not null, v varchar) partitioned by (bucket(3, id))"
                 expected = 0
             else:
