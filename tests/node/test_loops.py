@@ -2,6 +2,8 @@
 
 import threading
 
+import pytest
+
 from ballista_py.errors import StoreUnavailable
 from ballista_py.node.loops import Loop
 from ballista_py.runtime import SystemRuntime
@@ -9,8 +11,12 @@ from ballista_py.runtime import SystemRuntime
 LONG_MS = 600_000
 
 
-def ticking(tick, interval_ms=LONG_MS):
-    return Loop("test", tick, interval_ms=interval_ms, runtime=SystemRuntime())
+def ticking(tick, interval_ms=LONG_MS, **more):
+    return Loop("test", tick, interval_ms=interval_ms, runtime=SystemRuntime(), **more)
+
+
+class Panic(BaseException):
+    """What native code raises, which is no `Exception`."""
 
 
 def test_the_first_tick_comes_at_once_and_a_poke_brings_the_next():
@@ -47,3 +53,51 @@ def test_no_tick_comes_after_stop():
     seen = len(ticks)
     SystemRuntime().sleep_ms(30)
     assert len(ticks) == seen
+
+
+@pytest.mark.parametrize("raised", [GeneratorExit(), StopIteration(), Panic("a panic of native code")])
+def test_nothing_that_a_tick_raises_ends_the_loop(raised, caplog):
+    ticks, ended = threading.Semaphore(0), []
+
+    def tick():
+        ticks.release()
+        raise raised
+
+    loop = ticking(tick, interval_ms=1, ended=lambda: ended.append(1)).start()
+    for _ in range(20):
+        assert ticks.acquire(timeout=60)
+    loop.stop()
+    assert not ended
+    assert {record.getMessage() for record in caplog.records} == {"tick_crashed"}
+
+
+def test_one_reason_is_logged_once_a_second_and_another_one_at_once(caplog):
+    now = [0.0]
+
+    class Clock(SystemRuntime):
+        def monotonic_ms(self):
+            return now[0]
+
+    reasons = iter("aaabaa")
+    loop = Loop("test", lambda: None, interval_ms=1, runtime=Clock())
+
+    def tick():
+        raise StoreUnavailable(next(reasons))
+
+    loop._tick = tick
+    for at in (0, 1, 2, 3, 999, 1_001):
+        now[0] = float(at)
+        loop._try_tick()
+    said = [record.ballista_fields["reason"].message for record in caplog.records]
+    assert said == ["a", "b", "a"]
+
+
+def test_a_loop_that_ends_without_being_stopped_ends_the_node(caplog):
+    ended = threading.Event()
+
+    def tick():
+        raise SystemExit(3)
+
+    ticking(tick, ended=ended.set).start()
+    assert ended.wait(60)
+    assert "loop_ended" in [record.getMessage() for record in caplog.records]

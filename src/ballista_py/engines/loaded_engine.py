@@ -166,10 +166,12 @@ class LoadedEngine:
         """Around what is done to loaded tables: what the library raises leaves as an error of the tree."""
         try:
             yield
-        except BallistaError:
+        except (BallistaError, KeyboardInterrupt, SystemExit):
             raise
         except Exception as error:
             raise self._named(error) from None
+        except BaseException as error:  # a panic of a library; callers look for errors only
+            raise BallistaError(f"the engine failed on it ({type(error).__name__})") from error
 
     def _named(self, error: Exception) -> BaseException:
         """The error of the tree for one of the library of this engine; what is none of those, as it is."""

@@ -173,6 +173,8 @@ class _Source:
     def _batches(self) -> Iterator[pa.RecordBatch]:
         try:
             yield from self._rows
+        except GeneratorExit:  # nobody reads on, which is no error of the rows
+            raise
         except BaseException as error:
             self.error = error
             raise

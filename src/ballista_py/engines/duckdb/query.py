@@ -54,6 +54,8 @@ class StreamSource:
                 if self.stopped:
                     raise TransportError("The query was cancelled")
                 yield batch
+        except GeneratorExit:  # nobody reads on, which is no error of the stream
+            raise
         except BaseException as error:
             self.error = error
             raise

@@ -286,7 +286,8 @@ def _insert(loader: duckdb.DuckDBPyConnection, held: HeldTable, stream: _Tagged)
     try:
         done = loader.execute(f'insert into {held.name} select * from "rows to load"').fetchone()
     finally:
-        loader.unregister("rows to load")
+        with suppress(duckdb.Error):  # in a transaction that failed, where it would hide the reason
+            loader.unregister("rows to load")
     assert done is not None
     assert done[0] == stream.rows, f"{done[0]} rows arrived of {stream.rows}"
 
@@ -315,6 +316,8 @@ class _Tagged:
                     tag = pa.repeat(pa.scalar(file.file_id, pa.int32()), batch.num_rows)
                     self._counts[file.file_id] += batch.num_rows
                     yield pa.RecordBatch.from_arrays([tag, *batch.columns], schema=schema)
+        except GeneratorExit:  # nobody reads on, which is no error of the rows
+            raise
         except BaseException as error:
             self.error = error
             raise

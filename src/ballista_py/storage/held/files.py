@@ -13,6 +13,7 @@ from typing import Protocol, TypeVar
 import pyarrow as pa
 
 from ballista_py.errors import BallistaError, StoreError, TryLater
+from ballista_py.logs import log_event
 from ballista_py.partitions.columns import is_same
 from ballista_py.runtime import Runtime
 from ballista_py.storage.formats.local_file import Loadable, LocalFile, RowsAtHand
@@ -165,7 +166,7 @@ class LoadedFiles:
         try:
             self._loader.load(table, [RowsAtHand(file_id=file_id, rows=rows)])
         except BallistaError as error:
-            _log.info("not_staged", exc_info=error)
+            log_event(_log, "not_staged", table=table, code=error.code, reason=error)
             return
         with self._lock:
             if self._drops.get(table, 0) == drops:

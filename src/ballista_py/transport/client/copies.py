@@ -109,6 +109,8 @@ def _watched(batches: Iterator[pa.RecordBatch], failed: list[BaseException]) -> 
     """The batches; what ends them too early is kept, because the engine passes on no more than its text."""
     try:
         yield from batches
+    except GeneratorExit:  # the engine reads no further, and says why itself
+        raise
     except BaseException as error:
         failed.append(error)
         raise
