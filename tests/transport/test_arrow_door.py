@@ -15,7 +15,7 @@ from ballista_py.testing.hostile.messages import MESSAGES, column, patched
 from ballista_py.testing.hostile.raw_flight import stream_of
 from ballista_py.testing.hostile.wire_seeds import SEEDS
 from ballista_py.transport.arrow import sizes as arrow_sizes
-from ballista_py.transport.arrow.door import batch_bytes, check_batch, read_rows, read_schema
+from ballista_py.transport.arrow.door import FlightRows, batch_bytes, check_batch, read_rows, read_schema
 from ballista_py.transport.arrow.types import MAX_DEPTH, MAX_FIELDS, check_schema
 
 VALID_LIES = {"union-empty", "zstd-bomb"}
@@ -120,6 +120,37 @@ def test_what_names_a_value_many_times_counts_it_every_time(array):
     assert 100_000_000 <= batch_bytes(rows) < 101_000_000
     with pytest.raises(InvalidData, match="written out"):
         check_batch(rows, 50_000_000)
+
+
+def _views(count, long):
+    """Views that all name one text, of which nobody has looked whether it is UTF-8: it is none."""
+    views = struct.pack("<i4sii", long, b"\xff" * 4, 0, 0) * count
+    buffers = [None, pa.py_buffer(views), pa.py_buffer(b"\xff" * long)]
+    return pa.Array.from_buffers(pa.string_view(), count, buffers)
+
+
+@pytest.mark.parametrize("wrap", ["plain", "list", "struct", "map"])
+def test_views_of_one_text_are_measured_before_each_is_looked_at(wrap):
+    views = _views(1_000, 100_000)
+    bounds = pa.array([0, 1_000], pa.int32())
+    array = {
+        "plain": lambda: views,
+        "list": lambda: pa.ListArray.from_arrays(bounds, views),
+        "struct": lambda: pa.StructArray.from_arrays([views], ["a"]),
+        "map": lambda: pa.MapArray.from_arrays(bounds, pa.array(range(1_000)), views),
+    }[wrap]()
+    with pytest.raises(InvalidData, match="written out"):  # and not that the text is none
+        check_batch(pa.record_batch({"c": array}), 50_000_000)
+
+
+def test_a_stream_that_ends_before_its_columns_is_refused():
+    class Ended:
+        @property
+        def schema(self):
+            raise StopIteration
+
+    with pytest.raises(InvalidData, match="ended before"):
+        _ = FlightRows(Ended(), answers=False).schema
 
 
 def test_rows_without_bytes_are_bounded():

@@ -12,6 +12,7 @@ import pyarrow as pa
 
 from ballista_py.errors import SchemaMismatch
 from ballista_py.partitions.columns import is_required
+from ballista_py.partitions.loadable import first_not_loaded, why_not_loaded
 from ballista_py.partitions.table import TableSpec
 from ballista_py.partitions.type_names import type_name
 
@@ -68,8 +69,8 @@ def check_columns(table: TableSpec, schema: pa.Schema) -> None:
 def conform(table: TableSpec, batch: pa.RecordBatch, first_row: int = 0) -> pa.RecordBatch:
     """The batch (whose columns were checked) in exactly the table's schema; `first_row` is its place in all rows.
 
-    Raises `SchemaMismatch` naming column and row for a null that is forbidden, a value out of range and text that
-    is not UTF-8.
+    Raises `SchemaMismatch` naming column and row for a null that is forbidden, a value out of range, text that is not
+    UTF-8, and what no engine could load (`why_not_loaded`).
     """
     columns = []
     required = set(table.primary_key)
@@ -77,7 +78,7 @@ def conform(table: TableSpec, batch: pa.RecordBatch, first_row: int = 0) -> pa.R
         if column.null_count and (is_required(field) or field.name in required):
             row = first_row + column.is_null().index(True).as_py()
             raise SchemaMismatch(f"row {row} has no value in column '{field.name}', which must not be null")
-        columns.append(_converted(column, field, table.name, first_row))
+        columns.append(_loadable(_converted(column, field, table.name, first_row), field, table.name, first_row))
     return pa.RecordBatch.from_arrays(columns, schema=table.schema)
 
 
@@ -93,6 +94,20 @@ def _converted(column: pa.Array, field: pa.Field, table: str, first_row: int) ->
             f"row {row} has {value} in column '{field.name}', which table '{table}' declares as {type_name(field.type)}"
         ) from None
     return found
+
+
+def _loadable(column: pa.Array, field: pa.Field, table: str, first_row: int) -> pa.Array:
+    """The column, if every engine can load it; without a null among the values of a dictionary, which no file has."""
+    reason = why_not_loaded(column)
+    if reason is not None:
+        row = first_row + first_not_loaded(column)
+        declared = type_name(field.type)
+        raise SchemaMismatch(
+            f"row {row} has {reason} in column '{field.name}', which table '{table}' declares as {declared}"
+        )
+    if pa.types.is_dictionary(column.type) and column.dictionary.null_count:
+        return column.cast(field.type.value_type).dictionary_encode().cast(field.type)
+    return column
 
 
 def _first_bad(column: pa.Array, kind: pa.DataType) -> int:

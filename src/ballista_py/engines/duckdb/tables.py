@@ -20,6 +20,7 @@ from ballista_py.engines.duckdb.library import duckdb
 from ballista_py.engines.duckdb.types import quoted
 from ballista_py.errors import BallistaError, ConfigError, NotOwner, SchemaMismatch, TryLater
 from ballista_py.partitions.columns import is_same
+from ballista_py.partitions.loadable import why_not_declared
 from ballista_py.runtime import Runtime
 from ballista_py.storage.formats.local_file import Loadable, RowsAtHand
 
@@ -98,6 +99,10 @@ class HeldTable:
 
 def require_held(schema: pa.Schema, table: str) -> None:
     """Raises `SchemaMismatch`, with the reason, if no executor could hold a table of these columns."""
+    for column in schema:
+        reason = why_not_declared(column.type)
+        if reason is not None:
+            raise SchemaMismatch(f"table '{table}' cannot be held: column '{column.name}': {reason}", table=table)
     with duckdb.connect(":memory:", config={"threads": 1}) as connection:
         HeldTable.create(connection, quoted(table), schema, table, f"0::integer as {FILE_ID},")
 

@@ -96,10 +96,10 @@ def literal(value: pa.Scalar) -> Expr:
     ('CAST(-5 AS BIGINT)', 'NULL')
     """
     kind, types = value.type, pa.types
-    if types.is_dictionary(kind):
-        return literal(value.as_py() if not value.is_valid else value.dictionary[value.index.as_py()])
     if not value.is_valid:
         return exp.null()
+    if types.is_dictionary(kind):
+        return literal(value.dictionary[value.index.as_py()])
     if types.is_boolean(kind):
         return exp.true() if value.as_py() else exp.false()
     if types.is_integer(kind):

@@ -19,7 +19,7 @@ from attrs import frozen
 
 from ballista_py.errors import InvalidData
 from ballista_py.transport.arrow.messages import bytes_when_read, check_schema_bytes
-from ballista_py.transport.arrow.sizes import written_out
+from ballista_py.transport.arrow.sizes import viewed_text, written_out
 from ballista_py.transport.arrow.types import check_schema
 from ballista_py.transport.arrow.unions import with_whole_unions
 
@@ -56,8 +56,11 @@ class FlightRows:
     def schema(self) -> pa.Schema:
         """The schema of all batches. Waits for the peer to send it."""
         if self._schema is None:
-            with _reading(self._passed_on):
-                found = self._reader.schema
+            try:
+                with _reading(self._passed_on):
+                    found = self._reader.schema
+            except StopIteration:
+                raise InvalidData("what was sent ended before it said which columns it has") from None
             self._schema = check_schema(found)
         return self._schema
 
@@ -93,6 +96,9 @@ def check_batch(batch: pa.RecordBatch, max_bytes: int = MAX_BATCH_BYTES) -> pa.R
     """
     with _reading():
         if batch.num_rows * ROW_BYTES > max_bytes:
+            raise _too_large(max_bytes)
+        batch.validate()  # of the lengths of buffers only, so that the next line may read them
+        if sum(viewed_text(column) for column in batch.columns) > max_bytes:
             raise _too_large(max_bytes)
         _validate(batch)
         batch = with_whole_unions(batch)

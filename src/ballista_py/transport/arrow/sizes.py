@@ -51,6 +51,37 @@ def written_out(array: pa.Array) -> float:
     return float(_sizes(array).sum())
 
 
+def viewed_text(array: Any) -> float:
+    """The bytes that the views of texts in an array name, at any depth, before anybody looks at what they name.
+
+    Of the array no more than its buffers need be checked. Arrow looks at each text by itself, however many are one.
+    """
+    if isinstance(array, pa.ExtensionArray):
+        array = array.storage
+    kind = array.type
+    if not _has_viewed_text(kind):
+        return 0.0
+    if kind.id == lib.Type_STRING_VIEW:
+        return float(np.maximum(_view_lengths(array), 0).sum(dtype=np.float64))
+    if kind.id == lib.Type_DICTIONARY:
+        return viewed_text(array.dictionary)
+    if kind.id == lib.Type_MAP:
+        return viewed_text(array.keys) + viewed_text(array.items)
+    if kind.id in (lib.Type_STRUCT, lib.Type_SPARSE_UNION, lib.Type_DENSE_UNION):
+        return sum(viewed_text(array.field(number)) for number in range(kind.num_fields))
+    return viewed_text(array.values)
+
+
+def _has_viewed_text(kind: pa.DataType) -> bool:
+    if isinstance(kind, pa.BaseExtensionType):
+        kind = kind.storage_type
+    if kind.id == lib.Type_DICTIONARY:
+        return _has_viewed_text(kind.value_type)
+    if kind.id == lib.Type_STRING_VIEW:
+        return True
+    return any(_has_viewed_text(kind.field(number).type) for number in range(kind.num_fields))
+
+
 def shares(kind: pa.DataType) -> bool:
     """Whether arrays of the type, or of one inside it, can name one value at many places."""
     if isinstance(kind, pa.BaseExtensionType):

@@ -8,6 +8,7 @@ from typing import Any
 import pyarrow as pa
 
 from ballista_py.errors import SqlError, TransportError
+from ballista_py.partitions.loadable import why_not_loaded
 from ballista_py.transport.arrow.door import FlightRows, batch_bytes
 from ballista_py.transport.flight.call_status import LinkBroke
 from ballista_py.transport.flight.calls import OpenCall
@@ -85,6 +86,7 @@ def _parameters(rows: FlightRows, call: OpenCall, max_bytes: int) -> pa.RecordBa
     """The rows of parameters, or None when the client sent no row."""
     found, size = [], 0
     for batch in batches(rows, call):
+        _require_loadable(batch)
         found.append(batch)
         size += batch_bytes(batch)
         if size > max_bytes:
@@ -95,6 +97,14 @@ def _parameters(rows: FlightRows, call: OpenCall, max_bytes: int) -> pa.RecordBa
         return None
     combined: pa.RecordBatch = pa.Table.from_batches(found).combine_chunks().to_batches()[0]
     return combined
+
+
+def _require_loadable(batch: pa.RecordBatch) -> None:
+    """Raise `SqlError` for a parameter that no engine can take."""
+    for number, column in enumerate(batch.columns):
+        reason = why_not_loaded(column)
+        if reason is not None:
+            raise SqlError(f"parameter {number + 1} has {reason}")
 
 
 def _ingest(command: Any, rows: FlightRows, service: StatementService, call: OpenCall, token: str | None) -> int:
