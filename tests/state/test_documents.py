@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 from attrs import evolve
 
-from ballista_py.errors import DocumentUnreadable
+from ballista_py.errors import DocumentUnreadable, InvariantViolated
 from ballista_py.partitions.assignment.assigner import Executor, PartitionAssigner
 from ballista_py.partitions.map import PartitionMap
 from ballista_py.partitions.spec import PartitionSpec
@@ -28,6 +28,7 @@ from ballista_py.state.documents.documents import (
 )
 from ballista_py.state.documents.object_state import ObjectState
 from ballista_py.state.members.control import ExecutorInfo
+from ballista_py.state.stores.memory import MemoryStore
 
 GOLDEN = Path(__file__).parent / "golden"
 SCHEMA = pa.schema(
@@ -135,3 +136,15 @@ def test_removing_names_the_instance():
     listed = evolve(cluster, schedulers={"s1": SchedulerInfo(scheduler_id="s1", instance_id="i0")})
     assert listed.without_scheduler("s1", "other") is listed
     assert listed.without_scheduler("s1", "i0").schedulers == {}
+
+
+@pytest.mark.parametrize("capacity", [float("nan"), float("inf")])
+def test_what_nobody_could_read_afterwards_is_not_written(capacity):
+    store = MemoryStore()
+    state = ObjectState(store, "cluster.json", ClusterDocument)
+    state.create(ClusterDocument())
+    before = store.get("cluster.json").data
+    with pytest.raises(InvariantViolated, match="nothing was written"):
+        state.update(lambda document: document.admit(evolve(INFO, capacity=capacity)))
+    assert store.get("cluster.json").data == before
+    assert state.update(lambda document: document.admit(INFO)).document.executors

@@ -82,6 +82,7 @@ class DocumentCodec(Generic[T]):
         self.document_type: Any = document_type
         self.kind: str = getattr(document_type, "document_kind", document_type.__name__)
         self.schema_version: int = getattr(document_type, "schema_version", 1)
+        self._reads_back: bool = getattr(document_type, "reads_back", True)
         self._asides = {
             field.metadata[SET_ASIDE_OF]: field.name
             for field in attrs.fields(attrs.resolve_types(document_type))
@@ -91,8 +92,8 @@ class DocumentCodec(Generic[T]):
     def encode(self, key: str, header: Header, document: T, before: Decoded[T] | None = None) -> bytes:
         """The bytes of `document` under `header`, with what `before` held that this release does not know.
 
-        The key goes into the header, whoever made that. Raises `InvariantViolated` above 64 MiB, and for a document
-        that belongs elsewhere.
+        The key goes into the header, whoever made that. Raises `InvariantViolated` above 64 MiB, for a document that
+        belongs elsewhere, and for one that nobody could read afterwards.
         """
         if getattr(document, "own_key", key) != key:
             raise InvariantViolated(f"document '{key}' would become that of '{document.own_key}'", key=key)  # type: ignore[attr-defined]
@@ -107,7 +108,23 @@ class DocumentCodec(Generic[T]):
             raise InvariantViolated(
                 f"document '{key}' would grow to {len(data)} bytes; {MAX_DOCUMENT_BYTES} is the limit", key=key
             )
+        if self._reads_back:
+            self._check_readable(key, data, document)
         return data
+
+    def _check_readable(self, key: str, data: bytes, document: T) -> None:
+        """JSON has no NaN, for one: what is wrong in a single value must not make all of the document unreadable."""
+        try:
+            back = self.decode(key, data).document
+        except DocumentUnreadable as error:
+            raise InvariantViolated(
+                f"document '{key}' would not be readable: nothing was written", key=key
+            ) from error
+        for aside in self._asides.values():
+            if len(getattr(back, aside)) > len(getattr(document, aside)):
+                raise InvariantViolated(
+                    f"entries of document '{key}' would not be readable: nothing was written", key=key
+                )
 
     def decode(self, key: str, data: bytes) -> Decoded[T]:
         """The document that `encode` made.

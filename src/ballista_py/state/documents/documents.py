@@ -197,6 +197,7 @@ class PartitionMapDocument:
 
     document_kind: ClassVar[str] = "partition_map"
     schema_version: ClassVar[int] = 1
+    reads_back: ClassVar[bool] = False  # a map checks its columns when it is made, and may have a million rows
 
     map: PartitionMap
     incarnation: str = ""

@@ -35,6 +35,7 @@ from ballista_py.transport.control.codec import (
 from ballista_py.transport.control.control_gate import Peers
 from ballista_py.transport.control.grpc import StatusCode, aio
 from ballista_py.transport.control.grpc import messages as pb
+from ballista_py.transport.control.heartbeat_checks import checked
 from ballista_py.transport.control.outbox import Letter, Outbox
 from ballista_py.transport.security.connection_guard import Calls
 from ballista_py.transport.sockets import parse_peer, sever
@@ -294,8 +295,9 @@ class ControlService:
 
     def _answer_to(self, message: pb.ExecutorMessage) -> Letter:
         """What the handler says to a heartbeat; on a worker, with all that it takes to read and write."""
-        heartbeat = heartbeat_from_message(message)
-        assert heartbeat is not None
+        read = heartbeat_from_message(message)
+        assert read is not None
+        heartbeat = checked(read)
         answer = self._handler.heard(heartbeat)
         return Letter.of(heartbeat.sequence if answer is None else answer)
 

@@ -1,0 +1,85 @@
+"""What an executor may say of itself: what it says becomes part of documents that everybody reads."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from attrs import evolve
+
+from ballista_py.errors import ConfigError, InvalidData
+from ballista_py.state.members.control import ExecutorInfo, Heartbeat, HeldPartitions
+from ballista_py.transport.endpoints import Address
+
+MAX_NAME = 1_024
+MAX_REASON = 4_096
+MAX_LABELS = 64
+MAX_CAPACITY = 1e6
+MAX_SEQUENCE = 2**53  # what every reader of JSON keeps exactly
+
+
+def checked(heartbeat: Heartbeat) -> Heartbeat:
+    """The heartbeat, unless it says what no executor of ours says. Raises `InvalidData` naming that."""
+    _executor(heartbeat.executor)
+    _number("the sequence", heartbeat.sequence)
+    for held in heartbeat.held:
+        _held(held)
+    return evolve(heartbeat, held=tuple(map(_readable, heartbeat.held)))
+
+
+def _readable(held: HeldPartitions) -> HeldPartitions:
+    """Without what nobody relies on where it makes no sense, and with reasons that fit into one line."""
+    return evolve(
+        held,
+        failed={partition: " ".join(reason[:MAX_REASON].split()) for partition, reason in held.failed.items()},
+        ranges={name: (low, high) for name, (low, high) in held.ranges.items() if low <= high},
+    )
+
+
+def _executor(executor: ExecutorInfo) -> None:
+    for what, name in (
+        ("id", executor.executor_id),
+        ("instance", executor.instance_id),
+        ("engine", executor.engine),
+    ):
+        if not name:
+            raise InvalidData(f"the {what} of an executor is empty")
+        _text(f"the {what} of an executor", name)
+    _text("the address of its parts", executor.parts_location)
+    _text("the address of an executor", executor.data_address)
+    if executor.data_address:
+        try:
+            Address.parse(executor.data_address)
+        except ConfigError as error:
+            raise InvalidData(f"the address of an executor: {error.message}") from None
+    if not 0 <= executor.capacity <= MAX_CAPACITY:  # false for what is no number, too
+        raise InvalidData(f"the capacity of an executor is a number from 0 to {MAX_CAPACITY:,.0f}")
+    if len(executor.labels) > MAX_LABELS:
+        raise InvalidData(f"an executor has at most {MAX_LABELS} labels")
+    if max(map(len, (*executor.labels, *executor.labels.values())), default=0) > MAX_NAME:
+        raise InvalidData(f"a label of an executor has at most {MAX_NAME:,} characters")
+
+
+def _held(held: HeldPartitions) -> None:
+    _number("a revision", held.revision)
+    for name, values in (("epochs", held.epochs), ("rows", held.rows), ("bytes", held.bytes)):
+        if len(values) not in (0, len(held.active)):
+            raise InvalidData(f"the {name} of {len(held.active)} active partitions are {len(values)}")
+        _numbers(f"the {name} of a partition", values)
+    if len(held.epochs) != len(held.active):
+        raise InvalidData("the epochs of active partitions are missing")
+    _numbers("a partition", (*held.active, *held.loaded, *held.failed, *held.parting))
+    _numbers("an epoch", tuple(held.parting.values()))
+
+
+def _numbers(what: str, values: Sequence[int]) -> None:
+    if values and not (min(values) >= 0 and max(values) <= MAX_SEQUENCE):
+        raise InvalidData(f"{what} is a number from 0 to {MAX_SEQUENCE}")
+
+
+def _number(what: str, value: int) -> None:
+    _numbers(what, (value,))
+
+
+def _text(what: str, text: str) -> None:
+    if len(text) > MAX_NAME or not text.isprintable():
+        raise InvalidData(f"{what} is a text of at most {MAX_NAME:,} characters that can be printed")
