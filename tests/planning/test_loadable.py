@@ -5,11 +5,13 @@ from __future__ import annotations
 import pyarrow as pa
 import pytest
 
-from ballista_py.errors import SchemaMismatch
+from ballista_py.errors import SchemaMismatch, SqlError
 from ballista_py.partitions.conform import conform
 from ballista_py.partitions.loadable import first_not_loaded, why_not_declared, why_not_loaded
 from ballista_py.partitions.spec import PartitionSpec
 from ballista_py.partitions.table import TableSpec
+from ballista_py.sql.parse.parameters import literal
+from ballista_py.transport.flight_sql.puts import _require_loadable
 
 MAX = 2**63 - 1
 MAP = pa.map_(pa.string(), pa.int32())
@@ -120,3 +122,14 @@ def test_columns_whose_values_no_engine_loads_are_not_declared(kind):
 )
 def test_other_columns_are(kind):
     assert why_not_declared(kind) is None
+
+
+@pytest.mark.parametrize("index", [None, 1], ids=["no index", "no value"])
+def test_a_parameter_that_is_nothing_in_a_dictionary_is_null(index):
+    column = pa.DictionaryArray.from_arrays(pa.array([index], pa.int8()), pa.array(["x", None]))
+    assert literal(column[0]).sql("duckdb") == "NULL"
+
+
+def test_a_parameter_that_no_engine_takes_is_named():
+    with pytest.raises(SqlError, match="parameter 2 has a moment out of range"):
+        _require_loadable(pa.record_batch({"1": [5], "2": raw(pa.timestamp("us"), -MAX - 1)}))
