@@ -187,6 +187,7 @@ class Draft:
     free_of: dict[int, tuple[Query, frozenset[str]]] = Factory(dict)
     aliases_in: dict[int, tuple[Expr, frozenset[str]]] = Factory(dict)
     facts: dict[int, tuple[Expr, Facts]] = Factory(dict)
+    rows_of: dict[int, tuple[Query, float]] = Factory(dict)
     pruned: dict[Any, Any] = Factory(dict)
 
     def new_alias(self, wanted: str) -> str:

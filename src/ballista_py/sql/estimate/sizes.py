@@ -71,8 +71,16 @@ def rows_of_relation(relation: Relation, draft: Draft) -> float:
     if isinstance(relation, Scan):
         return draft.catalog.total_rows(relation.table.name)
     if isinstance(relation, SharedScan):
-        return rows_of_query(relation.shared.query, draft)
+        return _rows_of_shared(relation.shared.query, draft)
     return rows_of_query(relation, draft) if isinstance(relation, Query) else 1.0
+
+
+def _rows_of_shared(query: Query, draft: Draft) -> float:
+    """Reckoned once, however many lead to it: of a chain in which each uses the one before twice, 2 ** n would."""
+    known = draft.rows_of.get(id(query))
+    if known is None or known[0] is not query:
+        known = draft.rows_of[id(query)] = (query, rows_of_query(query, draft))
+    return known[1]
 
 
 def bytes_of_query(query: Query, placement: Placement, draft: Draft) -> float:
