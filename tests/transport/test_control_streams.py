@@ -778,3 +778,15 @@ def test_no_rpc_is_answered_for_another_cluster(control):
 
     assert control.wait_for(ask()) == [grpc.StatusCode.FAILED_PRECONDITION] * 6
     assert scheduler.handler.left == []
+
+
+def test_a_heartbeat_that_says_what_no_executor_says_is_not_heard(control, kit, caplog):
+    caplog.set_level(logging.WARNING)
+    scheduler = control.serve()
+    info = ExecutorInfo(executor_id="e1", instance_id="odd", data_address="h:1", capacity=float("nan"))
+    control.execute(scheduler.address, executor=Executor(info=info))
+    kit.wait_until(lambda: "the capacity of an executor" in caplog.text)
+    good = control.execute(scheduler.address)
+    kit.wait_until(good.part.connected)
+    kit.wait_until(lambda: scheduler.handler.heard_all)
+    assert {heartbeat.executor.instance_id for heartbeat in scheduler.handler.heard_all} == {"i1"}
