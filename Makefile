@@ -5,7 +5,7 @@ BASE ?= HEAD~1
 MUTANTS ?= 40
 BIN := .venv/bin
 .DEFAULT_GOAL := help
-.PHONY: soak help demo test coverage long lint types bench docs proto clean sim mutants sim-mutants source-mutants fuzz fuzz-sql fuzz-changes fuzz-guard fuzz-wire
+.PHONY: soak help demo test coverage long lint types bench docs proto clean sim mutants sim-mutants source-mutants fuzz fuzz-sql fuzz-changes fuzz-guard fuzz-ports fuzz-wire
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 10
@@ -41,7 +41,7 @@ source-mutants: .venv/.ready-dev ## plant faults in the code that differs from B
 soak: .venv/.ready-dev ## write, change and read for ten minutes while nodes are killed; reports in docs/guarantees.md
 	@$(BIN)/python scripts/soak.py --minutes 10 --write docs/guarantees.md
 
-fuzz: fuzz-wire fuzz-guard fuzz-sql fuzz-changes ## all of the fuzzers, for hours
+fuzz: fuzz-wire fuzz-ports fuzz-guard fuzz-sql fuzz-changes ## all of the fuzzers, for hours
 
 fuzz-sql: .venv/.ready-dev ## compare 100,000 random queries over partitions with a single node
 	@$(BIN)/python -m ballista_py.testing.sql.fuzz --queries 100000
@@ -54,6 +54,9 @@ fuzz-guard: .venv/.ready-dev ## try to get out of the guard of SQL by 100,000 ge
 
 fuzz-wire: .venv/.ready-dev ## send mutated Arrow messages to every door for an hour
 	@$(BIN)/python -m ballista_py.testing.hostile.wire_fuzz --seconds 3600
+
+fuzz-ports: .venv/.ready-dev ## send spoilt requests of every kind to every port, and spoilt files, for an hour
+	@$(BIN)/python -m ballista_py.testing.hostile.port_fuzz --seconds 3600
 
 lint: .venv/.ready-dev ## check style and the floors of the house
 	@$(BIN)/ruff check .

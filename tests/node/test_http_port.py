@@ -66,6 +66,14 @@ def test_garbage_is_refused_and_the_port_goes_on(port, junk):
     assert ask(port, "/a")[0] == 200
 
 
+@pytest.mark.parametrize("asked", [b"GET /a\r\n\r\n", b"nonsense\r\n\r\n"])
+def test_whatever_is_answered_has_a_status(port, asked):
+    """HTTP/0.9 had none, and an error of it looked like a page."""
+    with socket.create_connection(("127.0.0.1", port), timeout=60) as link:
+        link.sendall(asked)
+        assert link.recv(1 << 16).startswith(b"HTTP/1.")
+
+
 def test_a_client_that_says_nothing_holds_up_nobody(port):
     with socket.create_connection(("127.0.0.1", port)):
         assert ask(port, "/a")[0] == 200

@@ -38,8 +38,8 @@ from ballista_py.state.members.control import (
 from ballista_py.threads import new_event_loop
 from ballista_py.transport.control.client import ControlClient
 from ballista_py.transport.control.codec import heartbeat_to_message
+from ballista_py.transport.control.grpc import CONTROL_METHODS, StatusCode, rpc
 from ballista_py.transport.control.grpc import messages as pb
-from ballista_py.transport.control.grpc import rpc
 from ballista_py.transport.control.link import LINK_FAILURES, Link
 from ballista_py.transport.control.outbox import Letter
 from ballista_py.transport.control.server import ControlServer
@@ -790,3 +790,24 @@ def test_a_heartbeat_that_says_what_no_executor_says_is_not_heard(control, kit, 
     kit.wait_until(good.part.connected)
     kit.wait_until(lambda: scheduler.handler.heard_all)
     assert {heartbeat.executor.instance_id for heartbeat in scheduler.handler.heard_all} == {"i1"}
+
+
+@pytest.mark.parametrize("method", [method.name for method in CONTROL_METHODS])
+def test_bytes_that_are_no_message_are_their_senders_error(control, caplog, method):
+    """They are read behind the gate, so gRPC prints no traceback for each."""
+    scheduler = control.serve()
+    with grpc.insecure_channel(scheduler.address) as channel, pytest.raises(grpc.RpcError) as refused:
+        list(channel.stream_stream(f"/ballista_py.control.v1.Control/{method}")(iter([b"\xff" * 9]), timeout=60))
+    assert refused.value.code() in (StatusCode.INVALID_ARGUMENT, StatusCode.UNAVAILABLE)
+    assert "no message of the control protocol" in refused.value.details()
+    assert not [record for record in caplog.records if record.exc_info]
+
+
+@pytest.mark.parametrize("name", ["", "a\nb", "x" * 2_000])
+def test_a_name_that_is_none_is_refused_by_single_calls_too(control, name):
+    scheduler = control.serve()
+    request = pb.LeaveRequest(executor_id=name, instance_id="i").SerializeToString()
+    with grpc.insecure_channel(scheduler.address) as channel, pytest.raises(grpc.RpcError) as refused:
+        list(channel.stream_stream("/ballista_py.control.v1.Control/Leave")(iter([request]), timeout=60))
+    assert refused.value.code() is StatusCode.INVALID_ARGUMENT
+    assert "the id of an executor" in refused.value.details()

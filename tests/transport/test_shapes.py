@@ -58,12 +58,19 @@ def as_received(command: Any) -> dict[str, Any]:
 
 def use(command: dict[str, Any]) -> None:
     """What nodes do with a command that passed."""
+    kind, tables = command.get("kind"), []
     if "leg" in command:
-        leg_from_json(command["leg"])
-    if "target" in command and command["kind"] != "sql":
-        WriteTarget.from_json(command["target"])
-    if command.get("kind") == "rewrite":
+        tables += leg_from_json(command["leg"]).tables
+        assert not tables or "incarnations" not in command or command["incarnations"][tables[0].table] is not None
+    if "target" in command and kind != "sql":
+        tables.append(WriteTarget.from_json(command["target"]).table)
+    assert all(dict(zip(table.partitions, table.epochs, strict=True)) is not None for table in tables)
+    if kind == "rewrite":
         Rewrite(**command["rewrite"])
+    if kind == "base":
+        assert command["where"] is None or isinstance(command["where"] + command["alias"], str)
+    if kind == "settle":
+        assert command["sequence"] is None or command["sequence"] >= 0
 
 
 @pytest.mark.parametrize("command", GOOD, ids=lambda command: command["kind"])
@@ -186,6 +193,9 @@ class Nothing:
         {"kind": "leg", "leg": []},
         {"kind": "write", "target": {"table": "t"}},
         {"kind": "settle", "target": None},
+        {"kind": "settle", "target": TARGET.to_json()},
+        {"kind": "base", "target": TARGET.to_json()},
+        {"kind": "write", "target": {**TARGET.to_json(), "epochs": [1]}},
         {"kind": 7},
     ],
 )

@@ -17,6 +17,7 @@ _DURATION = re.compile(r"([0-9]{1,15}(?:\.[0-9]{1,6})?) ?(ms|s|m|h|d)?")
 _UNIT_MS = {None: 1, "ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 _NULLS = ("", "~", "null")
 _MAX_SHOWN = 60
+_MAX_TEXT = 4_096  # no path is longer
 
 
 def value_of(name: str, kind: Any, found: Given, *, secret: bool = False) -> Any:
@@ -76,6 +77,8 @@ class _Reader:
     def _text(self, found: Given) -> str:
         if not isinstance(found.value, str) or (found.style == "plain" and found.value in _NULLS):
             raise self._error(found, "takes a text")
+        if len(found.value) > _MAX_TEXT:
+            raise self._error(found, f"is longer than {_MAX_TEXT:,} characters")
         if not found.value.isprintable():
             raise self._error(found, "holds a character that cannot be printed")
         return found.value

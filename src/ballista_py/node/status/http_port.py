@@ -217,6 +217,7 @@ def _handler(
     class Handler(BaseHTTPRequestHandler):
         timeout = SLOW_CLIENT_S
         server_version = "ballista_py"
+        default_request_version = "HTTP/1.0"  # before that an answer had no status, and an error looks like a page
         sys_version = ""
 
         def setup(self) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 from attrs import frozen
 
 from ballista_py.errors import BallistaError, TransportError, Unauthenticated, to_wire
-from ballista_py.transport.control.grpc import StatusCode, aio, stream_handler, unary_handler
+from ballista_py.transport.control.grpc import StatusCode, aio, parsed, stream_handler, unary_handler
 from ballista_py.transport.endpoints import CONTROL_METADATA_BYTES
 from ballista_py.transport.security.access import Access, Caller
 from ballista_py.transport.security.callers import CLUSTER_HEADER
@@ -43,8 +43,9 @@ class Peers:
 
 class ControlGate(aio.ServerInterceptor):  # type: ignore[misc]  # gRPC has no types
     """Refuses every rpc of a caller that names another cluster than `cluster_id`, that is no node or a removed one, or
-    whose role has no right to it in the table `access`. What is not in the table is refused to everybody. `refusals`
-    hears of all that.
+    whose role has no right to it in the table `access`. What is not in the table is refused to everybody. The message
+    of a single call is read afterwards, and refused if it is none; those of a stream come to its handler as bytes.
+    `refusals` hears of all that.
     """
 
     def __init__(self, cluster_id: str, access: Access, peers: Peers, refusals: Refusals) -> None:
@@ -63,20 +64,26 @@ class ControlGate(aio.ServerInterceptor):  # type: ignore[misc]  # gRPC has no t
         answer = handler.stream_stream if handler.request_streaming else handler.unary_unary
 
         async def admitted(request: Any, context: Any) -> Any:
+            status = StatusCode.FAILED_PRECONDITION
             try:
                 if too_large:
                     self._refusals.offend(context.peer(), "headers beyond the bound")
                     raise TransportError(f"a call may have {CONTROL_METADATA_BYTES >> 10} KiB of headers")
                 self._check(verb, cluster, context)
+                if not handler.request_streaming:
+                    status = StatusCode.INVALID_ARGUMENT
+                    request = parsed(handler.request_deserializer, request)
             except BallistaError as error:
                 self._refusals.note(context.peer(), error)
-                known = not isinstance(error, Unauthenticated)
-                status = StatusCode.FAILED_PRECONDITION if known else StatusCode.UNAUTHENTICATED
+                if isinstance(error, Unauthenticated):
+                    status = StatusCode.UNAUTHENTICATED
                 await context.abort(status, str(to_wire(error)["message"]))
             return await answer(request, context)
 
+        # Bytes, not messages: gRPC would read a message before anybody was asked whether the caller may send it, and
+        # print a traceback for each that it cannot read.
         make = stream_handler if handler.request_streaming else unary_handler
-        return make(admitted, handler.request_deserializer, handler.response_serializer)
+        return make(admitted, None, handler.response_serializer)
 
     def _check(self, verb: str, cluster: str, context: Any) -> None:
         check_cluster(cluster, self._cluster_id)

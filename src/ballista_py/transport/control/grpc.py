@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
-from ballista_py.errors import MissingExtra
+from ballista_py.errors import MissingExtra, TransportError
 
 try:
     import grpc
     import grpc.aio
+    from google.protobuf.message import DecodeError
 
     from ballista_py.transport.proto import control_pb2 as messages
     from ballista_py.transport.proto import control_pb2_grpc
@@ -23,4 +25,17 @@ stream_handler: Any = grpc.stream_stream_rpc_method_handler
 
 CONTROL_METHODS: Any = messages.DESCRIPTOR.services_by_name["Control"].methods
 
-__all__ = ["CONTROL_METHODS", "StatusCode", "aio", "grpc", "messages", "rpc", "stream_handler", "unary_handler"]
+
+def parsed(read: Callable[[bytes], Any], data: bytes) -> Any:
+    """The message that `data` holds, as the generated `read` makes it. Raises `TransportError` if it holds none."""
+    try:
+        return read(data)
+    except DecodeError:
+        raise TransportError(
+            "the bytes are no message of the control protocol: is the peer a node of ballista_py?"
+        ) from None
+
+
+__all__ = [
+    "CONTROL_METHODS", "StatusCode", "aio", "grpc", "messages", "parsed", "rpc", "stream_handler", "unary_handler",
+]  # fmt: skip

@@ -26,6 +26,13 @@ def checked(heartbeat: Heartbeat) -> Heartbeat:
     return evolve(heartbeat, held=tuple(map(_readable, heartbeat.held)))
 
 
+def check_name(what: str, name: str) -> None:
+    """That a name can be written into a line. Raises `InvalidData`."""
+    if not name:
+        raise InvalidData(f"{what} is empty")
+    _text(what, name)
+
+
 def _readable(held: HeldPartitions) -> HeldPartitions:
     """Without what nobody relies on where it makes no sense, and with reasons that fit into one line."""
     return evolve(
@@ -41,9 +48,7 @@ def _executor(executor: ExecutorInfo) -> None:
         ("instance", executor.instance_id),
         ("engine", executor.engine),
     ):
-        if not name:
-            raise InvalidData(f"the {what} of an executor is empty")
-        _text(f"the {what} of an executor", name)
+        check_name(f"the {what} of an executor", name)
     _text("the address of its parts", executor.parts_location)
     _text("the address of an executor", executor.data_address)
     if executor.data_address:

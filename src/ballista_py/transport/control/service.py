@@ -10,7 +10,7 @@ from typing import Any, Protocol
 
 from attrs import evolve
 
-from ballista_py.errors import BallistaError, TransportError, TryLater, Unauthenticated, to_wire
+from ballista_py.errors import BallistaError, InvalidData, TransportError, TryLater, Unauthenticated, to_wire
 from ballista_py.secret import Secret
 from ballista_py.state.documents.documents import SchedulerInfo
 from ballista_py.state.members.control import (
@@ -33,9 +33,9 @@ from ballista_py.transport.control.codec import (
     update_to_message,
 )
 from ballista_py.transport.control.control_gate import Peers
-from ballista_py.transport.control.grpc import StatusCode, aio
+from ballista_py.transport.control.grpc import StatusCode, aio, parsed
 from ballista_py.transport.control.grpc import messages as pb
-from ballista_py.transport.control.heartbeat_checks import checked
+from ballista_py.transport.control.heartbeat_checks import check_name, checked
 from ballista_py.transport.control.outbox import Letter, Outbox
 from ballista_py.transport.security.connection_guard import Calls
 from ballista_py.transport.sockets import parse_peer, sever
@@ -280,10 +280,11 @@ class ControlService:
         loop = asyncio.get_running_loop()
         while True:
             peer.reading_since = loop.time()
-            message = await context.read()
+            data = await context.read()
             peer.reading_since = None
-            if message is aio.EOF:
+            if data is aio.EOF:
                 return
+            message = parsed(pb.ExecutorMessage.FromString, data)
             body = message.WhichOneof("body")
             if body == "report":
                 self._take_report(peer, message.report)
@@ -310,7 +311,8 @@ class ControlService:
             peer.writing_since = None
 
     def _check(self, context: Any, executor_id: str) -> None:
-        """That the peer may speak for this executor. Raises `Unauthenticated`."""
+        """That the peer may speak for this executor. Raises `Unauthenticated`, or `InvalidData` if that is no name."""
+        check_name("the id of an executor", executor_id)
         self._nodes.check_speaks_for(context, executor_id)
 
     async def _admit(self, context: Any, executor_id: str) -> None:
@@ -320,6 +322,8 @@ class ControlService:
         except Unauthenticated as error:
             _log.warning("a call was refused: %s", error)
             await context.abort(StatusCode.UNAUTHENTICATED, _said(error))
+        except InvalidData as error:
+            await context.abort(StatusCode.INVALID_ARGUMENT, _said(error))
 
     def _register(self, peer: Peer, executor_id: str, instance_id: str) -> None:
         """Make this the stream of the instance. An older stream of it is ended; one of another instance stays."""

@@ -168,6 +168,17 @@ def _fields(
     return check
 
 
+def _epoch_each(check: Check) -> Check:
+    """A table whose partitions have an epoch each."""
+
+    def paired(value: Any, place: str) -> None:
+        check(value, place)
+        if len(value["epochs"]) != len(value["partitions"]):
+            _refuse(f"{place}.epochs" if place else "epochs", "a list of one number a partition")
+
+    return paired
+
+
 _TABLE = {"table": _name, "revision": _count, "partitions": _list(_count), "epochs": _list(_count)}
 _LEG = _fields(
     {
@@ -175,22 +186,38 @@ _LEG = _fields(
         "executor_id": _name,
         "sql": _text,
         "tables": _list(
-            _fields(_TABLE, {"sequence": _maybe(_count), "at_replicas": _count, "definition": _count})
+            _epoch_each(_fields(_TABLE, {"sequence": _maybe(_count), "at_replicas": _count, "definition": _count}))
         ),
     },
     {"relations": _mapping(_base64), "max_replica_lag_ms": _number},
 )
 _FILES = _mapping(_list(_name), _digits)
-_TARGET = _fields(
-    {**_TABLE, "incarnation": _name, "token": _kept_token},
-    {
-        "sequence": _maybe(_count),
-        "definition": _count,
-        "attempt": _maybe(_name),
-        "replace": _flag,
-        "remove": _FILES,
-        "base": _FILES,
-    },
+
+
+def _incarnation_each(check: Check) -> Check:
+    """A command that, if it knows the incarnation of a table of its leg, knows those of all."""
+
+    def complete(value: Any, place: str) -> None:
+        check(value, place)
+        tables = {table["table"] for table in value["leg"]["tables"]}
+        if "incarnations" in value and not tables <= value["incarnations"].keys():
+            _refuse("incarnations", "an object with all tables of the leg")
+
+    return complete
+
+
+_TARGET = _epoch_each(
+    _fields(
+        {**_TABLE, "incarnation": _name, "token": _kept_token},
+        {
+            "sequence": _maybe(_count),
+            "definition": _count,
+            "attempt": _maybe(_name),
+            "replace": _flag,
+            "remove": _FILES,
+            "base": _FILES,
+        },
+    )
 )
 _REWRITE = _fields(
     {},
@@ -205,11 +232,13 @@ _COMMANDS: Mapping[str, Check] = {
     "sql": _fields(_STATEMENT, {**_ASKED, "token": _maybe(_name), "made": _flag, "atomic": _flag}),
     EXECUTE: _fields({**_STATEMENT, "token": _name}, {**_ASKED, "atomic": _flag, "made": _flag}),
     "ingest": _fields({"table": _name, "mode": _MODES, "token": _name}, {"atomic": _flag, "made": _flag}),
-    "leg": _fields({"leg": _LEG}, {"task": _name, "output": _base64, "incarnations": _mapping(_name)}),
-    BASE: _fields({"target": _TARGET}, {"where": _maybe(_text), "alias": _name}),
+    "leg": _incarnation_each(
+        _fields({"leg": _LEG}, {"task": _name, "output": _base64, "incarnations": _mapping(_name)})
+    ),
+    BASE: _fields({"target": _TARGET, "where": _maybe(_text), "alias": _name}),
     WRITE: _fields({"target": _TARGET}),
     REWRITE: _fields({"target": _TARGET, "rewrite": _REWRITE}),
-    SETTLE: _fields({"target": _TARGET}, {"sequence": _maybe(_count)}),
+    SETTLE: _fields({"target": _TARGET, "sequence": _maybe(_count)}),
     RELOAD: _fields({"table": _name, "partitions": _list(_count)}),
 }
 _ANSWER = _fields({"folder": _path, "attempt": _path}, others=False)
