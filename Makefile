@@ -5,7 +5,7 @@ BASE ?= HEAD~1
 MUTANTS ?= 40
 BIN := .venv/bin
 .DEFAULT_GOAL := help
-.PHONY: soak help demo test coverage long lint types bench docs proto clean sim mutants sim-mutants source-mutants fuzz fuzz-sql fuzz-changes fuzz-guard fuzz-ports fuzz-wire
+.PHONY: soak scenarios help demo test coverage long lint types bench docs proto clean sim mutants sim-mutants source-mutants fuzz fuzz-sql fuzz-changes fuzz-guard fuzz-ports fuzz-wire
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 10
@@ -40,6 +40,9 @@ source-mutants: .venv/.ready-dev ## plant faults in the code that differs from B
 
 soak: .venv/.ready-dev ## write, change and read for ten minutes while nodes are killed; reports in docs/guarantees.md
 	@$(BIN)/python scripts/soak.py --minutes 10 --write docs/guarantees.md
+
+scenarios: .venv/.ready-dev ## restarts, kills, sizes, lost documents with real processes; reports in docs/guarantees.md (NAME=…)
+	@$(BIN)/python scripts/scenarios $(NAME) --write docs/guarantees.md
 
 fuzz: fuzz-wire fuzz-ports fuzz-guard fuzz-sql fuzz-changes ## all of the fuzzers, for hours
 

@@ -20,7 +20,8 @@ VENV = ROOT / ".venv"
 PYTHON = VENV / "bin" / "python"
 EXTRAS = {"demo": "demo", "dev": "all", "docs": "node", "proto": "node"}
 NODE_SERVERS = ["azurite@3.35.0", "s3rver@3.7.1"]
-PYTHON_SERVERS = ["gcp-storage-emulator>=2024.8", "setuptools<81"]  # it imports pkg_resources
+# setuptools: gcp-storage-emulator imports pkg_resources. localbucket keeps its objects over a kill (scenarios)
+PYTHON_SERVERS = ["gcp-storage-emulator>=2024.8", "setuptools<81", "localbucket>=1.2"]
 TPCDS = ["duckdb==1.5.5", "duckdb-extensions==1.5.5", "duckdb-extension-tpcds==1.5.5"]  # an older DuckDB than ours
 GROUPS = {"demo": [], "dev": ["dev"], "docs": ["docs"], "proto": ["proto"]}
 

@@ -18,11 +18,13 @@ from ballista_py.state.documents.documents import (
     partition_map_key,
     table_key,
 )
+from ballista_py.state.documents.lost_documents import DocumentMemory
 from ballista_py.state.documents.object_state import ObjectState
 from ballista_py.state.members.control import ExecutorInfo
 from ballista_py.state.ownership.partition_store import PartitionStore
 from ballista_py.state.stores.memory import MemoryStore
 from ballista_py.storage.formats.files import write_data_file
+from ballista_py.storage.held.seen import SeenManifests
 from ballista_py.storage.manifest import Prepared, manifest_key
 from ballista_py.storage.partition_storage import PartitionStorage
 from ballista_py.storage.upkeep.repair import find_repairs, require_nobody_alive
@@ -254,3 +256,16 @@ def test_swapped_documents_are_named_and_nothing_is_written_before_they_are_put_
         assert any(f"'{key}' is the document that belongs to" in problem for problem in found.beyond)
     put(here, there)
     assert find_repairs(location.store).beyond == ()
+
+
+def test_a_manifest_that_is_older_than_executors_saw_it_is_named_beyond_repair(location):
+    folder = location.buckets.folder
+    key = f"snapshots/{folder}/expr0=0/manifest.json"
+    copy, memory = location.store.get(key).data, DocumentMemory()
+    storage = PartitionStorage(location.store, folder, "expr0=0", memory=memory)
+    storage.activate(storage.read().document.epoch + 1)
+    SeenManifests(location.store, memory, "e1", SystemRuntime(), map).tick()
+    location.lose(key, copy)
+    (said,) = find_repairs(location.store).beyond
+    assert "partition 'expr0=0' of table 'b'" in said
+    assert "and was at" in said

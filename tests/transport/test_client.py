@@ -21,9 +21,13 @@ from ballista_py.errors import (
     WriteIncomplete,
     WrongCluster,
 )
+from ballista_py.runtime import SystemRuntime
 from ballista_py.sql.plan import Leg, LegTable, leg_from_json
 from ballista_py.transport.client.client import connect
+from ballista_py.transport.client.schedulers import Schedulers
+from ballista_py.transport.flight.client import FlightPool
 from ballista_py.transport.flight.commands import leg_command
+from ballista_py.transport.flight.errors import was_never_sent
 from ballista_py.transport.flight.server import StreamResult
 from ballista_py.transport.flight.wire import from_json, to_json
 from ballista_py.transport.security.callers import Anyone
@@ -316,3 +320,23 @@ def test_a_scheduler_of_another_cluster_is_passed_over(serve, kit):
         with pytest.raises(WrongCluster, match="another cluster"):
             client.sql("select 1")
         assert others.handler.asked == []
+
+
+@pytest.mark.parametrize("sent", [True, False])
+def test_a_scheduler_whose_link_failed_is_asked_last_from_then_on(sent):
+    """One that is stopped takes connections: each statement that asks it first would wait for it anew."""
+    schedulers = Schedulers(["a:1", "b:1", "c:1"], FlightPool(SystemRuntime()), SystemRuntime())
+    asked: list[str] = []
+
+    def ask(address: str) -> str:
+        asked.append(address)
+        if address == "a:1":
+            raise TransportError("it fell silent", peer=address, sent=sent)
+        raise TryLater("busy")
+
+    with pytest.raises(SchedulerLost if sent else TryLater):
+        schedulers.first_of(ask, was_never_sent)
+    asked.clear()
+    with pytest.raises(TransportError):
+        schedulers.first_of(ask, was_never_sent)
+    assert asked == ["b:1", "c:1", "a:1"]

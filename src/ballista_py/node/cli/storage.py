@@ -13,11 +13,13 @@ from ballista_py.node.cli.store import store_options
 from ballista_py.partitions.table import TableSpec
 from ballista_py.runtime import SystemRuntime
 from ballista_py.state.documents.claims import end_dead_claims
+from ballista_py.state.documents.documents import SNAPSHOTS_PREFIX
 from ballista_py.state.documents.write_tokens import name_of
 from ballista_py.state.members.liveness import SKEW_MS, TTL_MS
 from ballista_py.state.ownership.catalog_proof import read_catalog
 from ballista_py.state.ownership.partition_store import PartitionStore
 from ballista_py.state.stores.store import ConditionalStore, open_store
+from ballista_py.storage.held.seen import forget_dropped
 from ballista_py.storage.upkeep.garbage import MIN_AGE_MS, find_garbage, remove_garbage
 from ballista_py.storage.upkeep.repair import find_repairs, require_nobody_alive
 from ballista_py.storage.upkeep.verify import history, verify_table
@@ -110,6 +112,7 @@ def collect(
     )
     if remove:
         print(f"{remove_garbage(store, garbage)} removed")
+        forget_dropped(store, folders | {e.key.split("/")[1] for e in store.list(SNAPSHOTS_PREFIX)})
     elif garbage.files:
         print("nothing was removed: say --remove")
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -32,6 +33,7 @@ from ballista_py.runtime import Runtime, SystemRuntime
 from ballista_py.state.members.executor_lease import ExecutorLease
 from ballista_py.state.members.identity import cluster_identity
 from ballista_py.storage.held.cache import FileCache
+from ballista_py.storage.held.seen import NOTE_EVERY_MS
 from ballista_py.threads import EventLoopThread, spawn
 from ballista_py.transport.control.client import ControlClient
 from ballista_py.transport.flight.server import SHUTDOWN_MS, FlightServer, FlightServiceMaker
@@ -166,6 +168,7 @@ class Executor:
             Loop("compact", self._partitions.compact, interval_ms=COMPACT_TICK_MS, runtime=runtime).start(),
             Loop("settle", self._partitions.settle, interval_ms=SETTLE_TICK_MS, runtime=runtime).start(),
             Loop("runs", self._partitions.runs.tick, interval_ms=SETTLE_TICK_MS, runtime=runtime).start(),
+            Loop("seen", self._partitions.holder.seen.tick, interval_ms=NOTE_EVERY_MS, runtime=runtime).start(),
             Loop("flight", self._flight.tick, interval_ms=FLIGHT_TICK_MS, runtime=runtime).start(),
         ]
         if self._parts is not None:
@@ -202,6 +205,8 @@ class Executor:
         for server in (self._flight, self._parts):
             if server is not None:
                 server.shutdown(spawn, SHUTDOWN_MS / 2)
+        with suppress(BallistaError):  # those who come after it know less then
+            self._partitions.holder.seen.tick()
         self._ports.close()
         self._workers.shutdown(wait=False, cancel_futures=True)
         self._partitions.close()

@@ -41,9 +41,17 @@ class DocumentMemory:
 
     def note(self, key: str, header: Header) -> None:
         """A document was seen."""
+        self.learn(key, Seen(header.revision, header.commit_id))
+
+    def learn(self, key: str, seen: Seen) -> None:
+        """Somebody has seen this state of a document."""
         known = self._seen.get(key)
-        if known is None or known.revision < header.revision:
-            self._seen[key] = Seen(header.revision, header.commit_id)
+        if known is None or known.revision < seen.revision:
+            self._seen[key] = seen
+
+    def below(self, prefix: str) -> dict[str, Seen]:
+        """What is known of the documents below `prefix`."""
+        return {key: seen for key, seen in list(self._seen.items()) if key.startswith(prefix)}
 
     def forget(self, prefix: str) -> None:
         """Forget the documents below `prefix`, because they may be removed now."""

@@ -33,6 +33,7 @@ from ballista_py.storage.held.files import LoadedFiles, Loader, Mapper
 from ballista_py.storage.held.holdings import Holdings
 from ballista_py.storage.held.hydration import HydrationMeter, HydrationProgress
 from ballista_py.storage.held.loads import PartitionLoad, PartitionLoads, held_of, in_parts, reason_of
+from ballista_py.storage.held.seen import SeenManifests
 from ballista_py.storage.manifest import ManifestDocument
 
 _log = logging.getLogger(__name__)
@@ -91,7 +92,9 @@ class PartitionHolder:
         self._files = LoadedFiles(loader, cache, self._meter, mapper, self._runtime)
         self.memory = DocumentMemory()
         self.decisions = DecisionsCheck(store, self._runtime, self.memory)
-        self._loads = PartitionLoads(lease, store, self._files, self._runtime, mapper, self.memory, self.decisions)
+        self.seen = SeenManifests(store, self.memory, lease.info.executor_id, self._runtime, mapper)
+        checks = self.memory, self.decisions, self.seen
+        self._loads = PartitionLoads(lease, store, self._files, self._runtime, mapper, *checks)
 
     def apply(self, update: UpdatePartitions) -> bool:
         """Take in what one table's partitions here shall be; False if the update is old or for another instance.

@@ -35,6 +35,7 @@ from ballista_py.storage.formats.column_ranges import ranges_of_files
 from ballista_py.storage.held.files import LoadedFiles, Mapper
 from ballista_py.storage.held.holdings import Held
 from ballista_py.storage.held.replicas import with_committed
+from ballista_py.storage.held.seen import SeenManifests
 from ballista_py.storage.manifest import RETIRED_MS, DataFile, ManifestDocument
 from ballista_py.storage.partition_storage import PartitionStorage
 
@@ -67,12 +68,17 @@ class PartitionLoads:
     mapper: Mapper
     memory: DocumentMemory
     decisions: DecisionsCheck
+    seen: SeenManifests
 
     def read(self, table: TableSpec, batch: Sequence[PartitionAssignment]) -> list[PartitionLoad]:
         """The manifests of the assignments to a table, their fences raised; fewer without a lease.
 
-        None is given that was written under decisions which are lost.
+        None is given that was written under decisions which are lost, or is older than somebody has seen it.
         """
+        try:
+            self.seen.take_in(table.folder, [assignment.path for assignment in batch])
+        except (DocumentError, StoreError) as error:
+            return [_failed(assignment, error) for assignment in batch]
         loads = [load for load in self.mapper(lambda a: self._read(table, a), batch) if load is not None]
         try:
             self.decisions.require(table.folder, max((folded_in(load) for load in loads), default=0))

@@ -14,7 +14,7 @@ from typing import Any
 
 from attrs import Factory, evolve, frozen
 
-from ballista_py.errors import BallistaError, DocumentError, ObjectMissing, TryLater
+from ballista_py.errors import BallistaError, DocumentError, DocumentOlder, ObjectMissing, TryLater
 from ballista_py.partitions.map import PartitionMap
 from ballista_py.partitions.table import TableSpec
 from ballista_py.runtime import Runtime, SystemRuntime
@@ -31,9 +31,11 @@ from ballista_py.state.documents.documents import (
     partition_map_key,
     table_key,
 )
+from ballista_py.state.documents.lost_documents import DocumentMemory
 from ballista_py.state.documents.object_state import ObjectState, Versioned
 from ballista_py.state.stores.store import ConditionalStore
 from ballista_py.storage.formats.files import read_data_file
+from ballista_py.storage.held.seen import SeenManifests
 from ballista_py.storage.manifest import ManifestDocument, manifest_key
 from ballista_py.storage.partition_storage import PartitionStorage
 from ballista_py.storage.publication import partition_paths
@@ -100,6 +102,7 @@ class _Look:
         self._runtime = runtime
         self._beyond: list[str] = []
         self._misplaced: set[str] = set()
+        self._older: set[str] = set()
         self._cluster = self._read(CLUSTER_KEY, ClusterDocument)
         names = [entry.key.removeprefix(MAPS_PREFIX).removesuffix(".json") for entry in store.list(MAPS_PREFIX)]
         self._maps = {name: self._read(partition_map_key(name), PartitionMapDocument) for name in names}
@@ -190,13 +193,17 @@ class _Look:
 
     def _manifests(self, table: TableSpec) -> dict[str, ManifestDocument]:
         found = {}
-        for path in sorted(partition_paths(self._store, table.folder)):
+        paths = sorted(partition_paths(self._store, table.folder))
+        memory = DocumentMemory()
+        SeenManifests(self._store, memory, "", self._runtime, map).take_in(table.folder, paths)
+        for path in paths:
+            storage = PartitionStorage(self._store, table.folder, path, runtime=self._runtime, memory=memory)
             try:
-                found[path] = (
-                    PartitionStorage(self._store, table.folder, path, runtime=self._runtime).read().document
-                )
+                found[path] = storage.read().document
             except BallistaError as error:
                 self._note_misplaced(error)
+                if isinstance(error, DocumentOlder):
+                    self._older.add(error.details["key"])
                 self._beyond.append(f"partition '{path}' of table '{table.name}': {error.message}")
         return found
 
@@ -226,7 +233,7 @@ class _Look:
         known = None if found is None else found.document.map
         places = {} if known is None else {known.path(p): p for p in range(len(known))}
         for path, place in places.items():
-            elsewhere = manifest_key(table.folder, path) in self._misplaced
+            elsewhere = manifest_key(table.folder, path) in self._misplaced | self._older
             if known is not None and not known.is_removed(place) and path not in manifests and not elsewhere:
                 self._beyond.append(
                     f"partition '{path}' of table '{table.name}': its manifest is lost: put it back"

@@ -25,7 +25,8 @@ class Schedulers:
 
     def __init__(self, addresses: Sequence[str], pool: FlightPool, runtime: Runtime) -> None:
         self._seeds = tuple(addresses)
-        self.addresses: tuple[str, ...] = self._seeds  # the one that answered last comes first
+        # The one that answered last comes first, those whose link failed come last.
+        self.addresses: tuple[str, ...] = self._seeds
         self._pool = pool
         self._runtime = runtime
         self._learned_ms = runtime.monotonic_ms()
@@ -53,6 +54,7 @@ class Schedulers:
             except TransportError as error:
                 if not is_link_failure(error, address):
                     raise
+                self._defer(address)
                 if not may_repeat(error, address):
                     raise lost(address) from error
                 last = error
@@ -84,6 +86,10 @@ class Schedulers:
     def _prefer(self, address: str) -> None:
         if self.addresses[0] != address:
             self.addresses = (address, *(other for other in self.addresses if other != address))
+
+    def _defer(self, address: str) -> None:
+        """Ask that scheduler last from now on: one that is stopped takes connections, and lets each wait in vain."""
+        self.addresses = (*(other for other in self.addresses if other != address), address)
 
 
 def lost(address: str) -> SchedulerLost:
