@@ -25,13 +25,16 @@ from ballista_py.testing.faults.chance import Chance
 
 ROOT = Path(__file__).resolve().parent.parent
 SOURCE = "src/ballista_py"
-FOLDERS = ("state", "storage", "writes", "node", "planning")
+FOLDERS = ("state", "storage", "owner", "coordinator", "node", "partitions", "sql")
+_OF_WRITES = ["tests/storage", "tests/writes", "tests/testing/test_atomic_model.py"]
 TESTS = {
     "state": ["tests/state", "tests/testing/sim"],
-    "storage": ["tests/storage", "tests/writes"],
-    "writes": ["tests/writes", "tests/storage", "tests/testing/test_atomic_model.py"],
+    "storage": _OF_WRITES,
+    "owner": _OF_WRITES,
+    "coordinator": ["tests/writes", "tests/node", "tests/storage", "tests/testing/sim"],
     "node": ["tests/node"],
-    "planning": ["tests/planning"],
+    "partitions": ["tests/planning"],
+    "sql": ["tests/planning"],
 }
 REASONS = ROOT / "tests" / "mutants-that-survive.txt"
 OTHER_COMPARISON = {

@@ -113,3 +113,10 @@ def test_the_tests_that_import_a_module_come_first(tool):
 def test_faults_that_nobody_can_notice_are_listed_with_a_reason(tool):
     for line in tool.REASONS.read_text().splitlines():
         assert line.startswith("#") or (all(line.split("\t")) and len(line.split("\t")) == 4)
+
+
+def test_every_folder_in_which_faults_are_planted_is_there_and_so_are_its_tests(tool):
+    root = PATH.parent.parent
+    assert set(tool.FOLDERS) == set(tool.TESTS)
+    assert all((root / tool.SOURCE / folder).is_dir() for folder in tool.FOLDERS)
+    assert all((root / place).exists() for places in tool.TESTS.values() for place in places)
