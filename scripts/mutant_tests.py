@@ -39,7 +39,7 @@ class TestsByLine(NamedTuple):
                 f"--cov-config={home / 'coveragerc'}", "--cov-context=test", "--cov-report=",
                 f"--junitxml={report}", "-o", "junit_family=xunit1", *tests,
             ]  # fmt: skip
-            environment = {**os.environ, "COVERAGE_FILE": str(data)}
+            environment = {**os.environ, "COVERAGE_FILE": str(data), "PYTHONPATH": str(root / "src")}
             subprocess.run(command, cwd=root, env=environment, check=False)
         seconds = _seconds(report)
         lines = {
