@@ -8,7 +8,7 @@ import adbc_driver_flightsql.dbapi as flightsql
 import pytest
 
 from ballista_py import LocalCluster
-from ballista_py.errors import BallistaError
+from ballista_py.errors import BallistaError, SqlError, TimeLimit
 from ballista_py.node.cli.app import sql as run_in_cli
 
 TAKEN = """
@@ -82,11 +82,6 @@ drop macro table f
 drop secret s
 drop database d
 drop trigger tr
-execute q
-execute q(1)
-prepare q as select 1
-deallocate q
-deallocate all
 explain insert into t values (1,'',1)
 explain create table x (a int)
 explain begin
@@ -171,7 +166,6 @@ with
 with x as (select 1)
 call
 set
-execute
 pragma
 select * from other.t
 select * from a.b.t
@@ -264,3 +258,48 @@ def test_every_entry_says_the_same(small, cursor):
             by_adbc(small, cursor, sql)
         told = re.sub(r" \(line .*", "", here.value.message).lower()
         assert told[:60] in str(there.value).lower(), (sql, told, str(there.value))
+
+
+def test_a_client_keeps_options_and_prepared_texts(small):
+    with small.client() as client:
+        assert client.sql("prepare q as select id from t where g = $1 and id > $2").num_rows == 0
+        assert client.sql("execute q('x', 0)").to_pylist() == [{"id": 1}]
+        client.sql("set dialect = spark")
+        assert client.sql("select date_format(date '2020-01-02', 'yyyy') as a").to_pylist() == [{"a": "2020"}]
+        assert client.sql("execute q('y', 0)").to_pylist() == [{"id": 2}]
+        client.sql("reset all")
+        client.sql("set statement_timeout = '200ms'")
+        with pytest.raises(TimeLimit):
+            client.sql("select count(*) from range(1000000) a, range(1000000) b")
+        client.sql("set statement_timeout to default")
+        client.sql("prepare add as insert into t values ($1, 'z', 0)")
+        assert client.sql("execute add(77)").to_pylist() == [{"affected_rows": 1}]
+        assert client.sql("delete from t where id = 77").to_pylist() == [{"affected_rows": 1}]
+        with pytest.raises(SqlError, match="no value for the parameter 2"):
+            client.sql("execute q('x')")
+        client.sql("deallocate all")
+
+
+def test_a_session_of_flight_sql_is_told_by_statements_what_it_is_told_by_options(small):
+    cookies = {"adbc.flight.sql.rpc.with_cookie_middleware": "true"}
+    with (
+        flightsql.connect(small.flight_sql_url(), db_kwargs=cookies, autocommit=True) as connection,
+        connection.cursor() as cursor,
+    ):
+        cursor.execute("select 1")
+        cursor.fetchall()
+        cursor.execute("set dialect = spark")
+        cursor.execute("select date_format(date '2020-01-02', 'yyyy') as a")
+        assert cursor.fetchall() == [("2020",)]
+        cursor.execute("reset all")
+        with pytest.raises(flightsql.Error):
+            cursor.execute("select date_format(date '2020-01-02', 'yyyy') as a")
+        with pytest.raises(flightsql.Error, match="no option 'engine'"):
+            cursor.execute("set engine = spark")
+        with pytest.raises(flightsql.Error, match="PREPARE cannot be run here"):
+            cursor.execute("prepare q as select 1")
+
+
+def test_a_session_without_cookies_has_no_options_to_set(small, cursor):
+    with pytest.raises(flightsql.Error, match="keeps cookies"):
+        cursor.execute("set dialect = spark")

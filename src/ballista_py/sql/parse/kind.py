@@ -64,10 +64,12 @@ _OBJECTS = frozenset((
 _NO_TRANSACTIONS = (
     "there are no transactions, each statement is one; with atomic=True it appears everywhere at once"
 )
-_NO_SETTINGS = "there are no settings of a session, nodes are configured when they start"
+_NO_SETTINGS = "nodes are configured when they start"
+_SESSION = (
+    "options and prepared texts are kept by clients, Client.sql of this SDK or the session of Flight SQL (ADBC)"
+)
 _ONE_SCHEMA = "there is one schema, and tables have plain names"
 _NO_OTHERS = "no other database can be reached, send its rows with Client.ingest"
-_BIND = "send the statement with its values, or bind parameters through Flight SQL (ADBC)"
 _UPKEEP = "executors look after files and statistics by themselves"
 _WRITE_OUT = "write its expression out where it is needed"
 _INSTEAD: Mapping[str, str] = {
@@ -79,8 +81,8 @@ _INSTEAD: Mapping[str, str] = {
     "ABORT": _NO_TRANSACTIONS,
     "SAVEPOINT": _NO_TRANSACTIONS,
     "RELEASE": _NO_TRANSACTIONS,
-    "SET": _NO_SETTINGS,
-    "RESET": _NO_SETTINGS,
+    "SET": _SESSION,
+    "RESET": _SESSION,
     "PRAGMA": _NO_SETTINGS,
     "USE": _ONE_SCHEMA,
     "ATTACH": _NO_OTHERS,
@@ -93,9 +95,9 @@ _INSTEAD: Mapping[str, str] = {
     "FORCE": "nodes load no extensions, and look after files by themselves",
     "ALTER": "only tables can be altered",
     "COMMENT": "COMMENT ON TABLE t IS 'text', or ON COLUMN t.a",
-    "PREPARE": _BIND,
-    "EXECUTE": _BIND,
-    "DEALLOCATE": _BIND,
+    "PREPARE": _SESSION,
+    "EXECUTE": _SESSION,
+    "DEALLOCATE": _SESSION,
     "VACUUM": _UPKEEP,
     "ANALYZE": _UPKEEP,
     "CHECKPOINT": _UPKEEP,

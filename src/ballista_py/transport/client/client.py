@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any, TypeVar
 
 import pyarrow as pa
+from attrs import astuple
 
 from ballista_py.errors import (
     BallistaError,
@@ -23,6 +24,7 @@ from ballista_py.state.documents.resends import RESEND_MS
 from ballista_py.transport.client.client_answers import QueryResult, QueryStream
 from ballista_py.transport.client.rows import Rows, arrow_rows
 from ballista_py.transport.client.schedulers import Schedulers
+from ballista_py.transport.client.session import ClientSession
 from ballista_py.transport.endpoints import TLS_SCHEMES, Address
 from ballista_py.transport.flight.client import FlightPool, FlightStream
 from ballista_py.transport.flight.commands import (
@@ -93,6 +95,7 @@ class Client:
         self._runtime = runtime or SystemRuntime()
         self._pool = pool
         self._schedulers = Schedulers(addresses, pool, self._runtime)
+        self._session = ClientSession(self._runtime)
 
     def sql(
         self,
@@ -119,6 +122,9 @@ class Client:
         `COPY table FROM 'file'` reads a Parquet or CSV file of this machine, `COPY (query) TO 'file'` writes one.
 
         After `timeout` seconds the statement is ended wherever it runs; the schedulers may set a shorter limit.
+
+        `SET dialect | engine | statement_timeout = …` holds for this client's later statements that say nothing else,
+        until `RESET`; `PREPARE q AS …`, `EXECUTE q(1, 'a')` and `DEALLOCATE q` keep texts in this client.
 
         Raises the `PlanningError` that says what is wrong with it (`TimeLimit`: its time is over), or `SchedulerLost`
         when the scheduler died.
@@ -234,6 +240,10 @@ class Client:
         from ballista_py.sql.parse.kind import statement_kind
         from ballista_py.sql.parse.returning import returns_rows
 
+        asked = self._session.asked(query, dialect, engine, timeout)
+        if asked is None:
+            return QueryResult(table=pa.table({"Success": pa.array([], pa.bool_())}), stats={})
+        query, dialect, engine, timeout = astuple(asked)
         copy = read_copy(query)
         if copy is not None:
             from ballista_py.transport.client.copies import load_file, write_answer
@@ -254,11 +264,12 @@ class Client:
 
     def stream(self, query: str, dialect: str | None = None, *, timeout: float | None = None) -> QueryStream:
         """The answer to `query` batch by batch, so that it need not fit into memory."""
+        asked = self._session.rows_asked(query, dialect, None, timeout)
 
         def accepted(stream: FlightStream) -> QueryStream:
             return QueryStream(stream, stream.schema)
 
-        return self._start(query, dialect, accepted, timeout=timeout)
+        return self._start(asked.query, asked.dialect, accepted, asked.engine, asked.timeout)
 
     def explain(
         self, query: str, dialect: str | None = None, *, analyze: bool = False, engine: str | None = None
@@ -268,9 +279,9 @@ class Client:
         With `analyze` it is run, without its rows: each leg says what it gave, and `["stats"]` what all took. With an
         `engine` it says which one would run it, and why.
         """
-        return ExplainedPlan(
-            self._schedulers.call(EXPLAIN, {**sql_command(query, dialect, engine), "analyze": analyze})
-        )
+        asked = self._session.rows_asked(query, dialect, engine)
+        command = sql_command(asked.query, asked.dialect, asked.engine)
+        return ExplainedPlan(self._schedulers.call(EXPLAIN, {**command, "analyze": analyze}))
 
     def tables(self) -> list[dict[str, Any]]:
         """The tables of the cluster, one JSON-ready row each."""

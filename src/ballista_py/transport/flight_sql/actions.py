@@ -7,9 +7,10 @@ from typing import Any
 import pyarrow as pa
 
 from ballista_py.errors import SqlError, TransportError
+from ballista_py.sql.parse.session_statements import read_verb
 from ballista_py.transport.flight_sql.bindings import Bindings
 from ballista_py.transport.flight_sql.messages import message, pack, read, unpack
-from ballista_py.transport.flight_sql.service import StatementService
+from ballista_py.transport.flight_sql.service import Description, StatementService
 from ballista_py.transport.flight_sql.statement import SqlStatement
 from ballista_py.transport.flight_sql.status import Unsupported
 
@@ -28,6 +29,7 @@ ACTIONS = {
     "EndSavepoint": "refused: every statement commits by itself",
 }
 _CANCELLED = 1
+_NONE = pa.schema([])
 _TRANSACTIONS = ("BeginTransaction", "EndTransaction", "BeginSavepoint", "EndSavepoint")
 
 
@@ -74,7 +76,8 @@ def _prepared(request: Any, service: StatementService, dialect: str | None, run_
     if not request.query.strip():
         raise SqlError("the statement is empty")
     statement = SqlStatement(query=request.query, dialect=dialect, run_id=run_id)
-    found = service.describe(statement)
+    is_of_session = read_verb(request.query) in ("SET", "RESET")
+    found = Description(schema=None, parameters=_NONE) if is_of_session else service.describe(statement)
     return message(
         "ActionCreatePreparedStatementResult",
         prepared_statement_handle=statement.handle(),

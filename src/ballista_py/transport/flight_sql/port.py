@@ -81,6 +81,8 @@ class FlightSqlService(FlightService):
             if schema is not None:
                 return _info(schema, descriptor, [_endpoint(pack(command))])
             statement = self._bindings.complete(_query(command, _dialect(call)))
+            if self._sessions.set_by_statement(statement.query, call.session):
+                return _info(NO_COLUMNS, descriptor, [], 0)
             return self._statement_info(descriptor, statement, opened, call.session.token)
 
     def get_schema(self, call: ServedCall, descriptor: Any) -> pa.Schema:
@@ -96,7 +98,14 @@ class FlightSqlService(FlightService):
 
     def do_put(self, call: ServedCall, descriptor: Any, reader: RowsIn, writer: PutWriter) -> None:
         with self._answering(call, "DoPut", descriptor.cmd) as (opened, command):
-            writer.write(put(command, reader, self._ready(), opened, call.session, self._bindings))
+            service, session = self._ready(), call.session
+
+            def update(statement: SqlStatement) -> int:
+                if self._sessions.set_by_statement(statement.query, session):
+                    return 0
+                return service.update(statement, opened.context, session.token)
+
+            writer.write(put(command, reader, service, opened, session, self._bindings, update))
 
     def do_action(self, call: ServedCall, action: Any) -> list[bytes]:
         if action.type not in ACTIONS:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pyarrow as pa
@@ -36,9 +36,18 @@ _MODES: dict[tuple[bool, int], IngestMode] = {
 
 
 def put(
-    command: Any, reader: Any, service: StatementService, call: OpenCall, session: Session, bindings: Bindings
+    command: Any,
+    reader: Any,
+    service: StatementService,
+    call: OpenCall,
+    session: Session,
+    bindings: Bindings,
+    update: Callable[[SqlStatement], int],
 ) -> bytes:
-    """Do what `command` says with what `reader` brings; returns the message that is the answer."""
+    """Do what `command` says with what `reader` brings; returns the message that is the answer.
+
+    `update` runs a statement that gives no rows.
+    """
     name, rows = command.DESCRIPTOR.name, FlightRows(reader, answers=False)
     if name == "CommandStatementSubstraitPlan":
         raise Unsupported("Substrait plans are not run here: send SQL")
@@ -51,9 +60,7 @@ def put(
     if name == "CommandStatementIngest":
         changed = _ingest(command, rows, service, call, session.token)
     else:
-        changed = service.update(
-            _update(command, rows, call, session.options.get("dialect")), call.context, session.token
-        )
+        changed = update(_update(command, rows, call, session.options.get("dialect")))
     return _bytes(message("DoPutUpdateResult", record_count=changed))
 
 

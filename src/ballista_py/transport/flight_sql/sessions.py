@@ -10,7 +10,7 @@ from __future__ import annotations
 import base64
 import re
 from collections import OrderedDict
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from http.cookies import CookieError, SimpleCookie
 from typing import Any
 
@@ -19,6 +19,7 @@ from attrs import define, field, frozen
 from ballista_py.errors import SqlError, TransportError
 from ballista_py.runtime import Runtime
 from ballista_py.sql.dialects.names import known_dialect
+from ballista_py.sql.parse.session_statements import SetOption, read_session_statement, read_verb
 from ballista_py.transport.flight.wire import from_json, to_json
 from ballista_py.transport.flight_sql.columns import CATALOG, SCHEMA
 from ballista_py.transport.flight_sql.messages import message, read
@@ -31,6 +32,11 @@ MAX_SESSIONS = 10_000
 SESSION_MS = 3_600_000
 MAX_OPTIONS_BYTES = 64 << 10
 ACTIONS = ("SetSessionOptions", "GetSessionOptions", "CloseSession")
+# What SET calls an option: its name here, and its value as it is kept.
+_BY_STATEMENT: Mapping[str, tuple[str, Callable[[Any], str]]] = {
+    "dialect": ("dialect", str),
+    "statement_timeout": (TIMEOUT, lambda seconds: str(max(1, round(seconds * 1e3)))),
+}
 _INVALID_NAME, _INVALID_VALUE, _CLOSED = 1, 2, 1
 _FIXED = {"catalog": CATALOG, "schema": SCHEMA}
 
@@ -108,11 +114,7 @@ class Sessions:
         if len(body) > MAX_OPTIONS_BYTES:
             raise TransportError(f"the options of a session have more than {MAX_OPTIONS_BYTES >> 10} KiB")
         request = read("SetSessionOptionsRequest", body)
-        if not session.returned:
-            raise Unsupported(
-                "a session has options only if its client keeps cookies; for ADBC connect with "
-                "adbc.flight.sql.rpc.with_cookie_middleware=true"
-            )
+        _require_cookies(session)
         answer = message("SetSessionOptionsResult")
         options = dict(session.options)
         for name, value in request.session_options.items():
@@ -121,6 +123,26 @@ class Sessions:
                 answer.errors[name].value = wrong
         self._keep(session, options)
         return [answer.SerializeToString()]
+
+    def set_by_statement(self, sql: str, session: Session) -> bool:
+        """Do what SET or RESET says; False for another statement.
+
+        Raises `SqlError`, and `Unsupported` for a client that keeps no cookies.
+        """
+        said = read_session_statement(sql) if read_verb(sql) in ("SET", "RESET") else None
+        if said is None:
+            return False
+        _require_cookies(session)
+        options = dict(session.options) if isinstance(said, SetOption) else {}
+        if isinstance(said, SetOption):
+            if said.name not in _BY_STATEMENT:
+                raise SqlError(f"a session of Flight SQL has no option '{said.name}': say it with Client.sql")
+            name, write = _BY_STATEMENT[said.name]
+            options.pop(name, None)
+            if said.value is not None:
+                options[name] = write(said.value)
+        self._keep(session, options)
+        return True
 
     def _keep(self, session: Session, options: dict[str, str]) -> None:
         key = session.client, session.id
@@ -136,6 +158,14 @@ class Sessions:
             if len(self._kept) <= MAX_SESSIONS and self._kept[oldest].until_ms > now_ms:
                 return
             del self._kept[oldest]
+
+
+def _require_cookies(session: Session) -> None:
+    if not session.returned:
+        raise Unsupported(
+            "a session has options only if its client keeps cookies; for ADBC connect with "
+            "adbc.flight.sql.rpc.with_cookie_middleware=true"
+        )
 
 
 def _set(options: dict[str, str], name: str, value: Any) -> int:

@@ -1,0 +1,116 @@
+"""What a client remembers between its statements: options that it was told by SET, and texts that it prepared."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from attrs import define, evolve, field, frozen
+
+from ballista_py.errors import SqlError
+from ballista_py.runtime import Runtime
+
+if TYPE_CHECKING:
+    from ballista_py.sql.parse.session_statements import Execute, SessionStatement
+
+MAX_PREPARED = 1_000
+
+
+@frozen
+class Asked:
+    """A statement as it is sent: with what the session says where the call said nothing."""
+
+    query: str
+    dialect: str | None
+    engine: str | None
+    timeout: float | None
+
+
+@frozen
+class _Prepared:
+    text: str
+    dialect: str | None
+
+
+@define
+class ClientSession:
+    """The session of one client. Safe to share between threads, which share it then."""
+
+    _runtime: Runtime
+    _options: dict[str, Any] = field(factory=dict)
+    _prepared: dict[str, _Prepared] = field(factory=dict)
+    _lock: Any = field(init=False)
+
+    def __attrs_post_init__(self) -> None:
+        self._lock = self._runtime.lock()
+
+    def asked(
+        self, query: str, dialect: str | None, engine: str | None = None, timeout: float | None = None
+    ) -> Asked | None:
+        """What is to be sent for a statement; None for one that was about the session, and is done.
+
+        What is said beside the statement counts before the session. Raises `SqlError`.
+        """
+        # A tokenizer, which a client that only sends rows does without.
+        from ballista_py.sql.parse.session_statements import Execute, read_session_statement
+
+        said = read_session_statement(query)
+        with self._lock:
+            if said is None:
+                return self._with_options(Asked(query, dialect, engine, timeout))
+            if isinstance(said, Execute):
+                text = self._filled(said)
+                return self._with_options(Asked(text.text, text.dialect, engine, timeout))
+            self._do(said, dialect)
+            return None
+
+    def rows_asked(
+        self, query: str, dialect: str | None, engine: str | None = None, timeout: float | None = None
+    ) -> Asked:
+        """As `asked`, where only rows will do. Raises `SqlError`, also for what only changes the session."""
+        from ballista_py.sql.parse.session_statements import read_verb
+
+        found = None if read_verb(query) not in ("", "EXECUTE") else self.asked(query, dialect, engine, timeout)
+        if found is None:
+            raise SqlError(f"{read_verb(query)} is about the session and gives no rows: send it with Client.sql")
+        return found
+
+    def _with_options(self, asked: Asked) -> Asked:
+        options = self._options
+        return Asked(
+            asked.query,
+            options.get("dialect") if asked.dialect is None else asked.dialect,
+            options.get("engine") if asked.engine is None else asked.engine,
+            options.get("statement_timeout") if asked.timeout is None else asked.timeout,
+        )
+
+    def _filled(self, said: Execute) -> _Prepared:
+        from ballista_py.sql.parse.session_statements import with_values
+
+        found = self._prepared.get(said.name)
+        if found is None:
+            raise SqlError(f"there is no prepared statement '{said.name}': PREPARE {said.name} AS … makes one")
+        return evolve(found, text=with_values(found.text, said.values))
+
+    def _do(self, said: SessionStatement, dialect: str | None) -> None:
+        from ballista_py.sql.parse.session_statements import Deallocate, Prepare, ResetAll, SetOption
+
+        if isinstance(said, ResetAll):
+            self._options.clear()
+        elif isinstance(said, SetOption):
+            self._options.pop(said.name, None)
+            if said.value is not None:
+                self._options[said.name] = said.value
+        elif isinstance(said, Prepare):
+            self._prepare(said.name, _Prepared(said.statement, dialect or self._options.get("dialect")))
+        elif isinstance(said, Deallocate):
+            if said.name is None:
+                self._prepared.clear()
+            elif self._prepared.pop(said.name, None) is None:
+                raise SqlError(f"there is no prepared statement '{said.name}'")
+
+    def _prepare(self, name: str, prepared: _Prepared) -> None:
+        if name in self._prepared:
+            raise SqlError(f"'{name}' is prepared already: DEALLOCATE {name} first")
+        if len(self._prepared) >= MAX_PREPARED:
+            raise SqlError(f"{MAX_PREPARED:,} statements are prepared: DEALLOCATE what is not needed any more")
+        self._prepared[name] = prepared
