@@ -46,7 +46,7 @@ PHASES = {  # what the client does until it has said that it is there, and goes 
     "rows half sent, atomic": "client.ingest('items', half(), atomic=True)",
     "rows half sent, replace": "client.ingest('items', half(), mode='replace')",
     "statement prepared": "cursor.adbc_prepare('select * from items where id = ?'); reached(); time.sleep(600)",
-    "prepared and running": "reached(); cursor.execute(ENDLESS.format('a.id', '?'), (-1,))",
+    "prepared and running": "reached(); cursor.execute(ENDLESS.format('a.id', '?'), (-1,)); cursor.fetchone()",
     "driver, answer half read": "cursor.execute(PAIRS); cursor.fetchone(); reached(); time.sleep(600)",
     "driver, rows half sent": ("cursor.adbc_ingest('items', half(), mode='append')"),
     "parts named": "cursor.adbc_execute_partitions(PAIRS); reached(); time.sleep(600)",

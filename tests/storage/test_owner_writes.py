@@ -1,5 +1,8 @@
 """Writes at an owner, with a real engine and real files: applied once, fenced, prepared and settled, compacted."""
 
+import time
+from functools import partial
+
 import pyarrow as pa
 import pytest
 from attrs import evolve
@@ -398,3 +401,22 @@ def test_a_file_that_a_prepared_statement_will_replace_is_removed_by_nobody_else
     assert storage.read().document.files == before
     storage.commit(remove=(free,), epoch=1, token="z")
     assert [file.path for file in storage.read().document.files] == [taken]
+
+
+def test_statements_at_the_same_time_change_a_manifest_together(world, writes, together):
+    """Each by itself would commit after the others, losing race after race, and some would give up."""
+    statements = 16
+
+    def others_come():
+        world.store.before.clear()
+        until = time.monotonic() + 30
+        while len(list(world.store.list("snapshots/t/data/"))) < statements and time.monotonic() < until:
+            time.sleep(0.01)
+        time.sleep(0.2)  # from a file to its manifest
+
+    before = world.storage(1).read().header.revision
+    world.store.before[manifest_key("t", "expr0=1")] = others_come
+    said = together(*(partial(writes.write, target(f"s{n}", 1), [batch(1, n)]) for n in range(statements)))
+    assert said == [{"1": {"affected": 1}}] * statements
+    assert world.storage(1).read().header.revision - before <= statements // 2
+    assert world.read((1, 1)) == list(range(statements))

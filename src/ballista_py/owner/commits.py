@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from typing import Any, TypeAlias
+from weakref import WeakValueDictionary
 
 from ballista_py.errors import BallistaError, InvariantViolated, to_wire
 from ballista_py.owner.changes import PartitionChange, affected_by, applied_before, is_free, part_of
@@ -47,6 +48,7 @@ class OwnerCommits:
         self._instance = instance
         self._lock = runtime.lock()
         self._turns: dict[str, Any] = {}
+        self._storages: WeakValueDictionary[tuple[str, str, str], PartitionStorage] = WeakValueDictionary()
         self._pages = TokenPages(store, runtime)
 
     def change(
@@ -175,17 +177,25 @@ class OwnerCommits:
         return storage.fold(attempt, epoch=epoch, sequence=sequence)
 
     def storage(self, holdings: Holdings, partition: int) -> tuple[PartitionStorage, int]:
-        """The storage of a partition, and the epoch under which it is owned."""
+        """The storage of a partition, and the epoch under which it is owned.
+
+        Statements that are under way at the same time share it, so that their changes of the manifest are committed
+        together: apart from each other, many of them would lose race after race, and give up.
+        """
         wanted = holdings.wanted[partition]
-        storage = PartitionStorage(
-            self._store,
-            holdings.table.folder,
-            wanted.path,
-            runtime=self._runtime,
-            committed_by=self._instance(),
-            pages=self._pages,
-            memory=self._holder.memory,
-        )
+        key = holdings.table.folder, wanted.path, self._instance()
+        with self._lock:
+            storage = self._storages.get(key)
+            if storage is None:
+                storage = self._storages[key] = PartitionStorage(
+                    self._store,
+                    holdings.table.folder,
+                    wanted.path,
+                    runtime=self._runtime,
+                    committed_by=key[2],
+                    pages=self._pages,
+                    memory=self._holder.memory,
+                )
         return storage, wanted.epoch
 
     def statements(self, table: TableSpec) -> Statements:
