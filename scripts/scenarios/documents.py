@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 import subprocess
 import sys
@@ -10,7 +11,7 @@ from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 
-from load import SCHEMA, compare, counted, rows
+from load import SCHEMA, compare, counted, rows, until
 from outcome import Outcome
 
 from ballista_py import LocalCluster
@@ -38,6 +39,7 @@ def older_manifest(quick: bool) -> Outcome:
                 before = _manifests(state)
                 cluster.ingest("t", rows(20, ROWS - 20))
                 if number % 2:  # nobody leaves in peace
+                    until(lambda state=state: _is_noted(state))
                     _kill_all(cluster)
             now = _manifests(state)
             older = sorted(before)[number % len(before)]
@@ -121,6 +123,20 @@ def _named(outcome: Outcome, error: BallistaError) -> None:
 
 def _cluster(state: Path) -> LocalCluster:
     return LocalCluster(1, 2, state.as_uri(), ttl_ms=TTL_MS)
+
+
+def _is_noted(state: Path) -> bool:
+    """Whether executors have noted the newest of all manifests, which takes them some seconds."""
+    noted: Counter[str] = Counter()
+    for path in state.glob("accelerations/seen/t-*/*.json"):
+        for partition, (revision, _) in _document(path).get("manifests", {}).items():
+            noted[partition] = max(noted[partition], revision)
+    return all(noted[path.parent.name] >= _document(path)["header"]["revision"] for path in _manifests(state))
+
+
+def _document(path: Path) -> dict:
+    """A document as it lies there, without what the local store puts behind it."""
+    return json.JSONDecoder().raw_decode(path.read_text(errors="replace"))[0]
 
 
 def _kill_all(cluster: LocalCluster) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import statistics
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -28,6 +29,7 @@ def timed(outcome: Outcome, name: str, run: Callable[[], object]) -> object:
     began = time.monotonic()
     found = run()
     outcome.notes.append(f"{name} {time.monotonic() - began:.1f} s")
+    print(f"  {outcome.notes[-1]}", file=sys.stderr, flush=True)
     return found
 
 

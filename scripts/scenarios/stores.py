@@ -11,12 +11,14 @@ import time
 from contextlib import contextmanager
 from pathlib import Path
 
-from load import SCHEMA, Clients, compare, until
+from load import SCHEMA, Clients, compare, counted, until
 from outcome import Outcome
 
 from ballista_py import LocalCluster
 from ballista_py.errors import ConfigError
+from ballista_py.node.local.processes import NodeProcess, ReservedPorts
 from ballista_py.runtime import seeded_chance
+from ballista_py.transport.client.client import connect
 
 TTL_MS = 2_000
 BUCKET = "bucket"
@@ -25,7 +27,7 @@ PYTHON = Path(sys.prefix) / "servers" / "bin" / "python"
 
 
 def two_clusters(quick: bool) -> Outcome:
-    """A second cluster with the names of the first is started at its location, thrice: refused by name each time."""
+    """A second cluster is started at the location of the first: refused by name; of other names it is one cluster."""
     outcome, times = Outcome(), 1 if quick else 3
     with tempfile.TemporaryDirectory() as folder:
         location = (Path(folder) / "state").as_uri()
@@ -35,14 +37,16 @@ def two_clusters(quick: bool) -> Outcome:
                 until(clients.progressed())
                 for _ in range(times):
                     _refused(outcome, location)
+                if outcome.saw:
+                    outcome.wrong.append("a refused cluster was noticed by clients of the first")
+                until(clients.progressed())
+                _joined(outcome, first, Path(folder))
                 until(clients.progressed())
             compare(outcome, first, clients.written)
             members = {row["node_id"] for row in first.members()}
             if members != set(first.node_ids):
                 outcome.wrong.append(f"members are {', '.join(sorted(members))}")
-    outcome.size = f"{times} second clusters of 2 schedulers and 2 executors"
-    if outcome.saw:
-        outcome.wrong.append("clients of the first cluster saw errors")
+    outcome.size = f"{times} second clusters of 2 schedulers and 2 executors, and 2 nodes of other names"
     return outcome
 
 
@@ -57,6 +61,39 @@ def _refused(outcome: Outcome, location: str) -> None:
             outcome.wrong.append(f"not refused by name: {error.message}")
     finally:
         second.stop()
+
+
+def _joined(outcome: Outcome, cluster: LocalCluster, folder: Path) -> None:
+    """Nodes of other names join the cluster whose location they are given, answer for all of it, and leave."""
+    reserved = ReservedPorts(3)
+    flight, control, data = reserved.numbers()
+    own = {"node-id": "scheduler-9", "flight-port": flight, "control-port": control}
+    scheduler = _like(cluster, "scheduler-1", folder, own)
+    executor = _like(cluster, "executor-1", folder, {"node-id": "executor-9", "data-port": data})
+    try:
+        scheduler.start()
+        executor.start()
+        with cluster.client() as client:
+            wanted = {*cluster.node_ids, "scheduler-9", "executor-9"}
+            until(lambda: {row["node_id"] for row in client.members()} == wanted)
+        with connect(f"127.0.0.1:{flight}", retry_reads=True) as client:
+            found, ids = counted(client)
+        if found != ids or not found:
+            outcome.wrong.append(f"a scheduler of another name counts {found} rows with {ids} ids")
+    finally:
+        for process in (executor, scheduler):
+            process.terminate()
+            process.join(60)
+        reserved.close()
+    until(lambda: {row["node_id"] for row in cluster.members()} == set(cluster.node_ids))
+
+
+def _like(cluster: LocalCluster, node: str, folder: Path, own: dict[str, object]) -> NodeProcess:
+    """A node as that one is, but for these options."""
+    words = list(cluster._nodes.process(node).arguments)
+    for name, value in {**own, "data-dir": folder / str(own["node-id"])}.items():
+        words[words.index(f"--{name}") + 1] = str(value)
+    return NodeProcess(str(own["node-id"]), words, folder / f"{own['node-id']}.log")
 
 
 class S3Server:
