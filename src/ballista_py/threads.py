@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine
-from concurrent.futures import CancelledError, Future
+from collections import deque
+from collections.abc import Callable, Coroutine, Generator, Iterable
+from concurrent.futures import CancelledError, Executor, Future
 from concurrent.futures import TimeoutError as FutureTimeoutError
 from contextlib import suppress
 from threading import Thread
@@ -26,6 +27,27 @@ def new_event_loop() -> asyncio.AbstractEventLoop:
     except ImportError:
         return asyncio.new_event_loop()
     return uvloop.new_event_loop()
+
+
+def map_some(
+    pool: Executor, call: Callable[[Any], T], items: Iterable[Any], at_once: int
+) -> Generator[T, None, None]:
+    """What `call` gives for each item, in order; at most `at_once` of them are in the pool.
+
+    So whoever has very many leaves room for the others who share the pool. What has not begun when the result is
+    closed, or when a call raises, never does.
+    """
+    begun: deque[Future[T]] = deque()
+    try:
+        for item in items:
+            begun.append(pool.submit(call, item))
+            if len(begun) >= at_once:
+                yield begun.popleft().result()
+        while begun:
+            yield begun.popleft().result()
+    finally:
+        for future in begun:
+            future.cancel()
 
 
 class EventLoopThread:

@@ -35,13 +35,20 @@ def require_bounded(wanted: TableSpec, now: TableSpec | None = None) -> None:
         require_chars(wanted.comment, MAX_COMMENT_CHARS, f"the comment on table '{name}'")
     for check in wanted.checks if now is None else ():
         require_chars(check, MAX_CHECK_CHARS, f"a CHECK of table '{name}'")
+    if now is None or len(wanted.schema) > len(now.schema):
+        require_count(name, len(wanted.schema))
     for what, most, found, had_found in (
-        ("columns", MAX_COLUMNS, len(wanted.schema), 0 if now is None else len(now.schema)),
         ("bytes of defaults that older rows have", MAX_DEFAULTS_BYTES, *_both(wanted, now, defaults_bytes)),
         ("bytes in its declaration", MAX_DECLARATION_BYTES, *_both(wanted, now, declaration_bytes)),
     ):
         if found > most and found > had_found:
             raise ConfigError(f"table '{name}' would have {found:,} {what}: {most:,} are the most")
+
+
+def require_count(table: str, columns: int) -> None:
+    """Raise `ConfigError` if a table is declared with too many columns; asked before anything is done for each."""
+    if columns > MAX_COLUMNS:
+        raise ConfigError(f"table '{table}' would have {columns:,} columns: {MAX_COLUMNS:,} are the most")
 
 
 def require_chars(text: str | None, most: int, what: str) -> None:

@@ -22,7 +22,7 @@ from ballista_py.errors import (
     VersionConflict,
 )
 from ballista_py.partitions.assignment.assigner import PartitionAssigner
-from ballista_py.partitions.bounds import MAX_COLUMNS, require_bounded
+from ballista_py.partitions.bounds import require_bounded, require_count
 from ballista_py.partitions.discovery import NO_LOOK, diff_partitions
 from ballista_py.partitions.map import PartitionMap
 from ballista_py.partitions.spec import PartitionBy, PartitionSpec
@@ -50,8 +50,9 @@ from ballista_py.state.documents.object_state import SHARED, ObjectState
 from ballista_py.state.ownership.partition_store import PartitionStore
 from ballista_py.state.stores.store import ConditionalStore
 from ballista_py.storage.formats.formats import require_held
-from ballista_py.storage.partition_storage import PartitionStorage
+from ballista_py.storage.new_partitions import RunAll, make_manifests
 from ballista_py.threads import spawn
+from ballista_py.work import require_wanted
 
 if TYPE_CHECKING:
     from ballista_py.spark.jobs import Progress
@@ -123,12 +124,21 @@ def declare_table(
 
 
 class TableMaker:
-    """Makes tables from this process. The embedded Spark starts with the first source and ends with `close`."""
+    """Makes tables from this process. The embedded Spark starts with the first source and ends with `close`.
+
+    `run_all` works as `map` does, on several at the same time.
+    """
 
     def __init__(
-        self, store: ConditionalStore, runtime: Runtime, secrets: Mapping[str, Secret] | None = None
+        self,
+        store: ConditionalStore,
+        runtime: Runtime,
+        secrets: Mapping[str, Secret] | None = None,
+        *,
+        run_all: RunAll = map,
     ) -> None:
         self._store = store
+        self._run_all = run_all
         self._runtime = runtime
         self._cluster = ObjectState(store, CLUSTER_KEY, ClusterDocument, runtime=runtime, retry=SHARED)
         self._spark = EmbeddedPipeline(store, runtime, secrets=secrets)
@@ -165,8 +175,7 @@ class TableMaker:
         if source is not None:
             found = self._spark.get().describe(name, self._spark.opened_source(source))
         assert found is not None
-        if len(found) > MAX_COLUMNS:  # before it is tried whether engines hold them
-            raise ConfigError(f"table '{name}' would have {len(found):,} columns: {MAX_COLUMNS:,} are the most")
+        require_count(name, len(found))  # before it is tried whether engines hold them
         check_names(name, found.names, managed=source is None)
         require_columns(name, found)
         if source is None:
@@ -214,6 +223,7 @@ class TableMaker:
         self._propose(table, first)
         known = mark if mark is None or fill is None else f"{mark}{_ROWS}{sum(rows.values()):.0f}"
         claim.confirm()
+        require_wanted()  # from here on it is made, and stays
         named = self._cluster.update(lambda cluster: cluster.with_table(declare(cluster), known))
         # From here on the map can be taken by nobody else; whoever did so before has lost the race for the name.
         revision = named.header.revision
@@ -268,9 +278,8 @@ class TableMaker:
         base = maps.read(table.name)
         weights = [1.0 + written.rows for written in report.partitions.values()]
         diff = diff_partitions(base, list(report.partitions), weights, after=NO_LOOK)
-        for value in report.partitions:
-            if base.index(value) is None:
-                PartitionStorage(self._store, table.folder, table.spec.path(value), runtime=self._runtime).create()
+        new = [value for value in report.partitions if base.index(value) is None]
+        make_manifests(self._store, table, new, self._runtime, self._run_all)
         if diff:
             maps.commit(PartitionAssigner().assign(base, ()), diff=diff)
         return bool(diff)
@@ -346,8 +355,7 @@ class TableMaker:
         values = table.spec.static_values()
         if values is None:
             return {}  # its partitions come with its rows
-        for value in values:
-            PartitionStorage(self._store, table.folder, table.spec.path(value), runtime=self._runtime).create()
+        make_manifests(self._store, table, values, self._runtime, self._run_all)
         return dict.fromkeys(values, 0.0)
 
     def _propose(self, table: TableSpec, first: PartitionMap) -> None:

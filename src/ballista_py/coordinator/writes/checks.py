@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 
 import pyarrow as pa
@@ -22,6 +23,7 @@ from ballista_py.sql.parse.identifiers import free_name
 from ballista_py.sql.parse.inserts import Insert
 from ballista_py.sql.parse.parsing import tokenized
 from ballista_py.sql.prune.changes import local_rewrite
+from ballista_py.work import require_wanted
 
 
 @define
@@ -122,10 +124,13 @@ class RowChecks:
         if [name for name, _ in declared] != [name for name, _ in change.columns or ()]:
             raise SqlError("the columns of the statement cannot be told apart")
         fields = []
+        types: dict[str, pa.DataType] = {}
         for name, kind in declared:
+            require_wanted()
             require_kept(change.table, name, kind)
-            found = self.engine.describe(f"select cast(null as {kind}) as c", {}).field(0)
-            field = with_said(pa.field(name, found.type, nullable[name]), DEFAULT, defaults.get(name))
+            if kind not in types:
+                types[kind] = self.engine.describe(f"select cast(null as {kind}) as c", {}).field(0).type
+            field = with_said(pa.field(name, types[kind], nullable[name]), DEFAULT, defaults.get(name))
             self.constant(field, defaults.get(name))
             fields.append(field)
         return pa.schema(fields)
@@ -197,8 +202,9 @@ def _places(table: TableSpec, change: Insert, given: pa.Schema) -> dict[str, int
         return {}
     names = {name.lower(): name for name in table.schema.names}
     wanted = [name.lower() for name in (given.names if change.by_name else change.columns or table.schema.names)]
+    times = Counter(wanted)
     for name in wanted:
-        if name not in names or wanted.count(name) > 1:
+        if name not in names or times[name] > 1:
             state = "is named twice" if name in names else f"is not one of table '{table.name}'"
             raise SqlError(f"column '{name}' {state}")
     if len(wanted) != len(given):

@@ -39,6 +39,7 @@ from ballista_py.errors import (
     SqlError,
     WriteIncomplete,
 )
+from ballista_py.partitions.bounds import require_count
 from ballista_py.partitions.columns import plain
 from ballista_py.partitions.table import TableSpec
 from ballista_py.runtime import Runtime
@@ -342,7 +343,9 @@ class WriteService:
             return self._make(change, self._checks.schema(change), token)
         if change.query is None:
             raise SqlError("CREATE TABLE needs columns or a query")
-        for name, kind in self.queries.types(change.query):
+        kinds = self.queries.types(change.query)
+        require_count(change.table, len(kinds))
+        for name, kind in kinds:
             require_kept(change.table, name, kind)
         with self._whole.running(change.query) as running:
             return self._make(change, running.schema, token, running.batches())

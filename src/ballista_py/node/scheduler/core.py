@@ -37,7 +37,7 @@ from ballista_py.state.ownership.partition_store import PartitionStore
 from ballista_py.state.ownership.reconciler import Reconciler, ReconcileReport
 from ballista_py.state.ownership.table_status import table_status
 from ballista_py.state.stores.store import ConditionalStore
-from ballista_py.storage.partition_storage import PartitionStorage
+from ballista_py.storage.new_partitions import RunAll, make_manifests
 
 _log = logging.getLogger(__name__)
 RESENDS_PER_TTL = 6
@@ -62,8 +62,10 @@ class SchedulerCore:
         catalogs: Catalogs,
         push: Push,
         runtime: Runtime,
+        run_all: RunAll = map,
     ) -> None:
         self._push = push
+        self._run_all = run_all
         self._store = store
         self._catalogs = catalogs
         self._runtime = runtime
@@ -184,8 +186,7 @@ class SchedulerCore:
         spec = self._catalogs.current().catalog.tables.get(table)
         if spec is None:
             return
-        for value in values:
-            PartitionStorage(self._store, spec.folder, spec.spec.path(value), runtime=self._runtime).create()
+        make_manifests(self._store, spec, values, self._runtime, self._run_all)
         with self._reconciling:
             commit = self._reconciler.add_values(table, values)
             self._publish(ReconcileReport(commits={} if commit is None else {table: commit}))

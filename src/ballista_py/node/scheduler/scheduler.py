@@ -44,7 +44,7 @@ from ballista_py.sql.parse.returning import returns_rows
 from ballista_py.state.documents.documents import SchedulerInfo
 from ballista_py.state.members.identity import cluster_identity
 from ballista_py.state.stores.store import ConditionalStore
-from ballista_py.threads import EventLoopThread, spawn
+from ballista_py.threads import EventLoopThread, map_some, spawn
 from ballista_py.transport.control.server import ControlServer
 from ballista_py.transport.flight.calls import CallContext
 from ballista_py.transport.flight.client import FlightPool
@@ -81,6 +81,7 @@ SPARK_TICK_MS = 1_000
 TOKENS_TICK_MS = 600_000
 CONTROL_WORKERS = 8
 OWNER_WORKERS = 64
+OWNER_CALLS_AT_ONCE = 32  # of one statement
 SHOWN_TASKS = 100
 
 
@@ -153,7 +154,7 @@ class Scheduler:
             flight_address=f"{config.node_advertise_address}:{self._flight.port}",
             control_address=f"{config.node_advertise_address}:{control_port}",
         )
-        core = SchedulerCore(config, info, store, catalogs, self._control.push, runtime)
+        core = SchedulerCore(config, info, store, catalogs, self._control.push, runtime, self._run_all)
         core.join()
         self._start_loops(core)
         self._answer(core, store, catalogs)
@@ -197,7 +198,7 @@ class Scheduler:
             self._engine,
             queries,
             OwnerCalls(self._pool, self._run_all),
-            TableMaker(store, runtime),
+            TableMaker(store, runtime, run_all=self._run_all),
             core,
             runtime,
             config.max_merge_bytes,
@@ -355,14 +356,14 @@ class Scheduler:
         return self._statements
 
     def _run_all(self, call: Callable[[Any], Any], items: Iterable[Any]) -> Iterable[Any]:
-        """What `call` gives for each item, all of them at the same time, as part of the work of this thread."""
+        """What `call` gives for each item, in order, many at the same time, as part of the work of this thread."""
         work = current_work()
 
         def run(item: Any) -> Any:
             with working(work):
                 return call(item)
 
-        return self._owner_workers.map(run, items)
+        return map_some(self._owner_workers, run, items, OWNER_CALLS_AT_ONCE)
 
     def _give_up(self, task_id: str) -> None:
         """The streams of these legs are cancelled; say it another way, too, for those whose link is stuck."""

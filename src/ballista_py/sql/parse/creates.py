@@ -8,6 +8,7 @@ from attrs import frozen
 from sqlglot import exp
 
 from ballista_py.errors import SqlError
+from ballista_py.partitions.bounds import require_count
 from ballista_py.sql.parse.alterations import require_constant
 from ballista_py.sql.parse.inserts import table_name
 from ballista_py.sql.parse.statement_text import StatementText
@@ -38,7 +39,10 @@ class CreateTable:
 
 
 def read_create(tree: exp.Create, text: StatementText) -> CreateTable:
-    """What a CREATE TABLE says. Raises `SqlError` for a form of it that cannot be run."""
+    """What a CREATE TABLE says. Raises `SqlError` for a form of it that cannot be run.
+
+    Raises `ConfigError` for too many columns, before any of them is looked at.
+    """
     target, definitions = tree.this, None
     if isinstance(target, exp.Schema):
         target, definitions = target.this, target.expressions
@@ -48,6 +52,7 @@ def read_create(tree: exp.Create, text: StatementText) -> CreateTable:
         raise SqlError(
             "CREATE TABLE with columns and AS cannot be run here: take one of them, and INSERT … SELECT"
         )
+    require_count(table, sum(isinstance(item, exp.ColumnDef) for item in definitions or ()))
     columns: list[tuple[str, bool]] = []
     primary: list[str] = []
     checks = 0
@@ -97,9 +102,7 @@ def _defaults(text: StatementText, definitions: Sequence[exp.Expr]) -> tuple[tup
     pieces = text.pieces(first, text.group_end(first))
     found = []
     for item, (start, end) in zip(definitions, pieces, strict=True):
-        words = [
-            place for place, word in text.top_level(start + 1) if place < end and word.split()[0] in _BEHIND_TYPES
-        ]
+        words = [place for place, word in text.top_level(start + 1, end) if word.split()[0] in _BEHIND_TYPES]
         for number, place in enumerate(words):
             if not isinstance(item, exp.ColumnDef) or not text.says(place, "DEFAULT"):
                 continue

@@ -43,10 +43,10 @@ class StatementText:
         end = self.tokens[last].start if last < len(self.tokens) else len(self.plain)
         return self.plain[:start] + blank(self.plain[start:end]) + self.plain[end:]
 
-    def top_level(self, start: int) -> Iterator[tuple[int, str]]:
-        """The tokens outside of brackets, from `start` on: place and word."""
+    def top_level(self, start: int, end: int | None = None) -> Iterator[tuple[int, str]]:
+        """The tokens outside of brackets, from `start` on and before `end`: place and word."""
         depth = 0
-        for place in range(start, len(self.tokens)):
+        for place in range(start, len(self.tokens) if end is None else end):
             token = self.tokens[place]
             depth -= token.token_type in _CLOSING
             if depth == 0 and token.token_type not in _NAMES:
