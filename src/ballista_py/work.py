@@ -137,6 +137,17 @@ def each_working(work: Work | None, items: Iterable[T]) -> Iterator[T]:
         yield item
 
 
+def carried(call: Callable[[Any], T]) -> Callable[[Any], T]:
+    """`call` as part of the work of this thread, in whichever thread it is called."""
+    work = current_work()
+
+    def run(item: Any) -> T:
+        with working(work):
+            return call(item)
+
+    return run
+
+
 def require_wanted() -> None:
     """Raise as `Work.check` if what this thread does is done for a call that is over, or out of time."""
     work = current_work()

@@ -21,6 +21,7 @@ from ballista_py.storage.partition_storage import PartitionStorage
 from ballista_py.storage.publication import caught_up
 from ballista_py.storage.token_pages import TokenPages
 from ballista_py.transport.flight.commands import WriteTarget
+from ballista_py.work import require_wanted
 
 ATTEMPTS = 3
 
@@ -115,6 +116,7 @@ class OwnerCommits:
     ) -> Landed:
         storage, epoch = self.storage(holdings, partition)
         for attempt in range(ATTEMPTS):
+            require_wanted()
             here: Sequence[DataFile] = ()
             if not blind:
                 found = self.caught_up(holdings, partition)

@@ -6,6 +6,7 @@ encoding, nothing else is converted.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 
 import pyarrow as pa
@@ -45,15 +46,17 @@ def check_columns(table: TableSpec, schema: pa.Schema) -> None:
     Traceback (most recent call last):
     ballista_py.errors.SchemaMismatch: column 'id' is VARCHAR in the rows, table 't' declares BIGINT
     """
-    declared = table.schema.names
+    declared, given = table.schema.names, schema.names
+    times = Counter(given)
     for name in declared:
-        if schema.names.count(name) != 1:
-            times = "no column" if name not in schema.names else "more than one column"
-            raise SchemaMismatch(f"the rows have {times} '{name}', which table '{table.name}' declares")
-    extra = [name for name in schema.names if name not in declared]
-    if extra:
-        raise SchemaMismatch(f"the rows have a column '{extra[0]}', which table '{table.name}' does not have")
-    if schema.names != declared:
+        if times[name] != 1:
+            found = "more than one column" if times[name] else "no column"
+            raise SchemaMismatch(f"the rows have {found} '{name}', which table '{table.name}' declares")
+    known = set(declared)
+    extra = next((name for name in given if name not in known), None)
+    if extra is not None:
+        raise SchemaMismatch(f"the rows have a column '{extra}', which table '{table.name}' does not have")
+    if given != declared:
         raise SchemaMismatch(
             f"the rows have the columns of table '{table.name}' in another order: select {', '.join(declared)}"
         )

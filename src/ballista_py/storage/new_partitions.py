@@ -1,4 +1,4 @@
-"""The manifests of partitions that are about to be named: many of them at the same time, for as long as somebody waits."""
+"""The manifests of partitions that are about to be named: many at the same time, as long as somebody waits."""
 
 from __future__ import annotations
 

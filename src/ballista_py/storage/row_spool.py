@@ -5,8 +5,8 @@ Files are written under a folder of the statement's own and nobody sees them bef
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from typing import TypeAlias
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -17,13 +17,15 @@ from ballista_py.runtime import Runtime
 from ballista_py.state.stores.store import ConditionalStore
 from ballista_py.storage.formats.files import write_data_file
 from ballista_py.storage.manifest import DataFile, data_prefix
+from ballista_py.work import require_wanted
 
 SPOOL_BYTES = 128 << 20
+DISCARD_MS = 2_000.0
 
 MAX_RUNS = 4_096
 
 Part: TypeAlias = tuple[int, pa.Table]
-RunAll = Callable[[Callable[[Part], DataFile | Exception], list[Part]], Iterator[DataFile | Exception]]
+RunAll = Callable[[Callable[[Any], Any], Iterable[Any]], Iterable[Any]]
 OnFile = Callable[[DataFile, pa.Table], None]
 
 
@@ -49,6 +51,7 @@ class RowSpool:
         definition: int = 0,
     ) -> None:
         self._store = store
+        self._runtime = runtime
         self._prefix = f"{data_prefix(folder)}{runtime.new_id()}"
         self._schema = schema
         self._run_all = run_all
@@ -76,10 +79,19 @@ class RowSpool:
         return self._files
 
     def discard(self) -> list[str]:
-        """Remove the files again, for a statement that surely names them in no manifest; which they were."""
+        """Remove the files again, for a statement that surely names them in no manifest; which they were.
+
+        Who waits for its end waits no longer than `DISCARD_MS`: the collector finds what is left then.
+        """
         keys, self._keys = self._keys, []
-        for key in keys:
-            self._store.delete(key)
+        until_ms = self._runtime.monotonic_ms() + DISCARD_MS
+
+        def remove(key: str) -> None:
+            if self._runtime.monotonic_ms() <= until_ms:
+                self._store.delete(key)
+
+        for _ in self._run_all(remove, keys):
+            pass
         self._files.clear()
         return keys
 
@@ -91,10 +103,11 @@ class RowSpool:
         first = self._written
         self._written += len(parts)
         keys = {partition: f"{self._prefix}/{first + n}.{self._format}" for n, (partition, _) in enumerate(parts)}
-        self._keys += keys.values()
 
         def write(part: Part) -> DataFile | Exception:
             try:
+                require_wanted()
+                self._keys.append(keys[part[0]])
                 file = write_data_file(self._store, keys[part[0]], part[1], self._format, self._definition)
                 if self._on_file is not None:
                     self._on_file(file, part[1])

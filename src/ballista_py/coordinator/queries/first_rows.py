@@ -24,6 +24,7 @@ from ballista_py.storage.manifest import DataFile
 from ballista_py.storage.partition_storage import PartitionStorage
 from ballista_py.storage.row_spool import RowSpool
 from ballista_py.storage.upkeep.garbage import MAX_WRITE_MS
+from ballista_py.work import require_wanted
 
 RunAll = Callable[[Callable[[Any], Any], Iterable[Any]], Iterable[Any]]
 
@@ -81,6 +82,7 @@ class FirstRows:
         return values
 
     def _manifest(self, table: TableSpec, value: tuple[Any, ...], files: Iterable[DataFile], token: str) -> float:
+        require_wanted()
         storage = PartitionStorage(self.store, table.folder, table.spec.path(value), runtime=self.runtime)
         made = storage.create().document
         new = tuple(files)

@@ -177,10 +177,13 @@ class TableMaker:
         assert found is not None
         require_count(name, len(found))  # before it is tried whether engines hold them
         check_names(name, found.names, managed=source is None)
+        require_wanted()
         require_columns(name, found)
         if source is None:
             require_kept_schema(name, found)
+        require_wanted()
         require_held(name, file_format, found)
+        require_wanted()
         incarnation = incarnation or self._runtime.new_id()[:INCARNATION_DIGITS]
 
         def declare(cluster: ClusterDocument) -> TableSpec:

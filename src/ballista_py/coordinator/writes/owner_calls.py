@@ -143,7 +143,8 @@ class OwnerCalls:
 
         def finish(part: tuple[OutStream, set[int]]) -> dict[str, Any] | BallistaError:
             try:
-                return part[0].finish(token)
+                with stopped_by(part[0].abort):
+                    return part[0].finish(token)
             except BallistaError as error:
                 return error
 

@@ -210,10 +210,9 @@ def _partitions_of(pmap: PartitionMap, rows: pa.Table) -> list[int]:
 
 def _in_all_columns(given: pa.Table, table: TableSpec) -> pa.Table:
     """The rows in the columns of their table; those that were not given are null."""
+    names = set(given.schema.names)
     columns = [
-        given.column(field.name).cast(field.type)
-        if field.name in given.schema.names
-        else pa.nulls(given.num_rows, field.type)
+        given.column(field.name).cast(field.type) if field.name in names else pa.nulls(given.num_rows, field.type)
         for field in table.schema
     ]
     return pa.table(columns, schema=pa.schema([field.with_nullable(True) for field in table.schema]))

@@ -20,9 +20,12 @@ from ballista_py.state.stores.store import ConditionalStore
 from ballista_py.storage.held.cache import FileCache
 from ballista_py.storage.held.holder import PartitionHolder
 from ballista_py.storage.held.replicas import ReplicaReads
+from ballista_py.threads import map_some
+from ballista_py.work import carried
 
 _log = logging.getLogger(__name__)
 STORE_WORKERS = 8
+AT_ONCE = 6  # for one statement, so that very many partitions of it leave room for others
 
 In = TypeVar("In")
 Out = TypeVar("Out")
@@ -47,7 +50,7 @@ class ExecutorPartitions:
             runtime,
             self._map,
             lambda: lease.info.instance_id,
-            each=self._write_workers.map,
+            each=self._each,
         )
         self.runs = OutsideRuns(self.holder, store, runtime, lambda: lease.info.instance_id)
 
@@ -101,4 +104,7 @@ class ExecutorPartitions:
                 log_event(_log, "settle_failed", logging.WARNING, table=ended.table, code=code, reason=reason)
 
     def _map(self, call: Callable[[In], Out], items: Iterable[In], /) -> Iterator[Out]:
-        return self._store_workers.map(call, items)
+        return map_some(self._store_workers, carried(call), items, AT_ONCE)
+
+    def _each(self, call: Callable[[In], Out], items: Iterable[In], /) -> Iterator[Out]:
+        return map_some(self._write_workers, carried(call), items, AT_ONCE)

@@ -71,7 +71,7 @@ from ballista_py.transport.security.certificates import check_own
 from ballista_py.transport.security.credentials import Removed
 from ballista_py.transport.security.same_cluster import OfOneCluster
 from ballista_py.transport.security.tokens import StaticTokens
-from ballista_py.work import current_work, working
+from ballista_py.work import carried
 
 _log = logging.getLogger(__name__)
 LOOKS_PER_TTL = 6
@@ -357,13 +357,7 @@ class Scheduler:
 
     def _run_all(self, call: Callable[[Any], Any], items: Iterable[Any]) -> Iterable[Any]:
         """What `call` gives for each item, in order, many at the same time, as part of the work of this thread."""
-        work = current_work()
-
-        def run(item: Any) -> Any:
-            with working(work):
-                return call(item)
-
-        return map_some(self._owner_workers, run, items, OWNER_CALLS_AT_ONCE)
+        return map_some(self._owner_workers, carried(call), items, OWNER_CALLS_AT_ONCE)
 
     def _give_up(self, task_id: str) -> None:
         """The streams of these legs are cancelled; say it another way, too, for those whose link is stuck."""

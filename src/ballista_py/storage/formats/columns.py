@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping
 
 import pyarrow as pa
@@ -17,13 +18,15 @@ def columns_to_read(held: pa.Schema, schema: pa.Schema, name: str) -> list[str]:
     was written before the column was added.
     """
     found = []
+    names = held.names
+    times = Counter(names)
     for field in schema:
         stored = stored_name(field)
-        count = held.names.count(stored)
+        count = times[stored]
         if count > 1 or (count == 0 and initial_of(field) is None):
             raise SchemaMismatch(f"data file '{name}' has no single column '{field.name}'", file=name)
         found += [stored] * count
-    return found or held.names[:1]
+    return found or names[:1]
 
 
 def as_schema(batch: pa.RecordBatch, schema: pa.Schema, name: str) -> Iterator[pa.RecordBatch]:

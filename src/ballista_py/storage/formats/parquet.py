@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -50,12 +50,17 @@ def _repeats(values: pa.ChunkedArray) -> bool:
 
 def why_not_held(schema: pa.Schema) -> str | None:
     """The first column that Parquet cannot hold, in words, or None."""
-    for field in schema:
-        try:
-            encode(pa.schema([field]).empty_table())
-        except (pa.ArrowException, DocumentUnreadable):
-            return f"column '{field.name}' of type {field.type}"
-    return None
+    if _is_held(schema):
+        return None
+    return next((f"column '{field.name}' of type {field.type}" for field in schema if not _is_held([field])), None)
+
+
+def _is_held(columns: Iterable[pa.Field]) -> bool:
+    try:
+        encode(pa.schema(columns).empty_table())
+    except (pa.ArrowException, DocumentUnreadable):
+        return False
+    return True
 
 
 def read_batches(source: str | pa.Buffer, schema: pa.Schema, name: str) -> Iterator[pa.RecordBatch]:

@@ -32,9 +32,10 @@ class ColumnStatistics:
 def column_statistics(metadata: pq.FileMetaData, schema: pa.Schema) -> dict[str, ColumnStatistics]:
     """The statistics of every plain (not nested) column that has any in all row groups."""
     found: dict[str, ColumnStatistics] = {}
+    plain = {field.name for field in schema if not pa.types.is_nested(field.type)}
     for index in range(metadata.num_columns):
         name = metadata.schema.column(index).path
-        if name not in schema.names or pa.types.is_nested(schema.field(name).type):
+        if name not in plain:
             continue
         groups = [metadata.row_group(g).column(index).statistics for g in range(metadata.num_row_groups)]
         if not groups or any(group is None for group in groups):

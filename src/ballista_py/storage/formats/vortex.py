@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import pyarrow as pa
@@ -75,21 +75,23 @@ def why_not_held(schema: pa.Schema) -> str | None:
     >>> why_not_held(pa.schema([("n", pa.int64()), ("took", pa.duration("us"))]))
     "column 'took' of type duration[us]"
     """
-    for field in schema:
-        nothing = pa.table([pa.nulls(1, field.type)], names=[field.name])
-        one = nothing.schema
-        descriptor, path = tempfile.mkstemp(prefix="ballista-", suffix=".vortex")
-        os.close(descriptor)
-        try:
-            vx.io.write(nothing, path)
-            same = pa.Table.from_batches(read_batches(path, one, field.name), one).equals(nothing)
-        except (TypeError, RuntimeError, ValueError, DocumentUnreadable, SchemaMismatch):
-            same = False
-        finally:
-            os.unlink(path)
-        if not same:
-            return f"column '{field.name}' of type {field.type}"
-    return None
+    if _is_held(schema):
+        return None
+    return next((f"column '{field.name}' of type {field.type}" for field in schema if not _is_held([field])), None)
+
+
+def _is_held(columns: Iterable[pa.Field]) -> bool:
+    schema = pa.schema([pa.field(column.name, column.type) for column in columns])
+    nothing = pa.table([pa.nulls(1, field.type) for field in schema], schema=schema)
+    descriptor, path = tempfile.mkstemp(prefix="ballista-", suffix=".vortex")
+    os.close(descriptor)
+    try:
+        vx.io.write(nothing, path)
+        return bool(pa.Table.from_batches(read_batches(path, schema, "nothing"), schema).equals(nothing))
+    except (TypeError, RuntimeError, ValueError, DocumentUnreadable, SchemaMismatch):
+        return False
+    finally:
+        os.unlink(path)
 
 
 def _open(source: str | pa.Buffer, name: str) -> Any:
