@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
+from threading import Event
 from xml.etree import ElementTree
 
 import attrs
@@ -16,7 +17,7 @@ from ballista_py.coordinator.queries.service import QueryService
 from ballista_py.coordinator.spark_process import SparkProcess
 from ballista_py.engines.duckdb.engine import DuckDBEngine
 from ballista_py.engines.same_answer import difference
-from ballista_py.errors import BallistaError, MergeTooLarge, NotOwner, SqlError, TransportError
+from ballista_py.errors import BallistaError, MergeTooLarge, NotOwner, SqlError, TimeLimit, TransportError
 from ballista_py.node.scheduler.observed_queries import ObservedQueries
 from ballista_py.node.status.metrics import NodeMetrics
 from ballista_py.node.status.tasks import Tasks
@@ -25,7 +26,9 @@ from ballista_py.sql.plan import BroadcastLimits, Leg, LegProgress
 from ballista_py.sql.plan_drawing import ExplainedPlan
 from ballista_py.state.stores.memory import MemoryStore
 from ballista_py.testing.sql.single_node import InProcessCluster
+from ballista_py.threads import spawn
 from ballista_py.transport.arrow.door import read_rows
+from ballista_py.work import Work, working
 
 JOIN = "select kind, sum(amount) as total from sales join items on sales.item = items.item group by kind"
 
@@ -306,6 +309,56 @@ def test_a_query_for_spark_that_is_cancelled_before_its_turn_starts_nothing(site
     other.cancel()
     with pytest.raises(TransportError, match="cancelled"):
         list(other.batches())
+
+
+class HungSpark:
+    """A Spark that neither answers nor hears that it is to stop until `go` is set."""
+
+    ended = False
+
+    def __init__(self) -> None:
+        self.go, self.asked, self.closed = Event(), Event(), Event()
+
+    def jobs(self):
+        return self
+
+    hold_on = True
+
+    def cancel(self) -> None:
+        self.go.wait()
+
+    def run(self, *_arguments, **_more):
+        self.asked.set()
+        self.go.wait()
+        return self
+
+    def close(self) -> None:
+        self.closed.set()
+
+
+@pytest.mark.parametrize("how", ["limit", "cancel"])
+def test_who_waits_for_a_spark_that_does_not_answer_goes_when_his_time_is_over(site: Site, how: str) -> None:
+    hung, spark = HungSpark(), spark_queries(site, 1)
+    spark.process.spawn = spawn
+    spark.process._spark = hung
+    query, work = spark.open("select count(*) as n from sales"), Work(SystemRuntime())
+    if how == "limit":
+        work.limit_to(50)
+
+    def read() -> list:
+        with working(work):
+            return list(query.batches())
+
+    with ThreadPoolExecutor(1) as threads:
+        waiting = threads.submit(read)
+        assert hung.asked.wait(60)
+        if how == "cancel":
+            query.cancel()
+        with pytest.raises(TransportError if how == "cancel" else TimeLimit):
+            waiting.result(timeout=60)
+        assert not hung.closed.is_set()
+        hung.go.set()
+        assert hung.closed.wait(60)  # nobody reads the answer, so it is given up when it comes
 
 
 def test_a_statement_is_planned_once_unless_its_moment_matters(site: Site) -> None:

@@ -29,7 +29,8 @@ class Starts:
             "ballista_py.spark.statements.SparkStatements", lambda session, *_: Statements(session)
         )
 
-    def session(self):
+    def session(self, *, memory):
+        assert memory == "2048m"
         self.begun.append(len(self.begun))
         assert self.through.wait(60)
         if self.error is not None:

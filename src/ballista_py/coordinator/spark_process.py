@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger(__name__)
 STUCK_MS = 30_000.0
+MEMORY_BYTES = 2 << 30
 LOOK_MS = 200.0
 
 
@@ -43,7 +44,7 @@ class SparkProcess:
     hear that it was cancelled, and keeps its core from all others; and a statement that is cancelled between two of its
     stages may wait for ever for its answer. So `tick` ends a Spark in which a cancelled
     statement is still at work after `stuck_ms`; what else ran there raises `TryLater`, and the next `get` starts
-    another.
+    another. `memory_bytes` is the heap of its JVM.
 
     A start takes many seconds and cannot be interrupted: it is made on a thread of `spawn`, and whoever waits for it
     no longer goes. The next one finds it done.
@@ -53,6 +54,7 @@ class SparkProcess:
     runtime: Runtime
     stuck_ms: float = STUCK_MS
     answers: AnswerFolder | None = None
+    memory_bytes: int = MEMORY_BYTES
     spawn: Spawn = lambda call: call()
     _lock: Any = field(init=False)
     _spark: SparkStatements | None = field(init=False, default=None)
@@ -95,7 +97,7 @@ class SparkProcess:
             from ballista_py.spark.session import embedded_session, kill_session, stop_session
             from ballista_py.spark.statements import SparkStatements
 
-            session = embedded_session()
+            session = embedded_session(memory=f"{max(1, self.memory_bytes >> 20)}m")
             try:
                 made = SparkStatements(session, self.store, self.runtime, self.answers)
             except BaseException:
@@ -127,7 +129,11 @@ class SparkProcess:
         with self._lock:
             if self._spark is None or self._spark.ended:
                 self._cancelled.clear()
-            self._cancelled = [(jobs, since_ms) for jobs, since_ms in self._cancelled if jobs.hold_on]
+            known = list(self._cancelled)
+        # Spark answers when it likes, and nobody who asks for it is to wait for that.
+        done = [jobs for jobs, _since_ms in known if not jobs.hold_on]
+        with self._lock:
+            self._cancelled = [(jobs, since_ms) for jobs, since_ms in self._cancelled if jobs not in done]
             oldest_ms = min((since_ms for _jobs, since_ms in self._cancelled), default=None)
             if oldest_ms is not None and self.runtime.monotonic_ms() - oldest_ms > self.stuck_ms:
                 log_event(_log, "spark_ended", logging.WARNING, reason="a cancelled statement went on in it")

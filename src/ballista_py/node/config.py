@@ -91,7 +91,8 @@ class NodeConfig:
     a scheduler keeps below its `data_dir` until they are read.
 
     What a scheduler is asked ends after `statement_timeout_ms`, whatever it is doing; without one, only what a client
-    limits itself. No statement makes a node take more than `max_merge_bytes` or `memory_limit` and some 500 MB.
+    limits itself. No statement makes a node take more than `max_merge_bytes` or `memory_limit` and some 500 MB. A
+    scheduler at which a statement runs on Spark has a JVM beside that, whose heap is `spark_memory_bytes`.
 
     Nodes prove themselves to each other with the three `node_mtls_…` files; `node_mtls_removed_file` lists the ids
     of nodes that are not let in any more. Clients are shown the same certificate, or that in `flight_tls_…`, and
@@ -141,6 +142,7 @@ class NodeConfig:
     replicas: int = field(default=1, validator=_replicas)
     max_replica_lag_ms: float = field(default=0.0, validator=_not_negative)
     max_merge_bytes: int = field(default=4 << 30, validator=_positive)
+    spark_memory_bytes: int = field(default=2 << 30, validator=_positive)
     statement_timeout_ms: float | None = field(default=None, validator=optional(_positive))
     capacity: float = field(default=1.0, validator=_positive)
     labels: Mapping[str, str] = Factory(dict)

@@ -8,13 +8,13 @@ is decided by the field that takes it (`config_values.py`), never by YAML's gues
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
 import yaml
 from attrs import frozen
 
 from ballista_py.errors import ConfigError
+from ballista_py.short_file import read_short_file
 
 MAX_FILE_BYTES = 1 << 20
 MAX_DEPTH = 8
@@ -79,14 +79,11 @@ def read_config_file(path: str) -> Mapping[str, Given]:
 
 def _read(path: str) -> str:
     try:
-        with Path(path).open("rb") as file:
-            data = file.read(MAX_FILE_BYTES + 1)
+        data = read_short_file(path, MAX_FILE_BYTES)
     except OSError as error:
-        raise ConfigError(f"{path}: cannot be read: {error.strerror}") from None
+        raise ConfigError(f"{path}: cannot be read: {error.strerror}; a configuration is a short file") from None
     except ValueError:
         raise ConfigError(f"{path!r}: is no name of a file") from None
-    if len(data) > MAX_FILE_BYTES:
-        raise ConfigError(f"{path}: is larger than {MAX_FILE_BYTES:,} bytes; a configuration is a short file")
     try:
         return data.decode("utf-8-sig")
     except UnicodeDecodeError as error:

@@ -8,8 +8,6 @@ from ballista_py.errors import ConfigError
 from ballista_py.secret import Secret
 from ballista_py.transport.security.tokens import read_lines
 
-MAX_FILE_BYTES = 8 << 20
-
 
 def read_secrets(file: str) -> dict[str, Secret]:
     """The secrets in `file`: a line for each, with its key, a space and its value; `#` starts a comment.
@@ -17,7 +15,7 @@ def read_secrets(file: str) -> dict[str, Secret]:
     Raises `ConfigError` naming file and line, never a value.
     """
     found: dict[str, Secret] = {}
-    for number, line in enumerate(read_lines(Path(file), "the secrets", MAX_FILE_BYTES), 1):
+    for number, line in enumerate(read_lines(Path(file), "the secrets"), 1):
         if not line.strip() or line.lstrip().startswith("#"):
             continue
         key, _, value = line.strip().partition(" ")

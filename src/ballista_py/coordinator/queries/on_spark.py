@@ -17,7 +17,7 @@ from ballista_py.runtime import Runtime
 from ballista_py.sql.dialects.spark_meaning import known_columns
 from ballista_py.sql.parse.spark_sql import spark_sql
 from ballista_py.sql.plan import QueryPlan
-from ballista_py.work import require_wanted
+from ballista_py.work import carried, require_wanted
 
 if TYPE_CHECKING:
     from ballista_py.spark.answers import Answer
@@ -148,6 +148,12 @@ class SparkQuery:
     _jobs: StatementJobs | None = field(init=False, default=None)
     _cancelled: bool = field(init=False, default=False)
     _answer: Answer | None = field(init=False, default=None)
+    _error: BaseException | None = field(init=False, default=None)
+    _left: bool = field(init=False, default=False)
+    _changed: Any = field(init=False)
+
+    def __attrs_post_init__(self) -> None:
+        self._changed = self._of.runtime.condition()
 
     @property
     def schema(self) -> pa.Schema:
@@ -163,13 +169,13 @@ class SparkQuery:
         """The rows.
 
         Raises `MissingExtra` or `ConfigError` where Spark cannot start, what `SparkStatements.run` and `Answer.batches`
-        raise, and `TransportError` after `cancel`.
+        raise, and `TransportError` after `cancel`. What Spark is asked may come back late, or not at all, however it
+        is cancelled: it is asked on a thread of its own, and whoever is to wait no longer goes.
         """
         self._of.enter(lambda: self._cancelled)
-        try:
-            self._answer = answer = self._run()
-        finally:
-            self._of.leave()
+        ask = carried(self._ask)
+        self._of.process.spawn(lambda: ask(None))
+        answer = self._awaited()
         try:
             if self._cancelled:  # before there was an answer
                 answer.close()
@@ -177,13 +183,47 @@ class SparkQuery:
         finally:
             answer.close()
 
+    def _ask(self, _: None) -> None:
+        """Run it; what comes of it when nobody waits any more is given up."""
+        answer: Answer | None = None
+        error: BaseException | None = None
+        try:
+            answer = self._run()
+        except BaseException as raised:
+            error = raised
+        finally:
+            self._of.leave()
+        with self._changed:
+            self._answer, self._error = answer, error
+            self._changed.notify_all()
+            left = self._left
+        if left and answer is not None:
+            answer.close()
+
+    def _awaited(self) -> Answer:
+        """The answer, once it is there. Raises as `_run` does, and at once when it is not wanted any more."""
+        with self._changed:
+            try:
+                while self._answer is None and self._error is None:
+                    self._require_wanted()
+                    self._changed.wait(LOOK_MS)
+            except BaseException:
+                self._left = True
+                raise
+            if self._error is not None:
+                raise self._error
+            assert self._answer is not None
+            return self._answer
+
     def cancel(self) -> None:
         """End its jobs, or keep them from beginning, and give up its rows. Harmless after the end."""
         self._cancelled = True
         if self._answer is not None:
             self._answer.close()  # whoever waits in the midst of sending some may wait for long
         if self._jobs is not None:
-            self._jobs.cancel()
+            self._of.process.spawn(
+                self._jobs.cancel
+            )  # Spark answers when it likes, and others wait for this thread
 
     def stats(self) -> dict[str, Any]:
         """What it touched; as `Statement.stats`."""

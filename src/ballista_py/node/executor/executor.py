@@ -73,6 +73,7 @@ class Executor:
         """
         config, runtime = self._config, self._runtime
         check_own(config.node_tls(), config.node_id, config.role)
+        Removed(config.node_mtls_removed_file).listed()  # a list that cannot be used is no reason to start
         store = open_state_location(config, runtime)
         cluster_id = cluster_identity(store, runtime=runtime)
         folder = Path(config.data_dir) if config.data_dir is not None else None

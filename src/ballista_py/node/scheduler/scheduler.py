@@ -112,6 +112,7 @@ class Scheduler:
         """
         config, runtime = self._config, self._runtime
         check_own(config.node_tls(), config.node_id, config.role)
+        Removed(config.node_mtls_removed_file).listed()  # a list that cannot be used is no reason to start
         store = open_state_location(config, runtime)
         catalogs = Catalogs(store, runtime)
         self._engine = DuckDBEngine(
@@ -189,7 +190,9 @@ class Scheduler:
         )
         folder = None if config.data_dir is None else str(Path(config.data_dir) / "answers")
         self._answers = AnswerFolder(folder, max_bytes=config.max_spill_bytes, runtime=runtime)
-        self._spark_process = SparkProcess(store, runtime, answers=self._answers, spawn=spawn)
+        self._spark_process = SparkProcess(
+            store, runtime, answers=self._answers, memory_bytes=config.spark_memory_bytes, spawn=spawn
+        )
         self._spark = SparkQueries(queries, self._spark_process, runtime, config.max_merge_bytes)
         self._loop("spark", self._spark_process.tick, SPARK_TICK_MS)
         self._writes = WriteService(

@@ -20,7 +20,7 @@ from attrs import frozen
 
 from ballista_py.errors import ConfigError, MissingExtra
 from ballista_py.runtime import Runtime
-from ballista_py.transport.security.credentials import DOMAIN, REMAKE, Identity, Role, Tls
+from ballista_py.transport.security.credentials import DOMAIN, REMAKE, Identity, Removed, Role, Tls, is_node_id
 
 try:
     from cryptography import x509
@@ -96,7 +96,7 @@ class CertificateFolder:
             raise ConfigError(
                 f"node '{node_id}' was removed, and its old certificate may be about: take another id"
             )
-        if not node_id.isascii() or not node_id.replace("-", "").replace("_", "").isalnum():
+        if not is_node_id(node_id):
             raise ConfigError(f"'{node_id}' is not usable as a node id; take letters, digits, '-' and '_'")
         self._check_role(node_id, role)
         ca, ca_key = self._authority()
@@ -174,7 +174,7 @@ class CertificateFolder:
         return self.folder / "nodes" / node_id
 
     def _removed(self) -> list[str]:
-        return self.removed_file.read_text().split() if self.removed_file.exists() else []
+        return Removed(str(self.removed_file)).listed()
 
     def _authority(self) -> tuple[x509.Certificate, Any]:
         try:

@@ -9,15 +9,16 @@ from __future__ import annotations
 
 import os
 import ssl
-from pathlib import Path
 from typing import Any, Literal, get_args
 
 from attrs import frozen
 
 from ballista_py.errors import ConfigError, Unauthenticated
+from ballista_py.short_file import read_short_file
 
 Role = Literal["scheduler", "executor"]
 ROLES: tuple[Role, ...] = get_args(Role)
+MAX_ID_CHARS = 128
 DOMAIN = "ballista"  # no host is ever called so: names that end in it are those of nodes
 
 
@@ -122,23 +123,52 @@ class Pems:
 class Removed:
     """The nodes that were removed from the cluster and may not speak any more, although they have a certificate.
 
-    `file` lists their ids, one a line, and is read anew when it changed; None: nobody was removed.
+    `file` lists their ids, one a line, `#` starts a comment, and is read anew for each look; None: nobody was removed.
     """
 
     file: str | None = None
 
     def check(self, node_id: str) -> None:
-        """Raises `Unauthenticated` for a removed node, and for every node while the list cannot be read."""
-        if self.file is None:
-            return
+        """Raises `Unauthenticated` for a removed node, and for every node while the list cannot be read or has a line
+        that is no id: who was meant by it must not stay for a slip of the pen."""
         try:
-            listed = Path(self.file).read_text().split()
-        except FileNotFoundError:
-            return
-        except (OSError, UnicodeDecodeError):
-            raise Unauthenticated("the list of removed nodes cannot be read: nobody is let in") from None
+            listed = self.listed()
+        except ConfigError as error:
+            raise Unauthenticated(f"{_without_place(error)}: nobody is let in") from None
         if node_id in listed:
             raise Unauthenticated(f"node '{node_id}' was removed from the cluster")
+
+    def listed(self) -> list[str]:
+        """The ids of the removed nodes; a missing list is an empty one. Raises `ConfigError` naming file and line."""
+        try:
+            data = b"" if self.file is None else read_short_file(self.file)
+        except FileNotFoundError:
+            return []
+        except OSError as error:
+            raise ConfigError(
+                f"{self.file}: the list of removed nodes cannot be read ({error.strerror})"
+            ) from None
+        lines = [line.strip() for line in data.decode(errors="replace").split("\n")]
+        for number, line in enumerate(lines, 1):
+            if line and not line.startswith("#") and not is_node_id(line):
+                raise ConfigError(
+                    f"{self.file}:{number}: the list of removed nodes has a line that is no id of a node"
+                )
+        return [line for line in lines if line and not line.startswith("#")]
+
+
+def is_node_id(text: str) -> bool:
+    """Whether a node with a certificate can be called so.
+
+    >>> is_node_id("executor-1"), is_node_id("executor 1"), is_node_id("../executor")
+    (True, False, False)
+    """
+    return len(text) <= MAX_ID_CHARS and text.isascii() and text.replace("-", "").replace("_", "").isalnum()
+
+
+def _without_place(error: ConfigError) -> str:
+    """What is told to a peer, which need not know where files are."""
+    return error.message[error.message.index("the list") :]
 
 
 def identity_of(proved: str, removed: Removed, claimed: str = "") -> Identity:
@@ -165,7 +195,7 @@ def _read(path: str | None, kind: bytes) -> bytes | None:
     if path is None:
         return None
     try:
-        data = Path(path).read_bytes()
+        data = read_short_file(path)
     except OSError as error:
         raise ConfigError(f"TLS: {path} cannot be read: {error.strerror}") from None
     if kind + b"-----" not in data:

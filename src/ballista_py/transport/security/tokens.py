@@ -14,9 +14,9 @@ from attrs import frozen
 
 from ballista_py.errors import ConfigError, Unauthenticated
 from ballista_py.runtime import Runtime
+from ballista_py.short_file import read_short_file
 
 MIN_TOKEN_CHARS = 16
-MAX_FILE_BYTES = 8 << 20
 RELOAD_MS = 1_000.0
 
 _log = logging.getLogger(__name__)
@@ -118,7 +118,7 @@ class NobodyKnown:
 
 def read_tokens(file: Path) -> tuple[tuple[bytes, str], ...]:
     """Digest and client of every token in the file. Raises `ConfigError` naming file and line."""
-    lines = read_lines(file, "the tokens", MAX_FILE_BYTES)
+    lines = read_lines(file, "the tokens")
     found: dict[bytes, str] = {}
     for number, line in enumerate(lines, 1):
         words = line.split()
@@ -140,15 +140,12 @@ def read_tokens(file: Path) -> tuple[tuple[bytes, str], ...]:
     return tuple(found.items())
 
 
-def read_lines(file: Path, what: str, max_bytes: int) -> list[str]:
+def read_lines(file: Path, what: str) -> list[str]:
     """The lines of a file of secrets. Raises `ConfigError` naming the file, and the line that is no UTF-8."""
     try:
-        with file.open("rb") as opened:
-            data = opened.read(max_bytes + 1)
+        data = read_short_file(file)
     except OSError as error:
         raise ConfigError(f"{file}: {what} cannot be read ({error.strerror})") from None
-    if len(data) > max_bytes:
-        raise ConfigError(f"{file}: {what} take more than {max_bytes:,} bytes")
     lines = []
     for number, line in enumerate(data.removeprefix(b"\xef\xbb\xbf").split(b"\n"), 1):
         try:
