@@ -24,6 +24,7 @@ from ballista_py.state.documents.write_tokens import of_nobody
 from ballista_py.work import pause
 
 MARK_DIGITS = 16
+COPIES_MS = 3_000.0
 
 
 @frozen
@@ -98,12 +99,20 @@ class TableWrites:
         return earlier
 
     def _served(self, name: str) -> None:
-        """Return when the table, if it is there, is served everywhere."""
+        """Return when the table, if it is there, is served everywhere.
+
+        Who is to hold a copy and loads nothing, because it hangs or is not what it says, is waited for no longer than
+        `COPIES_MS` after the owners. A leg that comes to it before it has loaded the table is planned again.
+        """
         self.growth.reconcile_all()
         if name not in self.views.refresh().catalog.tables:
             return
         deadline_ms = self.runtime.monotonic_ms() + self.patience_ms
+        owned = False
         while not self.growth.table_is_served(name) and self.runtime.monotonic_ms() < deadline_ms:
+            if not owned and self.growth.table_is_served(name, by_owners=True):
+                owned = True
+                deadline_ms = min(deadline_ms, self.runtime.monotonic_ms() + COPIES_MS)
             pause(self.runtime, FIRST_WAIT_MS)
 
     def drop(self, change: DropTable, token: str) -> int:

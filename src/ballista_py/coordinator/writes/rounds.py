@@ -45,8 +45,9 @@ class Growth(Protocol):
         """Give the table partitions for these values, and every partition an owner; returns when committed."""
         ...
 
-    def table_is_served(self, table: str) -> bool:
-        """Whether every partition of the table is loaded at its owner."""
+    def table_is_served(self, table: str, *, by_owners: bool = False) -> bool:
+        """Whether every partition of the table is loaded at its owner; a replicated one at every executor, unless
+        its owner is enough."""
         ...
 
     def reconcile_all(self) -> Mapping[str, int]: ...

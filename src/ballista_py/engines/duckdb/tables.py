@@ -207,8 +207,9 @@ class HeldTables:
             idle = self._runtime.monotonic_ms() - self._loaded_ms >= IDLE_MS
             if not self._in_file or self._loose_bytes < (MIN_LOOSE_BYTES if idle else MAX_LOOSE_BYTES):
                 return
-            self._loose_bytes = 0
-            self._loader.execute(f"checkpoint {HELD}")
+            with suppress(duckdb.TransactionException):  # somebody reads: the next time will do
+                self._loader.execute(f"checkpoint {HELD}")
+                self._loose_bytes = 0
 
     def unload(self, table: str, file_ids: Iterable[int]) -> None:
         """See `LoadedEngine.unload`."""

@@ -191,13 +191,17 @@ class SchedulerCore:
             commit = self._reconciler.add_values(table, values)
             self._publish(ReconcileReport(commits={} if commit is None else {table: commit}))
 
-    def table_is_served(self, table: str) -> bool:
-        """Whether every partition of the table is loaded at its owner, as far as this scheduler has heard."""
+    def table_is_served(self, table: str, *, by_owners: bool = False) -> bool:
+        """Whether every partition of the table is loaded at its owner, as far as this scheduler has heard.
+
+        A replicated one is to be loaded at every executor, or `by_owners` only where it is asked for by itself.
+        """
         view = self._catalogs.refresh()
         found = view.catalog.tables.get(table)
         if found is None:
             return False
-        return table_status(found, view.catalog.maps[table], view.members, self.registry.held()).ready
+        status = table_status(found, view.catalog.maps[table], view.members, self.registry.held())
+        return status.owned if by_owners else status.ready
 
     def poll_now(self) -> None:
         """Let every executor say now what it holds."""

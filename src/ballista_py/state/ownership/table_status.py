@@ -17,13 +17,15 @@ Held = Mapping[Owner, tuple[HeldPartitions, ...]]
 class TableStatus:
     """One table: how many of its `partitions` are served by their owners, and why others are not.
 
-    For a replicated table the count is of executors instead: all must serve it.
+    For a replicated table the count is of executors instead: all are to serve it; `owned` says whether its owner does,
+    where queries of it alone are answered.
     """
 
     table: str
     partitions: int
     serving: int
     failed: Mapping[str, str]
+    owned: bool = False
 
     @property
     def ready(self) -> bool:
@@ -52,6 +54,9 @@ def table_status(
                     failed[f"{member[0]}/{partition_map.path(partition)}"] = reason
     if table.distribution == "replicated":
         wanted = {(member, 0) for member in members}
+        owned = len(partition_map) > 0 and (partition_map.owner(0), 0) in serving
     else:
         wanted = {(partition_map.owner(p) or ("", ""), p) for p in partition_map.ids().tolist()}
-    return TableStatus(table=table.name, partitions=len(wanted), serving=len(wanted & serving), failed=failed)
+        owned = wanted <= serving
+    serves = len(wanted & serving)
+    return TableStatus(table=table.name, partitions=len(wanted), serving=serves, failed=failed, owned=owned)

@@ -65,7 +65,7 @@ class ControlServer:
         self._refusals = Refusals(SystemRuntime())
         self._gate = ControlGate(cluster_id, CONTROL, peers, self._refusals)
         self._service = ControlService(
-            scheduler_id, handler, workers, silence_ms, write_timeout_ms, peers, cluster_id
+            scheduler_id, handler, workers, silence_ms, write_timeout_ms, peers, cluster_id, self._refusals.note
         )
         limits = (connections or ConnectionLimits()).among_nodes()
         self._guard = ConnectionGuard(limits, SystemRuntime())

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import Executor
 from typing import Any, Protocol
 
@@ -116,7 +116,9 @@ class ControlService:
         write_timeout_ms: float,
         nodes: Peers | None = None,
         cluster_id: str = "",
+        refused: Callable[[str, object], None] = lambda _peer, _reason: None,
     ) -> None:
+        self._refused = refused
         self.peers: dict[str, Peer] = {}
         self._open: set[Peer] = set()
         self._scheduler_id = scheduler_id
@@ -320,7 +322,7 @@ class ControlService:
         try:
             self._check(context, executor_id)
         except Unauthenticated as error:
-            _log.warning("a call was refused: %s", error)
+            self._refused(context.peer(), error)
             await context.abort(StatusCode.UNAUTHENTICATED, _said(error))
         except InvalidData as error:
             await context.abort(StatusCode.INVALID_ARGUMENT, _said(error))

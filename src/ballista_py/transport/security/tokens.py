@@ -163,7 +163,9 @@ def bearer_token(authorization: str) -> str:
     """
     scheme, _, token = authorization.partition(" ")
     if scheme.lower() != "bearer" or not token.strip():
-        raise Unauthenticated("this cluster asks for a token; connect with token=…")
+        raise Unauthenticated(
+            "this cluster asks for a token; connect with token=…, or ballista-py with --token (or BALLISTA_TOKEN)"
+        )
     return token.strip()
 
 
