@@ -37,7 +37,8 @@ def many_partitions(quick: bool) -> Outcome:
     """One table with 5,000 partitions: made, filled, counted, changed; an executor dies, and all is loaded anew."""
     outcome, partitions = Outcome(), 200 if quick else 5_000
     count = 20 * partitions
-    options = {"max-partition-assignments-per-interval": str(partitions)}
+    most = str(partitions)
+    options = {"max-partition-assignments-per-interval": most, "max-partitions-per-executor": most}
     with LocalCluster(1, 2, ttl_ms=3_000, node_options=options) as cluster, cluster.client() as client:
         by = [f"bucket({partitions}, id)"]
         timed(outcome, "create", lambda: cluster.create_table("t", schema=SCHEMA, partition_by=by))

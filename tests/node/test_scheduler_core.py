@@ -20,6 +20,7 @@ from ballista_py.state.members.executor_lease import ExecutorLease
 
 SCHEMA = pa.schema([pa.field("id", pa.int64(), nullable=False)])
 BUCKETS = 8
+MOST = 9
 
 
 @pytest.fixture
@@ -38,6 +39,7 @@ def core(pushed, request):
         state_location="memory://x",
         allow_insecure_connections=True,
         max_partition_assignments_per_interval=1,
+        max_partitions_per_executor=MOST,
     )
     info = SchedulerInfo(scheduler_id="s1", instance_id="")
     made = SchedulerCore(
@@ -105,3 +107,15 @@ def test_the_definition_is_that_of_the_cluster_document(core):
     definition = core.definition()
     assert [table.name for table in definition.tables] == ["t"]
     assert definition.revision > 0
+
+
+def test_a_table_for_which_no_executor_has_room_says_so(core):
+    TableMaker(core._store, SystemRuntime()).create("u", None, ["bucket(16, id)"], schema=SCHEMA)
+    admitted(core, "e1")
+    core.reconcile_all()
+    failed = {row["table"]: row["failed"] for row in core.tables()}
+    way_out = "add executors, or raise max_partitions_per_executor, which is 9"
+    assert failed == {"t": {}, "u": {"no owner": f"no executor has room for 7 partition(s): {way_out}"}}
+    admitted(core, "e2")
+    core.reconcile_all()
+    assert not any(row["failed"] for row in core.tables())

@@ -95,6 +95,8 @@ class SchedulerCore:
         )
         self._notifier = Notifier(runtime, config.ttl_ms / RESENDS_PER_TTL)
         self._reconciling = runtime.lock()
+        self._unplaced: dict[str, int] = {}
+        self._most_partitions = config.max_partitions_per_executor
         self._rounds = 0  # of `reconcile_all`, begun
 
     def join(self) -> None:
@@ -266,6 +268,7 @@ class SchedulerCore:
             log_event(_log, "reconcile_failed", logging.WARNING, table=name, code=error.code, reason=error)
         for name, count in report.unplaced.items():
             log_event(_log, "partitions_unplaced", logging.WARNING, table=name, partitions=count)
+        self._unplaced = dict(report.unplaced)
         self._catalogs.refresh()
         for heartbeat in self.registry.newest():
             self._notify(heartbeat)
@@ -320,10 +323,17 @@ class SchedulerCore:
                     "partitions": status.partitions,
                     "serving": status.serving,
                     "ready": status.ready,
-                    "failed": dict(status.failed),
+                    "failed": {**status.failed, **self._without_room(name)},
                 }
             )
         return rows
+
+    def _without_room(self, table: str) -> dict[str, str]:
+        count, most = self._unplaced.get(table, 0), self._most_partitions
+        if not count:
+            return {}
+        way_out = f"add executors, or raise max_partitions_per_executor, which is {most}"
+        return {"no owner": f"no executor has room for {count} partition(s): {way_out}"}
 
     def _notify(self, heartbeat: Heartbeat) -> None:
         executor = heartbeat.executor
