@@ -22,5 +22,5 @@ def read_short_file(path: str | Path, max_bytes: int = MAX_FILE_BYTES) -> bytes:
             raise OSError(errno.EINVAL, "it is no regular file")
         data = file.read(max_bytes + 1)
     if len(data) > max_bytes:
-        raise OSError(errno.EFBIG, f"it has more than {max_bytes:,} bytes")
+        raise OSError(errno.EFBIG, f"it is larger than {max_bytes:,} bytes")
     return data
