@@ -39,7 +39,7 @@ def many_partitions(quick: bool) -> Outcome:
     count = 20 * partitions
     most = str(partitions)
     options = {"max-partition-assignments-per-interval": most, "max-partitions-per-executor": most}
-    with LocalCluster(1, 2, ttl_ms=3_000, node_options=options) as cluster, cluster.client() as client:
+    with LocalCluster(1, 2, ttl_ms=15_000, node_options=options) as cluster, cluster.client() as client:
         by = [f"bucket({partitions}, id)"]
         timed(outcome, "create", lambda: cluster.create_table("t", schema=SCHEMA, partition_by=by))
         timed(outcome, f"{count:,} rows in", lambda: client.ingest("t", rows(0, count)))
