@@ -95,6 +95,7 @@ NOT_FROM_THE_WIRE = {
     ("spark/sources.py", "read_schema"): "a Parquet file",
     ("transport/client/copies.py", "read_schema"): "a Parquet file",
     ("engines/duckdb/query.py", "reader"): "rows that DuckDB gives",
+    ("engines/duckdb/large_rows.py", "reader"): "rows that DuckDB gives",
     ("engines/apart/worker.py", "reader"): "rows that DuckDB gives",
     ("engines/apart/worker.py", "read_all"): "rows of the node that started this process",
     ("engines/apart/frames.py", "open_stream"): "between a node and a process of its own engine",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 import threading
@@ -12,7 +13,7 @@ import pyarrow as pa
 import pytest
 
 from ballista_py import LocalCluster
-from ballista_py.errors import MergeTooLarge, TimeLimit, WriteIncomplete
+from ballista_py.errors import MergeTooLarge, SchemaMismatch, TimeLimit, WriteIncomplete
 
 pytestmark = pytest.mark.cluster
 
@@ -123,6 +124,42 @@ def test_a_statement_that_takes_all_memory_fails_alone(cluster, sql):
     assert watched.most_mb < MEMORY_MB + SLACK_MB
     until(lambda: nothing_runs(cluster))
     assert cluster.sql("select count(distinct s) as c from t")["c"].to_pylist() == [1]
+
+
+@pytest.fixture(scope="module")
+def large(cluster):
+    columns = pa.schema([("id", pa.int64()), ("x", pa.string())])
+    cluster.create_table("w", schema=columns, partition_by=["bucket(1, id)"])
+    for first in range(0, 24, 4):
+        texts = [os.urandom(2_000_000).hex() for _ in range(4)]
+        cluster.ingest("w", pa.table({"id": range(first, first + 4), "x": texts}, schema=columns))
+    return cluster
+
+
+@pytest.mark.parametrize(
+    "sql",
+    [
+        "select max(length(x || x || x || x || x || x || x || x)) as n from w",
+        "select max(length(upper(x) || lower(y))) as n from (select a.x, b.x as y from w a join w b on a.id < b.id) q",
+        "select x from w order by x",
+    ],
+)
+def test_values_that_are_large_in_the_table_take_no_more(large, sql):
+    with Watched(large) as watched:
+        try:
+            large.sql(sql)
+        except MergeTooLarge:  # a node of this size may have too little for it
+            watched.most_mb = max(watched.most_mb, 1)
+    assert 0 < watched.most_mb < MEMORY_MB + SLACK_MB
+    until(lambda: nothing_runs(large))
+
+
+def test_no_statement_makes_a_value_that_is_too_large(large):
+    with pytest.raises((SchemaMismatch, WriteIncomplete, MergeTooLarge), match=r"bytes in column 'x'|memory"):
+        large.sql("update w set x = x || x || x || x || x where id = 3")
+    with pytest.raises(SchemaMismatch, match=r"row 1 has a value of 17,000,000 bytes in column 'x' of table 'w'"):
+        large.ingest("w", pa.table({"id": pa.array([50, 51], pa.int64()), "x": ["a", "b" * 17_000_000]}))
+    assert large.sql("select max(length(x)) as n from w where id = 3")["n"].to_pylist() == [4_000_000]
 
 
 CLIENT = """

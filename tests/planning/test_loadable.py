@@ -32,6 +32,8 @@ def keys(kind, *values):
 REFUSED = {
     "a key twice": pa.array([TWICE], MAP),
     "a key twice in a slice": pa.array([ONCE, None, TWICE], MAP).slice(1),
+    "a key twice, the first and the last": pa.array([ONCE, [*ONCE, ("c", 3), ("a", 4)]], MAP),
+    "a key twice among many": pa.array([ONCE, [*((str(n), n) for n in range(20)), ("3", 0)]], MAP),
     "a map in a list": pa.array([[ONCE], [ONCE, TWICE]], pa.list_(MAP)),
     "a map in an array": pa.array([[TWICE, ONCE]], pa.list_(MAP, 2)),
     "a map in a struct": pa.array([{"m": TWICE}], pa.struct([("m", MAP)])),

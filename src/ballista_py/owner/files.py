@@ -11,7 +11,7 @@ from ballista_py.engines.engine import Engine
 from ballista_py.errors import SchemaMismatch, TryLater
 from ballista_py.owner.changes import PartitionChange, part_of
 from ballista_py.partitions.columns import in_fills, is_same, restored, stored_names
-from ballista_py.partitions.conform import conform
+from ballista_py.partitions.conform import conform, require_small_values
 from ballista_py.partitions.table import TableSpec
 from ballista_py.runtime import Runtime
 from ballista_py.sql.rewrite import Rewrite
@@ -95,7 +95,10 @@ class OwnerFiles:
                 for batch in self._rows(table, rewrite.rows, scans):
                     rows, hits = after(batch, deletes=rewrite.deletes)
                     affected += hits
-                    spool.add(tagged(conform(table, rows), partition))
+                    if hits and not rewrite.deletes:
+                        require_small_values(table, rows.filter(batch.column(batch.num_columns - 1)))
+                    # What it leaves as it is may be larger than what comes in today.
+                    spool.add(tagged(conform(table, rows, max_value_bytes=None), partition))
             files = spool.finish().get(partition, [])
         except BaseException:
             self._holder.unstage(table.name, spool.discard())

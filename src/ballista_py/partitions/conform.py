@@ -16,6 +16,7 @@ from ballista_py.partitions.columns import is_required
 from ballista_py.partitions.loadable import first_not_loaded, why_not_loaded
 from ballista_py.partitions.table import TableSpec
 from ballista_py.partitions.type_names import type_name
+from ballista_py.partitions.value_sizes import MAX_VALUE_BYTES, first_too_large
 
 _FAMILIES: tuple[Callable[[pa.DataType], bool], ...] = (
     lambda kind: bool(pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind)),
@@ -69,12 +70,16 @@ def check_columns(table: TableSpec, schema: pa.Schema) -> None:
             )
 
 
-def conform(table: TableSpec, batch: pa.RecordBatch, first_row: int = 0) -> pa.RecordBatch:
+def conform(
+    table: TableSpec, batch: pa.RecordBatch, first_row: int = 0, *, max_value_bytes: int | None = MAX_VALUE_BYTES
+) -> pa.RecordBatch:
     """The batch (whose columns were checked) in exactly the table's schema; `first_row` is its place in all rows.
 
     Raises `SchemaMismatch` naming column and row for a null that is forbidden, a value out of range, text that is not
-    UTF-8, and what no engine could load (`why_not_loaded`).
+    UTF-8, what no engine could load (`why_not_loaded`), and a value that takes more than `max_value_bytes`.
     """
+    if max_value_bytes is not None:
+        require_small_values(table, batch, first_row, max_value_bytes)
     columns = []
     required = set(table.primary_key)
     for column, field in zip(batch.columns, table.schema, strict=True):
@@ -83,6 +88,19 @@ def conform(table: TableSpec, batch: pa.RecordBatch, first_row: int = 0) -> pa.R
             raise SchemaMismatch(f"row {row} has no value in column '{field.name}', which must not be null")
         columns.append(_loadable(_converted(column, field, table.name, first_row), field, table.name, first_row))
     return pa.RecordBatch.from_arrays(columns, schema=table.schema)
+
+
+def require_small_values(
+    table: TableSpec, batch: pa.RecordBatch, first_row: int = 0, max_bytes: int = MAX_VALUE_BYTES
+) -> None:
+    """Raise `SchemaMismatch`, naming column and row, for a value that takes more than a table may hold of one."""
+    for column, field in zip(batch.columns, table.schema, strict=True):
+        found = first_too_large(column, max_bytes)
+        if found is not None:
+            raise SchemaMismatch(
+                f"row {first_row + found[0]} has a value of {found[1]:,} bytes in column '{field.name}' of table "
+                f"'{table.name}': {max_bytes:,} are the most, keep it in parts or elsewhere"
+            )
 
 
 def _converted(column: pa.Array, field: pa.Field, table: str, first_row: int) -> pa.Array:

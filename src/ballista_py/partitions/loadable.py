@@ -7,6 +7,7 @@ by an allow-list; columns of plain numbers, text and bytes hold nothing that is 
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from functools import lru_cache
 from typing import Any
 
@@ -19,6 +20,7 @@ import pyarrow.lib as lib
 MAX_ARRAY = 100_000  # what DuckDB takes as the length of an ARRAY
 _MAX, _FIRST_US = 2**63 - 1, -9_223_372_022_400_000_000  # the first moment that DuckDB shows, in microseconds
 _PER_SECOND = {"s": 1, "ms": 1_000, "us": 1_000_000}
+_FEW_ENTRIES = 16  # of a map: then each is compared with each
 _MAX_DATE64 = (2**31 - 1) * 86_400_000
 _PLAIN = frozenset((
     lib.Type_NA, lib.Type_BOOL, lib.Type_INT8, lib.Type_INT16, lib.Type_INT32, lib.Type_INT64, lib.Type_UINT8,
@@ -167,6 +169,10 @@ def _is_doubled(rows: npt.NDArray[np.int64], keys: Any) -> bool:
         keys = pc.add(keys, pa.scalar(0.0, kind))  # of two zeros one
     elif getattr(kind, "unit", "") == "ns":
         keys = pc.divide(keys.view(pa.int64()), 1_000)  # what is kept of them
+    longest = int(np.bincount(rows).max())
+    if longest <= _FEW_ENTRIES and not pa.types.is_floating(kind):  # NaN is itself here, and not to `equal`
+        with suppress(pa.ArrowNotImplementedError):
+            return any(_is_near(rows, keys, distance) for distance in range(1, longest))
     try:
         codes = np.asarray(keys.dictionary_encode().indices).astype(np.int64)
     except (pa.ArrowNotImplementedError, pa.ArrowInvalid):  # nested ones
@@ -174,6 +180,12 @@ def _is_doubled(rows: npt.NDArray[np.int64], keys: Any) -> bool:
         codes = np.array([known.setdefault(repr(key.as_py()), len(known)) for key in keys], np.int64)
     both = np.sort(rows * (int(codes.max()) + 1) + codes)
     return bool((np.diff(both) == 0).any())
+
+
+def _is_near(rows: npt.NDArray[np.int64], keys: Any, distance: int) -> bool:
+    """Whether a row has one key twice, so far from each other."""
+    same = np.asarray(pc.equal(keys[distance:], keys[:-distance]))
+    return bool((same & (rows[distance:] == rows[:-distance])).any())
 
 
 _LOOKS: dict[int, Callable[[Any], str | None]] = {

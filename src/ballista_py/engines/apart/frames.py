@@ -45,7 +45,7 @@ class Frames:
 
     def send_rows(self, batch: pa.RecordBatch) -> None:
         """Send the rows, in several messages if they are large. Raises `MergeTooLarge` for a row beyond 512 MB."""
-        for part in _portions(batch):
+        for part in portions(batch):
             sink = pa.BufferOutputStream()
             with pa.ipc.new_stream(sink, part.schema) as writer:
                 writer.write_batch(part)
@@ -102,13 +102,14 @@ def unpacked(text: str) -> pa.Schema:
     return pa.ipc.read_schema(pa.py_buffer(base64.b64decode(text)))
 
 
-def _portions(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+def portions(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+    """The rows as they go into one message each. Raises `MergeTooLarge` for a row beyond 512 MB."""
     if batch.nbytes <= MAX_BATCH_BYTES:
         yield batch
     elif batch.num_rows > 1:
         half = batch.num_rows // 2
-        yield from _portions(batch.slice(0, half))
-        yield from _portions(batch.slice(half))
+        yield from portions(batch.slice(0, half))
+        yield from portions(batch.slice(half))
     elif batch.nbytes > MAX_ROW_BYTES:
         raise MergeTooLarge(
             f"a row of the answer takes {batch.nbytes >> 20} MB; at most {MAX_ROW_BYTES >> 20} can be"

@@ -71,6 +71,20 @@ _WINDOWS = _words(
 )
 STEADY_FUNCTIONS = _OPERATORS | _NUMBERS | _TEXTS | _TIMES | _OTHERS | _AGGREGATES
 STEADY_WINDOWS = _WINDOWS | (_AGGREGATES - _words("mad median"))
+# What they give is small however large what they read is. (Aggregates keep values where DuckDB counts them.)
+_GIVE_SMALL = (
+    (_OPERATORS - _words("-> ->>"))
+    | _NUMBERS
+    | _TIMES
+    | _AGGREGATES
+    | _WITH_NUMBER
+    | _words(
+        "array_contains array_has array_length ascii bit_length char_length character_length contains ends_with"
+        " gen_random_uuid hash instr json_array_length json_exists json_type json_valid len length list_contains"
+        " list_has md5 md5_number octet_length ord position prefix regexp_full_match regexp_matches sha1 sha256"
+        " starts_with strlen strpos suffix typeof unicode union_tag uuid uuidv4 uuidv7"
+    )
+)
 # They put values together (`+` those of two lists): each is counted, because names for their results let them multiply.
 JOINING = _words("|| + add concat concat_ws list_value row struct_pack")
 # At most so many arguments: with one more they give lists.
@@ -86,6 +100,8 @@ _KINDS = _words(
     "ARRAY_EXTRACT ARRAY_SLICE COMPARE_IN COMPARE_NOT_IN GROUPING_FUNCTION OPERATOR_COALESCE OPERATOR_IS_NOT_NULL"
     " OPERATOR_IS_NULL OPERATOR_NOT OPERATOR_NULLIF OPERATOR_TRY STRUCT_EXTRACT"
 )
+_CONDITIONS = _words("BETWEEN COLUMN_REF COMPARISON CONJUNCTION")
+_CONDITION_KINDS = _words("COMPARE_IN COMPARE_NOT_IN OPERATOR_IS_NOT_NULL OPERATOR_IS_NULL OPERATOR_NOT")
 _SOURCES = _words("BASE_TABLE EXPRESSION_LIST SUBQUERY")
 _SOURCES_APART = _words("PIVOT SHOW_REF")
 
@@ -98,6 +114,7 @@ class Steadiness:
     _recursive: bool = False
     _growth: int = 1
     _copies: int = 1
+    _made: int = 0
     _names: set[str] | None = field(factory=set)  # of columns, if only columns with these names are read
     _alone: set[str] = field(factory=set)  # names of columns without that of a table
     _aliases: set[str] = field(factory=set)
@@ -111,6 +128,17 @@ class Steadiness:
         """Whether the statement is steady, when all of it was seen."""
         grows = self._growth > (1 if self._recursive else MAX_GROWTH) or self._copies > MAX_COPIES
         return self._steady and not grows and self._scans() <= MAX_SOURCES
+
+    @property
+    def copies(self) -> int:
+        """How often, at most, the values that are read stand in what is made of them at once, without the answer."""
+        between = self._growth * (self._growth + 1) // 2  # each `||` of a row of them has a result
+        return self._made + (between if self._growth > 1 else 0)
+
+    @property
+    def growth(self) -> int:
+        """How many values of those that are read one value of the answer consists of, at most."""
+        return self._growth
 
     @property
     def names(self) -> frozenset[str] | None:
@@ -128,6 +156,7 @@ class Steadiness:
         """Take in one element of the tree, which is in the WITH of the name `home`."""
         kind, cls = _kind(element), element.get("class")
         self._note_names(element)
+        self._made += _makes(kind, str(cls), element)
         if cls is not None:
             if id(element) not in self._counted and not self._is_steady(str(cls), kind, element):
                 self._steady = False
@@ -215,6 +244,32 @@ class Steadiness:
                     values += _class(argument) != "CONSTANT"
         self._growth *= max(1, values)
         return True
+
+
+def is_plain_condition(condition: Any) -> bool:
+    """Whether a condition only compares columns and constants: the same rows pass whenever it is looked at."""
+    pending, element = [condition], None
+    while pending:
+        element = pending.pop()
+        if isinstance(element, list):
+            pending.extend(element)
+        elif isinstance(element, dict):
+            cls, kind = element.get("class"), _kind(element)
+            if cls == "CONSTANT" or (cls == "CAST" and _class(element.get("child", {})) == "CONSTANT"):
+                continue
+            if cls is not None and cls not in _CONDITIONS and not (cls == "OPERATOR" and kind in _CONDITION_KINDS):
+                return False
+            pending.extend(element.values())
+    return True
+
+
+def _makes(kind: str, cls: str, element: dict[str, Any]) -> bool:
+    """Whether the element makes values that may be as large as those it reads, beside them."""
+    if cls == "FUNCTION":
+        name = _name(element)
+        return name not in JOINING and name not in _GIVE_SMALL
+    sorts = kind == "ORDER_MODIFIER" and bool(element.get("orders"))
+    return cls in ("CAST", "WINDOW") or kind == "ARRAY_SLICE" or sorts
 
 
 def _joined(element: dict[str, Any]) -> str:

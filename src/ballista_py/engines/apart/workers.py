@@ -16,7 +16,7 @@ from typing import Any, Protocol, TypeAlias
 import pyarrow as pa
 from attrs import define, field, frozen
 
-from ballista_py.engines.apart.frames import TOO_LARGE, Frames, Message, packed, unpacked
+from ballista_py.engines.apart.frames import TOO_LARGE, Frames, Message, packed, portions, unpacked
 from ballista_py.errors import BallistaError, ConfigError, MergeTooLarge, TransportError, TryLater, from_wire
 from ballista_py.runtime import Runtime
 from ballista_py.work import current_work, stopped_by
@@ -441,7 +441,9 @@ class ApartQuery:
 
 
 def _batches_of(relation: Relation) -> Iterator[pa.RecordBatch]:
-    yield from relation.to_batches() if isinstance(relation, pa.Table) else relation
+    """The rows, each batch small enough for one message: a second one, for which nobody waits, blocks both ends."""
+    for batch in relation.to_batches() if isinstance(relation, pa.Table) else relation:
+        yield from portions(batch)
 
 
 def _packed(schemas: Mapping[str, pa.Schema]) -> dict[str, str]:

@@ -90,6 +90,10 @@ class Binder:
         """What `sql` reads, if it is one SELECT over `relations` alone. Raises `SqlError`."""
         return self._guard.check(sql, relations)
 
+    def passing(self, sql: str, wanted: str) -> str | None:
+        """See `Guard.passing`."""
+        return self._guard.passing(sql, wanted)
+
     def schema(self, relation: duckdb.DuckDBPyRelation) -> pa.Schema:
         """The columns of a bound relation as Arrow has them."""
         return self._types.schema(relation)

@@ -20,11 +20,22 @@ from weakref import finalize
 
 import pyarrow as pa
 
+from ballista_py.engines.apart.large import (
+    BATCH_BYTES,
+    VECTOR_ROWS,
+    Given,
+    Way,
+    given_by,
+    largest_given,
+    way_of,
+    with_largest,
+)
 from ballista_py.engines.apart.workers import Workers
 from ballista_py.engines.duckdb.binder import LOCKDOWN, explain_error
 from ballista_py.engines.duckdb.broken_database import Offenders, is_broken
 from ballista_py.engines.duckdb.errors import translate
 from ballista_py.engines.duckdb.guard import Statement
+from ballista_py.engines.duckdb.large_rows import ROW_NUMBER, LargeRows
 from ballista_py.engines.duckdb.library import duckdb
 from ballista_py.engines.duckdb.query import DuckDBQuery, StreamSource
 from ballista_py.engines.duckdb.tables import HeldTables
@@ -149,8 +160,11 @@ class DuckDBEngine(LoadedEngine):
         self._require_open()
         scans, streams = scans or {}, streams or {}
         statement = self._binder.check(sql, [*scans, *streams])
-        if self._workers is not None and (not statement.steady or sql in self._offenders):
-            return self._query_apart(sql, statement, scans, streams)
+        given = given_by(statement, scans, streams, self._tables.schema, self._tables.large)
+        way = self._way(sql, statement, given, scans) if given.largest else Way()
+        largest = largest_given(given, statement.growth, steady=statement.steady)
+        if self._workers is not None and (not statement.steady or sql in self._offenders or way.apart):
+            return self._query_apart(sql, statement, scans, streams, largest)
         cursor = self._root.cursor()
         sources = [
             StreamSource(name, stream, scanned_once=name in statement.once)
@@ -163,8 +177,10 @@ class DuckDBEngine(LoadedEngine):
             read = {name: ids for name, ids in scans.items() if name in statement.relations}
             with stopped_by(cursor.interrupt):
                 prefix, relation = self._tables.bind(cursor, read, sql)
-            schema = self._binder.schema(relation)
-            query = DuckDBQuery(sql, cursor, relation, schema, sources, prefix, self._offenders.note)
+            schema = with_largest(self._binder.schema(relation), largest)
+            query = DuckDBQuery(
+                sql, cursor, relation, schema, sources, prefix, self._offenders.note, way.batch_rows
+            )
         except BaseException as error:
             self._offenders.note(sql, error)
             raised = _raised(error, sql, sources, partial(explain_error, cursor, sql))
@@ -176,17 +192,43 @@ class DuckDBEngine(LoadedEngine):
     def _named(self, error: Exception) -> BaseException:
         return translate(error, "") if isinstance(error, duckdb.Error) else named(error)
 
+    def _way(self, sql: str, statement: Statement, given: Given, scans: Mapping[str, Iterable[int]]) -> Way:
+        """How the statement runs; of one table, by how many of its rows are looked at."""
+        threads = int(str(self._options.get("threads") or os.cpu_count() or 1))
+        decide = partial(
+            way_of,
+            given,
+            copies=statement.copies,
+            growth=statement.growth,
+            joined=statement.sources > 1,
+            threads=threads,
+        )
+        way = decide()
+        read = statement.relations
+        if self._workers is None or not (
+            way.apart and statement.steady and len(read) == 1 and read <= scans.keys()
+        ):
+            return way
+        (table,) = read
+        found = self._binder.passing(sql, ROW_NUMBER)
+        if found is None:
+            return way
+        with self._root.cursor() as cursor, suppress(duckdb.Error), stopped_by(cursor.interrupt):
+            return decide(rows=self._tables.count(cursor, table, scans[table], found))
+        return way
+
     def _query_apart(
         self,
         sql: str,
         statement: Statement,
         scans: Mapping[str, Iterable[int]],
         streams: Mapping[str, pa.RecordBatchReader | pa.Table],
+        largest: int,
     ) -> RunningQuery:
         """The query in a process of its own, which is given what it reads but for columns that it does not name."""
         assert self._workers is not None
         relations = {name: stream for name, stream in streams.items() if name in statement.relations}
-        held: list[DuckDBQuery] = []
+        held: list[DuckDBQuery | LargeRows] = []
 
         def close() -> None:
             for rows in held:
@@ -194,20 +236,31 @@ class DuckDBEngine(LoadedEngine):
 
         try:
             for table in scans.keys() & statement.relations:
-                held.append(self._held_rows(table, scans[table], statement))
+                held.append(self._held_rows(sql, table, scans[table], statement))
                 relations[table] = pa.RecordBatchReader.from_batches(held[-1].schema, held[-1].batches())
         except BaseException:
             close()
             raise
         query = self._workers.query(sql, relations, close)
+        query.schema = with_largest(query.schema, largest)
         self._runs(query)
         return query
 
-    def _held_rows(self, table: str, file_ids: Iterable[int], statement: Statement) -> DuckDBQuery:
-        columns = ", ".join(quoted(name) for name in statement.columns_of(self._tables.schema(table)))
-        sql = f"SELECT {columns} FROM {quoted(table)}"
+    def _held_rows(
+        self, wanted: str, table: str, file_ids: Iterable[int], statement: Statement
+    ) -> DuckDBQuery | LargeRows:
+        names = statement.columns_of(self._tables.schema(table))
+        sql = f"SELECT {', '.join(map(quoted, names))} FROM {quoted(table)}"
+        large = self._tables.large(table, file_ids, names)
         cursor = self._root.cursor()
         try:
+            if large.together(VECTOR_ROWS) > BATCH_BYTES:
+                found = self._binder.passing(wanted, ROW_NUMBER) if len(statement.relations) == 1 else None
+                found = found or f"SELECT {quoted(ROW_NUMBER)} FROM {quoted(table)}"
+                with stopped_by(cursor.interrupt):
+                    rows = self._tables.large_rows(cursor, table, file_ids, names, found)
+                rows.schema = with_largest(rows.schema, large.largest)
+                return rows
             prefix, relation = self._tables.bind(cursor, {table: file_ids}, sql)
             return DuckDBQuery(sql, cursor, relation, self._binder.schema(relation), [], prefix)
         except BaseException as error:

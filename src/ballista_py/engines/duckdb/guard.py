@@ -22,6 +22,7 @@ from ballista_py.engines.apart.steady import Steadiness
 from ballista_py.engines.duckdb.errors import error_at, one_line
 from ballista_py.engines.duckdb.library import duckdb
 from ballista_py.engines.duckdb.nodes import unknown_piece
+from ballista_py.engines.duckdb.passing import passing
 from ballista_py.errors import ConfigError, SqlError
 from ballista_py.remembered import Remembered
 from ballista_py.sql.bind.engine_functions import (
@@ -65,6 +66,8 @@ class Statement:
     steady: bool = False
     sources: int = 0
     names: frozenset[str] | None = None
+    copies: int = 0
+    growth: int = 1
 
     def columns_of(self, schema: pa.Schema) -> list[str]:
         """The columns of a relation with this schema that are surely enough; at least one, which counts its rows."""
@@ -126,7 +129,13 @@ class Guard:
             steady=found.steady,
             sources=found.sources,
             names=found.names,
+            copies=found.copies,
+            growth=found.growth,
         )
+
+    def passing(self, sql: str, wanted: str) -> str | None:
+        """See `passing.passing`; the statement was checked before."""
+        return passing(self._connection, self._parse, sql, wanted)
 
     def _inspected(self, sql: str) -> _Mentions:
         if len(sql) > _MAX_REMEMBERED_CHARACTERS:
@@ -156,6 +165,7 @@ class Guard:
                 pending.extend(mentions.visit(element, home, repeatable))
         mentions.sources = steadiness.sources
         mentions.names = steadiness.names
+        mentions.copies, mentions.growth = steadiness.copies, steadiness.growth
         mentions.steady = steadiness.verdict and len(sql) <= _MAX_STEADY_CHARACTERS
         return mentions
 
@@ -220,6 +230,7 @@ class _Mentions:
         self.steady = False
         self.sources = 0
         self.names: frozenset[str] | None = None
+        self.copies, self.growth = 0, 1
         self.offsets: dict[str, int | None] = {}  # bytes from the start of the text
         self.ctes: dict[str, bool] = {}  # name -> recursive
         self._counts: Counter[str] = Counter()

@@ -7,12 +7,11 @@ from contextlib import suppress
 
 import pyarrow as pa
 
+from ballista_py.engines.apart.large import BATCH_ROWS
 from ballista_py.engines.duckdb.errors import translate
 from ballista_py.engines.duckdb.library import duckdb
 from ballista_py.engines.duckdb.types import ColumnLists, quoted
 from ballista_py.errors import BallistaError, ConfigError, TransportError
-
-BATCH_ROWS = 65_536
 
 
 class StreamSource:
@@ -80,8 +79,10 @@ class DuckDBQuery:
         sources: Sequence[StreamSource],
         prefix: str = "",
         failed: Callable[[str, BaseException], None] = _nobody_asks,
+        batch_rows: int = BATCH_ROWS,
     ) -> None:
         """`prefix` stands before `sql` in what was bound; `failed` is told what DuckDB says of a failure."""
+        self._batch_rows = batch_rows
         self.schema = schema
         self._sql = sql
         self._prefix = prefix
@@ -130,7 +131,7 @@ class DuckDBQuery:
             for source in self._sources:
                 source.fill(self._cursor)
             self._check_not_cancelled()
-            with relation.to_arrow_reader(BATCH_ROWS) as reader:
+            with relation.to_arrow_reader(self._batch_rows) as reader:
                 assert reader.schema.equals(self.schema), f"bound as {self.schema}, ran as {reader.schema}"
                 for batch in reader:
                     self._check_not_cancelled()  # an interrupt in the instant before the start has no effect

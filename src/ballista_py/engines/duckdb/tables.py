@@ -8,24 +8,27 @@ was a commit in between. So the list and the snapshot always agree, and a query 
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 
 import pyarrow as pa
 
+from ballista_py.engines.apart.large import LargeByFile
 from ballista_py.engines.duckdb.alter import alter_native
 from ballista_py.engines.duckdb.errors import translate
 from ballista_py.engines.duckdb.file_ranges import ranges
+from ballista_py.engines.duckdb.large_rows import ROW_NUMBER, LargeRows, size_sql
 from ballista_py.engines.duckdb.library import duckdb
+from ballista_py.engines.duckdb.tagged_rows import FILE_ID, TaggedRows
 from ballista_py.engines.duckdb.types import quoted
 from ballista_py.errors import BallistaError, ConfigError, NotOwner, SchemaMismatch, TryLater
 from ballista_py.partitions.columns import is_same
 from ballista_py.partitions.loadable import why_not_declared
+from ballista_py.partitions.value_sizes import LargeValues
 from ballista_py.runtime import Runtime
 from ballista_py.storage.formats.local_file import Loadable, RowsAtHand
 
 _log = logging.getLogger(__name__)
-FILE_ID = "__file_id"
 MAX_RANGES = 2  # beyond it a join with the ids is faster
 HELD = "held"  # the schema, or the attached database, of the native tables
 IDLE_MS = 10_000.0
@@ -41,6 +44,7 @@ class HeldTable:
         self.schema = schema
         self.columns = ", ".join(quoted(column) for column in schema.names)
         self.rows: dict[int, int] = {}
+        self.large = LargeByFile()
 
     @classmethod
     def create(
@@ -72,6 +76,7 @@ class HeldTable:
             return None
         made = HeldTable(self.name, schema)
         made.rows = self.rows
+        made.large = self.large.under(schema.names)
         return made
 
     def show(self, cursor: duckdb.DuckDBPyConnection, table: str, file_ids: set[int]) -> None:
@@ -92,6 +97,12 @@ class HeldTable:
         if len(spans) > MAX_RANGES:
             return None
         return self._select("" if file_ids == self.rows.keys() else f"where {_within(spans)}")
+
+    def numbered(self, file_ids: set[int]) -> str:
+        """A SELECT of the rows of exactly these loaded files, their numbers as last column."""
+        spans = ranges(file_ids, self.rows)
+        where = _within(spans) if spans else "false"
+        return f"select {self.columns}, rowid as {quoted(ROW_NUMBER)} from {self.name} where {where}"
 
     def _select(self, where: str) -> str:
         return f"select {self.columns} from {self.name} {where}"
@@ -179,7 +190,7 @@ class HeldTables:
                 held = self._find(table)
                 wanted = {file.file_id: file for file in files if file.file_id not in held.rows}
             counts = dict.fromkeys(wanted, 0)
-            stream = _Tagged(held.schema, list(wanted.values()), counts)
+            stream = TaggedRows(held.schema, list(wanted.values()), counts)
             try:
                 loader.execute("begin")
                 if wanted:
@@ -188,6 +199,7 @@ class HeldTables:
                     self._commits += 1
                     loader.execute("commit")
                     held.rows.update(counts)
+                    held.large.take(stream.large)
             except BaseException as error:
                 with suppress(duckdb.Error):  # of a database that can be used no more
                     loader.execute("rollback")
@@ -200,6 +212,40 @@ class HeldTables:
         """The columns of a table. Raises `NotOwner` when it is not held (any more)."""
         with self._lock:
             return self._held(table, set()).schema
+
+    def large(self, table: str, file_ids: Iterable[int], columns: Iterable[str]) -> LargeValues:
+        """The large values in these columns of loaded files."""
+        with self._lock:
+            held = self._tables.get(table)
+            found = {} if held is None else held.large.of(file_ids, columns)
+        return LargeValues.all_of(found.values())
+
+    def large_rows(
+        self,
+        cursor: duckdb.DuckDBPyConnection,
+        table: str,
+        file_ids: Iterable[int],
+        columns: Sequence[str],
+        found: str,
+    ) -> LargeRows:
+        """The rows of loaded files whose numbers `found` gives, a few at a time. Raises `NotOwner`."""
+        cursor.execute("begin")
+        wanted = set(file_ids)
+        with self._lock:
+            held = self._held(table, wanted)
+            numbered, large = held.numbered(wanted), held.large.of(wanted, columns)
+            cursor.sql(f"from {held.name} limit 0")  # the first look at a table fixes the snapshot
+        schema = pa.schema([held.schema.field(name) for name in columns])
+        named = f"with {quoted(table)} as not materialized ({numbered})\n{found}"
+        return LargeRows(cursor, numbered, named, size_sql(schema, large), schema)
+
+    def count(self, cursor: duckdb.DuckDBPyConnection, table: str, file_ids: Iterable[int], found: str) -> int:
+        """How many rows of loaded files `found` gives. Raises `NotOwner`."""
+        wanted = set(file_ids)
+        with self._lock:
+            numbered = self._held(table, wanted).numbered(wanted)
+        text = f"with {quoted(table)} as not materialized ({numbered}) select count(*) from ({found})"
+        return int((cursor.execute(text).fetchone() or (0,))[0])
 
     def tidy(self) -> None:
         """See `DuckDBEngine.tidy`."""
@@ -225,6 +271,7 @@ class HeldTables:
                 self._loader.execute(f"delete from {held.name} where {_within(ranges(gone, held.rows))}")
             for file_id in gone:
                 del held.rows[file_id]
+                held.large.forget(file_id)
 
     def bind(
         self, cursor: duckdb.DuckDBPyConnection, scans: Mapping[str, Iterable[int]], sql: str
@@ -287,7 +334,7 @@ def _attach(file: str) -> str:
     return f"attach '{path}' as {HELD} (recovery_mode no_wal_writes)"
 
 
-def _insert(loader: duckdb.DuckDBPyConnection, held: HeldTable, stream: _Tagged) -> None:
+def _insert(loader: duckdb.DuckDBPyConnection, held: HeldTable, stream: TaggedRows) -> None:
     loader.register("rows to load", stream.reader())
     try:
         done = loader.execute(f'insert into {held.name} select * from "rows to load"').fetchone()
@@ -296,37 +343,6 @@ def _insert(loader: duckdb.DuckDBPyConnection, held: HeldTable, stream: _Tagged)
             loader.unregister("rows to load")
     assert done is not None
     assert done[0] == stream.rows, f"{done[0]} rows arrived of {stream.rows}"
-
-
-class _Tagged:
-    """The rows of files as one stream, each with its file id in front. Keeps the error that a file raised."""
-
-    def __init__(self, schema: pa.Schema, files: Sequence[Loadable], counts: dict[int, int]) -> None:
-        self.error: BaseException | None = None
-        self._schema = schema
-        self._files = files
-        self._counts = counts
-
-    @property
-    def rows(self) -> int:
-        return sum(self._counts.values())
-
-    def reader(self) -> pa.RecordBatchReader:
-        fields = [(FILE_ID, pa.int32()), *zip(self._schema.names, self._schema.types, strict=True)]
-        return pa.RecordBatchReader.from_batches(pa.schema(fields), self._batches(pa.schema(fields)))
-
-    def _batches(self, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
-        try:
-            for file in self._files:
-                for batch in file.batches(self._schema):
-                    tag = pa.repeat(pa.scalar(file.file_id, pa.int32()), batch.num_rows)
-                    self._counts[file.file_id] += batch.num_rows
-                    yield pa.RecordBatch.from_arrays([tag, *batch.columns], schema=schema)
-        except GeneratorExit:  # nobody reads on, which is no error of the rows
-            raise
-        except BaseException as error:
-            self.error = error
-            raise
 
 
 def _within(spans: Sequence[tuple[int, int]]) -> str:

@@ -8,20 +8,23 @@ it is refused. `docs/design/090-polars-engine.md` says why it is so.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
 
 import polars as pl
 import pyarrow as pa
 
+from ballista_py.engines.apart.large import BATCH_ROWS, FEED_BYTES, given_by, largest_given, way_of, with_largest
 from ballista_py.engines.apart.workers import Workers
 from ballista_py.engines.duckdb.guard import Statement
 from ballista_py.engines.engine import RunningQuery
 from ballista_py.engines.loaded_engine import LoadedEngine
 from ballista_py.engines.polars import plan as polars_plan
-from ballista_py.engines.polars.query import BATCH_ROWS, PolarsQuery, require_held
+from ballista_py.engines.polars.query import PolarsQuery, require_held
 from ballista_py.engines.polars.tables import FrameTables
 from ballista_py.engines.polars.types import to_batch, to_frame
+from ballista_py.partitions.value_sizes import windows
 from ballista_py.runtime import Runtime, SystemRuntime
 
 
@@ -66,15 +69,26 @@ class PolarsEngine(LoadedEngine):
         streams = {name: stream for name, stream in streams.items() if name in read}
         for name, stream in streams.items():
             require_held(name, stream.schema)
-        if self._workers is not None and not (statement.steady and statement.sources <= 1):
-            return self._query_apart(self._workers, sql, statement, held, streams)
+        given = given_by(statement, scans, streams, self._tables.schema, self._tables.large)
+        way = way_of(
+            given,
+            copies=statement.copies,
+            growth=statement.growth,
+            joined=statement.sources > 1,
+            threads=os.cpu_count() or 1,
+            vector_rows=BATCH_ROWS,
+        )
+        largest = largest_given(given, statement.growth, steady=statement.steady)
+        if self._workers is not None and (not statement.steady or statement.sources > 1 or way.apart):
+            return self._query_apart(self._workers, sql, statement, held, streams, largest)
         schemas = {name: schema for name, (schema, _) in held.items()}
         schemas.update({name: stream.schema for name, stream in streams.items()})
         schema = self._binder.describe(sql, schemas)
         make = partial(polars_plan.translate, self._binder.plan(sql, schemas))
         empty = {name: to_frame(schemas[name].empty_table()).lazy() for name in schemas}
         make(empty)  # what is refused is refused now, not with the first batch
-        query = PolarsQuery(schema, {name: _together(*each) for name, each in held.items()}, streams, make)
+        frames = {name: _together(*each) for name, each in held.items()}
+        query = PolarsQuery(with_largest(schema, largest), frames, streams, make, way.batch_rows)
         self._runs(query)
         return query
 
@@ -85,6 +99,7 @@ class PolarsEngine(LoadedEngine):
         statement: Statement,
         held: Mapping[str, tuple[pa.Schema, Sequence[pl.DataFrame]]],
         streams: Mapping[str, pa.RecordBatchReader | pa.Table],
+        largest: int,
     ) -> RunningQuery:
         """The query in a process of its own: Polars neither counts nor stops what a join makes."""
         relations = dict(streams)
@@ -93,6 +108,7 @@ class PolarsEngine(LoadedEngine):
             narrow = pa.schema([schema.field(column) for column in columns])
             relations[name] = pa.RecordBatchReader.from_batches(narrow, _batches(frames, columns, narrow))
         query = workers.query(sql, relations, lambda: None)
+        query.schema = with_largest(query.schema, largest)
         self._runs(query)
         return query
 
@@ -106,8 +122,17 @@ def _batches(
     frames: Sequence[pl.DataFrame], columns: Sequence[str], schema: pa.Schema
 ) -> Iterator[pa.RecordBatch]:
     for frame in frames:
-        for part in frame.select(columns).iter_slices(BATCH_ROWS):
-            yield to_batch(part, schema)
+        narrow = frame.select(columns)
+        sizes = narrow.with_columns(_SIZE.alias("size of a row"))["size of a row"].to_numpy()
+        for start, end in windows(sizes, FEED_BYTES, BATCH_ROWS):
+            yield to_batch(narrow.slice(start, end - start), schema)
+
+
+_SIZE = pl.sum_horizontal(
+    pl.lit(0.0),
+    pl.col(pl.String).str.len_bytes().cast(pl.Float64),
+    pl.col(pl.Binary).bin.size().cast(pl.Float64),
+)
 
 
 def _together(schema: pa.Schema, frames: Sequence[pl.DataFrame]) -> pl.LazyFrame:

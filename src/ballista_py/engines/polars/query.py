@@ -8,10 +8,10 @@ from typing import TypeAlias
 import polars as pl
 import pyarrow as pa
 
+from ballista_py.engines.apart.large import BATCH_ROWS
 from ballista_py.engines.polars.types import to_batch, to_frame, why_not_held
 from ballista_py.errors import BallistaError, ConfigError, SqlError, TransportError
 
-BATCH_ROWS = 65_536
 Stream: TypeAlias = pa.RecordBatchReader | pa.Table
 
 
@@ -24,8 +24,10 @@ class PolarsQuery:
         frames: Mapping[str, pl.LazyFrame],
         streams: Mapping[str, Stream],
         make: Callable[[Mapping[str, pl.LazyFrame]], pl.LazyFrame],
+        batch_rows: int = BATCH_ROWS,
     ) -> None:
         self.schema = schema
+        self._batch_rows = batch_rows
         self._frames: Mapping[str, pl.LazyFrame] | None = frames
         self._streams = streams
         self._make = make
@@ -56,10 +58,12 @@ class PolarsQuery:
         assert frames is not None
         read = {name: self._read(stream).lazy() for name, stream in self._streams.items()}
         query = self._make({**frames, **read})
-        chunks = query.collect_batches(chunk_size=BATCH_ROWS, maintain_order=True, lazy=True, engine="streaming")
+        chunks = query.collect_batches(
+            chunk_size=self._batch_rows, maintain_order=True, lazy=True, engine="streaming"
+        )
         try:
             for chunk in chunks:
-                for part in chunk.iter_slices(BATCH_ROWS):
+                for part in chunk.iter_slices(self._batch_rows):
                     self._check_not_cancelled()
                     if part.height:
                         yield to_batch(part, self.schema)

@@ -8,9 +8,11 @@ import polars as pl
 import pyarrow as pa
 from attrs import Factory, define
 
+from ballista_py.engines.apart.large import LargeByFile
 from ballista_py.engines.polars.types import to_frame, why_not_held
 from ballista_py.errors import ConfigError, NotOwner, SchemaMismatch
 from ballista_py.partitions.columns import initial_of, is_same, stored_name
+from ballista_py.partitions.value_sizes import LargeValues
 from ballista_py.runtime import Runtime
 from ballista_py.storage.formats.local_file import Loadable
 
@@ -21,6 +23,7 @@ class HeldFrames:
 
     schema: pa.Schema
     files: dict[int, pl.DataFrame] = Factory(dict)
+    large: LargeByFile = Factory(LargeByFile)
 
 
 class FrameTables:
@@ -59,7 +62,11 @@ class FrameTables:
             columns = _columns(before.schema, schema)
             if columns is None:
                 return False
-            made = HeldFrames(schema, {file_id: frame.select(columns) for file_id, frame in before.files.items()})
+            made = HeldFrames(
+                schema,
+                {file_id: frame.select(columns) for file_id, frame in before.files.items()},
+                before.large.under(schema.names),
+            )
             with self._lock:
                 self._tables[table] = made
         return True
@@ -77,9 +84,11 @@ class FrameTables:
                 if held is None:
                     raise ConfigError(f"table '{table}' was not created in this engine")
                 wanted = {file.file_id: file for file in files if file.file_id not in held.files}
-            made = {file_id: _read(file, held.schema) for file_id, file in wanted.items()}
+            large = LargeByFile()
+            made = {file_id: _read(file, held.schema, large) for file_id, file in wanted.items()}
             with self._lock:
                 held.files.update(made)
+                held.large.take(large)
         return sum(frame.height for frame in made.values())
 
     def unload(self, table: str, file_ids: Iterable[int]) -> None:
@@ -89,6 +98,7 @@ class FrameTables:
             if held is not None:
                 for file_id in file_ids:
                     held.files.pop(file_id, None)
+                    held.large.forget(file_id)
 
     def clear(self) -> None:
         """Let go of every table; queries that run finish undisturbed."""
@@ -99,6 +109,18 @@ class FrameTables:
         """The frames of exactly these files. Raises `NotOwner` when one of them is not loaded (any more)."""
         with self._lock:
             return {table: self._frames(table, set(ids)) for table, ids in scans.items()}
+
+    def large(self, table: str, file_ids: Iterable[int], columns: Iterable[str]) -> LargeValues:
+        """The large values in these columns of loaded files."""
+        with self._lock:
+            held = self._tables.get(table)
+            found = {} if held is None else held.large.of(file_ids, columns)
+        return LargeValues.all_of(found.values())
+
+    def schema(self, table: str) -> pa.Schema:
+        """The columns of a table. Raises `NotOwner` when it is not held (any more)."""
+        with self._lock:
+            return self._frames(table, set())[0]
 
     def _frames(self, table: str, wanted: set[int]) -> tuple[pa.Schema, list[pl.DataFrame]]:
         held = self._tables.get(table)
@@ -138,9 +160,12 @@ def _columns(before: pa.Schema, after: pa.Schema) -> list[pl.Expr] | None:
     return found
 
 
-def _read(file: Loadable, schema: pa.Schema) -> pl.DataFrame:
+def _read(file: Loadable, schema: pa.Schema, large: LargeByFile) -> pl.DataFrame:
     """The rows of a file as one frame, converted batch by batch so that they are in memory once."""
-    frames = [to_frame(pa.Table.from_batches([batch])) for batch in file.batches(schema)]
+    frames = []
+    for batch in file.batches(schema):
+        large.note(file.file_id, batch)
+        frames.append(to_frame(pa.Table.from_batches([batch])))
     if not frames:
         return to_frame(schema.empty_table())
     return pl.concat(frames, rechunk=len(frames) > 1)

@@ -32,7 +32,13 @@ _KEPT = (
     "PYTHONPATH",
     "TZ",
 )
-_ARENAS = {"MALLOC_ARENA_MAX": "2", "MALLOC_TRIM_THRESHOLD_": str(8 << 20), "MALLOC_MMAP_THRESHOLD_": str(8 << 20)}
+_ARENAS = {
+    "MALLOC_ARENA_MAX": "2",
+    "MALLOC_TRIM_THRESHOLD_": str(8 << 20),
+    "MALLOC_MMAP_THRESHOLD_": str(8 << 20),
+    # In KiB. Arrow's allocator would reserve 1 GiB at its first value, which counts toward what the system allows.
+    "MIMALLOC_ARENA_RESERVE": str(32 << 10),
+}
 
 
 class EngineProcess:

@@ -1,0 +1,188 @@
+"""Where a statement over large values runs, and in how many rows at a time: pure.
+
+DuckDB works on vectors of 2,048 rows, a thread each, and counts none of the values that an expression makes of one
+vector. With values of kilobytes that is nothing; with values of megabytes it is all the memory of a node. So what is
+read is looked at: how large its values are, how many of them can stand together, how often a statement copies them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from typing import Protocol
+
+import pyarrow as pa
+from attrs import frozen
+
+from ballista_py.partitions.value_sizes import NONE_LARGE, SMALL_BYTES, LargeValues, may_be_large
+
+VECTOR_ROWS = 2_048
+BATCH_ROWS = 65_536
+BATCH_BYTES = 16 << 20
+FEED_BYTES = 4 << 20  # of rows for a process: what comes in small batches is worked on in small vectors
+MAX_UNCOUNTED_BYTES = 192 << 20  # that a statement may take in the node's process beyond what its engine counts
+LARGEST_VALUE = b"ballista largest value"  # in the metadata of the columns of an answer
+UNKNOWN_BYTES = 1 << 62
+
+
+class LargeByFile:
+    """The large values of loaded files, by column; of files that have none nothing is kept."""
+
+    def __init__(self) -> None:
+        self._files: dict[int, dict[str, LargeValues]] = {}
+
+    def note(self, file_id: int, batch: pa.RecordBatch) -> None:
+        """Count those of some rows of a file."""
+        for name, column in zip(batch.schema.names, batch.columns, strict=True):
+            found = LargeValues.of(column)
+            if found.counts:
+                columns = self._files.setdefault(file_id, {})
+                columns[name] = LargeValues.all_of([columns.get(name, NONE_LARGE), found])
+
+    def take(self, others: LargeByFile) -> None:
+        """Keep those of other files, too."""
+        self._files.update(others._files)
+
+    def forget(self, file_id: int) -> None:
+        """Keep nothing of a file."""
+        self._files.pop(file_id, None)
+
+    def under(self, names: Sequence[str]) -> LargeByFile:
+        """The same where the columns have other names: any may hold what one of them held."""
+        made = LargeByFile()
+        for file_id, columns in self._files.items():
+            made._files[file_id] = dict.fromkeys(names, LargeValues.all_of(columns.values()))
+        return made
+
+    def of(self, file_ids: Iterable[int], columns: Iterable[str]) -> dict[str, LargeValues]:
+        """Those of these columns in these files, where there are any."""
+        if not self._files:
+            return {}
+        found = [self._files[file_id] for file_id in file_ids if file_id in self._files]
+        named = {column: [one[column] for one in found if column in one] for column in columns}
+        return {column: LargeValues.all_of(values) for column, values in named.items() if values}
+
+
+@frozen
+class Given:
+    """The large values of what a statement reads; `unknown` of relations of which nobody counted them."""
+
+    values: LargeValues = NONE_LARGE
+    unknown: int = 0  # bytes that none of their values exceeds
+
+    @property
+    def largest(self) -> int:
+        """What no value exceeds; 0 if all are small."""
+        return max(self.values.largest, self.unknown)
+
+    def together(self, rows: int, *, joined: bool) -> int:
+        """What so many rows take at most; those of a join may all have the largest value."""
+        if joined:
+            return rows * self.largest
+        return min(UNKNOWN_BYTES, self.values.together(rows) + rows * self.unknown)
+
+
+class Reads(Protocol):
+    """A statement that was checked: what it reads."""
+
+    @property
+    def relations(self) -> frozenset[str]: ...
+    def columns_of(self, schema: pa.Schema) -> list[str]: ...
+
+
+@frozen
+class Way:
+    """How a statement runs: `apart` or in the node's process, and at most so many rows of its answer at a time."""
+
+    apart: bool = False
+    batch_rows: int = BATCH_ROWS
+
+
+def way_of(
+    given: Given,
+    *,
+    copies: int,
+    growth: int,
+    joined: bool,
+    threads: int,
+    rows: int | None = None,
+    vector_rows: int = VECTOR_ROWS,
+) -> Way:
+    """How a steady statement runs that makes so many `copies` of what it reads, and of values `growth` times as large.
+
+    It looks at no more than so many `rows`, if that is known, and works on `vector_rows` of them at a time in a thread.
+
+    >>> text = LargeValues({24: 36})
+    >>> way_of(Given(text), copies=0, growth=1, joined=False, threads=2).apart
+    True
+    >>> way_of(Given(LargeValues({14: 1_000_000})), copies=1, growth=1, joined=False, threads=2)
+    Way(apart=False, batch_rows=1024)
+    """
+    if not given.largest:
+        return Way()
+    at_once = vector_rows * threads if rows is None else min(rows, vector_rows * threads)
+    # One more than the copies: the answer's rows, which wait to be read.
+    uncounted = given.together(at_once, joined=joined) * (copies + 1)
+    return Way(
+        apart=uncounted > MAX_UNCOUNTED_BYTES,
+        batch_rows=_rows(given, growth, joined),
+    )
+
+
+def _rows(given: Given, growth: int, joined: bool) -> int:
+    """The most rows, as a power of two, that take no more than a batch shall."""
+    rows = BATCH_ROWS
+    while rows > 1 and given.together(rows, joined=joined) * growth > BATCH_BYTES:
+        rows //= 2
+    return rows
+
+
+def largest_given(given: Given, growth: int, *, steady: bool) -> int:
+    """What no value of the answer exceeds; 0 if all are small."""
+    if not steady:
+        return UNKNOWN_BYTES
+    if growth <= 1:
+        return given.largest
+    return max(given.largest, SMALL_BYTES) * growth
+
+
+def said_largest(schema: pa.Schema) -> int:
+    """What no value of a stream exceeds, by what its sender said of it; 0 if all are small."""
+    if not any(may_be_large(kind) for kind in schema.types):
+        return 0
+    said = (schema.metadata or {}).get(LARGEST_VALUE, b"0")
+    return int(said) if said.isdigit() else UNKNOWN_BYTES
+
+
+def with_largest(schema: pa.Schema, largest: int) -> pa.Schema:
+    """The columns of an answer, which say how large its values may be."""
+    if not largest or not any(may_be_large(kind) for kind in schema.types):
+        return schema
+    return schema.with_metadata({**(schema.metadata or {}), LARGEST_VALUE: str(largest).encode()})
+
+
+def given_by(
+    statement: Reads,
+    scans: Mapping[str, Iterable[int]],
+    streams: Mapping[str, pa.RecordBatchReader | pa.Table],
+    schema_of: Callable[[str], pa.Schema],
+    large_of: Callable[[str, Iterable[int], Sequence[str]], LargeValues],
+) -> Given:
+    """The large values of what a statement reads: of loaded files (`large_of`), of rows at hand, of streams."""
+    values, unknown = [], 0
+    for name in statement.relations:
+        if name in scans:
+            values.append(large_of(name, scans[name], statement.columns_of(schema_of(name))))
+        elif isinstance(stream := streams[name], pa.Table):
+            values.append(of_table(stream, statement.columns_of(stream.schema)))
+        else:
+            unknown = max(unknown, said_largest(stream.schema))
+    return Given(LargeValues.all_of(values), unknown)
+
+
+def of_table(table: pa.Table, columns: Collection[str]) -> LargeValues:
+    """The large values in these columns of rows at hand."""
+    return LargeValues.all_of(_of_chunks(table.column(name) for name in columns))
+
+
+def _of_chunks(columns: Iterable[pa.ChunkedArray]) -> Iterable[LargeValues]:
+    return (LargeValues.of(chunk) for column in columns for chunk in column.chunks)
