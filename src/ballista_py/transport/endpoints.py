@@ -84,10 +84,22 @@ def listen_grpc(server: Any, address: Address, tls: Tls | None = None, *, ask_cl
     except BallistaError:
         raise
     except Exception:
-        raise _cannot_listen(address) from None
+        raise cannot_listen(address) from None
     if not port:
-        raise _cannot_listen(address)
+        raise cannot_listen(address)
     return Address(address.host, port)
+
+
+def listen_behind(server: Any, target: str) -> None:
+    """Bind a server of gRPC at a Unix socket, for a front that has ended TLS. Raises `ConfigError`."""
+    try:
+        listens = server.add_insecure_port(target)
+    except Exception:
+        listens = 0
+    if not listens:
+        raise ConfigError(
+            "gRPC cannot listen at a socket in the folder for temporary files; set TMPDIR to another one"
+        )
 
 
 def open_control(address: str, tls: Tls | None = None, peer_id: str | None = None) -> Any:
@@ -215,7 +227,7 @@ def _server_credentials(tls: Tls, ask_client: bool) -> Any:
     return grpc.dynamic_ssl_server_credentials(configuration(), changed, require_client_authentication=ask_client)
 
 
-def _cannot_listen(address: Address) -> ConfigError:
+def cannot_listen(address: Address) -> ConfigError:
     return ConfigError(
         f"cannot listen on {address}: the port is in use or the address is not of this machine; "
         "take another address, or port 0 for any free one",

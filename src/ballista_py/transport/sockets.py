@@ -14,7 +14,7 @@ import sys
 from collections.abc import Iterable
 from contextlib import suppress
 from ipaddress import IPv6Address, ip_address
-from typing import TypeAlias
+from typing import Any, TypeAlias
 from urllib.parse import unquote
 
 from attrs import frozen
@@ -79,6 +79,15 @@ def parse_peer(peer: str) -> Peer | None:
         return _plain_host(host.strip("[]")), int(port)
     except ValueError:
         return None
+
+
+def peer_of(place: tuple[Any, ...]) -> Peer:
+    """Who it is, of an address as `accept` gives it.
+
+    >>> peer_of(("::ffff:10.0.0.7", 4711, 0, 0))
+    ('10.0.0.7', 4711)
+    """
+    return _plain_host(place[0]), int(place[1])
 
 
 def address_group(host: str) -> str:

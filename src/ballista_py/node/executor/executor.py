@@ -23,6 +23,7 @@ from ballista_py.node.executor.answers import ExecutorAnswers
 from ballista_py.node.executor.control import ExecutorControl
 from ballista_py.node.executor.engine_processes import WATCH_MS, engine_workers
 from ballista_py.node.executor.partitions import ExecutorPartitions
+from ballista_py.node.front_process import FrontProcess
 from ballista_py.node.location import open_state_location
 from ballista_py.node.loops import Loop
 from ballista_py.node.status.executor_metrics import observe_executor
@@ -230,6 +231,7 @@ class Executor:
             caller_limit=config.max_calls_per_client,
             tls=config.flight_tls(),
             connections=config.connection_limits(),
+            front=FrontProcess,
             spawn=spawn,
             service=_parts(PartsService, tickets, self._runtime),
         )

@@ -26,6 +26,7 @@ from ballista_py.errors import BallistaError, SqlError, TryLater
 from ballista_py.logs import log_event
 from ballista_py.node.config import NodeConfig
 from ballista_py.node.executor.engine_processes import WATCH_MS, engine_workers
+from ballista_py.node.front_process import FrontProcess
 from ballista_py.node.location import open_state_location
 from ballista_py.node.loops import Loop
 from ballista_py.node.scheduler.control import SchedulerControl
@@ -224,6 +225,7 @@ class Scheduler:
             time_limit_ms=config.statement_timeout_ms,
             tls=config.flight_tls(),
             connections=config.connection_limits(),
+            front=FrontProcess,
             spawn=spawn,
             service=partial(
                 FlightSqlService,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -11,6 +11,7 @@ from ballista_py.errors import BallistaError, TransportError, TryLater, Unauthen
 from ballista_py.runtime import Runtime
 from ballista_py.transport.flight.holdings import Holdings
 from ballista_py.transport.flight.keepalive import AnswerLine
+from ballista_py.transport.front.front import Front
 from ballista_py.transport.security.access import Access
 from ballista_py.transport.security.callers import Anyone, Callers
 from ballista_py.transport.security.connection_guard import Calls
@@ -154,7 +155,7 @@ class OpenCall:
 class OpenCalls:
     """At most `limit` calls at once, and `caller_limit` (None: as many) of one caller. `tick` stops the work of
     those that nobody reads any more, and of those that are not over after `time_limit_ms` or a limit of their own.
-    `callers` decides who may call at all, `access` what.
+    `callers` decides who may call at all, `access` what. The `front` of the port, if it has one, knows its connections.
     """
 
     def __init__(
@@ -167,7 +168,9 @@ class OpenCalls:
         *,
         access: Access,
         time_limit_ms: float | None = None,
+        front: Front | None = None,
     ) -> None:
+        self._front = front
         self.access = access
         self.callers: Callers = callers or Anyone()
         self.refusals = Refusals(runtime)
@@ -204,6 +207,8 @@ class OpenCalls:
             self._begun[claimed] += 1
             if peer:
                 self._ended_peers.add(peer)
+        if peer and self._front is not None:
+            self._front.heard(peer)
 
     def end(self, claimed: str) -> None:
         """A call that was begun is over."""
@@ -258,6 +263,8 @@ class OpenCalls:
                 )
             self._open.add(call)
             self._by_caller[caller] += 1
+        if self._front is not None:
+            self._front.heard(call.context.peer)
         try:
             with call.working():
                 yield call
@@ -297,7 +304,7 @@ class OpenCalls:
                     TransportError(f"the stream was ended: nothing of it was {verb} for {self._idle_ms / 1e3:g} s")
                 )
                 if call.waits_for_client:  # a read in gRPC ends with its connection and not before
-                    sever([call.context.peer])
+                    self.sever([call.context.peer])
 
     def _cut_dead_links(self, calls: tuple[OpenCall, ...]) -> None:
         """A write in gRPC ends with its connection, and so does the thread that waits in it."""
@@ -305,7 +312,11 @@ class OpenCalls:
         for call in calls:
             dead = call.stood_ms > DEAD_AFTER_IDLES * self._idle_ms
             stands_still[call.context.peer] = dead and stands_still.get(call.context.peer, True)
-        sever(peer for peer, dead in stands_still.items() if dead)
+        self.sever(peer for peer, dead in stands_still.items() if dead)
+
+    def sever(self, peers: Iterable[str]) -> int:
+        """Cut the connections to `peers`, as gRPC names them; returns how many there were."""
+        return sever(peers) if self._front is None else self._front.sever(peers)
 
     def silent_lines(self, alive_ms: float) -> tuple[AnswerLine, ...]:
         """The ways to readers that have heard nothing for `alive_ms`."""

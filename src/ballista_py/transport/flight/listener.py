@@ -17,11 +17,13 @@ from ballista_py.transport.endpoints import (
     FLIGHT_METADATA_BYTES,
     Address,
     flight_server_options,
+    listen_behind,
     listen_grpc,
 )
 from ballista_py.transport.flight.call_status import CallStatus, LinkBroke
 from ballista_py.transport.flight.call_threads import CallThreads
 from ballista_py.transport.flight.holdings import Holdings
+from ballista_py.transport.front.http2 import LINK_HEADER
 from ballista_py.transport.security.callers import peer_host
 from ballista_py.transport.security.credentials import Tls
 from ballista_py.transport.security.refusals import headers_too_large
@@ -137,6 +139,16 @@ class ServedCall:
         self._context.abort(StatusCode[status.code], status.text)
 
 
+class FrontedCall(ServedCall):
+    """A call that came through a front, which says who called; nobody else can reach the socket."""
+
+    def peer(self) -> str:
+        for name, value in self._context.invocation_metadata():
+            if name == LINK_HEADER:
+                return str(value)
+        return ""
+
+
 class _Received:
     """An iterator that is no generator, so that an error of a message does not end it."""
 
@@ -158,7 +170,8 @@ class FlightListener(grpc.GenericRpcHandler):  # type: ignore[misc]  # gRPC has 
 
     It returns when the call was answered, or raises a `CallStatus`. `offended` is told the peer of a call whose
     headers are larger than they may be; the call is refused. With `ask_client` only clients whose certificate
-    is of the authority in `tls` get in; files of `tls` that are replaced count for the next connection. Raises
+    is of the authority in `tls` get in; files of `tls` that are replaced count for the next connection. A port that is
+    `behind` a front listens at that Unix socket instead, and headers were measured when they come. Raises
     `ConfigError` naming the address when it cannot be had, or the file that cannot be used.
     """
 
@@ -171,6 +184,7 @@ class FlightListener(grpc.GenericRpcHandler):  # type: ignore[misc]  # gRPC has 
         *,
         ask_client: bool,
         offended: Callable[[str], None],
+        behind: str | None = None,
     ) -> None:
         self._answer = answer
         self._offended = offended
@@ -181,7 +195,12 @@ class FlightListener(grpc.GenericRpcHandler):  # type: ignore[misc]  # gRPC has 
         self._offence = stream_handler(self._offence_handler())
         self._tells_of_offence = False
         self._server.add_generic_rpc_handlers((self,))
-        self.port = listen_grpc(self._server, address, tls, ask_client=ask_client).port
+        self._is_behind = behind is not None
+        if behind is None:
+            self.port = listen_grpc(self._server, address, tls, ask_client=ask_client).port
+        else:
+            listen_behind(self._server, behind)
+            self.port = address.port
         self._server.start()
 
     def shutdown(self, grace_ms: float) -> None:
@@ -197,7 +216,7 @@ class FlightListener(grpc.GenericRpcHandler):  # type: ignore[misc]  # gRPC has 
         A thread and a place in the queue before it are not for headers that are too large. One such call at a time
         gets them, because only a handler is told where a call comes from.
         """
-        if not headers_too_large(details.invocation_metadata, FLIGHT_METADATA_BYTES):
+        if self._is_behind or not headers_too_large(details.invocation_metadata, FLIGHT_METADATA_BYTES):
             return self._handlers.get(details.method)
         if self._tells_of_offence:
             return None
@@ -218,7 +237,7 @@ class FlightListener(grpc.GenericRpcHandler):  # type: ignore[misc]  # gRPC has 
 
     def _handler(self, method: str) -> Callable[..., None]:
         def handle(requests: Iterator[bytes], context: Any, send: Callable[[bytes], None]) -> None:
-            call = ServedCall(method, requests, context, send)
+            call = (FrontedCall if self._is_behind else ServedCall)(method, requests, context, send)
             with self._changed:
                 self._running += 1
             status: CallStatus | None = None

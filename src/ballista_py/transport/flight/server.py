@@ -16,7 +16,7 @@ from functools import partial
 from typing import Any, Protocol
 
 import pyarrow as pa
-from attrs import frozen
+from attrs import evolve, frozen
 
 from ballista_py.errors import BallistaError, ConfigError, TransportError
 from ballista_py.runtime import Runtime
@@ -31,11 +31,11 @@ from ballista_py.transport.flight.listener import FlightListener, ServedCall
 from ballista_py.transport.flight.methods import MAX_COMMAND_BYTES, METHODS, Writer, bounded
 from ballista_py.transport.flight.wire import from_json, to_json
 from ballista_py.transport.flight.writes import WRITES, IncomingRows
+from ballista_py.transport.front.front import Front, StartFront, has_fronts
 from ballista_py.transport.security.access import Access
 from ballista_py.transport.security.callers import Callers
 from ballista_py.transport.security.connection_guard import ConnectionGuard, ConnectionLimits
 from ballista_py.transport.security.credentials import Tls
-from ballista_py.transport.sockets import sever
 from ballista_py.transport.spawn import Spawn
 
 MAX_CALLS = 512
@@ -100,7 +100,8 @@ class FlightServer:
     anyone), `access` what each may, and one caller has at most `caller_limit` calls at once. A call that is not over
     after `time_limit_ms`, or the shorter limit that it brings, ends with `TimeLimit`. With `tls` the port speaks
     nothing else; with `ask_client` also the client must show a certificate of its authority. Files of `tls` that are
-    replaced count for the next connection.
+    replaced count for the next connection. A port with `tls` and without `ask_client` is one for strangers: with
+    `front`, which starts a process, HTTP/2 is read there before gRPC sees any of it.
 
     Raises `ConfigError` naming the address when it cannot be had, or the file that cannot be used, and
     `AssertionError` for a handler with a verb that `access` does not have.
@@ -124,12 +125,23 @@ class FlightServer:
         ask_client: bool = False,
         alive_ms: float = ALIVE_MS,
         connections: ConnectionLimits | None = None,
+        front: StartFront | None = None,
     ) -> None:
         self._runtime = runtime
-        self._calls = OpenCalls(
-            max_calls, idle_ms, runtime, callers, caller_limit, access=access, time_limit_ms=time_limit_ms
-        )
         limits = connections or ConnectionLimits()
+        self._front: Front | None = None
+        if front is not None and tls is not None and not ask_client and has_fronts():
+            self._front = Front(Address.parse(address), tls, limits, front, runtime)
+        self._calls = OpenCalls(
+            max_calls,
+            idle_ms,
+            runtime,
+            callers,
+            caller_limit,
+            access=access,
+            time_limit_ms=time_limit_ms,
+            front=self._front,
+        )
         self._guard = ConnectionGuard(limits.among_nodes() if ask_client else limits, runtime)
         self._tls = tls
         self._seen = None if tls is None else tls.fingerprint()
@@ -137,21 +149,27 @@ class FlightServer:
         self._alive_ms = alive_ms
         self._service = (service or FlightService)(handler, self._calls)
         threads = CallThreads(spawn, self._calls.most_begun + SPARE_THREADS)
-        self.port = 0
+        self.port = 0 if self._front is None else self._front.port
         self._listener = FlightListener(
-            Address.parse(address),
+            evolve(Address.parse(address), port=self.port) if self._front else Address.parse(address),
             self._service.answer,
             threads,
             tls,
             ask_client=ask_client,
             offended=self._offended,
+            behind=None if self._front is None else self._front.target,
         )
         self.port = self._listener.port
+        if self._front is not None:
+            self._front.open()
 
     def tick(self) -> None:
         """Stop the work behind answers that nobody reads, pulse the silent ones, cut connections."""
         self._calls.tick()
-        self._guard.tick(self.port, self._calls.known)
+        if self._front is None:
+            self._guard.tick(self.port, self._calls.known)
+        else:
+            self._front.tick(self._calls.known)
         for line in self._calls.silent_lines(self._alive_ms):
             self._spawn(line.pulse)  # a reader that does not read holds this up, and nothing else
         if self._tls is not None:
@@ -173,6 +191,8 @@ class FlightServer:
 
         def stop() -> None:
             self._listener.shutdown(timeout_ms)
+            if self._front is not None:
+                self._front.close()
             finished.append(True)
 
         spawn(stop)
@@ -184,7 +204,7 @@ class FlightServer:
                 return False
             if waited_ms >= timeout_ms / 2 and not severed:
                 severed = True
-                sever(self._calls.peers())
+                self._calls.sever(self._calls.peers())
             self._runtime.sleep_ms(SHUTDOWN_POLL_MS)
         return True
 

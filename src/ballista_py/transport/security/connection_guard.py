@@ -120,52 +120,33 @@ def _worst(connections: Sequence[Connection], number: int, busy: Collection[Peer
     return {one.peer for one in worst[:number]}
 
 
-class ConnectionGuard:
-    """Keeps a port of this process within its limits; `tick` several times a second."""
+class ConnectionWatch:
+    """What is remembered of connections from one look to the next: what had come over each when it was heard last, and
+    which addresses are suspect. It only decides; for one thread.
+    """
 
     def __init__(self, limits: ConnectionLimits, runtime: Runtime) -> None:
         self._limits = limits
         self._runtime = runtime
-        self._lock = runtime.lock()
-        self._next_look_ms = 0.0
         self._heard: dict[Peer, int] = {}
         self._suspect_until_ms: dict[str, float] = {}
 
-    def hurry(self) -> None:
-        """Somebody offended: let the next tick look, unless one looked a moment ago."""
-        self._next_look_ms = min(self._next_look_ms, self._runtime.monotonic_ms() + HURRY_MS)
+    @property
+    def has_suspects(self) -> bool:
+        """Whether there were suspects at the last look."""
+        return bool(self._suspect_until_ms)
 
-    def tick(self, port: int, calls: Callable[[], Calls]) -> int:
-        """Cut what is too much at `port`; returns how many that were."""
-        with self._lock:
-            return self._look(port, calls) if self._runtime.monotonic_ms() >= self._next_look_ms else 0
-
-    def _look(self, port: int, calls: Callable[[], Calls]) -> int:
-        began_ms = self._runtime.monotonic_ms()
-        connections = accepted(port)
-        known = calls()
+    def look(self, connections: Sequence[Connection], known: Calls) -> list[Peer]:
+        """Which of all connections that there are shall be cut."""
         suspects = self._suspects(known.refused)
         self._heard = {
             one.peer: one.received if one.peer in known.busy else self._heard.get(one.peer, 0)
             for one in connections
         }
         gone = too_many(connections, known, self._limits, self._heard, suspects)
-        if gone:
-            groups = len({address_group(host) for host, _ in gone})
-            _log.warning(
-                "port %s: %s of %s connections were cut, of %s addresses",
-                port,
-                len(gone),
-                len(connections),
-                groups,
-            )
-        ended = cut(gone)
-        self._suspect(address_group(one.host) for one in connections if one.peer in gone and self._is_loud(one))
-        now_ms = self._runtime.monotonic_ms()
-        took_ms = now_ms - began_ms
-        pause_ms = max(HURRY_MS, HURRY_SHARE * took_ms) if self._suspect_until_ms else LOOK_SHARE * took_ms
-        self._next_look_ms = now_ms + pause_ms
-        return ended
+        cut_now = set(gone)
+        self._suspect(address_group(one.host) for one in connections if one.peer in cut_now and self._is_loud(one))
+        return gone
 
     def _is_loud(self, one: Connection) -> bool:
         return not self._heard.get(one.peer) and one.received > self._limits.stranger_bytes
@@ -182,3 +163,43 @@ class ConnectionGuard:
 
     def _suspect(self, groups: Iterable[str]) -> None:
         self._suspect_until_ms |= dict.fromkeys(groups, self._runtime.monotonic_ms() + SUSPECT_MS)
+
+
+def say_cut(port: int, gone: Sequence[Peer], connections: Sequence[Connection]) -> None:
+    """Log how many connections of a port are cut, if any."""
+    if gone:
+        groups = len({address_group(host) for host, _ in gone})
+        _log.warning(
+            "port %s: %s of %s connections were cut, of %s addresses", port, len(gone), len(connections), groups
+        )
+
+
+class ConnectionGuard:
+    """Keeps a port of this process within its limits; `tick` several times a second."""
+
+    def __init__(self, limits: ConnectionLimits, runtime: Runtime) -> None:
+        self._runtime = runtime
+        self._lock = runtime.lock()
+        self._watch = ConnectionWatch(limits, runtime)
+        self._next_look_ms = 0.0
+
+    def hurry(self) -> None:
+        """Somebody offended: let the next tick look, unless one looked a moment ago."""
+        self._next_look_ms = min(self._next_look_ms, self._runtime.monotonic_ms() + HURRY_MS)
+
+    def tick(self, port: int, calls: Callable[[], Calls]) -> int:
+        """Cut what is too much at `port`; returns how many that were."""
+        with self._lock:
+            return self._look(port, calls) if self._runtime.monotonic_ms() >= self._next_look_ms else 0
+
+    def _look(self, port: int, calls: Callable[[], Calls]) -> int:
+        began_ms = self._runtime.monotonic_ms()
+        connections = accepted(port)
+        gone = self._watch.look(connections, calls())
+        say_cut(port, gone, connections)
+        ended = cut(gone)
+        now_ms = self._runtime.monotonic_ms()
+        took_ms = now_ms - began_ms
+        in_hurry = self._watch.has_suspects
+        self._next_look_ms = now_ms + (max(HURRY_MS, HURRY_SHARE * took_ms) if in_hurry else LOOK_SHARE * took_ms)
+        return ended
