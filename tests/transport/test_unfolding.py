@@ -19,11 +19,13 @@ GROWTH_MIB = 300
 NODE = """
 import sys
 from functools import partial
+from ballista_py.node.front_process import FrontProcess
 from ballista_py.threads import spawn
 from ballista_py.runtime import SystemRuntime
 from ballista_py.testing.hostile.wire_fuzz_child import Echo
 from ballista_py.transport.security.access import PARTS, PUBLIC
 from ballista_py.transport.security.callers import Clients, Holders
+from ballista_py.transport.security.credentials import Tls
 from ballista_py.transport.flight.server import FlightServer
 from ballista_py.transport.flight_sql.legs import PartsService
 from ballista_py.transport.flight_sql.port import FlightSqlService
@@ -34,10 +36,12 @@ class Known:
             raise Unauthenticated("the token is not valid")
         return token
 echo = Echo()
+tls = Tls(certificate_file=sys.argv[2], key_file=sys.argv[3]) if len(sys.argv) > 2 else None
 public = FlightServer("127.0.0.1:0", echo, SystemRuntime(), access=PUBLIC, callers=Clients(Known()), spawn=spawn,
-    caller_limit=128,     service=partial(FlightSqlService, ready=lambda: echo, runtime=SystemRuntime()))
+    caller_limit=128, tls=tls, front=FrontProcess,
+    service=partial(FlightSqlService, ready=lambda: echo, runtime=SystemRuntime()))
 parts = FlightServer("127.0.0.1:0", echo, SystemRuntime(), access=PARTS, callers=Holders(), spawn=spawn,
-    service=partial(PartsService, command_of=dict))
+    tls=tls, front=FrontProcess, service=partial(PartsService, command_of=dict))
 print(public.port, parts.port, flush=True)
 def tick():
     while True:

@@ -162,7 +162,7 @@ class Front:
             "listeners": [one.fileno() for one in self._listeners],
             "certificate": self._tls.certificate_file,
             "key": self._tls.key_file,
-            "limits": asdict(self._limits),
+            "limits": asdict(self._limits.before_grpc()),
             "header_bytes": FLIGHT_METADATA_BYTES,
         }
 

@@ -51,6 +51,10 @@ class ConnectionLimits:
         """Of a port where certificates are asked for, and windows are large: who gets so far is no stranger."""
         return evolve(self, stranger_bytes=self.unheard_bytes)
 
+    def before_grpc(self) -> ConnectionLimits:
+        """Of a front: there a suspect's connection costs next to nothing, and an honest client may share its address."""
+        return evolve(self, suspect_connections=self.per_address)
+
 
 @frozen(kw_only=True)
 class Calls:
