@@ -1,7 +1,6 @@
 """A front before a real port: honest clients notice nothing of it, and it lives and ends with its node."""
 
 import json
-import logging
 import os
 import signal
 import socket
@@ -12,7 +11,6 @@ import threading
 from contextlib import ExitStack, suppress
 
 import psutil
-import pyarrow as pa
 import pyarrow.flight as flight
 import pytest
 
@@ -87,7 +85,7 @@ def test_an_answer_comes_whole_also_to_a_reader_that_is_slow(fronted, trusting, 
     assert rows == 4 * 40 * 200_000
 
 
-def test_rows_that_come_in_wait_for_a_handler_that_is_slow(fronted, folder, kit):
+def test_rows_that_come_in_wait_for_a_handler_that_is_slow(fronted, trusting, kit):
     class Slow(kit.Numbers):
         def write(self, command, rows, context):
             iterator = iter(rows)
@@ -95,29 +93,23 @@ def test_rows_that_come_in_wait_for_a_handler_that_is_slow(fronted, folder, kit)
             go_on.wait(60)
             return {"rows": first.num_rows + sum(batch.num_rows for batch in iterator)}
 
-    go_on, sent = threading.Event(), []
+    go_on, sent, result = threading.Event(), [], []
     served = fronted(Slow())
-    with pyarrow_client(served, folder) as client:
-        writer, reader = client.do_exchange(flight.FlightDescriptor.for_command(b'{"kind": "ingest"}'))
-        batch = kit.numbers(0, 100_000)
+    stream = trusting.open_write(at(served), {"kind": "ingest", "table": "t"}, kit.NUMBERS)
+    batch = kit.numbers(0, 500_000)
 
-        def write():
-            writer.begin(kit.NUMBERS)
-            for _ in range(60):
-                writer.write_batch(batch)
-                sent.append(1)
-            writer.write_metadata(b'{"end": true}')
-            writer.done_writing()
+    def write():
+        for _ in range(20):
+            stream.write(batch)
+            sent.append(1)
+        result.append(stream.finish())
 
-        kit.spawn(write)
-        kit.still(lambda: len(sent))
-        assert len(sent) < 60
-        go_on.set()
-        said = []
-        with suppress(StopIteration):
-            while True:
-                said.append(reader.read_chunk().app_metadata)
-        assert json.loads(said[-1].to_pybytes())["result"] == {"rows": 6_000_000}
+    kit.spawn(write)
+    kit.wait_until(lambda: sent)
+    assert kit.still(lambda: len(sent)) < 20
+    go_on.set()
+    kit.wait_until(lambda: result, 120)
+    assert result[0]["rows"] == 10_000_000
 
 
 def test_calls_go_both_ways_over_one_connection_at_once(fronted, trusting):
@@ -125,8 +117,8 @@ def test_calls_go_both_ways_over_one_connection_at_once(fronted, trusting):
     answers = []
 
     def ask():
-        for number in range(50):
-            answers.append(trusting.call(at(served), "echo", {"n": number, "x": "y" * 50_000})["body"]["n"])
+        bodies = ({"n": number, "x": "y" * 50_000} for number in range(50))
+        answers.extend(trusting.call(at(served), "echo", body)["body"]["n"] for body in bodies)
 
     threads = [threading.Thread(target=ask) for _ in range(8)]
     for one in threads:
@@ -204,15 +196,13 @@ def test_who_does_not_speak_http2_is_sent_away(fronted, folder, said):
         with suppress(OSError):
             while link.recv(1_000):
                 pass
-    with pytest.raises(OSError), connect(served, folder, alpn="http/1.1") as link:
-        link.settimeout(30)
+    with suppress(OSError), connect(served, folder, alpn="http/1.1") as link:
         assert link.recv(10) == b""
-        raise OSError("it was closed")
 
 
 def test_tls_before_1_2_is_refused(fronted, folder):
     served = fronted()
-    with pytest.warns(DeprecationWarning), pytest.raises(OSError):
+    with pytest.warns(DeprecationWarning, match="TLSv1_1"), pytest.raises(OSError):
         connect(served, folder, maximum_version=ssl.TLSVersion.TLSv1_1)
     with connect(served, folder, maximum_version=ssl.TLSVersion.TLSv1_2) as link:
         assert link.version() == "TLSv1.2"
@@ -283,7 +273,7 @@ def test_a_front_has_nothing_of_its_node_but_its_sockets(fronted, trusting, monk
         assert "secret" not in child.environ().values()
         files = [one.path for one in child.open_files()]
         assert not [path for path in files if path.endswith(".pem")]
-        unix = [one for one in child.net_connections("unix")]
+        unix = child.net_connections("unix")
         assert len(unix) <= 3  # to its node, to gRPC
         assert child.num_fds() < 16
     home = served.server._front._home
@@ -329,7 +319,7 @@ def test_what_cannot_be_listened_at_or_shown_is_said_in_one_line(fronted, serve,
     served = fronted()
     with pytest.raises(ConfigError, match=r"cannot listen on 127.0.0.1:\d+: the port is in use"):
         fronted(address=f"127.0.0.1:{served.server.port}")
-    with pytest.raises(ConfigError, match="cannot listen on nowhere.invalid:1"):
+    with pytest.raises(ConfigError, match=r"cannot listen on nowhere\.invalid:1"):
         fronted(address="nowhere.invalid:1")
     good = folder.tls("executor-1")
     wrong = tmp_path / "wrong.pem"
@@ -359,21 +349,33 @@ def test_connections_beyond_the_limits_are_cut_and_those_with_a_call_stay(fronte
         assert answers(trusting, served)
 
 
-def test_a_client_that_goes_away_ends_its_call(fronted, folder, kit):
+CLIENT = """
+import sys
+from ballista_py.runtime import SystemRuntime
+from ballista_py.transport.flight.client import FlightPool
+from ballista_py.transport.security.credentials import Tls
+stream = FlightPool(SystemRuntime(), tls=Tls(ca_file=sys.argv[2])).open_stream(
+    sys.argv[1], {"batches": 100000, "rows": 100000}
+)
+next(stream.batches())
+print("reading", flush=True)
+sys.stdin.read()
+"""
+
+
+def test_a_client_that_is_killed_ends_its_call(fronted, folder, kit):
     served = fronted()
-    client = pyarrow_client(served, folder)
-    writer, reader = client.do_exchange(
-        flight.FlightDescriptor.for_command(b'{"batches": 100000, "rows": 100000, "name": "gone"}')
+    client = subprocess.Popen(
+        [sys.executable, "-c", CLIENT, at(served), str(folder.ca_file)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
     )
-    reader.read_chunk()
-    kit.wait_until(lambda: served.server.open_calls() == 1)
-    (peer,) = served.server._calls.peers()
-    del writer, reader
-    client.close()
-    del client
+    assert client.stdout.readline()
+    assert served.server.open_calls() == 1
+    client.kill()
+    client.wait()
     kit.wait_until(lambda: not served.server.open_calls())
     assert served.handler.cancelled.is_set()
-    assert peer
 
 
 def test_a_node_that_stops_sends_what_it_has_and_lets_go_of_its_port(fronted, trusting, kit):
@@ -392,11 +394,9 @@ def test_a_port_without_tls_or_between_nodes_has_no_front(serve, folder):
     assert serve(front=FrontProcess, tls=folder.tls("executor-1"), ask_client=True).server._front is None
 
 
-def test_pyarrow_sends_and_reads_tables_of_its_own(fronted, folder):
+def test_messages_of_megabytes_come_whole_from_another_client(fronted, folder):
     served = fronted()
     with pyarrow_client(served, folder) as client:
-        big = {"text": "x" * (2 << 20)}
+        big = {"text": "x" * (5 << 20)}
         (answer,) = client.do_action(flight.Action("echo", json.dumps(big).encode()))
         assert json.loads(answer.body.to_pybytes())["body"] == big
-    assert isinstance(pa.table({"a": [1]}), pa.Table)
-    assert logging.getLogger()

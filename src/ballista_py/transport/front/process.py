@@ -38,14 +38,23 @@ ALIVE_MS = 1_000.0
 FILES_BESIDE = 64  # open files that are no connections
 
 
+class GrpcSilent(Exception):  # noqa: N818 - what it is
+    """gRPC did not say what clients may do."""
+
+
 def main(arguments: list[str]) -> None:
     """Serve the node at the other end of the file descriptor that is named, for as long as it lives."""
     runtime = SystemRuntime()
     connected = socket.socket(fileno=int(arguments[0]))
     told = _first_message(connected)
     configure_logging(told["name"], told["level"])
+    channel = Channel(connected)
     try:
-        _serve(Channel(connected), told, runtime)
+        try:
+            _serve(channel, told, runtime)
+        except GrpcSilent as silent:
+            channel.receive()
+            sys.exit(str(silent))  # the node lives, and starts another one
     except EOFError:
         shutil.rmtree(os.path.dirname(told["backend"]), ignore_errors=True)  # its node may have been killed
     except KeyboardInterrupt:  # meant for the node
@@ -115,10 +124,10 @@ def _settings_of_grpc(path: str) -> dict[int, int]:
             while len(said) < HEAD_BYTES or len(said) < HEAD_BYTES + Head.of(said).length:
                 piece = asking.recv(4_096)
                 if not piece:
-                    sys.exit("gRPC hung up")
+                    raise GrpcSilent("gRPC hung up")
                 said += piece
         except OSError as error:
-            sys.exit(f"gRPC did not answer: {error}")
+            raise GrpcSilent(f"gRPC did not answer: {error.strerror or error}") from None
     head = Head.of(said)
     assert head.kind == SETTINGS
     return settings_of(said[HEAD_BYTES : HEAD_BYTES + head.length])

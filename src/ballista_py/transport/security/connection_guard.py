@@ -52,7 +52,7 @@ class ConnectionLimits:
         return evolve(self, stranger_bytes=self.unheard_bytes)
 
     def before_grpc(self) -> ConnectionLimits:
-        """Of a front: there a suspect's connection costs next to nothing, and an honest client may share its address."""
+        """Of a front: a suspect's connection costs next to nothing there, and honest clients may share its address."""
         return evolve(self, suspect_connections=self.per_address)
 
 
