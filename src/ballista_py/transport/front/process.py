@@ -38,7 +38,7 @@ ALIVE_MS = 1_000.0
 FILES_BESIDE = 64  # open files that are no connections
 
 
-class GrpcSilent(Exception):  # noqa: N818 - what it is
+class GrpcSilent(Exception):
     """gRPC did not say what clients may do."""
 
 
