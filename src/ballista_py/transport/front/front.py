@@ -35,7 +35,7 @@ SILENT_MS = 30_000.0  # after which a process that says nothing is ended
 STEADY_MS = 10_000.0  # one that lived so long is started again at once
 LONGEST_PAUSE_MS = 5_000.0
 END_MS, END_POLL_MS = 2_000.0, 10.0
-_EVERYWHERE = ("0.0.0.0", "::")  # noqa: S104 - what a node is told
+_EVERYWHERE = ("0.0.0.0", "::")  # noqa: S104 - what a node is told  # nosec B104
 
 _log = logging.getLogger(__name__)
 
