@@ -9,6 +9,9 @@ from datetime import UTC, datetime
 from typing import Any, TextIO
 
 _FIELDS = "ballista_fields"
+TRACEBACK_EVERY_S = 60.0
+TRACEBACK_CHARS = 16_000
+TRACEBACK_PLACES = 64
 
 
 def log_event(logger: logging.Logger, name: str, level: int = logging.INFO, **fields: Any) -> None:
@@ -20,19 +23,39 @@ def log_event(logger: logging.Logger, name: str, level: int = logging.INFO, **fi
 
 
 class EventFormatter(logging.Formatter):
-    """`2026-11-20T21:43:27.123Z INFO scheduler-1 partitions_assigned table=orders moves=16`."""
+    """`2026-11-20T21:43:27.123Z INFO scheduler-1 partitions_assigned table=orders moves=16`.
+
+    The traceback of an error comes once a minute for each place that raises it: whoever can provoke one must not fill
+    the disk with it. In between the line has the class of the error alone.
+    """
 
     def __init__(self, node_id: str) -> None:
         super().__init__()
         self._node_id = node_id
+        self._told_s: dict[tuple[str, str, int], float] = {}
 
     def format(self, record: logging.LogRecord) -> str:
         fields: dict[str, Any] = getattr(record, _FIELDS, {})
         words = [self.formatTime(record), record.levelname, self._node_id, record.getMessage().replace("\n", " ")]
         words += [f"{key}={_word(value)}" for key, value in fields.items()]
         if record.exc_info and record.exc_info[0] is not None:
-            words.append(f"exception={_word(self.formatException(record.exc_info))}")
+            raised = record.exc_info[0].__name__
+            if self._is_new(_place(record.exc_info[1]), record.created):
+                raised = self.formatException(record.exc_info)
+                raised = raised if len(raised) <= TRACEBACK_CHARS else "…" + raised[-TRACEBACK_CHARS:]
+            words.append(f"exception={_word(raised)}")
         return " ".join(words)
+
+    def _is_new(self, place: tuple[str, str, int], now_s: float) -> bool:
+        told_s = self._told_s.get(place)
+        if told_s is not None and now_s - told_s < TRACEBACK_EVERY_S:
+            return False
+        if len(self._told_s) >= TRACEBACK_PLACES:
+            self._told_s = {one: at for one, at in self._told_s.items() if now_s - at < TRACEBACK_EVERY_S}
+        if len(self._told_s) >= TRACEBACK_PLACES:
+            return False
+        self._told_s[place] = now_s
+        return True
 
     def formatTime(self, record: logging.LogRecord, datefmt: str | None = None) -> str:  # noqa: N802 - logging's name
         moment = datetime.fromtimestamp(record.created, UTC)
@@ -46,6 +69,15 @@ def configure_logging(node_id: str, level: str = "INFO", stream: TextIO | None =
     root = logging.getLogger()
     root.handlers[:] = [handler]
     root.setLevel(level.upper())
+
+
+def _place(error: BaseException | None) -> tuple[str, str, int]:
+    """What was raised and where: the same for each call that fails for the same reason."""
+    trace = None if error is None else error.__traceback__
+    while trace is not None and trace.tb_next is not None:
+        trace = trace.tb_next
+    where = ("", 0) if trace is None else (trace.tb_frame.f_code.co_filename, trace.tb_lineno)
+    return type(error).__name__, *where
 
 
 def _word(value: Any) -> str:

@@ -34,3 +34,32 @@ def test_an_exception_stays_on_the_line_of_its_event(stream):
         logging.getLogger("x").exception("tick_crashed")
     assert stream.getvalue().count("\n") == 1
     assert "ValueError: boom" in stream.getvalue()
+
+
+def test_an_error_that_comes_again_and_again_leaves_one_traceback_and_short_lines(stream):
+    for number in range(200):
+        try:
+            raise ValueError("boom" * 100_000 + str(number))
+        except ValueError:
+            logging.getLogger("x").exception("call_failed")
+    lines = stream.getvalue().splitlines()
+    assert [("Traceback" in line or "…" in line) for line in lines] == [True] + [False] * 199
+    assert max(map(len, lines)) < 40_000
+    assert lines[-1].endswith("call_failed exception=ValueError")
+
+
+def test_errors_of_other_places_and_of_later_minutes_have_their_tracebacks(stream):
+    def fail(kind):
+        raise kind("boom")
+
+    def tell(kind, later_s):
+        try:
+            fail(kind)
+        except kind as error:
+            record = logging.LogRecord("x", logging.ERROR, "", 0, "failed", (), (kind, error, error.__traceback__))
+            record.created += later_s
+            logging.getLogger().handle(record)
+
+    for kind, later_s in ((ValueError, 0), (KeyError, 0), (ValueError, 30), (ValueError, 61)):
+        tell(kind, later_s)
+    assert ["Traceback" in line for line in stream.getvalue().splitlines()] == [True, True, False, True]

@@ -44,6 +44,7 @@ NODES = ("scheduler-1", "executor-1")
 _NEVER = re.compile(
     r"Traceback|internal error|File \"|\.py\b|site-packages|0x[0-9a-f]{6}|/tmp/|\n.", re.IGNORECASE
 )
+_NO_ANSWER = "Deadline Exceeded"  # what gRPC itself says when the time of a call is over
 _STATUS = re.compile(rb"HTTP/1\.[01] (\d{3}) ")
 _SAID_IN_LOG = ("Traceback", "that its caller is not told", "Segmentation fault", "never retrieved")
 
@@ -253,8 +254,10 @@ class _Nodes:
 
 def _judge(error: grpc.RpcError) -> None:
     said, code = error.details() or "", error.code()
-    if code is grpc.StatusCode.DEADLINE_EXCEEDED:
+    if code is grpc.StatusCode.DEADLINE_EXCEEDED and said == _NO_ANSWER:
         raise Wrong(f"no answer in {ANSWER_S:.0f} s") from None
+    if code in (grpc.StatusCode.UNKNOWN, grpc.StatusCode.INTERNAL):
+        raise Wrong(f"it was refused as a fault of the node's own ({code.name}): {said[:300]!r}") from None
     if _NEVER.search(said) or said.startswith("Unexpected"):
         raise Wrong(f"the error says more than it should: {said[:300]!r}") from None
 

@@ -5,7 +5,17 @@ from __future__ import annotations
 from typing import Literal, TypeAlias
 
 Code: TypeAlias = Literal[
-    "INVALID_ARGUMENT", "UNIMPLEMENTED", "NOT_FOUND", "UNAVAILABLE", "UNAUTHENTICATED", "INTERNAL", "UNKNOWN"
+    "INVALID_ARGUMENT",
+    "FAILED_PRECONDITION",
+    "NOT_FOUND",
+    "ALREADY_EXISTS",
+    "ABORTED",
+    "RESOURCE_EXHAUSTED",
+    "DEADLINE_EXCEEDED",
+    "UNIMPLEMENTED",
+    "UNAVAILABLE",
+    "UNAUTHENTICATED",
+    "INTERNAL",
 ]
 
 

@@ -12,7 +12,33 @@ import re
 import pyarrow.flight as flight
 from pyarrow import ArrowException
 
-from ballista_py.errors import BallistaError, TransportError, TryLater, Unauthenticated, from_wire, to_wire
+from ballista_py.errors import (
+    BallistaError,
+    ConfigError,
+    DocumentError,
+    InvalidData,
+    MergeTooLarge,
+    ObjectExists,
+    ObjectMissing,
+    OutcomeUnknown,
+    OwnershipError,
+    PartitionsUnassigned,
+    PlanningError,
+    SchedulerLost,
+    SchemaMismatch,
+    StoreError,
+    TimeLimit,
+    TransportError,
+    TryLater,
+    Unauthenticated,
+    UnsupportedExpression,
+    WriteError,
+    WriteIncomplete,
+    WrongCluster,
+    from_wire,
+    named,
+    to_wire,
+)
 from ballista_py.transport.flight.call_status import CallStatus, Code, LinkBroke
 from ballista_py.transport.flight.wire import from_json, to_json
 
@@ -29,6 +55,31 @@ _NOT_ACCEPTED = re.compile(r"certificate verify failed: ([\w \-]+)")
 _NOT_NAMED = re.compile(r"Peer name (\S+) is not in peer certificate")
 _HUNG_UP = "Socket closed"
 
+# The first class that fits says the status. Clients of ours read the extra info, whatever the status is.
+_CODES: tuple[tuple[type[BallistaError], Code], ...] = (
+    (UnsupportedExpression, "UNIMPLEMENTED"),
+    (PartitionsUnassigned, "UNAVAILABLE"),
+    (MergeTooLarge, "RESOURCE_EXHAUSTED"),
+    (TimeLimit, "DEADLINE_EXCEEDED"),
+    (PlanningError, "INVALID_ARGUMENT"),
+    (SchemaMismatch, "INVALID_ARGUMENT"),
+    (WriteIncomplete, "ABORTED"),
+    (WriteError, "FAILED_PRECONDITION"),
+    (TryLater, "UNAVAILABLE"),
+    (SchedulerLost, "UNAVAILABLE"),
+    (Unauthenticated, "UNAUTHENTICATED"),
+    (WrongCluster, "FAILED_PRECONDITION"),
+    (TransportError, "INVALID_ARGUMENT"),
+    (InvalidData, "INVALID_ARGUMENT"),
+    (OwnershipError, "FAILED_PRECONDITION"),
+    (ObjectMissing, "NOT_FOUND"),
+    (ObjectExists, "ALREADY_EXISTS"),
+    (OutcomeUnknown, "ABORTED"),
+    (StoreError, "UNAVAILABLE"),
+    (DocumentError, "FAILED_PRECONDITION"),
+    (ConfigError, "FAILED_PRECONDITION"),
+)
+
 
 def to_flight(error: BaseException) -> CallStatus:
     """The status that carries `error`; raise it `from None`."""
@@ -38,6 +89,7 @@ def to_flight(error: BaseException) -> CallStatus:
         error = TransportError(str(error))
     if not isinstance(error, BallistaError):
         _log.error("a call failed for a reason that its caller is not told", exc_info=error)
+    error = named(error)
     wire = to_wire(error)
     wire["message"] = _shortened(" ".join(str(wire["message"]).split()), MAX_MESSAGE_CHARS)
     extra = to_json(wire)
@@ -46,12 +98,16 @@ def to_flight(error: BaseException) -> CallStatus:
     if len(extra) > MAX_WIRE_BYTES:
         extra = to_json({**wire, "message": _shortened(wire["message"], MAX_MESSAGE_CHARS // 4), "details": {}})
     text = _shortened(wire["message"], MAX_MESSAGE_CHARS // 4)
-    code: Code = "UNKNOWN"
-    if isinstance(error, TryLater):
-        code = "UNAVAILABLE"
-    elif isinstance(error, Unauthenticated):
-        code = "UNAUTHENTICATED"
-    return CallStatus(code, text, extra)
+    return CallStatus(_code(error), text, extra)
+
+
+def _code(error: BaseException) -> Code:
+    """What a client of gRPC that knows nothing of our errors is told to do; `INTERNAL` is for faults of a node's own.
+
+    >>> _code(InvalidData("the schema is no Arrow schema"))
+    'INVALID_ARGUMENT'
+    """
+    return next((code for known, code in _CODES if isinstance(error, known)), "INTERNAL")
 
 
 def from_flight(error: Exception, address: str) -> BallistaError:

@@ -36,6 +36,7 @@ SERVICE = "arrow.flight.protocol.FlightService"
 _NAMES_OF_PEER = "x509_subject_alternative_name"
 _EXTRA_INFO = "grpc-status-details-bin"
 _ARROW_STATUS, _ARROW_MESSAGE = "x-arrow-status", "x-arrow-status-message-bin"
+OFFENCE_MS = 1_000.0
 _IO_ERROR = "5"  # Arrow's clients look for the extra info of an error beside such a number
 
 _log = logging.getLogger(__name__)
@@ -188,12 +189,13 @@ class FlightListener(grpc.GenericRpcHandler):  # type: ignore[misc]  # gRPC has 
     ) -> None:
         self._answer = answer
         self._offended = offended
-        self._changed = SystemRuntime().condition()
+        self._runtime = SystemRuntime()
+        self._changed = self._runtime.condition()
         self._running = 0
         self._server = grpc.server(threads, options=flight_server_options(strangers=not ask_client))
         self._handlers = {f"/{SERVICE}/{name}": stream_handler(self._handler(name)) for name in METHODS}
         self._offence = stream_handler(self._offence_handler())
-        self._tells_of_offence = False
+        self._tells_of_offence_until_ms = 0.0
         self._server.add_generic_rpc_handlers((self,))
         self._is_behind = behind is not None
         if behind is None:
@@ -214,13 +216,15 @@ class FlightListener(grpc.GenericRpcHandler):  # type: ignore[misc]  # gRPC has 
         """What handles a call, as gRPC asks on its own thread; None: nothing, and the call is refused there.
 
         A thread and a place in the queue before it are not for headers that are too large. One such call at a time
-        gets them, because only a handler is told where a call comes from.
+        gets them, because only a handler is told where a call comes from; one that gRPC never starts counts for a
+        second, so that it does not speak for all that come after it.
         """
         if self._is_behind or not headers_too_large(details.invocation_metadata, FLIGHT_METADATA_BYTES):
             return self._handlers.get(details.method)
-        if self._tells_of_offence:
+        now_ms = self._runtime.monotonic_ms()
+        if now_ms < self._tells_of_offence_until_ms:
             return None
-        self._tells_of_offence = True
+        self._tells_of_offence_until_ms = now_ms + OFFENCE_MS
         return self._offence
 
     def _offence_handler(self) -> Callable[..., None]:
@@ -228,7 +232,7 @@ class FlightListener(grpc.GenericRpcHandler):  # type: ignore[misc]  # gRPC has 
             try:
                 self._offended(str(context.peer()))
             finally:
-                self._tells_of_offence = False
+                self._tells_of_offence_until_ms = 0.0
             limit = f"{FLIGHT_METADATA_BYTES >> 10} KiB of headers"
             context.abort(StatusCode["RESOURCE_EXHAUSTED"], f"a call may have {limit}")
 
@@ -247,7 +251,7 @@ class FlightListener(grpc.GenericRpcHandler):  # type: ignore[misc]  # gRPC has 
                 status = raised
             except BaseException as error:
                 _log.error("a call failed for a reason that its caller is not told", exc_info=error)
-                status = CallStatus("UNKNOWN", "internal error")
+                status = CallStatus("INTERNAL", "internal error")
             finally:
                 call.let_go()
                 with self._changed:
