@@ -37,6 +37,7 @@ MULTIPLY = {
     "a list of everything": "select list(n) from t",
     "text of everything": "select string_agg(s, ',') from t",
     "text of everything in every row": "select string_agg(s, ',') over (order by n) from t",
+    "a sample as large as it is told": "select reservoir_quantile(n, 0.5, 50000000) from t",
     "the largest so many": "select max(n, 1000) from t",
     "values of a large fixed size": "select cast(null as integer[100000]) from t",
     "a function per element": "select list_transform(l, x -> x + 1) from t",

@@ -1,4 +1,4 @@
-"""Errors at the data and parts ports: clients of ours get the very error, those of gRPC a status that says what to do."""
+"""Errors at the data and parts ports: our clients get the very error, those of gRPC a status that says what to do."""
 
 from __future__ import annotations
 

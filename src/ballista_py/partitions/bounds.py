@@ -5,7 +5,7 @@ What was declared before there were bounds stays usable, and can be made smaller
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 import pyarrow as pa
 
@@ -13,7 +13,7 @@ from ballista_py.errors import ConfigError
 from ballista_py.partitions.columns import COMMENT, DEFAULT, initial_of, said
 from ballista_py.partitions.table import TableSpec
 
-MAX_COLUMNS = 10_000
+MAX_COLUMNS = 10_000  # the fields of nested ones counted
 MAX_NAME_CHARS = 255
 MAX_COMMENT_CHARS = 4_096
 MAX_DEFAULT_CHARS = 4_096
@@ -48,7 +48,24 @@ def require_bounded(wanted: TableSpec, now: TableSpec | None = None) -> None:
 def require_count(table: str, columns: int) -> None:
     """Raise `ConfigError` if a table is declared with too many columns; asked before anything is done for each."""
     if columns > MAX_COLUMNS:
-        raise ConfigError(f"table '{table}' would have {columns:,} columns: {MAX_COLUMNS:,} are the most")
+        raise ConfigError(
+            f"table '{table}' would have {columns:,} columns, fields of nested ones counted: {MAX_COLUMNS:,} are the "
+            "most"
+        )
+
+
+def columns_in(kinds: Iterable[pa.DataType]) -> int:
+    """How many columns there are of these types, fields of nested ones counted.
+
+    >>> columns_in([pa.int64(), pa.struct([("a", pa.int64()), ("b", pa.list_(pa.int64()))])])
+    5
+    """
+    found, pending = 0, list(kinds)
+    while pending:
+        kind = pending.pop()
+        found += 1
+        pending += [kind.field(number).type for number in range(kind.num_fields)]
+    return found
 
 
 def require_chars(text: str | None, most: int, what: str) -> None:

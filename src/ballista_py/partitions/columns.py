@@ -34,6 +34,24 @@ def stored_name(column: pa.Field) -> str:
     return said(column, STORED) or str(column.name)
 
 
+def two_alike(names: Sequence[str]) -> str:
+    """What is wrong with the names of columns of which two are one to SQL, in words.
+
+    >>> two_alike(["a", "b", "A"])
+    "two columns named 'a' and 'A', which are one name in SQL"
+    >>> two_alike(["a", "a"])
+    "two columns named 'a'"
+    """
+    seen: dict[str, str] = {}
+    for name in names:
+        first = seen.setdefault(name.lower(), "")
+        if first:
+            both = f"'{first}' and '{name}', which are one name in SQL"
+            return f"two columns named '{name}'" if first == name else f"two columns named {both}"
+        seen[name.lower()] = name
+    return "two columns of one name"
+
+
 def stored_names(schema: pa.Schema) -> list[str]:
     """What the columns are called in data files, in order."""
     return [stored_name(column) for column in schema]

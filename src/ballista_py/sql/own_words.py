@@ -17,6 +17,7 @@ from ballista_py.errors import BallistaError, SqlError
 _POSITION = re.compile(r" \(line \d+, column \d+\)")
 _PIECE = re.compile(r" when casting from source column (?P<column>.+)$| in expression \((?P<expression>.*)\)")
 
+_NEAR = re.compile(r'near "(?P<word>.*)"')
 NO_ROW_ID = "rowid cannot be used here: rows have no numbers, name them by their key"
 
 AnyError = TypeVar("AnyError", bound=BallistaError)
@@ -57,4 +58,18 @@ def own_places(wrote: object, text: str) -> Iterator[None]:
     try:
         yield
     except SqlError as error:
-        raise error if text == wrote else without_position(error) from None
+        raise error if text == wrote else _without_foreign_word(without_position(error), str(wrote)) from None
+
+
+def _without_foreign_word(error: SqlError, wrote: str) -> SqlError:
+    """Where a syntax error is said to be near a literal that stands for a parameter, it is near that parameter.
+
+    >>> print(_without_foreign_word(SqlError('syntax error at or near "NULL"'), "select * from ?"))
+    syntax error at or near a parameter, which stands for a value and for nothing else
+    """
+
+    def told(near: re.Match[str]) -> str:
+        own = near["word"].lower() in wrote.lower() or not re.search(r"[?$]", wrote)
+        return near[0] if own else "near a parameter, which stands for a value and for nothing else"
+
+    return type(error)(_NEAR.sub(told, error.message), **error.details)

@@ -22,7 +22,7 @@ from ballista_py.errors import (
     VersionConflict,
 )
 from ballista_py.partitions.assignment.assigner import PartitionAssigner
-from ballista_py.partitions.bounds import require_bounded, require_count
+from ballista_py.partitions.bounds import columns_in, require_bounded, require_count
 from ballista_py.partitions.discovery import NO_LOOK, diff_partitions
 from ballista_py.partitions.map import PartitionMap
 from ballista_py.partitions.spec import PartitionBy, PartitionSpec
@@ -175,7 +175,7 @@ class TableMaker:
         if source is not None:
             found = self._spark.get().describe(name, self._spark.opened_source(source))
         assert found is not None
-        require_count(name, len(found))  # before it is tried whether engines hold them
+        require_count(name, columns_in(found.types))  # before it is tried whether engines hold them
         check_names(name, found.names, managed=source is None)
         require_wanted()
         require_columns(name, found)

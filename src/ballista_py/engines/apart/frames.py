@@ -21,6 +21,7 @@ _JSON, _ROWS = b"j", b"r"
 LOOK_S = 0.1
 MAX_BATCH_BYTES = 16 << 20
 MAX_ROW_BYTES = 512 << 20
+FAILED = "The engine failed on this statement: make it smaller, or say it in other words"
 TOO_LARGE = (
     "The statement needs more memory than this node has left for it: ask for less at once, or raise max_merge_bytes of "
     "the schedulers or memory_limit of the executors"

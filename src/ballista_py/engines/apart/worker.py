@@ -19,7 +19,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from ballista_py.engines.apart.frames import TOO_LARGE, Frames, packed, unpacked
+from ballista_py.engines.apart.frames import FAILED, TOO_LARGE, Frames, packed, unpacked
 from ballista_py.engines.duckdb.binder import Binder
 from ballista_py.engines.duckdb.change import run_change
 from ballista_py.engines.duckdb.engine import DuckDBEngine
@@ -73,7 +73,7 @@ class Worker:
                     self._frames.send({"error": to_wire(MergeTooLarge(TOO_LARGE))})
                 except Exception as error:
                     known = isinstance(error, BallistaError)
-                    own = error if known else BallistaError("The engine failed on this statement")
+                    own = error if known else BallistaError(FAILED)
                     self._frames.send({"error": to_wire(own)})
 
     def _describe(self, command: Mapping[str, Any]) -> None:

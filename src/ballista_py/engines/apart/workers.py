@@ -16,7 +16,7 @@ from typing import Any, Protocol, TypeAlias
 import pyarrow as pa
 from attrs import define, field, frozen
 
-from ballista_py.engines.apart.frames import TOO_LARGE, Frames, Message, packed, portions, unpacked
+from ballista_py.engines.apart.frames import FAILED, TOO_LARGE, Frames, Message, packed, portions, unpacked
 from ballista_py.errors import BallistaError, ConfigError, MergeTooLarge, TransportError, TryLater, from_wire
 from ballista_py.runtime import Runtime
 from ballista_py.work import current_work, stopped_by
@@ -387,7 +387,7 @@ class Conversation:
         _log.warning("an engine's process ended by itself (%s)", code)
         if code in (None, -signal.SIGABRT, -signal.SIGKILL):  # by an allocation that failed, or by the system
             return MergeTooLarge(TOO_LARGE)
-        return BallistaError("The engine failed on this statement")
+        return BallistaError(FAILED)
 
 
 class ApartQuery:

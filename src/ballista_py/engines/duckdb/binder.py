@@ -19,7 +19,7 @@ from ballista_py.engines.duckdb.broken_database import is_broken
 from ballista_py.engines.duckdb.change import check_change
 from ballista_py.engines.duckdb.errors import EXPLAIN, translate
 from ballista_py.engines.duckdb.guard import Guard, Statement, require_shallow
-from ballista_py.engines.duckdb.library import duckdb
+from ballista_py.engines.duckdb.library import LOCKDOWN, duckdb
 from ballista_py.engines.duckdb.tables import HeldTable
 from ballista_py.engines.duckdb.types import ArrowTypes, quoted
 from ballista_py.errors import SqlError
@@ -27,13 +27,6 @@ from ballista_py.runtime import Runtime
 from ballista_py.work import stopped_by
 
 _REMEMBERED_CATALOGS = 8
-LOCKDOWN = """
-    set global enable_external_access = false;
-    set global autoinstall_known_extensions = false;
-    set global autoload_known_extensions = false;
-    set global python_enable_replacements = false;
-    set global TimeZone = 'UTC';
-"""
 # The rewrites that ask nothing of the data: everything else would believe that the tables are empty.
 _REWRITES = ("expression_rewriter", "filter_pushdown")
 _PLAN = "explain (format json)\n"

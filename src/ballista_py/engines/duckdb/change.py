@@ -17,7 +17,7 @@ from attrs import frozen
 
 from ballista_py.engines.duckdb.errors import translate
 from ballista_py.engines.duckdb.guard import Guard, Statement
-from ballista_py.engines.duckdb.library import duckdb
+from ballista_py.engines.duckdb.library import LOCKDOWN, duckdb
 from ballista_py.engines.duckdb.types import quoted
 from ballista_py.errors import SqlError
 from ballista_py.partitions.columns import default_of
@@ -29,14 +29,6 @@ _BEFORE = '"rows before"'
 _SPANS, _GONE, _ROWS = '"spans of rows"', '"rows gone"', '"rows to come"'
 # What RETURNING gives is small, and names are told by no other way.
 warnings.filterwarnings("ignore", "Arrow output on a DB-API result", UserWarning, __name__.replace(".", r"\."))
-_LOCKDOWN = """
-    set global enable_external_access = false;
-    set global autoinstall_known_extensions = false;
-    set global autoload_known_extensions = false;
-    set global python_enable_replacements = false;
-    set global TimeZone = 'UTC';
-    set global lock_configuration = true;
-"""
 
 
 @frozen
@@ -99,7 +91,8 @@ def run_change(
         place = free_name("place", rows.schema.names)
         sources = {name: _Source(relation) for name, relation in ((table, rows), *others.items())}
         try:
-            connection.execute(_LOCKDOWN)
+            connection.execute(LOCKDOWN)
+            connection.execute("set global lock_configuration = true")
             check_change(Guard(connection), sql, sources)
             try:
                 for name, source in sources.items():

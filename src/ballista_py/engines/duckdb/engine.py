@@ -31,12 +31,12 @@ from ballista_py.engines.apart.large import (
     with_largest,
 )
 from ballista_py.engines.apart.workers import Workers
-from ballista_py.engines.duckdb.binder import LOCKDOWN, explain_error
+from ballista_py.engines.duckdb.binder import explain_error
 from ballista_py.engines.duckdb.broken_database import Offenders, is_broken
 from ballista_py.engines.duckdb.errors import translate
 from ballista_py.engines.duckdb.guard import Statement
 from ballista_py.engines.duckdb.large_rows import ROW_NUMBER, LargeRows
-from ballista_py.engines.duckdb.library import duckdb
+from ballista_py.engines.duckdb.library import LOCKDOWN, duckdb
 from ballista_py.engines.duckdb.query import DuckDBQuery, StreamSource
 from ballista_py.engines.duckdb.tables import HeldTables
 from ballista_py.engines.duckdb.types import ColumnLists, quoted

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 
+from ballista_py.engines.apart.frames import FAILED
 from ballista_py.engines.duckdb.broken_database import INVALIDATED
 from ballista_py.errors import BallistaError, MergeTooLarge, NotOwner, SqlError, TransportError, named
 from ballista_py.sql.own_words import NO_ROW_ID
@@ -56,7 +57,7 @@ _BY_KIND: list[tuple[re.Pattern[str], Callable[[], BallistaError]]] = [
         re.compile(f"FATAL Error.*{INVALIDATED}", re.DOTALL),
         lambda: NotOwner("The engine of this node begins anew after a failure: plan the query again"),
     ),
-    (re.compile("INTERNAL Error|FATAL Error"), lambda: BallistaError("The engine failed on this statement")),
+    (re.compile("INTERNAL Error|FATAL Error"), lambda: BallistaError(FAILED)),
 ]
 
 

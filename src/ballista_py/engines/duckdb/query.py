@@ -11,7 +11,12 @@ from ballista_py.engines.apart.large import BATCH_ROWS
 from ballista_py.engines.duckdb.errors import translate
 from ballista_py.engines.duckdb.library import duckdb
 from ballista_py.engines.duckdb.types import ColumnLists, quoted
-from ballista_py.errors import BallistaError, ConfigError, TransportError
+from ballista_py.errors import BallistaError, ConfigError, SqlError, TransportError
+
+_HUGE = str(pa.decimal128(38, 0))  # as which DuckDB hands out its HUGEINT, also one that is larger
+_TOO_HUGE = (
+    "a whole number in the answer does not fit DECIMAL(38, 0): cast it to DOUBLE or VARCHAR in the statement"
+)
 
 
 class StreamSource:
@@ -84,6 +89,7 @@ class DuckDBQuery:
         """`prefix` stands before `sql` in what was bound; `failed` is told what DuckDB says of a failure."""
         self._batch_rows = batch_rows
         self.schema = schema
+        self._huge = [number for number, kind in enumerate(schema.types) if _HUGE in str(kind)]
         self._sql = sql
         self._prefix = prefix
         self._failed = failed
@@ -136,6 +142,7 @@ class DuckDBQuery:
                 for batch in reader:
                     self._check_not_cancelled()  # an interrupt in the instant before the start has no effect
                     if batch.num_rows:
+                        self._check_whole_numbers(batch)
                         yield batch
         except (duckdb.Error, OSError, pa.ArrowException) as error:
             self._failed(self._sql, error)
@@ -148,6 +155,13 @@ class DuckDBQuery:
         finally:
             del relation
             self._cursor.close()
+
+    def _check_whole_numbers(self, batch: pa.RecordBatch) -> None:
+        for number in self._huge:
+            try:
+                batch.column(number).validate(full=True)
+            except pa.ArrowInvalid:
+                raise SqlError(_TOO_HUGE) from None
 
     def _check_not_cancelled(self) -> None:
         if self._cancelled:

@@ -22,7 +22,7 @@ from ballista_py.engines.duckdb.library import duckdb
 from ballista_py.engines.duckdb.tagged_rows import FILE_ID, TaggedRows
 from ballista_py.engines.duckdb.types import quoted
 from ballista_py.errors import BallistaError, ConfigError, NotOwner, SchemaMismatch, TryLater
-from ballista_py.partitions.columns import is_same
+from ballista_py.partitions.columns import is_same, two_alike
 from ballista_py.partitions.loadable import why_not_declared
 from ballista_py.partitions.value_sizes import LargeValues
 from ballista_py.runtime import Runtime
@@ -66,7 +66,7 @@ class HeldTable:
         if made[len(made) - len(schema) :] != schema.names:  # DuckDB renames one of two that differ in case only
             connection.execute(f"drop table {name}")
             taken = FILE_ID in map(str.lower, schema.names)
-            what = f"a column named {FILE_ID}" if taken else "two columns whose names differ in case only"
+            what = f"a column named {FILE_ID}" if taken else two_alike(schema.names)
             raise SchemaMismatch(f"table '{table}' has {what}", table=table)
         return cls(name, schema)
 

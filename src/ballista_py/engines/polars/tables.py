@@ -11,7 +11,7 @@ from attrs import Factory, define
 from ballista_py.engines.apart.large import LargeByFile
 from ballista_py.engines.polars.types import to_frame, why_not_held
 from ballista_py.errors import ConfigError, NotOwner, SchemaMismatch
-from ballista_py.partitions.columns import initial_of, is_same, stored_name
+from ballista_py.partitions.columns import initial_of, is_same, stored_name, two_alike
 from ballista_py.partitions.value_sizes import LargeValues
 from ballista_py.runtime import Runtime
 from ballista_py.storage.formats.local_file import Loadable
@@ -44,7 +44,7 @@ class FrameTables:
                 table=table,
             )
         if len({name.lower() for name in schema.names}) < len(schema):
-            raise SchemaMismatch(f"table '{table}' has two columns whose names differ in case only", table=table)
+            raise SchemaMismatch(f"table '{table}' has {two_alike(schema.names)}", table=table)
         with self._loading, self._lock:
             found = self._tables.setdefault(table, HeldFrames(schema))
             if not is_same(found.schema, schema):

@@ -52,7 +52,7 @@ def read_create(tree: exp.Create, text: StatementText) -> CreateTable:
         raise SqlError(
             "CREATE TABLE with columns and AS cannot be run here: take one of them, and INSERT … SELECT"
         )
-    require_count(table, sum(isinstance(item, exp.ColumnDef) for item in definitions or ()))
+    require_count(table, sum(1 for item in definitions or () for _ in item.find_all(exp.ColumnDef)))
     columns: list[tuple[str, bool]] = []
     primary: list[str] = []
     checks = 0

@@ -269,6 +269,9 @@ class Relay:
             link = Link(client, peer_of(place), options.bounds, options.settings, options.limits.stranger_bytes)
             link.since_ms = link.last_ms = now_ms
             link.client_events = _READ
+            older = self._links.get(link.peer)
+            if older is not None:  # reset, and its port used again, before anybody looked at it
+                self._end(older, reset=True)
             self._links[link.peer] = self._by_fd[client.fileno()] = link
             self._by_group[link.group] += 1
             self._poll.register(client.fileno(), _READ)
