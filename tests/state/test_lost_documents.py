@@ -21,7 +21,7 @@ from ballista_py.state.documents.documents import (
     SchedulerInfo,
     partition_map_key,
 )
-from ballista_py.state.documents.lost_documents import DocumentMemory
+from ballista_py.state.documents.lost_documents import DocumentMemory, Seen
 from ballista_py.state.documents.object_state import ObjectState
 from ballista_py.state.members.control import HeldPartitions
 from ballista_py.state.members.location import check_location
@@ -180,3 +180,12 @@ def test_the_newest_revision_that_executors_were_told_of_is_that_of_the_table_as
 
     reports = {("e1", "i1"): (held("t", 3), held("u", 9)), ("e2", "i2"): (held("t", 5),)}
     assert (newest_heard("t", reports), newest_heard("u", reports), newest_heard("v", reports)) == (5, 9, 0)
+
+
+def test_a_process_remembers_so_many_documents_and_forgets_first_whom_it_has_known_longest():
+    memory = DocumentMemory(most=3)
+    for number in range(10):
+        memory.learn(f"snapshots/t-{number}/manifest.json", Seen(1, str(number)))
+    memory.learn("snapshots/t-8/manifest.json", Seen(2, "new"))
+    assert [seen.commit_id for seen in memory.below("snapshots/").values()] == ["7", "new", "9"]
+    assert memory.of("snapshots/t-0/manifest.json") is None

@@ -367,6 +367,21 @@ def test_a_predicate_that_is_another_each_time_is_asked_once_for_each_row(world,
     assert 700 < affected < 1_300
 
 
+@pytest.mark.parametrize("predicate", ["1", "k - 2", "'true'", "case when k = 2 then null else k > 0 end"])
+def test_a_predicate_that_is_no_boolean_counts_as_in_where(world, writes, predicate):
+    writes.write(target("a", 1), [batch(1, 1, 2, 3)])
+    leg = world.leg((1, 1))
+    asked = f"select k from t where {predicate}"
+    met = [
+        row
+        for one in world.engine.query(asked, world.holder.files_for(leg)).batches()
+        for row in one["k"].to_pylist()
+    ]
+    rewrite = local_rewrite(read_change(f"delete from t where {predicate}"), world.table(), {})
+    assert writes.rewrite(target("b", 1), rewrite)["1"]["affected"] == len(met)
+    assert world.read((1, 1)) == sorted({1, 2, 3} - set(met))
+
+
 def test_an_attempt_that_changes_nothing_in_a_partition_leaves_no_trace_there(world, writes):
     writes.write(target("a", 1, 2), [batch(1, 1), batch(2, 2)])
     before = world.storage(2).read().header.revision

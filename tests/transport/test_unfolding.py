@@ -8,10 +8,12 @@ import grpc
 import pyarrow as pa
 import pytest
 
+from ballista_py.errors import InvalidData
 from ballista_py.testing import hostile_client
 from ballista_py.testing.hostile.messages import MESSAGES
 from ballista_py.testing.hostile.raw_flight import Data, RawFlight, ipc_messages
-from ballista_py.transport.flight.wire import to_json
+from ballista_py.transport.flight.wire import has_more_values, to_json
+from ballista_py.transport.flight_sql.statement import SqlStatement
 
 TEXTS = pa.record_batch({"c": ["text"] * 10_000})
 TOKEN = "0123456789abcdef"
@@ -146,3 +148,16 @@ def test_an_honest_ingest_of_any_compression_is_taken(node):
     with node.flight(node.public) as flight:
         for compression in (None, "zstd", "lz4"):
             assert hostile_client.ingest(ipc_messages(TEXTS, compression), flight)
+
+
+@pytest.mark.parametrize("piece", [b"[]", b"{}", b"1", b'""', b'"a"', b'"\\\\"', b'"\\""', b"[[[1]]]"])
+def test_json_of_very_many_values_is_refused_before_it_is_read(piece):
+    data = b'{"query":"x","part":{"leg":[' + b",".join([piece] * 200_000) + b"]}}"
+    with pytest.raises(InvalidData, match="more than 100,000 values"):
+        SqlStatement.from_handle(data)
+
+
+@pytest.mark.parametrize("text", ["a,b:[{" * 100_000, '","' * 100_000, "\\" * 100_000, '\\"' * 100_000, "ä" * 10])
+def test_a_long_text_is_one_value(text):
+    assert SqlStatement.from_handle(SqlStatement(query=text).handle()).query == text
+    assert not has_more_values(to_json({text: [text, {"b": text}]}), 8)

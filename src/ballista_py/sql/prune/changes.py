@@ -36,6 +36,7 @@ def local_rewrite(change: Local, table: TableSpec, types: Mapping[str, str]) -> 
     hit = quoted(free_name("hit", table.schema.names, change.text))
     steady = change.where is None or (change.tree is not None and is_portable(change.tree))
     where = "true" if change.where is None else f"({change.where}\n)"
+    met = f"coalesce(cast({where} as boolean), false)"  # as in WHERE: a number other than 0 is true
     pruning = where if change.tree is not None else None
     names = {name.lower(): name for name in table.schema.names}
     columns = ", ".join(quoted(name) for name in table.schema.names)
@@ -43,7 +44,7 @@ def local_rewrite(change: Local, table: TableSpec, types: Mapping[str, str]) -> 
         if change.where is None:
             return Rewrite()
         return Rewrite(
-            rows=f"select {columns}, coalesce({where}, false) as {hit} from {source}",
+            rows=f"select {columns}, {met} as {hit} from {source}",
             count=f"select count(*) from {source} where {where}" if steady else None,
             deletes=True,
             where=pruning,
@@ -63,7 +64,7 @@ def local_rewrite(change: Local, table: TableSpec, types: Mapping[str, str]) -> 
         else f"{alias}.{quoted(name)}"
         for name in table.schema.names
     ]
-    inner = f"select *, coalesce({where}, false) as {hit} from {source}"
+    inner = f"select *, {met} as {hit} from {source}"
     return Rewrite(
         rows=f"select {', '.join(shown)}, {hit} from ({inner}) as {alias}",
         count=f"select count(*) from {source} where {where}" if steady else None,

@@ -6,10 +6,14 @@ its revision is no lower and, as far as its ids reach back, that commit is among
 
 from __future__ import annotations
 
+from contextlib import suppress
+
 from attrs import frozen
 
 from ballista_py.errors import DocumentLost, DocumentOlder
 from ballista_py.state.documents.codec import Header
+
+MOST_REMEMBERED = 250_000
 
 
 def way_out() -> str:
@@ -29,10 +33,12 @@ class DocumentMemory:
     """The newest state of each document that this process has seen. Safe to share between threads.
 
     `ObjectState` asks it before every request and notes what it read, so no document can go back unnoticed while the
-    process lives.
+    process lives. Beyond `most` documents those are forgotten that it has known longest, which are those of tables
+    that were dropped; one that still is in use is known again when it is read next.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, most: int = MOST_REMEMBERED) -> None:
+        self._most = most
         self._seen: dict[str, Seen] = {}
 
     def of(self, key: str) -> Seen | None:
@@ -48,15 +54,13 @@ class DocumentMemory:
         known = self._seen.get(key)
         if known is None or known.revision < seen.revision:
             self._seen[key] = seen
+            while len(self._seen) > self._most:
+                with suppress(StopIteration, RuntimeError):  # another thread is at it, too
+                    self._seen.pop(next(iter(self._seen)), None)
 
     def below(self, prefix: str) -> dict[str, Seen]:
         """What is known of the documents below `prefix`."""
         return {key: seen for key, seen in list(self._seen.items()) if key.startswith(prefix)}
-
-    def forget(self, prefix: str) -> None:
-        """Forget the documents below `prefix`, because they may be removed now."""
-        for key in [key for key in list(self._seen) if key.startswith(prefix)]:
-            self._seen.pop(key, None)
 
 
 class ForgetfulMemory(DocumentMemory):

@@ -87,8 +87,10 @@ class SeenManifests:
 
     def tick(self) -> int:
         """Note what was seen since the last time; how many tables. Raises what the store raises."""
-        changed = 0
-        for folder, found in _by_folder(self._memory.below("snapshots/")).items():
+        changed, seen = 0, _by_folder(self._memory.below("snapshots/"))
+        self._noted = {folder: noted for folder, noted in self._noted.items() if folder in seen}
+        self._read = {key: read for key, read in self._read.items() if key.split("/")[-2] in seen}
+        for folder, found in seen.items():
             if found == self._noted.get(folder):
                 continue
             self._note(folder, found)

@@ -233,6 +233,7 @@ class FlightService:
 
     spoken: Collection[str] = ("DoExchange", "DoAction")
     max_command_bytes = MAX_COMMAND_BYTES  # of nodes, with broadcasts
+    max_command_values: int | None = None
     knows_callers = True  # by the headers of a call
 
     def __init__(self, handler: DataHandler, calls: OpenCalls) -> None:
@@ -270,7 +271,7 @@ class FlightService:
         """What else is done with a call before it is answered."""
 
     def do_exchange(self, call: ServedCall, descriptor: Any, reader: RowsIn, writer: Writer) -> None:
-        command = from_json(bounded(descriptor.cmd, self.max_command_bytes))
+        command = from_json(bounded(descriptor.cmd, self.max_command_bytes), self.max_command_values)
         with self._calls.enter(call, f"DoExchange {command.get('kind')}") as opened:
             opened.context.work.limit_to(time_limit(command))
             writes = command.get("kind") in WRITES
@@ -282,7 +283,7 @@ class FlightService:
 
     def do_action(self, call: ServedCall, action: Any) -> list[bytes]:
         with self._calls.enter(call, f"DoAction {action.type}") as opened:
-            body = from_json(bounded(action.body, self.max_command_bytes))
+            body = from_json(bounded(action.body, self.max_command_bytes), self.max_command_values)
             opened.context.work.limit_to(time_limit(body))
             return [to_json(self._handler.action(action.type, body, opened.context))]
 

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Any
 
 import orjson
 
-from ballista_py.errors import TransportError
+from ballista_py.errors import InvalidData, TransportError
+
+_TEXT = re.compile(rb'"(?:[^"\\]++|\\.)*+"', re.DOTALL)
+_BETWEEN = (b",", b":", b"[", b"{")
 
 
 def to_json(values: Mapping[str, Any]) -> bytes:
@@ -15,12 +19,16 @@ def to_json(values: Mapping[str, Any]) -> bytes:
     return orjson.dumps(values, default=str, option=orjson.OPT_NON_STR_KEYS | orjson.OPT_SERIALIZE_NUMPY)
 
 
-def from_json(data: bytes) -> dict[str, Any]:
+def from_json(data: bytes, most_values: int | None = None) -> dict[str, Any]:
     """The object that `to_json` wrote. Raises `TransportError` for anything else.
+
+    Raises `InvalidData` for more than `most_values`, before any of them is made: each takes a hundred times its byte.
 
     >>> from_json(to_json({"kind": "sql"}))
     {'kind': 'sql'}
     """
+    if most_values is not None and has_more_values(data, most_values):
+        raise InvalidData(f"a command or ticket has more than {most_values:,} values: ask for less at once")
     try:
         values = orjson.loads(data)
     except orjson.JSONDecodeError:
@@ -28,3 +36,17 @@ def from_json(data: bytes) -> dict[str, Any]:
     if not isinstance(values, dict):
         raise TransportError("the message is not a JSON object: is the peer a node or client of ballista_py?")
     return values
+
+
+def has_more_values(data: bytes, most: int) -> bool:
+    """Whether JSON has more values than that, names counted; in time and memory of its bytes.
+
+    >>> has_more_values(b'{"text": "1,2,3,4", "more": [1, 2]}', 8), has_more_values(b"[[],[],[],[]]", 8)
+    (False, True)
+    """
+    if sum(map(data.count, _BETWEEN)) <= most:
+        return False
+    if data.count(b'"') - data.count(b'\\"') > 4 * most:  # so that there are few texts to look for
+        return True
+    without_texts = _TEXT.sub(b"", data)
+    return sum(map(without_texts.count, _BETWEEN)) > most

@@ -50,6 +50,7 @@ class FlightSqlService(FlightService):
 
     spoken = ("DoExchange", "DoAction", "DoGet", "DoPut", "GetFlightInfo", "GetSchema", "ListActions")
     max_command_bytes = 8 << 20
+    max_command_values = 100_000
 
     def __init__(
         self,

@@ -13,6 +13,7 @@ from ballista_py.transport.arrow.door import read_rows
 from ballista_py.transport.flight.wire import from_json, to_json
 
 MAX_HANDLE_BYTES = 8 << 20
+MAX_HANDLE_VALUES = 100_000  # one for each partition of a leg; what it is asked for is one, as text
 MAX_READ_BYTES = 64 << 20
 _SEPARATOR = b"\n"
 _KINDS: dict[str, Any] = {"query": str, "dialect": str | None, "part": dict | None, "run_id": str | None}
@@ -52,7 +53,7 @@ class SqlStatement:
         """The statement that `handle` gave. Raises `TransportError` for bytes that are none of it, and
         `InvalidData` for parameters that are not valid."""
         head, _, rows = handle.partition(_SEPARATOR)  # JSON on one line
-        values = from_json(head)
+        values = from_json(head, MAX_HANDLE_VALUES)
         if set(values) != set(_KINDS) or not all(isinstance(values[name], kind) for name, kind in _KINDS.items()):
             raise TransportError("the handle is none that a scheduler of this cluster has given")
         return cls(**values, parameters=_batch(rows) if rows else None)
