@@ -49,6 +49,8 @@ MULTIPLY = {
     "every combination of groups": "select count(*) from t group by cube(n, s, n + 1, n + 2, n + 3, n + 4, n + 5)",
     "a pivot": "select * from t pivot (max(n) for s in ('a', 'b'))",
     "a format with any width": "select printf('%1000000000d', n) from t",
+    "many rows of a sample": "select * from t using sample reservoir(50000000 rows)",
+    "many rows of a table's sample": "select n from t tablesample reservoir(3000)",
     "a function that nobody knows": "select brand_new_function(n) from t",
 }
 
@@ -79,6 +81,8 @@ def test_what_may_take_memory_without_being_counted_runs_apart_or_not_at_all(gua
         "select date_trunc('month', d), d + interval 1 day, strpos(lower(s), 'x'), s like '%a%' from t",
         "with recursive r(i) as (select 1 union all select i + 1 from r where i < 9) select i from r",
         "select i from range(1000000000000) as r(i)",
+        "select n from t using sample 5",
+        "select n from t tablesample bernoulli(10%)",
         "select cast(n as varchar), n::decimal(18, 2), try_cast(s as integer), coalesce(n, 0), [n, 1][1] from t",
     ],
 )

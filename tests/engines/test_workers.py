@@ -192,6 +192,19 @@ def test_a_statement_that_takes_too_much_memory_fails_alone(tmp_path, sql):
     engine.close()
 
 
+def test_a_process_whose_database_may_be_broken_answers_nobody_else(tmp_path):
+    """Memory that the system refuses is a fault of its own to DuckDB: nothing of that database can be used any more."""
+    made, started = workers(tmp_path, max_bytes=own_bytes() + (256 << 20))
+    engine = DuckDBEngine(workers=made, runtime=RUNTIME)
+    engine.create_table("t", ROWS.schema)
+    engine.load("t", [RowsAtHand(file_id=1, rows=ROWS)])
+    with pytest.raises(MergeTooLarge):
+        answer(engine, "select reservoir_quantile(i, 0.5, 500000000) as c from range(1000) r(i)")
+    until(lambda: not alive(started[0]))
+    assert answer(engine, "select max(repeat('ab', 2)) as c from t")["c"].to_pylist() == ["abab"]
+    engine.close()
+
+
 def test_what_is_bound_cannot_take_the_node_either(duck):
     bomb = "select n as a0" + "".join(f", a{i - 1} + a{i - 1} as a{i}" for i in range(1, 27)) + " from t"
     work = Work(RUNTIME)

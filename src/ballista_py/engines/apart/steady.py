@@ -21,6 +21,7 @@ MAX_TEXT = 4_096  # characters of one constant, which may stand in every row
 MAX_SOURCES = 32  # that are joined or united, those of a WITH as often as it is named
 MAX_COPIES = 256  # of an expression, where a name that stands for it occurs twice
 MAX_GROUPING_SETS = 64
+MAX_SAMPLE = 2_048  # rows
 
 
 def _words(text: str) -> frozenset[str]:
@@ -158,6 +159,7 @@ class Steadiness:
         kind, cls = _kind(element), element.get("class")
         self._note_names(element)
         self._made += _makes(kind, str(cls), element)
+        self._steady = self._steady and _is_small(element.get("sample"))
         if cls is not None:
             if id(element) not in self._counted and not self._is_steady(str(cls), kind, element):
                 self._steady = False
@@ -271,6 +273,14 @@ def _makes(kind: str, cls: str, element: dict[str, Any]) -> bool:
         return name not in JOINING and name not in _GIVE_SMALL
     sorts = kind == "ORDER_MODIFIER" and bool(element.get("orders"))
     return cls in ("CAST", "WINDOW") or kind == "ARRAY_SLICE" or sorts
+
+
+def _is_small(sample: Any) -> bool:
+    """Whether a sample of rows is none, a share, or few of them: DuckDB keeps them, and does not count that."""
+    if not isinstance(sample, dict) or sample.get("is_percentage"):
+        return True
+    size = sample.get("sample_size", {}).get("value")
+    return isinstance(size, int | float) and size <= MAX_SAMPLE
 
 
 def _joined(element: dict[str, Any]) -> str:

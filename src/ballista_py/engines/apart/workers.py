@@ -17,7 +17,15 @@ import pyarrow as pa
 from attrs import define, field, frozen
 
 from ballista_py.engines.apart.frames import FAILED, TOO_LARGE, Frames, Message, packed, portions, unpacked
-from ballista_py.errors import BallistaError, ConfigError, MergeTooLarge, TransportError, TryLater, from_wire
+from ballista_py.errors import (
+    BallistaError,
+    ConfigError,
+    MergeTooLarge,
+    SqlError,
+    TransportError,
+    TryLater,
+    from_wire,
+)
 from ballista_py.runtime import Runtime
 from ballista_py.work import current_work, stopped_by
 
@@ -320,8 +328,11 @@ class Conversation:
             except EOFError:
                 raise self._end() from None
         if "error" in message:
-            self._done = not self._batches  # a thread of the engine may still wait for rows
-            raise self._failed or from_wire(message["error"])
+            error = from_wire(message["error"])
+            # A thread of the engine may still wait for rows; and what else than the statement may be at fault, such as
+            # memory that the system refused, may have broken the database of that process for all that comes later.
+            self._done = not self._batches and isinstance(error, SqlError)
+            raise self._failed or error
         self._done = bool(message.get("end"))
         return message
 

@@ -49,6 +49,11 @@ EXPLAIN = "explain\n"  # asked for with an error that came without its position
 _BY_KIND: list[tuple[re.Pattern[str], Callable[[], BallistaError]]] = [
     (re.compile("INTERRUPT Error"), lambda: TransportError("The query was cancelled")),
     (re.compile("Out of Memory Error|IO Error"), lambda: MergeTooLarge(_TOO_LARGE)),
+    # Where the system refused it memory, DuckDB takes that for a fault of its own.
+    (
+        re.compile(r"INTERNAL Error: (?:Memory allocation failure|std::bad_alloc)"),
+        lambda: MergeTooLarge(_TOO_LARGE),
+    ),
     (
         re.compile("Permission Error"),
         lambda: SqlError("The statement asks for something that is not allowed here"),
