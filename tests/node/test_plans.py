@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import threading
 import weakref
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -11,13 +12,15 @@ import attrs
 import pyarrow as pa
 import pytest
 
+from ballista_py.coordinator.queries.large_statements import LARGE_CHARACTERS
 from ballista_py.coordinator.queries.plan_cache import MAX_REMEMBERED, Plans
 from ballista_py.engines.duckdb.engine import DuckDBEngine
-from ballista_py.errors import SqlError
+from ballista_py.errors import SqlError, TimeLimit
 from ballista_py.runtime import SystemRuntime
 from ballista_py.sql.plan import Catalog, QueryPlan
 from ballista_py.sql.planner import plan_query
 from ballista_py.testing.sql.single_node import InProcessCluster
+from ballista_py.work import Work, working
 
 ROWS = pa.table({"id": range(100), "kind": [f"k{n % 5}" for n in range(100)]})
 
@@ -158,3 +161,34 @@ def test_nothing_is_kept_of_catalogs_that_were_used_longer_ago(engine: Counting,
 def asked(plans: Plans, catalog: Catalog, column: str = "kind") -> bool:
     """Ask until there is a template."""
     return all(plans.plan(f"select {column} from t where id = {n}", catalog) for n in range(4))
+
+
+def test_large_statements_are_planned_one_at_a_time_and_small_ones_beside_them(engine, catalog):
+    plans, inside, go_on = Plans(engine, SystemRuntime()), threading.Event(), threading.Event()
+    large = [f"select id + {number}, '{'x' * LARGE_CHARACTERS}' as t from t" for number in range(3)]
+    describe, began = engine.describe, []
+
+    def slow(sql, schemas):
+        if len(sql) >= LARGE_CHARACTERS:
+            began.append(sql)
+            inside.set()
+            go_on.wait(60)
+        return describe(sql, schemas)
+
+    engine.describe = slow
+    with ThreadPoolExecutor(3) as pool:
+        first = pool.submit(plans.plan, large[0], catalog)
+        assert inside.wait(60)
+        others = [pool.submit(plans.plan, sql, catalog) for sql in large[1:]]
+        assert plans.output("select id from t", catalog).names == ["id"]
+        work = Work(SystemRuntime())
+        work.limit_to(1.0)
+        with pytest.raises(TimeLimit), working(work):
+            plans.plan(large[1], catalog)
+        assert began == large[:1]
+        engine.describe = describe
+        with working(Work(SystemRuntime(), client="another")):
+            assert len(plans.plan(large[2], catalog).output) == 2
+        engine.describe = slow
+        go_on.set()
+        assert {len(one.result().output) for one in (first, *others)} == {2}
