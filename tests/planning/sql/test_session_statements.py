@@ -35,7 +35,12 @@ from ballista_py.transport.client.session import MAX_PREPARED, ClientSession
             Prepare("q", "with a as (select 1) select * from a"),
         ),
         ("execute q", Execute("q", {})),
-        ("execute q ( -1, f(2, [3]), 'a,)' )", Execute("q", {"1": "-1", "2": "f(2, [3])", "3": "'a,)'"})),
+        ("execute q ( -1, [2, 3], 'a,)' )", Execute("q", {"1": "-1", "2": "[2, 3]", "3": "'a,)'"})),
+        (
+            "execute q(date '2020-01-01', {'a': null})",
+            Execute("q", {"1": "date '2020-01-01'", "2": "{'a': null}"}),
+        ),
+        ("execute q('5'::int, interval 3 day)", Execute("q", {"1": "'5'::int", "2": "interval 3 day"})),
         ("execute q(name := 'x', 1 -- a remark\n)", Execute("q", {"name": "'x'", "2": "1"})),
         ("deallocate prepare q", Deallocate("q")),
         ("deallocate all", Deallocate(None)),
@@ -89,6 +94,16 @@ def test_values_stand_in_the_places_of_parameters_and_nowhere_else():
         with_values("select $1, $2", {"1": "5"})
     with pytest.raises(SqlError, match="a value for the parameter 2, which the statement does not have"):
         with_values("select $1", {"1": "5", "2": "6"})
+
+
+@pytest.mark.parametrize(
+    "value",
+    ["id", "t.id", '"id"', "id::varchar", "-id", "[1, id]", "{'a': id}", "random()", "f(1)", "(select 1)", "1 + 1", "?",
+     "*", "1 from t", "1 as a", "columns(*)", "current_date", "case when true then 1 end", "x -> x", "default"],
+)  # fmt: skip
+def test_a_value_is_a_constant_so_that_no_row_decides_what_it_is(value):
+    with pytest.raises(SqlError, match="EXECUTE cannot be run here"):
+        read_session_statement(f"execute q({value})")
 
 
 @pytest.fixture

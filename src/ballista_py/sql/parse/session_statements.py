@@ -11,16 +11,24 @@ from collections.abc import Callable, Mapping
 from typing import TypeAlias
 
 from attrs import frozen
+from sqlglot import exp
+from sqlglot.errors import SqlglotError
 from sqlglot.tokenizer_core import Token, TokenType
 
 from ballista_py.errors import SqlError
 from ballista_py.sql.dialects.names import known_dialect
 from ballista_py.sql.parse.kind import blank, tokens_of
 from ballista_py.sql.parse.parameters import places_of
+from ballista_py.sql.parse.parsing import parsed_one
 from ballista_py.sql.parse.statement_text import StatementText
 
 OPTIONS = ("dialect", "engine", "statement_timeout")
 MAX_SHOWN = 100
+# What a constant consists of: no name of a column, no call, no query.
+_CONSTANT = (
+    exp.Literal, exp.Null, exp.Boolean, exp.Neg, exp.Paren, exp.Cast, exp.TryCast, exp.DataType, exp.DataTypeParam,
+    exp.Array, exp.Struct, exp.PropertyEQ, exp.Identifier, exp.Interval, exp.IntervalSpan, exp.Var, exp.ToMap,
+)  # fmt: skip
 ENGINES = ("auto", "duckdb", "spark")
 _VERB = re.compile(r"(?:\s+|--[^\n]*(?:\n|\Z)|/\*.*?\*/)*([A-Za-z]+)\b", re.DOTALL)
 _UNIT_S = {"us": 1e-6, "ms": 1e-3, "": 1e-3, "s": 1.0, "min": 60.0, "h": 3_600.0, "d": 86_400.0}
@@ -106,8 +114,8 @@ def with_values(sql: str, values: Mapping[str, str]) -> str:
 
     Raises `SqlError` for a parameter without a value and a value without a parameter.
 
-    >>> with_values("select $1 + ?", {"1": "2"})
-    'select (2) + (2)'
+    >>> with_values("select $1 + ?", {"1": "2", "2": "3"})
+    'select (2) + (3)'
     """
     written, done, used = [], 0, set()
     for place in places_of(sql):
@@ -210,10 +218,25 @@ def _execute(statement: StatementText) -> Execute:
         if last - first < 2:
             raise _refusal("EXECUTE", "a value is empty")
         value = statement.plain[tokens[first + 1].start : tokens[last - 1].end + 1]  # without a comment behind it
+        _require_constant(value)
         if key in values:
             raise _refusal("EXECUTE", f"it has two values for the parameter {key}")
         values[key] = value
     return Execute(name, values)
+
+
+def _require_constant(text: str) -> None:
+    """Raise `SqlError` unless it is a value by itself: the name of a column would stand for that of each row."""
+    try:
+        tree = parsed_one(f"select {text}")
+    except SqlglotError:
+        raise _refusal("EXECUTE", f"'{_shown(text)}' is no value") from None
+    used = {name for name, given in tree.args.items() if given}
+    if not isinstance(tree, exp.Select) or len(tree.expressions) != 1 or used != {"expressions"}:
+        raise _refusal("EXECUTE", f"'{_shown(text)}' is no value")
+    nodes = tree.expressions[0].walk()
+    if not all(isinstance(node, _CONSTANT) for node in nodes):
+        raise _refusal("EXECUTE", f"it takes constants, and '{_shown(text)}' is none")
 
 
 def _deallocate(statement: StatementText) -> Deallocate:
