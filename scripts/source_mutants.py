@@ -31,7 +31,7 @@ TESTS = {
     "state": ["tests/state", "tests/testing/sim"],
     "storage": _OF_WRITES,
     "owner": _OF_WRITES,
-    "coordinator": ["tests/writes", "tests/node", "tests/storage", "tests/testing/sim"],
+    "coordinator": ["tests/planning", "tests/writes", "tests/node", "tests/storage", "tests/testing/sim"],
     "node": ["tests/node"],
     "partitions": ["tests/planning"],
     "sql": ["tests/planning"],

@@ -7,7 +7,7 @@ from attrs import evolve
 from ballista_py.coordinator.writes.row_streams import RowStreams
 from ballista_py.coordinator.writes.write_outcome import Outcome, failure_of, next_step, worst_of
 from ballista_py.coordinator.writes.write_ways import way_of_local, way_of_rows
-from ballista_py.errors import NotOwner, SchemaMismatch, TransportError, WriteIncomplete, to_wire
+from ballista_py.errors import NotOwner, SchemaMismatch, SqlError, TransportError, WriteIncomplete, to_wire
 from ballista_py.partitions.assignment.assigner import Executor, PartitionAssigner
 from ballista_py.partitions.map import NOBODY, PartitionMap
 from ballista_py.partitions.spec import PartitionSpec
@@ -70,6 +70,19 @@ def test_what_lacks_a_statement_is_named_unless_nothing_was_applied_and_the_rows
     assert error.details["partitions"] == [MAP.path(1), MAP.path(2)]
     assert "1 did" in error.message
     assert isinstance(failure_of("t", MAP, {1: REFUSED}, {0: 5}, REFUSED), WriteIncomplete)
+    wrong = SqlError("1 / 0")
+    assert failure_of("t", MAP, {1: wrong}, {}, wrong) is wrong
+    assert isinstance(failure_of("t", MAP, {1: wrong, 2: LOST}, {}, wrong), WriteIncomplete)
+    assert isinstance(failure_of("t", MAP, {1: LOST}, {}, LOST), WriteIncomplete)
+
+
+def test_what_became_of_more_partitions_counts_with_those_that_wait_for_nothing():
+    outcome, more = Outcome(), Outcome()
+    outcome.add({"0": {"affected": 1, "idle": True}, "1": {"affected": 2}})
+    more.add({"2": {"affected": 0, "idle": True}, "3": {"affected": 4}})
+    outcome.take(more)
+    assert outcome.affected == {0: 1, 1: 2, 2: 0, 3: 4}
+    assert outcome.waiting == [1, 3]
 
 
 def test_an_outcome_tells_rows_and_errors_by_partition():
