@@ -48,7 +48,7 @@ def test_too_many_columns_are_refused_before_any_of_them_is_looked_at(monkeypatc
 
     monkeypatch.setattr(creates, "_defaults", never)
     monkeypatch.setattr(creates, "_column", never)
-    with pytest.raises(ConfigError, match="would have 10,001 columns: 10,000 are the most"):
+    with pytest.raises(ConfigError, match=r"would have 10,001 columns, .*10,000 are the most"):
         read_change(declared(MAX_COLUMNS + 1))
 
 

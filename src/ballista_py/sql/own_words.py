@@ -18,6 +18,7 @@ _POSITION = re.compile(r" \(line \d+, column \d+\)")
 _PIECE = re.compile(r" when casting from source column (?P<column>.+)$| in expression \((?P<expression>.*)\)")
 
 _NEAR = re.compile(r'near "(?P<word>.*)"')
+CATALOG = "ballista"  # what every database is called by those who ask
 NO_ROW_ID = "rowid cannot be used here: rows have no numbers, name them by their key"
 
 AnyError = TypeVar("AnyError", bound=BallistaError)

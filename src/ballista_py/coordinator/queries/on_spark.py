@@ -211,6 +211,7 @@ class SparkQuery:
                 self._left = True
                 raise
             if self._error is not None:
+                self._require_wanted()  # jobs that were cancelled are an error of Spark's, too, and may come first
                 raise self._error
             assert self._answer is not None
             return self._answer

@@ -1,7 +1,7 @@
 """DuckDB itself, or one sentence that says how to install it. Whatever needs DuckDB takes it from here."""
 
 from ballista_py.errors import MissingExtra
-from ballista_py.sql.parse.table_names import CATALOG
+from ballista_py.sql.own_words import CATALOG
 
 try:
     import duckdb as duckdb
