@@ -207,11 +207,13 @@ class SparkQuery:
                 while self._answer is None and self._error is None:
                     self._require_wanted()
                     self._changed.wait(LOOK_MS)
+                if self._error is not None:  # jobs that were cancelled are an error of Spark's, too: it may come first
+                    self._require_wanted()
             except BaseException:
                 self._left = True
+                self.cancel()  # whoever sees first that nobody waits ends its jobs, and says so
                 raise
             if self._error is not None:
-                self._require_wanted()  # jobs that were cancelled are an error of Spark's, too, and may come first
                 raise self._error
             assert self._answer is not None
             return self._answer
