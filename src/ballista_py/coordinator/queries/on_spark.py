@@ -207,7 +207,9 @@ class SparkQuery:
                 while self._answer is None and self._error is None:
                     self._require_wanted()
                     self._changed.wait(LOOK_MS)
-                if self._error is not None:  # jobs that were cancelled are an error of Spark's, too: it may come first
+                if (
+                    self._error is not None
+                ):  # jobs that were cancelled are an error of Spark's, too: it may come first
                     self._require_wanted()
             except BaseException:
                 self._left = True
