@@ -34,7 +34,7 @@ _CHANGES = tuple(
     getattr(duckdb.StatementType, name)
     for name in ("INSERT", "UPDATE", "DELETE", "MERGE_INTO", "CREATE", "DROP", "ALTER")
 )
-_ALTER = re.compile(r"(?:\s+|--[^\n]*\n|/\*.*?\*/)*alter\b", re.IGNORECASE | re.DOTALL)
+_ALTER = re.compile(r"(?:\s++|--[^\n]*+\n|/\*.*?\*/)*+alter\b", re.IGNORECASE | re.DOTALL)
 # What may stand in a CREATE TABLE and is computed while the table is made.
 _COMPUTED = re.compile(r"\b(as|check|default|generated|using)\b", re.IGNORECASE)
 _SERIALIZE = (

@@ -47,10 +47,10 @@ _OBJECTS_IN_WORDS = (
     (re.compile(r"<[\w.]+ object at 0x\w+>"), "an expression"),
 )
 _BEFORE_QUERIES = re.compile(
-    r"(?:\s+|--[^\n]*(?:\n|\Z)|/\*.*?\*/)*(?:EXPLAIN(?:\s+ANALYZE)?|(?:DESCRIBE|DESC)(?=\s+(?:SELECT|WITH)\b))\s",
+    r"(?:\s++|--[^\n]*+(?:\n|\Z)|/\*.*?\*/)*+(?:EXPLAIN(?:\s+ANALYZE)?|(?:DESCRIBE|DESC)(?=\s+(?:SELECT|WITH)\b))\s",
     re.DOTALL | re.IGNORECASE,
 )
-_LEADING = re.compile(r"(?:\s+|--[^\n]*(?:\n|\Z)|/\*.*?\*/)*", re.DOTALL)
+_LEADING = re.compile(r"(?:\s++|--[^\n]*+(?:\n|\Z)|/\*.*?\*/)*+", re.DOTALL)
 _WORDS = re.compile(r"(?:[A-Za-z_]\w*(?:\s+|\Z)){1,6}|[A-Za-z_]\w*")
 _CHANGES = frozenset(("INSERT", "UPDATE", "DELETE", "MERGE", "TRUNCATE"))
 _READS = frozenset(

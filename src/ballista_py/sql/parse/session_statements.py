@@ -30,7 +30,8 @@ _CONSTANT = (
     exp.Array, exp.Struct, exp.PropertyEQ, exp.Identifier, exp.Interval, exp.IntervalSpan, exp.Var, exp.ToMap,
 )  # fmt: skip
 ENGINES = ("auto", "duckdb", "spark")
-_VERB = re.compile(r"(?:\s+|--[^\n]*(?:\n|\Z)|/\*.*?\*/)*([A-Za-z]+)\b", re.DOTALL)
+# Possessive: what cannot be a verb after all is not looked at again in every other way.
+_VERB = re.compile(r"(?:\s++|--[^\n]*+(?:\n|\Z)|/\*.*?\*/)*+([A-Za-z]++)\b", re.DOTALL)
 _UNIT_S = {"us": 1e-6, "ms": 1e-3, "": 1e-3, "s": 1.0, "min": 60.0, "h": 3_600.0, "d": 86_400.0}
 _DURATION = re.compile(r"([0-9]{1,12}(?:\.[0-9]{1,6})?) ?(us|ms|s|min|h|d|)", re.ASCII)
 
