@@ -176,6 +176,7 @@ def test_what_is_cut_is_what_serves_nobody():
     assert too_many(late, Calls(busy=busy), limits, {}) == [("10.0.0.1", 3)]
     many = [one(n, host=f"10.0.0.{n}", silent_ms=n) for n in range(1, 8)]
     assert [port for _, port in too_many(many, Calls(), limits, {})] == [5, 6, 7]
+    assert [port for _, port in too_many(many, Calls(), limits, {("10.0.0.7", 7): 900})] == [4, 5, 6]
     assert too_many([one(1, silent_ms=60_000, received=20)], Calls(), limits, {}) == [("10.0.0.1", 1)]
     silent = [one(1, silent_ms=60_000), one(9, silent_ms=60_000)]
     assert too_many(silent, Calls(busy=busy), limits, {}) == []

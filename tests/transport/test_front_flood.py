@@ -188,10 +188,11 @@ def test_strangers_who_come_again_and_again_cost_little_and_nobody_else_is_dropp
                 link.sendall(flood.PREFACE + b"".join(flood.streams(64)))
 
     senders = [threading.Thread(target=come_again, daemon=True) for _ in range(8)]
-    for sender in senders:
-        sender.start()
     answered = 0
     with node.flight() as flight:
+        flight.info(CATALOGS)
+        for sender in senders:
+            sender.start()
         while any(sender.is_alive() for sender in senders):
             assert flight.info(CATALOGS)
             answered += 1

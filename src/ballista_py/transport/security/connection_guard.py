@@ -77,8 +77,9 @@ def too_many(
     """Which connections are cut: those that did not even begin to speak in `HELLO_MS`, those that sent too much without
     being heard, what is beyond a limit, and those of offenders.
 
-    Peers with a call are cut only if the others are not enough, or if they offended. In a crowd the silent ones go,
-    too. `heard` holds how much had come from a peer when it last had a call. `suspects` are addresses.
+    Peers with a call are cut only if the others are not enough, or if they offended; those that had one, after those
+    that never had. In a crowd the silent ones go, too. `heard` holds how much had come from a peer when it last had a
+    call. `suspects` are addresses.
 
     >>> limits = ConnectionLimits(connections=2, per_address=2)
     >>> open = [Connection("10.0.0.7", port, silent_ms=port, received=999) for port in (1, 2, 3)]
@@ -110,17 +111,25 @@ def too_many(
     for own in by_address.values():
         strangers = [one for one in own if one.peer not in calls.busy and is_suspect(one)]
         loud = sorted(strangers, key=lambda one: one.received)[limits.suspect_connections :]
-        gone |= {one.peer for one in loud} | _worst(own, len(own) - limits.per_address, calls.busy)
+        gone |= {one.peer for one in loud} | _worst(own, len(own) - limits.per_address, calls.busy, heard)
     left = [one for one in left if one.peer not in gone]
-    gone |= _worst(left, len(left) - limits.connections, calls.busy)
+    gone |= _worst(left, len(left) - limits.connections, calls.busy, heard)
     return sorted(gone)
 
 
-def _worst(connections: Sequence[Connection], number: int, busy: Collection[Peer]) -> set[Peer]:
-    """Those without a call first, of them those that never spoke, of them the longest silent."""
+def _worst(
+    connections: Sequence[Connection], number: int, busy: Collection[Peer], heard: Mapping[Peer, int]
+) -> set[Peer]:
+    """Those without a call first, of them those that never had one, then those that never spoke, then the longest
+    silent.
+    """
     if number <= 0:
         return set()
-    worst = sorted(connections, key=lambda one: (one.peer in busy, one.received >= HELLO_BYTES, -one.silent_ms))
+
+    def worth(one: Connection) -> tuple[bool, bool, bool, int]:
+        return one.peer in busy, bool(heard.get(one.peer)), one.received >= HELLO_BYTES, -one.silent_ms
+
+    worst = sorted(connections, key=worth)
     return {one.peer for one in worst[:number]}
 
 
