@@ -19,6 +19,7 @@ from ballista_py.coordinator.cluster_view import ClusterView, Views
 from ballista_py.coordinator.queries.first_rows import FirstRows
 from ballista_py.coordinator.queries.service import QueryService, words_of
 from ballista_py.coordinator.tables.alterations import TableAlterations
+from ballista_py.coordinator.tables.creates import TableCreates
 from ballista_py.coordinator.tables.ddl import TableWrites
 from ballista_py.coordinator.tables.definitions import TableMaker
 from ballista_py.coordinator.tables.table_definitions import TableDefinitions
@@ -39,11 +40,9 @@ from ballista_py.errors import (
     SqlError,
     WriteIncomplete,
 )
-from ballista_py.partitions.bounds import require_count
 from ballista_py.partitions.columns import plain
 from ballista_py.partitions.table import TableSpec
 from ballista_py.runtime import Runtime
-from ballista_py.sql.column_types import require_kept
 from ballista_py.sql.own_words import without_position
 from ballista_py.sql.parse.alterations import AlterTable
 from ballista_py.sql.parse.changes import (
@@ -58,6 +57,7 @@ from ballista_py.sql.parse.changes import (
 from ballista_py.sql.parse.copies import CopyFrom
 from ballista_py.sql.parse.creates import CreateTable
 from ballista_py.sql.parse.inserts import Insert
+from ballista_py.sql.parse.likes import CreateLike
 from ballista_py.sql.prune.changes import as_general, local_rewrite, touched_partitions
 from ballista_py.sql.rewrite import Rewrite
 from ballista_py.state.documents.aged_objects import AgedObjects
@@ -67,6 +67,8 @@ from ballista_py.state.documents.write_tokens import WriteToken
 from ballista_py.state.stores.store import ConditionalStore
 from ballista_py.transport.flight.commands import IngestMode
 from ballista_py.work import current_client
+
+_DEFINITIONS = (CreateTable, CreateLike, DropTable, AlterTable)
 
 
 @define
@@ -91,6 +93,7 @@ class WriteService:
     _checks: RowChecks = field(init=False)
     _rounds: WriteRounds = field(init=False)
     _ddl: TableWrites = field(init=False)
+    _creates: TableCreates = field(init=False)
     _definitions: TableDefinitions = field(init=False)
     _alterations: TableAlterations = field(init=False)
     _again: PlannedAgain = field(init=False)
@@ -118,6 +121,9 @@ class WriteService:
         prefixes = (TOKENS_PREFIX, CLAIMED_MS), (ANSWERS_PREFIX, CLAIMED_MS)
         self._aged = [AgedObjects(self.store, self.runtime, prefix, kept_ms) for prefix, kept_ms in prefixes]
         self._definitions = TableDefinitions(self.store, self.runtime)
+        self._creates = TableCreates(
+            self._ddl, self._definitions, self.queries, self._checks, self.engine, self._whole.running
+        )
         self._again = PlannedAgain(self.views, self._rounds, self._definitions, self.runtime, self.patience_ms)
         self._alterations = TableAlterations(
             self.views,
@@ -155,7 +161,11 @@ class WriteService:
             self.engine.require_change(plain)
         change = read_change(statement)
         mine = self._token(token, made, "execute", statement, atomic)
-        tables = frozenset() if isinstance(change, CreateTable | DropTable | AlterTable) else words_of(statement)
+        tables = (
+            frozenset()
+            if isinstance(change, CreateTable | CreateLike | DropTable | AlterTable)
+            else words_of(statement)
+        )
         return self._again.until_done(lambda: self._run(change, mine, atomic), tables)
 
     def _run(self, change: Change | None, mine: WriteToken, atomic: bool) -> Executed:
@@ -169,10 +179,10 @@ class WriteService:
             return self._as_whole(change, mine)
         if isinstance(change, Truncate):
             return Executed(self._rewrite(self._table(change.table), None, Rewrite(), mine))
-        if isinstance(change, CreateTable | DropTable | AlterTable) and mine.given:
+        if isinstance(change, _DEFINITIONS) and mine.given:
             self._claims.claim(DEFINITIONS, mine.kept)
-        if isinstance(change, CreateTable):
-            return Executed(self._create(change, mine.kept))
+        if isinstance(change, CreateTable | CreateLike):
+            return Executed(self._creates.create(change, mine.kept))
         if isinstance(change, DropTable):
             return Executed(self._ddl.drop(change, mine.kept))
         if isinstance(change, AlterTable):
@@ -332,38 +342,6 @@ class WriteService:
             self.engine.bind_change(change.text, self.views.current().catalog.schemas)
         except SqlError:
             self.engine.bind_change(change.text, self.views.refresh().catalog.schemas)
-
-    def _create(self, change: CreateTable, token: str) -> int:
-        earlier = self._ddl.done(change.table, token)
-        if earlier is not None:
-            return earlier
-        if change.if_not_exists and self._ddl.exists_already(change.table, token):
-            return 0
-        if change.columns is not None:
-            return self._make(change, self._checks.schema(change), token)
-        if change.query is None:
-            raise SqlError("CREATE TABLE needs columns or a query")
-        kinds = self.queries.types(change.query)
-        require_count(change.table, len(kinds))
-        for name, kind in kinds:
-            require_kept(change.table, name, kind)
-        with self._whole.running(change.query) as running:
-            return self._make(change, running.schema, token, running.batches())
-
-    def _make(
-        self, change: CreateTable, schema: pa.Schema, token: str, rows: Iterable[pa.RecordBatch] | None = None
-    ) -> int:
-        return self._ddl.make(
-            change.table,
-            schema,
-            change.partition_by,
-            primary_key=change.primary_key,
-            checks=change.checks,
-            if_not_exists=change.if_not_exists,
-            file_format=change.file_format,
-            token=token,
-            rows=rows,
-        )
 
     def _table(self, name: str) -> TableSpec:
         for view in (self.views.current, self.views.refresh):

@@ -11,6 +11,7 @@ from ballista_py.sql.dialects.operators import condition
 from ballista_py.sql.dialects.queries import read_from, read_query, table_of
 from ballista_py.sql.dialects.typed import Reader, Relation, Scope, Typed, refused, require_only
 from ballista_py.sql.dialects.value_types import UNKNOWN, ValueType, engine_name
+from ballista_py.sql.parse.likes import as_pieces
 from ballista_py.sql.parse.parsing import ENGINE_DIALECT
 
 _USED: Mapping[type[exp.Expr], tuple[str, ...]] = {
@@ -165,6 +166,9 @@ def _create(reader: Reader, tree: exp.Expr) -> None:
             kind = type_of(item.args["kind"], reader.dialect)
             columns.append((item.name, kind))
             item.set("kind", exp.DataType.build(engine_name(kind), dialect=ENGINE_DIALECT))
+        elif isinstance(item, exp.LikeProperty):
+            columns += table_of(reader, item.this).columns
+    as_pieces(tree)
     scope = Scope(sources={"": Relation(tuple(columns))})
     for check in tree.this.find_all(exp.CheckColumnConstraint):
         require_only(check, reader.dialect, "this")

@@ -32,6 +32,7 @@ from ballista_py.sql.parse.kind import (
     tokens_of,
     verb_place,
 )
+from ballista_py.sql.parse.likes import CreateLike, read_like
 from ballista_py.sql.parse.parsing import ENGINE_DIALECT, parsed
 from ballista_py.sql.parse.statement_text import StatementText
 from ballista_py.sql.parse.used_clauses import is_given, require_used
@@ -98,7 +99,9 @@ class Truncate:
     table: str
 
 
-Change: TypeAlias = Insert | Local | General | CreateTable | DropTable | Truncate | CopyFrom | AlterTable
+Change: TypeAlias = (
+    Insert | Local | General | CreateTable | CreateLike | DropTable | Truncate | CopyFrom | AlterTable
+)
 
 
 def read_change(sql: str) -> Change | None:
@@ -124,6 +127,9 @@ def read_change(sql: str) -> Change | None:
         return _copied(text)
     if tokens[0].text.upper() in ("ALTER", "COMMENT"):
         return read_alteration(StatementText(text, tokens))
+    like = read_like(text)
+    if like is not None:
+        return like
     plain, keys = _without_keys(text, tokens)
     try:
         (tree,) = parsed(for_parser(plain))
@@ -143,13 +149,13 @@ def text_for_engine(sql: str) -> str | None:
     """What the parser of the engine is to accept of a change before anybody else reads it; None for other statements.
 
     That is all but PARTITIONED BY, whose keys are ours, and all names of a DROP but the first: the engine takes one.
-    COPY reads a file of the client and does not reach an engine.
+    COPY reads a file of the client and does not reach an engine, CREATE TABLE … LIKE not before its columns are known.
 
     >>> text_for_engine("create table t (a int) partitioned by (a);")
     'create table t (a int)                   '
     """
     text, tokens = tokens_of(sql)
-    if statement_kind(text) != "change" or tokens[0].text.upper() == "COPY":
+    if statement_kind(text) != "change" or tokens[0].text.upper() == "COPY" or read_like(text) is not None:
         return None
     if tokens[0].text.upper() == "DROP":
         comma = next((token.start for token in tokens if token.token_type == TokenType.COMMA), len(text))

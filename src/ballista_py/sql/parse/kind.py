@@ -234,16 +234,21 @@ def _translated(sql: str, dialect: str, tables: Tables | None) -> str:
     from ballista_py.sql.dialects.spark_tables import taken_out
     from ballista_py.sql.dialects.translation import translate
     from ballista_py.sql.dialects.words import marked
+    from ballista_py.sql.parse.likes import plain_like
 
     trees = [tree for tree in parsed_tokens(marked(tokenized(sql, dialect), sql, dialect), sql, dialect) if tree]
     made = []
     for tree in trees:
-        kept = taken_out(tree, dialect)
+        like = plain_like(tree)
+        kept = taken_out(tree, dialect) if like is None else None
         require_used(tree, dialect)
         require_carried(tree)
         _require_other_tables(tree)
         if isinstance(tree, exp.Command) and statement_kind(sql, dialect) == "change":
             raise SqlError(f"{tree.name.upper()} of that form cannot be run here")
+        if like is not None:
+            made.append(like)
+            continue
         translated = translate(tree, dialect, tables)
         text = translated.sql(ENGINE_DIALECT, unsupported_level=ErrorLevel.RAISE)
         made.append(text if kept is None else kept.written(translated))

@@ -132,9 +132,7 @@ _KEY = "a table has one unique key, its PRIMARY KEY"
 _OPTIONS_OF_TABLES = (
     "a table has PARTITIONED BY (…) and WITH (file_format = …), in the engine's own dialect (duckdb)"
 )
-_LIKE = "declare the columns, keys and conditions, or keep rows with CREATE TABLE … AS"
 _PROPERTIES: Mapping[type[exp.Expr], str] = {
-    exp.LikeProperty: f"CREATE TABLE with LIKE cannot be run here: {_LIKE}",
     exp.TemporaryProperty: "CREATE TEMPORARY TABLE cannot be run here: every table is there for all",
     exp.WithDataProperty: "CREATE TABLE with WITH DATA or WITH NO DATA cannot be run here: its query says which rows "
     "the table begins with, none with LIMIT 0",
@@ -172,6 +170,8 @@ def _require_declared(tree: exp.Create, dialect: str) -> None:
     """Raise `SqlError` for what a new table is to have and cannot have here."""
     properties = tree.args.get("properties")
     for item in properties.expressions if properties is not None else ():
+        if isinstance(item, exp.LikeProperty):  # read by `likes`, here and in other dialects
+            continue
         if type(item) in _PROPERTIES:
             raise SqlError(_PROPERTIES[type(item)])
         if type(item) is not exp.Property or dialect != ENGINE_DIALECT:
@@ -179,7 +179,7 @@ def _require_declared(tree: exp.Create, dialect: str) -> None:
             raise SqlError(f"CREATE TABLE with {name or item.name} cannot be run here: {_OPTIONS_OF_TABLES}")
     for item in tree.this.expressions if isinstance(tree.this, exp.Schema) else ():
         if isinstance(item, exp.LikeProperty):
-            raise SqlError(_PROPERTIES[exp.LikeProperty])
+            continue
         parts = item.expressions if isinstance(item, exp.Constraint) else [item]
         if not all(
             isinstance(part, _OF_TABLES if isinstance(item, exp.Constraint) else _DECLARED) for part in parts
