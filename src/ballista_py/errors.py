@@ -49,6 +49,8 @@ from __future__ import annotations
 import errno
 from typing import Any, ClassVar
 
+from ballista_py.one_line import one_line, plain_details
+
 
 class BallistaError(Exception):
     """The root of the tree. `details` holds values that a program may want; they survive the wire."""
@@ -302,6 +304,8 @@ class MissingExtra(ConfigError):
         )
 
 
+MAX_CODE_CHARS = 256
+MAX_MESSAGE_CHARS = 8_192
 _NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EAGAIN)
 
 
@@ -331,18 +335,19 @@ def to_wire(error: BaseException) -> dict[str, Any]:
 
 
 def from_wire(wire: dict[str, Any]) -> BallistaError:
-    """The error that `to_wire` described. A code from a newer release becomes its nearest known ancestor.
+    """The error that `to_wire` described, as text that can be shown, whatever a peer made of it.
+
+    A code from a newer release becomes its nearest known ancestor.
 
     >>> from_wire({"code": "planning.sql", "message": "no such table: t", "details": {}})
     SqlError('no such table: t')
     """
-    code = str(wire.get("code", ""))
+    code = str(wire.get("code", ""))[:MAX_CODE_CHARS]
     by_code = _classes_by_code()
     while code and code not in by_code:
         code = code.rpartition(".")[0]
-    return _rebuild(
-        by_code.get(code, BallistaError), str(wire.get("message", "")), dict(wire.get("details") or {})
-    )
+    message = one_line(str(wire.get("message", "")), MAX_MESSAGE_CHARS)
+    return _rebuild(by_code.get(code, BallistaError), message, plain_details(wire.get("details")))
 
 
 def _rebuild(kind: type[BallistaError], message: str, details: dict[str, Any]) -> BallistaError:

@@ -8,6 +8,8 @@ import sys
 from datetime import UTC, datetime
 from typing import Any, TextIO
 
+from ballista_py.one_line import printable
+
 _FIELDS = "ballista_fields"
 TRACEBACK_EVERY_S = 60.0
 TRACEBACK_CHARS = 16_000
@@ -44,7 +46,7 @@ class EventFormatter(logging.Formatter):
                 raised = self.formatException(record.exc_info)
                 raised = raised if len(raised) <= TRACEBACK_CHARS else "…" + raised[-TRACEBACK_CHARS:]
             words.append(f"exception={_word(raised)}")
-        return " ".join(words)
+        return printable(" ".join(words))
 
     def _is_new(self, place: tuple[str, str, int], now_s: float) -> bool:
         told_s = self._told_s.get(place)

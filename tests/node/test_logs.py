@@ -27,6 +27,16 @@ def test_an_event_is_one_line_with_time_level_node_and_fields(stream):
     assert 'path="a b" note="say \\"hi\\"\\nthere"' in line
 
 
+def test_no_terminal_obeys_a_line(stream):
+    log_event(logging.getLogger("x"), "refused", reason="\x1b[2Jgone\x9b31m", table="a\u202eb")
+    logging.getLogger("x").warning("peer said %s", "\x1b]0;title\x07hello\r\n")
+    lines = stream.getvalue().split("\n")[:-1]
+    assert len(lines) == 2
+    assert all(line.isprintable() for line in lines)
+    assert "2J" not in lines[0]
+    assert lines[1].rstrip().endswith("peer said hello")
+
+
 def test_an_exception_stays_on_the_line_of_its_event(stream):
     try:
         raise ValueError("boom")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import Any, Protocol
 
@@ -86,10 +86,10 @@ class BaseFiles:
     files: dict[int, list[str]] = Factory(dict)
     read: list[tuple[int, str, int]] = Factory(list)
 
-    def add(self, trailer: Mapping[str, Any]) -> None:
-        """Take in what an owner said at the end of its rows."""
-        self.files.update({int(p): list(files) for p, files in trailer["base"].items()})
-        self.read.extend((int(p), str(path), int(rows)) for p, path, rows in trailer["read"])
+    def add(self, trailer: Mapping[str, Any], asked: Container[int]) -> None:
+        """Take in what an owner said at the end of its rows of the partitions that it was asked for."""
+        self.files.update({int(p): list(files) for p, files in trailer["base"].items() if int(p) in asked})
+        self.read.extend((p, path, rows) for p, path, rows in trailer["read"] if p in asked)
 
 
 @define
@@ -119,12 +119,15 @@ class OwnerCalls:
         """
         name = order.table.name
         views = [view]
+        named: dict[int, frozenset[int]] = {}
 
         def open_stream(executor_id: str, partitions: Sequence[int]) -> OutStream:
             target = order.target(views[-1].catalog.maps[name], partitions)
             schema = order.table.schema.append(_PARTITION)
             address = views[-1].addresses[executor_id]
-            return self.pool.open_write(address, write_command(target), schema, peer_id=executor_id)
+            stream = self.pool.open_write(address, write_command(target), schema, peer_id=executor_id)
+            named[id(stream)] = frozenset(partitions)
+            return stream
 
         def known_values(values: Sequence[tuple[Any, ...]]) -> Any:
             views.append(known(values))
@@ -149,11 +152,11 @@ class OwnerCalls:
                 return error
 
         outcome = Outcome()
-        for (_, partitions), said in zip(routes.streams, self.run_all(finish, routes.streams), strict=True):
+        for (stream, partitions), said in zip(routes.streams, self.run_all(finish, routes.streams), strict=True):
             if isinstance(said, BallistaError):
                 outcome.errors.update(dict.fromkeys(partitions, said))
             else:
-                outcome.add(said)
+                outcome.add(said, named[id(stream)])
         return outcome
 
     def rewrite(self, order: Order, view: ClusterView, partitions: Sequence[int], rewrite: Rewrite) -> Outcome:
@@ -196,7 +199,7 @@ class OwnerCalls:
                 stream = self.pool.open_stream(view.addresses[executor_id], command, peer_id=executor_id)
                 with stopped_by(stream.cancel):
                     yield from stream.batches()
-                found.add(stream.trailer)
+                found.add(stream.trailer, own)
 
         return rows(), found
 
@@ -219,7 +222,7 @@ class OwnerCalls:
             if isinstance(said, BallistaError):
                 outcome.errors.update(dict.fromkeys(own, said))
             else:
-                outcome.add(said)
+                outcome.add(said, own)
         return outcome
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from typing import Any, Literal
 
 from attrs import Factory, define
@@ -42,9 +42,11 @@ class Outcome:
         """The partitions that wait for the decision."""
         return sorted(self.affected.keys() - self.idle)
 
-    def add(self, said: Mapping[str, Mapping[str, Any]]) -> None:
-        """Take in what an owner said."""
+    def add(self, said: Mapping[str, Mapping[str, Any]], asked: Container[int]) -> None:
+        """Take in what an owner said of the partitions that it was asked for; of others it has nothing to say."""
         for partition, outcome in said.items():
+            if int(partition) not in asked:
+                continue
             if "error" in outcome:
                 self.errors[int(partition)] = from_wire(outcome["error"])
             else:

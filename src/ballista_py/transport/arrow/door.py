@@ -25,6 +25,9 @@ from ballista_py.transport.arrow.unions import with_whole_unions
 
 MAX_BATCH_BYTES = 2 << 30
 ROW_BYTES = 16
+ANSWER_ROWS = (
+    1 << 20
+)  # of one batch: nodes of ours send no more, and rows are told of, merged and dropped by batches
 _MAX_REASON = 200
 _BAD_TEXT = re.compile(r"In column (\d+): Invalid: Invalid UTF8 sequence at string index (\d+)")
 # What pyarrow raises for messages that it cannot read. Of OSError because flatbuffers that are none give IOError.
@@ -50,6 +53,7 @@ class FlightRows:
         self._reader = reader
         self._passed_on = (flight.FlightError, pa.ArrowException) if answers else (flight.FlightError,)
         self._max_batch_bytes = max_batch_bytes
+        self._max_rows = ANSWER_ROWS if answers else MAX_BATCH_BYTES
         self._schema: pa.Schema | None = None
 
     @property
@@ -70,6 +74,8 @@ class FlightRows:
         with _reading(self._passed_on):
             chunk = self._reader.read_chunk()
             rows, said = chunk.data, chunk.app_metadata
+        if rows is not None and rows.num_rows > self._max_rows:
+            raise InvalidData(f"a batch of an answer has {rows.num_rows:,} rows, more than {self._max_rows:,}")
         return Chunk(
             rows if rows is None else check_batch(rows, self._max_batch_bytes),
             b"" if said is None else bytes(said),

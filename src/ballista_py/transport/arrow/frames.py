@@ -7,6 +7,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from ballista_py.transport.arrow.door import ANSWER_ROWS
 from ballista_py.transport.arrow.flatbuffer import Table
 from ballista_py.transport.flight.frames import data_frame
 
@@ -45,6 +46,19 @@ def portions(batch: pa.RecordBatch, max_bytes: int) -> Iterator[pa.RecordBatch]:
             yield from portions(portion, max_bytes)  # the large values stand together
         else:
             yield portion
+
+
+def answer_portions(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+    """The rows in batches of as many as an answer may have together.
+
+    >>> [part.num_rows for part in answer_portions(pa.record_batch({"a": pa.nulls(ANSWER_ROWS + 1)}))]
+    [1048576, 1]
+    """
+    if batch.num_rows <= ANSWER_ROWS:
+        yield batch
+        return
+    for start in range(0, batch.num_rows, ANSWER_ROWS):
+        yield batch.slice(start, ANSWER_ROWS)
 
 
 class _Pieces:

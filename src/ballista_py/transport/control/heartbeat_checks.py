@@ -7,13 +7,17 @@ from collections.abc import Sequence
 from attrs import evolve
 
 from ballista_py.errors import ConfigError, InvalidData
-from ballista_py.state.members.control import ExecutorInfo, Heartbeat, HeldPartitions
+from ballista_py.one_line import one_line
+from ballista_py.state.members.control import ExecutorInfo, Heartbeat, HeldPartitions, NodeReport
 from ballista_py.transport.endpoints import Address
 
 MAX_NAME = 1_024
 MAX_REASON = 4_096
 MAX_LABELS = 64
 MAX_CAPACITY = 1e6
+MAX_REPORTED_TASKS = 1_000
+MAX_TASK_TEXT = 65_536
+MAX_METRICS_BYTES = 16 << 20
 MAX_SEQUENCE = 2**53  # what every reader of JSON keeps exactly
 
 
@@ -24,6 +28,23 @@ def checked(heartbeat: Heartbeat) -> Heartbeat:
     for held in heartbeat.held:
         _held(held)
     return evolve(heartbeat, held=tuple(map(_readable, heartbeat.held)))
+
+
+def checked_report(report: NodeReport, executor_id: str) -> NodeReport:
+    """The report as that of this executor, whatever it says of itself: texts that can be shown, and no more of them."""
+    tasks = (
+        evolve(
+            task,
+            node_id=executor_id,
+            task_id=one_line(task.task_id, MAX_NAME),
+            kind=one_line(task.kind, MAX_NAME),
+            outcome=one_line(task.outcome, MAX_NAME),
+            text=one_line(task.text, MAX_TASK_TEXT),
+        )
+        for task in report.tasks[:MAX_REPORTED_TASKS]
+    )
+    metrics = report.metrics_text if len(report.metrics_text) <= MAX_METRICS_BYTES else b""
+    return evolve(report, node_id=executor_id, tasks=tuple(tasks), metrics_text=metrics)
 
 
 def check_name(what: str, name: str) -> None:
@@ -37,7 +58,9 @@ def _readable(held: HeldPartitions) -> HeldPartitions:
     """Without what nobody relies on where it makes no sense, and with reasons that fit into one line."""
     return evolve(
         held,
-        failed={partition: " ".join(reason[:MAX_REASON].split()) for partition, reason in held.failed.items()},
+        failed={
+            partition: " ".join(one_line(reason, MAX_REASON).split()) for partition, reason in held.failed.items()
+        },
         ranges={name: (low, high) for name, (low, high) in held.ranges.items() if low <= high},
     )
 
@@ -65,6 +88,7 @@ def _executor(executor: ExecutorInfo) -> None:
 
 
 def _held(held: HeldPartitions) -> None:
+    _text("the name of a table", held.table)
     _number("a revision", held.revision)
     for name, values in (("epochs", held.epochs), ("rows", held.rows), ("bytes", held.bytes)):
         if len(values) not in (0, len(held.active)):

@@ -8,8 +8,6 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import Executor
 from typing import Any, Protocol
 
-from attrs import evolve
-
 from ballista_py.errors import BallistaError, InvalidData, TransportError, TryLater, Unauthenticated, to_wire
 from ballista_py.secret import Secret
 from ballista_py.state.documents.documents import SchedulerInfo
@@ -35,7 +33,7 @@ from ballista_py.transport.control.codec import (
 from ballista_py.transport.control.control_gate import Peers
 from ballista_py.transport.control.grpc import StatusCode, aio, parsed
 from ballista_py.transport.control.grpc import messages as pb
-from ballista_py.transport.control.heartbeat_checks import check_name, checked
+from ballista_py.transport.control.heartbeat_checks import check_name, checked, checked_report
 from ballista_py.transport.control.outbox import Letter, Outbox
 from ballista_py.transport.security.connection_guard import Calls
 from ballista_py.transport.sockets import parse_peer, sever
@@ -207,9 +205,7 @@ class ControlService:
         """Whatever the report says, it is that of the executor whose stream it came over, if that one was asked."""
         waiting = self._reports.get((peer.instance_id, message.request_id))
         if waiting is not None and not waiting.done():
-            report = report_from_message(message)
-            tasks = tuple(evolve(task, node_id=peer.executor_id) for task in report.tasks)
-            waiting.set_result(evolve(report, node_id=peer.executor_id, tasks=tasks))
+            waiting.set_result(checked_report(report_from_message(message), peer.executor_id))
 
     async def ControlStream(self, _requests: Any, context: Any) -> None:  # noqa: N802
         """The rpc of that name: hear and tell until one side ends, then say why."""

@@ -18,6 +18,7 @@ from ballista_py.runtime import Runtime
 from ballista_py.secret import Secret
 from ballista_py.transport.arrow.door import Chunk, FlightRows
 from ballista_py.transport.endpoints import open_flight
+from ballista_py.transport.flight.answer_shapes import known_reply, known_trailer
 from ballista_py.transport.flight.commands import REWRITE, with_time_left
 from ballista_py.transport.flight.errors import FLIGHT_FAILURES, from_flight, is_link_failure
 from ballista_py.transport.flight.wire import from_json, to_json
@@ -90,7 +91,7 @@ class FlightPool:
             raise TransportError(
                 f"node {address} gave {len(answers)} answers to '{action}', not one", peer=address
             )
-        return from_json(answers[0].body.to_pybytes())
+        return known_reply(action, from_json(answers[0].body.to_pybytes()), address)
 
     def open_stream(
         self,
@@ -112,7 +113,7 @@ class FlightPool:
             writer, reader = client.do_exchange(descriptor, options)
         except FLIGHT_FAILURES as error:
             raise self._failed(error, address) from None
-        return FlightStream(self, client, writer, reader, address)
+        return FlightStream(self, client, writer, reader, address, command.get("kind"))
 
     def ask(self, address: str, command: Mapping[str, Any], *, peer_id: str | None = None) -> dict[str, Any]:
         """What the node made of `command`, however long that takes; a write without rows.
@@ -139,7 +140,8 @@ class FlightPool:
             writer.begin(schema)
         except FLIGHT_FAILURES as error:
             raise self._failed(error, address) from None
-        return WriteStream(client, writer, reader, address, lambda error: self._failed(error, address))
+        kind = command.get("kind")
+        return WriteStream(client, writer, reader, address, lambda error: self._failed(error, address), kind)
 
     def drop(self, address: str) -> None:
         """Forget the connection to `address`; the next call makes a new one. Open streams go on."""
@@ -215,8 +217,11 @@ class FlightStream:
     cancelled; one that is dropped cancels itself.
     """
 
-    def __init__(self, pool: FlightPool, client: Any, writer: Any, reader: Any, address: str) -> None:
+    def __init__(
+        self, pool: FlightPool, client: Any, writer: Any, reader: Any, address: str, kind: object = None
+    ) -> None:
         self.address = address
+        self._kind = kind
         self._pool = pool
         self._client = client  # kept while its stream is read
         self._writer = writer
@@ -296,13 +301,13 @@ class FlightStream:
     def _hear(self, message: Mapping[str, Any]) -> None:
         if not message:
             return  # a pulse: the work goes on
-        if message.get("rows") != self._rows:
+        rows, trailer = known_trailer(self._kind, message, self.address)
+        if rows != self._rows:
             raise TransportError(
-                f"the stream from node {self.address} lost rows: {message.get('rows')} were sent, "
-                f"{self._rows} came",
+                f"the stream from node {self.address} lost rows: {rows} were sent, {self._rows} came",
                 peer=self.address,
             )
-        self._trailer = dict(message.get("trailer") or {})
+        self._trailer = trailer
 
     def _failed(self, error: Exception) -> Exception:
         return self._pool._failed(error, self.address)

@@ -115,11 +115,16 @@ def from_flight(error: Exception, address: str) -> BallistaError:
     extra = getattr(error, "extra_info", None)
     if extra:
         try:
-            return from_wire(from_json(extra))
+            said = from_wire(from_json(extra))
         except TransportError:
             return TransportError(
                 f"node {address} answered with an error that is not of ballista_py", peer=address
             )
+        # How the link is only this side can tell: a node that answers was reached.
+        said.details.pop("sent", None)
+        if said.details.get("peer") == address:
+            del said.details["peer"]
+        return said
     if isinstance(error, flight.FlightTimedOutError):
         return TransportError(f"node {address} did not answer in time", peer=address)
     if isinstance(error, flight.FlightCancelledError):

@@ -13,6 +13,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Collection, Iterable, Mapping
 from functools import partial
+from itertools import chain
 from typing import Any, Protocol
 
 import pyarrow as pa
@@ -21,6 +22,7 @@ from attrs import evolve, frozen
 from ballista_py.errors import BallistaError, ConfigError, TransportError
 from ballista_py.runtime import Runtime
 from ballista_py.transport.arrow.feed import RowsIn
+from ballista_py.transport.arrow.frames import answer_portions
 from ballista_py.transport.endpoints import Address
 from ballista_py.transport.flight.call_threads import CallThreads
 from ballista_py.transport.flight.calls import CallContext, OpenCall, OpenCalls
@@ -311,7 +313,7 @@ def _send(result: StreamResult, call: OpenCall, line: AnswerLine) -> None:
     try:
         with call.sending():
             line.send(lambda writer: writer.begin(result.schema))
-        for batch in result.batches:
+        for batch in chain.from_iterable(map(answer_portions, result.batches)):
             with call.sending():
                 line.send(partial(_write_batch, batch))
             rows += batch.num_rows

@@ -20,8 +20,9 @@ from ballista_py.partitions.spec import PARTITION_COLUMN
 from ballista_py.transport.arrow.door import FlightRows
 from ballista_py.transport.arrow.frames import portions
 from ballista_py.transport.arrow.messages import MAX_BODY_BYTES
+from ballista_py.transport.flight.answer_shapes import known_result
 from ballista_py.transport.flight.errors import FLIGHT_FAILURES
-from ballista_py.transport.flight.shapes import MAX_KEPT_TOKEN_CHARS
+from ballista_py.transport.flight.shape_checks import MAX_KEPT_TOKEN_CHARS
 from ballista_py.transport.flight.wire import from_json, to_json
 
 WINDOW_BATCHES = 4
@@ -52,9 +53,16 @@ class WriteStream:
     """The sending end. Used by one thread; `abort` may come from any. What is not finished must be aborted."""
 
     def __init__(
-        self, client: Any, writer: Any, reader: Any, address: str, failed: Callable[[Exception], Exception]
+        self,
+        client: Any,
+        writer: Any,
+        reader: Any,
+        address: str,
+        failed: Callable[[Exception], Exception],
+        kind: object = None,
     ) -> None:
         self.address = address
+        self._kind = kind
         self._client = client  # kept while its stream is open
         self._writer = writer
         self._reader = FlightRows(reader, answers=True)
@@ -118,7 +126,7 @@ class WriteStream:
         if "ack" in message:
             self._open_batches -= 1
         if "result" in message:
-            self._answer = dict(message["result"])
+            self._answer = known_result(self._kind, message["result"], self.address)
 
 
 class IncomingRows:

@@ -11,7 +11,7 @@ from functools import cache
 from typing import Any
 
 from ballista_py.errors import InvalidData, MissingExtra, TransportError
-from ballista_py.transport.flight.shapes import MAX_NAME_CHARS
+from ballista_py.transport.flight.shape_checks import MAX_NAME_CHARS
 from ballista_py.transport.flight_sql.message_forms import FLIGHT, FLIGHT_SQL
 
 try:

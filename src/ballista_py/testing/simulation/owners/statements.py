@@ -64,7 +64,8 @@ class StatementClient:
             )
             try:
                 outcome.add(
-                    self.site.call(machine, owner, lambda owner=owner, target=target: ask(owner, target))  # type: ignore[misc]
+                    self.site.call(machine, owner, lambda owner=owner, target=target: ask(owner, target)),  # type: ignore[misc]
+                    part.partitions,
                 )
             except BallistaError as error:
                 outcome.errors.update(dict.fromkeys(part.partitions, error))

@@ -1,0 +1,68 @@
+"""Text of somebody else as one line that can be shown: no sign that a terminal obeys, and no more than fits.
+
+Names and messages come from other nodes, from clients and from documents; they end in logs, errors and terminals.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+# What terminals obey: sequences that begin with ESC, or with the one character that stands for its first two.
+_SEQUENCES = re.compile(
+    r"(?:\x1b\[|\x9b)[0-?]*[ -/]*[@-~]?|(?:\x1b[\]PX^_]|[\x9d\x90])[^\x07\x1b\x9c]{0,256}(?:\x07|\x1b\\|\x9c)?|\x1b."
+)
+SHORTENED = "…"
+MOST_DETAILS = 32
+MOST_DETAIL_CHARS = 1_024
+MOST_LISTED = 128
+
+
+def printable(text: str) -> str:
+    """The text with a blank for each sign that cannot be printed, and without sequences that terminals obey.
+
+    >>> printable("no \x1b[31mred\x1b[0m here\u202e")
+    'no red here '
+    """
+    if text.isprintable():
+        return text
+    text = _SEQUENCES.sub("", text)
+    return "".join(sign if sign.isprintable() else " " for sign in text)
+
+
+def one_line(text: str, most_chars: int) -> str:
+    """The text as one line of at most `most_chars`.
+
+    >>> one_line("a\nb", 10), one_line("abcdef", 4)
+    ('a b', 'abc…')
+    """
+    if len(text) > most_chars:
+        text = text[: most_chars - 1] + SHORTENED
+    return printable(text)
+
+
+def plain_details(said: object) -> dict[str, Any]:
+    """Of what somebody else says beside an error that which can be shown: texts, numbers, and short lists of both.
+
+    >>> plain_details({"line": 3, "key": "a\\x1b[2Jb", "deep": {"er": 1}, "partitions": ["x", []]})
+    {'line': 3, 'key': 'ab', 'partitions': ['x']}
+    """
+    if not isinstance(said, Mapping):
+        return {}
+    found: dict[str, Any] = {}
+    for name, value in list(said.items())[:MOST_DETAILS]:
+        plain = (
+            [_plain(one) for one in value[:MOST_LISTED] if _is_plain(one)] if isinstance(value, list) else value
+        )
+        if isinstance(value, list) or _is_plain(value):
+            found[one_line(str(name), MOST_DETAIL_CHARS)] = _plain(plain)
+    return found
+
+
+def _is_plain(value: object) -> bool:
+    return value is None or isinstance(value, str | int | float)
+
+
+def _plain(value: Any) -> Any:
+    return one_line(value, MOST_DETAIL_CHARS) if isinstance(value, str) else value
