@@ -13,6 +13,7 @@ from attrs import evolve
 
 import ballista_py
 from ballista_py import LocalCluster
+from ballista_py.transport.flight_sql.legs import MAX_TICKET_BYTES
 from ballista_py.transport.flight_sql.messages import message, pack, unpack
 from ballista_py.transport.flight_sql.statement import SqlStatement
 
@@ -123,3 +124,29 @@ def test_a_client_that_does_not_know_the_authority_does_not_connect(shut, tmp_pa
     authority = Path(other.ca_file).read_text()
     with pytest.raises(adbc_driver_manager.Error), connect(shut, authority=authority) as connection:
         connection.cursor().execute("select 1")
+
+
+def test_a_long_ticket_is_the_schedulers_and_no_executor_reads_one(shut):
+    import pyarrow.flight as flight
+
+    roots = Path(shut.tls.ca_file).read_bytes()
+    header = flight.FlightCallOptions(headers=[(b"authorization", f"Bearer {TOKEN}".encode())])
+    scheduler = flight.connect(shut.flight_sql_url(), tls_root_certs=roots)
+
+    def endpoints(literal):
+        query = f"select id from items where id < 100 and '{literal}' <> 'b'"
+        command = pack(message("CommandStatementQuery", query=query))
+        return scheduler.get_flight_info(flight.FlightDescriptor.for_command(command), header).endpoints
+
+    short, long = endpoints("a"), endpoints("a" * MAX_TICKET_BYTES)
+    assert all(one.locations for one in short)
+    assert len(short) == 2
+    assert not any(one.locations for one in long)
+    assert len(long) == 2
+    for found in (short, long):
+        ids = pa.concat_tables([scheduler.do_get(one.ticket, header).read_all() for one in found])["id"]
+        assert sorted(ids.to_pylist()) == list(range(100))
+    executor = flight.connect(short[0].locations[0].uri, tls_root_certs=roots)
+    assert executor.do_get(short[0].ticket).read_all().num_rows
+    with pytest.raises((flight.FlightError, pa.ArrowException), match="larger than max"):
+        executor.do_get(long[0].ticket).read_all()

@@ -158,7 +158,7 @@ CONTROL_SERVER_OPTIONS = [
 ]
 
 
-def flight_server_options(strangers: bool) -> list[tuple[str, int]]:
+def flight_server_options(strangers: bool, message_bytes: int = FLIGHT_MESSAGE_BYTES) -> list[tuple[str, int]]:
     """Of a port that speaks Flight, to nodes or to `strangers`: who shows no certificate sends little ahead.
 
     gRPC lets in the streams of one connection before its client has confirmed that it knows the bounds, and keeps
@@ -167,7 +167,7 @@ def flight_server_options(strangers: bool) -> list[tuple[str, int]]:
     streams = STRANGER_STREAMS_PER_CONNECTION if strangers else FLIGHT_STREAMS_PER_CONNECTION
     ahead = [("grpc.http2.bdp_probe", 0), ("grpc.http2.lookahead_bytes", STRANGER_AHEAD_BYTES)]
     return [
-        *_server_options(FLIGHT_MESSAGE_BYTES, streams, FLIGHT_METADATA_BYTES),
+        *_server_options(message_bytes, streams, FLIGHT_METADATA_BYTES),
         ("grpc.max_send_message_length", -1),
         *(ahead if strangers else []),
     ]

@@ -40,7 +40,7 @@ from ballista_py.transport.control.client import ControlClient
 from ballista_py.transport.flight.server import SHUTDOWN_MS, FlightServer, FlightServiceMaker
 from ballista_py.transport.flight_sql.ahead import KeepAlive
 from ballista_py.transport.flight_sql.leg_tickets import LegTicketCheck
-from ballista_py.transport.flight_sql.legs import LegService, PartsService
+from ballista_py.transport.flight_sql.legs import MAX_TICKET_BYTES, LegService, PartsService
 from ballista_py.transport.security.access import DATA, PARTS, PLAIN_DATA
 from ballista_py.transport.security.callers import Anyone, Holders, Nodes
 from ballista_py.transport.security.certificates import check_own
@@ -232,6 +232,7 @@ class Executor:
             tls=config.flight_tls(),
             connections=config.connection_limits(),
             front=FrontProcess,
+            message_bytes=MAX_TICKET_BYTES,
             spawn=spawn,
             service=_parts(PartsService, tickets, self._runtime),
         )

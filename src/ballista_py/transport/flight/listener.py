@@ -14,6 +14,7 @@ from typing import Any
 from ballista_py.runtime import SystemRuntime
 from ballista_py.transport.control.grpc import StatusCode, grpc, stream_handler
 from ballista_py.transport.endpoints import (
+    FLIGHT_MESSAGE_BYTES,
     FLIGHT_METADATA_BYTES,
     Address,
     flight_server_options,
@@ -172,7 +173,8 @@ class FlightListener(grpc.GenericRpcHandler):  # type: ignore[misc]  # gRPC has 
     It returns when the call was answered, or raises a `CallStatus`. `offended` is told the peer of a call whose
     headers are larger than they may be; the call is refused. With `ask_client` only clients whose certificate
     is of the authority in `tls` get in; files of `tls` that are replaced count for the next connection. A port that is
-    `behind` a front listens at that Unix socket instead, and headers were measured when they come. Raises
+    `behind` a front listens at that Unix socket instead, and headers were measured when they come. A message above
+    `message_bytes` is refused by its first bytes. Raises
     `ConfigError` naming the address when it cannot be had, or the file that cannot be used.
     """
 
@@ -186,13 +188,14 @@ class FlightListener(grpc.GenericRpcHandler):  # type: ignore[misc]  # gRPC has 
         ask_client: bool,
         offended: Callable[[str], None],
         behind: str | None = None,
+        message_bytes: int = FLIGHT_MESSAGE_BYTES,
     ) -> None:
         self._answer = answer
         self._offended = offended
         self._runtime = SystemRuntime()
         self._changed = self._runtime.condition()
         self._running = 0
-        self._server = grpc.server(threads, options=flight_server_options(strangers=not ask_client))
+        self._server = grpc.server(threads, options=flight_server_options(not ask_client, message_bytes))
         self._handlers = {f"/{SERVICE}/{name}": stream_handler(self._handler(name)) for name in METHODS}
         self._offence = stream_handler(self._offence_handler())
         self._tells_of_offence_until_ms = 0.0

@@ -23,7 +23,7 @@ from ballista_py.errors import BallistaError, ConfigError, TransportError
 from ballista_py.runtime import Runtime
 from ballista_py.transport.arrow.feed import RowsIn
 from ballista_py.transport.arrow.frames import answer_portions
-from ballista_py.transport.endpoints import Address
+from ballista_py.transport.endpoints import FLIGHT_MESSAGE_BYTES, Address
 from ballista_py.transport.flight.call_threads import CallThreads
 from ballista_py.transport.flight.calls import CallContext, OpenCall, OpenCalls
 from ballista_py.transport.flight.commands import time_limit
@@ -103,7 +103,8 @@ class FlightServer:
     after `time_limit_ms`, or the shorter limit that it brings, ends with `TimeLimit`. With `tls` the port speaks
     nothing else; with `ask_client` also the client must show a certificate of its authority. Files of `tls` that are
     replaced count for the next connection. A port with `tls` and without `ask_client` is one for strangers: with
-    `front`, which starts a process, HTTP/2 is read there before gRPC sees any of it.
+    `front`, which starts a process, HTTP/2 is read there before gRPC sees any of it. No message that comes in has more
+    than `message_bytes`.
 
     Raises `ConfigError` naming the address when it cannot be had, or the file that cannot be used, and
     `AssertionError` for a handler with a verb that `access` does not have.
@@ -128,6 +129,7 @@ class FlightServer:
         alive_ms: float = ALIVE_MS,
         connections: ConnectionLimits | None = None,
         front: StartFront | None = None,
+        message_bytes: int = FLIGHT_MESSAGE_BYTES,
     ) -> None:
         self._runtime = runtime
         limits = connections or ConnectionLimits()
@@ -160,6 +162,7 @@ class FlightServer:
             ask_client=ask_client,
             offended=self._offended,
             behind=None if self._front is None else self._front.target,
+            message_bytes=message_bytes,
         )
         self.port = self._listener.port
         if self._front is not None:

@@ -18,6 +18,7 @@ from ballista_py.transport.flight_sql.statement import SqlStatement
 from ballista_py.transport.flight_sql.status import to_status
 
 FETCH = "DoGet TicketStatementQuery"
+MAX_TICKET_BYTES = 256 << 10  # at a port for them alone; one of a thousand partitions has 20 kB
 CommandOf = Callable[[Mapping[str, Any]], dict[str, Any]]
 
 

@@ -28,6 +28,7 @@ from ballista_py.transport.flight_sql.actions import ACTIONS, cancel_result, can
 from ballista_py.transport.flight_sql.ahead import KeepAlive
 from ballista_py.transport.flight_sql.answers import answer
 from ballista_py.transport.flight_sql.bindings import Bindings
+from ballista_py.transport.flight_sql.legs import MAX_TICKET_BYTES
 from ballista_py.transport.flight_sql.messages import message, pack, unpack
 from ballista_py.transport.flight_sql.metadata import METADATA, metadata_schema, metadata_table
 from ballista_py.transport.flight_sql.puts import PUTS, put
@@ -40,6 +41,7 @@ from ballista_py.work import current_client
 
 QUERIES = ("CommandPreparedStatementQuery", "CommandStatementQuery", "CommandStatementSubstraitPlan")
 NO_COLUMNS = pa.schema([])
+_AROUND_TICKET_BYTES = 1 << 10  # of the message that carries one
 
 
 class FlightSqlService(FlightService):
@@ -162,8 +164,9 @@ class FlightSqlService(FlightService):
         for part in service.parts(statement) if returned is None else [returned[1]]:
             handle = evolve(statement, part=part.ticket, run_id=run_id).handle()
             ticket = pack(message("TicketStatementQuery", statement_handle=handle))
-            # Whoever is named second is asked when the first does not answer.
-            locations = [] if part.location is None else [part.location, _SAME_CONNECTION]
+            # Whoever is named second is asked when the first does not answer. An executor reads short tickets alone.
+            is_short = len(ticket) <= MAX_TICKET_BYTES - _AROUND_TICKET_BYTES
+            locations = [] if part.location is None or not is_short else [part.location, _SAME_CONNECTION]
             endpoints.append(_endpoint(ticket, locations))
         return _info(schema, descriptor, endpoints)
 
