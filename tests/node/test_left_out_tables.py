@@ -16,6 +16,8 @@ from ballista_py.errors import ConfigError, SqlError
 from ballista_py.partitions.spec import PartitionSpec
 from ballista_py.partitions.table import TableSpec
 from ballista_py.runtime import SystemRuntime
+from ballista_py.state.documents import documents
+from ballista_py.state.documents.decisions import StatementsDocument, statements_key
 from ballista_py.state.documents.documents import CLUSTER_KEY, ClusterDocument, partition_map_key
 from ballista_py.state.documents.object_state import ObjectState
 from ballista_py.state.stores.memory import MemoryStore
@@ -142,3 +144,25 @@ def test_a_table_that_no_engine_could_hold_is_never_committed(store, schema):
         TableMaker(store, SystemRuntime()).create("new", None, [], schema=schema, distribution="replicated")
     assert "\n" not in str(refused.value)
     assert store.get(CLUSTER_KEY).data == before
+
+
+def test_nothing_is_kept_of_tables_that_were_dropped_long_ago(store, monkeypatch):
+    monkeypatch.setattr(documents, "REMEMBERED_DROPS", 3)
+    runtime = SystemRuntime()
+    catalogs, maker = Catalogs(store, runtime), TableMaker(store, runtime)
+
+    def kept():
+        known = (catalogs._maps, catalogs._statements, catalogs._announced, catalogs._runs, catalogs._refused)
+        return max(map(len, known))
+
+    for number in range(8):
+        name = f"passing_{number}"
+        maker.create(name, None, [], schema=SCHEMA, distribution="replicated")
+        folder = maker.cluster().tables[name].folder
+        ObjectState(store, statements_key(folder), StatementsDocument).create(StatementsDocument())
+        catalogs.refresh()
+        catalogs.sequences([name, "good"])
+        assert maker.drop(name)
+    catalogs.refresh()
+    assert kept() <= 3 + 2
+    assert catalogs.sequences(["good"]) == {"good": 0}

@@ -182,10 +182,45 @@ def test_the_newest_revision_that_executors_were_told_of_is_that_of_the_table_as
     assert (newest_heard("t", reports), newest_heard("u", reports), newest_heard("v", reports)) == (5, 9, 0)
 
 
-def test_a_process_remembers_so_many_documents_and_forgets_first_whom_it_has_known_longest():
+def test_a_process_forgets_first_the_partitions_that_it_used_longest_ago():
     memory = DocumentMemory(most=3)
     for number in range(10):
         memory.learn(f"snapshots/t-{number}/manifest.json", Seen(1, str(number)))
+        memory.of("snapshots/t-0/manifest.json")
     memory.learn("snapshots/t-8/manifest.json", Seen(2, "new"))
-    assert [seen.commit_id for seen in memory.below("snapshots/").values()] == ["7", "new", "9"]
-    assert memory.of("snapshots/t-0/manifest.json") is None
+    memory.learn("snapshots/t-10/manifest.json", Seen(1, "10"))
+    found = memory.below("snapshots/")
+    assert {seen.commit_id for seen in found.values()} == {"0", "new", "10"}
+    assert memory.of("snapshots/t-9/manifest.json") is None
+
+
+def test_partitions_without_end_make_a_process_forget_neither_catalog_nor_maps():
+    memory = DocumentMemory(most=10)
+    tables = [CLUSTER_KEY, *(partition_map_key(name) for name in "abc")]
+    for key in tables:
+        memory.learn(key, Seen(7, "of a table"))
+    for number in range(1_000):
+        memory.learn(f"snapshots/t/p-{number}/manifest.json", Seen(1, str(number)))
+    assert all(memory.of(key) == Seen(7, "of a table") for key in tables)
+    assert len(memory.below("snapshots/")) == 6
+    for number in range(1_000):
+        memory.learn(partition_map_key(f"table_{number}"), Seen(1, str(number)))
+    assert memory.of(CLUSTER_KEY) == Seen(7, "of a table")
+    assert memory.of(partition_map_key("table_999")) == Seen(1, "999")
+    assert len(memory.below("")) == 10
+
+
+def test_many_threads_remember_at_once_and_within_bounds():
+    memory = DocumentMemory(most=50)
+    memory.learn(CLUSTER_KEY, Seen(1, "c"))
+
+    def use(thread):
+        for number in range(2_000):
+            memory.learn(f"snapshots/t/{(number * 7 + thread) % 300}/manifest.json", Seen(number, "x"))
+            memory.of(f"snapshots/t/{number % 300}/manifest.json")
+            memory.below("snapshots/")
+
+    with ThreadPoolExecutor(4) as threads:
+        list(threads.map(use, range(4)))
+    assert memory.of(CLUSTER_KEY) == Seen(1, "c")
+    assert len(memory.below("snapshots/")) == 49

@@ -14,6 +14,7 @@ from ballista_py.errors import Fenced, LeaseExpired, NotOwner
 from ballista_py.state.members.control import Refusal
 from ballista_py.storage.held.cache import FileCache
 from ballista_py.storage.held.holder import PartitionHolder
+from ballista_py.storage.held.holdings import MOST_EMPTY
 from ballista_py.storage.held.hydration import HydrationProgress
 from ballista_py.storage.manifest import manifest_key
 
@@ -555,6 +556,20 @@ def test_a_forgotten_table_may_start_anew_from_revision_one(world):
     assert world.holder.apply(world.update(1, (0, 7, "owner")))
     world.holder.tick()
     assert world.read((0, 7)) == [1]
+
+
+def test_tables_of_which_nothing_is_here_are_forgotten_beyond_a_number_and_those_that_are_served_never(world):
+    world.put(0, 1)
+    world.holder.apply(world.update(1, (0, 1, "owner")))
+    world.holder.tick()
+    for number in range(MOST_EMPTY + 50):
+        dropped = evolve(world.table(), name=f"dropped_{number}")
+        assert world.holder.apply(world.update(5, table=dropped))
+    names = [report.table for report in world.holder.held()]
+    assert len(names) == MOST_EMPTY + 1
+    assert world.read((0, 1)) == [1]
+    assert world.holder.holdings("dropped_49") is None
+    assert not world.holder.apply(world.update(4, table=evolve(world.table(), name="dropped_50")))  # still known
 
 
 def test_several_tables_are_answered_for_in_one_leg(world):

@@ -17,11 +17,13 @@ import pytest
 from ballista_py.errors import BallistaError, ConfigError, Unauthenticated
 from ballista_py.node.front_process import FrontProcess
 from ballista_py.runtime import SystemRuntime
+from ballista_py.transport.endpoints import Address
 from ballista_py.transport.flight.client import FlightPool
+from ballista_py.transport.front.front import SILENT_MS, Front
 from ballista_py.transport.front.http2 import PREFACE, SETTINGS, Head, frame, settings_frame
 from ballista_py.transport.security.callers import Clients
 from ballista_py.transport.security.certificates import CertificateFolder
-from ballista_py.transport.security.connection_guard import ConnectionLimits
+from ballista_py.transport.security.connection_guard import Calls, ConnectionLimits
 from ballista_py.transport.security.credentials import Tls
 
 
@@ -260,6 +262,54 @@ def test_a_front_that_cannot_start_is_tried_again_ever_later(serve, folder, kit,
         served.server.tick()
     assert 5 < len(started) < 12
     assert "could not be started: Cannot allocate memory" in caplog.text
+
+
+class Hung:
+    """A process that is there and says nothing, as one that was stopped."""
+
+    def __init__(self, connected, _listeners):
+        self.told = connected.dup()
+        self.killed = False
+
+    def returncode(self):
+        return -9 if self.killed else None
+
+    def kill(self):
+        self.killed = True
+        self.told.close()
+
+
+def test_a_front_that_says_nothing_for_long_is_ended_and_another_one_started(folder, kit, caplog):
+    started = []
+
+    def start(connected, listeners):
+        started.append(Hung(connected, listeners))
+        return started[-1]
+
+    clock = kit.HandClock()
+    made = Front(
+        Address("127.0.0.1", 0), folder.tls("executor-1"), ConnectionLimits(), start, clock,
+        name="executor-1/front", silent_ms=700,
+    )  # fmt: skip
+    made.open()
+    clock.now_ms += 700
+    made.tick(Calls)
+    assert [one.killed for one in started] == [False]
+    assert json.loads(started[0].told.recv(65_536).split(b"\n")[0])["name"] == "executor-1/front"
+    clock.now_ms += 1
+    made.tick(Calls)
+    assert [one.killed for one in started] == [True, False]
+    assert "said nothing for long" in caplog.text
+    started[1].told.sendall(b'{"links": 0}\n')  # one that says something lives
+    clock.now_ms += 699
+    made.tick(Calls)
+    clock.now_ms += 699
+    made.tick(Calls)
+    assert [one.killed for one in started] == [True, False]
+    assert SILENT_MS == 30_000
+    clock.now_ms += 10_000
+    started[1].kill()
+    made.close()
 
 
 def test_a_front_has_nothing_of_its_node_but_its_sockets(fronted, trusting, monkeypatch):

@@ -154,6 +154,15 @@ def test_a_file_of_tokens_that_is_wrong_is_named_by_line_and_not_shown(tmp_path,
     assert "short" not in str(raised.value).replace("shorter", "")
 
 
+def test_a_client_has_two_tokens_and_no_third(file):
+    file.write_text(f"alice {ALICE}\nalice {BOB}\n# changing\nalice {ALICE}\n")  # one of them twice
+    assert verifier(file).verify(ALICE) == verifier(file).verify(BOB) == "alice"
+    file.write_text(f"alice {ALICE}\nalice {BOB}\nalice {ALICE}-more\n")
+    with pytest.raises(ConfigError, match=r"tokens:3: client 'alice' has more than 2 tokens") as refused:
+        verifier(file)
+    assert ALICE not in str(refused.value)
+
+
 def test_a_missing_file_of_tokens_is_named(tmp_path):
     with pytest.raises(ConfigError, match="missing-file"):
         verifier(tmp_path / "missing-file")

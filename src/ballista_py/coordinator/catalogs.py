@@ -182,6 +182,7 @@ class Catalogs:
             left_out: dict[str, str] = {}
             cluster, maps, unusable = self._cluster_and_maps(left_out)
             dropped = self._dropped(cluster)
+            self._forget_all_but(cluster)
             self._tell(left_out)
             tables = {name: cluster.tables[name] for name in maps}
             self._view = ClusterView(
@@ -254,6 +255,22 @@ class Catalogs:
             with suppress(ObjectMissing, DocumentError):
                 dropped[name] = (table, self._newest(name).map.revision)
         return dropped
+
+    def _forget_all_but(self, cluster: ClusterDocument) -> None:
+        """Keep nothing of tables that were dropped, but of those of which executors may still have to be told."""
+        tables = [*cluster.tables.values(), *cluster.dropped.values()]
+        names = {*cluster.tables, *cluster.unreadable, *cluster.dropped}
+        folders = {table.folder for table in tables}
+        keys = {statements_key(folder) for folder in folders}
+        for kept, known in (
+            (names, self._maps),
+            (keys, self._statements),
+            (folders, self._announced),
+            (folders, self._runs),
+            (folders, self._refused),
+        ):
+            for gone in set(known) - kept:
+                known.pop(gone, None)
 
     def _why_unfit(self, table: str, schema: pa.Schema) -> str | None:
         asked = (table, schema)

@@ -13,6 +13,7 @@ import pyarrow as pa
 
 from ballista_py.errors import SchemaMismatch
 from ballista_py.partitions.columns import is_required
+from ballista_py.partitions.expression.time_zones import no_zone, zone_that_is_none
 from ballista_py.partitions.loadable import first_not_loaded, why_not_loaded
 from ballista_py.partitions.table import TableSpec
 from ballista_py.partitions.type_names import type_name
@@ -63,10 +64,15 @@ def check_columns(table: TableSpec, schema: pa.Schema) -> None:
         )
     for field in table.schema:
         kind = schema.field(field.name).type
+        zone = zone_that_is_none(kind)
+        if zone is not None:
+            raise SchemaMismatch(f"column '{field.name}' of the rows: {no_zone(zone)}")
         if not _may_fit(kind, field.type):
+            one, other = type_name(kind), type_name(field.type)
+            if one == other:  # what Arrow keeps in more than one form
+                one, other = str(kind), str(field.type)
             raise SchemaMismatch(
-                f"column '{field.name}' is {type_name(kind)} in the rows, table '{table.name}' declares "
-                f"{type_name(field.type)}"
+                f"column '{field.name}' is {one} in the rows, table '{table.name}' declares {other}"
             )
 
 
@@ -164,7 +170,9 @@ def _may_fit(given: pa.DataType, declared: pa.DataType) -> bool:
 
 
 def _nested_fits(given: pa.DataType, declared: pa.DataType) -> bool:
-    if not pa.types.is_nested(given) or given.num_fields != declared.num_fields or given.id != declared.id:
+    if not pa.types.is_nested(given) or given.num_fields != declared.num_fields:
+        return False
+    if given.id != declared.id and not (_is_list(given) and _is_list(declared)):
         return False
     named = pa.types.is_struct(declared)
     return all(
@@ -172,3 +180,8 @@ def _nested_fits(given: pa.DataType, declared: pa.DataType) -> bool:
         and _may_fit(given.field(n).type, declared.field(n).type)
         for n in range(declared.num_fields)
     )
+
+
+def _is_list(kind: pa.DataType) -> bool:
+    """Whether its values are lists of any length, of the two forms that Arrow makes of each other."""
+    return bool(pa.types.is_list(kind) or pa.types.is_large_list(kind))

@@ -12,12 +12,20 @@ import pyarrow as pa
 from ballista_py.engines.duckdb.tables import require_held
 from ballista_py.errors import ConfigError, SchemaMismatch
 from ballista_py.partitions.columns import stored_name
+from ballista_py.partitions.expression.time_zones import no_zone, zone_that_is_none
 from ballista_py.partitions.table import TableSpec
 from ballista_py.state.documents.documents import ClusterDocument
 
 
 def require_columns(table: str, schema: pa.Schema) -> None:
-    """Raises `ConfigError`, with the reason, if DuckDB, which every scheduler runs, cannot hold these columns."""
+    """Raises `ConfigError`, with the reason, if DuckDB, which every scheduler runs, cannot hold these columns.
+
+    So it does for a time zone that there is not: DuckDB keeps no zones, and whoever reads them cannot use such a one.
+    """
+    for column in schema:
+        zone = zone_that_is_none(column.type)
+        if zone is not None:
+            raise ConfigError(f"table '{table}' cannot have the column '{column.name}': {no_zone(zone)}")
     try:
         require_held(schema, table)
     except SchemaMismatch as error:

@@ -233,6 +233,7 @@ class Executor:
             connections=config.connection_limits(),
             front=FrontProcess,
             message_bytes=MAX_TICKET_BYTES,
+            name=config.node_id,
             spawn=spawn,
             service=_parts(PartsService, tickets, self._runtime),
         )

@@ -226,6 +226,7 @@ class Scheduler:
             tls=config.flight_tls(),
             connections=config.connection_limits(),
             front=FrontProcess,
+            name=config.node_id,
             spawn=spawn,
             service=partial(
                 FlightSqlService,

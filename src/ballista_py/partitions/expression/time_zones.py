@@ -7,6 +7,7 @@ follow from the zone's rules, which repeat with the calendar every 400 years.
 from __future__ import annotations
 
 import datetime as dt
+import re
 from functools import cache
 from zoneinfo import ZoneInfo
 
@@ -16,11 +17,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ballista_py.errors import SchemaMismatch, UnsupportedExpression
+from ballista_py.one_line import one_line
 
 MICROSECONDS_A_DAY = 86_400_000_000
 FIRST_DAY = -719_162  # 0001-01-01
 LAST_DAY = 2_932_896  # 9999-12-31
 
+_OFFSET = re.compile(r"[+-](?:[01][0-9]|2[0-3]):[0-5][0-9]")
 _CYCLE_S = 146_097 * 86_400
 _RULES_FROM = dt.datetime(2037, 1, 1, tzinfo=dt.UTC)
 _CYCLE_FROM = dt.datetime(2100, 1, 1, tzinfo=dt.UTC)
@@ -29,14 +32,48 @@ _STEP_S = 3 * 86_400
 Microseconds = npt.NDArray[np.int64]
 
 
+@cache
+def is_zone(name: str) -> bool:
+    """Whether a type may name this time zone: one of the database, or an offset.
+
+    >>> [is_zone(name) for name in ("Europe/Berlin", "+05:30", "-00:00", "Nowhere/Land", "+25:00", "utc")]
+    [True, True, True, False, False, False]
+    """
+    if _OFFSET.fullmatch(name):
+        return True
+    try:
+        check_zone(name)
+    except UnsupportedExpression:
+        return False
+    return True
+
+
+def zone_that_is_none(kind: pa.DataType) -> str | None:
+    """The time zone in a type, or in one inside it, that there is not.
+
+    >>> zone_that_is_none(pa.list_(pa.timestamp("us", "Nowhere/Land")))
+    'Nowhere/Land'
+    """
+    if isinstance(kind, pa.BaseExtensionType):
+        kind = kind.storage_type
+    if pa.types.is_timestamp(kind):
+        return None if kind.tz is None or is_zone(kind.tz) else str(kind.tz)
+    inside = [kind.value_type] if pa.types.is_dictionary(kind) or pa.types.is_run_end_encoded(kind) else []
+    inside += [kind.field(number).type for number in range(kind.num_fields)]
+    return next((zone for one in inside if (zone := zone_that_is_none(one)) is not None), None)
+
+
+def no_zone(name: str) -> str:
+    """What is to be said of a time zone that there is not."""
+    return f"'{one_line(name, 64)}' is not a time zone: name one such as 'UTC' or 'Europe/Berlin'"
+
+
 def check_zone(name: str) -> str:
     """`name` if it is a time zone of the database; raises `UnsupportedExpression` otherwise."""
     try:
         ZoneInfo(name)
     except (KeyError, ValueError, OSError, TypeError):
-        raise UnsupportedExpression(
-            f"'{name}' is not a time zone: name one such as 'UTC' or 'Europe/Berlin'"
-        ) from None
+        raise UnsupportedExpression(no_zone(name)) from None
     return name
 
 

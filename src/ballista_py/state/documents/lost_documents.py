@@ -6,6 +6,7 @@ its revision is no lower and, as far as its ids reach back, that commit is among
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from contextlib import suppress
 
 from attrs import frozen
@@ -14,6 +15,8 @@ from ballista_py.errors import DocumentLost, DocumentOlder
 from ballista_py.state.documents.codec import Header
 
 MOST_REMEMBERED = 250_000
+CATALOG = "cluster.json"
+OF_PARTITIONS = "snapshots/"  # documents below it are one or more a partition, all others a few a table
 
 
 def way_out() -> str:
@@ -33,17 +36,25 @@ class DocumentMemory:
     """The newest state of each document that this process has seen. Safe to share between threads.
 
     `ObjectState` asks it before every request and notes what it read, so no document can go back unnoticed while the
-    process lives. Beyond `most` documents those are forgotten that it has known longest, which are those of tables
-    that were dropped; one that still is in use is known again when it is read next.
+    process lives. Beyond `most` documents those of partitions are forgotten that were used longest ago, which are those
+    of tables that were dropped; those of tables only where there are no others, and the catalog never. One that still
+    is in use is known again when it is read next.
     """
 
     def __init__(self, most: int = MOST_REMEMBERED) -> None:
         self._most = most
-        self._seen: dict[str, Seen] = {}
+        # In the order in which they were used. Each step on them is one that no other thread comes between.
+        self._of_partitions: OrderedDict[str, Seen] = OrderedDict()
+        self._others: OrderedDict[str, Seen] = OrderedDict()
 
     def of(self, key: str) -> Seen | None:
         """The newest state of a document that was seen; to be asked before the document is read."""
-        return self._seen.get(key)
+        kept = self._kept(key)
+        found = kept.get(key)
+        if found is not None:
+            with suppress(KeyError):  # forgotten in between
+                kept.move_to_end(key)
+        return found
 
     def note(self, key: str, header: Header) -> None:
         """A document was seen."""
@@ -51,16 +62,25 @@ class DocumentMemory:
 
     def learn(self, key: str, seen: Seen) -> None:
         """Somebody has seen this state of a document."""
-        known = self._seen.get(key)
+        kept = self._kept(key)
+        known = kept.get(key)
         if known is None or known.revision < seen.revision:
-            self._seen[key] = seen
-            while len(self._seen) > self._most:
-                with suppress(StopIteration, RuntimeError):  # another thread is at it, too
-                    self._seen.pop(next(iter(self._seen)), None)
+            kept[key] = seen
+        with suppress(KeyError):
+            kept.move_to_end(key)
+            if key != CATALOG and CATALOG in self._others:
+                self._others.move_to_end(CATALOG)
+        while len(self._of_partitions) + len(self._others) > max(self._most, 1):
+            with suppress(KeyError):  # another thread is at it, too
+                (self._of_partitions or self._others).popitem(last=False)
 
     def below(self, prefix: str) -> dict[str, Seen]:
         """What is known of the documents below `prefix`."""
-        return {key: seen for key, seen in list(self._seen.items()) if key.startswith(prefix)}
+        known = (*list(self._of_partitions.items()), *list(self._others.items()))
+        return {key: seen for key, seen in known if key.startswith(prefix)}
+
+    def _kept(self, key: str) -> OrderedDict[str, Seen]:
+        return self._of_partitions if key.startswith(OF_PARTITIONS) else self._others
 
 
 class ForgetfulMemory(DocumentMemory):

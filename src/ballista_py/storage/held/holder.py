@@ -30,7 +30,7 @@ from ballista_py.storage.decided_files import attempts_in, has_unasked_replicas
 from ballista_py.storage.decisions_check import DecisionsCheck
 from ballista_py.storage.held.cache import FileCache
 from ballista_py.storage.held.files import LoadedFiles, Loader, Mapper
-from ballista_py.storage.held.holdings import Holdings
+from ballista_py.storage.held.holdings import Holdings, with_told
 from ballista_py.storage.held.hydration import HydrationMeter, HydrationProgress
 from ballista_py.storage.held.loads import PartitionLoad, PartitionLoads, held_of, in_parts, reason_of
 from ballista_py.storage.held.seen import SeenManifests
@@ -108,7 +108,7 @@ class PartitionHolder:
             after = before.told(update)
             if after is before:
                 return False
-            self._tables[update.table.name] = after
+            self._tables = with_told(self._tables, after)
             return True
 
     def refresh(self, table: str) -> None:

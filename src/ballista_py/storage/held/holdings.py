@@ -17,6 +17,7 @@ from ballista_py.storage.formats.column_ranges import merged_ranges, some
 MAX_TOLD = 64  # partitions whose ranges are looked at for those of a table
 FIRST_RETRY_MS = 1_000.0
 LONGEST_RETRY_MS = 30_000.0
+MOST_EMPTY = 256  # tables
 
 
 @frozen(kw_only=True)
@@ -280,3 +281,16 @@ def _without(failures: Mapping[int, Failure], partition: int) -> Mapping[int, Fa
     if partition not in failures:
         return failures
     return {p: failure for p, failure in failures.items() if p != partition}
+
+
+def with_told(tables: Mapping[str, Holdings], told: Holdings) -> dict[str, Holdings]:
+    """What is held, with what was told of one table, in the order in which they were told last.
+
+    Of the tables of which nothing is here only the last are kept: most of them were dropped long ago. Of the others an
+    update that comes late is known by its revision; later than so many more it is known by its epochs alone, which
+    whatever is read and written names.
+    """
+    found = {**{name: one for name, one in tables.items() if name != told.table.name}, told.table.name: told}
+    for name in [name for name, one in found.items() if not (one.wanted or one.held)][:-MOST_EMPTY]:
+        del found[name]
+    return found

@@ -103,8 +103,8 @@ class FlightServer:
     after `time_limit_ms`, or the shorter limit that it brings, ends with `TimeLimit`. With `tls` the port speaks
     nothing else; with `ask_client` also the client must show a certificate of its authority. Files of `tls` that are
     replaced count for the next connection. A port with `tls` and without `ask_client` is one for strangers: with
-    `front`, which starts a process, HTTP/2 is read there before gRPC sees any of it. No message that comes in has more
-    than `message_bytes`.
+    `front`, which starts a process, HTTP/2 is read there before gRPC sees any of it; its log has `name`.
+    No message that comes in has more than `message_bytes`.
 
     Raises `ConfigError` naming the address when it cannot be had, or the file that cannot be used, and
     `AssertionError` for a handler with a verb that `access` does not have.
@@ -130,12 +130,15 @@ class FlightServer:
         connections: ConnectionLimits | None = None,
         front: StartFront | None = None,
         message_bytes: int = FLIGHT_MESSAGE_BYTES,
+        name: str = "",
     ) -> None:
         self._runtime = runtime
         limits = connections or ConnectionLimits()
         self._front: Front | None = None
         if front is not None and tls is not None and not ask_client and has_fronts():
-            self._front = Front(Address.parse(address), tls, limits, front, runtime)
+            self._front = Front(
+                Address.parse(address), tls, limits, front, runtime, name=f"{name}/front" if name else "front"
+            )
         self._calls = OpenCalls(
             max_calls,
             idle_ms,

@@ -64,17 +64,28 @@ def has_fronts() -> bool:
 class Front:
     """The front of one port. From its construction clients can connect, from `open` on they are answered.
 
-    gRPC has to listen at `target`. Raises `ConfigError` naming the address when it cannot be had, or the file of `tls`
-    that cannot be used. Safe to use from many threads; `tick` several times a second.
+    `name` is what the lines of its log begin with. A process that says nothing for `silent_ms` is ended, and another
+    one takes its place. gRPC has to listen at `target`. Raises `ConfigError` naming the address when it cannot be had,
+    or the file of `tls` that cannot be used. Safe to use from many threads; `tick` several times a second.
     """
 
     def __init__(
-        self, address: Address, tls: Tls, limits: ConnectionLimits, start: StartFront, runtime: Runtime
+        self,
+        address: Address,
+        tls: Tls,
+        limits: ConnectionLimits,
+        start: StartFront,
+        runtime: Runtime,
+        *,
+        name: str = "front",
+        silent_ms: float = SILENT_MS,
     ) -> None:
         tls.check()
         tls.read().pair()
         self._listeners = _listen(address)
         self.port = int(self._listeners[0].getsockname()[1])
+        self._name = name
+        self._silent_ms = silent_ms
         self._home = _home()
         self.target = f"unix:{self._home}/grpc"
         self._tls = tls
@@ -155,7 +166,7 @@ class Front:
 
     def _told(self) -> Mapping[str, Any]:
         return {
-            "name": "front",
+            "name": self._name,
             "level": logging.getLevelName(logging.getLogger().getEffectiveLevel()),
             "backend": f"{self._home}/grpc",
             "port": self.port,
@@ -176,7 +187,7 @@ class Front:
             except EOFError:
                 self._lost("ended")
             else:
-                if now_ms - self._said_ms > SILENT_MS:
+                if now_ms - self._said_ms > self._silent_ms:
                     self._lost("said nothing for long")
         if self._channel is None and now_ms >= self._starts_at_ms:
             self._begin()

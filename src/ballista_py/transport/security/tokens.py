@@ -17,6 +17,7 @@ from ballista_py.runtime import Runtime
 from ballista_py.short_file import read_short_file
 
 MIN_TOKEN_CHARS = 16
+MOST_TOKENS = 2  # of one client: the old one and the new one
 RELOAD_MS = 1_000.0
 
 _log = logging.getLogger(__name__)
@@ -33,7 +34,7 @@ class TokenVerifier(Protocol):
 class StaticTokens:
     """The tokens in a file: a line for each, with a client's name, a space and the token; `#` starts a comment.
 
-    A client may have several tokens, so that a new one can be handed out before the old one goes. The file is read
+    A client may have two tokens, so that a new one can be handed out before the old one goes. The file is read
     anew within `RELOAD_MS` of a change, and what it says counts at once: a file without a token revokes all of them,
     and while it cannot be read or has a wrong line nobody is let in, because a token that was meant to go must not
     stay for a slip of the pen. Both are errors in the log, once for each change; write the new file beside the old one
@@ -134,6 +135,11 @@ def read_tokens(file: Path) -> tuple[tuple[bytes, str], ...]:
         if found.setdefault(_digest(token), client) != client:
             raise ConfigError(
                 f"{file}:{number}: the token is that of another client, too: nobody could tell them apart"
+            )
+        if sum(one == client for one in found.values()) > MOST_TOKENS:
+            raise ConfigError(
+                f"{file}:{number}: client '{client}' has more than {MOST_TOKENS} tokens, the old one and the new one: "
+                "take those out that are not used, or give the others a name of their own"
             )
     if not found:
         raise ConfigError(f"{file}: holds no token; nobody could connect")
