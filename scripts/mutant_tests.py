@@ -1,6 +1,8 @@
 """Which tests run a line: one run of all tests of some folders under coverage, kept and asked for every fault.
 
-A fault is then tried with the tests that come by its line alone, the quickest first, in one process.
+A fault is then tried with the tests that come by its line alone, the quickest first, in one process. Tests that start
+whole processes are measured a file at a time, with all the processes that it starts: nobody can tell which of its
+tests made a node come by a line.
 """
 
 from __future__ import annotations
@@ -15,7 +17,9 @@ from typing import NamedTuple
 
 from coverage import CoverageData
 
-MAX_SECONDS = 60.0
+from ballista_py.runtime import SystemRuntime
+
+MAX_SECONDS = 90.0
 MAX_TESTS = 400
 
 
@@ -24,6 +28,27 @@ class TestsByLine(NamedTuple):
 
     lines: dict[str, dict[int, frozenset[str]]]
     seconds: dict[str, float]
+
+    def with_processes(self, root: Path, files: list[str], home: Path) -> TestsByLine:
+        """These, and files of tests with all the processes that they start; what was measured before is used again.
+
+        A file whose tests fail without any fault is left out.
+        """
+        lines = {path: dict(by_line) for path, by_line in self.lines.items()}
+        seconds = dict(self.seconds)
+        for file in files:
+            place = home / file.replace("/", "-")
+            if not (place / "seconds").exists():
+                _measure_processes(root, file, place)
+            taken = float((place / "seconds").read_text())
+            if taken < 0:
+                continue
+            seconds[file] = taken
+            for path, ran in _lines_ran(place / "data").items():
+                by_line = lines.setdefault(path, {})
+                for line in ran:
+                    by_line[line] = by_line.get(line, frozenset()) | {file}
+        return TestsByLine(lines, seconds)
 
     @classmethod
     def measured(cls, root: Path, tests: list[str], home: Path) -> TestsByLine:
@@ -49,7 +74,7 @@ class TestsByLine(NamedTuple):
         return cls(lines, seconds)
 
     def of(self, path: str, source: str, line: int) -> list[str]:
-        """The tests that run the statement at a line, the quickest first, for a minute of them at most.
+        """The tests that run the statement at a line, the quickest first, for `MAX_SECONDS` of them at most.
 
         What is run on import alone, such as a constant, is what all tests of the module may notice.
         """
@@ -64,6 +89,28 @@ class TestsByLine(NamedTuple):
                 break
             chosen.append(test)
         return chosen
+
+
+def _measure_processes(root: Path, file: str, place: Path) -> None:
+    """Run a file of tests; leave in `place` what its processes ran, and how long it took, -1 if it failed."""
+    place.mkdir(parents=True, exist_ok=True)
+    for left in place.iterdir():
+        left.unlink()
+    config = place / "coveragerc"
+    config.write_text(
+        f"[run]\nsource = {root / 'src'}\ndata_file = {place / 'data'}\nparallel = true\nsigterm = true\n"
+        "patch =\n    subprocess\n    _exit\nconcurrency = thread\n"
+    )
+    environment = {**os.environ, "PYTHONPATH": str(root / "src")}
+    coverage = [sys.executable, "-m", "coverage"]
+    began = SystemRuntime().monotonic_ms()
+    done = subprocess.run(
+        [*coverage, "run", f"--rcfile={config}", "-m", "pytest", "-q", "-p", "no:cacheprovider", "--no-header", file],
+        cwd=root, env=environment, check=False, stdout=(place / "log").open("w"),
+    )  # fmt: skip
+    taken = (SystemRuntime().monotonic_ms() - began) / 1e3
+    subprocess.run([*coverage, "combine", f"--rcfile={config}", "-q"], cwd=root, env=environment, check=False)
+    (place / "seconds").write_text(str(taken if done.returncode == 0 and (place / "data").exists() else -1))
 
 
 def _span(source: str, line: int) -> range:
@@ -91,6 +138,12 @@ def _lines(data: Path) -> dict[str, dict[int, frozenset[str]]]:
             for line, contexts in found.contexts_by_lineno(path).items()
         }
     return lines
+
+
+def _lines_ran(data: Path) -> dict[str, list[int]]:
+    found = CoverageData(str(data))
+    found.read()
+    return {path[path.rindex("src/ballista_py") :]: found.lines(path) or [] for path in found.measured_files()}
 
 
 def _seconds(report: Path) -> dict[str, float]:

@@ -241,6 +241,9 @@ def main() -> int:
     parser.add_argument(
         "--by-line", type=Path, help="measure which tests run which line, keep it here, and run those"
     )
+    parser.add_argument(
+        "--processes", nargs="*", default=[], help="with --by-line: files of tests that start whole processes"
+    )
     parser.add_argument("--for-seconds", type=float, help="begin no further fault after that time")
     parser.add_argument("--list", action="store_true", help="print the faults and try none")
     arguments = parser.parse_args()
@@ -260,6 +263,10 @@ def main() -> int:
 
             folders = sorted({test for module, _ in planted for test in tests_of(module)})
             measured = TestsByLine.measured(tree, folders, arguments.by_line)
+            whole = [path for pattern in arguments.processes for path in sorted(ROOT.glob(pattern))]
+            measured = measured.with_processes(
+                tree, [str(path.relative_to(ROOT)) for path in whole], arguments.by_line
+            )
         elif not arguments.list and not _all_pass(tree, sorted({module for module, _ in planted}), arguments):
             return 2
         for module, one in planted:
