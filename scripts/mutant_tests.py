@@ -19,7 +19,7 @@ from coverage import CoverageData
 
 from ballista_py.runtime import SystemRuntime
 
-MAX_SECONDS = 90.0
+MAX_SECONDS = 60.0
 MAX_TESTS = 400
 
 
