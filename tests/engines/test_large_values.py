@@ -67,6 +67,7 @@ def test_an_answer_says_how_large_its_values_may_be():
     assert said_largest(with_largest(schema, 1 << 23)) == 1 << 23
     assert said_largest(pa.schema([("x", pa.int64())], {b"ballista largest value": b"9"})) == 0
     assert said_largest(schema.with_metadata({b"ballista largest value": b"no number"})) == UNKNOWN_BYTES
+    assert said_largest(schema.with_metadata({b"ballista largest value": b"9" * 5_000})) == UNKNOWN_BYTES
     assert largest_given(Given(), 5, steady=True) == 5 * 4_096
     assert largest_given(TWENTY_OF_EIGHT_MB, 1, steady=True) == 1 << 23
     assert largest_given(Given(), 1, steady=False) == UNKNOWN_BYTES

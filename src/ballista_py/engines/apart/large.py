@@ -22,6 +22,7 @@ FEED_BYTES = 4 << 20  # of rows for a process: what comes in small batches is wo
 MAX_UNCOUNTED_BYTES = 192 << 20  # that a statement may take in the node's process beyond what its engine counts
 LARGEST_VALUE = b"ballista largest value"  # in the metadata of the columns of an answer
 UNKNOWN_BYTES = 1 << 62
+MAX_DIGITS = 18  # what peers say is no larger than what is unknown
 
 
 class LargeByFile:
@@ -150,7 +151,7 @@ def said_largest(schema: pa.Schema) -> int:
     if not any(may_be_large(kind) for kind in schema.types):
         return 0
     said = (schema.metadata or {}).get(LARGEST_VALUE, b"0")
-    return int(said) if said.isdigit() else UNKNOWN_BYTES
+    return int(said) if said.isdigit() and len(said) <= MAX_DIGITS else UNKNOWN_BYTES
 
 
 def with_largest(schema: pa.Schema, largest: int) -> pa.Schema:
