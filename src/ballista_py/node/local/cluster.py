@@ -129,14 +129,14 @@ class LocalCluster:
         self.stop()
 
     def start(self, node_id: str | None = None) -> LocalCluster:
-        """Start one stopped node, or all of them, and return when they are members of the cluster."""
+        """Start one stopped node, or all of them, and return when they are members and schedulers answer."""
         self._stopped = False
         names = self.node_ids if node_id is None else (node_id,)
         before = self._tables.instances()
         for name in names:
             self._nodes.process(name).start()
         try:
-            self._nodes.wait_until_members(names, before, self._tables.instances, self._runtime)
+            self._nodes.wait_until_members(names, before, self._tables.instances, self._client_of, self._runtime)
         except BaseException:
             if node_id is None:
                 self.stop()

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ballista_py.errors import ConfigError
 from ballista_py.node.config import EngineName
 from ballista_py.node.local.processes import NodeProcess, ReservedPorts
-from ballista_py.node.local.waiting import missing_after, not_members
+from ballista_py.node.local.waiting import missing_after, not_members, still_starting
 from ballista_py.runtime import Runtime
+from ballista_py.transport.client.client import Client
 from ballista_py.transport.security.credentials import Role
 
 if TYPE_CHECKING:
@@ -69,21 +70,22 @@ class LocalNodes:
         names: Sequence[str],
         before: Mapping[str, str],
         instances: Callable[[], Mapping[str, str]],
+        client_of: Callable[[str], Client],
         runtime: Runtime,
     ) -> None:
-        """Return when these are members, under other `instances` than `before`.
+        """Return when these are members, under other `instances` than `before`, and the schedulers of them answer.
 
-        Raises `ConfigError` for one that ends, or is no member in time.
+        Raises `ConfigError` for one that ends, or is not so far in time.
         """
 
         def missing() -> list[str]:
             for name in names:
                 self.processes[name].check()
-            return not_members(names, before, instances())
+            return not_members(names, before, instances()) or still_starting(self.addresses(names), client_of)
 
         absent = missing_after(START_TIMEOUT_MS, missing, runtime)
         if absent:
-            raise ConfigError(f"not a member after {START_TIMEOUT_MS / 1e3:.0f} s: {', '.join(absent)}")
+            raise ConfigError(f"not ready after {START_TIMEOUT_MS / 1e3:.0f} s: {', '.join(absent)}")
 
     def stop(self) -> None:
         """End every node and let go of the ports. Stopping twice is fine."""
@@ -99,9 +101,12 @@ class LocalNodes:
             raise ConfigError(f"this cluster has no node '{node_id}'; it has {', '.join(self.processes)}")
         return self.processes[node_id]
 
-    def addresses(self) -> list[str]:
-        """`host:port` for clients, of every scheduler that is running."""
-        flight = {name: ports["flight"] for name, ports in self.ports.items() if "flight" in ports}
+    def addresses(self, names: Collection[str] | None = None) -> list[str]:
+        """`host:port` for clients, of every scheduler that is running, or of those that have one of these names."""
+        wanted = self.ports if names is None else names
+        flight = {
+            name: ports["flight"] for name, ports in self.ports.items() if "flight" in ports and name in wanted
+        }
         return [f"127.0.0.1:{port}" for name, port in flight.items() if self.processes[name].running]
 
     def _add(self, role: Role, number: int, ports: dict[str, int], more: Sequence[str] = ()) -> None:

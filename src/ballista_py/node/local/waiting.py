@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
-from ballista_py.errors import TransportError
+from ballista_py.errors import BallistaError, TransportError, TryLater
 from ballista_py.runtime import Runtime
 from ballista_py.transport.client.client import Client
 
@@ -41,3 +41,17 @@ def not_loaded(tables: Sequence[str], addresses: Sequence[str], client_of: Calla
                 reasons = "".join(f" ({where}: {why})" for where, why in list(row["failed"].items())[:3])
                 missing.append(f"{name} serves {row['serving']} of {row['partitions']} partitions{reasons}")
     return missing
+
+
+def still_starting(addresses: Sequence[str], client_of: Callable[[str], Client]) -> list[str]:
+    """Those of these schedulers that say that they are not ready yet. Whoever says anything else is."""
+    starting = []
+    for address in addresses:
+        try:
+            with client_of(address):
+                pass
+        except TryLater as error:
+            starting.append(str(error))
+        except BallistaError:  # it may have reasons of its own to refuse this process
+            continue
+    return starting
