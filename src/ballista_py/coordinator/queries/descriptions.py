@@ -88,6 +88,7 @@ class Descriptions:
 
     def _columns_of_query(self, query: str) -> pa.Table:
         """As the engine says it of empty tables."""
+        query = self.queries.spelled(query)
         self.queries.describe(query)
         empty = {
             name: schema.empty_table() for name, schema in self.queries.views.current().catalog.schemas.items()

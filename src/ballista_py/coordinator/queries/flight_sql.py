@@ -23,6 +23,7 @@ from ballista_py.sql.parse.descriptions import CatalogQuery, DescribeQuery, Expl
 from ballista_py.sql.parse.kind import StatementKind, engine_sql, refusal, statement_kind
 from ballista_py.sql.parse.parameter_types import parameter_schema
 from ballista_py.sql.parse.parameters import bound, names_of, places_of, with_nulls
+from ballista_py.sql.parse.pivots import any_values
 from ballista_py.sql.parse.returning import returns_rows
 from ballista_py.sql.parse.value_rows import row_template
 from ballista_py.sql.parts import Portion, is_divisible, portion_of
@@ -250,7 +251,7 @@ class Statements:
 
     def _with_values(self, statement: SqlStatement, text: str, kind: StatementKind) -> Iterator[str]:
         names = names_of(places_of(text))
-        if set(names) != self.engine.parameters(text):
+        if set(names) != self.engine.parameters(any_values(text)):
             raise SqlError("the parameters of the statement cannot be told from its text")
         if not names:
             yield text

@@ -8,8 +8,8 @@ refuses, because it loads what it owns now or has a successor that does.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection, Mapping
-from contextlib import suppress
+from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from functools import partial
 from typing import Any
 
@@ -18,6 +18,7 @@ from attrs import define, evolve, field
 
 from ballista_py.coordinator.cluster_view import ClusterView, Views
 from ballista_py.coordinator.queries.broadcasts import BroadcastTooLargeError
+from ballista_py.coordinator.queries.pivots import begun, in_words_of, with_values
 from ballista_py.coordinator.queries.plan_cache import Plans
 from ballista_py.coordinator.queries.run import OpenLegs, QueryRun
 from ballista_py.coordinator.queries.running_statement import Statement, until_given
@@ -37,6 +38,7 @@ from ballista_py.runtime import Runtime
 from ballista_py.sql.explain import explain_text, plan_as_dict
 from ballista_py.sql.legs import copies_of, legs_of
 from ballista_py.sql.parse.kind import engine_sql
+from ballista_py.sql.parse.pivots import OVERTAKEN, mentions_pivot, open_pivot
 from ballista_py.sql.parts import Portion, restricted
 from ballista_py.sql.plan import Leg, QueryPlan
 from ballista_py.state.members.suspects import Suspects
@@ -46,13 +48,15 @@ from ballista_py.work import pause
 MAX_REPLANS = 3
 PATIENCE_MS = 10_000.0
 MAX_ALTERED = 8
+MAX_OVERTAKEN = 4
 REPLAN_WAIT_MS = 150.0
 LONGEST_WAIT_MS = 1_000.0
 _REFUSED = (NotOwner, LeaseExpired)
 _WORD = re.compile(r"\w+")
 
 HeardMs = Callable[[], Mapping[str, float]]
-Sequences = Callable[[Collection[str]], Mapping[str, int]]
+AsOf = Mapping[str, int]
+Sequences = Callable[[Collection[str]], AsOf]
 
 
 @define
@@ -94,7 +98,8 @@ class QueryService:
                 return running.explained()
             finally:
                 running.cancel()
-        plan, legs = self._plan(self._view_for(statement), statement, timed=True)
+        with self._spelled(statement) as (statement, _):
+            plan, legs = self._plan(self._view_for(statement), statement, timed=True)
         return {**plan_as_dict(plan, legs), "text": explain_text(plan, legs)}
 
     def engine_sql(self, statement: str, dialect: str) -> str:
@@ -106,22 +111,50 @@ class QueryService:
 
     def describe(self, statement: str) -> pa.Schema:
         """The columns of the statement's answer, as a single node gives them. Raises `SqlError`."""
-        return self.plans.output(statement, self._newest_for(statement).catalog)
+        with self._spelled(statement) as (statement, _):
+            return self.plans.output(statement, self._newest_for(statement).catalog)
 
     def types(self, statement: str) -> tuple[tuple[str, str], ...]:
         """Name and type of each column of the statement's answer, as the engine's SQL writes it. Raises `SqlError`."""
-        return self.engine.types(statement, self._newest_for(statement).catalog.schemas)
+        with self._spelled(statement) as (statement, _):
+            return self.engine.types(statement, self._newest_for(statement).catalog.schemas)
 
     def plan(self, statement: str) -> tuple[QueryPlan, tuple[Leg, ...], ClusterView]:
         """How the statement would run, and over what, as of now. Raises what `run` raises while it plans."""
-        view = self._newest_for(statement)
-        plan, legs = self._plan(view, statement)
-        return plan, self._pinned(view, legs), view
+        with self._spelled(statement) as (statement, as_of):
+            view = self._newest_for(statement)
+            plan, legs = self._plan(view, statement)
+            return plan, self._pinned(view, legs, as_of=as_of), view
 
     def planned(self, statement: str, fresh: bool = False) -> tuple[QueryPlan, ClusterView]:
         """How the statement would run, whoever lives; with `fresh`, by what the store says now."""
-        view = self.views.refresh() if fresh else self._view_for(statement)
-        return self.plans.plan(statement, view.catalog), view
+        with self._spelled(statement) as (statement, _):
+            view = self.views.refresh() if fresh else self._view_for(statement)
+            return self.plans.plan(statement, view.catalog), view
+
+    def spelled(self, statement: str) -> str:
+        """The statement, where each PIVOT says which values it is for, as of now. Raises what `run` raises."""
+        with self._spelled(statement) as (text, _):
+            return text
+
+    @contextmanager
+    def _spelled(
+        self, statement: str, cancelled: Callable[[], bool] = lambda: False
+    ) -> Iterator[tuple[str, AsOf | None]]:
+        """As `spelled`, and as of which sequences values were asked; errors have their places in what was sent."""
+        if not mentions_pivot(statement) or open_pivot(statement) is None:
+            yield statement, None
+            return
+        started_ms = self.runtime.monotonic_ms()
+        known = self.views.current().catalog.tables
+        as_of = self.sequences({name for name in words_of(statement) if name in known})
+
+        def ask(query: str) -> Statement:
+            return self._start(query, cancelled, None, started_ms, 0, as_of)
+
+        text = with_values(statement, ask)
+        with in_words_of(statement, text):
+            yield text, as_of
 
     def run(
         self,
@@ -136,11 +169,24 @@ class QueryService:
         Raises `SqlError` and the other planning errors, and whatever the executors answered last when no new plan
         helped. `cancelled` is asked before each of them.
         """
+        for _ in range(MAX_OVERTAKEN):
+            with self._spelled(statement, cancelled) as (text, as_of):
+                running = self._run(text, cancelled, only, as_of)
+                found = running if as_of is None else begun(running)
+            if found is not None:
+                return found
+        raise TryLater(
+            f"{OVERTAKEN}, {MAX_OVERTAKEN} times: say with IN which values it is for, or try again later"
+        )
+
+    def _run(
+        self, text: str, cancelled: Callable[[], bool], only: Portion | None, as_of: AsOf | None
+    ) -> Statement:
         started_ms = self.runtime.monotonic_ms()
-        first = self._start(statement, cancelled, only, started_ms, 0)
+        first = self._start(text, cancelled, only, started_ms, 0, as_of)
 
         def again(error: BallistaError) -> Statement | None:
-            return self._start_again(first, error, statement, cancelled, only, started_ms)
+            return self._start_again(first, error, text, cancelled, only, started_ms, as_of)
 
         return evolve(first, batches=until_given(first, again))
 
@@ -152,6 +198,7 @@ class QueryService:
         cancelled: Callable[[], bool],
         only: Portion | None,
         started_ms: float,
+        as_of: AsOf | None,
     ) -> Statement | None:
         """Another run of a statement of which no row was given out, when an executor is gone or refused what took
         the place of another's; None for other errors."""
@@ -163,7 +210,7 @@ class QueryService:
         ):
             return None
         self._condemn(view, error, self.runtime.monotonic_ms())
-        other = self._start(statement, cancelled, only, started_ms, first.running.replans + 1)
+        other = self._start(statement, cancelled, only, started_ms, first.running.replans + 1, as_of)
         if other.schema.equals(first.schema):
             return other
         other.cancel()
@@ -176,6 +223,7 @@ class QueryService:
         only: Portion | None,
         started_ms: float,
         replans: int,
+        as_of: AsOf | None = None,
     ) -> Statement:
         view = self._view_for(statement)
         broadcasting, is_fresh, altered = True, False, 0
@@ -185,7 +233,7 @@ class QueryService:
                 # A replica that would not answer may be loading still; owners are the ones who must.
                 seen = view if broadcasting else _without_broadcasts(view)
                 plan, legs = self._plan(seen, statement, only, owners_only=replans > 0, timed=only is None)
-                legs = self._pinned(view, legs, only)
+                legs = self._pinned(view, legs, only, as_of)
                 if not is_fresh and self.is_behind(view, {table.table for leg in legs for table in leg.tables}):
                     view, is_fresh = self.views.refresh(), True
                     continue
@@ -302,14 +350,20 @@ class QueryService:
             legs = tuple(evolve(leg, max_replica_lag_ms=self.max_replica_lag_ms) for leg in legs)
         return plan, legs
 
-    def _pinned(self, view: ClusterView, legs: tuple[Leg, ...], only: Portion | None = None) -> tuple[Leg, ...]:
+    def _pinned(
+        self,
+        view: ClusterView,
+        legs: tuple[Leg, ...],
+        only: Portion | None = None,
+        as_of: AsOf | None = None,
+    ) -> tuple[Leg, ...]:
         """The legs, to be read as of one sequence of each table's statements over several partitions.
 
-        That is the sequence of now, or of the instant at which the answer was divided. Raises `NotOwner` when a
-        table grew partitions in between, in which such a statement may have put rows.
+        That is the sequence of now, or of the instant at which the answer was divided, or `as_of`. Raises `NotOwner`
+        when a table grew partitions in between, in which such a statement may have put rows.
         """
         names = {table.table for leg in legs for table in leg.tables}
-        sequences = self.sequences(names) if only is None else only.sequences
+        sequences = {**self.sequences(names), **(as_of or {})} if only is None else only.sequences
         if not sequences:
             return legs
         now = self.views.current().catalog.maps

@@ -17,6 +17,7 @@ from attrs import define, field
 
 from ballista_py.coordinator.cluster_view import ClusterView, Views
 from ballista_py.coordinator.queries.first_rows import FirstRows
+from ballista_py.coordinator.queries.pivots import change_of, text_for_parser
 from ballista_py.coordinator.queries.service import QueryService, words_of
 from ballista_py.coordinator.tables.alterations import TableAlterations
 from ballista_py.coordinator.tables.creates import TableCreates
@@ -156,10 +157,10 @@ class WriteService:
         is wrong or changes nothing, `SchemaMismatch` for rows that the table refuses (nothing is applied then),
         `WriteIncomplete` naming the partitions that did not apply it.
         """
-        plain = text_for_engine(statement)
+        plain = text_for_engine(text_for_parser(statement))
         if plain is not None:
             self.engine.require_change(plain)
-        change = read_change(statement)
+        change = change_of(statement)
         mine = self._token(token, made, "execute", statement, atomic)
         tables = (
             frozenset()

@@ -193,8 +193,8 @@ class Guard:
 
 
 _NO_QUERY = (
-    "the text is not one query: a PIVOT without IN cannot be run here, say which values become columns, "
-    "as in ON c IN ('a', 'b')"
+    "the text is not one query: a PIVOT without IN of this form cannot be run here, say which values become columns, "
+    "as in ON c IN ('a', 'b'), or put the joined tables into brackets, as in PIVOT (FROM a JOIN b …) ON …"
 )
 _PLAINLY = "a table is named with a schema here that there is not: all are in main, name it plainly"
 # What the parser calls a piece, in the words of people.

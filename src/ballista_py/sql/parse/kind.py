@@ -54,7 +54,7 @@ _LEADING = re.compile(r"(?:\s++|--[^\n]*+(?:\n|\Z)|/\*.*?\*/)*+", re.DOTALL)
 _WORDS = re.compile(r"(?:[A-Za-z_]\w*(?:\s+|\Z)){1,6}|[A-Za-z_]\w*")
 _CHANGES = frozenset(("INSERT", "UPDATE", "DELETE", "MERGE", "TRUNCATE"))
 _READS = frozenset(
-    ("SELECT", "WITH", "FROM", "VALUES", "TABLE", "DESCRIBE", "DESC", "SHOW", "SUMMARIZE", "EXPLAIN", "(")
+    ("SELECT", "WITH", "FROM", "VALUES", "TABLE", "DESCRIBE", "DESC", "SHOW", "SUMMARIZE", "EXPLAIN", "PIVOT", "(")
 )
 _DESCRIBES = frozenset(("DESCRIBE", "DESC", "SHOW"))
 _OBJECTS = frozenset((

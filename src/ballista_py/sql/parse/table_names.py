@@ -33,6 +33,8 @@ _BEFORE_TABLES = frozenset(
         "DESCRIBE",
         "DESC",
         "SHOW",
+        "PIVOT",
+        "PIVOT_WIDER",
     )
 )
 _FROM_INSIDE = frozenset(("extract", "trim", "substring", "substr", "overlay", "position"))  # extract(day from d)
