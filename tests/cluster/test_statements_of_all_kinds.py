@@ -17,6 +17,8 @@ from t insert
 (values (1))
 ((select 1) union (select 2))
 unpivot t on v into name n value w
+pivot t on g using sum(v)
+pivot t on g
 from t select g, count(*) group by all
 describe
 """.strip().splitlines()
@@ -142,8 +144,6 @@ with x as (delete from t returning *) select * from x
 select * from t for update
 table nosuch
 values
-pivot t on g using sum(v)
-pivot t on g
 describe nosuch
 summarize nosuch
 show nosuch

@@ -21,6 +21,7 @@ from ballista_py.partitions.columns import plain
 from ballista_py.sql.own_words import own_places
 from ballista_py.sql.parse.descriptions import CatalogQuery, DescribeQuery, Explain, read_description
 from ballista_py.sql.parse.kind import StatementKind, engine_sql, refusal, statement_kind
+from ballista_py.sql.parse.overwrites import read_overwrite
 from ballista_py.sql.parse.parameter_types import parameter_schema
 from ballista_py.sql.parse.parameters import bound, names_of, places_of, with_nulls
 from ballista_py.sql.parse.pivots import any_values
@@ -251,7 +252,7 @@ class Statements:
 
     def _with_values(self, statement: SqlStatement, text: str, kind: StatementKind) -> Iterator[str]:
         names = names_of(places_of(text))
-        if set(names) != self.engine.parameters(any_values(text)):
+        if set(names) != self.engine.parameters(_for_parser(text)):
             raise SqlError("the parameters of the statement cannot be told from its text")
         if not names:
             yield text
@@ -338,6 +339,12 @@ def _token(token: str | None, what: str) -> str | None:
     if token is not None and len(token) > MAX_TOKEN_CHARS:
         raise SqlError(f"a token for a write has at most {MAX_TOKEN_CHARS} characters")
     return None if token is None else f"{token}/{sha256(what.encode()).hexdigest()[:16]}"
+
+
+def _for_parser(text: str) -> str:
+    """The text in words that the engine's parser knows, with the same parameters."""
+    overwrite = read_overwrite(text)
+    return any_values(text) if overwrite is None else overwrite.plain
 
 
 def _asked_query(text: str) -> str:

@@ -77,7 +77,7 @@ class RowChecks:
         types = dict(zip(table.schema.names, self.engine.sql_types(table.schema), strict=True))
         places = _places(table, change, given)
         shown = ", ".join(
-            f"cast({_given(column, places)} as {types[column.name]}) as {quoted(column.name)}"
+            f"cast({_given(column, places, dict(change.fixed))} as {types[column.name]}) as {quoted(column.name)}"
             for column in table.schema
         )
         names = {place: name for name, place in places.items()}
@@ -173,11 +173,11 @@ class RowChecks:
                 raise SqlError(f"CHECK ({check}) is no condition")
 
 
-def _given(column: pa.Field, places: Mapping[str, int]) -> str:
+def _given(column: pa.Field, places: Mapping[str, int], fixed: Mapping[str, str]) -> str:
     """What the rows of an INSERT have in a column: what is given, or its default."""
     if column.name in places:
         return quoted(column.name)
-    default = default_of(column)
+    default = fixed.get(column.name.lower(), default_of(column))
     return "null" if default is None else f"({default}\n)"
 
 
@@ -201,10 +201,12 @@ def _places(table: TableSpec, change: Insert, given: pa.Schema) -> dict[str, int
     if change.defaults:
         return {}
     names = {name.lower(): name for name in table.schema.names}
-    wanted = [name.lower() for name in (given.names if change.by_name else change.columns or table.schema.names)]
+    fixed = dict(change.fixed)
+    every = [name for name in table.schema.names if name.lower() not in fixed]
+    wanted = [name.lower() for name in (given.names if change.by_name else change.columns or every)]
     times = Counter(wanted)
     for name in wanted:
-        if name not in names or times[name] > 1:
+        if name not in names or times[name] > 1 or name in fixed:
             state = "is named twice" if name in names else f"is not one of table '{table.name}'"
             raise SqlError(f"column '{name}' {state}")
     if len(wanted) != len(given):

@@ -10,7 +10,7 @@ import pyarrow as pa
 from attrs import Factory, asdict, define, frozen
 
 from ballista_py.coordinator.cluster_view import ClusterView
-from ballista_py.coordinator.writes.row_routes import Known, OutStream, RowRoutes
+from ballista_py.coordinator.writes.row_routes import Among, Known, OutStream, RowRoutes
 from ballista_py.coordinator.writes.write_outcome import Outcome
 from ballista_py.errors import BallistaError
 from ballista_py.partitions.map import PartitionMap
@@ -108,11 +108,13 @@ class OwnerCalls:
         *,
         skip: frozenset[int] = frozenset(),
         also: Sequence[int] = (),
+        among: Among | None = None,
         seal: Callable[[], str] | None = None,
     ) -> Outcome:
         """Send rows (of the table's schema) to their owners and have them applied or prepared.
 
-        Rows of partitions in `skip` go nowhere; owners of those in `also` are asked even if no rows of theirs come.
+        Rows of partitions in `skip` go nowhere; owners of those in `also` are asked even if no rows of theirs come,
+        and of none but those `among` a map.
         When all rows were sent `seal` gives the token that they are applied under, or raises.
         What fails before the owners have all rows raises, and nothing was applied; what fails later is in the
         outcome.
@@ -134,7 +136,7 @@ class OwnerCalls:
             return views[-1].catalog.maps[name], views[-1].members
 
         ask: Known = known_values
-        routes = RowRoutes(view.catalog.maps[name], view.members, open_stream, ask, skip)
+        routes = RowRoutes(view.catalog.maps[name], view.members, open_stream, ask, skip, among)
         try:
             for batch in batches:
                 routes.write(batch)

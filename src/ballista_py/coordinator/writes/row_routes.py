@@ -27,6 +27,7 @@ class OutStream(Protocol):
 
 
 Open = Callable[[str, Sequence[int]], OutStream]
+Among = Callable[[PartitionMap], Sequence[int]]
 Known = Callable[[Sequence[tuple[Any, ...]]], tuple[PartitionMap, frozenset[Owner]]]
 
 
@@ -34,12 +35,20 @@ class RowRoutes:
     """Routes the batches of one statement. Used by one thread.
 
     `open_stream(executor_id, partitions)` starts a stream for these partitions. `known(values)` gives a map, and the
-    live owners, in which these values have partitions and owners; it is asked for values never seen.
+    live owners, in which these values have partitions and owners; it is asked for values never seen. With `among` no
+    stream is for any other partition than those, though somebody makes one meanwhile.
     """
 
     def __init__(
-        self, pmap: PartitionMap, live: frozenset[Owner], open_stream: Open, known: Known, skip: frozenset[int]
+        self,
+        pmap: PartitionMap,
+        live: frozenset[Owner],
+        open_stream: Open,
+        known: Known,
+        skip: frozenset[int],
+        among: Among | None = None,
     ) -> None:
+        self._among = among
         self._open = open_stream
         self._known = known
         self._skip = skip
@@ -89,7 +98,8 @@ class RowRoutes:
         return found
 
     def _extend(self, pmap: PartitionMap, live: frozenset[Owner]) -> None:
-        self._plan = self._plan.extended(pmap, live, self._skip)
+        others = set() if self._among is None else {*pmap.ids().tolist()}.difference(self._among(pmap))
+        self._plan = self._plan.extended(pmap, live, self._skip | others)
         self._pmap, self._router = pmap, self._plan.router(pmap)
 
 

@@ -11,6 +11,7 @@ from attrs import define, evolve, field, frozen
 from ballista_py.coordinator.cluster_view import ClusterView, Views
 from ballista_py.coordinator.writes.checks import RowChecks
 from ballista_py.coordinator.writes.kept_rows import KeptRows
+from ballista_py.coordinator.writes.overwrites import Replaced
 from ballista_py.coordinator.writes.owner_calls import Order, OwnerCalls
 from ballista_py.coordinator.writes.rounds import AlreadyDecided, WriteRounds
 from ballista_py.coordinator.writes.write_outcome import Outcome
@@ -43,11 +44,11 @@ class RowWrites:
         token: WriteToken,
         way: Way,
         *,
-        replace: bool = False,
+        replaced: Replaced | None = None,
         told: bool = True,
         shaped: Shaped | None = None,
     ) -> int:
-        """Add rows to a table, or put them in the place of all that are there; how many they are.
+        """Add rows to a table, or put them in the place of all that are there in the partitions `replaced`; how many.
 
         `told` says that the token tells them already, because they stand in the statement or are made by it. Else a
         token that the client gave counts for these rows alone, and they must be such as can be gone through again, each
@@ -61,7 +62,7 @@ class RowWrites:
             kept = _Sealed(rows=rows, seal=seal, checks=self.checks, table=table, shaped=shaped)
         if way == "apply":
             return self._append(table, kept, token, seal)
-        return self.decided(table, kept, token, replace=replace, seal=seal)
+        return self.decided(table, kept, token, replaced=replaced, seal=seal)
 
     def _append(self, table: TableSpec, rows: KeptRows | _Sealed, token: WriteToken, seal: _Seal | None) -> int:
         """Rows that each owner applies by itself. Tried again while the rows are few enough to be kept."""
@@ -99,7 +100,7 @@ class RowWrites:
         rows: KeptRows | _Sealed,
         token: WriteToken,
         *,
-        replace: bool = False,
+        replaced: Replaced | None = None,
         seal: _Seal | None = None,
     ) -> int:
         """Rows that were checked, in every partition or in none."""
@@ -115,28 +116,30 @@ class RowWrites:
         def prepare(order: Order, view: ClusterView) -> Outcome:
             known = self.rounds.known(table)
             ask = None if seal is None else once_more
-            if not replace:
+            if replaced is None:
                 return self.calls.send(order, view, rows, known, seal=ask)
             order = evolve(order, replace=True)
-            everywhere = view.catalog.maps[table.name].ids().tolist()
-            outcome = self.calls.send(order, view, rows, known, also=everywhere, seal=ask)
-            return self._everywhere(order if seal is None else evolve(order, token=seal.final), outcome)
+            also = replaced(view.catalog.maps[table.name])
+            outcome = self.calls.send(order, view, rows, known, also=also, among=replaced, seal=ask)
+            return self._everywhere(order if seal is None else evolve(order, token=seal.final), outcome, replaced)
 
         final = None if seal is None else lambda: seal.final
         return self.rounds.once(
             table, token.kept, prepare, repeatable=lambda: rows.repeatable, final=final
         ).affected
 
-    def _everywhere(self, order: Order, outcome: Outcome) -> Outcome:
+    def _everywhere(self, order: Order, outcome: Outcome, replaced: Replaced) -> Outcome:
         """With partitions prepared, too, that others made meanwhile: of two that replace everything one waits."""
         while not outcome.errors:
             self.views.refresh()
             view = self.rounds.view(order.table)
-            everywhere = view.catalog.maps[order.table.name].ids().tolist()
+            everywhere = replaced(view.catalog.maps[order.table.name])
             lacking = [partition for partition in everywhere if partition not in outcome.affected]
             if not lacking:
                 break
-            outcome.take(self.calls.send(order, view, (), self.rounds.known(order.table), also=lacking))
+            outcome.take(
+                self.calls.send(order, view, (), self.rounds.known(order.table), also=lacking, among=replaced)
+            )
         return outcome
 
 

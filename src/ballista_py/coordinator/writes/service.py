@@ -27,6 +27,7 @@ from ballista_py.coordinator.tables.table_definitions import TableDefinitions
 from ballista_py.coordinator.writes.checks import RowChecks
 from ballista_py.coordinator.writes.kept_answers import ANSWERS_PREFIX
 from ballista_py.coordinator.writes.kept_rows import KeptRows
+from ballista_py.coordinator.writes.overwrites import every_partition, replaced_by
 from ballista_py.coordinator.writes.owner_calls import Order, OwnerCalls
 from ballista_py.coordinator.writes.planned_again import PlannedAgain
 from ballista_py.coordinator.writes.rounds import Growth, WriteRounds
@@ -59,6 +60,7 @@ from ballista_py.sql.parse.copies import CopyFrom
 from ballista_py.sql.parse.creates import CreateTable
 from ballista_py.sql.parse.inserts import Insert
 from ballista_py.sql.parse.likes import CreateLike
+from ballista_py.sql.parse.overwrites import require_other_sources
 from ballista_py.sql.prune.changes import as_general, local_rewrite, touched_partitions
 from ballista_py.sql.rewrite import Rewrite
 from ballista_py.state.documents.aged_objects import AgedObjects
@@ -244,9 +246,9 @@ class WriteService:
             shaped = self._rows.shape_of(spec, rows, columns, mine)
             if mode == "upsert":
                 return self._whole.upsert(spec, rows, mine, shaped).affected
-            replace = mode == "replace"
-            way = way_of_rows(spec, atomic=atomic, replace=replace)
-            return self._rows.take_in(spec, rows, mine, way, replace=replace, told=False, shaped=shaped)
+            replaced = every_partition if mode == "replace" else None
+            way = way_of_rows(spec, atomic=atomic, replace=replaced is not None)
+            return self._rows.take_in(spec, rows, mine, way, replaced=replaced, told=False, shaped=shaped)
 
         return self._again.until_done(take_in, {name}, lambda: rows.repeatable)
 
@@ -278,16 +280,20 @@ class WriteService:
 
     def _insert(self, change: Insert, token: WriteToken, atomic: bool) -> int:
         table = self._table(change.table)
-        if not change.constant:
+        if change.overwrites or not change.constant:
             earlier = self._rounds.statements(table).read().of(token.kept)
             if earlier is not None:
                 return self._rows.decided(table, KeptRows(iter(())), token)
+        replaced = replaced_by(change, table, self._checks) if change.overwrites else None
+        if replaced is not None:
+            require_other_sources(table.name, change.query)
         self._checks.require_fitting(table, change, self.queries.describe(change.query))
         with self._whole.running(change.query) as running:
             rows = self._checks.for_columns(table, change, running.schema, running.batches())
-            way = way_of_rows(table, atomic=atomic, constant=change.constant)
+            replace = replaced is not None
+            way = way_of_rows(table, atomic=atomic, replace=replace, constant=change.constant)
             with closing(rows):
-                return self._rows.take_in(table, rows, token, way)
+                return self._rows.take_in(table, rows, token, way, replaced=replaced)
 
     def _local(self, change: Local, token: WriteToken) -> Executed:
         table = self._table(change.table)

@@ -15,7 +15,7 @@ from ballista_py.sql.parse.likes import as_pieces
 from ballista_py.sql.parse.parsing import ENGINE_DIALECT
 
 _USED: Mapping[type[exp.Expr], tuple[str, ...]] = {
-    exp.Insert: ("with_", "this", "expression", "by_name"),
+    exp.Insert: ("with_", "this", "expression", "by_name", "overwrite"),
     exp.Update: ("with_", "this", "expressions", "from_", "where"),
     exp.Delete: ("with_", "this", "using", "where"),
     exp.Merge: ("with_", "this", "using", "on", "using_cond", "whens"),
@@ -23,15 +23,18 @@ _USED: Mapping[type[exp.Expr], tuple[str, ...]] = {
 _CONSTRAINTS = (exp.NotNullColumnConstraint, exp.PrimaryKeyColumnConstraint, exp.CheckColumnConstraint)
 
 
-def read_change(reader: Reader, tree: exp.Expr) -> None:
-    """Rewrite a statement that is no query in place; a clause that is not rewritten here is refused."""
+def read_change(reader: Reader, tree: exp.Expr, partition: exp.Expr | None = None) -> None:
+    """Rewrite a statement that is no query in place; a clause that is not rewritten here is refused.
+
+    `partition` is that of an INSERT OVERWRITE.
+    """
     if type(tree) in _USED:
         require_only(tree, reader.dialect, *_USED[type(tree)])
     for constraint in tree.find_all(exp.ColumnConstraint):
         if not isinstance(constraint.args.get("kind"), _CONSTRAINTS):
             raise refused(constraint, reader.dialect)
     if isinstance(tree, exp.Insert):
-        _insert(reader, tree)
+        _insert(reader, tree, partition)
     elif isinstance(tree, exp.Update):
         _update(reader, tree)
     elif isinstance(tree, exp.Delete):
@@ -49,12 +52,15 @@ def _no_with(reader: Reader, tree: exp.Expr) -> None:
         raise refused(tree.args["with_"], reader.dialect, "put it into the query that needs it")
 
 
-def _insert(reader: Reader, tree: exp.Expr) -> None:
+def _insert(reader: Reader, tree: exp.Expr, partition: exp.Expr | None) -> None:
     _no_with(reader, tree)
     target = tree.this
     named = [column.name.lower() for column in target.expressions] if isinstance(target, exp.Schema) else []
     table = table_of(reader, target.this if isinstance(target, exp.Schema) else target)
-    kinds = _kinds(table, named)
+    fixed = _fixed(reader, table, partition) if partition is not None else ()
+    if partition is not None:
+        (target.this if isinstance(target, exp.Schema) else target).set("partition", partition)
+    kinds = _kinds(table, named or [name.lower() for name, _ in table.columns if name.lower() not in fixed])
     source = tree.args.get("expression")
     if isinstance(source, exp.Values):
         _insert_values(reader, source, kinds)
@@ -66,6 +72,20 @@ def _insert(reader: Reader, tree: exp.Expr) -> None:
         kinds = _kinds(table, [name.lower() for name, _ in found.columns])
     for (name, kind), to in zip(found.columns, kinds, strict=False):
         assigned(Typed(exp.column(name), kind), to, exp.column(name), reader.dialect)
+
+
+def _fixed(reader: Reader, table: Relation, partition: exp.Expr) -> Sequence[str]:
+    """The columns that PARTITION gives values to, which are rewritten."""
+    kinds = {name.lower(): kind for name, kind in table.columns}
+    found = []
+    for item in partition.expressions:
+        if isinstance(item, exp.EQ) and isinstance(item.this, exp.Column):
+            name = item.this.name.lower()
+            value = reader.value(item.expression, Scope())
+            to = kinds.get(name, UNKNOWN)
+            item.set("expression", assigned(value, to, item.expression, reader.dialect))
+            found.append(name)
+    return found
 
 
 def _insert_values(reader: Reader, source: exp.Expr, kinds: Sequence[ValueType]) -> None:

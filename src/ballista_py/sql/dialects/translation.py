@@ -59,9 +59,10 @@ def function_names(dialect: str) -> frozenset[str]:
     return frozenset((*SCALARS[dialect], *AGGREGATES[dialect], *WINDOWS))
 
 
-def translate(tree: exp.Expr, dialect: str, tables: Tables | None) -> exp.Expr:
+def translate(tree: exp.Expr, dialect: str, tables: Tables | None, partition: exp.Expr | None = None) -> exp.Expr:
     """Rewrite a statement, parsed after `words.marked`, in place; the tree to be written in the engine's dialect.
 
+    `partition` was taken out of an INSERT OVERWRITE and is put back there.
     Raises `UnsupportedExpression` for a piece that is not known to mean the same, `SqlError` for a wrong name.
     """
     held = None if tables is None else {name.lower(): schema for name, schema in tables.items()}
@@ -69,7 +70,7 @@ def translate(tree: exp.Expr, dialect: str, tables: Tables | None) -> exp.Expr:
     if isinstance(tree, exp.Query | exp.Values):
         read_query(reader, tree, None)
     else:
-        read_change(reader, tree)
+        read_change(reader, tree, partition)
     return tree
 
 

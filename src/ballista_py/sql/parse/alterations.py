@@ -6,14 +6,13 @@ refused, at its own place.
 
 from __future__ import annotations
 
-from typing import Any, NoReturn, TypeAlias
+from typing import NoReturn, TypeAlias
 
 from attrs import define, frozen
-from sqlglot import exp
 from sqlglot.tokenizer_core import Token, TokenType
 
 from ballista_py.errors import SqlError
-from ballista_py.sql.parse.parsing import SqlglotError, parsed_one
+from ballista_py.sql.parse.constants import require_constant
 from ballista_py.sql.parse.statement_text import StatementText
 
 _CONSTRAINTS = (
@@ -25,10 +24,6 @@ _FORMS = (
     "SET (file_format = …)"
 )
 _NEW_TABLE = "rows that are there could violate it: make a table that has it, and fill it with INSERT … SELECT"
-# What a constant may be made of besides literals and operators; and what is the moment of the statement.
-_MADE_OF = (exp.Cast, exp.TryCast, exp.Array, exp.Struct, exp.Map, exp.ToMap, exp.VarMap, exp.Tuple, exp.Interval)
-_MOMENTS = (exp.CurrentTimestamp, exp.CurrentDate, exp.CurrentTime, exp.Localtimestamp)
-_MOMENT_NAMES = ("now", "today", "get_current_timestamp", "transaction_timestamp")
 
 
 @frozen(kw_only=True)
@@ -216,26 +211,6 @@ def _comment(words: _Words) -> AlterTable:
     text = None if words.takes("NULL") else words.value()
     words.end()
     return AlterTable(table=table, action=SetComment(name=column, text=text))
-
-
-def require_constant(expression: str) -> None:
-    """Raise `SqlError` unless the expression is a constant, or the moment of the statement.
-
-    >>> require_constant("[1, 2]::int[]")
-    >>> require_constant("a + 1")
-    Traceback (most recent call last):
-    ballista_py.errors.SqlError: DEFAULT a + 1 cannot be kept: a default is a constant, now() or current_date
-    """
-    shown = " ".join(expression.split())
-    try:
-        found: Any = parsed_one(f"select ({expression}\n)").args["expressions"][0]
-    except SqlglotError:
-        raise SqlError(f"DEFAULT {shown} cannot be kept: write the constant in another way") from None
-    for node in found.walk():
-        is_call = isinstance(node, exp.Func) and not isinstance(node, (*_MADE_OF, *_MOMENTS, exp.And, exp.Or))
-        is_call = is_call and not (isinstance(node, exp.Anonymous) and node.name.lower() in _MOMENT_NAMES)
-        if is_call or isinstance(node, exp.Column | exp.Query | exp.Star | exp.Placeholder | exp.Parameter):
-            raise SqlError(f"DEFAULT {shown} cannot be kept: a default is a constant, now() or current_date")
 
 
 @define

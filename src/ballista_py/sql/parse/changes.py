@@ -23,7 +23,7 @@ from ballista_py.sql.parse.alterations import AlterTable, read_alteration
 from ballista_py.sql.parse.copies import CopyFrom, read_copy
 from ballista_py.sql.parse.creates import CreateTable, read_create
 from ballista_py.sql.parse.error_actions import for_parser
-from ballista_py.sql.parse.inserts import Insert, read_insert, table_name
+from ballista_py.sql.parse.inserts import Insert, overwriting, read_insert, table_name
 from ballista_py.sql.parse.kind import (
     misread,
     positioned,
@@ -33,6 +33,7 @@ from ballista_py.sql.parse.kind import (
     verb_place,
 )
 from ballista_py.sql.parse.likes import CreateLike, read_like
+from ballista_py.sql.parse.overwrites import read_overwrite
 from ballista_py.sql.parse.parsing import ENGINE_DIALECT, parsed
 from ballista_py.sql.parse.statement_text import StatementText
 from ballista_py.sql.parse.used_clauses import is_given, require_used
@@ -130,12 +131,16 @@ def read_change(sql: str) -> Change | None:
     like = read_like(text)
     if like is not None:
         return like
+    overwrite = read_overwrite(text)
+    if overwrite is not None:
+        text, tokens = tokens_of(overwrite.plain)
     plain, keys = _without_keys(text, tokens)
     try:
         (tree,) = parsed(for_parser(plain))
     except ParseError as error:
         raise positioned(error) from None
-    return _change_of(tree, StatementText(plain, tokens, keys))
+    change = _change_of(tree, StatementText(plain, tokens, keys))
+    return overwriting(change, overwrite) if overwrite is not None and isinstance(change, Insert) else change
 
 
 def _copied(text: str) -> CopyFrom:
@@ -148,7 +153,8 @@ def _copied(text: str) -> CopyFrom:
 def text_for_engine(sql: str) -> str | None:
     """What the parser of the engine is to accept of a change before anybody else reads it; None for other statements.
 
-    That is all but PARTITIONED BY, whose keys are ours, and all names of a DROP but the first: the engine takes one.
+    That is all but PARTITIONED BY, whose keys are ours, what makes an INSERT one that overwrites, and all names of a
+    DROP but the first: the engine takes one.
     COPY reads a file of the client and does not reach an engine, CREATE TABLE … LIKE not before its columns are known.
 
     >>> text_for_engine("create table t (a int) partitioned by (a);")
@@ -160,7 +166,8 @@ def text_for_engine(sql: str) -> str | None:
     if tokens[0].text.upper() == "DROP":
         comma = next((token.start for token in tokens if token.token_type == TokenType.COMMA), len(text))
         return text[:comma]
-    return _without_keys(text, tokens)[0]
+    overwrite = read_overwrite(text)
+    return _without_keys(text, tokens)[0] if overwrite is None else overwrite.plain
 
 
 def _change_of(tree: exp.Expr | None, text: StatementText) -> Change | None:

@@ -9,7 +9,7 @@ from sqlglot import exp
 
 from ballista_py.errors import SqlError
 from ballista_py.partitions.bounds import require_count
-from ballista_py.sql.parse.alterations import require_constant
+from ballista_py.sql.parse.constants import require_constant
 from ballista_py.sql.parse.inserts import table_name
 from ballista_py.sql.parse.statement_text import StatementText
 

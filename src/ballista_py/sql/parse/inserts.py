@@ -6,11 +6,13 @@ engine, over the rows that its query gave: then it is the user's own text, with 
 
 from __future__ import annotations
 
-from attrs import frozen
+from attrs import evolve, frozen
 from sqlglot import exp
 
 from ballista_py.errors import SqlError
+from ballista_py.sql.parse.constants import require_partition_value
 from ballista_py.sql.parse.kind import blank, verb_place
+from ballista_py.sql.parse.overwrites import Overwrite
 from ballista_py.sql.parse.parsing import ENGINE_DIALECT
 from ballista_py.sql.parse.statement_text import StatementText
 
@@ -24,7 +26,8 @@ class Insert:
 
     `constant` says that the query gives the same rows whenever it is run. With `defaults` its one row is without a
     value for any column. `whole` is the statement over the rows `GIVEN_ROWS`, if it is to be run by the engine;
-    `on_key` says that it asks for the primary key, `sets` which columns it changes in rows that are there.
+    `on_key` says that it asks for the primary key, `sets` which columns it changes in rows that are there. One that
+    `overwrites` replaces the rows with the values of the `fixed` columns, which its query does not give; or all.
     """
 
     table: str
@@ -38,6 +41,8 @@ class Insert:
     sets: tuple[str, ...] = ()
     returning: bool = False
     text_length: int = 0
+    overwrites: bool = False
+    fixed: tuple[tuple[str, str], ...] = ()
 
 
 def read_insert(tree: exp.Insert, text: StatementText) -> Insert:
@@ -78,6 +83,22 @@ def read_insert(tree: exp.Insert, text: StatementText) -> Insert:
         returning=returning,
         text_length=len(text.plain),
     )
+
+
+def overwriting(insert: Insert, overwrite: Overwrite) -> Insert:
+    """The INSERT as one that replaces. Raises `SqlError` where nobody has said what that means."""
+    if insert.whole is not None:
+        raise SqlError(
+            "INSERT OVERWRITE with ON CONFLICT, OR REPLACE, OR IGNORE or RETURNING cannot be run here: leave it out"
+        )
+    for column, constant in overwrite.fixed:
+        require_partition_value(column, constant)
+    names = [name for name, _ in overwrite.fixed]
+    named = {name.lower() for name in insert.columns or ()}
+    twice = next((name for name in names if names.count(name) > 1 or name in named), None)
+    if twice is not None:
+        raise SqlError(f"column '{twice}' is named twice: PARTITION gives its value")
+    return evolve(insert, overwrites=True, fixed=overwrite.fixed)
 
 
 def upsert_of(table: str) -> Insert:

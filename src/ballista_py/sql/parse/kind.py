@@ -235,10 +235,13 @@ def _translated(sql: str, dialect: str, tables: Tables | None) -> str:
     from ballista_py.sql.dialects.translation import translate
     from ballista_py.sql.dialects.words import marked
     from ballista_py.sql.parse.likes import plain_like
+    from ballista_py.sql.parse.overwrites import partition_taken_out, table_query
 
     trees = [tree for tree in parsed_tokens(marked(tokenized(sql, dialect), sql, dialect), sql, dialect) if tree]
     made = []
     for tree in trees:
+        table_query(tree)
+        partition = partition_taken_out(tree)
         like = plain_like(tree)
         kept = taken_out(tree, dialect) if like is None else None
         require_used(tree, dialect)
@@ -249,7 +252,7 @@ def _translated(sql: str, dialect: str, tables: Tables | None) -> str:
         if like is not None:
             made.append(like)
             continue
-        translated = translate(tree, dialect, tables)
+        translated = translate(tree, dialect, tables, partition)
         text = translated.sql(ENGINE_DIALECT, unsupported_level=ErrorLevel.RAISE)
         made.append(text if kept is None else kept.written(translated))
     return "; ".join(made)

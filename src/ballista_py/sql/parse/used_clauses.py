@@ -16,8 +16,8 @@ from ballista_py.errors import SqlError
 from ballista_py.sql.parse.parsing import ENGINE_DIALECT
 
 USED: Mapping[type[exp.Expr], frozenset[str]] = {
-    exp.Insert: frozenset(
-        ("with_", "this", "expression", "by_name", "default", "alternative", "conflict", "returning")
+    exp.Insert: frozenset(  # "overwrite" is read by `overwrites`
+        ("with_", "this", "expression", "by_name", "default", "alternative", "conflict", "returning", "overwrite")
     ),
     exp.OnConflict: frozenset(("expressions", "action", "conflict_keys", "where")),
     exp.Returning: frozenset(("expressions",)),
@@ -64,7 +64,6 @@ _PLACES: Mapping[type[exp.Expr], tuple[str, ...]] = {
 }
 _NAMES: Mapping[tuple[type[exp.Expr], str], str] = {
     (exp.Insert, "where"): "REPLACE WHERE",
-    (exp.Insert, "overwrite"): "OVERWRITE",
     (exp.Insert, "ignore"): "IGNORE",
     (exp.OnConflict, "duplicate"): "ON DUPLICATE KEY",
     (exp.OnConflict, "constraint"): "a name of a constraint behind ON CONFLICT",
@@ -97,7 +96,6 @@ _INSTEAD: Mapping[tuple[type[exp.Expr], str], str] = {
     (exp.OnConflict, "constraint"): "name the columns of the primary key",
     (exp.OnConflict, "index_predicate"): "say with DO UPDATE … WHERE which rows change",
     (exp.Insert, "ignore"): "use ON CONFLICT DO NOTHING",
-    (exp.Insert, "overwrite"): 'use Client.ingest with mode="replace"',
     (exp.Insert, "where"): "DELETE those rows first",
     (
         exp.Insert,

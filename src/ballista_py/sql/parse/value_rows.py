@@ -53,6 +53,8 @@ def row_template(sql: str) -> RowTemplate | None:
     values = [place for place, token in enumerate(tokens) if token.token_type == TokenType.VALUES]
     if not tokens or tokens[0].token_type != TokenType.INSERT or len(values) != 1:
         return None
+    if tokens[1].text.upper() == "OVERWRITE":  # the rows of each execution take the place of those before
+        return None
     row = tokens[values[0] + 1 :]
     if not row or not _is_one_group(row):
         return None

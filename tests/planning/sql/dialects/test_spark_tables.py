@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pyarrow as pa
 import pytest
 
 from ballista_py.errors import SqlError
@@ -49,8 +50,7 @@ def test_the_rows_of_a_query_are_kept_with_its_partition_columns_last():
         ("create table q (a int) using parquet location '/x'", "LOCATION"),
         ("create table q (a int) using parquet options (a 'b')", "OPTIONS"),
         ("create table q (a int) using parquet tblproperties ('k' = 'v')", "CREATE TABLE with"),
-        ("insert overwrite t select 1", "OVERWRITE"),
-        ("insert overwrite t partition (g = 1) select 1", "OVERWRITE"),
+        ("insert overwrite directory '/x' select 1", "DIRECTORY"),
     ],
 )
 def test_what_a_table_here_cannot_have_is_refused_by_its_name(sql, said):
@@ -58,3 +58,10 @@ def test_what_a_table_here_cannot_have_is_refused_by_its_name(sql, said):
         engine_sql(sql, "spark", {})
     assert said in caught.value.message
     assert "cannot be run here" in caught.value.message
+
+
+def test_an_overwrite_keeps_its_words_and_the_types_of_its_values():
+    tables = {"t": pa.schema([("a", pa.int32()), ("g", pa.int64())]), "s": pa.schema([("a", pa.int32())])}
+    found = engine_sql("INSERT OVERWRITE TABLE t PARTITION (g = 7) TABLE s", "spark", tables)
+    assert found.startswith("INSERT OVERWRITE TABLE t PARTITION(g = ")
+    assert found.endswith("SELECT * FROM s")
