@@ -101,3 +101,21 @@ def test_a_loop_that_ends_without_being_stopped_ends_the_node(caplog):
     ticking(tick, ended=ended.set).start()
     assert ended.wait(60)
     assert "loop_ended" in [record.getMessage() for record in caplog.records]
+
+
+def test_so_many_reasons_are_told_within_a_second_and_no_more(caplog, monkeypatch):
+    monkeypatch.setattr("ballista_py.node.loops.MAX_REASONS", 2)
+    monkeypatch.setattr("ballista_py.node.loops.SAME_REASON_MS", LONG_MS)
+    ticks, reasons = threading.Semaphore(0), iter("abcd")
+
+    def tick():
+        ticks.release()
+        reason = next(reasons, None)
+        if reason is not None:
+            raise StoreUnavailable(reason)
+
+    loop = ticking(tick, interval_ms=1).start()
+    for _ in range(6):
+        assert ticks.acquire(timeout=60)
+    loop.stop()
+    assert [record.getMessage() for record in caplog.records] == ["tick_failed", "tick_failed"]

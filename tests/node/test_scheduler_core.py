@@ -119,3 +119,23 @@ def test_a_table_for_which_no_executor_has_room_says_so(core):
     admitted(core, "e2")
     core.reconcile_all()
     assert not any(row["failed"] for row in core.tables())
+
+
+def test_every_node_is_a_member_by_its_name(core):
+    instance = admitted(core, "e1")
+    assert [(node["node_id"], node["role"]) for node in core.members()] == [
+        ("s1", "scheduler"),
+        ("e1", "executor"),
+    ]
+    assert core.members()[1]["instance_id"] == instance
+
+
+def test_a_scheduler_that_was_fenced_joins_again_as_another_instance(core):
+    before = core.membership.instance_id
+    core.membership.leave()
+    core.beat()
+    after = core.membership.instance_id
+    assert after != before
+    assert core.membership.cluster.read().document.schedulers["s1"].instance_id == after
+    core.beat()
+    assert core.membership.instance_id == after

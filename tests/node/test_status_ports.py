@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from itertools import product
 from types import SimpleNamespace
 
@@ -111,3 +112,19 @@ def test_a_node_without_certificates_and_tokens_hides_nothing(folder):
 def test_a_node_that_was_told_of_nobody_says_in_its_log_what_to_give_it(folder, caplog):
     seen(folder, "executor", True, {}, None)
     assert "--status-tokens-file" in caplog.text
+
+
+def test_a_node_that_answers_says_that_it_is_well(folder):
+    ports = StatusPorts(
+        config_of(folder, "executor", False, {}),
+        SimpleNamespace(text=lambda: b"x 1\n"),
+        SystemRuntime(),
+        ready=lambda: True,
+        status=dict,
+        tasks=list,
+    )
+    try:
+        shown = read_status(f"http://localhost:{ports.http.port}/health", None, None)
+    finally:
+        ports.close()
+    assert json.loads(shown) == {"node_id": "n1", "role": "executor", "healthy": True}

@@ -6,6 +6,7 @@ import pyarrow as pa
 import pytest
 from attrs import evolve
 
+from ballista_py.coordinator.tables.held_columns import new_columns
 from ballista_py.engines.duckdb.engine import DuckDBEngine
 from ballista_py.engines.polars.engine import PolarsEngine
 from ballista_py.errors import SchemaMismatch, SqlError, TryLater
@@ -178,3 +179,17 @@ def test_a_file_without_a_column_that_was_always_there_is_refused():
     file = write_data_file(store, "f", pa.table({"id": [1]}), "parquet")
     with pytest.raises(SchemaMismatch, match="no single column 'a'"):
         read_data_file(store, file, SCHEMA)
+
+
+def test_only_columns_that_are_new_or_of_another_type_are_looked_at_again():
+    """Executors are asked whether they can hold them; of the others they hold rows already."""
+
+    def made(*columns):
+        return TableSpec(
+            name="t", schema=pa.schema(columns), spec=PartitionSpec.whole(), distribution="replicated"
+        )
+
+    before = made(("a", pa.int32()), ("b", pa.string()))
+    after = made(("a", pa.int64()), ("b", pa.string()), ("c", pa.bool_()))
+    assert new_columns(before, after) == pa.schema([("a", pa.int64()), ("c", pa.bool_())])
+    assert not new_columns(before, before)

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+from importlib import import_module
 from pathlib import Path
+from pkgutil import walk_packages
 
 import orjson
 import pyarrow as pa
@@ -148,3 +150,16 @@ def test_what_nobody_could_read_afterwards_is_not_written(capacity):
         state.update(lambda document: document.admit(evolve(INFO, capacity=capacity)))
     assert store.get("cluster.json").data == before
     assert state.update(lambda document: document.admit(INFO)).document.executors
+
+
+def test_every_kind_of_document_has_its_name_and_version_for_good():
+    """Nodes of two releases, and copies that were put back, know documents by these."""
+    kinds = {}
+    for name in ("state.documents", "storage"):
+        package = import_module(f"ballista_py.{name}")
+        for found in walk_packages(package.__path__, f"{package.__name__}."):
+            for value in vars(import_module(found.name)).values():
+                if isinstance(value, type) and "document_kind" in vars(value):
+                    kinds[value.document_kind] = value.schema_version
+    expected = "claim cluster garbage heartbeat job manifest partition_map seen statements table token_claim"
+    assert kinds == dict.fromkeys(expected.split(), 1)

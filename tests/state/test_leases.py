@@ -539,3 +539,12 @@ def test_a_farewell_of_one_instance_does_not_make_the_next_one_forgotten(schedul
     scheduler.registry.leave("e1", former)
     assert scheduler.registry.newest() == ()
     assert cluster_of(unreliable).executors == {}
+
+
+def test_no_more_executors_are_remembered_than_a_cluster_can_have_twice(scheduler, runtime, monkeypatch):
+    monkeypatch.setattr("ballista_py.state.members.executor_registry.MAX_EXECUTORS", 2)
+    for number in range(4):
+        assert say(executor(runtime, f"e{number}"), scheduler) == (None, False)
+    answer, _ = say(executor(runtime, "one-more"), scheduler)
+    assert (type(answer), answer.reason) == (Refusal, "not_admitted")
+    assert "one-more" not in {id_ for id_ in scheduler.registry.heard_ms()}

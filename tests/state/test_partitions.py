@@ -8,6 +8,7 @@ import pytest
 from attrs import evolve, frozen
 
 from ballista_py.errors import (
+    DocumentUnreadable,
     Fenced,
     InvariantViolated,
     LeaseExpired,
@@ -712,3 +713,18 @@ def test_an_owner_that_read_the_map_before_its_successor_did_is_fenced(store):
 
     with pytest.raises(Fenced, match="refuses epoch 1: epoch 2 is active"):
         maps.activate("t", 0, E1.owner, Paused(store, "shard.json", Shard))
+
+
+def test_partitions_for_new_values_are_not_made_over_a_map_that_cannot_be_read(loop, unreliable):
+    """Whoever wrote the rows is told what is wrong with the map, and it is left as it is."""
+    by_value = table(spec=PartitionSpec.parse(["id"], SCHEMA))
+    loop.add_tables(by_value)
+    loop.partitions.create(PartitionMap.build("t", by_value.spec, []))
+    loop.admit(E1)
+    assert loop.reconciler.add_values("t", [(7,)]).map.owner(0) == E1.owner
+    key = partition_map_key("t")
+    version = unreliable.get(key).version
+    unreliable.replace(key, b"spoilt", version)
+    with pytest.raises(DocumentUnreadable, match=key):
+        loop.reconciler.add_values("t", [(8,)])
+    assert unreliable.get(key).data == b"spoilt"

@@ -11,12 +11,12 @@ import pytest
 from attrs import evolve
 
 from ballista_py.errors import Fenced, LeaseExpired, NotOwner
-from ballista_py.state.members.control import Refusal
+from ballista_py.state.members.control import PartitionAssignment, Refusal
 from ballista_py.storage.held.cache import FileCache
 from ballista_py.storage.held.holder import PartitionHolder
-from ballista_py.storage.held.holdings import MOST_EMPTY
+from ballista_py.storage.held.holdings import MOST_EMPTY, Held, Holdings
 from ballista_py.storage.held.hydration import HydrationProgress
-from ballista_py.storage.manifest import manifest_key
+from ballista_py.storage.manifest import Prepared, manifest_key
 
 
 def held(world, table="t"):
@@ -682,3 +682,43 @@ def test_an_interrupted_hydration_goes_on_with_the_files_that_are_here_already(w
     assert (progress.hydrated, progress.files_asked, progress.files_loaded) == (6, 6, 6)
     assert progress.bytes_asked == progress.bytes_here == progress.bytes_loaded > 0
     assert (cache.stats().reused, cache.stats().fetched) == (3, 3)
+
+
+@pytest.mark.parametrize(
+    ("partition", "epoch", "revision", "behind"),
+    [
+        (0, 1, 3, True),
+        (0, 1, 2, False),
+        (0, 1, 1, False),
+        (0, 2, 3, False),
+        (1, 1, 3, False),
+        (2, 1, 3, False),
+        (3, 1, 3, False),
+    ],
+    ids=["older", "the same", "newer", "of another epoch", "held for another epoch", "not held yet", "not wanted"],
+)
+def test_only_what_is_held_from_before_and_by_this_very_owner_is_behind(world, partition, epoch, revision, behind):
+    def owner(number, epoch=1):
+        return PartitionAssignment(partition=number, path=f"k={number}", epoch=epoch, role="owner")
+
+    holdings = Holdings(
+        table=world.table(),
+        wanted={0: owner(0), 1: owner(1), 2: owner(2)},
+        held={
+            0: Held(assignment=owner(0), revision=2, files={}),
+            1: Held(assignment=owner(1, epoch=0), revision=2, files={}),
+        },
+    )
+    assert holdings.is_behind(partition, epoch, revision) is behind
+
+
+def test_what_the_data_pipeline_prepared_is_listed_apart(world):
+    world.put(0, 1)
+    storage = world.storage(0)
+    storage.prepare(Prepared(attempt="of-a-statement", token="a"), epoch=0)
+    world.put(1, 2)
+    world.storage(1).prepare_run(Prepared(attempt="of-a-run", token="b"), (None, None), replaces=False)
+    world.holder.apply(world.update(1, (0, 1, "owner"), (1, 1, "owner")))
+    world.holder.tick()
+    assert world.holder.prepared() == [("t", 0, "of-a-statement")]
+    assert world.holder.prepared(outside=True) == [("t", 1, "of-a-run")]

@@ -269,3 +269,14 @@ def test_a_manifest_that_is_older_than_executors_saw_it_is_named_beyond_repair(l
     (said,) = find_repairs(location.store).beyond
     assert "partition 'expr0=0' of table 'b'" in said
     assert "and was at" in said
+
+
+def test_every_attempt_that_a_repair_ends_has_a_number_of_its_own(location):
+    """By their numbers decisions are told apart from those of statements that began before."""
+    attempts = [location.decide(location.buckets, path, fold=False) for path in ("expr0=0", "expr0=1")]
+    location.lose(statements_key(location.buckets.folder))
+    location.repair()
+    decisions = Statements(location.store, location.buckets.folder).read()
+    numbers = [decisions.on(attempt).number for attempt in attempts]
+    assert len(set(numbers)) == 2
+    assert decisions.floor > max(numbers)

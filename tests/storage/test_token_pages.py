@@ -6,7 +6,7 @@ from ballista_py.errors import TryLater
 from ballista_py.state.documents.resends import PATIENCE_MS, RESEND_MS, TOKENS_KEPT_MS
 from ballista_py.state.stores.memory import MemoryStore
 from ballista_py.storage import manifest as manifests
-from ballista_py.storage.manifest import TAIL_TOKENS, DataFile
+from ballista_py.storage.manifest import TAIL_TOKENS, DataFile, Prepared
 from ballista_py.storage.partition_storage import PartitionStorage
 from ballista_py.storage.token_pages import TokenPages
 from ballista_py.storage.upkeep.garbage import MAX_WRITE_MS, find_garbage
@@ -134,3 +134,13 @@ def test_the_history_of_a_partition_goes_on_in_its_pages(partition, inner, clock
 
     told = [applied.token for applied in history(inner, Table(), "p=1")]
     assert told == [f"token-{n}" for n in reversed(range(3 * TAIL_TOKENS))]
+
+
+def test_what_two_phases_apply_turns_pages_as_well(partition):
+    """Statements over several partitions leave tokens, too: the manifest does not grow with their number."""
+    for n in range(3 * TAIL_TOKENS):
+        partition.prepare(Prepared(attempt=f"a{n}", token=f"token-{n}"), epoch=1)
+        partition.fold(f"a{n}", epoch=1, sequence=n + 1)
+    manifest = partition.read().document
+    assert len(manifest.tokens) <= TAIL_TOKENS
+    assert all(partition.applied(manifest, f"token-{n}") is not None for n in range(3 * TAIL_TOKENS))

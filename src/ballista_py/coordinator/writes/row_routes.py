@@ -54,8 +54,7 @@ class RowRoutes:
         self._skip = skip
         self.streams: list[tuple[OutStream, set[int]]] = []  # with the partitions that it has rows for
         self._opened: dict[int, tuple[OutStream, set[int]]] = {}
-        self._plan = RowStreams()
-        self._extend(pmap, live)
+        self._extend(pmap, live, RowStreams())
 
     def write(self, batch: pa.RecordBatch) -> None:
         """Send the rows to the owners of their partitions. Raises `PartitionsUnassigned`, and what streams raise."""
@@ -67,7 +66,7 @@ class RowRoutes:
             if unowned:
                 raise unassigned(unowned)
             rows = rest.select(rest.schema.names[:-1])
-            self._extend(*self._known(distinct_values(self._pmap, rows)))
+            self._extend(*self._known(distinct_values(self._pmap, rows)), self._plan)
             self.write(rows)
         for name, part in routed.by_executor.items():
             number = int(name)
@@ -97,9 +96,9 @@ class RowRoutes:
             self.streams.append(found)
         return found
 
-    def _extend(self, pmap: PartitionMap, live: frozenset[Owner]) -> None:
+    def _extend(self, pmap: PartitionMap, live: frozenset[Owner], plan: RowStreams) -> None:
         others = set() if self._among is None else {*pmap.ids().tolist()}.difference(self._among(pmap))
-        self._plan = self._plan.extended(pmap, live, self._skip | others)
+        self._plan = plan.extended(pmap, live, self._skip | others)
         self._pmap, self._router = pmap, self._plan.router(pmap)
 
 
