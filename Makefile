@@ -5,7 +5,7 @@ BASE ?= HEAD~1
 MUTANTS ?= 40
 BIN := .venv/bin
 .DEFAULT_GOAL := help
-.PHONY: soak scenarios help demo test coverage long lint types bench docs proto clean sim mutants sim-mutants source-mutants fuzz fuzz-sql fuzz-changes fuzz-guard fuzz-ports fuzz-wire
+.PHONY: soak scenarios help demo test coverage long lint types bench docs proto clean sim mutants sim-mutants source-mutants fuzz fuzz-sql fuzz-changes fuzz-guard fuzz-ports fuzz-wire fuzz-documents
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 10
@@ -44,7 +44,7 @@ soak: .venv/.ready-dev ## write, change and read for ten minutes while nodes are
 scenarios: .venv/.ready-dev ## restarts, kills, sizes, lost documents with real processes; reports in docs/guarantees.md (NAME=…)
 	@$(BIN)/python scripts/scenarios $(NAME) --write docs/guarantees.md
 
-fuzz: fuzz-wire fuzz-ports fuzz-guard fuzz-sql fuzz-changes ## all of the fuzzers, for hours
+fuzz: fuzz-wire fuzz-ports fuzz-documents fuzz-guard fuzz-sql fuzz-changes ## all of the fuzzers, for hours
 
 fuzz-sql: .venv/.ready-dev ## compare 100,000 random queries over partitions with a single node
 	@$(BIN)/python -m ballista_py.testing.sql.fuzz --queries 100000
@@ -60,6 +60,9 @@ fuzz-wire: .venv/.ready-dev ## send mutated Arrow messages to every door for an 
 
 fuzz-ports: .venv/.ready-dev ## send spoilt requests of every kind to every port, and spoilt files, for an hour
 	@$(BIN)/python -m ballista_py.testing.hostile.port_fuzz --seconds 3600
+
+fuzz-documents: .venv/.ready-dev ## spoil the documents that a cluster keeps, under those who read them, for an hour
+	@$(BIN)/python -m ballista_py.testing.hostile.document_fuzz --seconds 3600
 
 lint: .venv/.ready-dev ## check style and the floors of the house
 	@$(BIN)/ruff check .

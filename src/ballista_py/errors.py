@@ -49,7 +49,7 @@ from __future__ import annotations
 import errno
 from typing import Any, ClassVar
 
-from ballista_py.one_line import one_line, plain_details
+from ballista_py.one_line import one_line, plain_details, printable
 
 
 class BallistaError(Exception):
@@ -330,7 +330,7 @@ def to_wire(error: BaseException) -> dict[str, Any]:
     """
     error = named(error)
     if isinstance(error, BallistaError):
-        return {"code": error.code, "message": error.message, "details": error.details}
+        return {"code": error.code, "message": printable(error.message), "details": error.details}
     return {"code": BallistaError.code, "message": f"internal error ({type(error).__name__})", "details": {}}
 
 

@@ -18,6 +18,8 @@ from ballista_py.partitions.map import NOBODY, PartitionMap
 from ballista_py.partitions.spec import PartitionSpec
 from ballista_py.partitions.values import from_json_values, to_json_values
 
+MAX_EPOCH = 2**53 - 1  # what every reader of JSON keeps exactly
+
 
 def to_columns(pmap: PartitionMap) -> dict[str, Any]:
     """See `PartitionMap.to_columns`."""
@@ -37,28 +39,41 @@ def to_columns(pmap: PartitionMap) -> dict[str, Any]:
 
 
 def from_columns(table: str, revision: int, columns: Mapping[str, Any]) -> PartitionMap:
-    """See `PartitionMap.from_columns`."""
+    """See `PartitionMap.from_columns`. Raises `ValueError` for columns that do not fit each other.
+
+    Whoever can write the bucket can write any: no number of theirs is taken for a size before it was compared with
+    what is there.
+    """
     spec = PartitionSpec.from_json(columns["spec"])
-    length = int(columns["length"])
+    length = _count(columns["length"])
     if columns["values"] is None:
         values = spec.static_columns() or ()
     else:
         values = tuple(
             from_json_values(column, key.type) for key, column in zip(spec.keys, columns["values"], strict=True)
         )
+    if any(len(column) != length for column in values) or (not values and length > 1):
+        raise ValueError(f"{length} partitions, but not as many values")
+    executors = tuple((str(owner[0]), str(owner[1])) for owner in columns["executors"])
     return PartitionMap(
         table=table,
         spec=spec,
         revision=revision,
         columns=values,
-        executors=tuple((str(owner[0]), str(owner[1])) for owner in columns["executors"]),
-        owner_index=np.stack([_unpacked(column, length, np.int32) for column in columns["owners"]], axis=1),
-        target_index=_places(columns["targets"], length),
-        former_index=_places(columns.get("formers", ()), length),
-        epochs=_unpacked(columns["epochs"], length, np.int64),
+        executors=executors,
+        owner_index=np.stack(
+            [
+                _within(_unpacked(column, length, np.int32), NOBODY, len(executors) - 1)
+                for column in columns["owners"]
+            ],
+            axis=1,
+        ),
+        target_index=_places(columns["targets"], length, len(executors)),
+        former_index=_places(columns.get("formers", ()), length, len(executors)),
+        epochs=_within(_unpacked(columns["epochs"], length, np.int64), 0, MAX_EPOCH),
         weights=_unpacked(columns["weights"], length, np.float64),
         flags=_unpacked(columns["flags"], length, np.uint8),
-        discoveries=int(columns.get("discoveries", 0)),
+        discoveries=_count(columns.get("discoveries", 0)),
     )
 
 
@@ -76,9 +91,11 @@ def _pairs(places: npt.NDArray[np.int32]) -> list[list[int]]:
     return found
 
 
-def _places(pairs: Iterable[Sequence[int]], length: int) -> npt.NDArray[np.int32]:
+def _places(pairs: Iterable[Sequence[int]], length: int, executors: int) -> npt.NDArray[np.int32]:
     places = np.full(length, NOBODY, np.int32)
     for row, place in pairs:
+        if not (0 <= row < length and NOBODY <= place < executors):
+            raise ValueError("a partition or an executor that there is not")
         places[row] = place
     return places
 
@@ -90,9 +107,29 @@ def _packed(column: npt.NDArray[Any]) -> Any:
 
 
 def _unpacked(column: Any, length: int, dtype: npt.DTypeLike) -> npt.NDArray[Any]:
+    """A column of exactly so many numbers, none of which is another one in this type."""
     if isinstance(column, int | float):
-        return np.full(length, column, dtype)
-    return np.array(column, dtype)
+        with np.errstate(invalid="raise"):
+            one = np.array(column).astype(dtype)
+        if one != column:
+            raise ValueError(f"{column} is no {one.dtype}")
+        return np.full(length, one, dtype)
+    found = np.array(column, dtype) if len(column) else np.empty(0, dtype)
+    if found.shape != (length,):
+        raise ValueError(f"a column of shape {found.shape} for {length} partitions")
+    return found
+
+
+def _count(value: Any) -> int:
+    if type(value) is not int or not 0 <= value <= MAX_EPOCH:
+        raise ValueError("it is no count")
+    return value
+
+
+def _within(column: npt.NDArray[Any], least: int, most: int) -> npt.NDArray[Any]:
+    if len(column) and not least <= int(column.min()) <= int(column.max()) <= most:
+        raise ValueError(f"a number that is not from {least} to {most}")
+    return column
 
 
 def _whole_numbers(weights: npt.NDArray[np.float64]) -> npt.NDArray[Any]:

@@ -11,7 +11,8 @@ as they were. The columns of a partition map are planning's to choose; here they
 from __future__ import annotations
 
 import base64
-from collections.abc import Mapping
+import math
+from collections.abc import Callable, Mapping
 from functools import cache
 from types import UnionType
 from typing import Any, Generic, TypeVar, Union, get_args, get_origin
@@ -23,6 +24,7 @@ from attrs import evolve, frozen
 from cattrs.preconf.orjson import OrjsonConverter, make_converter
 
 from ballista_py.errors import ConfigError, DocumentUnreadable, InvariantViolated, SchemaVersionUnsupported
+from ballista_py.one_line import one_line
 from ballista_py.partitions.map import PartitionMap
 from ballista_py.partitions.spec import PartitionSpec
 from ballista_py.partitions.table import TableSpec
@@ -33,6 +35,7 @@ _KEPT_DECLARATIONS = 1_024
 _KEPT_BYTES = 64 << 20
 # In the metadata of a field: the mapping whose unreadable entries, as JSON, it takes. It is no field of the JSON.
 SET_ASIDE_OF = "entries of another field that this release cannot read"
+_SHOWN_CHARS = 256
 MAX_DOCUMENT_BYTES = 64 * 1024 * 1024
 
 T = TypeVar("T")
@@ -132,13 +135,19 @@ class DocumentCodec(Generic[T]):
         Raises `DocumentUnreadable` for anything else, also for one that belongs under another key (`belongs_to` in its
         details), and `SchemaVersionUnsupported` for another release's format.
         """
+        if len(data) > MAX_DOCUMENT_BYTES:
+            raise DocumentUnreadable(
+                f"object '{key}' has {len(data):,} bytes; no document has more than {MAX_DOCUMENT_BYTES:,}",
+                key=key,
+            )
         try:
             raw = orjson.loads(data)
             header = converter().structure(raw.pop("header"), Header)
         except Exception as error:
             raise _foreign(key, self.kind) from error
         if header.kind != self.kind:
-            raise DocumentUnreadable(f"object '{key}' is a '{header.kind}' document, not '{self.kind}'", key=key)
+            kind = one_line(header.kind, _SHOWN_CHARS)
+            raise DocumentUnreadable(f"object '{key}' is a '{kind}' document, not '{self.kind}'", key=key)
         if header.schema_version != self.schema_version:
             raise SchemaVersionUnsupported(
                 f"document '{key}' has schema version {header.schema_version}; this release reads and writes "
@@ -193,16 +202,51 @@ def table_from_json(data: bytes) -> TableSpec:
 def converter() -> OrjsonConverter:
     """The one converter of documents, with a form for Arrow schemas and partition specs."""
     made = make_converter(detailed_validation=False)
+    for kind in (bool, float, int, str):
+        made.register_structure_hook(kind, _PLAIN[kind])
     made.register_unstructure_hook(pa.Schema, lambda schema: base64.b64encode(schema.serialize()).decode())
     made.register_structure_hook(pa.Schema, lambda text, _: _schema(text))
     made.register_unstructure_hook(PartitionSpec, lambda spec: spec.to_json())
     made.register_structure_hook(PartitionSpec, lambda data, _: _spec(orjson.dumps(data)))
-    made.register_structure_hook_func(
-        lambda kind: kind == tuple[str, ...], lambda items, _: tuple(map(str, items))
-    )
+    made.register_structure_hook_func(lambda kind: kind == tuple[str, ...], lambda items, _: _texts(items))
     made.register_unstructure_hook(PartitionMap, lambda pmap: {"table": pmap.table, **pmap.to_columns()})
     made.register_structure_hook(PartitionMap, lambda data, _: PartitionMap.from_columns(data["table"], 0, data))
     return made
+
+
+def _flag(value: Any, _kind: Any) -> bool:
+    if type(value) is not bool:
+        raise ValueError("it is neither true nor false")
+    return value
+
+
+def _whole(value: Any, _kind: Any) -> int:
+    """A number that can be written again: JSON of somebody else may have longer ones."""
+    if type(value) is not int or not -(2**63) <= value < 2**63:
+        raise ValueError("it is no whole number of 64 bits")
+    return value
+
+
+def _number(value: Any, _kind: Any) -> float:
+    if type(value) not in (int, float) or not math.isfinite(value):
+        raise ValueError("it is no number")
+    return float(value)
+
+
+def _text(value: Any, _kind: Any) -> str:
+    if type(value) is not str:
+        raise ValueError("it is no text")
+    return value
+
+
+def _texts(items: Any) -> tuple[str, ...]:
+    if type(items) is not list or not all(type(item) is str for item in items):
+        raise ValueError("it is no list of texts")
+    return tuple(items)
+
+
+# What stands in a document is taken for what it is, and for nothing that it might be made into.
+_PLAIN: Mapping[type, Callable[[Any, Any], Any]] = {bool: _flag, int: _whole, float: _number, str: _text}
 
 
 # Tables are declared once and read with every `cluster.json`; the values are immutable and can be shared.
@@ -244,6 +288,7 @@ def _foreign(key: str, kind: str) -> DocumentUnreadable:
 
 
 def _misplaced(key: str, own: str) -> DocumentUnreadable:
+    own = one_line(own, _SHOWN_CHARS)
     return DocumentUnreadable(
         f"object '{key}' is the document that belongs to '{own}': stop all nodes and put each one back in its place",
         key=key,
