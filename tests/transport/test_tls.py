@@ -8,6 +8,7 @@ import os
 import stat
 import subprocess
 import sys
+from collections import deque
 from contextlib import suppress
 
 import grpc.aio
@@ -174,6 +175,49 @@ def test_a_renewed_certificate_is_shown_without_a_restart_and_open_streams_go_on
         assert rows(pool, data_port.address) == 20
 
 
+LONG = {"batches": 1_500, "rows": 5, "pause_s": 0.02}  # half a minute
+
+
+def test_an_open_stream_of_a_node_that_is_removed_ends_within_seconds(data_port, folder, kit):
+    with node_pool(folder.tls("scheduler-1")) as pool:
+        gone = pool.open_stream(data_port.address, LONG, peer_id="executor-1").batches()
+        next(gone)
+        folder.remove("scheduler-1")
+        with pytest.raises((Unauthenticated, TransportError)):
+            deque(gone, maxlen=0)
+        kit.wait_until(lambda: not data_port.server.open_calls())
+
+
+def test_an_open_stream_of_a_node_that_stays_goes_on_while_others_are_removed(data_port, folder):
+    with node_pool(folder.tls("scheduler-1")) as pool:
+        kept = pool.open_stream(data_port.address, {**LONG, "batches": 150}, peer_id="executor-1").batches()
+        next(kept)
+        folder.add("scheduler-2", "scheduler")
+        folder.remove("scheduler-2")
+        assert len(list(kept)) == 149  # three seconds of it
+
+
+def test_a_removed_node_that_reads_nothing_is_cut(data_port, folder, kit):
+    with node_pool(folder.tls("scheduler-1")) as pool:
+        stuck = pool.open_stream(data_port.address, {"batches": 100_000, "rows": 50_000}, peer_id="executor-1")
+        assert stuck.schema
+        kit.wait_until(lambda: data_port.server.open_calls() == 1)
+        folder.remove("scheduler-1")
+        kit.wait_until(lambda: not data_port.server.open_calls())
+
+
+def test_what_a_node_sends_that_is_removed_is_heard_no_more(data_port, folder):
+    listed = folder.folder / "read-by-the-scheduler"
+    with FlightPool(
+        SystemRuntime(), tls=folder.tls("scheduler-1"), node_id="scheduler-1", removed=Removed(str(listed))
+    ) as pool:
+        rows = pool.open_stream(data_port.address, LONG, peer_id="executor-1").batches()
+        next(rows)
+        listed.write_text("executor-1\n")
+        with pytest.raises(TransportError, match="'executor-1' was removed from the cluster"):
+            deque(rows, maxlen=0)
+
+
 def test_an_authority_that_is_replaced_locks_the_old_nodes_out(data_port, folder, kit, tmp_path):
     old = {file: file.read_bytes() for file in (folder.folder / "nodes" / "scheduler-1").glob("*.pem")}
     for file in (folder.ca_file, folder.folder / "ca.key"):
@@ -235,6 +279,7 @@ asyncio.run(serve())
 """
 BEGINNING = """
 import sys
+from collections import deque
 from contextlib import suppress
 from ballista_py.logs import configure_logging
 from ballista_py.runtime import SystemRuntime

@@ -21,6 +21,7 @@ from ballista_py.work import Work, working
 
 DEAD_AFTER_IDLES = 5
 LOOKS_PER_IDLE = 4
+STILL_MS = 1_000.0  # after which it is asked again whether who calls may
 
 
 class CallContext:
@@ -187,7 +188,7 @@ class OpenCalls:
         self._begun_in_all = 0
         self._ended_peers: set[str] = set()
         self._closing = False
-        self._looked_ms = runtime.monotonic_ms()
+        self._looked_ms = self._asked_ms = runtime.monotonic_ms()
 
     def __len__(self) -> int:
         return len(self._open)
@@ -289,6 +290,9 @@ class OpenCalls:
         passed_ms = min(now_ms - self._looked_ms, self._idle_ms / LOOKS_PER_IDLE)
         self._looked_ms = now_ms
         calls = self._snapshot()
+        if now_ms - self._asked_ms >= STILL_MS:
+            self._asked_ms = now_ms
+            self._end_of_removed(calls)
         for call in calls:
             call.look(passed_ms)
         self._cut_dead_links(calls)
@@ -305,6 +309,18 @@ class OpenCalls:
                 )
                 if call.waits_for_client:  # a read in gRPC ends with its connection and not before
                     self.sever([call.context.peer])
+
+    def _end_of_removed(self, calls: tuple[OpenCall, ...]) -> None:
+        """End the calls of those who may not call any more; whoever does not read that is cut."""
+        for caller in {call.context.caller for call in calls}:
+            try:
+                self.callers.still(caller)
+            except Unauthenticated as error:
+                own = [call for call in calls if call.context.caller == caller]
+                self.refusals.note(own[0].context.peer, error)
+                self.sever({call.context.peer for call in own if call.reason is not None})
+                for call in own:
+                    call.ask_to_end(error)
 
     def _cut_dead_links(self, calls: tuple[OpenCall, ...]) -> None:
         """A write in gRPC ends with its connection, and so does the thread that waits in it."""

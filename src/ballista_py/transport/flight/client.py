@@ -113,7 +113,7 @@ class FlightPool:
             writer, reader = client.do_exchange(descriptor, options)
         except FLIGHT_FAILURES as error:
             raise self._failed(error, address) from None
-        return FlightStream(self, client, writer, reader, address, command.get("kind"))
+        return FlightStream(self, client, writer, reader, address, command.get("kind"), peer_id)
 
     def ask(self, address: str, command: Mapping[str, Any], *, peer_id: str | None = None) -> dict[str, Any]:
         """What the node made of `command`, however long that takes; a write without rows.
@@ -166,13 +166,21 @@ class FlightPool:
     def __exit__(self, *_exc: object) -> None:
         self.close()
 
-    def _client(self, address: str, peer_id: str | None = None) -> flight.FlightClient:
-        key = address, peer_id
+    def now_ms(self) -> float:
+        """The time by which looks at the list of removed nodes are spaced."""
+        return self._runtime.monotonic_ms()
+
+    def check_peer(self, address: str, peer_id: str | None, **details: bool) -> None:
+        """Raises `TransportError` for a node that was removed, which is neither asked nor heard."""
         if peer_id is not None:
             try:
                 self._removed.check(peer_id)
             except Unauthenticated as error:
-                raise TransportError(error.message, peer=address, sent=False) from None
+                raise TransportError(error.message, peer=address, **details) from None
+
+    def _client(self, address: str, peer_id: str | None = None) -> flight.FlightClient:
+        key = address, peer_id
+        self.check_peer(address, peer_id, sent=False)
         with self._lock:
             if self._closed:
                 raise TransportError("this client is closed: connect again")
@@ -218,9 +226,18 @@ class FlightStream:
     """
 
     def __init__(
-        self, pool: FlightPool, client: Any, writer: Any, reader: Any, address: str, kind: object = None
+        self,
+        pool: FlightPool,
+        client: Any,
+        writer: Any,
+        reader: Any,
+        address: str,
+        kind: object = None,
+        peer_id: str | None = None,
     ) -> None:
         self.address = address
+        self._peer_id = peer_id
+        self._asked_ms = pool.now_ms()
         self._kind = kind
         self._pool = pool
         self._client = client  # kept while its stream is read
@@ -292,11 +309,16 @@ class FlightStream:
 
     def _next(self) -> Chunk | None:
         try:
-            return self._reader.read()
+            chunk = self._reader.read()
         except StopIteration:
             return None
         except FLIGHT_FAILURES as error:
             raise self._failed(error) from None
+        now_ms = self._pool.now_ms()
+        if now_ms - self._asked_ms >= LOOK_MS:
+            self._asked_ms = now_ms
+            self._pool.check_peer(self.address, self._peer_id)
+        return chunk
 
     def _hear(self, message: Mapping[str, Any]) -> None:
         if not message:

@@ -34,8 +34,19 @@ class Callers(Protocol):
         """Who it is, at the start of the call that `context` belongs to. Raises `Unauthenticated`."""
         ...
 
+    def still(self, name: str) -> None:
+        """Look again at a caller whose call is under way. Raises `Unauthenticated` if it is to end."""
+        ...
 
-class Anyone:
+
+class WhoeverBegan:
+    """A caller that was let in may go on to the end of its call."""
+
+    def still(self, name: str) -> None:
+        return None
+
+
+class Anyone(WhoeverBegan):
     """Lets everybody in, by the name of the host."""
 
     def claimed(self, headers: Headers) -> str:
@@ -46,7 +57,7 @@ class Anyone:
 
 
 @frozen
-class Clients:
+class Clients(WhoeverBegan):
     """Lets in whoever has a token."""
 
     verifier: TokenVerifier = field(repr=False)
@@ -75,6 +86,9 @@ class Nodes:
         proved = identity.decode(errors="replace") if isinstance(identity, bytes) else str(identity)
         return Caller(claimed, identity_of(proved, self.removed, claimed).role)
 
+    def still(self, name: str) -> None:
+        self.removed.check(name)
+
 
 def peer_host(peer: str) -> str:
     """The host in a peer's name as gRPC writes it.
@@ -95,7 +109,7 @@ def header(headers: Headers, name: str) -> str:
 
 
 @frozen
-class Holders:
+class Holders(WhoeverBegan):
     """Lets in everybody, because each call carries a ticket that says what it may have."""
 
     def claimed(self, headers: Headers) -> str:

@@ -38,3 +38,6 @@ class OfOneCluster:
 
     def proved(self, claimed: str, context: Any) -> Caller:
         return self.callers.proved(claimed, context)
+
+    def still(self, name: str) -> None:
+        self.callers.still(name)
