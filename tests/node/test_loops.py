@@ -31,7 +31,8 @@ def test_the_first_tick_comes_at_once_and_a_poke_brings_the_next():
 
 def test_a_tick_that_raises_does_not_end_the_loop(caplog):
     ticks = threading.Semaphore(0)
-    errors = iter([StoreUnavailable("the store is away"), ValueError("a bug")])
+    full = OSError(24, "Too many open files", "/secret/place")
+    errors = iter([StoreUnavailable("the store is away"), full, MemoryError(), ValueError("a bug")])
 
     def tick():
         ticks.release()
@@ -40,10 +41,12 @@ def test_a_tick_that_raises_does_not_end_the_loop(caplog):
             raise error
 
     loop = ticking(tick, interval_ms=1).start()
-    for _ in range(4):
+    for _ in range(6):
         assert ticks.acquire(timeout=60)
     loop.stop()
-    assert [record.getMessage() for record in caplog.records] == ["tick_failed", "tick_crashed"]
+    said = ["tick_failed", "tick_failed", "tick_failed", "tick_crashed"]
+    assert [record.getMessage() for record in caplog.records] == said
+    assert [record.exc_info is None for record in caplog.records] == [True, True, True, False]
 
 
 def test_no_tick_comes_after_stop():

@@ -19,6 +19,7 @@ from ballista_py.errors import (
     OutcomeUnknown,
     RetriesExhausted,
     SchemaVersionUnsupported,
+    StoreUnavailable,
 )
 from ballista_py.runtime import SystemRuntime
 from ballista_py.state.documents.object_state import ObjectState, Retry
@@ -509,3 +510,20 @@ def test_waits_grow_like_fibonacci_numbers_and_are_random_from_zero():
     retry = Retry(unit_ms=10)
     assert [retry.delay_ms(tries, 1.0) for tries in range(1, 9)] == [10, 10, 20, 30, 50, 80, 130, 210]
     assert retry.delay_ms(5, 0.0) == 0
+
+
+class Full(MemoryStore):
+    """A store without room."""
+
+    def replace(self, key, data, version):
+        raise StoreUnavailable(f"object '{key}' was not written: No space left on device", key=key)
+
+
+def test_a_store_in_trouble_is_named_with_its_trouble():
+    store = Full()
+    state = ObjectState(store, "counter.json", Counter, retry=Retry(unit_ms=0.01))
+    state.create(Counter())
+    with pytest.raises(
+        RetriesExhausted, match=r"8 attempts met a store in trouble \(.*No space left on device\); try"
+    ):
+        state.update(lambda counter: evolve(counter, value=1))

@@ -7,7 +7,7 @@ import os
 from collections.abc import Callable
 from threading import Thread
 
-from ballista_py.errors import BallistaError
+from ballista_py.errors import BallistaError, named
 from ballista_py.logs import log_event
 from ballista_py.runtime import Runtime
 
@@ -87,12 +87,13 @@ class Loop:
             self._tick()
         except (SystemExit, KeyboardInterrupt):
             raise
-        except BallistaError as error:
-            if self._is_news(f"{error.code} {error}"):
-                log_event(_log, "tick_failed", logging.WARNING, loop=self._name, code=error.code, reason=error)
         except BaseException as error:  # a panic of Polars and GeneratorExit are no Exception
-            if self._is_news(f"{type(error).__name__} {error}"):
-                _log.exception("tick_crashed", extra={"ballista_fields": {"loop": self._name}})
+            known = named(error)
+            if not isinstance(known, BallistaError):
+                if self._is_news(f"{type(error).__name__} {error}"):
+                    _log.exception("tick_crashed", extra={"ballista_fields": {"loop": self._name}})
+            elif self._is_news(f"{known.code} {known}"):
+                log_event(_log, "tick_failed", logging.WARNING, loop=self._name, code=known.code, reason=known)
 
     def _is_news(self, reason: str) -> bool:
         """Whether this was not logged within the last second."""

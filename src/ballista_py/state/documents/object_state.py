@@ -285,9 +285,11 @@ class ObjectState(Generic[T]):
                 trouble = error
         if doubtful is not None:
             raise self._unknown("the store did not say") from trouble
+        met = (
+            f"a store in trouble ({trouble.message})" if isinstance(trouble, StoreUnavailable) else "other writers"
+        )
         raise RetriesExhausted(
-            f"document '{self.key}' was not changed: {made} attempts met other writers or a store "
-            "in trouble; try again later",
+            f"document '{self.key}' was not changed: {made} attempts met {met}; try again later",
             key=self.key,
             attempts=made,
         ) from trouble

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import argparse
 import os
-import random  # noqa: TID251 - cases are functions of their seeds
 import resource
 import sys
 import traceback
@@ -28,7 +27,7 @@ from ballista_py.engines.duckdb.engine import DuckDBEngine
 from ballista_py.errors import BallistaError
 from ballista_py.node.config import NodeConfig
 from ballista_py.node.scheduler.core import SchedulerCore
-from ballista_py.runtime import SystemRuntime
+from ballista_py.runtime import SystemRuntime, seeded_chance
 from ballista_py.state.documents import claims, decisions, documents, token_claims
 from ballista_py.state.documents.codec import DocumentCodec, Header
 from ballista_py.state.documents.documents import CLUSTER_KEY, ClusterDocument, SchedulerInfo
@@ -196,7 +195,7 @@ def _read(examples: list[tuple[str, bytes]], seed: int, tally: Tally) -> str:
 
 def _drive(stored: Mapping[str, bytes], seed: int, tally: Tally) -> str:
     """Spoil a document in the store, and let the parts of a cluster tick over it."""
-    chance = random.Random(seed)  # noqa: S311 - cases, not secrets  # nosec B311
+    chance = seeded_chance(seed)
     key = chance.choice(sorted(name for name in stored if name.endswith(".json")))
     store = MemoryStore()
     for name, data in stored.items():

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import copy
 import json
-import random  # noqa: TID251 - cases are functions of their seeds
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import orjson
+
+from ballista_py.runtime import seeded_chance
 
 Path = tuple[str | int, ...]
 
@@ -31,7 +32,7 @@ def spoilt(data: bytes, seed: int) -> bytes:
     >>> spoilt(b'{"a": 1}', 7) == spoilt(b'{"a": 1}', 7)
     True
     """
-    chance = random.Random(seed)  # noqa: S311 - cases, not secrets  # nosec B311
+    chance = seeded_chance(seed)
     how = chance.random()
     if how < 0.1:
         changed = bytearray(data)
@@ -51,7 +52,7 @@ def spoilt(data: bytes, seed: int) -> bytes:
         return json.dumps(found).encode()
 
 
-def _change(document: Any, chance: random.Random) -> None:
+def _change(document: Any, chance: Any) -> None:
     places = [place for place in _places(document) if place]
     if not places:
         return
@@ -62,22 +63,22 @@ def _change(document: Any, chance: random.Random) -> None:
     chance.choice(_CHANGES)(inside, last, chance)
 
 
-def _put(inside: Any, last: Any, chance: random.Random) -> None:
+def _put(inside: Any, last: Any, chance: Any) -> None:
     inside[last] = copy.deepcopy(chance.choice(VALUES))
 
 
-def _remove(inside: Any, last: Any, _chance: random.Random) -> None:
+def _remove(inside: Any, last: Any, _chance: Any) -> None:
     del inside[last]
 
 
-def _double(inside: Any, last: Any, chance: random.Random) -> None:
+def _double(inside: Any, last: Any, chance: Any) -> None:
     if isinstance(inside, list):
         inside.append(copy.deepcopy(inside[last]))
     else:
         inside[str(chance.choice(VALUES))[:50]] = copy.deepcopy(inside[last])
 
 
-def _shift(inside: Any, last: Any, chance: random.Random) -> None:
+def _shift(inside: Any, last: Any, chance: Any) -> None:
     value = inside[last]
     if isinstance(value, str) and value:
         place = chance.randrange(len(value))
@@ -86,7 +87,7 @@ def _shift(inside: Any, last: Any, chance: random.Random) -> None:
         inside[last] = value + chance.choice((1, -1, 1_000, 2**40))
 
 
-_Change = Callable[[Any, Any, random.Random], None]
+_Change = Callable[[Any, Any, Any], None]
 _CHANGES: tuple[_Change, ...] = (_put, _put, _put, _put, _remove, _double, _shift, _shift)
 
 
