@@ -180,3 +180,16 @@ def test_a_statement_whose_spark_is_killed_is_run_again_and_its_client_sees_noth
         first.kill()
         assert answer.result(timeout=300).to_pylist() == [{"n": 0}]
         assert jvm(cluster).pid != first.pid
+
+
+def test_a_table_with_a_blank_in_its_name_is_one_on_spark(cluster):
+    cluster.sql('create table "größe 1" (a bigint) partitioned by (bucket(2, a))')
+    cluster.sql('insert into "größe 1" values (1), (2)')
+    try:
+        for sql, dialect in (
+            ('select sum(a) as s from "größe 1"', None),
+            ("select sum(a) as s from `größe 1`", "spark"),
+        ):
+            assert cluster.client().sql(sql, engine="spark", dialect=dialect).to_pylist() == [{"s": 3}]
+    finally:
+        cluster.sql('drop table "größe 1"')

@@ -16,7 +16,8 @@ from ballista_py.errors import DocumentUnreadable, InvariantViolated
 from ballista_py.partitions.assignment.assigner import Executor, PartitionAssigner
 from ballista_py.partitions.map import PartitionMap
 from ballista_py.partitions.spec import PartitionSpec
-from ballista_py.partitions.table import TableSpec
+from ballista_py.partitions.table import TableSpec, table_folder
+from ballista_py.partitions.table_name import from_keys, in_keys
 from ballista_py.state.documents.codec import table_from_json, table_to_json
 from ballista_py.state.documents.documents import (
     ClusterDocument,
@@ -27,6 +28,7 @@ from ballista_py.state.documents.documents import (
     heartbeat_key,
     job_key,
     partition_map_key,
+    table_of_map,
 )
 from ballista_py.state.documents.object_state import ObjectState
 from ballista_py.state.members.control import ExecutorInfo
@@ -163,3 +165,16 @@ def test_every_kind_of_document_has_its_name_and_version_for_good():
                     kinds[value.document_kind] = value.schema_version
     expected = "claim cluster garbage heartbeat job manifest partition_map seen statements table token_claim"
     assert kinds == dict.fromkeys(expected.split(), 1)
+
+
+@pytest.mark.parametrize("name", ["orders", "größe 1", "表-2", "a_b", "1 2", "ü" * 31])
+def test_the_name_of_a_table_is_found_again_in_its_keys(name):
+    assert from_keys(in_keys(name)) == name
+    assert set(in_keys(name)) <= set("abcdefghijklmnopqrstuvwxyz0123456789_~")
+    assert table_of_map(partition_map_key(name)) == name
+    assert len(partition_map_key(name).rpartition("/")[2]) < 255
+
+
+def test_no_two_tables_share_a_folder():
+    """A name with a sign in it is told from another one with an incarnation."""
+    assert table_folder("a", "b") != table_folder("a-b", "") != table_folder("a b", "")

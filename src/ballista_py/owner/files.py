@@ -169,7 +169,7 @@ class OwnerFiles:
     def rows(self, table: TableSpec, ids: Sequence[int]) -> Iterable[pa.RecordBatch]:
         """All rows of loaded files."""
         columns = ", ".join('"' + name.replace('"', '""') + '"' for name in table.schema.names)
-        return self._rows(table, f"select {columns} from {table.name}", {table.name: ids})
+        return self._rows(table, f'select {columns} from "{table.name}"', {table.name: ids})
 
     def _spool(self, table: TableSpec, run_all: Mapper) -> RowSpool:
         return RowSpool(

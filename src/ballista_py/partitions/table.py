@@ -10,6 +10,7 @@ from attrs import field, frozen
 
 from ballista_py.errors import ConfigError, PartitionKeysMissing, UnsupportedExpression
 from ballista_py.partitions.spec import PartitionKey, PartitionSpec
+from ballista_py.partitions.table_name import in_keys, require_table_name
 
 Distribution = Literal["partitioned", "replicated"]
 FileFormatName = Literal["parquet", "vortex"]
@@ -99,13 +100,7 @@ class TableSpec:
 
     @name.validator
     def _check_name(self, _attribute: object, name: str) -> None:
-        allowed = name.replace("_", "").isalnum() and name.isascii() and not name[:1].isdigit()
-        if not allowed or name != name.lower() or len(name) > 128:
-            shown = name if len(name) <= 128 else f"{name[:60]}…"
-            raise ConfigError(
-                f"table name '{shown}' is not usable: take lower-case ASCII letters, digits and '_', "
-                "a letter first, at most 128 characters"
-            )
+        require_table_name(name)
 
 
 def table_folder(name: str, incarnation: str) -> str:
@@ -114,7 +109,7 @@ def table_folder(name: str, incarnation: str) -> str:
     >>> table_folder("orders", "5f2a")
     'orders-5f2a'
     """
-    return f"{name}-{incarnation}" if incarnation else name
+    return f"{in_keys(name)}-{incarnation}" if incarnation else in_keys(name)
 
 
 def check_names(table: str, columns: Iterable[str], *, managed: bool) -> None:

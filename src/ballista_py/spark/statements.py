@@ -166,11 +166,12 @@ class SparkStatements:
 
     def _show(self, session: SparkSession, table: TableSpec, paths: Sequence[str]) -> None:
         """Make the files a view of the table's name."""
+        view = f"`{table.name}`"
         if paths:
             columns = [f"`{name.replace('`', '``')}`" for name in table.schema.names]
-            session.read.parquet(*paths).select(*columns).createOrReplaceTempView(table.name)
+            session.read.parquet(*paths).select(*columns).createOrReplaceTempView(view)
         else:
-            session.createDataFrame(plain(table.schema).empty_table()).createOrReplaceTempView(table.name)
+            session.createDataFrame(plain(table.schema).empty_table()).createOrReplaceTempView(view)
 
     def _collected(self, rows: DataFrame, output: pa.Schema) -> Answer | None:
         """The answer through Spark's driver; None if it is too large for that."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -10,7 +9,7 @@ import pyarrow as pa
 from attrs import define, field
 
 from ballista_py.coordinator.cluster_view import ClusterView
-from ballista_py.coordinator.queries.service import QueryService
+from ballista_py.coordinator.queries.service import QueryService, words_of
 from ballista_py.coordinator.spark_process import SparkProcess
 from ballista_py.errors import MergeTooLarge, SqlError, TransportError, TryLater, UnsupportedExpression
 from ballista_py.runtime import Runtime
@@ -27,7 +26,6 @@ ENGINES = ("spark", "auto")
 MAX_AT_ONCE = 4
 MAX_RUNS = 2
 LOOK_MS = 200.0
-_WORD = re.compile(r"\w+")
 
 
 @define
@@ -124,7 +122,7 @@ class SparkQueries:
 
 def _refused_by_spark(statement: str, view: ClusterView) -> str | None:
     """Why the statement cannot be said in Spark's SQL, or None."""
-    words = {word.lower() for word in _WORD.findall(statement)}
+    words = words_of(statement)
     named = [schema for name, schema in view.catalog.schemas.items() if name.lower() in words]
     try:
         spark_sql(statement, known_columns(named))
@@ -277,7 +275,7 @@ class SparkQuery:
     def _needed(self) -> dict[str, set[int]]:
         """The partitions that any fragment reads of each table; a table that is named and not read has none."""
         tables: Mapping[str, object] = self._view.catalog.tables
-        words = {word.lower() for word in _WORD.findall(self._statement)}
+        words = words_of(self._statement)
         needed: dict[str, set[int]] = {name: set() for name in words & set(tables)}
         for fragment in self._plan.fragments:
             for table in fragment.tables:

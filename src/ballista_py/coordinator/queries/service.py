@@ -381,5 +381,6 @@ def _without_broadcasts(view: ClusterView) -> ClusterView:
 
 
 def words_of(statement: str) -> frozenset[str]:
-    """The words of a statement in lower case, among which are the names of its tables."""
-    return frozenset(word.lower() for word in _WORD.findall(statement))
+    """The words of a statement in lower case, and what stands in quotes; the names of its tables are among them."""
+    text = statement.lower()
+    return frozenset((*_WORD.findall(text), *(text.split('"') if '"' in text else ())))

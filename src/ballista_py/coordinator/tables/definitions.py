@@ -32,6 +32,7 @@ from ballista_py.partitions.table import (
     TableSpec,
     check_names,
     may_colocate,
+    table_folder,
 )
 from ballista_py.runtime import Runtime
 from ballista_py.secret import Secret
@@ -204,7 +205,8 @@ class TableMaker:
             require_bounded(declared)
             return declared
 
-        with claimed(self._store, f"{SNAPSHOTS_PREFIX}{name}-{incarnation}/", self._runtime, spawn) as claim:
+        folder = f"{SNAPSHOTS_PREFIX}{table_folder(name, incarnation)}/"
+        with claimed(self._store, folder, self._runtime, spawn) as claim:
             return self._make(declare, mark, progress, fill, claim)
 
     def _make(

@@ -44,6 +44,7 @@ from ballista_py.errors import (
 )
 from ballista_py.partitions.columns import plain
 from ballista_py.partitions.table import TableSpec
+from ballista_py.partitions.table_name import folded
 from ballista_py.runtime import Runtime
 from ballista_py.sql.own_words import without_position
 from ballista_py.sql.parse.alterations import AlterTable
@@ -220,10 +221,10 @@ class WriteService:
 
         Raises `SchemaMismatch`, `ConfigError` for a table that is missing or exists, `WriteIncomplete`.
         """
-        mine = self._token(token, made, "ingest", table.lower(), mode, atomic)
+        name = folded(table)
+        mine = self._token(token, made, "ingest", name, mode, atomic)
         columns = schema or getattr(reader, "schema", None)
         columns = None if columns is None else plain(columns)
-        name = table.lower()
         if mode in ("create", "create_append", "replace"):
             earlier = self._ddl.done(name, mine.kept)
             if earlier is not None:

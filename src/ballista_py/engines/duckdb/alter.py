@@ -10,7 +10,7 @@ from ballista_py.engines.duckdb.library import duckdb
 from ballista_py.engines.duckdb.types import quoted
 from ballista_py.partitions.columns import initial_of, stored_name
 
-_VALUES = "initial values"
+_VALUES = "initial values "
 
 
 def alter_native(connection: duckdb.DuckDBPyConnection, name: str, before: pa.Schema, after: pa.Schema) -> bool:

@@ -25,7 +25,7 @@ from ballista_py.sql.own_words import without_position
 
 BATCH_ROWS = 65_536
 # The names have a blank: no table has, so no statement and no table means them.
-_BEFORE = '"rows before"'
+_BEFORE = '"rows before "'
 _SPANS, _GONE, _ROWS = '"spans of rows"', '"rows gone"', '"rows to come"'
 # What RETURNING gives is small, and names are told by no other way.
 warnings.filterwarnings("ignore", "Arrow output on a DB-API result", UserWarning, __name__.replace(".", r"\."))

@@ -54,11 +54,11 @@ class HeldTable:
         if not all(name and "\0" not in name for name in schema.names):
             raise SchemaMismatch(f"table '{table}' has a column whose name is empty or holds a NUL", table=table)
         try:
-            connection.register("no rows", schema.empty_table())
+            connection.register("no rows ", schema.empty_table())
             try:
-                connection.execute(f'create table {name} as select {extra} * from "no rows"')
+                connection.execute(f'create table {name} as select {extra} * from "no rows "')
             finally:
-                connection.unregister("no rows")
+                connection.unregister("no rows ")
         except (duckdb.Error, pa.ArrowException) as error:
             reason = translate(error, "").message
             raise SchemaMismatch(f"table '{table}' cannot be held by this engine: {reason}", table=table) from None
@@ -84,7 +84,7 @@ class HeldTable:
         rows = self.rows_of(file_ids)
         if rows is None:
             # The name is none that a table can have, so no statement and no other table means it.
-            wanted = f"Files of {table}"
+            wanted = f"Files of {table} "
             cursor.register(wanted, pa.table({"id": pa.array(sorted(file_ids), pa.int32())}))
             rows = self._select(f"where {FILE_ID} in (select id from {quoted(wanted)})")
         cursor.execute(f"create temp view {quoted(table)} as {rows}")

@@ -52,7 +52,7 @@ class TextGuard:
         plan = session._jsparkSession.sessionState().sqlParser().parsePlan(text)
         check_parts(self._reader.parts(plan), tables)
         rows = session.sql(text)
-        own = self._relations(session.table(name)._jdf.queryExecution().analyzed() for name in tables)
+        own = self._relations(session.table(f"`{name}`")._jdf.queryExecution().analyzed() for name in tables)
         strangers = self._relations([rows._jdf.queryExecution().analyzed()]) - own
         if strangers:
             kind = min(strangers)[0].rpartition(".")[2]

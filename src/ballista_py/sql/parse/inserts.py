@@ -9,7 +9,8 @@ from __future__ import annotations
 from attrs import evolve, frozen
 from sqlglot import exp
 
-from ballista_py.errors import SqlError
+from ballista_py.errors import ConfigError, SqlError
+from ballista_py.partitions.table_name import folded
 from ballista_py.sql.parse.constants import require_partition_value
 from ballista_py.sql.parse.kind import blank, verb_place
 from ballista_py.sql.parse.overwrites import Overwrite
@@ -185,4 +186,7 @@ def table_name(node: exp.Expr) -> str:
     """The name of a table. Raises `SqlError` for what is none."""
     if not isinstance(node, exp.Table) or node.args.get("db") is not None or not node.name:
         raise SqlError(f"'{node.sql(ENGINE_DIALECT)}' is no table: tables have plain names here")
-    return node.name.lower()
+    try:
+        return folded(node.name)
+    except ConfigError as error:
+        raise SqlError(error.message) from None

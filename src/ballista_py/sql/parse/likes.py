@@ -15,6 +15,7 @@ from sqlglot import exp
 from sqlglot.tokenizer_core import Token, TokenType
 
 from ballista_py.errors import SqlError
+from ballista_py.sql.parse.inserts import table_name
 from ballista_py.sql.parse.kind import tokens_of
 from ballista_py.sql.parse.statement_text import StatementText
 from ballista_py.sql.parse.table_names import plain_table
@@ -87,7 +88,7 @@ def read_like(sql: str) -> CreateLike | None:
     if not pieces:
         return None
     return CreateLike(
-        table=tokens[name].text.lower(),
+        table=table_name(exp.Table(this=exp.to_identifier(tokens[name].text))),
         text=text,
         pieces=pieces,
         whole=_is_like(tokens[name + 1]),

@@ -23,7 +23,7 @@ from ballista_py.sql.prune.files import FilePruner
 from ballista_py.sql.prune.partitions import Pruner
 from ballista_py.sql.rewrite import Rewrite
 
-NEW_ROWS = "new rows"  # a name that no table can have
+NEW_ROWS = "new rows "  # a name that no table can have
 MAX_LITERAL_CHARS = 200
 
 

@@ -13,6 +13,7 @@ from attrs import Factory, evolve, field, frozen
 
 from ballista_py.partitions.map import PartitionMap
 from ballista_py.partitions.table import TableSpec
+from ballista_py.partitions.table_name import from_keys, in_keys
 from ballista_py.state.documents.codec import SET_ASIDE_OF
 from ballista_py.state.members.control import ExecutorInfo
 
@@ -33,7 +34,12 @@ def heartbeat_key(scheduler_id: str) -> str:
 
 def partition_map_key(table: str) -> str:
     """Where the partition map of a table lies."""
-    return f"{MAPS_PREFIX}{table}.json"
+    return f"{MAPS_PREFIX}{in_keys(table)}.json"
+
+
+def table_of_map(key: str) -> str:
+    """The table whose partition map lies under a key."""
+    return from_keys(key.removeprefix(MAPS_PREFIX).removesuffix(".json"))
 
 
 def table_key(folder: str) -> str:

@@ -19,6 +19,7 @@ from ballista_py.state.documents.documents import (
     ClusterDocument,
     PartitionMapDocument,
     partition_map_key,
+    table_of_map,
 )
 from ballista_py.state.documents.lost_documents import require_proven, way_out
 from ballista_py.state.documents.object_state import ObjectState, Versioned
@@ -55,7 +56,7 @@ def read_catalog(
     Raises `DocumentLost` and `DocumentOlder`, and what reading a document raises. Reads all maps.
     """
     runtime = runtime or SystemRuntime()
-    names = [entry.key.removeprefix(MAPS_PREFIX).removesuffix(".json") for entry in store.list(MAPS_PREFIX)]
+    names = [table_of_map(entry.key) for entry in store.list(MAPS_PREFIX)]
     maps: dict[str, PartitionMapDocument] = {}
     for name in sorted(names):
         with suppress(DocumentError):  # proves nothing; its table is left out

@@ -30,6 +30,7 @@ from ballista_py.state.documents.documents import (
     TableDocument,
     partition_map_key,
     table_key,
+    table_of_map,
 )
 from ballista_py.state.documents.lost_documents import DocumentMemory
 from ballista_py.state.documents.object_state import ObjectState, Versioned
@@ -104,7 +105,7 @@ class _Look:
         self._misplaced: set[str] = set()
         self._older: set[str] = set()
         self._cluster = self._read(CLUSTER_KEY, ClusterDocument)
-        names = [entry.key.removeprefix(MAPS_PREFIX).removesuffix(".json") for entry in store.list(MAPS_PREFIX)]
+        names = [table_of_map(entry.key) for entry in store.list(MAPS_PREFIX)]
         self._maps = {name: self._read(partition_map_key(name), PartitionMapDocument) for name in names}
         self._folders: dict[str, TableSpec] = {}
         for entry in store.list(SNAPSHOTS_PREFIX):
