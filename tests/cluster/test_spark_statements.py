@@ -187,9 +187,9 @@ def test_a_table_with_a_blank_in_its_name_is_one_on_spark(cluster):
     cluster.sql('insert into "größe 1" values (1), (2)')
     try:
         for sql, dialect in (
-            ('select sum(a) as s from "größe 1"', None),
-            ("select sum(a) as s from `größe 1`", "spark"),
+            ('select max(a) as s from "größe 1"', None),
+            ("select max(a) as s from `größe 1`", "spark"),
         ):
-            assert cluster.client().sql(sql, engine="spark", dialect=dialect).to_pylist() == [{"s": 3}]
+            assert cluster.client().sql(sql, engine="spark", dialect=dialect).to_pylist() == [{"s": 2}]
     finally:
         cluster.sql('drop table "größe 1"')
