@@ -76,7 +76,7 @@ def read_batches(source: str | pa.Buffer, schema: pa.Schema, name: str) -> Itera
                 yield from as_schema(batch.select(columns), schema, name)
     except pa.ArrowMemoryError:  # says nothing of the file
         raise
-    except (OSError, pa.ArrowException) as error:
+    except (OSError, pa.ArrowException, UnicodeDecodeError) as error:  # names of columns may be any bytes
         raise _unreadable(name) from error
 
 
@@ -85,7 +85,7 @@ def footer(source: str | pa.Buffer, name: str) -> tuple[int, dict[str, ColumnSta
     try:
         with _open(source) as file:
             return file.metadata.num_rows, column_statistics(file.metadata, file.schema_arrow)
-    except (OSError, pa.ArrowException) as error:
+    except (OSError, pa.ArrowException, UnicodeDecodeError) as error:  # names of columns may be any bytes
         raise _unreadable(name) from error
 
 
