@@ -62,6 +62,11 @@ def test_too_many_pivots_are_refused_before_any_is_read():
         open_pivot("from (pivot t on a) " * (MAX_PIVOTS + 1))
 
 
+def test_an_endless_list_of_expressions_is_refused_before_any_is_asked_for():
+    with pytest.raises(SqlError, match="over 20001 expressions"):
+        open_pivot("pivot t on " + "a, " * 20_000 + "b")
+
+
 def test_the_query_of_a_change_is_the_users_text_at_its_place():
     sql = "insert into u (a) pivot t on k using count(*) -- end"
     assert change_of(sql).query == " " * 18 + sql[18:]

@@ -361,3 +361,9 @@ def test_what_a_table_is_to_have_is_read_in_whatever_form_it_is_said():
     assert named == evolve(
         read_change("create table c (i int, j int, primary key (i, j))"), declaration=named.declaration
     )
+
+
+def test_a_table_is_not_like_any_number_of_others():
+    with pytest.raises(SqlError, match="at most 100 others, not 20000"):
+        read_change("create table t (" + "like s, " * 20_000 + "a int)")
+    assert len(read_change("create table t (" + "like s, " * 100 + "a int)").pieces) == 100

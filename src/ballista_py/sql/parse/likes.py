@@ -8,6 +8,7 @@ NULL, and what INCLUDING names besides; the table has the partitions that the st
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 
 from attrs import frozen
@@ -24,6 +25,8 @@ from ballista_py.sql.parse.table_names import plain_table
 DEFAULTS, COMMENTS, CONSTRAINTS, INDEXES = "DEFAULTS", "COMMENTS", "CONSTRAINTS", "INDEXES"
 _ALL = frozenset((DEFAULTS, COMMENTS, CONSTRAINTS, INDEXES))
 _NOTHING_OF_THE_KIND = frozenset(("GENERATED", "IDENTITY", "STATISTICS", "STORAGE", "COMPRESSION"))
+_CREATE, _LIKE = (re.compile(rf"\b{word}\b", re.IGNORECASE) for word in ("create", "like"))
+MAX_PIECES = 100
 _ALONE = "CREATE TABLE t LIKE s takes the partitions and the form of files of s: to declare others use (LIKE s)"
 _CALLED: Mapping[type[exp.Expr], str] = {exp.FileFormatProperty: "USING", exp.Property: "TBLPROPERTIES"}
 
@@ -70,6 +73,8 @@ def read_like(sql: str) -> CreateLike | None:
     >>> read_like('create table t ("like" int)') is None
     True
     """
+    if not _CREATE.search(sql) or not _LIKE.search(sql):  # cheaper than to cut a long text into words
+        return None
     text, tokens = tokens_of(sql)
     if tokens[0].text.upper() != "CREATE" or not any(map(_is_like, tokens)):
         return None
@@ -82,7 +87,10 @@ def read_like(sql: str) -> CreateLike | None:
         pieces = (_plain_form(whole, name + 1),)
     elif whole.opens(name + 1):
         items = whole.pieces(name + 1, whole.group_end(name + 1))
-        pieces = tuple(_item(whole, start + 1, stop) for start, stop in items if _is_like(tokens[start + 1]))
+        found = [(start + 1, stop) for start, stop in items if _is_like(tokens[start + 1])]
+        if len(found) > MAX_PIECES:
+            raise SqlError(f"a table can be LIKE at most {MAX_PIECES} others, not {len(found)}")
+        pieces = tuple(_item(whole, start, stop) for start, stop in found)
     else:
         return None
     if not pieces:
@@ -114,7 +122,7 @@ def _named(tokens: Sequence[Token]) -> tuple[int | None, bool]:
 def _plain_form(text: StatementText, like: int) -> Like:
     """Of `CREATE TABLE t LIKE s`, behind which nothing stands."""
     tokens = text.tokens
-    source, behind = _source(tokens, like + 1)
+    source, behind = _source(tokens, like + 1, len(tokens))
     if len(tokens) > behind:
         raise SqlError(f"'{tokens[behind].text}' behind LIKE cannot be run here: {_ALONE}")
     return Like(
@@ -125,7 +133,7 @@ def _plain_form(text: StatementText, like: int) -> Like:
 def _item(text: StatementText, like: int, stop: int) -> Like:
     """Of one item in the brackets of a CREATE TABLE, which ends before the token `stop`."""
     tokens = text.tokens
-    source, behind = _source(tokens[:stop], like + 1)
+    source, behind = _source(tokens, like + 1, stop)
     copied: frozenset[str] = frozenset()
     words = [token.text.upper() for token in tokens[behind:stop]]
     for place in range(0, len(words), 2):
@@ -148,12 +156,12 @@ def _can_include() -> str:
     return f"it takes INCLUDING or EXCLUDING, each with ALL, {', '.join(sorted(_ALL))}"
 
 
-def _source(tokens: Sequence[Token], place: int) -> tuple[str, int]:
-    """The table that is named from a token on, and which token follows."""
-    if place >= len(tokens) or tokens[place].token_type in (TokenType.STRING, TokenType.L_PAREN):
+def _source(tokens: Sequence[Token], place: int, stop: int) -> tuple[str, int]:
+    """The table that is named from a token on, before `stop`, and which token follows."""
+    if place >= stop or tokens[place].token_type in (TokenType.STRING, TokenType.L_PAREN):
         raise SqlError("LIKE needs the name of a table")
     behind = place + 1
-    while behind + 1 < len(tokens) and tokens[behind].token_type == TokenType.DOT:
+    while behind + 1 < stop and tokens[behind].token_type == TokenType.DOT:
         behind += 2
     return plain_table(tokens[place:behind]), behind
 

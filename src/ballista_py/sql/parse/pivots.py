@@ -20,6 +20,7 @@ from ballista_py.sql.parse.statement_text import StatementText
 MAX_VALUES = 1_000
 MAX_VALUES_CHARS = 262_144
 MAX_PIVOTS = 8
+MAX_ASKED = 16
 OVERTAKEN = "a value came in while PIVOT without IN was asking which there are"
 _MENTIONED = re.compile(r"\bpivot(?:_wider)?\b", re.IGNORECASE)
 _PIVOTS = ("PIVOT", "PIVOT_WIDER")
@@ -135,6 +136,10 @@ def _read(text: StatementText, place: int) -> OpenPivot | None:
     lacking = [(start, stop) for start, stop in items if not _has_values(tokens, start, stop)]
     if not lacking:
         return None
+    if len(lacking) > MAX_ASKED:
+        raise SqlError(
+            f"PIVOT without IN over {len(lacking)} expressions cannot be run here, {MAX_ASKED} are the most"
+        )
     given = _given(text, place)
     places = tuple((tokens[start].start, tokens[stop - 1].end + 1) for start, stop in lacking)
     asked = tuple(
