@@ -137,3 +137,21 @@ def test_a_word_that_is_too_long_is_refused_at_once_and_not_sent_again(small, ta
             assert len(refused.value.message) < 1_200
         assert client.sql(f"insert into {table} values (8, 'x')", token="x" * 1_024).num_rows == 1
     assert [number for number, _ in kinds(small, table)] == [0, 1, 2, 3, 4, 5, 8]
+
+
+def test_a_decided_statement_is_known_by_its_token_though_its_columns_are_gone(cluster):
+    """As text it cannot be carried out any more; that it was is what the client asks."""
+    client = cluster.client()
+    client.sql("create table altered_under (a int, b int) partitioned by (bucket(2, a))")
+    statements = (
+        "insert into altered_under (a, b) select range, range from range(4)",
+        "update altered_under set b = b + 10",
+        "delete from altered_under where b > 12 returning b",
+    )
+    first = [client.sql(text, token=f"under-{n}").to_pylist() for n, text in enumerate(statements)]
+    client.sql("alter table altered_under drop column b")
+    assert [client.sql(text, token=f"under-{n}").to_pylist() for n, text in enumerate(statements)] == first
+    with pytest.raises(SqlError):
+        client.sql(statements[1], token="under-another")
+    assert sorted(client.sql("select a from altered_under")["a"].to_pylist()) == [0, 1, 2]
+    client.sql("drop table altered_under")

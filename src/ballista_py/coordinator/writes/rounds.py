@@ -186,6 +186,11 @@ class WriteRounds:
             wait_ms = min(LONGEST_WAIT_MS, 2 * wait_ms)
             self.views.refresh()
 
+    def decided_before(self, table: TableSpec, token: str) -> Decision | None:
+        """The decision on a statement that counts already, folded in everywhere; None if there is none."""
+        earlier = self.statements(table).read().of(token)
+        return None if earlier is None else self._decided_before(table, earlier)
+
     def _decided_before(self, table: TableSpec, decision: Decision) -> Decision:
         """That of a statement sent again, which is folded in everywhere before it is told."""
         if not decision.settled:

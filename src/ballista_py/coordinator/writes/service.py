@@ -170,7 +170,23 @@ class WriteService:
             if isinstance(change, CreateTable | CreateLike | DropTable | AlterTable)
             else words_of(statement)
         )
-        return self._again.until_done(lambda: self._run(change, mine, atomic), tables)
+        try:
+            return self._again.until_done(lambda: self._run(change, mine, atomic), tables)
+        except SqlError:  # it may have been right when it was sent first, before its table was altered
+            earlier = self._decided_before(change, mine)
+            if earlier is None:
+                raise
+            return earlier
+
+    def _decided_before(self, change: Change | None, token: WriteToken) -> Executed | None:
+        """What the statement did when it was sent before and decided; None if nobody knows that it was."""
+        table = None
+        if isinstance(change, Insert | Local | General):
+            table = self.views.refresh().catalog.tables.get(change.table)
+        if table is None or table.source is not None or not table.definition:
+            return None
+        assert isinstance(change, Insert | Local | General)
+        return self._whole.decided_before(table, token, returning=bool(change.returning))
 
     def _run(self, change: Change | None, mine: WriteToken, atomic: bool) -> Executed:
         if isinstance(change, Insert) and change.whole is not None:

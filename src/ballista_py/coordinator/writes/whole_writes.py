@@ -188,6 +188,11 @@ class WholeWrites:
             return Executed(decision.affected, last[0][1].returned, table.folder, decision.attempt)
         return self._told(table, decision, change.returning)
 
+    def decided_before(self, table: TableSpec, token: WriteToken, returning: bool) -> Executed | None:
+        """What a statement did that was sent and decided before; None if nobody knows that it was."""
+        decision = self.rounds.decided_before(table, token.kept)
+        return None if decision is None else self._told(table, decision, returning)
+
     def _told(self, table: TableSpec, decision: Decision, returning: bool) -> Executed:
         """What a statement did that was decided before."""
         rows = None
