@@ -147,7 +147,7 @@ def test_an_answer_goes_in_batches_of_rows_that_whoever_reads_it_takes(liar, poo
     liar.batches = (pa.record_batch({"a": pa.nulls(2 * ANSWER_ROWS + 1)}),)
     sizes = [batch.num_rows for batch in pool.open_stream(liar.address, {"kind": "leg"})]
     assert sizes == [ANSWER_ROWS, ANSWER_ROWS, 1]
-    monkeypatch.setattr("ballista_py.transport.flight.server.answer_portions", lambda batch: [batch])
+    monkeypatch.setattr("ballista_py.transport.flight.server.answer_portions", lambda batch, _: [batch])
     with pytest.raises(InvalidData, match="a batch of an answer has 2,097,153 rows"):
         list(pool.open_stream(liar.address, {"kind": "leg"}))
 

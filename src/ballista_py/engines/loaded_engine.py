@@ -41,6 +41,7 @@ class LoadedEngine:
     def __init__(self, tables: LoadedTables, runtime: Runtime, workers: Workers | None = None) -> None:
         self._loaded = tables
         self._workers = workers
+        self._node_bytes = None if workers is None else workers.max_bytes
         self._binder = Binder(runtime, workers)
         self._running: WeakKeyDictionary[RunningQuery, int | None] = WeakKeyDictionary()  # the memory at its start
         self._lock = runtime.lock()

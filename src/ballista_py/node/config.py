@@ -91,7 +91,8 @@ class NodeConfig:
     a scheduler keeps below its `data_dir` until they are read.
 
     What a scheduler is asked ends after `statement_timeout_ms`, whatever it is doing; without one, only what a client
-    limits itself. No statement makes a node take more than `max_merge_bytes` or `memory_limit` and some 500 MB. A
+    limits itself. No statement makes a node take more than `max_merge_bytes` or `memory_limit` and some 500 MB; large
+    answers and processes of the engine, of all clients together, have no more than that either, and wait for room. A
     scheduler at which a statement runs on Spark has a JVM beside that, whose heap is `spark_memory_bytes`.
 
     Nodes prove themselves to each other with the three `node_mtls_…` files; `node_mtls_removed_file` lists the ids

@@ -9,6 +9,7 @@ partitions (`state.statements`).
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Collection, Iterable
 from contextlib import closing
 
@@ -17,6 +18,7 @@ from attrs import define, field
 
 from ballista_py.coordinator.cluster_view import ClusterView, Views
 from ballista_py.coordinator.queries.first_rows import FirstRows
+from ballista_py.coordinator.queries.large_statements import LargeStatements
 from ballista_py.coordinator.queries.pivots import change_of, text_for_parser
 from ballista_py.coordinator.queries.service import QueryService, words_of
 from ballista_py.coordinator.tables.alterations import TableAlterations
@@ -72,6 +74,7 @@ from ballista_py.state.stores.store import ConditionalStore
 from ballista_py.transport.flight.commands import IngestMode
 from ballista_py.work import current_client
 
+_DEFINES = re.compile(r"\s*+(?:create|alter)\b", re.IGNORECASE)
 _DEFINITIONS = (CreateTable, CreateLike, DropTable, AlterTable)
 
 
@@ -101,8 +104,10 @@ class WriteService:
     _definitions: TableDefinitions = field(init=False)
     _alterations: TableAlterations = field(init=False)
     _again: PlannedAgain = field(init=False)
+    _large: LargeStatements = field(init=False)
 
     def __attrs_post_init__(self) -> None:
+        self._large = LargeStatements(self.runtime)
         self._checks = RowChecks(self.engine)
         self._rounds = WriteRounds(
             self.views, self.store, self.calls, self.growth, self.runtime, self.patience_ms, self.instance
@@ -159,7 +164,13 @@ class WriteService:
         CREATE, DROP and TRUNCATE of a table count as the rows they touch. Raises `SqlError` for a statement that
         is wrong or changes nothing, `SchemaMismatch` for rows that the table refuses (nothing is applied then),
         `WriteIncomplete` naming the partitions that did not apply it.
+
+        Large definitions of one client are carried out one after the other: each takes seconds of the interpreter.
         """
+        with self._large.turn(statement if _DEFINES.match(statement) else ""):
+            return self._carried_out(statement, token, made, atomic)
+
+    def _carried_out(self, statement: str, token: str | None, made: bool, atomic: bool) -> Executed:
         plain = text_for_engine(text_for_parser(statement))
         if plain is not None:
             self.engine.require_change(plain)

@@ -18,6 +18,11 @@ from ballista_py.partitions.value_sizes import NONE_LARGE, SMALL_BYTES, LargeVal
 VECTOR_ROWS = 2_048
 BATCH_ROWS = 65_536
 BATCH_BYTES = 16 << 20
+ANSWER_BATCH_BYTES = 1 << 20  # of a batch of an answer, as far as its types tell
+LEAST_BATCH_BYTES = 64 << 10
+STREAMED_BYTES = 10 << 20  # of an answer, by an engine that is not told otherwise
+AT_ONCE = 32  # of such batches, what a node may take
+_TEXT_BYTES = 24  # as one guesses
 FEED_BYTES = 4 << 20  # of rows for a process: what comes in small batches is worked on in small vectors
 MAX_UNCOUNTED_BYTES = 192 << 20  # that a statement may take in the node's process beyond what its engine counts
 LARGEST_VALUE = b"ballista largest value"  # in the metadata of the columns of an answer
@@ -135,6 +140,38 @@ def _rows(given: Given, growth: int, joined: bool) -> int:
     while rows > 1 and given.together(rows, joined=joined) * growth > BATCH_BYTES:
         rows //= 2
     return rows
+
+
+def answer_rows(schema: pa.Schema, running: int, node_bytes: int | None) -> int:
+    """How many rows a batch of an answer has, with so many statements `running` at a node that may take `node_bytes`.
+
+    About a megabyte of them, so that what is on its way and not read yet is little; less where very many run.
+
+    >>> few, many = pa.schema({"a": pa.int64(), "b": pa.string()}), pa.schema({f"c{i}": pa.int64() for i in range(99)})
+    >>> answer_rows(few, 1, 1 << 30), answer_rows(few, 128, 1 << 30), answer_rows(many, 512, 1 << 30)
+    (32768, 8192, 2048)
+    """
+    share = ANSWER_BATCH_BYTES if node_bytes is None else node_bytes // (AT_ONCE * max(1, running))
+    size = max(LEAST_BATCH_BYTES, min(ANSWER_BATCH_BYTES, share))
+    rows = size // max(1, sum(map(_bytes_of, schema.types)))
+    return int(min(BATCH_ROWS, max(VECTOR_ROWS, rows // VECTOR_ROWS * VECTOR_ROWS)))
+
+
+def streams_little(running: int, node_bytes: int | None) -> bool:
+    """Whether so many statements run that the engine shall make little of an answer before somebody asks for it.
+
+    >>> streams_little(2, 1 << 30), streams_little(16, 1 << 30), streams_little(500, None)
+    (False, True, False)
+    """
+    return node_bytes is not None and running * STREAMED_BYTES * 16 > node_bytes
+
+
+def _bytes_of(kind: pa.DataType) -> int:
+    """What a value takes; a guess, where that is told by the value."""
+    try:
+        return -(-int(kind.bit_width) // 8)
+    except ValueError:
+        return _TEXT_BYTES
 
 
 def largest_given(given: Given, growth: int, *, steady: bool) -> int:

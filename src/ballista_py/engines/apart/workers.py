@@ -26,14 +26,17 @@ from ballista_py.errors import (
     TryLater,
     from_wire,
 )
+from ballista_py.memory_budget import MemoryBudget, Reservation
 from ballista_py.runtime import Runtime
-from ballista_py.work import current_work, stopped_by
+from ballista_py.work import current_client, current_work, stopped_by
 
 _log = logging.getLogger(__name__)
 MIN_SHARE_BYTES = 128 << 20  # below which an engine has no room to work in
 OVER_SHARE_BYTES = 192 << 20  # of what an engine takes beyond what it counts
 LEAST_LARGE_BYTES = MIN_SHARE_BYTES + (64 << 20)
 OVER_TOTAL_BYTES = 256 << 20
+PROCESS_BYTES = 64 << 20  # of its own, before it has done anything
+ASKING_BYTES = 64 << 20  # what binding a statement takes, as a rule
 MAX_KEPT_BYTES = 256 << 20  # a process that keeps more than that after a statement is replaced
 MOST_WORKERS = 8
 WAIT_MS = 10_000.0
@@ -81,6 +84,7 @@ class _Worker:
     process: Process
     ready: bool = False
     share: int = 0
+    reservation: Reservation | None = None
     since_ms: float = 0.0
     killed_for: BallistaError | None = None
 
@@ -94,7 +98,9 @@ class _Worker:
 class Workers:
     """At most `MOST_WORKERS` processes, started when they are needed. Thread-safe. Call `tick` ten times a second.
 
-    `max_bytes` is what the node may take, its own memory (`own_bytes`) included.
+    `max_bytes` is what the node may take, its own memory (`own_bytes`) included. Each process that works has its share
+    of the `budget` of the node; three find room whatever the node may take, and what
+    only binds a statement does not wait.
     """
 
     start: Callable[[], Process]
@@ -102,11 +108,16 @@ class Workers:
     own_bytes: Callable[[], int]
     runtime: Runtime
     options: Options = field(factory=Options)
+    budget: MemoryBudget = field()
     _idle: list[_Worker] = field(init=False, factory=list)
     _busy: list[_Worker] = field(init=False, factory=list)
     _ended: list[_Worker] = field(init=False, factory=list)
     _closed: bool = field(init=False, default=False)
     _lock: Any = field(init=False)
+
+    @budget.default
+    def _own_budget(self) -> MemoryBudget:
+        return MemoryBudget(least_budget(self.max_bytes), self.runtime)
 
     def __attrs_post_init__(self) -> None:
         self._lock = self.runtime.lock()
@@ -193,9 +204,12 @@ class Workers:
         if over > 0 and largest is not None and by_others:
             self._too_large(largest, sizes[id(largest)])
         watch(own, over > 0 and not by_others)
+        self.budget.press(over > 0)
         now_ms = self.runtime.monotonic_ms()
+        is_full = over + OVER_TOTAL_BYTES > 0  # then one is kept for the next statement
         with self._lock:
-            old = [worker for worker in self._idle if now_ms - worker.since_ms > IDLE_MS]
+            old = [w for w in self._idle if now_ms - w.since_ms > IDLE_MS]
+            old = self._idle[:-1] if is_full and len(self._idle) > len(old) + 1 else old
             self._idle = [worker for worker in self._idle if worker not in old]
             self._ended += old
         for worker in old:
@@ -219,7 +233,7 @@ class Workers:
 
     def _asked(self, command: Mapping[str, Any]) -> dict[str, Any]:
         """The one answer to a small command."""
-        worker = self._acquire(MIN_SHARE_BYTES)
+        worker = self._acquire(MIN_SHARE_BYTES, ASKING_BYTES, waits=False)
         talk = Conversation(self, worker, {})
         try:
             talk.send(command, worker.share)
@@ -241,13 +255,25 @@ class Workers:
 
     def _share(self) -> int:
         """Half of what is left, so that others find something, too; in steps, so that an engine is made rarely."""
-        with self._lock:
-            given = sum(worker.share for worker in self._busy)
-        share = max(MIN_SHARE_BYTES, (self.max_bytes - self.own_bytes() - given) // 2)
+        room = min(self.budget.room(current_client()), self.max_bytes - self.own_bytes())
+        share = max(MIN_SHARE_BYTES, room // 2)
         return 1 << (share.bit_length() - 1)
 
-    def _acquire(self, share: int) -> _Worker:
-        """A process that is ready. Raises `TryLater` when all are busy for long."""
+    def _acquire(self, share: int, size: int | None = None, waits: bool = True) -> _Worker:
+        """A process that is ready, once there is memory for it (`size`, if it is not its share).
+
+        Raises `TryLater` when all are busy for long.
+        """
+        reservation = self.budget.begin(PROCESS_BYTES + (share if size is None else size), waits=waits)
+        try:
+            worker = self._free_worker()
+        except BaseException:
+            reservation.end()
+            raise
+        worker.share, worker.reservation = share, reservation
+        return worker
+
+    def _free_worker(self) -> _Worker:
         until_ms = self.runtime.monotonic_ms() + WAIT_MS
         while True:
             with self._lock:
@@ -255,16 +281,15 @@ class Workers:
                     raise ConfigError("the engine is closed")
                 if self._idle or len(self._busy) < MOST_WORKERS:
                     worker = self._idle.pop() if self._idle else _Worker(self.start())
-                    worker.share = share
+                    worker.share = MIN_SHARE_BYTES
                     self._busy.append(worker)
-                    break
+                    return worker
             work = current_work()
             if work is not None:
                 work.check()
             if self.runtime.monotonic_ms() > until_ms:
                 raise TryLater(f"{MOST_WORKERS} statements of this kind run here already: try again later")
             self.runtime.sleep_ms(WAIT_POLL_MS)
-        return worker
 
     def _release(self, worker: _Worker, reusable: bool) -> None:
         keep = reusable and worker.killed_for is None and worker.process.own_bytes() <= MAX_KEPT_BYTES
@@ -272,6 +297,7 @@ class Workers:
             self._busy.remove(worker)
             keep = keep and not self._closed
             worker.share, worker.since_ms = 0, self.runtime.monotonic_ms()
+            reservation, worker.reservation = worker.reservation, None
             (self._idle if keep else self._ended).append(worker)
             if not (self._idle or self._closed):  # the next statement shall not wait for it
                 with suppress(OSError):
@@ -279,6 +305,8 @@ class Workers:
         if not keep:
             worker.end(None)
             self._reap()
+        if reservation is not None:
+            reservation.end()
 
     def _reap(self) -> None:
         with self._lock:
@@ -290,6 +318,11 @@ class Workers:
     def _too_large(self, worker: _Worker, size: int) -> None:
         _log.warning("an engine's process of %d MB was ended: its share was %d MB", size >> 20, worker.share >> 20)
         worker.end(MergeTooLarge(TOO_LARGE))
+
+
+def least_budget(max_bytes: int) -> int:
+    """What all that is reserved at a node may be together, of a node that may take `max_bytes`."""
+    return max(max_bytes, 3 * (PROCESS_BYTES + MIN_SHARE_BYTES))
 
 
 class Conversation:

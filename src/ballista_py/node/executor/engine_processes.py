@@ -15,10 +15,12 @@ import psutil
 
 from ballista_py.engines.apart.frames import Frames
 from ballista_py.engines.apart.workers import Options, Workers
+from ballista_py.memory_budget import MemoryBudget
 from ballista_py.node.config import NodeConfig
 from ballista_py.runtime import Runtime
 
 WATCH_MS = 100.0
+GIVE_BACK_MS = 3_000.0
 DEFAULT_MEMORY = "80%"
 _AMOUNT = re.compile(r"([0-9]+(?:\.[0-9]*)?)\s*(%|[kmgt]i?b|bytes?|b)", re.ASCII | re.IGNORECASE)
 MODULE = "ballista_py.engines.apart.worker"
@@ -106,8 +108,15 @@ def _own_bytes(process: psutil.Process) -> int:
 _SELF = psutil.Process()
 
 
-def engine_workers(config: NodeConfig, folder: str | None, runtime: Runtime) -> Workers:
-    """The processes of a node's engine, which together with the node take what it may have."""
+def node_memory(config: NodeConfig) -> int:
+    """What all that a node does at once may take."""
+    return int(config.max_merge_bytes) if config.role == "scheduler" else memory_bytes(config.memory_limit)
+
+
+def engine_workers(
+    config: NodeConfig, folder: str | None, runtime: Runtime, budget: MemoryBudget | None = None
+) -> Workers:
+    """The processes of a node's engine, which together with the node take what it may have, as its `budget` says."""
     is_scheduler = config.role == "scheduler"
     home = None
     if folder is not None:
@@ -116,7 +125,8 @@ def engine_workers(config: NodeConfig, folder: str | None, runtime: Runtime) -> 
         os.makedirs(home)
     return Workers(
         start=lambda: EngineProcess(home, runtime),
-        max_bytes=int(config.max_merge_bytes) if is_scheduler else memory_bytes(config.memory_limit),
+        max_bytes=node_memory(config),
+        **({} if budget is None else {"budget": budget}),
         own_bytes=own_bytes,
         runtime=runtime,
         options=Options(

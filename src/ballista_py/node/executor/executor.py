@@ -15,13 +15,22 @@ from typing import Any
 
 from attrs import asdict
 
+from ballista_py.engines.apart.workers import least_budget
 from ballista_py.engines.engine import Engine
 from ballista_py.errors import BallistaError
 from ballista_py.logs import log_event
+from ballista_py.memory_budget import MemoryBudget
+from ballista_py.node.allocators import GivesBack
 from ballista_py.node.config import NodeConfig
 from ballista_py.node.executor.answers import ExecutorAnswers
 from ballista_py.node.executor.control import ExecutorControl
-from ballista_py.node.executor.engine_processes import WATCH_MS, engine_workers
+from ballista_py.node.executor.engine_processes import (
+    GIVE_BACK_MS,
+    WATCH_MS,
+    engine_workers,
+    node_memory,
+    own_bytes,
+)
 from ballista_py.node.executor.partitions import ExecutorPartitions
 from ballista_py.node.front_process import FrontProcess
 from ballista_py.node.location import open_state_location
@@ -80,7 +89,8 @@ class Executor:
         folder = Path(config.data_dir) if config.data_dir is not None else None
         if folder is not None:
             folder.mkdir(parents=True, exist_ok=True)
-        self._engine = _engine(config, folder, runtime)
+        self._budget = MemoryBudget(least_budget(node_memory(config)), runtime)
+        self._engine = _engine(config, folder, runtime, self._budget)
         answers = ExecutorAnswers(config.node_id, self._engine, self._tasks)
         self._lease = self._listen(cluster_id, answers)
         self._cache = FileCache(
@@ -113,7 +123,11 @@ class Executor:
             cluster_id=cluster_id,
         )
         self._start_loops()
-        self._loops.append(Loop("memory", self._engine.watch, interval_ms=WATCH_MS, runtime=runtime).start())
+        for name, tick, every_ms in (
+            ("memory", self._engine.watch, WATCH_MS),
+            ("free", GivesBack(own_bytes, runtime).tick, GIVE_BACK_MS),
+        ):
+            self._loops.append(Loop(name, tick, interval_ms=every_ms, runtime=runtime).start())
         self._event_loop.start(self._control.run())
         self._metrics.watch_certificate(config.node_tls(), runtime)
         observe_executor(
@@ -125,6 +139,7 @@ class Executor:
             cache=self._cache,
             holder=self._partitions.holder,
         )
+        self._metrics.gauge("reserved_bytes", "Memory that statements asked for.", ("state",), self._budget.shown)
         self._ports = self._status_ports()
         log_event(_log, "ports", http=self._ports.http.port, metrics=self._ports.metrics.port)
         info = self._lease.info
@@ -234,6 +249,7 @@ class Executor:
             front=FrontProcess,
             message_bytes=MAX_TICKET_BYTES,
             name=config.node_id,
+            budget=self._budget,
             spawn=spawn,
             service=_parts(PartsService, tickets, self._runtime),
         )
@@ -266,8 +282,8 @@ def _parts(kind: type[PartsService], tickets: LegTicketCheck, runtime: Runtime) 
     return partial(kind, command_of=tickets.command, keep=KeepAlive(runtime=runtime, spawn=spawn))
 
 
-def _engine(config: NodeConfig, folder: Path | None, runtime: Runtime) -> Engine:
-    workers = engine_workers(config, None if folder is None else str(folder), runtime)
+def _engine(config: NodeConfig, folder: Path | None, runtime: Runtime, budget: MemoryBudget) -> Engine:
+    workers = engine_workers(config, None if folder is None else str(folder), runtime, budget)
     if config.engine == "polars":
         from ballista_py.engines.polars.engine import PolarsEngine
 

@@ -21,11 +21,14 @@ from ballista_py.coordinator.spark_process import SparkProcess
 from ballista_py.coordinator.tables.definitions import TableMaker
 from ballista_py.coordinator.writes.owner_calls import OwnerCalls
 from ballista_py.coordinator.writes.service import WriteService
+from ballista_py.engines.apart.workers import least_budget
 from ballista_py.engines.duckdb.engine import DuckDBEngine
 from ballista_py.errors import BallistaError, SqlError, TryLater
 from ballista_py.logs import log_event
+from ballista_py.memory_budget import MemoryBudget
+from ballista_py.node.allocators import GivesBack
 from ballista_py.node.config import NodeConfig
-from ballista_py.node.executor.engine_processes import WATCH_MS, engine_workers
+from ballista_py.node.executor.engine_processes import GIVE_BACK_MS, WATCH_MS, engine_workers, own_bytes
 from ballista_py.node.front_process import FrontProcess
 from ballista_py.node.location import open_state_location
 from ballista_py.node.loops import Loop
@@ -116,15 +119,17 @@ class Scheduler:
         Removed(config.node_mtls_removed_file).listed()  # a list that cannot be used is no reason to start
         store = open_state_location(config, runtime)
         catalogs = Catalogs(store, runtime)
+        self._budget = MemoryBudget(least_budget(config.max_merge_bytes), runtime)
         self._engine = DuckDBEngine(
             config.data_dir,
             threads=config.threads,
             memory_limit=f"{config.max_merge_bytes}B",
             max_spill_bytes=config.max_spill_bytes,
-            workers=engine_workers(config, config.data_dir, runtime),
+            workers=engine_workers(config, config.data_dir, runtime, self._budget),
             runtime=runtime,
         )
         self._loop("memory", self._engine.watch, WATCH_MS)
+        self._loop("free", GivesBack(own_bytes, runtime).tick, GIVE_BACK_MS)
         self._cluster_id = cluster_identity(store, runtime=runtime)
         self._pool = FlightPool(
             runtime,
@@ -227,6 +232,7 @@ class Scheduler:
             connections=config.connection_limits(),
             front=FrontProcess,
             name=config.node_id,
+            budget=self._budget,
             spawn=spawn,
             service=partial(
                 FlightSqlService,
@@ -375,6 +381,7 @@ class Scheduler:
         self._metrics.watch_certificate(self._config.node_tls(), self._runtime)
         gauge("statements_running", "Statements under way.", (), lambda: {(): self._tasks.running()})
         gauge("open_calls", "Calls that clients wait for.", (), lambda: {(): self._flight.open_calls()})
+        gauge("reserved_bytes", "Memory that statements asked for.", ("state",), self._budget.shown)
         gauge("executors_connected", "Control streams.", (), lambda: {(): len(self._control.connected())})
         gauge("lease_remaining_seconds", "Of the lease.", (), lambda: {(): core.membership.remaining_ms() / 1e3})
         gauge("partitions", "Of every table, and those served.", ("table", "state"), lambda: _partitions(core))

@@ -12,6 +12,9 @@ from ballista_py.transport.arrow.flatbuffer import Table
 from ballista_py.transport.flight.frames import data_frame
 
 _HEADER_TYPE, _BODY_LENGTH, _SCHEMA = 1, 3, 1
+MESSAGE_BYTES = 1 << 20
+LEAST_MESSAGE_BYTES = 64 << 10
+ON_ITS_WAY_BYTES = 64 << 20
 
 
 class RowsOut:
@@ -48,17 +51,28 @@ def portions(batch: pa.RecordBatch, max_bytes: int) -> Iterator[pa.RecordBatch]:
             yield portion
 
 
-def answer_portions(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
-    """The rows in batches of as many as an answer may have together.
+def message_bytes(calls: int) -> int:
+    """How large a message of an answer shall be where so many calls are answered.
+
+    What a reader does not take waits three times: as it was written, as it goes out, and in gRPC.
+
+    >>> [message_bytes(calls) >> 10 for calls in (1, 64, 256, 2_000)]
+    [1024, 1024, 256, 64]
+    """
+    return max(LEAST_MESSAGE_BYTES, min(MESSAGE_BYTES, ON_ITS_WAY_BYTES // max(1, calls)))
+
+
+def answer_portions(batch: pa.RecordBatch, max_bytes: int = MESSAGE_BYTES) -> Iterator[pa.RecordBatch]:
+    """The rows in batches of as many as an answer may have together, and of about `max_bytes` at most.
 
     >>> [part.num_rows for part in answer_portions(pa.record_batch({"a": pa.nulls(ANSWER_ROWS + 1)}))]
     [1048576, 1]
     """
     if batch.num_rows <= ANSWER_ROWS:
-        yield batch
+        yield from portions(batch, max_bytes)
         return
     for start in range(0, batch.num_rows, ANSWER_ROWS):
-        yield batch.slice(start, ANSWER_ROWS)
+        yield from portions(batch.slice(start, ANSWER_ROWS), max_bytes)
 
 
 class _Pieces:

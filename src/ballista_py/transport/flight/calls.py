@@ -8,7 +8,9 @@ from contextlib import contextmanager
 from typing import Any
 
 from ballista_py.errors import BallistaError, TransportError, TryLater, Unauthenticated
+from ballista_py.memory_budget import MemoryBudget
 from ballista_py.runtime import Runtime
+from ballista_py.transport.arrow.frames import message_bytes
 from ballista_py.transport.flight.holdings import Holdings
 from ballista_py.transport.flight.keepalive import AnswerLine
 from ballista_py.transport.front.front import Front
@@ -22,6 +24,8 @@ from ballista_py.work import Work, working
 DEAD_AFTER_IDLES = 5
 LOOKS_PER_IDLE = 4
 STILL_MS = 1_000.0  # after which it is asked again whether who calls may
+HURRIED_MS = 10_000.0  # what a reader may take for a message while others wait for memory
+PATIENT_MS = 3_000.0
 
 
 class CallContext:
@@ -53,8 +57,16 @@ class CallContext:
 class OpenCall:
     """One call under way. It is ended by its own thread; any other thread may ask it to end."""
 
-    def __init__(self, context: CallContext, runtime: Runtime) -> None:
+    def __init__(
+        self,
+        context: CallContext,
+        runtime: Runtime,
+        budget: MemoryBudget | None = None,
+        calls: Callable[[], int] = lambda: 1,
+    ) -> None:
         self.context = context
+        self.budget = budget
+        self._calls = calls
         self.line: AnswerLine | None = None
         self._runtime = runtime
         self._lock = runtime.lock()
@@ -83,6 +95,10 @@ class OpenCall:
         if cancel is not None:
             cancel()
         self.context.work.end(reason)
+
+    def message_bytes(self) -> int:
+        """How large the messages of the answer shall be now."""
+        return message_bytes(self._calls())
 
     @property
     def reason(self) -> BallistaError | None:
@@ -157,6 +173,7 @@ class OpenCalls:
     """At most `limit` calls at once, and `caller_limit` (None: as many) of one caller. `tick` stops the work of
     those that nobody reads any more, and of those that are not over after `time_limit_ms` or a limit of their own.
     `callers` decides who may call at all, `access` what. The `front` of the port, if it has one, knows its connections.
+    Large answers have their place in the `budget`; while others wait for one, readers have `HURRIED_MS` for a message.
     """
 
     def __init__(
@@ -170,8 +187,10 @@ class OpenCalls:
         access: Access,
         time_limit_ms: float | None = None,
         front: Front | None = None,
+        budget: MemoryBudget | None = None,
     ) -> None:
         self._front = front
+        self._budget = budget
         self.access = access
         self.callers: Callers = callers or Anyone()
         self.refusals = Refusals(runtime)
@@ -250,7 +269,9 @@ class OpenCalls:
             raise
         caller = who.name
         client = caller if who.kind == "client" else ""
-        call = OpenCall(CallContext(raw_context, self._runtime, caller, client), self._runtime)
+        call = OpenCall(
+            CallContext(raw_context, self._runtime, caller, client), self._runtime, self._budget, self.__len__
+        )
         call.context.work.limit_to(self._time_limit_ms)
         with self._lock:
             if self._closing:
@@ -296,12 +317,20 @@ class OpenCalls:
         for call in calls:
             call.look(passed_ms)
         self._cut_dead_links(calls)
+        hurried = self._budget is not None and self._budget.longest_wait_ms() > PATIENT_MS
         for call in calls:
             late = call.context.work.late()
             if late is not None:
                 call.ask_to_end(late)
             elif call.reason is None and call.context.cancelled():
                 call.ask_to_end(TransportError("the client went away"))
+            elif hurried and call.stood_ms > HURRIED_MS and not call.waits_for_client:
+                call.ask_to_end(
+                    TransportError(
+                        f"the stream was ended: nothing of it was read for {HURRIED_MS / 1e3:g} s, and others wait for "
+                        "the memory that it takes"
+                    )
+                )
             elif call.stood_ms > self._idle_ms:
                 verb = "sent" if call.waits_for_client else "read"
                 call.ask_to_end(

@@ -19,8 +19,9 @@ from ballista_py.transport.flight.leg_reading import LegStream, Reading
 from ballista_py.transport.spawn import Spawn
 
 AHEAD_BATCHES = 4
-AHEAD_BYTES = 64 << 20
+AHEAD_BYTES = 16 << 20
 SMALL_BYTES = 64 << 10
+BEGUN_BATCHES = 2
 
 
 Again = Callable[[LegStream, BaseException], Sequence[LegStream]]
@@ -37,8 +38,10 @@ class LegStreams:
     It exists once every stream is accepted: until then the constructor waits, and it raises what the first node
     that refused has raised, after cancelling all. Reading ahead starts at once: `spawn` runs one function per
     stream on a thread of its own, so that slow streams are slow together and not one after the other. Of each
-    stream at most `ahead_batches` and about `ahead_bytes` wait to be read; a stream that is further ahead waits,
-    and its node with it. The first error of any stream cancels all and is raised before anything that still waits.
+    stream at most `ahead_batches` and about `ahead_bytes` wait to be read, and until `BEGUN_BATCHES` were taken not
+    more than one batch or `SMALL_BYTES`: an answer may have to wait before anybody reads it. A stream that is further
+    ahead waits, and its node with it. The first error of any stream cancels all and is raised before anything that
+    still waits.
 
     A stream that is `alone`, because nobody waits for any other meanwhile, is read by the reader of the batches up to
     its first batch of more than `SMALL_BYTES`: for a small answer a thread costs more than it brings.
@@ -70,6 +73,7 @@ class LegStreams:
         self._changed = runtime.condition()
         self._waiting: deque[tuple[Reading, pa.RecordBatch]] = deque()
         self._unfinished = len(streams)
+        self._taken = 0
         self._error: BaseException | None = None
         self._runtime = runtime
         self._accepted_ms = runtime.monotonic_ms()
@@ -138,6 +142,7 @@ class LegStreams:
                 return None
             reading, batch = self._waiting.popleft()
             reading.taken(batch.nbytes)
+            self._taken += 1
             self._changed.notify_all()
             return batch
 
@@ -161,6 +166,7 @@ class LegStreams:
                 if self._error is not None:
                     raise self._error
                 reading.seen = True
+                self._taken += 1
                 self._note(reading, batch, size)
             yield batch
             if size > SMALL_BYTES:
@@ -169,9 +175,14 @@ class LegStreams:
 
     def _read_ahead(self, reading: Reading, batches: Iterator[pa.RecordBatch]) -> None:
         try:
-            for batch in batches:
-                if not self._put(reading, batch):
-                    return
+            while self._has_room(reading):
+                batch = next(batches, None)
+                if batch is None:
+                    break
+                self._put(reading, batch)
+                del batch  # its memory takes the next one
+            else:
+                return
         except BaseException as error:
             self._replace_or_fail(reading, error)
         else:
@@ -221,22 +232,26 @@ class LegStreams:
             took_ms=self._runtime.monotonic_ms() - self._accepted_ms,
         )
 
-    def _put(self, reading: Reading, batch: pa.RecordBatch) -> bool:
+    def _put(self, reading: Reading, batch: pa.RecordBatch) -> None:
         size = batch.nbytes
         with self._changed:
-            while reading.batches and (
-                reading.batches >= self._ahead_batches or reading.bytes + size > self._ahead_bytes
+            if self._error is None:
+                reading.put(size)
+                self._note(reading, batch, size)
+                self._waiting.append((reading, batch))
+                self._changed.notify_all()
+
+    def _has_room(self, reading: Reading) -> bool:
+        """Whether to go on, once little enough of this stream waits; another batch is not even asked for before."""
+        with self._changed:
+            while self._error is None and (
+                reading.batches >= self._ahead_batches or reading.bytes >= self._most_ahead()
             ):
-                if self._error is not None:
-                    return False
                 self._changed.wait()
-            if self._error is not None:
-                return False
-            reading.put(size)
-            self._note(reading, batch, size)
-            self._waiting.append((reading, batch))
-            self._changed.notify_all()
-            return True
+            return self._error is None
+
+    def _most_ahead(self) -> int:
+        return self._ahead_bytes if self._taken >= BEGUN_BATCHES else min(SMALL_BYTES, self._ahead_bytes)
 
     def _fail(self, error: BaseException) -> None:
         with self._changed:

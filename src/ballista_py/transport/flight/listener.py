@@ -167,6 +167,16 @@ class _Received:
 Answer = Callable[[ServedCall], None]
 
 
+def forget_places(error: BaseException | None) -> None:
+    """Let go of where the error and those before it were raised, and so of all that was at hand there.
+
+    A call remembers the reason for which it ended, so what was on its way would stay until garbage is looked for.
+    """
+    while error is not None:
+        error.__traceback__ = None
+        error = error.__context__
+
+
 class FlightListener(grpc.GenericRpcHandler):  # type: ignore[misc]  # gRPC has no types
     """A listening port, from construction until `shutdown`; `answer` is called with each call, on one of `threads`.
 
@@ -260,6 +270,7 @@ class FlightListener(grpc.GenericRpcHandler):  # type: ignore[misc]  # gRPC has 
                 with self._changed:
                     self._running -= 1
                     self._changed.notify_all()
+            forget_places(status)
             call.finish(status)
 
         # gRPC hands over the way to send, so that a handler may write when it likes and from several threads.

@@ -20,6 +20,7 @@ import pyarrow as pa
 from attrs import evolve, frozen
 
 from ballista_py.errors import BallistaError, ConfigError, TransportError
+from ballista_py.memory_budget import MemoryBudget
 from ballista_py.runtime import Runtime
 from ballista_py.transport.arrow.feed import RowsIn
 from ballista_py.transport.arrow.frames import answer_portions
@@ -31,6 +32,7 @@ from ballista_py.transport.flight.errors import to_flight
 from ballista_py.transport.flight.keepalive import AnswerLine
 from ballista_py.transport.flight.listener import FlightListener, ServedCall
 from ballista_py.transport.flight.methods import MAX_COMMAND_BYTES, METHODS, Writer, bounded
+from ballista_py.transport.flight.paced_answers import paced
 from ballista_py.transport.flight.wire import from_json, to_json
 from ballista_py.transport.flight.writes import WRITES, IncomingRows
 from ballista_py.transport.front.front import Front, StartFront, has_fronts
@@ -104,7 +106,7 @@ class FlightServer:
     nothing else; with `ask_client` also the client must show a certificate of its authority. Files of `tls` that are
     replaced count for the next connection. A port with `tls` and without `ask_client` is one for strangers: with
     `front`, which starts a process, HTTP/2 is read there before gRPC sees any of it; its log has `name`.
-    No message that comes in has more than `message_bytes`.
+    No message that comes in has more than `message_bytes`. Large answers have their place in the `budget` of the node.
 
     Raises `ConfigError` naming the address when it cannot be had, or the file that cannot be used, and
     `AssertionError` for a handler with a verb that `access` does not have.
@@ -131,6 +133,7 @@ class FlightServer:
         front: StartFront | None = None,
         message_bytes: int = FLIGHT_MESSAGE_BYTES,
         name: str = "",
+        budget: MemoryBudget | None = None,
     ) -> None:
         self._runtime = runtime
         limits = connections or ConnectionLimits()
@@ -148,6 +151,7 @@ class FlightServer:
             access=access,
             time_limit_ms=time_limit_ms,
             front=self._front,
+            budget=budget,
         )
         self._guard = ConnectionGuard(limits.among_nodes() if ask_client else limits, runtime)
         self._tls = tls
@@ -319,7 +323,8 @@ def _send(result: StreamResult, call: OpenCall, line: AnswerLine) -> None:
     try:
         with call.sending():
             line.send(lambda writer: writer.begin(result.schema))
-        for batch in chain.from_iterable(map(answer_portions, result.batches)):
+        made = paced(result.batches, call.budget, call.context.caller)
+        for batch in chain.from_iterable(answer_portions(batch, call.message_bytes()) for batch in made):
             with call.sending():
                 line.send(partial(_write_batch, batch))
             rows += batch.num_rows

@@ -11,11 +11,10 @@ from ballista_py.transport.arrow.frames import portions
 from ballista_py.transport.flight.calls import OpenCall
 from ballista_py.transport.flight.keepalive import filling_pulse
 from ballista_py.transport.flight.methods import Writer
+from ballista_py.transport.flight.paced_answers import paced
 from ballista_py.transport.flight.server import StreamResult
 from ballista_py.transport.flight_sql.ahead import Ahead, KeepAlive
 from ballista_py.work import each_working
-
-MAX_MESSAGE_BYTES = 4 << 20  # the drivers written in Go refuse messages above 16 MiB
 
 
 def answer(result: StreamResult, call: OpenCall, writer: Writer, keep: KeepAlive | None = None) -> None:
@@ -27,8 +26,8 @@ def answer(result: StreamResult, call: OpenCall, writer: Writer, keep: KeepAlive
     with ExitStack() as over:
         over.callback(result.cancel)
         call.attach(result.cancel)
-        made = each_working(call.context.work, result.batches)
-        batches = (portion for batch in made for portion in portions(batch, MAX_MESSAGE_BYTES))
+        made = each_working(call.context.work, paced(result.batches, call.budget, call.context.caller))
+        batches = (portion for batch in made for portion in portions(batch, call.message_bytes()))
         ahead = None
         if keep is not None and not any(_holds(_takes_no_pulse, kind) for kind in result.schema.types):
             ahead = Ahead(batches, keep)
