@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import re
+import stat
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
 _ON_LINE = re.compile(r"CSV Error on Line: (\d+)")
 _NOTHING_SAID = re.compile(r"^(?:\s*[\w ]+ Error: |Original Line: .*|\s*$)", re.MULTILINE)
 _TEXTS = ("VARCHAR", "BLOB")
+_SYSTEM = ("/dev/", "/proc/")
 
 
 class Asking(Protocol):
@@ -74,18 +76,22 @@ def file_rows(copy: CopyFrom, columns: Mapping[str, str]) -> ArrowRows:
 
 
 def write_file(copy: CopyTo, schema: pa.Schema, batches: Iterator[pa.RecordBatch]) -> int:
-    """Write the rows to the file, whole or not at all; how many. Raises `ConfigError` where it cannot be written."""
+    """Write the rows to the file, whole or not at all; how many. Raises `ConfigError` where it cannot be written.
+
+    A file that was there keeps its permissions, and a link goes on leading to it. A pipe or device is written into.
+    """
     duckdb = _duckdb()
-    whole = not os.path.exists(copy.path) or os.path.isfile(copy.path)
     failed: list[BaseException] = []
-    folder = os.path.dirname(copy.path) or "."
+    target = _replaceable(copy.path)
     try:
-        if not whole:
+        if target is None:
             return _written(duckdb, copy, copy.path, schema, _watched(batches, failed))
-        with tempfile.TemporaryDirectory(prefix=".copy-", dir=folder) as beside:
-            path = os.path.join(beside, os.path.basename(copy.path))  # whose ending may say how it is packed
+        with tempfile.TemporaryDirectory(prefix=".copy-", dir=os.path.dirname(target)) as beside:
+            path = os.path.join(beside, os.path.basename(target))  # whose ending may say how it is packed
             count = _written(duckdb, copy, path, schema, _watched(batches, failed))
-            os.replace(path, copy.path)
+            if os.path.exists(target):
+                os.chmod(path, stat.S_IMODE(os.stat(target).st_mode))
+            os.replace(path, target)
         return count
     except (OSError, duckdb.Error, pa.ArrowException) as error:
         if failed:
@@ -94,8 +100,21 @@ def write_file(copy: CopyTo, schema: pa.Schema, batches: Iterator[pa.RecordBatch
         raise ConfigError(f"file '{copy.path}' cannot be written: {said}") from None
 
 
+def _replaceable(path: str) -> str | None:
+    """The plain file that another one can take the place of, behind all links; None for what is written into.
+
+    Those are pipes and devices, and also `/dev/stdout` where it leads to a file: others write there, too.
+    """
+    target = os.path.realpath(path)
+    if os.path.exists(target) and not os.path.isfile(target):
+        return None
+    if any(os.path.abspath(path).startswith(home) for home in _SYSTEM):
+        return None
+    return target
+
+
 def _written(duckdb: Any, copy: CopyTo, path: str, schema: pa.Schema, batches: Iterator[pa.RecordBatch]) -> int:
-    options = [f"format {copy.format}"]
+    options = [f"format {copy.format}", "use_tmp_file false"]  # it is one, or stands for what cannot be replaced
     for name, value in copy.options:
         options.append(f"{name} " + (f"({value[1:-1]})" if value.startswith("[") else value))
     with duckdb.connect() as connection:

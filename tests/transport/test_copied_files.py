@@ -1,0 +1,78 @@
+"""Where COPY … TO writes on the client's machine: files are replaced as they are, anything else is written into."""
+
+import os
+import stat
+import subprocess
+import sys
+import threading
+
+import pyarrow as pa
+import pytest
+
+from ballista_py.errors import ConfigError
+from ballista_py.sql.parse.copies import CopyTo
+from ballista_py.transport.client.copies import write_file
+
+ROWS = pa.record_batch({"a": [1, 2]})
+TEXT = "a\n1\n2\n"
+
+
+def write(path, rows=ROWS):
+    return write_file(CopyTo(query="select 1", path=str(path), format="csv", options=()), rows.schema, iter([rows]))
+
+
+def test_a_link_leads_to_the_new_file_and_permissions_stay(tmp_path):
+    (tmp_path / "to").mkdir()
+    target, link = tmp_path / "to" / "kept.csv", tmp_path / "latest.csv"
+    target.write_text("old")
+    target.chmod(0o600)
+    link.symlink_to(target)
+    assert write(link) == 2
+    assert link.is_symlink()
+    assert target.read_text() == TEXT
+    assert stat.S_IMODE(target.stat().st_mode) == 0o600
+    assert [file.name for file in (tmp_path / "to").iterdir()] == ["kept.csv"]
+
+
+def test_a_link_to_nothing_gets_its_file(tmp_path):
+    (tmp_path / "link.csv").symlink_to(tmp_path / "new.csv")
+    assert write(tmp_path / "link.csv") == 2
+    assert (tmp_path / "link.csv").is_symlink()
+    assert (tmp_path / "new.csv").read_text() == TEXT
+
+
+def test_a_pipe_is_written_into(tmp_path):
+    path, read = tmp_path / "pipe.csv", []
+    os.mkfifo(path)
+    reader = threading.Thread(target=lambda: read.append(path.read_text()), daemon=True)
+    reader.start()
+    assert write(path) == 2
+    reader.join(60)
+    assert read == [TEXT]
+    assert stat.S_ISFIFO(path.stat().st_mode)
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/fd/1"), reason="a system without /dev/fd")
+def test_standard_output_is_written_into_though_it_leads_to_a_file(tmp_path):
+    before = os.readlink("/dev/stdout")
+    script = (
+        "import pyarrow as pa\n"
+        "from ballista_py.sql.parse.copies import CopyTo\n"
+        "from ballista_py.transport.client.copies import write_file\n"
+        "rows = pa.record_batch({'a': [1, 2]})\n"
+        "for path in ('/dev/stdout', '/dev/fd/1', '/proc/self/fd/1'):\n"
+        "    write_file(CopyTo(query='q', path=path, format='csv', options=()), rows.schema, iter([rows]))\n"
+    )
+    out = tmp_path / "out.csv"
+    with out.open("wb") as file:
+        inode = os.fstat(file.fileno()).st_ino
+        subprocess.run([sys.executable, "-c", script], stdout=file, check=True)
+    assert out.stat().st_ino == inode
+    assert out.read_text().startswith(TEXT)
+    assert os.readlink("/dev/stdout") == before
+
+
+def test_a_folder_is_no_file(tmp_path):
+    with pytest.raises(ConfigError, match="cannot be written"):
+        write(tmp_path)
+    assert list(tmp_path.iterdir()) == []
