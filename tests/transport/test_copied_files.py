@@ -18,7 +18,9 @@ TEXT = "a\n1\n2\n"
 
 
 def write(path, rows=ROWS):
-    return write_file(CopyTo(query="select 1", path=str(path), format="csv", options=()), rows.schema, iter([rows]))
+    return write_file(
+        CopyTo(query="select 1", path=str(path), format="csv", options=()), rows.schema, iter([rows])
+    )
 
 
 def test_a_link_leads_to_the_new_file_and_permissions_stay(tmp_path):
