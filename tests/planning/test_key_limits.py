@@ -17,9 +17,13 @@ from ballista_py.partitions.map import PartitionMap
 from ballista_py.partitions.router import PartitionRouter
 from ballista_py.partitions.spec import PartitionSpec
 from ballista_py.partitions.table import TableSpec
+from ballista_py.partitions.values import require_short_value
+from ballista_py.runtime import SystemRuntime
 from ballista_py.sql.parse.parameters import bound
 from ballista_py.sql.plan import Catalog
 from ballista_py.sql.planner import plan_query
+from ballista_py.state.stores.memory import MemoryStore
+from ballista_py.storage.new_partitions import make_manifests
 
 NINES = "9" * 38
 INTEGERS = [getattr(pa, f"{sign}int{bits}")() for sign in ("", "u") for bits in (8, 16, 32, 64)]
@@ -39,7 +43,7 @@ ROWS: dict[pa.DataType, list[Any]] = {
     pa.decimal128(38, 38): [Decimal(f"0.{NINES}"), Decimal(f"-0.{NINES}")],
     pa.decimal128(4, 2): [Decimal("99.99"), Decimal("-99.99"), Decimal("0.00")],
     pa.bool_(): [False, True],
-    pa.string(): ["", "\x00", "a\x00b", "~null", "é🙂", "\U0010ffff", "x" * 5_000],
+    pa.string(): ["", "\x00", "a\x00b", "~null", "é🙂", "\U0010ffff", "x" * 1_024],
     pa.binary(): [b"", b"\x00", b"\xff" * 300],
     pa.date32(): [dt.date.min, dt.date.max, dt.date(1582, 10, 10), dt.date(1970, 1, 1)],
     pa.timestamp("us"): [dt.datetime.min, dt.datetime.max, dt.datetime(1969, 12, 31, 23, 59, 59, 999_999)],
@@ -127,3 +131,25 @@ def test_a_time_that_no_partition_can_have_is_refused_by_every_key_of_the_calend
     spec = PartitionSpec.parse(["bucket(3, x)"], batch.schema)
     with nullcontext() if kind in (pa.date32(), *MICROS) else pytest.raises(SchemaMismatch, match="microseconds"):
         assert 0 <= spec.evaluate(batch)[0][0].as_py() < 3
+
+
+@pytest.mark.parametrize("value", ["a" * 1_025, "ä" * 513, b"x" * 1_025])
+def test_a_value_that_is_data_rather_than_a_name_names_no_partition(value):
+    with pytest.raises(SchemaMismatch, match=r"partition value of 1,02\d bytes in 'v', more than 1,024"):
+        require_short_value("t", ["k", "v"], (7, value))
+    require_short_value("t", ["k", "v", "w"], (7, value[:512], None))
+
+
+@pytest.mark.parametrize("kind", [pa.string(), pa.large_string(), pa.binary()])
+def test_rows_with_such_values_are_refused_before_anything_is_made_for_them(kind):
+    schema = pa.schema([("i", pa.int64()), ("v", kind)])
+    spec = PartitionSpec.parse(["v"], schema)
+    pmap = PartitionMap.build("t", spec, [])
+    rows = pa.record_batch([pa.array([1, 2]), pa.array(["b", "a" * 2_000]).cast(kind)], schema=schema)
+    with pytest.raises(SchemaMismatch, match="2,000 bytes"):
+        distinct_values(pmap, rows)
+    store = MemoryStore()
+    table = TableSpec(name="t", schema=schema, spec=spec, group="t")
+    with pytest.raises(SchemaMismatch, match="2,000 bytes"):
+        make_manifests(store, table, [("b",), ("a" * 2_000,)], SystemRuntime())
+    assert not list(store.list(""))

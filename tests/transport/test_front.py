@@ -92,7 +92,7 @@ def test_rows_that_come_in_wait_for_a_handler_that_is_slow(fronted, trusting, ki
             iterator = iter(rows)
             first = next(iterator)
             go_on.wait(60)
-            return {"rows": first.num_rows + sum(batch.num_rows for batch in iterator)}
+            return {"affected": first.num_rows + sum(batch.num_rows for batch in iterator)}
 
     go_on, sent, result = threading.Event(), [], []
     served = fronted(Slow())
@@ -110,7 +110,7 @@ def test_rows_that_come_in_wait_for_a_handler_that_is_slow(fronted, trusting, ki
     assert kit.still(lambda: len(sent)) < 20
     go_on.set()
     kit.wait_until(lambda: result, 120)
-    assert result[0]["rows"] == 10_000_000
+    assert result[0]["affected"] == 10_000_000
 
 
 def test_calls_go_both_ways_over_one_connection_at_once(fronted, trusting):

@@ -16,7 +16,7 @@ from urllib.parse import quote
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ballista_py.errors import UnsupportedExpression
+from ballista_py.errors import SchemaMismatch, UnsupportedExpression
 from ballista_py.partitions.bucket_hash import decoded
 from ballista_py.partitions.expression.time_zones import beyond_range, check_range
 
@@ -25,6 +25,7 @@ MAX_SEGMENT_BYTES = 160
 
 # `quote` leaves "~" alone; values encode it, so a segment may use it for what is not plain text.
 _NULL = "~null"
+MAX_KEY_BYTES = 1_024  # of a text or of bytes in the value of a new partition
 
 
 def path_of(names: Sequence[str], value: Sequence[Any]) -> str:
@@ -36,6 +37,20 @@ def path_of(names: Sequence[str], value: Sequence[Any]) -> str:
     if not names:
         return WHOLE_PATH
     return "/".join(f"{_encode(name)}={_segment(item)}" for name, item in zip(names, value, strict=True))
+
+
+def require_short_value(table: str, keys: Sequence[str], value: Sequence[Any]) -> None:
+    """Raise `SchemaMismatch` for a value that is too large to name a partition: these are names, not data.
+
+    Every scheduler keeps all of a table's, and every change of owners writes them.
+    """
+    for key, item in zip(keys, value, strict=True):
+        size = len(item.encode() if isinstance(item, str) else item) if isinstance(item, str | bytes) else 0
+        if size > MAX_KEY_BYTES:
+            raise SchemaMismatch(
+                f"a row of table '{table}' has a partition value of {size:,} bytes in '{key}', more than "
+                f"{MAX_KEY_BYTES:,}: partition the table by a bucket of it, or by its first characters"
+            )
 
 
 def text_of(value: Any) -> str:

@@ -161,3 +161,35 @@ def test_a_statement_grows_by_its_values_beyond_the_limits_of_its_text():
 def test_a_partition_key_is_measured(key):
     with pytest.raises(UnsupportedExpression):
         PartitionSpec.parse([key], pa.schema([("id", pa.int64())]))
+
+
+@pytest.mark.parametrize("dialect", [None, "spark", "postgres"])
+@pytest.mark.parametrize(
+    ("sql", "said"),
+    [
+        ("select " + ".".join(["a"] * 66) + " from t", "a name in the statement has more than 64 dots"),
+        ("select " + " . ".join(['"a"'] * 3_900) + " from t", "a name in the statement has more than 64 dots"),
+        ("update t set v = " + ".".join(["t", *["v"] * 3_900]), "a name in the statement has more than 64 dots"),
+        ("create table z (a decimal(" + "9" * 900_000 + ", 2))", "a number in the statement has more than 1,100"),
+        ("select $" + "9" * 1_101, "a number in the statement has more than 1,100 digits"),
+        ("select 1." + "9" * 1_101, "a number in the statement has more than 1,100 digits"),
+    ],
+    ids=["dots", "spaced dots", "dots of a change", "a type", "a parameter", "a fraction"],
+)
+def test_names_of_endless_parts_and_endless_numbers_are_refused_before_they_are_read(sql, said, dialect):
+    """DuckDB's parser and binder take the square of their parts, and are not to be stopped."""
+    with pytest.raises(SqlError, match=said):
+        measure(sql, dialect)
+
+
+@pytest.mark.parametrize(
+    "sql",
+    [
+        "select " + ".".join(["a"] * 65),
+        "values " + ", ".join(["(1.5)"] * 2_000),
+        "select '" + "9" * 5_000 + "'",
+        "select " + ".".join("f(x)" for _ in range(100)),
+    ],
+)
+def test_dots_and_digits_of_other_things_are_as_many_as_one_likes(sql):
+    measure(sql)

@@ -16,6 +16,7 @@ from ballista_py.coordinator.writes.row_streams import RowStreams
 from ballista_py.errors import SchemaMismatch
 from ballista_py.partitions.map import NOBODY, Owner, PartitionMap
 from ballista_py.partitions.set_cover import unassigned
+from ballista_py.partitions.values import require_short_value
 
 
 class OutStream(Protocol):
@@ -103,11 +104,15 @@ class RowRoutes:
 
 
 def distinct_values(pmap: PartitionMap, rows: pa.RecordBatch) -> list[tuple[Any, ...]]:
-    """The partition values of the rows, each once."""
+    """The partition values of the rows, each once. Raises `SchemaMismatch` for one that can name no partition."""
     columns = pmap.spec.evaluate(rows)
     try:
-        return list(dict.fromkeys(zip(*(column.to_pylist() for column in columns), strict=True)))
+        found = list(dict.fromkeys(zip(*(column.to_pylist() for column in columns), strict=True)))
     except (ValueError, OverflowError):
         raise SchemaMismatch(
             f"a row of table '{pmap.table}' has a partition value beyond the years 1 to 9999, which none can have"
         ) from None
+    keys = [key.expression for key in pmap.spec.keys]
+    for value in found:
+        require_short_value(pmap.table, keys, value)
+    return found

@@ -24,10 +24,13 @@ MAX_STATEMENT_BYTES = 1 << 20
 MAX_NESTING = 200
 MAX_ELEMENTS = 100_000
 MAX_OPERATORS = 4_000
+MAX_DOTS = 64  # of one name: engines look at each part of it once for each part
+MAX_DIGITS = 1_100  # of one number: a double that is written out has some fewer
 MAX_BOUND_CHARS = 4_000_000
 MAX_BOUND_ELEMENTS = 2_000_000
 
 _NON_WORD = re.compile(r"\W")
+_DIGITS = re.compile(r"[0-9_.]++")
 _LEVEL = re.compile(r"[(\[{<+\-~@!]|\bnot\b|\bcase\b", re.IGNORECASE)
 _FEW_PIECES = 1_000  # that many levels, of whatever kind, are safe
 _OPENING = frozenset((TokenType.L_PAREN, TokenType.L_BRACKET, TokenType.L_BRACE, TokenType.CASE))
@@ -51,8 +54,18 @@ def measure(sql: str, dialect: str | None = None) -> None:
             f"the statement has {len(sql):,} characters, more than {MAX_STATEMENT_BYTES:,} bytes: "
             "send values as parameters, and rows by ingest"
         )
-    if len(_LEVEL.findall(sql)) >= MAX_NESTING or len(_NON_WORD.findall(sql)) >= _FEW_PIECES:
+    if _may_be_too_much(sql):
         _measured(_tokens(sql, _dialect(dialect)), MAX_ELEMENTS)
+
+
+def _may_be_too_much(sql: str) -> bool:
+    """Whether its tokens have to be looked at: there are signs enough for what is refused."""
+    return (
+        sql.count(".") > MAX_DOTS
+        or len(_LEVEL.findall(sql)) >= MAX_NESTING
+        or len(_NON_WORD.findall(sql)) >= _FEW_PIECES
+        or (len(sql) > MAX_DIGITS and any(len(run) > MAX_DIGITS for run in _DIGITS.findall(sql)))
+    )
 
 
 def tokenized(sql: str, dialect: str | None = None) -> list[Token]:
@@ -102,8 +115,26 @@ def _tokens(sql: str, dialect: Dialect) -> list[Token]:
 def _measured(tokens: Sequence[Token], max_elements: int) -> None:
     if len(tokens) > max_elements:
         raise SqlError(f"the statement has {len(tokens):,} elements, more than {max_elements:,}")
+    _require_short(tokens)
     if len(tokens) >= MAX_NESTING:
         _require_flat(tokens)
+
+
+def _require_short(tokens: Sequence[Token]) -> None:
+    """Raise `SqlError` for a name of more parts, or a number of more digits, than anybody has use for."""
+    dots = 0
+    before: TokenType | None = None
+    for token in tokens:
+        kind = token.token_type
+        if kind == TokenType.DOT:
+            dots += 1
+            if dots > MAX_DOTS:
+                raise SqlError(f"a name in the statement has more than {MAX_DOTS} dots")
+        elif before != TokenType.DOT:
+            dots = 0
+        if kind == TokenType.NUMBER and len(token.text) > MAX_DIGITS:
+            raise SqlError(f"a number in the statement has more than {MAX_DIGITS:,} digits")
+        before = kind
 
 
 def _require_flat(tokens: Sequence[Token]) -> None:
