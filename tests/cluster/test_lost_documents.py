@@ -99,7 +99,7 @@ ALL = dict.fromkeys(TABLES, ROWS)
 NAMED = {None: "DocumentLost", "older": "DocumentOlder"}
 
 
-@pytest.fixture(params=[None, "older"], ids=["deleted", "older"])
+@pytest.fixture(params=[pytest.param(None, marks=pytest.mark.long), "older"], ids=["deleted", "older"])
 def way(request) -> str | None:
     return request.param
 

@@ -56,7 +56,9 @@ GATHERED = (
 )
 
 
-@pytest.mark.parametrize(("schedulers", "executors", "replicas"), [(1, 3, 1), (2, 2, 2)])
+@pytest.mark.parametrize(
+    ("schedulers", "executors", "replicas"), [(1, 3, 1), pytest.param(2, 2, 2, marks=pytest.mark.long)]
+)
 def test_random_queries_are_answered_as_by_a_single_node(schedulers: int, executors: int, replicas: int) -> None:
     first, count = 40_000 * executors, int(os.environ.get("BALLISTA_SQL_CLUSTER_QUERIES", "50"))
     with (

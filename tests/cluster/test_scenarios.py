@@ -43,10 +43,12 @@ def test_an_older_manifest_with_all_nodes_down_is_named():
     assert "`document.older`" in run("older-manifest")
 
 
+@pytest.mark.long
 def test_a_client_that_vanishes_leaves_nothing_behind():
     assert "no error" in run("vanishing-clients")
 
 
+@pytest.mark.long
 def test_rows_outlive_an_s3_server_that_is_killed():
     """The server is one of those that `scripts/bootstrap.py dev` installs."""
     assert "`store.unavailable`" in run("killed-s3")

@@ -21,6 +21,7 @@ ROWS = 16_384  # a batch has 1 MiB
 BOUND_BYTES = 64 << 20  # far more than the windows of one client and two executors, far less than the rows
 
 
+@pytest.mark.long
 def test_a_stopped_executor_holds_back_the_client_and_afterwards_every_row_is_there_once():
     drawn = []
     text = pa.array(["x" * 52] * ROWS)

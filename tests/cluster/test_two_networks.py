@@ -27,6 +27,7 @@ def why_not() -> str | None:
     return None if tried.returncode == 0 else f"it may not be: {tried.stderr.strip()}"
 
 
+@pytest.mark.long
 def test_a_link_between_two_networks_goes_down_and_comes_up_and_nothing_is_wrong_or_lost(tmp_path):
     reason = why_not()
     if reason is not None:

@@ -232,6 +232,7 @@ def test_rows_that_make_a_table_are_refused_by_name_too(either):
     assert "came" not in either.sql("show tables")["name"].to_pylist()
 
 
+@pytest.mark.long
 def test_executors_of_another_engine_that_come_later_say_why_they_do_not_serve(tmp_path):
     place = tmp_path.as_uri()
     with LocalCluster(schedulers=1, executors=1, state_location=place) as cluster:

@@ -60,6 +60,7 @@ def test_ports_that_are_let_go_are_free_for_everybody(kept):
 
 
 @pytest.mark.cluster
+@pytest.mark.long
 def test_clusters_that_start_at_once_take_no_port_from_each_other():
     with ThreadPoolExecutor(3) as threads, ExitStack() as stack:
         clusters = [LocalCluster(schedulers=1, executors=1) for _ in range(3)]

@@ -78,8 +78,8 @@ def test_what_lacks_a_statement_is_named_unless_nothing_was_applied_and_the_rows
 
 def test_what_became_of_more_partitions_counts_with_those_that_wait_for_nothing():
     outcome, more = Outcome(), Outcome()
-    outcome.add({"0": {"affected": 1, "idle": True}, "1": {"affected": 2}})
-    more.add({"2": {"affected": 0, "idle": True}, "3": {"affected": 4}})
+    outcome.add({"0": {"affected": 1, "idle": True}, "1": {"affected": 2}}, {0, 1})
+    more.add({"2": {"affected": 0, "idle": True}, "3": {"affected": 4}}, {2, 3})
     outcome.take(more)
     assert outcome.affected == {0: 1, 1: 2, 2: 0, 3: 4}
     assert outcome.waiting == [1, 3]
@@ -87,7 +87,8 @@ def test_what_became_of_more_partitions_counts_with_those_that_wait_for_nothing(
 
 def test_an_outcome_tells_rows_and_errors_by_partition():
     outcome = Outcome()
-    outcome.add({"1": {"affected": 3}, "2": {"error": to_wire(NotOwner("no", table="t", partitions=[2]))}})
+    error = to_wire(NotOwner("no", table="t", partitions=[2]))
+    outcome.add({"1": {"affected": 3}, "2": {"error": error}, "7": {"affected": 9}}, {1, 2})
     assert outcome.affected == {1: 3}
     assert isinstance(outcome.errors[2], NotOwner)
 

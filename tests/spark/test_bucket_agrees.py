@@ -27,6 +27,7 @@ def rows(request, agreement, tmp_path_factory) -> str:
     return path
 
 
+@pytest.mark.long
 def test_a_classic_session_agrees_with_python(spark, rows, agreement):
     found = agreement.disagreements(spark, rows)
     assert len(found) == TYPES

@@ -101,6 +101,7 @@ print("done")
 """
 
 
+@pytest.mark.long
 def test_a_spark_that_was_killed_is_started_anew_and_one_that_does_not_let_go_is_ended(tmp_path):
     """And an answer that was complete can be read on, while nothing is left of one that was not."""
     words = [sys.executable, "-c", SCRIPT, str(tmp_path / "answers")]

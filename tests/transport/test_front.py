@@ -406,7 +406,8 @@ from ballista_py.transport.security.credentials import Tls
 stream = FlightPool(SystemRuntime(), tls=Tls(ca_file=sys.argv[2])).open_stream(
     sys.argv[1], {"batches": 100000, "rows": 100000}
 )
-next(stream.batches())
+rows = stream.batches()
+next(rows)  # which ends the call when it goes
 print("reading", flush=True)
 sys.stdin.read()
 """
