@@ -5,6 +5,8 @@ import pytest
 
 from ballista_py.coordinator.queries.pivots import change_of
 from ballista_py.errors import SqlError
+from ballista_py.sql.parse import pivots
+from ballista_py.sql.parse.kind import tokens_of
 from ballista_py.sql.parse.pivots import MAX_PIVOTS, OVERTAKEN, any_values, open_pivot
 
 
@@ -72,3 +74,27 @@ def test_the_query_of_a_change_is_the_users_text_at_its_place():
     assert change_of(sql).query == " " * 18 + sql[18:]
     assert open_pivot(change_of("create table u partitioned by (g) as pivot t on k;").query) is not None
     assert "value" in any_values("pivot t on k")
+
+
+def test_a_chain_of_pivots_is_read_once(monkeypatch):
+    chain = ", ".join(f"c{n} as (pivot c{n - 1} on a using sum(b))" for n in range(1, MAX_PIVOTS))
+    read = []
+    monkeypatch.setattr(pivots, "tokens_of", lambda sql: read.append(sql) or tokens_of(sql))
+    found = open_pivot(f"with c0 as (select 1), {chain} pivot c{MAX_PIVOTS - 1} on a using sum(b)")
+    assert len(read) == 1
+    assert found.asked[0].startswith(
+        "with c0 as (select 1) select v from (select distinct cast((a\n) as varchar) as v"
+    )
+
+
+def test_the_innermost_is_asked_first_wherever_it_stands():
+    inner = "(pivot t on k using count(*))"
+    for sql in (
+        f"pivot {inner} on a using sum(b)",
+        f"with i as {inner} pivot i on a using sum(b)",
+        f"pivot t on (select max(x) from {inner}) using sum(b)",
+        f"with o as (pivot t on a in (1)), i as {inner} select * from (with j as (from i) pivot j on a)",
+    ):
+        found = open_pivot(sql)
+        assert sql[found.start : found.stop] == inner[1:-1]
+        assert "pivot" not in found.asked[0].replace("pivot t on a in (1)", "")

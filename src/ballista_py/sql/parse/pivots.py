@@ -108,11 +108,13 @@ def open_pivot(sql: str) -> OpenPivot | None:
     places = [place for place, token in enumerate(tokens) if _says(token, _PIVOTS)]
     if len(places) > MAX_PIVOTS:
         raise SqlError(f"the statement has {len(places)} PIVOTs, {MAX_PIVOTS} are the most")
-    for place in reversed(places):  # what a PIVOT reads stands behind the word, or is given before it
-        found = _read(whole, place)
-        if found is not None and all(open_pivot(query) is None for query in found.asked):
-            return found
-    return None
+    found = [each for each in (_read(whole, place) for place in places) if each is not None]
+    if not found:
+        return None
+    first = found[0]  # what WITH gives it stands before it, what it reads behind it
+    while inner := [each for each in found if first.reads(each.place)]:
+        first = inner[0]
+    return first.asked_in(whole)
 
 
 def any_values(sql: str) -> str:
@@ -125,30 +127,47 @@ def any_values(sql: str) -> str:
     return sql
 
 
-def _read(text: StatementText, place: int) -> OpenPivot | None:
+@frozen
+class _Lacking:
+    """Where a PIVOT lacks values: tokens, each range from one up to, not including, another."""
+
+    place: int
+    on: int
+    items: tuple[tuple[int, int], ...]
+    last: int
+
+    def reads(self, place: int) -> bool:
+        """Whether this token stands behind the word and in the query for the values."""
+        return any(start <= place < stop for start, stop in ((self.place + 1, self.on), *self.items))
+
+    def asked_in(self, text: StatementText) -> OpenPivot:
+        tokens, given = text.tokens, _given(text, self.place)
+        source = text.plain[tokens[self.place + 1].start : tokens[self.on].start]
+        places = tuple((tokens[start].start, tokens[stop - 1].end + 1) for start, stop in self.items)
+        asked = tuple(
+            f"{given}select v from (select distinct cast(({text.plain[start:stop]}\n) as varchar) as v "
+            f"from {source}\n) where v is not null order by v limit {MAX_VALUES + 1}"
+            for start, stop in places
+        )
+        end = _end_of_group(tokens, self.last)
+        return OpenPivot(text.plain, asked, places, tokens[self.place].start, tokens[end - 1].end + 1)
+
+
+def _read(text: StatementText, place: int) -> _Lacking | None:
     """What lacks values in the PIVOT at a token; None if nothing, or if it is of another form."""
     tokens = text.tokens
     on = _end_of_source(tokens, place + 1)
     if on is None:
         return None
-    source = text.plain[tokens[place + 1].start : tokens[on].start]
     items, last = _items(tokens, on)
-    lacking = [(start, stop) for start, stop in items if not _has_values(tokens, start, stop)]
+    lacking = tuple((start, stop) for start, stop in items if not _has_values(tokens, start, stop))
     if not lacking:
         return None
     if len(lacking) > MAX_ASKED:
         raise SqlError(
             f"PIVOT without IN over {len(lacking)} expressions cannot be run here, {MAX_ASKED} are the most"
         )
-    given = _given(text, place)
-    places = tuple((tokens[start].start, tokens[stop - 1].end + 1) for start, stop in lacking)
-    asked = tuple(
-        f"{given}select v from (select distinct cast(({text.plain[start:stop]}\n) as varchar) as v from {source}\n) "
-        f"where v is not null order by v limit {MAX_VALUES + 1}"
-        for start, stop in places
-    )
-    end = _end_of_group(tokens, last)
-    return OpenPivot(text.plain, asked, places, tokens[place].start, tokens[end - 1].end + 1)
+    return _Lacking(place, on, lacking, last)
 
 
 def _end_of_source(tokens: Sequence[Token], start: int) -> int | None:
@@ -216,12 +235,9 @@ def _given(text: StatementText, pivot: int) -> str:
         first = verb + 1
         if _says(tokens[first], ("RECURSIVE",)):
             recursive, first = "recursive ", first + 1
-        stop = min(pivot, _end_of_with(tokens, verb))
-        complete = stop < pivot or stop == _end_of_with(tokens, verb)
-        pieces = list(text.pieces(first - 1, stop))
-        for number, (begin, end) in enumerate(pieces):
-            if complete or number < len(pieces) - 1:
-                items.append(text.between(begin, end))
+        end = _end_of_with(tokens, verb)
+        pieces = list(text.pieces(first - 1, min(pivot, end)))
+        items += [text.between(*piece) for piece in (pieces if end <= pivot else pieces[:-1])]
     return f"with {recursive}{', '.join(items)} " if items else ""
 
 
