@@ -4,6 +4,8 @@ SCALE ?= 0.1
 BASE ?= HEAD~1
 MUTANTS ?= 40
 BIN := .venv/bin
+# Tests start hundreds of nodes: without byte code each would compile every module anew.
+export PYTHONDONTWRITEBYTECODE :=
 .DEFAULT_GOAL := help
 .PHONY: soak scenarios help demo test coverage long lint types bench docs proto clean sim mutants sim-mutants source-mutants fuzz fuzz-sql fuzz-changes fuzz-guard fuzz-ports fuzz-wire fuzz-documents
 
