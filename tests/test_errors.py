@@ -57,3 +57,36 @@ def test_a_missing_extra_names_the_line_that_installs_it():
 
 def test_an_error_shows_its_message_and_nothing_else():
     assert str(SqlError("no such column: x", line=3, column=7)) == "no such column: x"
+
+
+PLACES = ("/etc/pki", "s3://", "file://", "accelerations/answers", "data/a.arrow", "certs/node.pem", "/root", "x.arrow")
+OF_A_NODE = [
+    ConfigError("TLS: /etc/pki/node.pem cannot be read: No such file or directory"),
+    ConfigError("TLS: certs/node.pem cannot be read: No such file or directory", file="certs/node.pem"),
+    ConfigError("state location 's3://bucket/prefix' is not usable: (file:///root/x)"),
+    errors.DocumentUnreadable(
+        "object 'accelerations/answers/./x.arrow' holds no rows", key="accelerations/answers/./x.arrow"
+    ),
+    errors.StoreUnavailable("object 'snapshots/t/data/a.arrow' cannot be read", key="snapshots/t/data/a.arrow"),
+    errors.TransportError("no socket at /root/run/front.sock: ~/.ballista/x and /root/a b", place="/root/x/y"),
+    errors.LeaseExpired("/node.pem and '/etc/pki/'"),
+]
+
+
+@pytest.mark.parametrize("error", OF_A_NODE, ids=lambda error: error.code)
+def test_no_error_that_leaves_a_node_says_where_its_files_and_objects_are(error):
+    wire = str(to_wire(error))
+    assert not [place for place in PLACES if place in wire], wire
+    assert " of the node" in wire or "of the state location" in wire
+
+
+def test_what_a_sender_wrote_and_the_documents_that_have_to_be_put_back_are_named():
+    for error in (
+        SqlError("Could not convert string '/etc/pki/x' to INTEGER"),
+        errors.SchemaMismatch("column 'a/b/c' is missing"),
+        errors.DocumentLost("document 'heartbeats/a.json' is gone", key="heartbeats/a.json"),
+        errors.DocumentOlder("document 'cluster.json' is at revision 1/2", key="cluster.json"),
+        errors.Unauthenticated("start it with --open-metrics to show /metrics to everybody, and/or TLS"),
+    ):
+        assert to_wire(error)["message"] == str(error)
+        assert to_wire(error)["details"] == error.details

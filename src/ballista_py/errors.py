@@ -49,7 +49,7 @@ from __future__ import annotations
 import errno
 from typing import Any, ClassVar
 
-from ballista_py.one_line import one_line, plain_details, printable
+from ballista_py.one_line import one_line, plain_details, printable, without_places
 
 
 class BallistaError(Exception):
@@ -306,6 +306,7 @@ class MissingExtra(ConfigError):
 
 MAX_CODE_CHARS = 256
 MAX_MESSAGE_CHARS = 8_192
+_OF_STATEMENTS = (PlanningError, WriteError, InvalidData)
 _NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EAGAIN)
 
 
@@ -325,12 +326,25 @@ def named(error: BaseException) -> BaseException:
 def to_wire(error: BaseException) -> dict[str, Any]:
     """The error as JSON-ready values: `code`, `message`, `details`.
 
-    An error outside the tree becomes a bare `error` that carries its class name only, because its text may hold
-    paths or secrets of the node.
+    The one door of every error that leaves a node. One outside the tree becomes a bare `error` that carries its class
+    name only, because its text may hold paths or secrets of the node; one about the node names no file of it and no
+    object of its store but shared documents. Those about a statement or its rows say what their sender wrote.
+
+    >>> to_wire(ConfigError("TLS: /etc/pki/node.pem cannot be read: No such file or directory"))["message"]
+    'TLS: a file of the node cannot be read: No such file or directory'
     """
     error = named(error)
-    if isinstance(error, BallistaError):
+    if isinstance(error, _OF_STATEMENTS):
         return {"code": error.code, "message": printable(error.message), "details": error.details}
+    if isinstance(error, BallistaError):
+        key, file = (str(error.details.get(name) or "") for name in ("key", "file"))
+        details = {
+            name: without_places(value, key, file) if isinstance(value, str) else value
+            for name, value in error.details.items()
+            if name != "file"
+        }
+        message = without_places(printable(error.message), key, file)
+        return {"code": error.code, "message": message, "details": details}
     return {"code": BallistaError.code, "message": f"internal error ({type(error).__name__})", "details": {}}
 
 

@@ -13,6 +13,12 @@ from typing import Any
 _SEQUENCES = re.compile(
     r"(?:\x1b\[|\x9b)[0-?]*[ -/]*[@-~]?|(?:\x1b[\]PX^_]|[\x9d\x90])[^\x07\x1b\x9c]{0,256}(?:\x07|\x1b\\|\x9c)?|\x1b."
 )
+_PATH = re.compile(r"(?<![\w/.:~])~?/(?:(?:[^\s/'\",;:()]+/)+[^\s/'\",;:()]*|[^\s/'\",;:()]+\.\w+)")
+_URL = re.compile(r"\b(?:file|memory|s3a?|gs|gcs|az|abfss?|wasbs?|hdfs)://[^\s'\",;()]*[^\s'\",;:().]")
+_DOCUMENT = re.compile(
+    r"(?:cluster|jobs/[^/]+|heartbeats/[^/]+|accelerations/partitions/[^/]+|snapshots/.+/manifest)\.json|identity"
+)
+_AN_OBJECT = "an object of the state location"
 SHORTENED = "…"
 MOST_DETAILS = 32
 MOST_DETAIL_CHARS = 1_024
@@ -40,6 +46,24 @@ def one_line(text: str, most_chars: int) -> str:
     if len(text) > most_chars:
         text = text[: most_chars - 1] + SHORTENED
     return printable(text)
+
+
+def without_places(text: str, key: str = "", file: str = "") -> str:
+    """What a node says of itself, without where its files and the objects of its store are.
+
+    `key` is the object that the text names. The name of a shared document stays: it is what has to be put back.
+
+    >>> without_places("TLS: /etc/pki/node.pem cannot be read"), without_places("see s3://b/k/x.arrow: gone")
+    ('TLS: a file of the node cannot be read', 'see a place of the node: gone')
+    >>> without_places("object 'snapshots/t/data/x' is gone", "snapshots/t/data/x")
+    'an object of the state location is gone'
+    """
+    if key and not _DOCUMENT.fullmatch(key):
+        text = text.replace(f"object '{key}'", _AN_OBJECT).replace(f"'{key}'", _AN_OBJECT)
+        text = text.replace(key, _AN_OBJECT) if "/" in key else text
+    if file:
+        text = text.replace(file, "a file of the node")
+    return _PATH.sub("a file of the node", _URL.sub("a place of the node", text))
 
 
 def plain_details(said: object) -> dict[str, Any]:

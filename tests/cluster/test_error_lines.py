@@ -12,6 +12,7 @@ import pytest
 
 from ballista_py.errors import BallistaError, SqlError
 from ballista_py.transport.flight_sql.messages import message, pack
+from ballista_py.transport.flight_sql.statement import SqlStatement
 
 pytestmark = pytest.mark.cluster
 
@@ -152,6 +153,29 @@ def test_an_error_of_the_protocol_is_one_line_too(cluster):
             with pytest.raises((flight.FlightError, pa.ArrowException)) as raised:
                 list(driver.do_action(flight.Action(action, b"{}")))
             check(str(raised.value).partition(". gRPC client debug context")[0].partition(". Detail:")[0], "")
+
+
+SPOILT = [
+    {"folder": ".", "attempt": "x"},
+    {"folder": "orders", "attempt": "."},
+    {"folder": "../snapshots", "attempt": "x"},
+    {"folder": "orders", "attempt": "x"},
+    {"folder": "orders"},
+    {"folder": "orders@1", "attempt": "a" * 250},
+]
+
+
+@pytest.mark.parametrize("part", SPOILT, ids=lambda part: "-".join(part.values())[:30])
+def test_an_error_of_a_spoilt_ticket_names_no_object_of_the_store(cluster, part):
+    handle = SqlStatement(query="insert into orders values (1) returning o_orderkey", part=part).handle()
+    ticket = flight.Ticket(pack(message("TicketStatementQuery", statement_handle=handle)))
+    with flight.connect(f"grpc://{cluster.addresses()[0]}") as driver:
+        with pytest.raises((flight.FlightError, pa.ArrowException)) as raised:
+            driver.do_get(ticket).read_all()
+    said = str(raised.value).partition(". gRPC client debug context")[0].partition(". Detail:")[0]
+    check(said, "")
+    assert "answers" not in said
+    assert ".arrow" not in said
 
 
 def test_an_error_over_http_is_one_line_of_json(cluster):

@@ -9,7 +9,6 @@ partitions (`state.statements`).
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Collection, Iterable
 from contextlib import closing
 
@@ -62,6 +61,7 @@ from ballista_py.sql.parse.changes import (
 from ballista_py.sql.parse.copies import CopyFrom
 from ballista_py.sql.parse.creates import CreateTable
 from ballista_py.sql.parse.inserts import Insert
+from ballista_py.sql.parse.kind import changes_rows
 from ballista_py.sql.parse.likes import CreateLike
 from ballista_py.sql.parse.overwrites import require_other_sources
 from ballista_py.sql.prune.changes import as_general, local_rewrite, touched_partitions
@@ -74,7 +74,6 @@ from ballista_py.state.stores.store import ConditionalStore
 from ballista_py.transport.flight.commands import IngestMode
 from ballista_py.work import current_client
 
-_DEFINES = re.compile(r"\s*+(?:create|alter)\b", re.IGNORECASE)
 _DEFINITIONS = (CreateTable, CreateLike, DropTable, AlterTable)
 
 
@@ -167,7 +166,7 @@ class WriteService:
 
         Large definitions of one client are carried out one after the other: each takes seconds of the interpreter.
         """
-        with self._large.turn(statement if _DEFINES.match(statement) else ""):
+        with self._large.turn("" if changes_rows(statement) else statement):
             return self._carried_out(statement, token, made, atomic)
 
     def _carried_out(self, statement: str, token: str | None, made: bool, atomic: bool) -> Executed:

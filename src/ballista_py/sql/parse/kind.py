@@ -152,6 +152,21 @@ def statement_kind(sql: str, dialect: str | None = None) -> StatementKind:
     return "refused" if first in _INSTEAD else "query"
 
 
+def changes_rows(sql: str) -> bool:
+    """Whether the text, in the engine's dialect, surely is a statement about rows, and defines no table.
+
+    What begins with anything that is not known counts as a definition.
+
+    >>> changes_rows("/* a */ insert into t values (1)"), changes_rows("with a as (select 1) insert into t from a")
+    (True, True)
+    >>> changes_rows("-- insert\\ncreate table t (a int)"), changes_rows("(create table t (a int))")
+    (False, False)
+    """
+    words = _first_words(sql, None)
+    first = words[0] if words else ""
+    return (_verb_after_with(sql, None) if first == "WITH" else first) in _CHANGES
+
+
 def _reads_catalog(sql: str, dialect: str | None) -> bool:
     return INFORMATION in sql.lower() and any(
         INFORMATION in table.words[:-1] for table in named_tables(_tokens(sql, dialect))

@@ -69,7 +69,7 @@ def name(value: Any, place: str) -> None:
 
 def path(value: Any, place: str) -> None:
     name(value, place)
-    if not value or not all(c.isalnum() or c in "-_@." for c in value) or ".." in value:
+    if not value.strip(".") or not all(c.isalnum() or c in "-_@." for c in value) or ".." in value:
         refuse(place, "a name without signs")
 
 

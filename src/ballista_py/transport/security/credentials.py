@@ -97,7 +97,7 @@ class Tls:
             if self.ca_file is not None:
                 context.load_verify_locations(self.ca_file)
         except (ssl.SSLError, OSError):
-            raise ConfigError(f"TLS: {self.ca_file} holds no certificate") from None
+            raise ConfigError(f"TLS: {self.ca_file} holds no certificate", file=self.ca_file) from None
 
     def fingerprint(self) -> tuple[Any, ...]:
         """Differs once one of the files was replaced."""
@@ -197,9 +197,9 @@ def _read(path: str | None, kind: bytes) -> bytes | None:
     try:
         data = read_short_file(path)
     except OSError as error:
-        raise ConfigError(f"TLS: {path} cannot be read: {error.strerror}") from None
+        raise ConfigError(f"TLS: {path} cannot be read: {error.strerror}", file=path) from None
     if kind + b"-----" not in data:
-        raise ConfigError(f"TLS: {path} holds no {kind.decode().lower()} in PEM form")
+        raise ConfigError(f"TLS: {path} holds no {kind.decode().lower()} in PEM form", file=path)
     return data
 
 
