@@ -59,7 +59,16 @@ def test_an_error_shows_its_message_and_nothing_else():
     assert str(SqlError("no such column: x", line=3, column=7)) == "no such column: x"
 
 
-PLACES = ("/etc/pki", "s3://", "file://", "accelerations/answers", "data/a.arrow", "certs/node.pem", "/root", "x.arrow")
+PLACES = (
+    "/etc/pki",
+    "s3://",
+    "file://",
+    "accelerations/answers",
+    "data/a.arrow",
+    "certs/node.pem",
+    "/root",
+    "x.arrow",
+)
 OF_A_NODE = [
     ConfigError("TLS: /etc/pki/node.pem cannot be read: No such file or directory"),
     ConfigError("TLS: certs/node.pem cannot be read: No such file or directory", file="certs/node.pem"),

@@ -16,6 +16,16 @@ from ballista_py.transport.flight_sql.statement import SqlStatement
 
 pytestmark = pytest.mark.cluster
 
+NAMED_BY_A_CONTROL_CHARACTER = [
+    'select 1 as "a\0b"',
+    "select 'a\0b'",
+    "select {'a\0b': [1]} as s from orders",
+    'select * from (select 1 as "\0") x',
+    'create table made ("a\0b" integer)',
+    'create table made ("a\x1bb" integer)',
+    'create table made as select 1 as "a\nb"',
+    'create table made as select 1 as "a\0b"',
+]
 PROVOKED = [
     "",
     "selec 1",
@@ -50,6 +60,7 @@ PROVOKED = [
     "select '" + "x" * 5_000 + "' from nowhere",
     "select 'two\nlines' from nowhere",
     "select \x00",
+    *NAMED_BY_A_CONTROL_CHARACTER,
 ]
 NEVER = re.compile(
     r"Traceback|File \"|\.py\b|site-packages|/tmp/|/root|/work/|/home/|file://|__file|__epoch|held\.|memory\."
@@ -114,6 +125,12 @@ def test_an_error_of_a_statement_is_one_line_about_the_statement(cluster, statem
             assert int(column) <= len(statement.split("\n")[int(line) - 1]) + 1, said
 
 
+@pytest.mark.parametrize("statement", NAMED_BY_A_CONTROL_CHARACTER)
+def test_a_control_character_in_the_name_of_a_column_is_said_to_be_one(cluster, statement):
+    with cluster.client() as client, pytest.raises(BallistaError, match=r"the sign U\+00..\b.*otherwise"):
+        client.sql(statement)
+
+
 @pytest.mark.parametrize("statement", FAILING)
 def test_what_fails_on_its_data_tells_of_no_place_or_piece_that_only_its_plan_has(cluster, statement):
     with cluster.client() as client, pytest.raises(SqlError) as raised:
@@ -169,9 +186,9 @@ SPOILT = [
 def test_an_error_of_a_spoilt_ticket_names_no_object_of_the_store(cluster, part):
     handle = SqlStatement(query="insert into orders values (1) returning o_orderkey", part=part).handle()
     ticket = flight.Ticket(pack(message("TicketStatementQuery", statement_handle=handle)))
-    with flight.connect(f"grpc://{cluster.addresses()[0]}") as driver:
-        with pytest.raises((flight.FlightError, pa.ArrowException)) as raised:
-            driver.do_get(ticket).read_all()
+    failures = flight.FlightError, pa.ArrowException
+    with flight.connect(f"grpc://{cluster.addresses()[0]}") as driver, pytest.raises(failures) as raised:
+        driver.do_get(ticket).read_all()
     said = str(raised.value).partition(". gRPC client debug context")[0].partition(". Detail:")[0]
     check(said, "")
     assert "answers" not in said

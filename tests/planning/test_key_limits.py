@@ -13,6 +13,8 @@ import pytest
 
 from ballista_py.coordinator.writes.row_routes import distinct_values
 from ballista_py.errors import SchemaMismatch
+from ballista_py.partitions import values
+from ballista_py.partitions.discovery import diff_partitions
 from ballista_py.partitions.map import PartitionMap
 from ballista_py.partitions.router import PartitionRouter
 from ballista_py.partitions.spec import PartitionSpec
@@ -138,6 +140,24 @@ def test_a_value_that_is_data_rather_than_a_name_names_no_partition(value):
     with pytest.raises(SchemaMismatch, match=r"partition value of 1,02\d bytes in 'v', more than 1,024"):
         require_short_value("t", ["k", "v"], (7, value))
     require_short_value("t", ["k", "v", "w"], (7, value[:512], None))
+    # Whoever finds it, in rows, in a source or in a folder of files: it comes into no map.
+    spec = PartitionSpec.parse(["v"], pa.schema([("v", pa.array([value]).type)]))
+    with pytest.raises(SchemaMismatch, match=r"partition value of 1,02\d bytes in 'v', more than 1,024"):
+        PartitionMap.build("t", spec, [(value[:9],), (value,), (None,)])
+    pmap = PartitionMap.build("t", spec, [(value[:512],), (None,)])
+    for found in ([(value,), (None,)], pa.table({"v": [value, value[:9]]})):
+        with pytest.raises(SchemaMismatch, match=r"partition value of 1,02\d bytes in 'v', more than 1,024"):
+            diff_partitions(pmap, found)
+    assert len(diff_partitions(pmap, [(value[:9],), (value[:512],)]).added) == 1
+
+
+def test_a_partition_that_an_earlier_release_named_by_a_large_value_stays(monkeypatch):
+    spec = PartitionSpec.parse(["v"], pa.schema([("v", pa.string())]))
+    with monkeypatch.context() as earlier:
+        earlier.setattr(values, "MAX_KEY_BYTES", 9_999)
+        kept = PartitionMap.build("t", spec, [("a" * 2_000,)]).to_columns()
+    pmap = PartitionMap.from_columns("t", 1, kept)
+    assert len(diff_partitions(pmap, [("a" * 2_000,), ("b",)]).added) == 1
 
 
 @pytest.mark.parametrize("kind", [pa.string(), pa.large_string(), pa.binary()])

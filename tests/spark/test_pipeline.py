@@ -363,3 +363,12 @@ def test_files_hold_exactly_what_the_table_declares(spark, declare, pipeline, pa
     assert file.columns["i8"].max == "1"
     assert file.columns["big"].min == "-123.456"
     assert file.columns["n"].null_count == 1
+
+
+def test_a_value_of_a_source_that_is_data_rather_than_a_name_makes_no_partition(parquet, declare, pipeline, store):
+    source = parquet("a.parquet", name=pa.array(["a", "b" * 1_025]))
+    table = declare(source, "name")
+    for find in (pipeline.materialize, lambda table: pipeline.extend(table, lambda _value: False)):
+        with pytest.raises(SchemaMismatch, match="partition value of 1,025 bytes in 'name', more than 1,024"):
+            find(table)
+    assert all_keys(store) == []

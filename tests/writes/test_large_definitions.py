@@ -1,4 +1,4 @@
-"""Large definitions of one client take turns, however they are written; rows and other clients go through beside them."""
+"""Large definitions of one client take turns, however they are written; rows and other clients do not wait."""
 
 import threading
 from concurrent.futures import ThreadPoolExecutor
@@ -39,7 +39,7 @@ class Doors(WriteService):
     """Carries out nothing: says what came in, and waits to be let go on."""
 
     def __init__(self) -> None:
-        parts = {name: None for name in ("views", "store", "engine", "queries", "tables", "growth")}
+        parts = dict.fromkeys(("views", "store", "engine", "queries", "tables", "growth"))
         super().__init__(**parts, calls=OwnerCalls(None, map), runtime=SystemRuntime(), max_bytes=1 << 20)
         self.inside: list[str] = []
         self.came, self.go_on = threading.Semaphore(0), threading.Event()

@@ -14,7 +14,7 @@ from attrs import field, frozen
 from ballista_py.errors import PlanningError
 from ballista_py.partitions.map import MISSING, PartitionMap, value_columns
 from ballista_py.partitions.value_index import Ids, ValueIndex
-from ballista_py.partitions.values import as_key
+from ballista_py.partitions.values import as_key, require_short_values
 
 NO_LOOK = -1
 
@@ -54,7 +54,7 @@ def diff_partitions(
 
     `discovered` are tuples in key order, or an Arrow table with one column per key in that order; `weights`, one
     per row, default to 1; `after` as in `PartitionDiff`. Raises `PlanningError` for values that are not of the
-    keys' types.
+    keys' types, `SchemaMismatch` for new ones as `require_short_values`.
 
     >>> from ballista_py.partitions.spec import PartitionSpec
     >>> spec = PartitionSpec.parse(["region"], pa.schema([("region", pa.string())]))
@@ -67,7 +67,9 @@ def diff_partitions(
     seen = np.zeros(len(pmap), np.bool_)
     seen[found[found >= 0]] = True
     first = _first_of_each(columns, np.flatnonzero(found < 0))
-    added = [column.take(pa.array(first)).to_pylist() for column in columns]
+    taken = [column.take(pa.array(first)) for column in columns]
+    require_short_values(pmap.table, [key.expression for key in pmap.spec.keys], taken)
+    added = [column.to_pylist() for column in taken]
     live = pmap.ids()
     marked = (pmap.flags[live] & MISSING) != 0
     return PartitionDiff(

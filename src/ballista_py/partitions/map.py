@@ -21,7 +21,7 @@ from ballista_py.errors import PlanningError
 from ballista_py.partitions.spec import PartitionSpec
 from ballista_py.partitions.type_names import type_name
 from ballista_py.partitions.value_index import Ids, ValueIndex
-from ballista_py.partitions.values import as_key
+from ballista_py.partitions.values import as_key, require_short_values
 
 if TYPE_CHECKING:
     from ballista_py.partitions.assignment.plan import AssignmentPlan
@@ -101,7 +101,8 @@ class PartitionMap:
         length: int,
         weights: Sequence[float] | npt.NDArray[np.float64] | None = None,
     ) -> PartitionMap:
-        """As `build`, from one array per key."""
+        """As `build`, from one array per key. Raises `SchemaMismatch` as `require_short_values`, too."""
+        require_short_values(table, [key.expression for key in spec.keys], columns)
         built = cls(
             table=table,
             spec=spec,

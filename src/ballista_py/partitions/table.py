@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import unicodedata
 from collections.abc import Iterable, Mapping
 from typing import Any, Literal, get_args
 
@@ -113,11 +114,16 @@ def table_folder(name: str, incarnation: str) -> str:
 
 
 def check_names(table: str, columns: Iterable[str], *, managed: bool) -> None:
-    """Raises `ConfigError` for a column of a new table whose name has a meaning of its own here.
+    """Raises `ConfigError` for a column of a new table whose name has a control character or a meaning of its own here.
 
     Every other name that is written into SQL is made so that it differs from those of the columns.
     """
     for name in columns:
+        control = next((sign for sign in name if unicodedata.category(sign) == "Cc"), None)
+        if control is not None:
+            raise ConfigError(
+                f"table '{table}' cannot have the sign U+{ord(control):04X} in the name of a column: call it otherwise"
+            )
         lower = name.lower()
         if lower in _TAKEN or lower.startswith(_TAKEN_PREFIX) or (managed and lower == "rowid"):
             raise ConfigError(

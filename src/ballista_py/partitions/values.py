@@ -25,6 +25,7 @@ MAX_SEGMENT_BYTES = 160
 
 # `quote` leaves "~" alone; values encode it, so a segment may use it for what is not plain text.
 _NULL = "~null"
+_SIZED = pa.types.is_string, pa.types.is_large_string, pa.types.is_binary, pa.types.is_large_binary
 MAX_KEY_BYTES = 1_024  # of a text or of bytes in the value of a new partition
 
 
@@ -39,18 +40,28 @@ def path_of(names: Sequence[str], value: Sequence[Any]) -> str:
     return "/".join(f"{_encode(name)}={_segment(item)}" for name, item in zip(names, value, strict=True))
 
 
-def require_short_value(table: str, keys: Sequence[str], value: Sequence[Any]) -> None:
+def require_short_values(table: str, keys: Sequence[str], columns: Sequence[pa.Array]) -> None:
     """Raise `SchemaMismatch` for a value that is too large to name a partition: these are names, not data.
 
-    Every scheduler keeps all of a table's, and every change of owners writes them.
+    There is one column a key. Every scheduler keeps all values of a table, and every change of owners writes them.
+
+    >>> require_short_values("t", ["a"], [pa.array([1, 2])])
     """
-    for key, item in zip(keys, value, strict=True):
-        size = len(item.encode() if isinstance(item, str) else item) if isinstance(item, str | bytes) else 0
+    for key, column in zip(keys, columns, strict=True):
+        if not any(test(column.type) for test in _SIZED):
+            continue
+        size = pc.max(pc.binary_length(column)).as_py() or 0
         if size > MAX_KEY_BYTES:
             raise SchemaMismatch(
                 f"a row of table '{table}' has a partition value of {size:,} bytes in '{key}', more than "
                 f"{MAX_KEY_BYTES:,}: partition the table by a bucket of it, or by its first characters"
             )
+
+
+def require_short_value(table: str, keys: Sequence[str], value: Sequence[Any]) -> None:
+    """As `require_short_values`, of one value of all keys."""
+    sized = [(key, item) for key, item in zip(keys, value, strict=True) if isinstance(item, str | bytes)]
+    require_short_values(table, [key for key, _ in sized], [pa.array([item]) for _, item in sized])
 
 
 def text_of(value: Any) -> str:

@@ -147,7 +147,7 @@ class SparkPipeline:
             held = (begun.manifests.get(table.spec.path(value)) for value in numbering.values)
             return run.report(numbering, (manifest.files if manifest else () for manifest in held))
         with staging(self._store, table.folder, run.run_id, self._runtime, self._spawn) as stage:
-            files, steps = self._runs.write(run, rows, numbering, stage)
+            files, steps = self._runs.write(run, begun, rows, numbering, stage)
             position = position_text(run.run_id)
             if watermark is not None and kind is not None:
                 position = position_text(run.run_id, watermark, watermark.highest(kind, files.values()))
@@ -219,7 +219,7 @@ class SparkPipeline:
             return list(every.values)
         begun = self._runs.begin(run)
         with staging(self._store, table.folder, run.run_id, self._runtime, self._spawn) as stage:
-            files, steps = self._runs.write(run, rows, new, stage)
+            files, steps = self._runs.write(run, begun, rows, new, stage)
             wanted = {path: found for path, found in files.items() if found}
             # What an append asks for: without it, it would have to compare the whole table with its source.
             watermark = next(
@@ -248,7 +248,7 @@ class SparkPipeline:
             rows = rows if table.spec.is_static else rows.persist()
             try:
                 numbering = self._rows.find(table, run.origin, rows, timeout_ms=None)
-                files, steps = self._runs.write(run, rows, numbering, stage)
+                files, steps = self._runs.write(run, begun, rows, numbering, stage)
             finally:
                 if not table.spec.is_static:
                     rows.unpersist()

@@ -9,6 +9,7 @@ from attrs import frozen
 
 from ballista_py.errors import BallistaError, ObjectMissing, OutcomeUnknown
 from ballista_py.partitions.table import TableSpec, check_same_keys
+from ballista_py.partitions.values import require_short_value
 from ballista_py.runtime import Runtime
 from ballista_py.spark.checks import check_nulls, failure_of, origin_of
 from ballista_py.spark.jobs import JobWatch, Progress, Steps, tell_nobody
@@ -89,9 +90,16 @@ class Runs:
         return self._of(run).begin((run.table.spec.path(value) for value in static), token=run.token)
 
     def write(
-        self, run: Run, rows: DataFrame, numbering: Numbering, stage: Staging
+        self, run: Run, begun: Begun, rows: DataFrame, numbering: Numbering, stage: Staging
     ) -> tuple[dict[str, Sequence[DataFile]], Steps]:
-        """Write the rows to files that nobody sees yet: those of every partition, by path, in order. Or to none."""
+        """Write the rows to files that nobody sees yet: those of every partition, by path, in order. Or to none.
+
+        Raises `SchemaMismatch`, before it writes anything, for a value that is too large to name a new partition.
+        """
+        known, keys = set(begun.paths), [key.expression for key in numbering.spec.keys]
+        for value in () if numbering.keys is None else numbering.values:
+            if numbering.spec.path(value) not in known:
+                require_short_value(run.table.name, keys, value)
         steps = Steps(run.progress, tasks_of(len(numbering), rows), len(numbering))
         what = f"writing table '{run.table.name}'"
         try:

@@ -10,6 +10,7 @@ from ballista_py.engines.duckdb.library import duckdb
 from ballista_py.errors import SqlError
 
 _MAX_REMEMBERED_TYPES = 4_096
+_NUL = "\0"
 
 
 class ArrowTypes:
@@ -26,8 +27,14 @@ class ArrowTypes:
     def schema(self, relation: duckdb.DuckDBPyRelation) -> pa.Schema:
         """The schema of the relation's batches, duplicate column names kept.
 
-        Raises `SqlError` for a map whose keys have no type, as `map {}` has: Arrow ends the process that casts one.
+        Raises `SqlError` for a map whose keys have no type, as `map {}` has: Arrow ends the process that casts one;
+        and for a name with the sign U+0000, at which Arrow ends it.
         """
+        if any(_NUL in name for name in (*relation.columns, *map(str, relation.types))):
+            raise SqlError(
+                "a column or field of the statement has the sign U+0000 in its name, at which names end: call it "
+                "otherwise, with AS"
+            )
         fields = [self._known.get(name) or self._learn(name) for name in map(str, relation.types)]
         return pa.schema([f.with_name(name) for f, name in zip(fields, relation.columns, strict=True)])
 
