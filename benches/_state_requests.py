@@ -28,7 +28,7 @@ from ballista_py.state.members.reaper import Reaper
 from ballista_py.state.ownership.partition_store import PartitionStore
 from ballista_py.state.ownership.reconciler import Reconciler
 from ballista_py.state.stores.memory import MemoryStore
-from ballista_py.state.stores.store import ConditionalStore, ObjectEntry, StoredObject
+from ballista_py.state.stores.store import MAX_DOCUMENT_BYTES, ConditionalStore, ObjectEntry, StoredObject
 
 TTL_MS, SKEW_MS = 300.0, 100.0  # of the bench only: it waits them out
 PARTITIONS, EXECUTORS, TABLES = 100, 10, 1
@@ -44,9 +44,9 @@ class CountingStore:
     store: ConditionalStore
     calls: Counter[str] = field(factory=Counter)
 
-    def get(self, key: str) -> StoredObject:
+    def get(self, key: str, max_bytes: int = MAX_DOCUMENT_BYTES) -> StoredObject:
         self.calls["read"] += 1
-        return self.store.get(key)
+        return self.store.get(key, max_bytes)
 
     def get_if_changed(self, key: str, version: str) -> StoredObject | None:
         self.calls["read"] += 1

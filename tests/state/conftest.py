@@ -11,6 +11,7 @@ from ballista_py.errors import OutcomeUnknown, StoreUnavailable
 from ballista_py.runtime import SystemRuntime
 from ballista_py.state.stores.local import LocalStore
 from ballista_py.state.stores.memory import MemoryStore
+from ballista_py.state.stores.store import MAX_DOCUMENT_BYTES
 
 
 class ManualRuntime:
@@ -88,10 +89,10 @@ class UnreliableStore:
         self.before_write = lambda number: None
         self.before_get = lambda key: None
 
-    def get(self, key):
+    def get(self, key, max_bytes=MAX_DOCUMENT_BYTES):
         self.reads += 1
         self.before_get(key)
-        return self.store.get(key)
+        return self.store.get(key, max_bytes)
 
     def get_if_changed(self, key, version):
         return self.store.get_if_changed(key, version)

@@ -660,11 +660,11 @@ def test_an_interrupted_hydration_goes_on_with_the_files_that_are_here_already(w
 
     asked: list[str] = []
 
-    def get(key, real=world.store.get):
+    def get(key, *bound, real=world.store.get):
         asked.append(key)
         if sum(key.endswith(".parquet") for key in asked) == 4:
             raise Stopped
-        return real(key)
+        return real(key, *bound)
 
     world.store.get = get
     _, first = started_anew()

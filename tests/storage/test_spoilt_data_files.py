@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import os
+
 import pyarrow as pa
 import pytest
 from attrs import evolve
 
 from ballista_py.errors import BallistaError, DocumentUnreadable
 from ballista_py.runtime import seeded_chance
+from ballista_py.state.stores.local import LocalStore
 from ballista_py.state.stores.memory import MemoryStore
 from ballista_py.storage.formats.files import checksum, read_data_file, write_data_file
 
@@ -54,3 +57,12 @@ def test_names_of_columns_that_are_no_text_are_those_of_a_damaged_file():
     assert spoilt != good
     with pytest.raises(DocumentUnreadable, match="is missing, damaged or no Parquet file"):
         read(file, spoilt)
+
+
+def test_a_file_that_grew_beyond_its_manifest_is_not_read(tmp_path):
+    store = LocalStore(str(tmp_path))
+    file = write_data_file(store, "snapshots/t/data/run/0.parquet", ROWS)
+    with open(store.local_path(file.path), "ab") as opened:
+        os.truncate(opened.fileno(), 1 << 40)  # more than there is memory; it takes no room
+    with pytest.raises(DocumentUnreadable, match="has more than"):
+        read_data_file(store, file, SCHEMA)

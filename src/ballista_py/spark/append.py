@@ -98,7 +98,7 @@ def on_this_machine(store: ConditionalStore, files: Sequence[DataFile]) -> Itera
         copies = []
         for number, file in enumerate(files):
             copy = Path(folder) / f"{number}.parquet"
-            copy.write_bytes(check_bytes(store.get(file.path).data, file))
+            copy.write_bytes(check_bytes(store.get(file.path, file.bytes).data, file))
             copies.append(str(copy))
         yield copies
 

@@ -15,7 +15,14 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from typing import Any, ClassVar
 
-from ballista_py.errors import BallistaError, ConfigError, ObjectExists, ObjectMissing, VersionConflict
+from ballista_py.errors import (
+    BallistaError,
+    ConfigError,
+    DocumentUnreadable,
+    ObjectExists,
+    ObjectMissing,
+    VersionConflict,
+)
 from ballista_py.state.stores.check import RACERS, check_store
 from ballista_py.state.stores.store import ConditionalStore
 
@@ -118,6 +125,16 @@ class StoreContract:
         store.delete("folder/object")
         with _raises(ObjectMissing, "'folder/object'"):
             store.get_if_changed("folder/object", version)
+
+    def test_an_object_is_as_large_as_the_caller_takes_and_no_larger(self, store: ConditionalStore) -> None:
+        version = store.create("a", b"12345678")
+        assert store.get("a", 8).data == b"12345678"
+        with _raises(DocumentUnreadable, "'a'"):
+            store.get("a", 7)
+        store.replace("a", b"123456789", version)
+        assert store.get("a", 9).data == b"123456789"
+        with _raises(DocumentUnreadable, "'a'"):
+            store.get("a", 8)
 
     def test_a_deleted_object_can_be_created_again(self, store: ConditionalStore) -> None:
         store.create("a", b"1")

@@ -81,6 +81,12 @@ class Endpoint:
 
 
 @pytest.fixture
+def store_at():
+    """A store of that kind, whatever listens at the port."""
+    return lambda kind, port: Endpoint(kind, "127.0.0.1", port).open("p")
+
+
+@pytest.fixture
 def prefix() -> str:
     """A folder of the bucket that no other test uses."""
     return f"tests/{os.getpid()}-{next(_NUMBERS)}"

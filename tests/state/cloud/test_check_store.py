@@ -61,8 +61,8 @@ class Liar(MemoryStore):
             return self._slowly(key, matches, VersionConflict, data)
         return super().replace(key, data, version)
 
-    def get(self, key):
-        found = super().get(key)
+    def get(self, key, *bound):
+        found = super().get(key, *bound)
         if "stale-read" in self.lies:
             return self.frozen.setdefault(key, found)
         return found
@@ -138,8 +138,8 @@ class Counted(MemoryStore):
         super().__init__()
         self.requests = self.writes = self.bytes = 0
 
-    def get(self, key):
-        found = super().get(key)
+    def get(self, key, *bound):
+        found = super().get(key, *bound)
         self.requests, self.bytes = self.requests + 1, self.bytes + len(found.data)
         return found
 

@@ -29,6 +29,16 @@ from ballista_py.partitions.map import PartitionMap
 from ballista_py.partitions.spec import PartitionSpec
 from ballista_py.partitions.table import TableSpec
 from ballista_py.remembered import Remembered
+from ballista_py.state.documents.large_documents import (
+    MAX_PARSED_BYTES,
+    Kept,
+    in_turn,
+    is_large,
+    kept,
+    parsed_bytes,
+    require_parsable,
+)
+from ballista_py.state.stores.store import MAX_DOCUMENT_BYTES
 
 RECENT_COMMITS = 32
 _KEPT_DECLARATIONS = 1_024
@@ -36,7 +46,6 @@ _KEPT_BYTES = 64 << 20
 # In the metadata of a field: the mapping whose unreadable entries, as JSON, it takes. It is no field of the JSON.
 SET_ASIDE_OF = "entries of another field that this release cannot read"
 _SHOWN_CHARS = 256
-MAX_DOCUMENT_BYTES = 64 * 1024 * 1024
 
 T = TypeVar("T")
 
@@ -111,6 +120,8 @@ class DocumentCodec(Generic[T]):
             raise InvariantViolated(
                 f"document '{key}' would grow to {len(data)} bytes; {MAX_DOCUMENT_BYTES} is the limit", key=key
             )
+        if is_large(data) and parsed_bytes(data) > MAX_PARSED_BYTES:
+            raise InvariantViolated(f"document '{key}' would grow to more values than one may have", key=key)
         if self._reads_back:
             self._check_readable(key, data, document)
         return data
@@ -135,11 +146,15 @@ class DocumentCodec(Generic[T]):
         Raises `DocumentUnreadable` for anything else, also for one that belongs under another key (`belongs_to` in its
         details), and `SchemaVersionUnsupported` for another release's format.
         """
-        if len(data) > MAX_DOCUMENT_BYTES:
-            raise DocumentUnreadable(
-                f"object '{key}' has {len(data):,} bytes; no document has more than {MAX_DOCUMENT_BYTES:,}",
-                key=key,
-            )
+        require_parsable(key, data)
+        return in_turn(data, lambda: self._decoded(key, data))
+
+    def kept(self, key: str, data: bytes) -> Kept[Decoded[T]]:
+        """As `decode`, with the bytes; large documents are shared with whoever has the same one."""
+        require_parsable(key, data)
+        return kept(self.document_type, key, data, lambda: self._decoded(key, data))
+
+    def _decoded(self, key: str, data: bytes) -> Decoded[T]:
         try:
             raw = orjson.loads(data)
             header = converter().structure(raw.pop("header"), Header)

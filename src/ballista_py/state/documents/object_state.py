@@ -28,8 +28,9 @@ from ballista_py.runtime import Runtime, SystemRuntime
 from ballista_py.state.documents.codec import RECENT_COMMITS, Decoded, DocumentCodec, Header
 from ballista_py.state.documents.group_commit import Tally, Ticket, tally
 from ballista_py.state.documents.landing import Attempt, Landing, Read, judge
+from ballista_py.state.documents.large_documents import Kept, read_in_turn
 from ballista_py.state.documents.lost_documents import DocumentMemory, ForgetfulMemory, lost, require_successor
-from ballista_py.state.stores.store import ConditionalStore
+from ballista_py.state.stores.store import ConditionalStore, StoredObject
 
 MAX_GROUP = 256
 
@@ -112,7 +113,7 @@ class ObjectState(Generic[T]):
         self._committed_by = committed_by
         self._invariant = invariant
         self._turn = self._runtime.condition()
-        self._newest: tuple[bytes, Decoded[T]] | None = None
+        self._newest: Kept[Decoded[T]] | None = None
         if getattr(document_type, "may_vanish", False):
             memory = ForgetfulMemory()
         self._memory = memory if memory is not None else DocumentMemory()
@@ -339,18 +340,22 @@ class ObjectState(Generic[T]):
     def _read(self) -> Read[T]:
         seen = self._memory.of(self.key)  # before the request: another thread may see a newer one meanwhile
         try:
-            stored = self._store.get(self.key)
+            newest, version = read_in_turn(self._store, self.key, self._understood)
         except ObjectMissing:
             if seen is None:
                 raise
             raise lost(self.key, seen) from None
-        newest = self._newest
-        if newest is None or newest[0] != stored.data:  # documents are values: the same bytes mean the same one
-            newest = self._newest = (stored.data, self._codec.decode(self.key, stored.data))
-        header = newest[1].header
+        header = newest.decoded.header
         require_successor(self.key, seen, header)
         self._memory.note(self.key, header)
-        return Read(decoded=newest[1], version=stored.version)
+        return Read(decoded=newest.decoded, version=version)
+
+    def _understood(self, stored: StoredObject) -> tuple[Kept[Decoded[T]], str]:
+        """What was read, and its version."""
+        newest = self._newest
+        if newest is None or newest.data != stored.data:  # documents are values: the same bytes mean the same one
+            newest = self._newest = self._codec.kept(self.key, stored.data)
+        return newest, stored.version
 
     def _peek(self) -> Read[T] | None:
         try:

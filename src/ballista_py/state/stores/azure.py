@@ -20,6 +20,7 @@ from ballista_py.state.stores.remote import (
     in_loop,
     meaning_of_status,
     open_filesystem,
+    require_bound,
 )
 from ballista_py.state.stores.store import ObjectEntry, StoredObject
 
@@ -59,8 +60,8 @@ class AzureStore(RemoteStore):
     def __repr__(self) -> str:
         return f"AzureStore('abfs://{self._name}/{self._prefix}')"
 
-    def _send_get(self, path: str) -> StoredObject:
-        return in_loop(self._fs, self._get, path)
+    def _send_get(self, path: str, max_bytes: int) -> StoredObject:
+        return in_loop(self._fs, self._get, path, max_bytes)
 
     def _send_create(self, path: str, data: bytes) -> str:
         return in_loop(self._fs, self._upload, path, data, {"overwrite": False})
@@ -91,8 +92,9 @@ class AzureStore(RemoteStore):
         self._fs.service_client = service  # adlfs closes it at the end of the process
         return service.get_container_client(self._name)
 
-    async def _get(self, path: str) -> StoredObject:
-        stream = await self._container.download_blob(path)
+    async def _get(self, path: str, max_bytes: int) -> StoredObject:
+        stream = await self._container.download_blob(path, decompress=False)
+        require_bound(stream.size, max_bytes)  # of what is larger, its first 32 MiB have come by now
         return StoredObject(await stream.readall(), _unquoted(stream.properties.etag))
 
     async def _upload(self, path: str, data: bytes, condition: dict[str, Any]) -> str:

@@ -22,8 +22,10 @@ from ballista_py.state.stores.remote import (
     in_loop,
     meaning_of_status,
     open_filesystem,
+    read_bounded,
+    require_bound,
 )
-from ballista_py.state.stores.store import ObjectEntry, StoredObject
+from ballista_py.state.stores.store import MAX_DOCUMENT_BYTES, ObjectEntry, StoredObject
 
 _ABSENT = "0"
 
@@ -68,8 +70,10 @@ class GcsStore(RemoteStore):
     def __repr__(self) -> str:
         return f"GcsStore('gs://{self._bucket}/{self._prefix}')"
 
-    def _send_get(self, path: str) -> StoredObject:
-        headers, data = self._call("GET", self._object(path), alt="media")
+    def _send_get(self, path: str, max_bytes: int) -> StoredObject:
+        headers, data = in_loop(
+            self._fs, self._request, "GET", self._object(path), None, {"alt": "media"}, max_bytes
+        )
         return StoredObject(data, _generation(headers.get("x-goog-generation"), path))
 
     def _send_create(self, path: str, data: bytes) -> str:
@@ -115,7 +119,12 @@ class GcsStore(RemoteStore):
         return in_loop(self._fs, self._request, method, url, data, parameters)
 
     async def _request(
-        self, method: str, url: str, data: bytes | None, parameters: dict[str, str]
+        self,
+        method: str,
+        url: str,
+        data: bytes | None,
+        parameters: dict[str, str],
+        max_bytes: int = MAX_DOCUMENT_BYTES,
     ) -> tuple[Any, bytes]:
         from yarl import URL
 
@@ -130,7 +139,8 @@ class GcsStore(RemoteStore):
             ),
             timeout=self._timeout,
         ) as answer:
-            body = await answer.read()
+            require_bound(answer.content_length, max_bytes)
+            body = await read_bounded(answer.content.iter_any(), max_bytes)  # what was packed is unpacked here
             if answer.status >= 400:
                 raise _RefusalError(answer.status, answer.status == 404 and b"bucket does not exist" in body)
             return answer.headers, body

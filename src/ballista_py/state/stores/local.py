@@ -21,12 +21,14 @@ from ballista_py.errors import ConfigError, ObjectExists, OutcomeUnknown, StoreU
 from ballista_py.runtime import Runtime, SystemRuntime
 from ballista_py.state.stores.nonce import NONCE_BYTES, read_nonce, with_nonce
 from ballista_py.state.stores.store import (
+    MAX_DOCUMENT_BYTES,
     ConditionalStore,
     ObjectEntry,
     StoredObject,
     check_key,
     check_prefix,
     missing,
+    too_large,
 )
 
 PRIVATE_FOLDER = ".ballista-local"
@@ -58,13 +60,17 @@ class LocalStore(ConditionalStore):
             raise ConfigError(f"state location '{folder}' cannot be written: permission denied")
         _sweep(self._temps)
 
-    def get(self, key: str) -> StoredObject:
+    def get(self, key: str, max_bytes: int = MAX_DOCUMENT_BYTES) -> StoredObject:
         try:
             with open(self._path(key), "rb") as file:
+                if os.fstat(file.fileno()).st_size > max_bytes + NONCE_BYTES:
+                    raise too_large(key, max_bytes)
                 raw = file.read()
         except OSError as error:
             raise _read_error(key, error) from error
         nonce = read_nonce(raw[-NONCE_BYTES:])
+        if len(raw) - (NONCE_BYTES if nonce is not None else 0) > max_bytes:
+            raise too_large(key, max_bytes)
         if nonce is None:
             return StoredObject(raw, _content_version(raw))
         return StoredObject(raw[:-NONCE_BYTES], nonce)
@@ -216,7 +222,11 @@ def _try_lock(fd: int) -> bool:
 
 
 def _content_version(data: bytes) -> str:
-    return "c" + hashlib.blake2b(data, digest_size=16).hexdigest()
+    return "c" + _content_digest(data).hexdigest()
+
+
+def _content_digest(data: bytes = b"") -> hashlib.blake2b:
+    return hashlib.blake2b(data, digest_size=16)
 
 
 def _version_of(path: str, *, full: bool) -> str | None:
@@ -229,7 +239,7 @@ def _version_of(path: str, *, full: bool) -> str | None:
             if nonce is not None or not full:
                 return nonce
             file.seek(0)
-            return _content_version(file.read())
+            return "c" + hashlib.file_digest(file, _content_digest).hexdigest()
     except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
         return None
 

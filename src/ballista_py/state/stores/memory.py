@@ -9,12 +9,14 @@ from attrs import frozen
 from ballista_py.errors import ObjectExists, VersionConflict
 from ballista_py.runtime import Runtime, SystemRuntime
 from ballista_py.state.stores.store import (
+    MAX_DOCUMENT_BYTES,
     ConditionalStore,
     ObjectEntry,
     StoredObject,
     check_key,
     check_prefix,
     missing,
+    too_large,
 )
 
 
@@ -40,12 +42,14 @@ class MemoryStore(ConditionalStore):
         self._objects: dict[str, _Kept] = {}
         self._writes = 0
 
-    def get(self, key: str) -> StoredObject:
+    def get(self, key: str, max_bytes: int = MAX_DOCUMENT_BYTES) -> StoredObject:
         check_key(key)
         with self._lock:
             kept = self._objects.get(key)
         if kept is None:
             raise missing(key)
+        if len(kept.data) > max_bytes:
+            raise too_large(key, max_bytes)
         return StoredObject(kept.data, kept.version)
 
     def create(self, key: str, data: bytes) -> str:

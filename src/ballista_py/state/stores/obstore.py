@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from ballista_py.errors import ConfigError, ObjectExists, StoreUnavailable, UnsafeStore
 from ballista_py.runtime import Runtime, SystemRuntime
-from ballista_py.state.stores.remote import Meaning, Page, RemoteStore, Trouble
+from ballista_py.state.stores.remote import Meaning, Page, RemoteStore, Trouble, require_bound
 from ballista_py.state.stores.store import ObjectEntry, StoredObject
 
 if TYPE_CHECKING:
@@ -65,8 +65,9 @@ class ObstoreStore(RemoteStore):
                 raise
         raise StoreUnavailable(f"object '{key}' was not written: another write of it was under way", key=key)
 
-    def _send_get(self, path: str) -> StoredObject:
+    def _send_get(self, path: str, max_bytes: int) -> StoredObject:
         found = self._store.get(path)
+        require_bound(found.meta["size"], max_bytes)
         return StoredObject(bytes(found.bytes()), _version(found.meta))
 
     def _send_create(self, path: str, data: bytes) -> str:

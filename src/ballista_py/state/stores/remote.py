@@ -8,7 +8,7 @@ of the store and never what the client said, which may hold a signature or an ad
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from enum import Enum
 from typing import Any, TypeVar
 
@@ -24,12 +24,14 @@ from ballista_py.errors import (
 )
 from ballista_py.runtime import Runtime
 from ballista_py.state.stores.store import (
+    MAX_DOCUMENT_BYTES,
     ConditionalStore,
     ObjectEntry,
     StoredObject,
     check_key,
     check_prefix,
     missing,
+    too_large,
 )
 
 REQUEST_TIMEOUT_MS = 30_000.0
@@ -63,6 +65,26 @@ class Trouble:
         return f"{self.meaning.value} ({self.code})"
 
 
+class TooLargeError(Exception):
+    """An object is larger than the caller takes. The rest of it stays where it is."""
+
+
+def require_bound(size: int | None, max_bytes: int) -> None:
+    """Raises `TooLargeError` for an answer that says that it is too large. One that says nothing passes."""
+    if size is not None and size > max_bytes:
+        raise TooLargeError
+
+
+async def read_bounded(parts: AsyncIterator[bytes], max_bytes: int) -> bytes:
+    """All of a body, whatever was said about its size. Raises `TooLargeError` as soon as it is too large."""
+    found, size = [], 0
+    async for part in parts:
+        size += len(part)
+        require_bound(size, max_bytes)
+        found.append(part)
+    return b"".join(found)
+
+
 @frozen
 class Page:
     """A part of a listing; `token` asks for the next one."""
@@ -78,9 +100,12 @@ class RemoteStore(ConditionalStore):
         self._prefix = check_key(prefix.strip("/")) + "/" if prefix.strip("/") else ""
         self._runtime = runtime
 
-    def get(self, key: str) -> StoredObject:
+    def get(self, key: str, max_bytes: int = MAX_DOCUMENT_BYTES) -> StoredObject:
         path = self._path(key)
-        found = self._repeat(lambda: self._send_get(path), key, "cannot be read")
+        try:
+            found = self._repeat(lambda: self._send_get(path, max_bytes), key, "cannot be read")
+        except TooLargeError:
+            raise too_large(key, max_bytes) from None
         if found is None:
             raise missing(key)
         return found
@@ -138,7 +163,7 @@ class RemoteStore(ConditionalStore):
         for tries in range(1, READ_TRIES + 1):
             try:
                 return send()
-            except UnsafeStore:
+            except (UnsafeStore, TooLargeError):
                 raise
             except Exception as error:
                 trouble = self._trouble(error)
@@ -155,7 +180,7 @@ class RemoteStore(ConditionalStore):
         """Whether the store may have given this version; others would mean something else to it ('*': any)."""
         return version not in ("", "*")
 
-    def _send_get(self, path: str) -> StoredObject:
+    def _send_get(self, path: str, max_bytes: int) -> StoredObject:
         raise AssertionError
 
     def _send_create(self, path: str, data: bytes) -> str:

@@ -21,6 +21,8 @@ from ballista_py.state.stores.remote import (
     in_loop,
     meaning_of_status,
     open_filesystem,
+    read_bounded,
+    require_bound,
 )
 from ballista_py.state.stores.store import ObjectEntry, StoredObject
 
@@ -32,6 +34,7 @@ _BUSY = {
     "RequestTimeout",
     "OperationAborted",
 }
+_PART_BYTES = 1 << 20
 _NO_BUCKET = {"NoSuchBucket", "NotImplemented"}
 
 
@@ -74,8 +77,8 @@ class S3Store(RemoteStore):
     def __repr__(self) -> str:
         return f"S3Store('s3://{self._bucket}/{self._prefix}')"
 
-    def _send_get(self, path: str) -> StoredObject:
-        return in_loop(self._fs, self._get, path)
+    def _send_get(self, path: str, max_bytes: int) -> StoredObject:
+        return in_loop(self._fs, self._get, path, max_bytes)
 
     def _send_create(self, path: str, data: bytes) -> str:
         answer = in_loop(self._fs, self._call, "put_object", {"Key": path, "Body": data, "IfNoneMatch": "*"})
@@ -102,10 +105,11 @@ class S3Store(RemoteStore):
         )
         return Page(entries, answer.get("NextContinuationToken"))
 
-    async def _get(self, path: str) -> StoredObject:
+    async def _get(self, path: str, max_bytes: int) -> StoredObject:
         answer = await self._call("get_object", {"Key": path})
         async with answer["Body"] as body:
-            return StoredObject(await body.read(), answer["ETag"])
+            require_bound(answer.get("ContentLength"), max_bytes)
+            return StoredObject(await read_bounded(body.iter_chunks(_PART_BYTES), max_bytes), answer["ETag"])
 
     async def _call(self, method: str, request: dict[str, Any]) -> Any:
         # Not `call_s3`, which repeats requests and hides the store's code behind an errno.

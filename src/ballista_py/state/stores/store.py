@@ -14,11 +14,12 @@ from urllib.parse import unquote
 
 from attrs import frozen
 
-from ballista_py.errors import ConfigError, ObjectMissing
+from ballista_py.errors import ConfigError, DocumentUnreadable, ObjectMissing
 from ballista_py.runtime import Runtime, SystemRuntime
 
 MAX_KEY_BYTES = 1_024
 MAX_KEY_SEGMENT_BYTES = 240
+MAX_DOCUMENT_BYTES = 64 << 20  # whoever expects more than a document says how much
 
 
 @frozen
@@ -47,8 +48,12 @@ class ConditionalStore(Protocol):
     is neither success nor conflict. Errors name the key.
     """
 
-    def get(self, key: str) -> StoredObject:
-        """The newest object under `key`, whole. Raises `ObjectMissing`."""
+    def get(self, key: str, max_bytes: int = MAX_DOCUMENT_BYTES) -> StoredObject:
+        """The newest object under `key`, whole.
+
+        Raises `ObjectMissing`, and `DocumentUnreadable` for one of more than `max_bytes`, before its bytes are taken
+        (`too_large`): what lies there may be anything, of any size.
+        """
         ...
 
     def create(self, key: str, data: bytes) -> str:
@@ -181,6 +186,15 @@ def _open_remote(scheme: str, rest: str, runtime: Runtime, options: dict[str, An
         bucket, prefix, runtime=runtime, **options
     )
     return store
+
+
+def too_large(key: str, max_bytes: int) -> DocumentUnreadable:
+    """The error for an object that is larger than whatever belongs under its key."""
+    return DocumentUnreadable(
+        f"object '{key}' has more than {max_bytes:,} bytes, which nothing that belongs there has: it was not read; "
+        "put back what was there",
+        key=key,
+    )
 
 
 def missing(key: str) -> ObjectMissing:

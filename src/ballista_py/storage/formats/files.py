@@ -15,6 +15,7 @@ from ballista_py.storage.formats.formats import file_format
 from ballista_py.storage.manifest import DataFile
 
 _BLOCK_BYTES = 1 << 20
+MAX_DATA_FILE_BYTES = 5 << 30  # of one that no manifest describes yet: as much as one request can store
 
 
 def write_data_file(
@@ -47,7 +48,7 @@ def describe_data_file(store: ConditionalStore, key: str) -> DataFile:
     """
     path = local_path(store, key)
     if path is None:
-        data = store.get(key).data
+        data = store.get(key, MAX_DATA_FILE_BYTES).data
         return _describe(key, pa.py_buffer(data), len(data), checksum(data))
     return describe_local_file(path, key)
 
@@ -67,7 +68,7 @@ def describe_local_file(path: str, key: str) -> DataFile:
 
 def read_data_file(store: ConditionalStore, file: DataFile, schema: pa.Schema) -> pa.Table:
     """The rows of a file, its bytes checked. Raises `ObjectMissing`, `DocumentUnreadable`, `SchemaMismatch`."""
-    data = check_bytes(store.get(file.path).data, file)
+    data = check_bytes(store.get(file.path, file.bytes).data, file)
     batches = file_format(file.format, file.path).read_batches(pa.py_buffer(data), schema, file.path)
     return pa.Table.from_batches(batches, schema=schema)
 

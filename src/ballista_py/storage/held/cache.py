@@ -175,7 +175,7 @@ class FileCache:
         return copy
 
     def _made(self, stem: str, file: DataFile, wanted: str, schema: pa.Schema | None, as_table: bool) -> Copy:
-        data = check_bytes(self._store.get(file.path).data, file)
+        data = check_bytes(self._store.get(file.path, file.bytes).data, file)
         copied, form = data, file.format
         anew = schema is not None and (as_table or wanted != file.format)
         if anew and schema is not None:

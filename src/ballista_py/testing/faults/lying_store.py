@@ -14,7 +14,7 @@ from attrs import evolve, frozen
 
 from ballista_py.errors import ConfigError, ObjectExists, ObjectMissing, StoreUnavailable, VersionConflict
 from ballista_py.runtime import Runtime, SystemRuntime
-from ballista_py.state.stores.store import ConditionalStore, ObjectEntry, StoredObject
+from ballista_py.state.stores.store import MAX_DOCUMENT_BYTES, ConditionalStore, ObjectEntry, StoredObject
 from ballista_py.testing.faults.chance import Chance
 
 _GAP_MS = 10.0
@@ -29,8 +29,8 @@ class LyingStore(ConditionalStore):
         self._chance = Chance(seed)
         self._runtime = runtime or SystemRuntime()
 
-    def get(self, key: str) -> StoredObject:
-        return self.store.get(key)
+    def get(self, key: str, max_bytes: int = MAX_DOCUMENT_BYTES) -> StoredObject:
+        return self.store.get(key, max_bytes)
 
     def create(self, key: str, data: bytes) -> str:
         return self.store.create(key, data)
@@ -64,8 +64,8 @@ class _StaleReads(LyingStore):
         super().__init__(store, seed, runtime)
         self._before: dict[str, StoredObject] = {}
 
-    def get(self, key: str) -> StoredObject:
-        found = self.store.get(key)
+    def get(self, key: str, max_bytes: int = MAX_DOCUMENT_BYTES) -> StoredObject:
+        found = self.store.get(key, max_bytes)
         return self._before.get(key, found) if self._lies(0.05) else found
 
     def replace(self, key: str, data: bytes, version: str) -> str:
@@ -83,8 +83,8 @@ class _FrozenReads(LyingStore):
         super().__init__(store, seed, runtime)
         self._first: dict[str, StoredObject] = {}
 
-    def get(self, key: str) -> StoredObject:
-        return self._first.setdefault(key, self.store.get(key))
+    def get(self, key: str, max_bytes: int = MAX_DOCUMENT_BYTES) -> StoredObject:
+        return self._first.setdefault(key, self.store.get(key, max_bytes))
 
 
 class _CreatesOver(LyingStore):
@@ -150,8 +150,8 @@ class _CutsObjects(LyingStore):
 class _FoldsKeys(LyingStore):
     """Keys that differ in upper and lower case are one object."""
 
-    def get(self, key: str) -> StoredObject:
-        return self.store.get(key.lower())
+    def get(self, key: str, max_bytes: int = MAX_DOCUMENT_BYTES) -> StoredObject:
+        return self.store.get(key.lower(), max_bytes)
 
     def create(self, key: str, data: bytes) -> str:
         return self.store.create(key.lower(), data)

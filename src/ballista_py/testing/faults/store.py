@@ -9,7 +9,7 @@ from attrs import frozen
 
 from ballista_py.errors import OutcomeUnknown, StoreUnavailable
 from ballista_py.runtime import Runtime
-from ballista_py.state.stores.store import ConditionalStore, ObjectEntry, StoredObject
+from ballista_py.state.stores.store import MAX_DOCUMENT_BYTES, ConditionalStore, ObjectEntry, StoredObject
 
 R = TypeVar("R")
 
@@ -53,8 +53,8 @@ class FaultyStore(ConditionalStore):
         self.faults = faults
         self._runtime = runtime
 
-    def get(self, key: str) -> StoredObject:
-        return self._read(key, lambda: self.store.get(key))
+    def get(self, key: str, max_bytes: int = MAX_DOCUMENT_BYTES) -> StoredObject:
+        return self._read(key, lambda: self.store.get(key, max_bytes))
 
     def get_if_changed(self, key: str, version: str) -> StoredObject | None:
         return self._read(key, lambda: self.store.get_if_changed(key, version))

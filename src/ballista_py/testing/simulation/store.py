@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from ballista_py.errors import BallistaError, ObjectExists, OutcomeUnknown, StoreUnavailable, VersionConflict
-from ballista_py.state.stores.store import ConditionalStore, ObjectEntry, StoredObject
+from ballista_py.state.stores.store import MAX_DOCUMENT_BYTES, ConditionalStore, ObjectEntry, StoredObject
 from ballista_py.testing.simulation.faults import Faults
 from ballista_py.testing.simulation.history import INF, Accessed, History, Landed
 from ballista_py.testing.simulation.machine import Machine
@@ -30,9 +30,9 @@ class VirtualStore(ConditionalStore):
         self._history = history
         self._faults = faults
 
-    def get(self, key: str) -> StoredObject:
+    def get(self, key: str, max_bytes: int = MAX_DOCUMENT_BYTES) -> StoredObject:
         sent_ms = self._world.now_ms
-        found: StoredObject = self._call(key, lambda: self._store.get(key), writes=False)
+        found: StoredObject = self._call(key, lambda: self._store.get(key, max_bytes), writes=False)
         self._note(sent_ms, "read", key, None, found.version, self._world.now_ms)
         return found
 
