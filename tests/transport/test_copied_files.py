@@ -9,7 +9,8 @@ import threading
 import pyarrow as pa
 import pytest
 
-from ballista_py.errors import ConfigError
+from ballista_py.errors import ConfigError, TimeLimit
+from ballista_py.runtime import SystemRuntime
 from ballista_py.sql.parse.copies import CopyTo
 from ballista_py.transport.client.copies import write_file
 
@@ -17,10 +18,9 @@ ROWS = pa.record_batch({"a": [1, 2]})
 TEXT = "a\n1\n2\n"
 
 
-def write(path, rows=ROWS):
-    return write_file(
-        CopyTo(query="select 1", path=str(path), format="csv", options=()), rows.schema, iter([rows])
-    )
+def write(path, rows=ROWS, timeout=None):
+    copy = CopyTo(query="select 1", path=str(path), format="csv", options=())
+    return write_file(copy, rows.schema, iter([rows]), SystemRuntime(), timeout)
 
 
 def test_a_link_leads_to_the_new_file_and_permissions_stay(tmp_path):
@@ -54,16 +54,57 @@ def test_a_pipe_is_written_into(tmp_path):
     assert stat.S_ISFIFO(path.stat().st_mode)
 
 
+MANY = pa.record_batch({"a": pa.array(range(300_000), pa.int64())})
+
+
+def test_a_pipe_that_nobody_opens_is_given_up_when_its_time_is_over(tmp_path):
+    os.mkfifo(tmp_path / "pipe.csv")
+    for rows in (ROWS, MANY):
+        with pytest.raises(TimeLimit, match=r"pipe\.csv' within 0\.2 s: let something read it"):
+            write(tmp_path / "pipe.csv", rows, timeout=0.2)
+
+
+def test_a_pipe_that_is_opened_and_not_read_is_given_up_when_its_time_is_over(tmp_path):
+    path = tmp_path / "pipe.csv"
+    os.mkfifo(path)
+    reader = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
+    try:
+        with pytest.raises(TimeLimit, match="let something read it"):
+            write(path, MANY, timeout=0.5)
+    finally:
+        os.close(reader)
+
+
+def test_a_pipe_whose_reader_goes_away_cannot_be_written(tmp_path):
+    path = tmp_path / "pipe.csv"
+    os.mkfifo(path)
+    threading.Thread(target=lambda: path.open("rb").close(), daemon=True).start()
+    with pytest.raises(ConfigError, match="cannot be written: Broken pipe"):
+        write(path, MANY, timeout=60)
+
+
+def test_a_pipe_has_it_all(tmp_path):
+    path, read = tmp_path / "pipe.csv", []
+    os.mkfifo(path)
+    reader = threading.Thread(target=lambda: read.append(path.read_bytes()), daemon=True)
+    reader.start()
+    assert write(path, MANY, timeout=60) == len(MANY)
+    reader.join(60)
+    assert read[0].decode().split() == ["a", *map(str, range(len(MANY)))]
+
+
 @pytest.mark.skipif(not os.path.exists("/dev/fd/1"), reason="a system without /dev/fd")
 def test_standard_output_is_written_into_though_it_leads_to_a_file(tmp_path):
     before = os.readlink("/dev/stdout")
     script = (
         "import pyarrow as pa\n"
+        "from ballista_py.runtime import SystemRuntime\n"
         "from ballista_py.sql.parse.copies import CopyTo\n"
         "from ballista_py.transport.client.copies import write_file\n"
         "rows = pa.record_batch({'a': [1, 2]})\n"
         "for path in ('/dev/stdout', '/dev/fd/1', '/proc/self/fd/1'):\n"
-        "    write_file(CopyTo(query='q', path=path, format='csv', options=()), rows.schema, iter([rows]))\n"
+        "    copy = CopyTo(query='q', path=path, format='csv', options=())\n"
+        "    write_file(copy, rows.schema, iter([rows]), SystemRuntime())\n"
     )
     out = tmp_path / "out.csv"
     with out.open("wb") as file:

@@ -5,7 +5,9 @@ from __future__ import annotations
 import pytest
 
 from ballista_py.errors import SqlError
+from ballista_py.sql.parse.changes import read_change
 from ballista_py.sql.parse.kind import engine_sql, tokens_of
+from ballista_py.sql.parse.likes import read_like
 from ballista_py.sql.parse.table_names import plain_table, unqualified
 
 SAME = [
@@ -64,3 +66,18 @@ def test_what_may_mean_something_else_stays_as_it_is(sql):
 def test_other_names_of_tables_are_refused(sql, said):
     with pytest.raises(SqlError, match=said):
         plain_table(tokens_of(sql)[1])
+
+
+@pytest.mark.parametrize("dialect", [None, "spark", "postgres"])
+@pytest.mark.parametrize("form", ["like {}", "(like {})", "(a int, like {})"])
+def test_like_of_another_schema_is_no_table_of_ours_in_any_dialect(dialect, form):
+    if form[0] == "l" and dialect == "postgres":
+        form = "(like {} including all)"
+    text = engine_sql(f"create table t {form.format('ballista.main.kv')}", dialect)
+    found = read_like(text)
+    assert found is not None
+    assert [piece.source for piece in found.pieces] == ["kv"]
+    with pytest.raises(SqlError, match=r"system\.kv' is no table here: all tables are in the schema main"):
+        read_like(engine_sql(f"create table t {form.format('system.kv')}", dialect))
+    with pytest.raises(SqlError, match=r"plain names|is no table"):
+        read_change(engine_sql(f"create table system.t {form.format('kv')}", dialect))

@@ -192,12 +192,17 @@ def plain_like(tree: exp.Expr) -> str | None:
             raise SqlError(f"CREATE TABLE LIKE with {name} cannot be run here: {_ALONE}")
     exists = "IF NOT EXISTS " if tree.args.get("exists") else ""
     (like,) = items
-    return f"CREATE TABLE {exists}{_quoted(tree.this.name)} {_words_of(like)}"
+    return f"CREATE TABLE {exists}{_written(tree.this)} {_words_of(like)}"
 
 
 def _words_of(item: exp.LikeProperty) -> str:
     options = (f" {option.name.upper()} {option.args['value'].name.upper()}" for option in item.expressions)
-    return f"LIKE {_quoted(item.this.name)}{''.join(options)}"
+    return f"LIKE {_written(item.this)}{''.join(options)}"
+
+
+def _written(table: exp.Table) -> str:
+    """The name with all its parts: whether it names one of ours is told where it is read."""
+    return ".".join(_quoted(part.name) for part in table.parts)
 
 
 def _quoted(name: str) -> str:

@@ -250,7 +250,7 @@ class Client:
 
             if isinstance(copy, CopyFrom):
                 return _affected(load_file(self, copy, token, atomic))
-            return _affected(write_answer(self, copy, dialect, timeout))
+            return _affected(write_answer(self, copy, dialect, timeout, self._runtime))
         if returns_rows(query, dialect):
             return self._returned(query, dialect, token, atomic, timeout)
         if statement_kind(query, dialect) == "change":

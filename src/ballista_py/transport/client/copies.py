@@ -16,7 +16,9 @@ from typing import TYPE_CHECKING, Any, Protocol
 import pyarrow as pa
 
 from ballista_py.errors import BallistaError, ConfigError, MissingExtra, SchemaMismatch
+from ballista_py.runtime import Runtime
 from ballista_py.sql.parse.copies import CopyFrom, CopyTo
+from ballista_py.transport.client.pipes import is_pipe, relayed
 from ballista_py.transport.client.rows import BATCH_ROWS, ArrowRows, arrow_rows
 
 if TYPE_CHECKING:
@@ -47,11 +49,13 @@ def load_file(client: Asking, copy: CopyFrom, token: str | None, atomic: bool) -
     return client.ingest(copy.table, file_rows(copy, columns), token=token, atomic=atomic)
 
 
-def write_answer(client: Asking, copy: CopyTo, dialect: str | None, timeout: float | None) -> int:
+def write_answer(
+    client: Asking, copy: CopyTo, dialect: str | None, timeout: float | None, runtime: Runtime
+) -> int:
     """Write the answer of the query to the file; how many rows. Raises as `write_file` and `Client.stream`."""
     answer = client.stream(copy.query, dialect, timeout=timeout)
     try:
-        return write_file(copy, answer.schema, answer.batches())
+        return write_file(copy, answer.schema, answer.batches(), runtime, timeout)
     finally:
         answer.cancel()
 
@@ -75,15 +79,25 @@ def file_rows(copy: CopyFrom, columns: Mapping[str, str]) -> ArrowRows:
     return rows if copy.columns is None else _in_order(rows, names, list(columns))
 
 
-def write_file(copy: CopyTo, schema: pa.Schema, batches: Iterator[pa.RecordBatch]) -> int:
+def write_file(
+    copy: CopyTo,
+    schema: pa.Schema,
+    batches: Iterator[pa.RecordBatch],
+    runtime: Runtime,
+    timeout: float | None = None,
+) -> int:
     """Write the rows to the file, whole or not at all; how many. Raises `ConfigError` where it cannot be written.
 
-    A file that was there keeps its permissions, and a link goes on leading to it. A pipe or device is written into.
+    A file that was there keeps its permissions, and a link goes on leading to it. A pipe or device is written into;
+    `TimeLimit` for a pipe that is not read within `timeout` seconds.
     """
     duckdb = _duckdb()
     failed: list[BaseException] = []
     target = _replaceable(copy.path)
     try:
+        if target is None and is_pipe(copy.path):
+            with relayed(copy.path, runtime, timeout, failed.append) as path:
+                return _written(duckdb, copy, path, schema, _watched(batches, failed))
         if target is None:
             return _written(duckdb, copy, copy.path, schema, _watched(batches, failed))
         with tempfile.TemporaryDirectory(prefix=".copy-", dir=os.path.dirname(target)) as beside:
@@ -127,7 +141,10 @@ def _written(duckdb: Any, copy: CopyTo, path: str, schema: pa.Schema, batches: I
 def _watched(batches: Iterator[pa.RecordBatch], failed: list[BaseException]) -> Iterator[pa.RecordBatch]:
     """The batches; what ends them too early is kept, because the engine passes on no more than its text."""
     try:
-        yield from batches
+        for batch in batches:
+            if failed:
+                raise failed[0]
+            yield batch
     except GeneratorExit:  # the engine reads no further, and says why itself
         raise
     except BaseException as error:
