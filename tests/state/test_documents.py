@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from importlib import import_module
 from pathlib import Path
@@ -178,3 +179,17 @@ def test_the_name_of_a_table_is_found_again_in_its_keys(name):
 def test_no_two_tables_share_a_folder():
     """A name with a sign in it is told from another one with an incarnation."""
     assert table_folder("a", "b") != table_folder("a-b", "") != table_folder("a b", "")
+
+
+@pytest.mark.parametrize("name", [None, 7, 0.5, True, ["t"], {"t": 1}, "\ud800"], ids=repr)
+def test_a_map_whose_table_has_no_name_is_unreadable(name):
+    store, key = MemoryStore(), partition_map_key("t")
+    state = ObjectState(store, key, PartitionMapDocument)
+    state.create(PartitionMapDocument(map=PartitionMap.build("t", BUCKETS, BUCKETS.static_values())))
+    stored = store.get(key)
+    raw = orjson.loads(stored.data)
+    (place,) = [path for path in (raw, raw["map"]) if path.get("table") == "t"]
+    place["table"] = name
+    store.replace(key, json.dumps(raw).encode(), stored.version)
+    with pytest.raises(DocumentUnreadable, match="accelerations/partitions/t"):
+        ObjectState(store, key, PartitionMapDocument).read()

@@ -44,6 +44,8 @@ def from_columns(table: str, revision: int, columns: Mapping[str, Any]) -> Parti
     Whoever can write the bucket can write any: no number of theirs is taken for a size before it was compared with
     what is there.
     """
+    if not isinstance(table, str):
+        raise ValueError("the name of a table is a text")
     spec = PartitionSpec.from_json(columns["spec"])
     length = _count(columns["length"])
     if columns["values"] is None:

@@ -172,9 +172,10 @@ class DocumentCodec(Generic[T]):
             )
         try:
             document = self._structured(raw)
+            own_key = getattr(document, "own_key", key)  # made of what stands in it
         except Exception as error:
             raise _foreign(key, self.kind) from error
-        for own in (header.key or key, getattr(document, "own_key", key)):
+        for own in (header.key or key, own_key):
             if own != key:
                 raise _misplaced(key, own)
         return Decoded(header=header, document=document, raw=raw)
