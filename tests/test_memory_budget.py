@@ -231,3 +231,20 @@ def test_what_does_not_wait_counts_all_the_same():
         one = budget.begin(50, waits=False)
         assert budget.ledger.held_bytes == 140
         one.end()
+
+
+def test_who_is_not_let_in_is_told_what_is_held_by_whom_and_what_to_do():
+    budget = MemoryBudget(600_000_000, RUNTIME, wait_ms=1)
+    with (
+        budget.held(300_000_000, "a"),
+        budget.held(200_000_000, "b"),
+        pytest.raises(TryLater) as raised,
+        budget.held(250_000_000, "a"),
+    ):
+        pass
+    assert str(raised.value) == (
+        "statements and answers under way hold 500 of this node's 600 MB, 1 of 2 of them yours with 300 MB, and the "
+        "250 MB that this one may take did not come free in 0.001 s: send fewer at once, read the answers that you asked "
+        "for, or give the node a larger max_merge_bytes (an executor: memory_limit)"
+    )
+    assert not budget.ledger.waiting

@@ -94,6 +94,18 @@ class Ledger:
             )
         return ledger
 
+    def no_room(self, number: int, waited_ms: float) -> str:
+        """Why somebody who waits was not let in, and what to do about it."""
+        asked = next(request for request in self.waiting if request.number == number)
+        own = [request for request in self.held.values() if request.client == asked.client]
+        return (
+            f"statements and answers under way hold {_mb(self.held_bytes)} of this node's {_mb(self.max_bytes)} MB, "
+            f"{len(own)} of {len(self.held)} of them yours with {_mb(self.held_by(asked.client))} MB, and the "
+            f"{_mb(asked.bytes)} MB that this one may take did not come free in {waited_ms / 1e3:g} s: send fewer at "
+            "once, read the answers that you asked for, or give the node a larger max_merge_bytes (an executor: "
+            "memory_limit)"
+        )
+
     def _next(self) -> Request | None:
         """Who is let in now. Nobody overtakes one that only waits for room, or it would wait for ever."""
         free = self.max_bytes - self.held_bytes
@@ -105,6 +117,10 @@ class Ledger:
             if not self.held_by(request.client) or request.bytes <= self.room(request.client):
                 return request
         return None
+
+
+def _mb(size: int) -> int:
+    return max(1, round(size / 1e6)) if size else 0
 
 
 class MemoryBudget:
@@ -192,10 +208,7 @@ class MemoryBudget:
                 if work is not None:
                     work.check()  # also when it is its turn: all that waited may have gone together
                 if not is_held and self._runtime.monotonic_ms() - began_ms > self._wait_ms:
-                    raise TryLater(
-                        "the memory of this node is taken by statements and by answers that are not read yet: read "
-                        "what was asked for, ask for less at once, or try again later"
-                    )
+                    raise TryLater(self._ledger.no_room(number, self._wait_ms))
         except BaseException:
             self._give_back(number)
             raise

@@ -12,12 +12,13 @@ from collections.abc import Mapping
 from functools import cache
 from typing import Any, Literal, get_type_hints
 
-from attrs import Factory, field, fields, frozen
+from attrs import Factory, evolve, field, fields, frozen
 from attrs.validators import optional
 
 from ballista_py.errors import ConfigError
 from ballista_py.node.config_file import Given, given, read_config_file
 from ballista_py.node.config_values import nearest, value_of
+from ballista_py.node.status.http_connections import HttpLimits
 from ballista_py.partitions.assignment.assigner import MAX_REPLICAS
 from ballista_py.partitions.table import FileFormatName
 from ballista_py.storage.held.cache import DEFAULT_MAX_BYTES
@@ -181,6 +182,15 @@ class NodeConfig:
     def connection_limits(self) -> ConnectionLimits:
         """How many connections each port may have."""
         return ConnectionLimits(connections=self.max_connections, per_address=self.max_connections_per_address)
+
+    def http_limits(self) -> HttpLimits:
+        """How many connections each port for HTTP may have."""
+        most = HttpLimits()
+        return evolve(
+            most,
+            connections=min(most.connections, self.max_connections),
+            connections_per_address=min(most.connections_per_address, self.max_connections_per_address),
+        )
 
     def node_tls(self) -> Tls | None:
         """What nodes prove themselves to each other with; None: they do not."""

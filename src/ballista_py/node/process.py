@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from ballista_py.errors import BallistaError
 from ballista_py.logs import configure_logging, log_event
 from ballista_py.node.config import NodeConfig
+from ballista_py.node.open_files import with_open_files
 from ballista_py.node.without_pandas import spare_pandas
 from ballista_py.runtime import Runtime, SystemRuntime
 
@@ -30,6 +31,7 @@ def run_node(config: NodeConfig, parent_pid: int | None = None) -> None:
     runtime = SystemRuntime()
     configure_logging(config.node_id, config.log_level)
     spare_pandas()
+    config = with_open_files(config)
     node = _node(config, runtime)
     log_event(_log, "starting", role=config.role, state_location=config.state_location, pid=os.getpid())
     if config.allow_insecure_connections:

@@ -6,22 +6,31 @@ Its socket can still be shut down, and then the write fails at once. Nor does gR
 
 from __future__ import annotations
 
+import errno
 import os
 import socket
 import stat
 import struct
 import sys
-from collections.abc import Iterable
-from contextlib import suppress
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
 from ipaddress import IPv6Address, ip_address
 from typing import Any, TypeAlias
 from urllib.parse import unquote
 
 from attrs import frozen
 
+try:
+    import resource
+except ImportError:  # not a system of that kind
+    resource = None  # type: ignore[assignment]
+
 Peer: TypeAlias = tuple[str, int]
 
+MOST_TRIED = 1 << 16
 _OPEN_FILES = "/dev/fd"
+_NONE_LEFT = (errno.EMFILE, errno.ENFILE)
+_INFINITE = -1
 _DROPPED_AT_ONCE = 1 << 20
 _RESET_AT_CLOSE = struct.pack("ii", 1, 0)
 # The places of two fields in Linux's `struct tcp_info`.
@@ -49,11 +58,7 @@ class Connection:
 
 def accepted(port: int) -> list[Connection]:
     """The connections that were accepted at that port of this machine; none where the system does not list them."""
-    try:
-        numbers = os.listdir(_OPEN_FILES)
-    except OSError:
-        return []
-    return [one for number in numbers if (one := _accepted_at(port, int(number))) is not None]
+    return [one for number in _open_files() if (one := _accepted_at(port, number)) is not None]
 
 
 def cut(peers: Iterable[Peer]) -> int:
@@ -62,9 +67,20 @@ def cut(peers: Iterable[Peer]) -> int:
     What has come over one and was not read yet is dropped: gRPC would work through all of it before it sees the end.
     """
     wanted = set(peers)
-    if not wanted or not os.path.isdir(_OPEN_FILES):
-        return 0
-    return sum(_shut_down_if(int(name), wanted) for name in os.listdir(_OPEN_FILES))
+    return sum(_shut_down_if(number, wanted) for number in _open_files()) if wanted else 0
+
+
+def let_open(files: int) -> int:
+    """Let this process have that many open files, if the system allows it; how many it may have now."""
+    if resource is None:
+        return files
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft != _INFINITE and soft < files:
+        soft = files if hard == _INFINITE else min(files, hard)
+        with suppress(ValueError, OSError):
+            resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+        soft = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+    return files if soft == _INFINITE else soft
 
 
 def parse_peer(peer: str) -> Peer | None:
@@ -114,11 +130,47 @@ def sever(peers: Iterable[str]) -> int:
     return cut(peer for peer in map(parse_peer, peers) if peer is not None)
 
 
+def _open_files() -> Iterable[int]:
+    """The numbers of the open files of this process. Listing them takes one more, which there may not be."""
+    try:
+        return list(map(int, os.listdir(_OPEN_FILES)))
+    except OSError as error:
+        if error.errno not in _NONE_LEFT or resource is None:
+            return []
+    soft = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+    return range(MOST_TRIED if soft == _INFINITE else min(soft, MOST_TRIED))
+
+
+@contextmanager
+def _borrowed(number: int) -> Iterator[socket.socket]:
+    """The socket with that number, which stays open. Nothing is opened for it."""
+    found = socket.socket(fileno=number)
+    try:
+        yield found
+    finally:
+        found.detach()
+
+
+@contextmanager
+def _kept(number: int) -> Iterator[socket.socket]:
+    """The same, even if the number is given to another one meanwhile; unless no file can be opened."""
+    try:
+        number = os.dup(number)
+    except OSError as error:
+        if error.errno not in _NONE_LEFT:
+            raise
+        with _borrowed(number) as found:
+            yield found
+        return
+    with socket.socket(fileno=number) as found:
+        yield found
+
+
 def _accepted_at(port: int, number: int) -> Connection | None:
     try:
         if not stat.S_ISSOCK(os.fstat(number).st_mode):
             return None
-        with socket.socket(fileno=os.dup(number)) as found:
+        with _borrowed(number) as found:
             if found.family not in (socket.AF_INET, socket.AF_INET6) or found.getsockname()[1] != port:
                 return None
             host, peer_port = found.getpeername()[:2]
@@ -143,7 +195,7 @@ def _shut_down_if(number: int, wanted: set[Peer]) -> bool:
     try:
         if not stat.S_ISSOCK(os.fstat(number).st_mode):
             return False
-        with socket.socket(fileno=os.dup(number)) as found:
+        with _kept(number) as found:
             if found.family not in (socket.AF_INET, socket.AF_INET6):
                 return False
             host, port = found.getpeername()[:2]

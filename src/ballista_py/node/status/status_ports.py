@@ -62,6 +62,7 @@ class StatusPorts:
             access=OPEN_METRICS if config.open_metrics else METRICS,
             tls=tls,
             verifier=verifier,
+            limits=config.http_limits(),
         )
         node = {"node_id": config.node_id, "role": config.role}
 
@@ -81,6 +82,7 @@ class StatusPorts:
             access=HTTP,
             tls=tls,
             verifier=verifier,
+            limits=config.http_limits(),
         )
 
     def close(self) -> None:

@@ -13,13 +13,12 @@ import os
 import resource
 import sys
 import traceback
-from collections import Counter
 from collections.abc import Callable, Mapping
 from typing import Any
 
 import orjson
 import pyarrow as pa
-from attrs import define, evolve, field, frozen
+from attrs import evolve
 
 from ballista_py.coordinator.catalogs import Catalogs
 from ballista_py.coordinator.tables.definitions import TableMaker
@@ -45,6 +44,7 @@ from ballista_py.storage.upkeep.garbage import find_garbage
 from ballista_py.storage.upkeep.repair import find_repairs
 from ballista_py.storage.upkeep.verify import history, verify_table
 from ballista_py.testing.hostile.spoilt_documents import spoilt
+from ballista_py.testing.hostile.tally import Find, Tally
 
 DOORS = ("read", "cluster")
 ROUND = {"read": 500, "cluster": 5}
@@ -78,33 +78,6 @@ class _Clock(SystemRuntime):
         self._slept_ms += duration_ms
 
 
-@frozen
-class Find:
-    """A case after which somebody did what nobody should."""
-
-    door: str
-    seed: int
-    what: str
-
-    def __str__(self) -> str:
-        return f"{self.door}, seed {self.seed}: {self.what}"
-
-
-@define
-class Tally:
-    """What a run has done so far: cases by door, how many documents were refused, and what was found."""
-
-    cases: Counter[str] = field(factory=Counter)
-    refused: Counter[str] = field(factory=Counter)
-    finds: list[Find] = field(factory=list)
-
-    def __str__(self) -> str:
-        doors = ", ".join(
-            f"{door} {count:,} ({self.refused[door]:,} refused)" for door, count in self.cases.items()
-        )
-        return f"{self.cases.total():,} cases: {doors}; {len(self.finds)} finds"
-
-
 def kinds() -> dict[str, type[Any]]:
     """The classes of all documents, by kind."""
     found = (one for module in _MODULES for one in vars(module).values() if isinstance(one, type))
@@ -113,7 +86,7 @@ def kinds() -> dict[str, type[Any]]:
 
 def fuzz(first_seed: int, seconds: float, doors: tuple[str, ...] = DOORS) -> Tally:
     """Try the cases from `first_seed` on at all doors in turn, for about so many seconds, one round at least."""
-    tally, runtime = Tally(), SystemRuntime()
+    tally, runtime = Tally("refused"), SystemRuntime()
     stored = small_cluster()
     examples = _examples(stored)
     before = _memory_mib()
@@ -189,7 +162,7 @@ def _read(examples: list[tuple[str, bytes]], seed: int, tally: Tally) -> str:
         codec.decode(key, codec.encode(key, decoded.header, decoded.document, decoded))
 
     refused, what = _told(back)
-    tally.refused["read"] += refused
+    tally.counted["read"] += refused
     return what and f"a '{kind}' document: {what}"
 
 
@@ -205,7 +178,7 @@ def _drive(stored: Mapping[str, bytes], seed: int, tally: Tally) -> str:
         refused, what = _ticks(store, engine)
     finally:
         engine.close()
-    tally.refused["cluster"] += refused
+    tally.counted["cluster"] += refused
     return what and f"'{key}': {what}"
 
 

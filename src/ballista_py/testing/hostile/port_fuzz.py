@@ -15,7 +15,6 @@ import re
 import socket
 import sys
 import tempfile
-from collections import Counter
 from collections.abc import Callable, Iterable
 from contextlib import ExitStack
 from functools import partial
@@ -24,7 +23,6 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import grpc
-from attrs import define, field, frozen
 
 from ballista_py import LocalCluster
 from ballista_py.errors import BallistaError, ConfigError
@@ -33,6 +31,7 @@ from ballista_py.node.secrets_file import read_secrets
 from ballista_py.runtime import SystemRuntime
 from ballista_py.testing.hostile.port_inputs import DOORS, Input, input_of
 from ballista_py.testing.hostile.raw_flight import Data, RawFlight
+from ballista_py.testing.hostile.tally import Find, Tally
 from ballista_py.transport.security.tokens import read_tokens
 
 ANSWER_S = 60.0
@@ -49,40 +48,13 @@ _STATUS = re.compile(rb"HTTP/1\.[01] (\d{3}) ")
 _SAID_IN_LOG = ("Traceback", "that its caller is not told", "Segmentation fault", "never retrieved")
 
 
-@frozen
-class Find:
-    """A case that was not answered as it should be."""
-
-    door: str
-    seed: int
-    what: str
-
-    def __str__(self) -> str:
-        return f"{self.door}, seed {self.seed}: {self.what}"
-
-
-@define
-class Tally:
-    """What a run has done so far: cases by door, how many were refused, and what was found."""
-
-    cases: Counter[str] = field(factory=Counter)
-    refused: Counter[str] = field(factory=Counter)
-    finds: list[Find] = field(factory=list)
-
-    def __str__(self) -> str:
-        doors = ", ".join(
-            f"{door} {count:,} ({self.refused[door]:,} refused)" for door, count in self.cases.items()
-        )
-        return f"{self.cases.total():,} cases: {doors}; {len(self.finds)} finds"
-
-
 class Wrong(Exception):
     """An answer, or none, that no hostile request should get."""
 
 
 def fuzz(first_seed: int, seconds: float, doors: tuple[str, ...] = DOORS) -> Tally:
     """Try the cases from `first_seed` on at all doors in turn, for about so many seconds, one round at least."""
-    tally, runtime = Tally(), SystemRuntime()
+    tally, runtime = Tally("refused"), SystemRuntime()
     with ExitStack() as stack:
         nodes = _Nodes(stack)
         until_ms = runtime.monotonic_ms() + seconds * 1e3
@@ -109,7 +81,7 @@ def replay(inputs: Iterable[Input]) -> None:
 def _try(nodes: _Nodes, door: str, seed: int, tally: Tally) -> None:
     tally.cases[door] += 1
     try:
-        tally.refused[door] += nodes.send(input_of(door, seed))
+        tally.counted[door] += nodes.send(input_of(door, seed))
     except Wrong as wrong:
         _found(tally, Find(door, seed, str(wrong)))
 

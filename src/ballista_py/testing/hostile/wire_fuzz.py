@@ -13,15 +13,15 @@ import argparse
 import os
 import subprocess
 import sys
-from collections import Counter
 from contextlib import suppress
 from typing import Any
 
 import grpc
-from attrs import define, evolve, field, frozen
+from attrs import evolve
 
 from ballista_py.runtime import SystemRuntime, seeded_chance
 from ballista_py.testing.hostile.raw_flight import Data, RawFlight, ipc_messages, stream_of
+from ballista_py.testing.hostile.tally import Find, Tally
 from ballista_py.testing.hostile.wire_fuzz_child import CANARY, LOST_MARK, READY
 from ballista_py.testing.hostile.wire_seeds import SEEDS, rows_of
 from ballista_py.testing.hostile_client import bind, ingest, own_ingest
@@ -31,33 +31,6 @@ CASES_PER_CHILD = {"bytes": 2_000, "answer": 400, "exchange": 200, "bind": 200, 
 ANSWER_S = 20.0
 _NUMBERS = (0, 1, 2, 7, 8, -1, 127, 128, 255, 256, 65_535, 1 << 31, (1 << 31) - 1, -(1 << 31), 100_000_000,
             -100_000_000, (1 << 32) - 1, 1 << 62, -(1 << 63), (1 << 63) - 1)  # fmt: skip
-
-
-@frozen
-class Find:
-    """A case that ended the process, silenced it, or brought back memory that was never sent."""
-
-    door: str
-    seed: int
-    what: str
-
-    def __str__(self) -> str:
-        return f"{self.door}, seed {self.seed}: {self.what}"
-
-
-@define
-class Tally:
-    """What a run has done so far: cases by door, and what was found."""
-
-    cases: Counter[str] = field(factory=Counter)
-    accepted: Counter[str] = field(factory=Counter)
-    finds: list[Find] = field(factory=list)
-
-    def __str__(self) -> str:
-        doors = ", ".join(
-            f"{door} {count:,} ({self.accepted[door]:,} taken)" for door, count in self.cases.items()
-        )
-        return f"{self.cases.total():,} cases: {doors}; {len(self.finds)} finds"
 
 
 def messages_of(seed: int) -> list[Data]:
@@ -76,7 +49,7 @@ def fuzz(first_seed: int, seconds: float, doors: tuple[str, ...] = DOORS, *, unc
 
     `unchecked` leaves the doors open, to prove that what they keep out is found; it ends with the first find.
     """
-    tally, runtime = Tally(), SystemRuntime()
+    tally, runtime = Tally("taken"), SystemRuntime()
     until_ms = runtime.monotonic_ms() + seconds * 1e3
     seed = first_seed
     while not (unchecked and tally.finds):
@@ -104,7 +77,7 @@ def _run(door: str, first: int, for_ms: float, tally: Tally, runtime: SystemRunt
                     print(tally.finds[-1], flush=True)
                     taken = False
                 tally.cases[door] += 1
-                tally.accepted[door] += taken
+                tally.counted[door] += taken
                 seed += 1
                 used_ms = max(used_ms, runtime.monotonic_ms() - started_ms)
 

@@ -7,11 +7,9 @@ from __future__ import annotations
 
 import gc
 import os
-import resource
 import shutil
 import socket
 import sys
-from contextlib import suppress
 from typing import Any
 
 from ballista_py.logs import configure_logging
@@ -32,6 +30,7 @@ from ballista_py.transport.front.relay import Relay, RelayOptions, known_of
 from ballista_py.transport.front.server_certificate import ServerCertificate
 from ballista_py.transport.security.connection_guard import ConnectionLimits
 from ballista_py.transport.security.credentials import Tls
+from ballista_py.transport.sockets import let_open
 
 ASK_S = 10.0
 ALIVE_MS = 1_000.0
@@ -64,7 +63,7 @@ def main(arguments: list[str]) -> None:
 def _serve(channel: Channel, told: dict[str, Any], runtime: Runtime) -> None:
     settings = _settings_of_grpc(told["backend"])
     limits = ConnectionLimits(**told["limits"])
-    _let_open(2 * limits.connections + FILES_BESIDE)
+    let_open(2 * limits.connections + FILES_BESIDE)
     bounds = Bounds(
         frame_bytes=settings.get(MAX_FRAME_SIZE, FIRST_MAX_FRAME_SIZE), header_bytes=told["header_bytes"]
     )
@@ -131,16 +130,6 @@ def _settings_of_grpc(path: str) -> dict[int, int]:
     head = Head.of(said)
     assert head.kind == SETTINGS
     return settings_of(said[HEAD_BYTES : HEAD_BYTES + head.length])
-
-
-def _let_open(files: int) -> None:
-    """Let this process have that many open files, or as many as the system allows."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if soft < files:
-        with suppress(ValueError, OSError):
-            resource.setrlimit(
-                resource.RLIMIT_NOFILE, (files if hard == resource.RLIM_INFINITY else min(files, hard), hard)
-            )
 
 
 if __name__ == "__main__":
