@@ -244,7 +244,7 @@ def test_who_is_not_let_in_is_told_what_is_held_by_whom_and_what_to_do():
         pass
     assert str(raised.value) == (
         "statements and answers under way hold 500 of this node's 600 MB, 1 of 2 of them yours with 300 MB, and the "
-        "250 MB that this one may take did not come free in 0.001 s: send fewer at once, read the answers that you asked "
-        "for, or give the node a larger max_merge_bytes (an executor: memory_limit)"
+        "250 MB that this one may take did not come free in 0.001 s: send fewer at once, read the answers that you "
+        "asked for, or give the node a larger max_merge_bytes (an executor: memory_limit)"
     )
     assert not budget.ledger.waiting
