@@ -28,8 +28,8 @@ from ballista_py.state.documents.documents import (
     SchedulerInfo,
     heartbeat_key,
     job_key,
+    map_name_of,
     partition_map_key,
-    table_of_map,
 )
 from ballista_py.state.documents.object_state import ObjectState
 from ballista_py.state.members.control import ExecutorInfo
@@ -172,7 +172,7 @@ def test_every_kind_of_document_has_its_name_and_version_for_good():
 def test_the_name_of_a_table_is_found_again_in_its_keys(name):
     assert from_keys(in_keys(name)) == name
     assert set(in_keys(name)) <= set("abcdefghijklmnopqrstuvwxyz0123456789_~")
-    assert table_of_map(partition_map_key(name)) == name
+    assert map_name_of(partition_map_key(name)) == name
     assert len(partition_map_key(name).rpartition("/")[2]) < 255
 
 

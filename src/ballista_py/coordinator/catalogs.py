@@ -73,7 +73,7 @@ class Catalogs:
         self._memory = DocumentMemory()
         self._refused: dict[str, BallistaError] = {}  # by folder
         self._cluster = ObjectState(store, CLUSTER_KEY, ClusterDocument, runtime=runtime, memory=self._memory)
-        self._maps: dict[str, _CachedMap] = {}
+        self._maps: dict[str, _CachedMap] = {}  # by their names
         self._view: ClusterView | None = None
         self._statements: dict[str, tuple[str, int]] = {}
         self._announced: dict[str, int] = {}  # by folder
@@ -94,8 +94,8 @@ class Catalogs:
         view = self._view
         if view is None:
             return self.refresh()
-        growing = [name for name, t in view.catalog.tables.items() if t.source is None and not t.spec.is_static]
-        if growing and any(self._changed(name) for name in growing):
+        growing = [t for t in view.catalog.tables.values() if t.source is None and not t.spec.is_static]
+        if growing and any(self._changed(table) for table in growing):
             return self.refresh()
         return view
 
@@ -226,15 +226,15 @@ class Catalogs:
                     unusable[name] = self._refused[table.folder]
                     continue
                 try:
-                    found[name] = self._newest(name)
+                    found[name] = self._newest(table)
                 except ObjectMissing:
-                    key = partition_map_key(name)
+                    key = partition_map_key(table.map_name)
                     unusable[name] = DocumentLost(f"document '{key}' is gone: {way_out()}", key=key)
                 except (DocumentLost, DocumentOlder) as error:
                     unusable[name] = error
                 except DocumentError as error:
                     left_out[name] = error.message
-                    self._maps.pop(name, None)
+                    self._maps.pop(table.map_name, None)
             if all(one.catalog_revision <= read.header.revision for one in found.values()):
                 break
             read = self._cluster.read()  # after the maps: it may have changed since
@@ -253,13 +253,13 @@ class Catalogs:
         dropped = {}
         for name, table in cluster.dropped.items():
             with suppress(ObjectMissing, DocumentError):
-                dropped[name] = (table, self._newest(name).map.revision)
+                dropped[name] = (table, self._newest(table).map.revision)
         return dropped
 
     def _forget_all_but(self, cluster: ClusterDocument) -> None:
         """Keep nothing of tables that were dropped, but of those of which executors may still have to be told."""
         tables = [*cluster.tables.values(), *cluster.dropped.values()]
-        names = {*cluster.tables, *cluster.unreadable, *cluster.dropped}
+        names = {table.map_name for table in tables}
         folders = {table.folder for table in tables}
         keys = {statements_key(folder) for folder in folders}
         for kept, known in (
@@ -292,14 +292,14 @@ class Catalogs:
                 log_event(_log, "table_left_out", logging.ERROR, table=name, reason=reason)
         self._left_out = left_out
 
-    def _changed(self, table: str) -> bool:
-        cached = self._maps.get(table)
-        key = partition_map_key(table)
+    def _changed(self, table: TableSpec) -> bool:
+        cached = self._maps.get(table.map_name)
+        key = partition_map_key(table.map_name)
         return cached is None or self._differs(key, cached.version)
 
-    def _newest(self, table: str) -> _CachedMap:
-        """The map under that name. Raises `ObjectMissing`, and `DocumentError` for one that cannot be used."""
-        key, cached = partition_map_key(table), self._maps.get(table)
+    def _newest(self, table: TableSpec) -> _CachedMap:
+        """The map where the table has it. Raises `ObjectMissing`, and `DocumentError` for one that cannot be used."""
+        key, cached = partition_map_key(table.map_name), self._maps.get(table.map_name)
         if cached is not None and not self._differs(key, cached.version):
             return cached
         read = self._state(key, PartitionMapDocument).read()
@@ -307,10 +307,10 @@ class Catalogs:
         found = _CachedMap(
             read.version,
             document.incarnation,
-            document.map.with_revision(read.header.revision),
+            document.map.of_table(table.name).with_revision(read.header.revision),
             document.catalog_revision,
         )
-        self._maps[table] = found
+        self._maps[table.map_name] = found
         return found
 
     def _differs(self, key: str, version: str) -> bool:

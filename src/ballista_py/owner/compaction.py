@@ -79,6 +79,7 @@ class OwnerCompaction:
             partitions=(partition,),
             epochs=(epoch,),
             definition=table.definition,
+            incarnation=table.incarnation,
         )
         rows = self.files.rows(table, [loaded[file.path] for file in files])
         try:

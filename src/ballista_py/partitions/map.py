@@ -282,6 +282,10 @@ class PartitionMap:
 
         return apply_diff(self, diff, allow_empty)
 
+    def of_table(self, name: str) -> PartitionMap:
+        """The same map, of a table that is called so."""
+        return self if name == self.table else attrs.evolve(self, table=name)
+
     def with_revision(self, revision: int) -> PartitionMap:
         """The same map under the revision of the document that holds it."""
         return attrs.evolve(self, revision=revision)

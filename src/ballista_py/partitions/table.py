@@ -36,6 +36,10 @@ class TableSpec:
     `definition` counts how often it was altered; `accepts_from` is the first one by which rows may have been made that
     are taken still. `gone` are the stored names of columns that it had (`planning.columns`). `comment` is for people.
 
+    `named` is the number of the commit that gave it its name, among all that did so with any table: of two tables that
+    somebody knows under one name the one with the higher number is the later one. A table whose map is `map_apart` has
+    it under a key of its own, so that it can be there while another table has the name.
+
     Raises `PartitionKeysMissing` for a partitioned table without keys and `ConfigError` for an unusable name.
     """
 
@@ -53,6 +57,13 @@ class TableSpec:
     accepts_from: int = 0
     gone: tuple[str, ...] = ()
     comment: str | None = None
+    named: int = 0
+    map_apart: bool = False
+
+    @property
+    def map_name(self) -> str:
+        """What its partition map is called: as the table, or as no table can be."""
+        return f"{self.name}.{self.incarnation}" if self.map_apart else self.name
 
     @property
     def folder(self) -> str:

@@ -160,7 +160,9 @@ class Runs:
 
     def _check_keys(self, table: TableSpec) -> None:
         """A table that has a map keeps the keys of it: the partitions of other keys would mix with these."""
-        kept = ObjectState(self._store, partition_map_key(table.name), PartitionMapDocument, runtime=self._runtime)
+        kept = ObjectState(
+            self._store, partition_map_key(table.map_name), PartitionMapDocument, runtime=self._runtime
+        )
         try:
             found = kept.read().document
         except ObjectMissing:

@@ -96,9 +96,9 @@ def _parts_of(
 
 
 def _meant(leg: LegTable, catalog: Catalog) -> LegTable:
-    """With the definition of the table that the plan was made by."""
-    definition = catalog.tables[leg.table].definition
-    return evolve(leg, definition=definition) if definition else leg
+    """With the table that the plan was made for, and the definition of it."""
+    table = catalog.tables[leg.table]
+    return evolve(leg, definition=table.definition, incarnation=table.incarnation)
 
 
 def _whole_table(table: FragmentTable, names: Sequence[str], pmap: PartitionMap) -> list[LegTable]:

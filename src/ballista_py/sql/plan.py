@@ -180,7 +180,8 @@ class LegTable:
     """The exact partitions of one table that one leg must read, with the epochs the planner saw.
 
     They are read as of `sequence` of the table's statements over several partitions; None: as they are. Of
-    `at_replicas` of them the executor is no owner. `definition` is that of the table which the statement means.
+    `at_replicas` of them the executor is no owner. `definition` and `incarnation` are those of the table which the
+    statement means; earlier releases name no incarnation.
     """
 
     table: str
@@ -190,6 +191,7 @@ class LegTable:
     sequence: int | None = None
     at_replicas: int = 0
     definition: int = 0
+    incarnation: str = ""
 
 
 @frozen(kw_only=True)
@@ -222,6 +224,7 @@ class Leg:
                     "sequence": t.sequence,
                     "at_replicas": t.at_replicas,
                     "definition": t.definition,
+                    "incarnation": t.incarnation,
                 }
                 for t in self.tables
             ],
@@ -254,6 +257,7 @@ def leg_from_json(data: Mapping[str, Any]) -> Leg:
                 sequence=t.get("sequence"),
                 at_replicas=t.get("at_replicas", 0),
                 definition=t.get("definition", 0),
+                incarnation=t.get("incarnation", ""),
             )
             for t in data["tables"]
         ),

@@ -24,6 +24,7 @@ from ballista_py.sql.own_words import without_position
 from ballista_py.sql.parse.changes import quoted, read_change, text_for_engine
 from ballista_py.sql.parse.creates import CreateTable
 from ballista_py.sql.parse.likes import COMMENTS, CONSTRAINTS, DEFAULTS, INDEXES, CreateLike, Like
+from ballista_py.sql.parse.overwrites import require_other_sources
 
 Running = Callable[[str], AbstractContextManager[Statement]]
 
@@ -52,6 +53,8 @@ class TableCreates:
             return self._make(change, self.checks.schema(change), token)
         if change.query is None:
             raise SqlError("CREATE TABLE needs columns or a query")
+        if change.replaces:
+            require_other_sources(change.table, change.query, whole_table=True)
         kinds = self.queries.types(change.query)
         require_count(change.table, len(kinds))
         for name, kind in kinds:
@@ -118,6 +121,7 @@ class TableCreates:
             primary_key=change.primary_key,
             checks=change.checks,
             if_not_exists=change.if_not_exists,
+            replaces=change.replaces,
             file_format=change.file_format,
             token=token,
             rows=rows,

@@ -48,11 +48,12 @@ class TableWrites:
         primary_key: Sequence[str] = (),
         checks: Sequence[str] = (),
         if_not_exists: bool = False,
+        replaces: bool = False,
         file_format: str = "parquet",
         token: str,
         rows: Iterable[pa.RecordBatch] | None = None,
     ) -> int:
-        """Create a managed table, of `rows` if they are given; how many they are.
+        """Create a managed table, of `rows` if they are given; how many they are. `replaces` as `TableMaker.create`.
 
         It is seen with all of its rows, or not at all. The same statement sent again is content, also if its table
         was dropped since.
@@ -61,7 +62,7 @@ class TableWrites:
         if earlier is not None:
             return earlier
         # Two attempts of one statement read at different moments, so that each needs files of its own.
-        incarnation = incarnation_of(token) if rows is None else None
+        incarnation = incarnation_of(token) if rows is None and not replaces else None
         self.checks.require_valid(name, schema, checks)
 
         def fill(table: TableSpec) -> dict[tuple[Any, ...], float]:
@@ -80,6 +81,7 @@ class TableWrites:
                 incarnation=incarnation,
                 mark=mark_of(token),
                 fill=None if rows is None else fill,
+                replaces=replaces,
             )
         except ConfigError:
             found = self.views.refresh().catalog.tables.get(name)

@@ -12,6 +12,8 @@ from attrs import evolve
 
 from ballista_py.coordinator.tables.embedded_spark import EmbeddedPipeline, Source
 from ballista_py.coordinator.tables.held_columns import require_columns, require_engines_hold
+from ballista_py.coordinator.tables.replacements import ROWS, Named, TableReplacements
+from ballista_py.coordinator.tables.table_definitions import TableDefinitions
 from ballista_py.errors import (
     ConfigError,
     DocumentError,
@@ -64,7 +66,6 @@ if TYPE_CHECKING:
 _log = logging.getLogger(__name__)
 INCARNATION_DIGITS = 12
 REFRESH_ATTEMPTS = 3
-_ROWS = "="
 Fill = Callable[[TableSpec], Mapping[tuple[Any, ...], float]]
 
 
@@ -81,8 +82,9 @@ def declare_table(
     primary_key: Sequence[str] = (),
     checks: Sequence[str] = (),
     file_format: FileFormatName = "parquet",
+    replaces: bool = False,
 ) -> TableSpec:
-    """The declaration of a table that may join `cluster`; pure.
+    """The declaration of a table that may join `cluster`, or, if it `replaces`, take the place of one; pure.
 
     Raises `ConfigError` when the name is taken or `colocate_with` names no table with keys of the same form,
     `UnsupportedExpression` with the reason when it is taken by a table whose rows these keys would put elsewhere,
@@ -91,7 +93,7 @@ def declare_table(
     spec = PartitionSpec.parse(list(partition_by), schema) if partition_by else PartitionSpec.whole()
     if name in cluster.unreadable:
         raise ConfigError(f"table '{name}' exists already, though this release cannot read it")
-    if name in cluster.tables:
+    if name in cluster.tables and not replaces:
         try:
             cluster.tables[name].spec.check_successor(spec)
         except UnsupportedExpression as error:
@@ -102,12 +104,13 @@ def declare_table(
         schema=schema,
         spec=spec,
         distribution=distribution,
-        group=name if distribution == "partitioned" else None,
+        group=_free_group(cluster, name, spec, incarnation) if distribution == "partitioned" else None,
         source={"path": source} if isinstance(source, str) else source,
         incarnation=incarnation,
         primary_key=tuple(primary_key),
         checks=tuple(checks),
         file_format=file_format,
+        map_apart=replaces,
     )
     if colocate_with is None:
         return table
@@ -122,6 +125,12 @@ def declare_table(
             "number of buckets and the same types"
         )
     return evolve(table, group=other.group)
+
+
+def _free_group(cluster: ClusterDocument, name: str, spec: PartitionSpec, incarnation: str) -> str:
+    """The group that has the name of the table, unless it has tables yet that were co-located with another one."""
+    mates = (table for table in cluster.tables.values() if table.group == name and table.name != name)
+    return name if all(may_colocate(spec, mate.spec) for mate in mates) else f"{name}.{incarnation}"
 
 
 class TableMaker:
@@ -142,6 +151,7 @@ class TableMaker:
         self._run_all = run_all
         self._runtime = runtime
         self._cluster = ObjectState(store, CLUSTER_KEY, ClusterDocument, runtime=runtime, retry=SHARED)
+        self._replacements = TableReplacements(self._cluster, TableDefinitions(store, runtime))
         self._spark = EmbeddedPipeline(store, runtime, secrets=secrets)
 
     def create(
@@ -160,10 +170,12 @@ class TableMaker:
         mark: str | None = None,
         progress: Progress | None = None,
         fill: Fill | None = None,
+        replaces: bool = False,
     ) -> TableSpec:
         """Write the table's partitions, then its map, then publish its name. See `LocalCluster.create_table`.
 
-        `mark` is remembered with the name; see `done`. `fill` writes the rows that the table is made of.
+        `mark` is remembered with the name; see `done`. `fill` writes the rows that the table is made of. If it
+        `replaces`, it takes the place of a table of that name in one commit; no other table has its incarnation.
 
         Until the name is published nobody sees anything of the table; an attempt that failed can be repeated. Of
         several attempts at one name, each with an incarnation of its own, one succeeds and no other touches it.
@@ -201,6 +213,7 @@ class TableMaker:
                 primary_key=primary_key,
                 checks=checks,
                 file_format=file_format,
+                replaces=replaces,
             )
             require_bounded(declared)
             return declared
@@ -223,23 +236,35 @@ class TableMaker:
         described = ObjectState(self._store, table_key(table.folder), TableDocument, runtime=self._runtime)
         with suppress(ObjectExists, OutcomeUnknown):  # by an earlier attempt of the same statement
             described.create(TableDocument(table=table))
+        if table.map_apart:  # so that what is left of an attempt that ends here is known to be no table's
+            self._propose(table, _first_map(table, {}))
         rows = self._write(table, progress) if fill is None else fill(table)
         first = _first_map(table, rows)
         self._propose(table, first)
-        known = mark if mark is None or fill is None else f"{mark}{_ROWS}{sum(rows.values()):.0f}"
+        known = mark if mark is None or fill is None else f"{mark}{ROWS}{sum(rows.values()):.0f}"
         claim.confirm()
         require_wanted()  # from here on it is made, and stays
-        named = self._cluster.update(lambda cluster: cluster.with_table(declare(cluster), known))
+        if table.map_apart:
+            named = self._replacements.commit(name, declare, known)
+        else:
+            done = self._cluster.update(lambda cluster: cluster.with_table(declare(cluster), known))
+            named = Named(table=done.document.tables[name], replaced=None, revision=done.header.revision)
         # From here on the map can be taken by nobody else; whoever did so before has lost the race for the name.
-        revision = named.header.revision
-        published = PartitionMapDocument(map=first, incarnation=incarnation, catalog_revision=revision)
+        revision, replaced = named.revision, named.replaced.folder if named.replaced is not None else ""
+        published = PartitionMapDocument(
+            map=first, incarnation=incarnation, catalog_revision=revision, replaced=replaced
+        )
 
         def publish(now: PartitionMapDocument) -> PartitionMapDocument:
             proven = max(now.catalog_revision, revision)
-            return evolve(now, published=True, catalog_revision=proven) if _is_of(now, table) else published
+            if not _is_of(now, table):
+                return published
+            return evolve(now, published=True, catalog_revision=proven, replaced=replaced)
 
-        self._map(name).update(publish)
-        return table
+        self._map(table).update(publish)
+        if named.replaced is not None:
+            self._prove_end(named.replaced, revision)
+        return named.table
 
     def refresh(
         self,
@@ -280,7 +305,7 @@ class TableMaker:
     def _add_partitions(self, table: TableSpec, report: MaterializeReport) -> bool:
         """Name the values that are new, if there are any; what a refresh did not see is left to discovery."""
         maps = PartitionStore(self._store, runtime=self._runtime)
-        base = maps.read(table.name)
+        base = maps.read(table.map_name, table.incarnation)
         weights = [1.0 + written.rows for written in report.partitions.values()]
         diff = diff_partitions(base, list(report.partitions), weights, after=NO_LOOK)
         new = [value for value in report.partitions if base.index(value) is None]
@@ -294,7 +319,7 @@ class TableMaker:
 
         None if it is not among the last 1,024 that made or dropped a table.
         """
-        found = (known.partition(_ROWS) for known in self.cluster().definitions)
+        found = (known.partition(ROWS) for known in self.cluster().definitions)
         return next((int(rows or 0) for known, _, rows in found if known in marks), None)
 
     def note(self, mark: str) -> None:
@@ -318,19 +343,19 @@ class TableMaker:
 
         dropped = self._cluster.update(change)
         if table is not None:
-            with suppress(ObjectMissing, DocumentError):
-                self._prove_drop(table, dropped.header.revision)
+            self._prove_end(table, dropped.header.revision)
         return True
 
-    def _prove_drop(self, table: TableSpec, revision: int) -> None:
-        """Let the map of a dropped table say so, so that a catalog that still has the table is known to be old."""
+    def _prove_end(self, table: TableSpec, revision: int) -> None:
+        """Let the map of a table that is no more say so: a catalog that still has the table is known to be old then."""
 
         def change(now: PartitionMapDocument) -> PartitionMapDocument:
             if not _is_of(now, table):
                 return now
             return evolve(now, catalog_revision=max(now.catalog_revision, revision), dropped=True)
 
-        self._map(table.name).update(change)
+        with suppress(ObjectMissing, DocumentError):
+            self._map(table).update(change)
 
     def cluster(self) -> ClusterDocument:
         """`cluster.json` as it is now; an empty cluster before the first node joined."""
@@ -373,7 +398,13 @@ class TableMaker:
                 raise ConfigError(f"table '{table.name}' exists already")
             return proposed
 
-        state = self._map(table.name)
+        state = self._map(table)
+        if table.map_apart:  # nobody else writes it
+            try:
+                state.create(proposed)
+            except ObjectExists:
+                state.update(lambda _now: proposed)
+            return
         try:  # first, because of a map that has seen many commits nobody can tell whether its creation was ours
             state.update(change)
         except ObjectMissing:
@@ -382,8 +413,9 @@ class TableMaker:
             except ObjectExists:
                 state.update(change)
 
-    def _map(self, name: str) -> ObjectState[PartitionMapDocument]:
-        return ObjectState(self._store, partition_map_key(name), PartitionMapDocument, runtime=self._runtime)
+    def _map(self, table: TableSpec) -> ObjectState[PartitionMapDocument]:
+        key = partition_map_key(table.map_name)
+        return ObjectState(self._store, key, PartitionMapDocument, runtime=self._runtime)
 
 
 def _warn_of_skew(report: MaterializeReport) -> None:
@@ -393,7 +425,9 @@ def _warn_of_skew(report: MaterializeReport) -> None:
 
 def _first_map(table: TableSpec, weights: Mapping[tuple[Any, ...], float]) -> PartitionMap:
     values = list(weights)
-    return PartitionMap.build(table.name, table.spec, values, weights=[1.0 + weights[value] for value in values])
+    return PartitionMap.build(
+        table.map_name, table.spec, values, weights=[1.0 + weights[value] for value in values]
+    )
 
 
 def _alike(one: TableSpec, other: TableSpec) -> bool:

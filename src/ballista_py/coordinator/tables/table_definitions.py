@@ -67,9 +67,9 @@ class TableDefinitions:
         `SqlError` for a table that was dropped, `TryLater` when others are quicker again and again, and what `alter`
         raises; nothing was changed then.
         """
-        return self._commit_after(table, alter, mark, self._let_through(table))
+        return self._commit_after(table, alter, mark, self.let_through(table))
 
-    def _let_through(self, table: TableSpec) -> tuple[str, ...]:
+    def let_through(self, table: TableSpec) -> tuple[str, ...]:
         """Wait, but not for long, for statements that an earlier definition kept from being done; those awaited.
 
         So definitions that follow each other keep no statement waiting for ever, and no statements a definition.
@@ -134,7 +134,7 @@ class TableDefinitions:
             return now if now.table.definition >= table.definition else TableDocument(table=table)
 
         with suppress(ObjectMissing, DocumentError):
-            self._state(partition_map_key(table.name), PartitionMapDocument).update(of_map)
+            self._state(partition_map_key(table.map_name), PartitionMapDocument).update(of_map)
         described = self._state(table_key(table.folder), TableDocument)
         try:
             with suppress(DocumentError):

@@ -66,6 +66,7 @@ class Order:
                 epochs=tuple(pmap.epoch(partition) for partition in partitions),
                 sequence=self.sequence,
                 definition=self.table.definition,
+                incarnation=self.table.incarnation,
             ),
             incarnation=self.table.incarnation,
             token=self.token,

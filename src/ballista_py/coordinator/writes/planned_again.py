@@ -96,4 +96,5 @@ class PlannedAgain:
         if since_ms >= CONCLUDE_MS:
             announced = statements.read().announced
             if announced > found.definition:
-                self.definitions.conclude(found, announced)
+                with suppress(SqlError):  # it is no more, or another one has its name by now
+                    self.definitions.conclude(found, announced)

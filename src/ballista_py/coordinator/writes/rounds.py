@@ -104,7 +104,8 @@ class WriteRounds:
                 if altered is not None and not done:
                     raise altered
                 if not errors:
-                    self.calls.reload(self.view(table), table, sorted(done))
+                    if self._is_there(table):  # else it was dropped or replaced since: nobody will read it again
+                        self.calls.reload(self.view(table), table, sorted(done))
                     return sum(done.values())
             except WORTH_ANOTHER_TRY as error:
                 is_altered = isinstance(error, TableAltered)
@@ -209,7 +210,12 @@ class WriteRounds:
             return outcome
 
         with working(None):  # it is decided: whoever waits for it no more, or not so long, has it done in any case
-            self.until_done(table, one, {})
+            try:
+                self.until_done(table, one, {})
+            except (SqlError, TableAltered):
+                if self._is_there(table):
+                    raise
+                return  # it counted in a table that was dropped or replaced since
             self.statements(table).settle(decision.attempt)
 
     def settle_left_over(self, schedulers: Collection[str]) -> int:
@@ -273,6 +279,11 @@ class WriteRounds:
             if now is not None and now.incarnation == table.incarnation:
                 return found
         raise SqlError(f"table '{table.name}' does not exist any more")
+
+    def _is_there(self, table: TableSpec) -> bool:
+        """Whether the very table is there still, as far as this scheduler knows."""
+        now = self.views.current().catalog.tables.get(table.name)
+        return now is not None and now.incarnation == table.incarnation
 
     def statements(self, table: TableSpec) -> Statements:
         """The decisions of a table."""

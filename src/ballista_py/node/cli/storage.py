@@ -20,7 +20,7 @@ from ballista_py.state.ownership.catalog_proof import read_catalog
 from ballista_py.state.ownership.partition_store import PartitionStore
 from ballista_py.state.stores.store import ConditionalStore, open_store
 from ballista_py.storage.held.seen import forget_dropped
-from ballista_py.storage.upkeep.garbage import MIN_AGE_MS, find_garbage, remove_garbage
+from ballista_py.storage.upkeep.garbage import MIN_AGE_MS, ended_maps, find_garbage, remove_garbage
 from ballista_py.storage.upkeep.repair import find_repairs, require_nobody_alive
 from ballista_py.storage.upkeep.verify import history, verify_table
 
@@ -49,7 +49,7 @@ def verify(
     damaged = False
     with ThreadPoolExecutor(WORKERS) as pool:
         for spec in _tables(store, table):
-            pmap = PartitionStore(store).read(spec.name, spec.incarnation)
+            pmap = PartitionStore(store).read(spec.map_name, spec.incarnation)
             paths = [pmap.path(partition) for partition in pmap.ids().tolist()]
             found = verify_table(store, spec, paths, run_all=pool.map)
             print(f"{spec.name}: {found.partitions} partitions, {found.files} files, {found.rows} rows")
@@ -112,6 +112,8 @@ def collect(
     )
     if remove:
         print(f"{remove_garbage(store, garbage)} removed")
+        for key in ended_maps(store, _tables(store, None)):
+            store.delete(key)
         forget_dropped(store, folders | {e.key.split("/")[1] for e in store.list(SNAPSHOTS_PREFIX)})
     elif garbage.files:
         print("nothing was removed: say --remove")

@@ -196,14 +196,19 @@ class SchedulerCore:
     def table_is_served(self, table: str, *, by_owners: bool = False) -> bool:
         """Whether every partition of the table is loaded at its owner, as far as this scheduler has heard.
 
-        A replicated one is to be loaded at every executor, or `by_owners` only where it is asked for by itself.
+        A replicated one is to be loaded at every executor, and nobody to hold what had the name before, or `by_owners`
+        only where it is asked for by itself.
         """
         view = self._catalogs.refresh()
         found = view.catalog.tables.get(table)
         if found is None:
             return False
         status = table_status(found, view.catalog.maps[table], view.members, self.registry.held())
-        return status.owned if by_owners else status.ready
+        if by_owners:
+            return status.owned
+        ended = {spec.folder for spec, _ in view.dropped.values() if spec.name == table}
+        reports = (report for held in self.registry.held().values() for report in held)
+        return status.ready and not any(r.table in ended and (r.active or r.loaded) for r in reports)
 
     def poll_now(self) -> None:
         """Let every executor say now what it holds."""

@@ -22,8 +22,8 @@ _BEHIND_TYPES = (
 class CreateTable:
     """A managed table; `columns` are (name, nullable), or None to take them from `query`.
 
-    Columns have the `defaults` that are named, as SQL. `declaration` is the text of the statement without what no
-    engine would take, for the types of the columns.
+    If it `replaces`, it takes the place of a table of that name. Columns have the `defaults` that are named, as SQL.
+    `declaration` is the text of the statement without what no engine would take, for the types of the columns.
     """
 
     table: str
@@ -35,6 +35,7 @@ class CreateTable:
     defaults: tuple[tuple[str, str], ...] = ()
     query: str | None = None
     if_not_exists: bool = False
+    replaces: bool = False
     file_format: str = "parquet"
 
 
@@ -48,6 +49,7 @@ def read_create(tree: exp.Create, text: StatementText) -> CreateTable:
         target, definitions = target.this, target.expressions
     table = table_name(target)
     query = tree.args.get("expression")
+    require_one_of(bool(tree.args.get("exists")), bool(tree.args.get("replace")))
     if query is not None and definitions is not None:
         raise SqlError(
             "CREATE TABLE with columns and AS cannot be run here: take one of them, and INSERT … SELECT"
@@ -81,8 +83,15 @@ def read_create(tree: exp.Create, text: StatementText) -> CreateTable:
         defaults=_defaults(text, definitions or ()),
         query=text.without(0, as_place + 1) if query is not None and as_place is not None else None,
         if_not_exists=bool(tree.args.get("exists")),
+        replaces=bool(tree.args.get("replace")),
         file_format=_file_format(tree),
     )
+
+
+def require_one_of(if_not_exists: bool, replaces: bool) -> None:
+    """Raise `SqlError` for a table that is to be kept and to be replaced."""
+    if if_not_exists and replaces:
+        raise SqlError("CREATE OR REPLACE with IF NOT EXISTS cannot be run here: say one of them")
 
 
 def _checks(text: StatementText) -> tuple[str, ...]:

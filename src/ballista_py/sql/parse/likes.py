@@ -16,6 +16,7 @@ from sqlglot import exp
 from sqlglot.tokenizer_core import Token, TokenType
 
 from ballista_py.errors import SqlError
+from ballista_py.sql.parse.creates import require_one_of
 from ballista_py.sql.parse.inserts import table_name
 from ballista_py.sql.parse.kind import tokens_of
 from ballista_py.sql.parse.statement_text import StatementText
@@ -53,6 +54,7 @@ class CreateLike:
     pieces: tuple[Like, ...]
     whole: bool
     if_not_exists: bool
+    replaces: bool = False
 
     def expanded(self, written: Sequence[str]) -> str:
         """The statement with other text in place of its pieces."""
@@ -95,12 +97,15 @@ def read_like(sql: str) -> CreateLike | None:
         return None
     if not pieces:
         return None
+    replaces = [token.text.upper() for token in tokens[1:3]] == ["OR", "REPLACE"]
+    require_one_of(if_not_exists, replaces)
     return CreateLike(
         table=table_name(exp.Table(this=exp.to_identifier(tokens[name].text))),
         text=text,
         pieces=pieces,
         whole=_is_like(tokens[name + 1]),
         if_not_exists=if_not_exists,
+        replaces=replaces,
     )
 
 
@@ -191,8 +196,9 @@ def plain_like(tree: exp.Expr) -> str | None:
             name = _CALLED.get(type(item), item.key.removesuffix("property").upper())
             raise SqlError(f"CREATE TABLE LIKE with {name} cannot be run here: {_ALONE}")
     exists = "IF NOT EXISTS " if tree.args.get("exists") else ""
+    create = "CREATE OR REPLACE TABLE" if tree.args.get("replace") else "CREATE TABLE"
     (like,) = items
-    return f"CREATE TABLE {exists}{_written(tree.this)} {_words_of(like)}"
+    return f"{create} {exists}{_written(tree.this)} {_words_of(like)}"
 
 
 def _words_of(item: exp.LikeProperty) -> str:

@@ -74,14 +74,23 @@ def read_overwrite(sql: str) -> Overwrite | None:
     return Overwrite(plain, fixed)
 
 
-def require_other_sources(table: str, query: str) -> None:
-    """Raise `SqlError` if the query reads the table whose rows it is to replace: what comes between would be lost."""
+def require_other_sources(table: str, query: str, *, whole_table: bool = False) -> None:
+    """Raise `SqlError` if the query reads the table whose rows it is to replace: what comes between would be lost.
+
+    `whole_table` tells that the table itself is to be another one.
+    """
     _, tokens = tokens_of(query)
-    if any(found.words[-1] == table for found in named_tables(tokens)):
+    if not any(found.words[-1] == table for found in named_tables(tokens)):
+        return
+    if whole_table:
         raise SqlError(
-            f"INSERT OVERWRITE of table '{table}', which its query reads, cannot be run here, nor on Spark: change "
-            "rows with UPDATE, DELETE or MERGE INTO"
+            f"CREATE OR REPLACE of table '{table}', which its query reads, cannot be run here, as rows that come in "
+            "between would be lost: make another table of the query, and replace this one by the rows of that"
         )
+    raise SqlError(
+        f"INSERT OVERWRITE of table '{table}', which its query reads, cannot be run here, nor on Spark: change "
+        "rows with UPDATE, DELETE or MERGE INTO"
+    )
 
 
 def table_query(tree: exp.Expr) -> None:

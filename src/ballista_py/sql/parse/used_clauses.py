@@ -26,7 +26,7 @@ USED: Mapping[type[exp.Expr], frozenset[str]] = {
     exp.Merge: frozenset(("with_", "this", "using", "on", "using_cond", "whens", "returning")),
     exp.Whens: frozenset(("expressions",)),
     exp.When: frozenset(("matched", "source", "condition", "then")),
-    exp.Create: frozenset(("this", "kind", "expression", "exists", "properties")),
+    exp.Create: frozenset(("this", "kind", "expression", "exists", "properties", "replace")),
     exp.Drop: frozenset(("kind", "tables", "exists", "cascade", "restrict")),  # nothing depends on a table
     exp.TruncateTable: frozenset(("expressions",)),
     exp.Schema: frozenset(("this", "expressions")),
@@ -73,7 +73,6 @@ _NAMES: Mapping[tuple[type[exp.Expr], str], str] = {
     (exp.Delete, "tables"): "names between DELETE and FROM",
     (exp.Update, "order"): "ORDER BY",
     (exp.Delete, "order"): "ORDER BY",
-    (exp.Create, "replace"): "OR REPLACE",
     (exp.TruncateTable, "exists"): "IF EXISTS",
     (exp.Table, "db"): "a schema",
     (exp.Table, "catalog"): "a catalog",
@@ -103,7 +102,6 @@ _INSTEAD: Mapping[tuple[type[exp.Expr], str], str] = {
     ): "give every column its value in the query, rows find their partitions by themselves",
     (exp.Delete, "tables"): "name the table behind FROM, others behind USING, and say with WHERE which rows go",
     (exp.Table, "joins"): "use FROM (USING in a DELETE) and say with WHERE which rows, or use MERGE INTO",
-    (exp.Create, "replace"): "DROP the table first",
     (exp.Table, "db"): "tables have plain names",
     **dict.fromkeys(_CHANGES_NOTHING, "leave it out"),
 }

@@ -32,14 +32,23 @@ def heartbeat_key(scheduler_id: str) -> str:
     return f"{HEARTBEATS_PREFIX}{scheduler_id}.json"
 
 
-def partition_map_key(table: str) -> str:
-    """Where the partition map of a table lies."""
-    return f"{MAPS_PREFIX}{in_keys(table)}.json"
+def partition_map_key(map_name: str) -> str:
+    """Where the partition map of a table lies; `map_name` is `TableSpec.map_name`."""
+    return f"{MAPS_PREFIX}{in_keys(map_name)}.json"
 
 
-def table_of_map(key: str) -> str:
-    """The table whose partition map lies under a key."""
+def map_name_of(key: str) -> str:
+    """The name of the partition map that lies under a key."""
     return from_keys(key.removeprefix(MAPS_PREFIX).removesuffix(".json"))
+
+
+def table_of_map(map_name: str) -> str:
+    """What the table of a partition map was called when it was made.
+
+    >>> table_of_map("orders.5f2a"), table_of_map("orders")
+    ('orders', 'orders')
+    """
+    return map_name.partition(".")[0]  # which the name of no table has
 
 
 def table_key(folder: str) -> str:
@@ -81,7 +90,8 @@ class ClusterDocument:
 
     `admissions` counts all admissions and re-admissions of executors. `lost_instances` are the instance ids
     that were removed last, oldest first; none of them is ever admitted again. `dropped` are the tables that were
-    dropped last and whose names are free, so that executors can be told. `definitions` are marks of the last
+    dropped last and whose names are free, and, by their folders, those that others took the place of, so that executors
+    can be told. `namings` counts how often a table was given a name. `definitions` are marks of the last
     statements that made or dropped a table, some with the number of its first rows, so that one sent again does
     nothing. `labels` belong to the application. `unreadable` are tables, as JSON, that this release cannot read; it
     keeps them, and their names, and may drop them.
@@ -98,6 +108,7 @@ class ClusterDocument:
     lost_instances: tuple[str, ...] = ()
     dropped: Mapping[str, TableSpec] = Factory(dict)
     definitions: tuple[str, ...] = ()
+    namings: int = 0
     unreadable: Mapping[str, Any] = field(factory=dict, metadata={SET_ASIDE_OF: "tables"})
 
     def members(self) -> frozenset[tuple[str, str]]:
@@ -125,9 +136,20 @@ class ClusterDocument:
     def with_table(self, table: TableSpec, mark: str | None = None) -> ClusterDocument:
         """With one table more, under a name that is free; `mark` is that of the statement that makes it."""
         left = {name: spec for name, spec in self.dropped.items() if name != table.name}
+        named = evolve(table, named=self.namings + 1)
         return evolve(
-            self, tables={**self.tables, table.name: table}, dropped=left, definitions=self._marked(mark)
+            self,
+            tables={**self.tables, table.name: named},
+            dropped=left,
+            definitions=self._marked(mark),
+            namings=named.named,
         )
+
+    def with_replaced(self, table: TableSpec, mark: str | None = None) -> ClusterDocument:
+        """With a table in the place of the one of its name, which is remembered as dropped."""
+        before = self.tables[table.name]
+        dropped = dict([*self.dropped.items(), (before.folder, before)][-REMEMBERED_DROPS:])
+        return evolve(self, dropped=dropped).with_table(table, mark)
 
     def without_table(self, name: str, mark: str | None = None) -> ClusterDocument:
         """Without that table, which is remembered as dropped; `mark` is that of the statement that drops it."""
@@ -197,7 +219,8 @@ class PartitionMapDocument:
 
     The revision of `map` is not kept twice: it is the header's, and 0 here. `incarnation` is that of the table
     that the map is for; to a table of another one this is no map. It is `published` once the table's name is, and
-    `dropped` once that is free again.
+    `dropped` once that is free again, or another table's. `replaced` is the folder of the table that had the name until
+    this one got it.
     `catalog_revision` is one that `cluster.json` had before this map was committed: an older catalog is a wrong one.
     """
 
@@ -210,6 +233,7 @@ class PartitionMapDocument:
     published: bool = True
     catalog_revision: int = 0
     dropped: bool = False
+    replaced: str = ""
 
     @property
     def own_key(self) -> str:

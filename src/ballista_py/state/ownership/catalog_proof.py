@@ -18,6 +18,7 @@ from ballista_py.state.documents.documents import (
     SNAPSHOTS_PREFIX,
     ClusterDocument,
     PartitionMapDocument,
+    map_name_of,
     partition_map_key,
     table_of_map,
 )
@@ -43,20 +44,21 @@ def require_unused(store: ConditionalStore) -> None:
             )
 
 
-def require_proven_catalog(revision: int, table: str, proven: int) -> None:
-    """Raises `DocumentOlder` when `cluster.json`, read after the map of `table` that proves a revision, is older."""
+def require_proven_catalog(revision: int, map_name: str, proven: int) -> None:
+    """Raises `DocumentOlder` when `cluster.json`, read after the map of that name which proves a revision, is older."""
+    table = table_of_map(map_name)
     require_proven(CLUSTER_KEY, "revision", revision, proven, f"the partition map of table '{table}'")
 
 
 def read_catalog(
     store: ConditionalStore, *, runtime: Runtime | None = None
 ) -> tuple[Versioned[ClusterDocument], Mapping[str, PartitionMapDocument]]:
-    """The catalog, which is no older than any map proves, and the maps that can be read, by table.
+    """The catalog, which is no older than any map proves, and the maps that can be read, by their names.
 
     Raises `DocumentLost` and `DocumentOlder`, and what reading a document raises. Reads all maps.
     """
     runtime = runtime or SystemRuntime()
-    names = [table_of_map(entry.key) for entry in store.list(MAPS_PREFIX)]
+    names = [map_name_of(entry.key) for entry in store.list(MAPS_PREFIX)]
     maps: dict[str, PartitionMapDocument] = {}
     for name in sorted(names):
         with suppress(DocumentError):  # proves nothing; its table is left out

@@ -31,9 +31,9 @@ class Notifier:
             now_ms = self._runtime.monotonic_ms()
             sent = self._sent.setdefault(executor, {})
             found = [
-                u for u in unsettled(updates, held) if self._is_due(sent.get(u.table.name), u.revision, now_ms)
+                u for u in unsettled(updates, held) if self._is_due(sent.get(u.table.folder), u.revision, now_ms)
             ]
-            sent.update((update.table.name, (update.revision, now_ms)) for update in found)
+            sent.update((update.table.folder, (update.revision, now_ms)) for update in found)
             return found
 
     def forget(self, executor: Owner) -> None:

@@ -28,6 +28,7 @@ from ballista_py.state.documents.documents import (
     ClusterDocument,
     PartitionMapDocument,
     partition_map_key,
+    table_of_map,
 )
 from ballista_py.state.documents.fence import HasEpoch, activate
 from ballista_py.state.documents.lost_documents import way_out
@@ -62,7 +63,7 @@ class Commit:
 
 
 class PartitionStore:
-    """The partition maps of one cluster. Safe to share between threads.
+    """The partition maps of one cluster, each by its name (`TableSpec.map_name`). Safe to share between threads.
 
     `guard` is called in every change and raises when this process may not act (`Membership.require`). `members`
     tells the live (executor id, instance id); without it `cluster.json` does.
@@ -88,11 +89,12 @@ class PartitionStore:
         self._lock = self._runtime.lock()
         self._states: dict[str, ObjectState[PartitionMapDocument]] = {}
 
-    def read(self, table: str, incarnation: str | None = None) -> PartitionMap:
+    def read(self, map_name: str, incarnation: str | None = None) -> PartitionMap:
         """The committed map at its revision. Raises `ObjectMissing`, also for the map of another incarnation."""
-        found = self._state(table).read()
+        found = self._state(map_name).read()
         if incarnation not in (None, found.document.incarnation):
-            raise ObjectMissing(f"the partition map of table '{table}' is that of an earlier table of its name")
+            name = table_of_map(map_name)
+            raise ObjectMissing(f"the partition map of table '{name}' is that of an earlier table of its name")
         return _map_of(found)
 
     def create(self, pmap: PartitionMap, incarnation: str = "") -> PartitionMap:
@@ -201,14 +203,14 @@ def epochs_objection(old: PartitionMap, new: PartitionMap) -> str | None:
     """What is wrong with a map following another, or None: epochs only grow, and with each change of owner."""
     count = len(old)
     if len(new) < count or new.spec != old.spec:
-        return f"the map of table '{old.table}' would lose partitions or change its keys"
+        return f"the map of table '{table_of_map(old.table)}' would lose partitions or change its keys"
     if (new.epochs[:count] < old.epochs).any():
-        return f"an epoch of table '{old.table}' would fall"
+        return f"an epoch of table '{table_of_map(old.table)}' would fall"
     places = {owner: place for place, owner in enumerate(old.executors)}
     known = np.array([*(places.get(owner, NOBODY - 1) for owner in new.executors), NOBODY], np.int32)
     changed = known[new.owner_index[:count, 0]] != old.owner_index[:, 0]
     if (changed & (new.epochs[:count] == old.epochs)).any():
-        return f"a partition of table '{old.table}' would change its owner without a new epoch"
+        return f"a partition of table '{table_of_map(old.table)}' would change its owner without a new epoch"
     return None
 
 

@@ -185,7 +185,7 @@ class Reconciler:
         heard = newest_heard(spec.folder, self._reports())  # before the map is read
         try:
             committed = self._committed(spec)
-            key = partition_map_key(spec.name)
+            key = partition_map_key(spec.map_name)
             require_proven(key, "revision", committed.revision, heard, "an executor that was told of it")
             found = None if added else self._discover(spec)
             diff = added_partitions(committed, added) if added else None
@@ -211,10 +211,10 @@ class Reconciler:
     def _committed(self, spec: TableSpec) -> PartitionMap:
         """The table's map; a static table without one gets it now, because its creator stopped half-way."""
         try:
-            return self._partitions.read(spec.name, spec.incarnation)
+            return self._partitions.read(spec.map_name, spec.incarnation)
         except ObjectMissing:
             values = spec.spec.static_values()
-            if values is None:
+            if values is None or spec.map_apart:  # which was there before the table had its name
                 raise
             return self._partitions.ensure(PartitionMap.build(spec.name, spec.spec, values), spec.incarnation)
 

@@ -48,4 +48,11 @@ def rows_unless_altered(
 
 def definition_of(table: TableSpec) -> LegTable:
     """The definition of a table, as it is asked for."""
-    return LegTable(table=table.name, revision=0, partitions=(), epochs=(), definition=table.definition)
+    return LegTable(
+        table=table.name,
+        revision=0,
+        partitions=(),
+        epochs=(),
+        definition=table.definition,
+        incarnation=table.incarnation,
+    )

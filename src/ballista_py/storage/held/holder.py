@@ -145,9 +145,11 @@ class PartitionHolder:
         if holdings is None or wanted.definition > holdings.table.definition:
             raise self._not_owner(wanted.table, wanted.partitions)
         table = holdings.table
-        if wanted.definition < (table.definition if exact else table.accepts_from):
+        is_another = wanted.incarnation not in ("", table.incarnation)
+        if is_another or wanted.definition < (table.definition if exact else table.accepts_from):
+            how = "replaced" if is_another else "altered"
             raise TableAltered(
-                f"table '{table.name}' was altered since the statement was planned: plan it again",
+                f"table '{table.name}' was {how} since the statement was planned: plan it again",
                 table=table.name,
             )
         return table.definition

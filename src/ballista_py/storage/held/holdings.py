@@ -94,11 +94,16 @@ class Holdings:
     born: int = 0  # a leg that was planned from an older map means an earlier table of this name
 
     def told(self, update: UpdatePartitions) -> Holdings:
-        """After an update; an older one than was heard changes nothing, and no epoch or definition ever falls."""
+        """After an update; an older one than was heard changes nothing, and no epoch or definition ever falls.
+
+        Of two tables that have the name one after the other, the one that got it later counts.
+        """
+        if update.table.incarnation != self.table.incarnation:
+            if _order_of(update.table, update.revision) < _order_of(self.table, self.revision):
+                return self
+            return Holdings(table=update.table, born=update.revision).told(update)
         if update.revision < self.revision:
             return self
-        if update.table.incarnation != self.table.incarnation:
-            return Holdings(table=update.table, born=update.revision).told(update)
         wanted = {new.partition: self._newer(new) for new in update.partitions}
         return evolve(
             self,
@@ -220,7 +225,7 @@ class Holdings:
 
     def not_owned(self, wanted: LegTable) -> list[int]:
         """The partitions of a write that this executor may not change at the epochs asked for."""
-        refused = set(wanted.partitions if wanted.revision < self.born else self._not_served(wanted))
+        refused = set(wanted.partitions if self._is_another(wanted) else self._not_served(wanted))
         return [p for p in wanted.partitions if p in refused or self.wanted[p].role != "owner"]
 
     def not_served(self, wanted: LegTable) -> list[int]:
@@ -229,9 +234,15 @@ class Holdings:
         An owner answers for its very epoch. A replica, which nobody fences, answers for any epoch up to the newest
         that it was told.
         """
-        if wanted.revision < self.born or wanted.definition != self.table.definition:
+        if self._is_another(wanted) or wanted.definition != self.table.definition:
             return list(wanted.partitions)
         return self._not_served(wanted)
+
+    def _is_another(self, wanted: LegTable) -> bool:
+        """Whether another table of this name is meant. Earlier releases say so by the revision of its map alone."""
+        if wanted.incarnation:
+            return wanted.incarnation != self.table.incarnation
+        return wanted.revision < self.born
 
     def _not_served(self, wanted: LegTable) -> list[int]:
         return [
@@ -275,6 +286,11 @@ class Holdings:
             bytes=tuple(self.held[p].bytes for p in active),
             ranges=merged_ranges(self.held[p].ranges for p in some(active, MAX_TOLD)),
         )
+
+
+def _order_of(table: TableSpec, revision: int) -> tuple[int, int]:
+    """Which of two tables of one name is the later one; those that earlier releases made share one map."""
+    return table.named, 0 if table.named else revision
 
 
 def _without(failures: Mapping[int, Failure], partition: int) -> Mapping[int, Failure]:

@@ -139,7 +139,7 @@ class PartitionLoads:
 
         An epoch is in the map before it is in a manifest; so the map, read now, is older if it has a lower one.
         """
-        key = partition_map_key(table.name)
+        key = partition_map_key(table.map_name)
         try:
             document = ObjectState(self.store, key, PartitionMapDocument, runtime=self.runtime).read().document
             if document.incarnation == table.incarnation and assignment.partition < len(document.map):

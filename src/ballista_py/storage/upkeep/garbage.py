@@ -16,10 +16,18 @@ from typing import ClassVar
 
 from attrs import Factory, evolve, frozen
 
-from ballista_py.errors import BallistaError, ConfigError, ObjectExists, ObjectMissing
+from ballista_py.errors import BallistaError, ConfigError, DocumentError, ObjectExists, ObjectMissing
+from ballista_py.partitions.table import TableSpec, table_folder
 from ballista_py.runtime import Runtime, SystemRuntime
 from ballista_py.state.documents.claims import claimed_prefixes
-from ballista_py.state.documents.documents import PartitionMapDocument, TableDocument, partition_map_key, table_key
+from ballista_py.state.documents.documents import (
+    MAPS_PREFIX,
+    PartitionMapDocument,
+    TableDocument,
+    map_name_of,
+    partition_map_key,
+    table_key,
+)
 from ballista_py.state.documents.object_state import ObjectState
 from ballista_py.state.stores.store import ConditionalStore, ObjectEntry
 from ballista_py.storage.manifest import ManifestDocument, all_files
@@ -119,7 +127,7 @@ def _unproven(store: ConditionalStore, folder: str, runtime: Runtime) -> str:
     """Why a folder that is no table's may be one's nevertheless, though the catalog does not say so; empty if not."""
     try:
         table = ObjectState(store, table_key(folder), TableDocument, runtime=runtime).read().document.table
-        ObjectState(store, partition_map_key(table.name), PartitionMapDocument, runtime=runtime).read()
+        ObjectState(store, partition_map_key(table.map_name), PartitionMapDocument, runtime=runtime).read()
     except ObjectMissing:
         return "no partition map says that its table was dropped"
     except BallistaError as error:
@@ -144,6 +152,30 @@ def remove_garbage(store: ConditionalStore, garbage: Garbage) -> int:
     for file in sorted(garbage.files, key=lambda entry: entry.key.endswith(_MANIFEST)):
         store.delete(file.key)
     return len(garbage.files)
+
+
+def ended_maps(
+    store: ConditionalStore, tables: Iterable[TableSpec], runtime: Runtime | None = None
+) -> tuple[str, ...]:
+    """The keys of maps that no table has any more, each of a table that had it to itself and whose files are gone.
+
+    The one that proves the newest catalog is not among them. Raises what the store raises.
+    """
+    runtime = runtime or SystemRuntime()
+    kept = {table.map_name for table in tables}
+    proven: dict[str, int] = {}
+    for entry in store.list(MAPS_PREFIX):
+        with suppress(DocumentError, ObjectMissing):
+            state = ObjectState(store, entry.key, PartitionMapDocument, runtime=runtime)
+            proven[entry.key] = state.read().document.catalog_revision
+    ended = []
+    for key in proven:  # after the maps were listed: a table has something in its folder before it has a map
+        name, _, incarnation = map_name_of(key).partition(".")
+        folder = f"{_ROOT}{table_folder(name, incarnation)}/"
+        if incarnation and map_name_of(key) not in kept and next(iter(store.list(folder)), None) is None:
+            ended.append(key)
+    newest = max((revision for key, revision in proven.items() if key not in ended), default=-1)
+    return tuple(key for key in sorted(ended) if proven[key] <= newest)
 
 
 def _named(store: ConditionalStore, entries: Iterable[ObjectEntry], runtime: Runtime) -> set[str]:

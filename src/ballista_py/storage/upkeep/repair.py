@@ -16,7 +16,7 @@ from attrs import Factory, evolve, frozen
 
 from ballista_py.errors import BallistaError, DocumentError, DocumentOlder, ObjectMissing, TryLater
 from ballista_py.partitions.map import PartitionMap
-from ballista_py.partitions.table import TableSpec
+from ballista_py.partitions.table import TableSpec, table_folder
 from ballista_py.runtime import Runtime, SystemRuntime
 from ballista_py.state.documents.decisions import Decision, StatementsDocument, statements_key
 from ballista_py.state.documents.documents import (
@@ -28,6 +28,7 @@ from ballista_py.state.documents.documents import (
     HeartbeatDocument,
     PartitionMapDocument,
     TableDocument,
+    map_name_of,
     partition_map_key,
     table_key,
     table_of_map,
@@ -43,7 +44,7 @@ from ballista_py.storage.publication import partition_paths
 from ballista_py.storage.token_pages import TokenPages
 
 _TABLE = "/table.json"
-ADMISSIONS_APART = 1_000_000  # nobody knows how many were made after an older copy
+COUNTED_APART = 1_000_000  # nobody knows how many admissions, or names of tables, there were after an older copy
 
 
 @frozen(kw_only=True)
@@ -105,7 +106,7 @@ class _Look:
         self._misplaced: set[str] = set()
         self._older: set[str] = set()
         self._cluster = self._read(CLUSTER_KEY, ClusterDocument)
-        names = [table_of_map(entry.key) for entry in store.list(MAPS_PREFIX)]
+        names = [map_name_of(entry.key) for entry in store.list(MAPS_PREFIX)]
         self._maps = {name: self._read(partition_map_key(name), PartitionMapDocument) for name in names}
         self._folders: dict[str, TableSpec] = {}
         for entry in store.list(SNAPSHOTS_PREFIX):
@@ -136,14 +137,18 @@ class _Look:
         if found is None and not self._folders and not self._maps:
             return [], {}
         before = ClusterDocument() if found is None else found.document
-        tables = {name: table for name in self._names() if (table := self._named(name, before)) is not None}
+        found_tables = [self._of_map(name, read.document, before) for name, read in self._maps.items() if read]
+        tables = {table.name: table for table in found_tables if table is not None}
+        tables |= self._without_map(tables, before)
+        namings = before.namings + COUNTED_APART
         after = evolve(
             before,
             schedulers={},
             executors={},
-            tables=tables,
+            tables={name: evolve(table, named=namings) for name, table in tables.items()},
+            namings=namings,
             dropped={name: table for name, table in before.dropped.items() if name not in tables},
-            admissions=before.admissions + ADMISSIONS_APART,
+            admissions=before.admissions + COUNTED_APART,
         )
         state = "lost" if found is None else f"older than revision {proven}"
         what = f"is {state}: make it anew with {len(tables)} table(s): {', '.join(sorted(tables)) or 'none'}"
@@ -159,35 +164,37 @@ class _Look:
             for table in lacking
         ]
 
-    def _names(self) -> list[str]:
-        return sorted({table.name for table in self._folders.values()} | set(self._maps))
-
-    def _named(self, name: str, before: ClusterDocument) -> TableSpec | None:
-        """The table of that name, as its map says, or the only folder of its name."""
-        found = self._maps.get(name)
-        if found is not None:
-            document = found.document
-            if document.dropped or not document.published:
-                return None
-            for table in self._folders.values():
-                if (table.name, table.incarnation) == (name, document.incarnation):
-                    return table
-            kept = before.tables.get(name)
-            if kept is not None and kept.incarnation == document.incarnation:
-                return kept
-            self._beyond.append(f"table '{name}' cannot be described: '{table_key(name)}' is lost")
+    def _of_map(self, map_name: str, document: PartitionMapDocument, before: ClusterDocument) -> TableSpec | None:
+        """The table that a map is for, if it had its name to the end."""
+        if document.dropped or not document.published:
             return None
-        of_name = [
-            table
-            for table in self._folders.values()
-            if table.name == name and before.dropped.get(name, None) != table
-        ]
-        if len(of_name) == 1 and self._has_rows(of_name[0]):
-            return of_name[0]
-        if of_name:
-            folders = ", ".join(sorted(table.folder for table in of_name))
-            self._beyond.append(f"table '{name}': no map says which of these it is, if any: {folders}")
+        known = [*self._folders.values(), *before.tables.values()]
+        for table in known:
+            if (table.map_name, table.incarnation) == (map_name, document.incarnation):
+                return None if table.folder in self._replaced() else table
+        name = table_of_map(map_name)
+        lost = table_key(table_folder(name, document.incarnation))
+        self._beyond.append(f"table '{name}' cannot be described: '{lost}' is lost")
         return None
+
+    def _replaced(self) -> set[str]:
+        """The folders of tables that others took the place of."""
+        return {m.document.replaced for m in self._maps.values() if m is not None and m.document.published}
+
+    def _without_map(self, tables: Mapping[str, TableSpec], before: ClusterDocument) -> dict[str, TableSpec]:
+        """The tables without a map, each the only folder of its name; what no other table is called."""
+        found: dict[str, list[TableSpec]] = {}
+        for table in self._folders.values():
+            is_known = table.name in tables or table.folder in self._replaced() or table in before.dropped.values()
+            if self._maps.get(table.map_name) is None and not is_known:
+                found.setdefault(table.name, []).append(table)
+        for name, of_name in sorted(found.items()):
+            if len(of_name) > 1 or not self._has_rows(of_name[0]):
+                folders = ", ".join(sorted(table.folder for table in of_name))
+                self._beyond.append(f"table '{name}': no map says which of these it is, if any: {folders}")
+        return {
+            name: of_name[0] for name, of_name in found.items() if len(of_name) == 1 and self._has_rows(of_name[0])
+        }
 
     def _has_rows(self, table: TableSpec) -> bool:
         return any(manifest.files or manifest.epoch for manifest in self._manifests(table).values())
@@ -227,8 +234,8 @@ class _Look:
         return [self._repair(key, StatementsDocument, after, what)]
 
     def _map(self, table: TableSpec, manifests: Mapping[str, ManifestDocument]) -> list[Repair]:
-        key = partition_map_key(table.name)
-        found = self._maps.get(table.name)
+        key = partition_map_key(table.map_name)
+        found = self._maps.get(table.map_name)
         if found is not None and found.document.incarnation != table.incarnation:
             found = None
         known = None if found is None else found.document.map
@@ -280,7 +287,7 @@ class _Look:
             if value is not None:
                 values.append(value)
                 paths.append(path)
-        made = PartitionMap.build(table.name, table.spec, values)
+        made = PartitionMap.build(table.map_name, table.spec, values)
         epochs = made.epochs.copy()
         for place, path in enumerate(paths):
             before = 0 if known is None or path not in places else known.epoch(places[path])

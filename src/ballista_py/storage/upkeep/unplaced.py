@@ -33,7 +33,7 @@ def require_placed(store: ConditionalStore, table: TableSpec, runtime: Runtime) 
     }
     lost = sorted(with_rows - _places(store, table, runtime)) if with_rows else []
     if lost:
-        key = partition_map_key(table.name)
+        key = partition_map_key(table.map_name)
         raise DocumentOlder(
             f"document '{key}' lacks partition '{lost[0]}', which has rows: it is an older copy: {way_out()}",
             key=key,
@@ -42,7 +42,9 @@ def require_placed(store: ConditionalStore, table: TableSpec, runtime: Runtime) 
 
 def _places(store: ConditionalStore, table: TableSpec, runtime: Runtime) -> set[str]:
     found = (
-        ObjectState(store, partition_map_key(table.name), PartitionMapDocument, runtime=runtime).read().document
+        ObjectState(store, partition_map_key(table.map_name), PartitionMapDocument, runtime=runtime)
+        .read()
+        .document
     )
     pmap = found.map
     return {pmap.path(partition) for partition in range(len(pmap))}

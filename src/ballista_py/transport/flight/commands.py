@@ -167,6 +167,7 @@ class WriteTarget:
                 epochs=tuple(data["epochs"]),
                 sequence=data.get("sequence"),
                 definition=data.get("definition", 0),
+                incarnation=data["incarnation"],
             ),
             incarnation=data["incarnation"],
             token=data["token"],

@@ -144,7 +144,7 @@ class OwnerSite:
         pmap = PartitionMap.build(table.name, table.spec, [(p,) for p in range(PARTITIONS)])
         ObjectState(store, table_key(table.folder), TableDocument, runtime=god).create(TableDocument(table=table))
         document = PartitionMapDocument(map=pmap, incarnation=table.incarnation)
-        maps = ObjectState(store, partition_map_key(table.name), PartitionMapDocument, runtime=god)
+        maps = ObjectState(store, partition_map_key(table.map_name), PartitionMapDocument, runtime=god)
         maps.create(document)
         self.catalog().update(lambda cluster: cluster.with_table(table))
         self.tables[table.name] = table
