@@ -4,8 +4,10 @@ import re
 
 import pytest
 
+from ballista_py.coordinator.tables.definitions import TableMaker
 from ballista_py.errors import ConfigError
 from ballista_py.runtime import SystemRuntime
+from ballista_py.state.documents.documents import CLUSTER_KEY, ClusterDocument, partition_map_key
 from ballista_py.state.documents.object_state import ObjectState
 from ballista_py.state.stores.memory import MemoryStore
 from ballista_py.state.stores.store import local_path
@@ -16,6 +18,7 @@ from ballista_py.storage.upkeep.garbage import (
     GARBAGE_KEY,
     MAX_WRITE_MS,
     GarbageMarks,
+    ended_maps,
     find_garbage,
     remove_garbage,
 )
@@ -68,6 +71,54 @@ def test_the_folder_of_a_dropped_table_goes_as_a_whole(aged):
     aged.store_clock.moved_ms = 3 * HOUR_MS
     assert remove_garbage(aged.store, find_garbage(aged.store, set())) == 2
     assert not list(aged.store.list("snapshots/"))
+
+
+def test_maps_of_replaced_tables_go_when_their_files_are_gone_but_for_the_newest_proof(aged):
+    ObjectState(aged.store, CLUSTER_KEY, ClusterDocument).create(ClusterDocument())
+    maker = TableMaker(aged.store, SystemRuntime())
+    schema = aged.rows(1).schema
+
+    def replaced(name):
+        return maker.create(name, None, ["bucket(2, k)"], schema=schema, replaces=True)
+
+    def ended():
+        return list(ended_maps(aged.store, maker.cluster().tables.values()))
+
+    def emptied(table):
+        for entry in list(aged.store.list(f"snapshots/{table.folder}/")):
+            aged.store.delete(entry.key)
+
+    plain = maker.create("a", None, ["bucket(2, k)"], schema=schema)
+    first, second = replaced("a"), replaced("a")
+    assert ended() == []
+    emptied(first)
+    emptied(plain)  # whose map has the name that a table may get again
+    assert ended() == [partition_map_key(first.map_name)]
+    maker.drop("a")
+    emptied(second)
+    assert ended() == [
+        partition_map_key(first.map_name)
+    ]  # the other one proves that the catalog knows of the drop
+    replaced("b")
+    assert sorted(ended()) == sorted(partition_map_key(table.map_name) for table in (first, second))
+
+
+def test_what_an_attempt_to_replace_a_table_leaves_is_garbage(aged, monkeypatch):
+    ObjectState(aged.store, CLUSTER_KEY, ClusterDocument).create(ClusterDocument())
+    maker = TableMaker(aged.store, SystemRuntime())
+
+    def fails(_table):
+        raise ConfigError("no rows")
+
+    with pytest.raises(ConfigError, match="no rows"):
+        maker.create("a", None, ["bucket(2, k)"], schema=aged.rows(1).schema, replaces=True, fill=fails)
+    (left,) = {entry.key.split("/")[1] for entry in aged.store.list("snapshots/")}
+    find_garbage(aged.store, set())
+    for hours in (2, 4):
+        aged.store_clock.moved_ms = hours * HOUR_MS
+        found = find_garbage(aged.store, set())
+    assert not found.kept
+    assert {entry.key.split("/")[1] for entry in found.files} == {left}
 
 
 def test_an_old_file_that_was_just_replaced_stays_for_those_who_read_it(aged):

@@ -51,7 +51,7 @@ class SourceWatch:
     interval_ms: float = DISCOVERY_INTERVAL_MS
     runtime: Runtime = Factory(SystemRuntime)
     _seen: dict[str, _Seen] = field(factory=dict, init=False)
-    _found: dict[str, Discovery] = field(factory=dict, init=False)
+    _found: dict[str, Discovery] = field(factory=dict, init=False)  # by folder
     _lock: Any = field(init=False)
 
     def __attrs_post_init__(self) -> None:
@@ -77,7 +77,7 @@ class SourceWatch:
     def take(self, table: TableSpec) -> Discovery | None:
         """What the last look at the table found, once; None if there is nothing new. (`Reconciler`'s `discover`.)"""
         with self._lock:
-            return self._found.pop(table.name, None)
+            return self._found.pop(table.folder, None)
 
     def _due(self, name: str, pmap: PartitionMap) -> bool:
         now_ms = self.runtime.monotonic_ms()
@@ -90,7 +90,7 @@ class SourceWatch:
     def _look(self, table: TableSpec, pmap: PartitionMap) -> int:
         values = self.find(table, pmap)
         with self._lock:
-            self._found[table.name] = Discovery(values=values, after=pmap.discoveries)
+            self._found[table.folder] = Discovery(values=values, after=pmap.discoveries)
         return len(values)
 
 

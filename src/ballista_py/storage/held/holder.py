@@ -301,6 +301,11 @@ class PartitionHolder:
         with self._lock:
             return {name: holdings.parting for name, holdings in sorted(self._tables.items())}
 
+    def wanted(self) -> Mapping[str, int]:
+        """How many partitions are wanted of each table, by folder."""
+        with self._lock:
+            return {one.table.folder: len(one.wanted) for one in self._tables.values()}
+
     def replica_ages_ms(self) -> dict[str, float]:
         """By table, for how long the replica that waited longest has not been compared with its manifest."""
         now_ms = self._runtime.monotonic_ms()

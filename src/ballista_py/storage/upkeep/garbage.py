@@ -174,8 +174,8 @@ def ended_maps(
         folder = f"{_ROOT}{table_folder(name, incarnation)}/"
         if incarnation and map_name_of(key) not in kept and next(iter(store.list(folder)), None) is None:
             ended.append(key)
-    newest = max((revision for key, revision in proven.items() if key not in ended), default=-1)
-    return tuple(key for key in sorted(ended) if proven[key] <= newest)
+    newest = max(proven, key=lambda key: (proven[key], key not in ended), default="")
+    return tuple(key for key in sorted(ended) if key != newest)
 
 
 def _named(store: ConditionalStore, entries: Iterable[ObjectEntry], runtime: Runtime) -> set[str]:

@@ -72,7 +72,7 @@ class Outbox:
         self._requests[request] = letter
 
     def _put_update(self, update: UpdatePartitions, letter: Letter) -> None:
-        table = update.table.name
+        table = update.table.folder
         if table not in self._updates:
             if len(self._updates) >= MAX_TABLES_WAITING:
                 raise TryLater(

@@ -1,0 +1,69 @@
+"""An executor that holds a table while another one gets its name, and is told of both in any order."""
+
+import pytest
+from attrs import evolve
+
+from ballista_py.errors import NotOwner, TableAltered
+
+
+@pytest.fixture
+def tables(world):
+    """Two tables of one name, the later of which has a map of its own, with fewer commits."""
+    first = evolve(world.table(), named=1)
+    later = evolve(world.table(), named=2, incarnation="later", map_apart=True)
+    for table in (first, later):
+        world.put(0, 1, table=table.folder)
+    return first, later
+
+
+def leg(world, table):
+    found = world.leg((0, 1))
+    return evolve(
+        found,
+        tables=tuple(evolve(t, definition=table.definition, incarnation=table.incarnation) for t in found.tables),
+    )
+
+
+def folders(world):
+    return [held.table for held in world.holder.held() if held.active]
+
+
+def test_the_later_table_counts_whatever_its_map_counts(world, tables):
+    first, later = tables
+    assert world.holder.apply(world.update(50, (0, 1, "owner"), table=first))
+    world.holder.tick()
+    assert folders(world) == [first.folder]
+    assert world.holder.apply(world.update(1, (0, 1, "owner"), table=later))
+    world.holder.tick()
+    assert folders(world) == [later.folder]
+    assert not world.holder.apply(world.update(60, (0, 1, "owner"), table=first))
+    assert not world.holder.apply(world.update(61, table=first))  # a farewell that comes late
+    world.holder.tick()
+    assert folders(world) == [later.folder]
+
+
+def test_a_farewell_to_the_one_before_ends_it_and_the_later_one_may_come_afterwards(world, tables):
+    first, later = tables
+    world.holder.apply(world.update(50, (0, 1, "owner"), table=first))
+    world.holder.tick()
+    world.holder.apply(world.update(51, table=first))
+    assert folders(world) == []
+    world.holder.apply(world.update(1, (0, 1, "owner"), table=later))
+    world.holder.tick()
+    assert folders(world) == [later.folder]
+
+
+def test_legs_and_rows_of_the_other_table_are_refused(world, tables):
+    first, later = tables
+    world.holder.apply(world.update(1, (0, 1, "owner"), table=later))
+    world.holder.tick()
+    assert world.holder.files_for(leg(world, later))
+    mine = evolve(leg(world, later), tables=tuple(evolve(t, revision=9) for t in leg(world, later).tables))
+    assert world.holder.files_for(mine)
+    other = leg(world, evolve(first, incarnation="first"))
+    with pytest.raises(NotOwner):
+        world.holder.files_for(other)
+    for exact in (True, False):
+        with pytest.raises(TableAltered, match="was replaced"):
+            world.holder.require_definition(other.tables[0], exact=exact)
+        world.holder.require_definition(mine.tables[0], exact=exact)
