@@ -38,7 +38,7 @@ class ExecutorPartitions:
         self, lease: ExecutorLease, store: ConditionalStore, engine: Engine, cache: FileCache, runtime: Runtime
     ) -> None:
         self._engine = engine
-        self._told: tuple[Mapping[str, Any], ...] = ()
+        self._told: Mapping[str, Any] = {}
         self._store_workers = ThreadPoolExecutor(STORE_WORKERS, thread_name_prefix="store")
         self._write_workers = ThreadPoolExecutor(STORE_WORKERS, thread_name_prefix="write")
         self.holder = PartitionHolder(lease, store, engine, cache=cache, runtime=runtime, mapper=self._map)
@@ -81,7 +81,7 @@ class ExecutorPartitions:
         if report.hydrated or report.failed:
             log_event(_log, "hydrated", partitions=report.hydrated, failed=report.failed, waiting=report.waiting)
             pa.default_memory_pool().release_unused()  # what decoding took; only on Linux would it go by itself
-        told, self._told = self._told, (self.holder.parting(), self.holder.wanted())
+        told, self._told = self._told, self.holder.told()
         return (
             bool(report.hydrated or report.failed or report.altered or report.unloaded_files) or told != self._told
         )

@@ -147,11 +147,8 @@ class PartitionHolder:
         table = holdings.table
         is_another = wanted.incarnation not in ("", table.incarnation)
         if is_another or wanted.definition < (table.definition if exact else table.accepts_from):
-            how = "replaced" if is_another else "altered"
-            raise TableAltered(
-                f"table '{table.name}' was {how} since the statement was planned: plan it again",
-                table=table.name,
-            )
+            since = f"{'replaced' if is_another else 'altered'} since the statement was planned: plan it again"
+            raise TableAltered(f"table '{table.name}' was {since}", table=table.name)
         return table.definition
 
     @contextmanager
@@ -296,15 +293,10 @@ class PartitionHolder:
             return evolve(holdings.report, active=(), epochs=(), rows=(), bytes=(), loaded=())
         return holdings.report
 
-    def parting(self) -> Mapping[str, Mapping[int, int]]:
-        """By table, the owned partitions, with their epochs, that another executor is to take over."""
+    def told(self) -> Mapping[str, tuple[int, Mapping[int, int]]]:
+        """By folder, how many partitions are wanted, and those, with their epochs, that another one is to take over."""
         with self._lock:
-            return {name: holdings.parting for name, holdings in sorted(self._tables.items())}
-
-    def wanted(self) -> Mapping[str, int]:
-        """How many partitions are wanted of each table, by folder."""
-        with self._lock:
-            return {one.table.folder: len(one.wanted) for one in self._tables.values()}
+            return {one.table.folder: (len(one.wanted), one.parting) for one in self._tables.values()}
 
     def replica_ages_ms(self) -> dict[str, float]:
         """By table, for how long the replica that waited longest has not been compared with its manifest."""
