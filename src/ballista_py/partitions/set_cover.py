@@ -13,6 +13,7 @@ import numpy.typing as npt
 from attrs import frozen
 
 from ballista_py.errors import PartitionsUnassigned
+from ballista_py.one_line import one_line
 from ballista_py.partitions.map import NOBODY, Owner, PartitionMap
 from ballista_py.partitions.value_index import Ids
 
@@ -72,6 +73,20 @@ def unassigned(partitions: Sequence[int], shown: Sequence[str] | None = None) ->
         f"Cannot execute query: {len(partitions)} partition(s) not assigned to any executor "
         f"({', '.join(named)}{more})",
         partitions=[int(partition) for partition in partitions],
+    )
+
+
+def without_room(table: str, first: str, lacking: int, asked: int) -> PartitionsUnassigned:
+    """The error for new partition values that no executor takes; `first` is one of those that are `lacking`.
+
+    >>> print(without_room("t", "day=2024-01-01", 500, 1_500).message.partition(":")[0])
+    500 of 1,500 new partition values of table 't' have no executor (day=2024-01-01 and others)
+    """
+    shown = one_line(first, 80)
+    return PartitionsUnassigned(
+        f"{lacking:,} of {asked:,} new partition values of table '{table}' have no executor ({shown} and others): there "
+        "is none, or each holds as many partitions of the table as it may; add executors, raise "
+        "max_partitions_per_executor of the schedulers, or partition the table by bucket(N, column)"
     )
 
 

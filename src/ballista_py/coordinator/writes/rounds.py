@@ -22,10 +22,10 @@ from ballista_py.coordinator.writes.write_outcome import (
 )
 from ballista_py.errors import (
     BallistaError,
-    PartitionsUnassigned,
     SqlError,
     TableAltered,
 )
+from ballista_py.partitions.set_cover import without_room
 from ballista_py.partitions.table import TableSpec
 from ballista_py.runtime import Runtime
 from ballista_py.state.documents.decisions import Decision, KnownDecisions, Statements
@@ -263,9 +263,9 @@ class WriteRounds:
                 if not lacking:
                     return view
                 if self.runtime.monotonic_ms() > deadline_ms:
-                    raise PartitionsUnassigned(
-                        f"table '{table.name}': no executor takes the partition of {lacking[0]}: add executors"
-                    )
+                    pairs = zip(table.spec.keys, lacking[0], strict=True)
+                    shown = ", ".join(f"{key.expression}={value}" for key, value in pairs)
+                    raise without_room(table.name, shown, len(lacking), len(values))
                 pause(self.runtime, FIRST_WAIT_MS)
                 self.growth.add_values(table.name, lacking)
 

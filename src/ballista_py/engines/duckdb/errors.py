@@ -11,6 +11,7 @@ from ballista_py.errors import BallistaError, MergeTooLarge, NotOwner, SqlError,
 from ballista_py.sql.own_words import NO_ROW_ID
 
 MAX_MESSAGE_CHARACTERS = 400
+LONG_CHARACTERS = 100_000
 _LOCATION = re.compile(r"\n\s*LINE (\d+): (.*)\n(\s*)\^+\s*$", re.DOTALL)
 _KIND = re.compile(r"^(?:\w+ ){1,4}(?:Error|Exception): |^INTERRUPT Error: ")
 _INTERNAL_NAMES = re.compile(r'(?:"\w+"|\b\w+)\.(?:main|held)\.')
@@ -97,7 +98,8 @@ def translate(
     text = str(error)
     for pattern, made in _BY_KIND:
         if pattern.match(text):
-            return made()
+            found = made()
+            return _long(sql) if isinstance(found, MergeTooLarge) and len(sql) >= LONG_CHARACTERS else found
     offset = _offset(prefix + sql, text)
     if offset is not None and prefix:
         offset = offset - len(prefix.encode()) if offset >= len(prefix.encode()) else None
@@ -109,6 +111,15 @@ def translate(
         message = NO_ROW_ID
     message = one_line(_with_sql_types(_INTERNAL_NAMES.sub("", _plain(message))))
     return error_at(sql, offset, message)
+
+
+def _long(sql: str) -> MergeTooLarge:
+    """The error for a text that is so long that most of the memory may be its own: kilobytes for each element."""
+    return MergeTooLarge(
+        f"a statement of {len(sql):,} characters needs more memory than this node has, most of it for its words and "
+        "numbers: put the values of a long list into a table and join it, send fewer at once, or raise max_merge_bytes "
+        "or memory_limit"
+    )
 
 
 def _with_sql_types(message: str) -> str:
