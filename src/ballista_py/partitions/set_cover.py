@@ -84,8 +84,8 @@ def without_room(table: str, first: str, lacking: int, asked: int) -> Partitions
     """
     shown = one_line(first, 80)
     return PartitionsUnassigned(
-        f"{lacking:,} of {asked:,} new partition values of table '{table}' have no executor ({shown} and others): there "
-        "is none, or each holds as many partitions of the table as it may; add executors, raise "
+        f"{lacking:,} of {asked:,} new partition values of table '{table}' have no executor ({shown} and others): "
+        "there is none, or each holds as many partitions of the table as it may; add executors, raise "
         "max_partitions_per_executor of the schedulers, or partition the table by bucket(N, column)"
     )
 
