@@ -6,9 +6,12 @@ import shutil
 import subprocess
 import sys
 import time
+from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 import duckdb
+import psutil
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -18,6 +21,20 @@ from ballista_py.node.demo.tpch_data import TABLES, create_tpch_tables, generate
 
 SCALE = 0.01
 PATIENCE_S = 90.0
+
+
+def _resident_mb(pid: int) -> int:
+    found, node = 0, psutil.Process(pid)
+    for process in (node, *node.children(recursive=True)):
+        with suppress(psutil.NoSuchProcess):
+            found += process.memory_info().rss
+    return found >> 20
+
+
+@pytest.fixture(scope="session")
+def resident_mb() -> Callable[[int], int]:
+    """What the node of a process id takes, with its processes."""
+    return _resident_mb
 
 
 @pytest.fixture(scope="session")

@@ -31,13 +31,14 @@ UPDATE = (
 
 
 @pytest.fixture(scope="module")
-def cluster():
+def cluster(resident_mb):
     memory = {"max-merge-bytes": str(MEMORY_MB << 20), "memory-limit": f"{MEMORY_MB}MB"}
     with LocalCluster(schedulers=1, executors=2, node_options=memory) as made:
         made.create_table("t", schema=ROWS.schema, partition_by=["bucket(4, id)"])
         made.ingest("t", ROWS)
         made.wait_until_loaded("t")
         made.pids = {name: made.pid(name) for name in made.node_ids}
+        made.resident_mb = resident_mb
         yield made
         assert made.pids == {name: made.pid(name) for name in made.node_ids}
 
@@ -63,25 +64,14 @@ class Watched:
             thread.join()
 
     def _sample(self):
-        nodes = [psutil.Process(pid) for pid in self._cluster.pids.values()]
         while not self._over.wait(0.05):
-            self.most_mb = max(self.most_mb, *(resident_mb(node) for node in nodes))
+            self.most_mb = max(self.most_mb, *map(self._cluster.resident_mb, self._cluster.pids.values()))
 
     def _ask(self):
         with self._cluster.client() as client:
             while not self._over.is_set():
                 assert client.sql("select count(*) as c from t where id < 50")["c"].to_pylist() == [50]
                 self.answered += 1
-
-
-def resident_mb(node: psutil.Process) -> int:
-    found = 0
-    for process in (node, *node.children(recursive=True)):
-        try:
-            found += process.memory_info().rss
-        except psutil.NoSuchProcess:
-            continue
-    return found >> 20
 
 
 def workers_of(cluster: LocalCluster) -> set[int]:

@@ -6,7 +6,6 @@ import threading
 import time
 from contextlib import ExitStack
 
-import psutil
 import pyarrow as pa
 import pytest
 
@@ -40,24 +39,15 @@ def cluster(tmp_path_factory):
         yield made
 
 
-def resident_mb(cluster: LocalCluster) -> int:
-    """What the largest node takes, with its processes."""
-
-    def of(node: psutil.Process) -> int:
-        found = 0
-        for process in (node, *node.children(recursive=True)):
-            try:
-                found += process.memory_info().rss
-            except psutil.NoSuchProcess:
-                continue
-        return found >> 20
-
-    return max(of(psutil.Process(cluster.pid(name))) for name in cluster.node_ids)
+@pytest.fixture
+def largest_mb(cluster, resident_mb):
+    """What the largest node takes."""
+    return lambda: max(resident_mb(cluster.pid(name)) for name in cluster.node_ids)
 
 
-def test_answers_that_nobody_reads_take_what_the_node_may_and_give_it_back(cluster):
+def test_answers_that_nobody_reads_take_what_the_node_may_and_give_it_back(cluster, largest_mb):
     with cluster.client() as modest, ExitStack() as held:
-        before = resident_mb(cluster)
+        before = largest_mb()
         clients = [
             held.enter_context(connect(cluster.addresses()[0], tls=cluster.tls, token=TOKENS[name]))
             for name in ("greedy", "grabby")
@@ -77,7 +67,7 @@ def test_answers_that_nobody_reads_take_what_the_node_may_and_give_it_back(clust
             thread.start()
         most, answered, until = 0, 0, time.monotonic() + HELD_S
         while time.monotonic() < until or any(thread.is_alive() for thread in threads):
-            most = max(most, resident_mb(cluster))
+            most = max(most, largest_mb())
             assert modest.sql("select count(*) as c from t where id = 5")["c"].to_pylist() == [1]
             answered += 1
             time.sleep(0.05)
@@ -87,7 +77,7 @@ def test_answers_that_nobody_reads_take_what_the_node_may_and_give_it_back(clust
         for stream in streams:
             stream.cancel()
         end = time.monotonic() + 60
-        while resident_mb(cluster) > before + 192:
+        while largest_mb() > before + 192:
             assert time.monotonic() < end
             time.sleep(0.5)
 

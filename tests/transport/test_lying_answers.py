@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+
+import grpc
 import pyarrow as pa
 import pytest
 
@@ -215,3 +219,48 @@ def test_the_report_of_an_executor_is_its_own_and_can_be_shown():
 def test_sequences_that_terminals_obey_are_taken_out(text, shown):
     assert printable(text) == shown
     assert len(one_line(text * 1_000, 10)) <= 10
+
+
+def answering(packed):
+    """The one answer to whatever is asked, with its length before it: the field 1 of a message of Flight."""
+
+    def answer(_asked, context):
+        context.set_compression(grpc.Compression.Gzip if packed else grpc.Compression.NoCompression)
+        body = b'{"a":"' + b"0" * 8_000 + b'"}'
+        yield bytes([10, len(body) & 0x7F | 0x80, len(body) >> 7]) + body
+
+    return grpc.method_handlers_generic_handler(
+        "arrow.flight.protocol.FlightService",
+        {
+            "DoAction": grpc.unary_stream_rpc_method_handler(answer),
+            "DoExchange": grpc.stream_stream_rpc_method_handler(answer),
+        },
+    )
+
+
+@pytest.fixture
+def packer():
+    """The address of a node that packs what it answers, or does not."""
+    with ExitStack() as stack:
+
+        def start(packed):
+            server = grpc.server(ThreadPoolExecutor(2))
+            server.add_generic_rpc_handlers((answering(packed),))
+            address = f"127.0.0.1:{server.add_insecure_port('127.0.0.1:0')}"
+            server.start()
+            stack.callback(lambda: server.stop(None).wait(30))
+            return address
+
+        yield start
+
+
+def test_an_answer_that_says_that_it_is_packed_is_refused_before_it_is_unpacked(pool, packer):
+    assert pool.call(packer(False), "echo", {})["a"] == "0" * 8_000
+    address = packer(True)
+    for ask in (
+        lambda: pool.call(address, "echo", {}),
+        lambda: list(pool.open_stream(address, {"kind": "sql"}).batches()),
+    ):
+        with pytest.raises(TransportError) as raised:
+            ask()
+        assert "'gzip' is disabled" in str(raised.value.__context__)

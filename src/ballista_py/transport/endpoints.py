@@ -183,6 +183,8 @@ def _channel_options(receive: int | None) -> list[tuple[str, int]]:
         ("grpc.initial_reconnect_backoff_ms", RECONNECT_FIRST_MS),
         ("grpc.max_reconnect_backoff_ms", RECONNECT_CAP_MS),
         ("grpc.enable_http_proxy", 0),
+        # None of ours compresses what it answers: a message that says so is refused before it is unpacked.
+        ("grpc.compression_enabled_algorithms_bitset", _ONLY_AS_IT_IS),
     ]
     if receive is not None:
         options += [("grpc.max_receive_message_length", receive), ("grpc.max_send_message_length", receive)]
