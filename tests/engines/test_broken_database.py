@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
+import random
+import resource
+import shutil
+from contextlib import contextmanager
+
 import duckdb
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
-from ballista_py.engines.duckdb.engine import DuckDBEngine
-from ballista_py.errors import BallistaError, NotOwner, TryLater
-from ballista_py.storage.formats.local_file import RowsAtHand
+from ballista_py.engines.duckdb import engine as engines
+from ballista_py.engines.duckdb import tables
+from ballista_py.engines.duckdb.engine import DuckDBEngine, spill_bytes
+from ballista_py.errors import BallistaError, MergeTooLarge, NotOwner, TryLater
+from ballista_py.storage.formats.local_file import LocalFile, RowsAtHand
 
 SCHEMA = pa.schema([("us", pa.int64())])
 LOWEST = pa.table({"us": [-(2**63), 1]}, schema=SCHEMA)
@@ -52,6 +60,86 @@ def test_an_engine_begins_anew_and_says_so(engine):
         rows(engine)
     assert load(engine, 3) == 2
     assert rows(engine, file_id=3) == 2
+
+
+@contextmanager
+def files_of_at_most(limit):
+    """No file of this process can grow beyond the limit, as on a disk that is full."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (limit, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+
+
+def test_an_engine_whose_disk_was_full_begins_anew_and_holds_rows_when_there_is_room(tmp_path, monkeypatch):
+    monkeypatch.setattr(tables, "MIN_LOOSE_BYTES", 1)
+    monkeypatch.setattr(tables, "MAX_LOOSE_BYTES", 1)
+    folder = tmp_path / "engine"
+    engine = DuckDBEngine(str(folder), threads=1)
+    many = pa.table({"us": range(400_000)}, schema=SCHEMA)
+    engine.create_table("t", SCHEMA)
+    engine.load("t", [RowsAtHand(file_id=1, rows=many)])
+    for begun in (1, 2):
+        with files_of_at_most(300_000), pytest.raises(BallistaError) as full:
+            engine.tidy()
+        assert str(tmp_path) not in full.value.message
+        with pytest.raises(NotOwner, match="begins anew"):
+            rows(engine)
+        with pytest.raises(TryLater, match="begins anew"):
+            engine.load("t", [RowsAtHand(file_id=2, rows=LOWEST)])
+        engine.watch()
+        assert engine.begun == begun
+        assert not list(folder.glob(f"engine{begun - 1 or ''}.duckdb*"))
+        engine.create_table("t", SCHEMA)
+        assert engine.load("t", [RowsAtHand(file_id=1, rows=many)]) == 400_000
+        engine.tidy()
+        assert rows(engine) == 400_000
+        engine.watch()
+        assert engine.begun == begun
+        engine.load("t", [RowsAtHand(file_id=begun + 9, rows=many)])
+    engine.close()
+
+
+def test_an_engine_that_cannot_be_opened_anew_is_opened_when_there_is_room(tmp_path, monkeypatch):
+    monkeypatch.setattr(engines, "OPEN_AGAIN_MS", 0.0)
+    folder = tmp_path / "engine"
+    engine = DuckDBEngine(str(folder), threads=1)
+    load(engine)
+    break_it(engine)
+    with files_of_at_most(1):
+        for _ in range(3):
+            engine.watch()
+            assert engine.begun == 0
+            with pytest.raises(NotOwner, match="begins anew"):
+                rows(engine)
+            with pytest.raises(TryLater, match="begins anew"):
+                engine.load("t", [RowsAtHand(file_id=2, rows=LOWEST)])
+    engine.watch()
+    assert engine.begun == 1
+    assert load(engine) == 2
+    assert rows(engine) == 2
+    engine.close()
+
+
+def test_a_file_that_finds_no_room_is_told_by_name_and_costs_nothing(tmp_path):
+    engine = DuckDBEngine(str(tmp_path / "engine"), threads=1)
+    draw = random.Random(1)
+    wide = pa.table({"us": [draw.randrange(-(2**62), 2**62) for _ in range(300_000)]}, schema=SCHEMA)
+    engine.create_table("t", SCHEMA)
+    path = tmp_path / "rows.parquet"
+    pq.write_table(wide, path)
+    with files_of_at_most(100_000), pytest.raises(MergeTooLarge, match="no disk space left"):
+        engine.load("t", [LocalFile(file_id=1, path=str(path))])
+    engine.watch()
+    assert engine.begun == 0
+    assert engine.load("t", [LocalFile(file_id=1, path=str(path))]) == 300_000
+    engine.close()
+
+
+def test_no_more_is_spilled_than_leaves_room_for_rows(tmp_path):
+    assert spill_bytes(str(tmp_path), 1 << 60) <= shutil.disk_usage(tmp_path).total // 2
 
 
 def test_it_does_so_again_and_again(engine):

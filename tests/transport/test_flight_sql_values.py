@@ -11,7 +11,7 @@ from ballista_py.runtime import SystemRuntime
 from ballista_py.transport.flight_sql import bindings, sessions
 from ballista_py.transport.flight_sql.bindings import Bindings
 from ballista_py.transport.flight_sql.messages import SQL_PACKAGE, message, pack, read, unpack
-from ballista_py.transport.flight_sql.metadata import TableInfo, metadata_schema, metadata_table
+from ballista_py.transport.flight_sql.metadata import TableInfo, like, metadata_schema, metadata_table
 from ballista_py.transport.flight_sql.sessions import Sessions
 from ballista_py.transport.flight_sql.statement import MAX_HANDLE_BYTES, SqlStatement
 from ballista_py.transport.flight_sql.status import Unsupported
@@ -279,3 +279,31 @@ def test_whatever_a_client_calls_something_has_a_bound():
     with pytest.raises(InvalidData, match="string_value"):
         read("SetSessionOptionsRequest", options.SerializeToString())
     assert unpack(pack(message("CommandStatementQuery", query=long))).query == long
+
+
+def test_a_pattern_of_names_costs_no_more_than_both_lengths_multiplied():
+    steps = [0]
+
+    class Counted(str):
+        def __getitem__(self, place):
+            steps[0] += 1
+            return super().__getitem__(place)
+
+    assert not like("%a" * 60 + "b", Counted("a" * 128))
+    assert not like("%" + "a" * 60 + "b", Counted("a" * 128))
+    assert steps[0] < 60 * 128 * 2
+
+
+@pytest.mark.parametrize(
+    ("pattern", "text", "fits"),
+    [
+        ("", "", True),
+        ("%", "", True),
+        ("_", "", False),
+        ("%b_%", "abba", True),
+        ("a%b", "abc", False),
+        ("%%", "x", True),
+    ],
+)
+def test_a_pattern_of_names_fits_as_like_does(pattern, text, fits):
+    assert like(pattern, text) is fits

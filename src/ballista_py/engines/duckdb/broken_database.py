@@ -1,7 +1,8 @@
 """DuckDB databases that a failed assertion has made unusable, and the statements at fault.
 
 An INTERNAL error of DuckDB invalidates the whole database, for whoever uses it: every later statement fails with a
-FATAL error until it is opened anew.
+FATAL error until it is opened anew. A file that could not be written at a checkpoint, on a full disk, invalidates the
+database in it, the attached one, and no other.
 """
 
 from __future__ import annotations
@@ -13,18 +14,18 @@ from ballista_py.engines.duckdb.library import duckdb
 
 MAX_REMEMBERED = 256
 BROKE = ("INTERNAL Error", "FATAL Error")
-INVALIDATED = "database has been invalidated"
+INVALIDATED = "has been invalidated"
 
 
-def is_broken(connection: duckdb.DuckDBPyConnection) -> bool:
-    """Whether the database can be used no more."""
+def is_broken(connection: duckdb.DuckDBPyConnection, look: str = "select 1") -> bool:
+    """Whether the database that the statement `look` reads can be used no more."""
     try:
         with connection.cursor() as cursor:
-            cursor.execute("select 1")
+            cursor.execute(look)
     except duckdb.FatalException:
         return True
-    except duckdb.Error:  # closed
-        return False
+    except duckdb.Error as error:  # without the word it is closed
+        return INVALIDATED in str(error)
     return False
 
 

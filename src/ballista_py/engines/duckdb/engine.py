@@ -35,7 +35,7 @@ from ballista_py.engines.apart.large import (
 from ballista_py.engines.apart.workers import Workers
 from ballista_py.engines.duckdb.binder import explain_error
 from ballista_py.engines.duckdb.broken_database import Offenders, is_broken
-from ballista_py.engines.duckdb.errors import translate
+from ballista_py.engines.duckdb.errors import BEGINS_ANEW, translate
 from ballista_py.engines.duckdb.guard import Statement
 from ballista_py.engines.duckdb.large_rows import ROW_NUMBER, LargeRows
 from ballista_py.engines.duckdb.library import LOCKDOWN, duckdb
@@ -44,12 +44,14 @@ from ballista_py.engines.duckdb.tables import HeldTables
 from ballista_py.engines.duckdb.types import ColumnLists, quoted
 from ballista_py.engines.engine import RunningQuery
 from ballista_py.engines.loaded_engine import LoadedEngine
-from ballista_py.errors import BallistaError, ConfigError, named
+from ballista_py.errors import BallistaError, ConfigError, NotOwner, TryLater, named
 from ballista_py.runtime import Runtime, SystemRuntime
+from ballista_py.storage.formats.local_file import Loadable
 from ballista_py.work import stopped_by
 
 _DATABASE_FILE = "engine{begun}.duckdb"
 _SPILL_FOLDER = "spill"
+OPEN_AGAIN_MS = 1_000.0
 # DuckDB makes 10 MiB of an answer ahead and counts none of it. Saying so takes 0.1 ms.
 _LITTLE = "set streaming_buffer_size = '256KiB'"
 
@@ -102,6 +104,8 @@ class DuckDBEngine(LoadedEngine):
         if memory_limit is not None:
             options["memory_limit"] = memory_limit
         self._options, self._max_spill_bytes = options, max_spill_bytes
+        self._lost = False  # the database was broken, and no other is open yet
+        self._opens_ms = 0.0
         try:
             self._root, self._tables = self._opened(0)
         except duckdb.Error as error:
@@ -120,7 +124,9 @@ class DuckDBEngine(LoadedEngine):
             tables = HeldTables(root, self._runtime, self._folder and os.path.join(self._folder, file))
             root.execute(LOCKDOWN)
             if self._max_spill_bytes is not None:  # DuckDB forgets it when it is given on connecting
-                root.execute(f"set global max_temp_directory_size = '{self._max_spill_bytes}B'")
+                root.execute(
+                    f"set global max_temp_directory_size = '{spill_bytes(self._home, self._max_spill_bytes)}B'"
+                )
             root.execute("set global allowed_configs = ['streaming_buffer_size']")
             root.execute("set global lock_configuration = true")
         except BaseException:
@@ -129,20 +135,50 @@ class DuckDBEngine(LoadedEngine):
         return root, tables
 
     def watch(self) -> None:
-        """Look what the process takes, and whether a statement has broken the database: then another one is opened.
+        """Look what the process takes, and whether the database was broken: then another one is opened.
 
-        What was loaded is gone then, and `begun` is one higher.
+        What was loaded is gone then, and `begun` is one higher. Where no other can be opened, on a full disk, nothing
+        is held and loaded until a later look finds room.
         """
         super().watch()
-        if self._closed or not is_broken(self._root):
+        if self._closed or not (self._lost or is_broken(self._root) or self._tables.is_broken()):
             return
-        _log.error("engine_begins_anew")
-        broken = self._root
-        self._root, self._tables = self._opened(self.begun + 1)
+        now_ms = self._runtime.monotonic_ms()
+        if not self._lost:
+            _log.error("engine_begins_anew")
+            self._lost = True
+            with suppress(duckdb.Error):  # queries under way have cursors of their own
+                self._root.close()
+        elif now_ms < self._opens_ms:
+            return
+        self._opens_ms = now_ms + OPEN_AGAIN_MS
+        if self._folder is not None:  # the room of the old one is wanted for the next
+            _remove_databases(self._folder)
+        try:
+            self._root, self._tables = self._opened(self.begun + 1)
+        except (duckdb.Error, OSError) as error:
+            _log.warning("engine_not_opened", exc_info=error)
+            return
         self._loaded = self._tables
         self.begun += 1
-        with suppress(duckdb.Error):
-            broken.close()
+        self._lost = False
+
+    def _require_open(self) -> None:
+        super()._require_open()
+        if self._lost:
+            raise NotOwner(BEGINS_ANEW)
+
+    def _cursor(self) -> duckdb.DuckDBPyConnection:
+        try:
+            return self._root.cursor()
+        except duckdb.ConnectionException:
+            raise NotOwner(BEGINS_ANEW) from None
+
+    def load(self, table: str, files: Sequence[Loadable]) -> int:
+        """As `LoadedEngine.load`; also raises `TryLater` after the database was broken, until another one is open."""
+        if self._lost:
+            raise TryLater(BEGINS_ANEW)
+        return super().load(table, files)
 
     def tidy(self) -> None:
         """Pack what was loaded from rows at hand into the file of the engine, if it is much or nobody loads now.
@@ -170,7 +206,7 @@ class DuckDBEngine(LoadedEngine):
         largest = largest_given(given, statement.growth, steady=statement.steady)
         if self._workers is not None and (not statement.steady or sql in self._offenders or way.apart):
             return self._query_apart(sql, statement, scans, streams, largest)
-        cursor = self._root.cursor()
+        cursor = self._cursor()
         if streams_little(len(self._running), self._node_bytes):
             cursor.execute(_LITTLE)
         sources = [
@@ -219,7 +255,7 @@ class DuckDBEngine(LoadedEngine):
         found = self._binder.passing(sql, ROW_NUMBER)
         if found is None:
             return way
-        with self._root.cursor() as cursor, suppress(duckdb.Error), stopped_by(cursor.interrupt):
+        with self._cursor() as cursor, suppress(duckdb.Error), stopped_by(cursor.interrupt):
             return decide(rows=self._tables.count(cursor, table, scans[table], found))
         return way
 
@@ -258,7 +294,7 @@ class DuckDBEngine(LoadedEngine):
         names = statement.columns_of(self._tables.schema(table))
         sql = f"SELECT {', '.join(map(quoted, names))} FROM {quoted(table)}"
         large = self._tables.large(table, file_ids, names)
-        cursor = self._root.cursor()
+        cursor = self._cursor()
         try:
             if large.together(VECTOR_ROWS) > BATCH_BYTES:
                 found = self._binder.passing(wanted, ROW_NUMBER) if len(statement.relations) == 1 else None
@@ -287,6 +323,15 @@ class DuckDBEngine(LoadedEngine):
                 _remove_leftovers(self._folder)
 
 
+def spill_bytes(folder: str, most: int) -> int:
+    """What may be spilled there: `most`, and no more than half of the disk space that is left, for rows are loaded too.
+
+    >>> spill_bytes(".", 4096)
+    4096
+    """
+    return min(most, shutil.disk_usage(folder).free // 2)
+
+
 def _prepare_folder(folder: str) -> None:
     """Make the folder, and remove what an earlier engine left there."""
     try:
@@ -297,11 +342,15 @@ def _prepare_folder(folder: str) -> None:
 
 
 def _remove_leftovers(folder: str) -> None:
+    _remove_databases(folder)
+    for path in glob.glob(os.path.join(glob.escape(folder), _SPILL_FOLDER + "*")):
+        shutil.rmtree(path, ignore_errors=True)
+
+
+def _remove_databases(folder: str) -> None:
     for path in glob.glob(os.path.join(glob.escape(folder), _DATABASE_FILE.format(begun="*") + "*")):
         with suppress(FileNotFoundError):
             os.unlink(path)
-    for path in glob.glob(os.path.join(glob.escape(folder), _SPILL_FOLDER + "*")):
-        shutil.rmtree(path, ignore_errors=True)
 
 
 def _raised(

@@ -19,6 +19,8 @@ _TOO_LARGE = (
     "The query needs more memory and spill space than this node has: filter more, raise max_merge_bytes, "
     'memory_limit or max_spill_bytes, or run it with engine="spark"'
 )
+BEGINS_ANEW = "The engine of this node begins anew after a failure: plan the query again"
+_NO_ROOM = "The node has no disk space left for this: ask for less at once, or give it room below its data_dir"
 _SUGGESTIONS = re.compile(r"\nDid you mean|\n\tCandidate functions|\s*Candidate tables:")
 _CARET = re.compile(r"\n[^\n]*\n[ \t]*\^+[ \t]*(?=\n|\Z)")
 # Sentences of DuckDB about its settings and pages, which end the message.
@@ -49,6 +51,14 @@ EXPLAIN = "explain\n"  # asked for with an error that came without its position
 # No statement reaches files, so an IO error is one of the spill folder or of the engine's own database.
 _BY_KIND: list[tuple[re.Pattern[str], Callable[[], BallistaError]]] = [
     (re.compile("INTERRUPT Error"), lambda: TransportError("The query was cancelled")),
+    (
+        re.compile(rf"(?:FATAL|IO|TransactionContext) Error.*{INVALIDATED}", re.DOTALL),
+        lambda: NotOwner(BEGINS_ANEW),
+    ),
+    (
+        re.compile("IO Error.*(?:No space left on device|Disk quota exceeded|File too large)", re.DOTALL),
+        lambda: MergeTooLarge(_NO_ROOM),
+    ),
     (re.compile("Out of Memory Error|IO Error"), lambda: MergeTooLarge(_TOO_LARGE)),
     # Where the system refused it memory, DuckDB takes that for a fault of its own.
     (
@@ -58,10 +68,6 @@ _BY_KIND: list[tuple[re.Pattern[str], Callable[[], BallistaError]]] = [
     (
         re.compile("Permission Error"),
         lambda: SqlError("The statement asks for something that is not allowed here"),
-    ),
-    (
-        re.compile(f"FATAL Error.*{INVALIDATED}", re.DOTALL),
-        lambda: NotOwner("The engine of this node begins anew after a failure: plan the query again"),
     ),
     (re.compile("INTERNAL Error|FATAL Error"), lambda: BallistaError(FAILED)),
 ]

@@ -15,6 +15,7 @@ import pyarrow as pa
 
 from ballista_py.engines.apart.large import LargeByFile
 from ballista_py.engines.duckdb.alter import alter_native
+from ballista_py.engines.duckdb.broken_database import is_broken
 from ballista_py.engines.duckdb.errors import translate
 from ballista_py.engines.duckdb.file_ranges import ranges
 from ballista_py.engines.duckdb.large_rows import ROW_NUMBER, LargeRows, size_sql
@@ -30,6 +31,7 @@ from ballista_py.storage.formats.local_file import Loadable, RowsAtHand
 
 _log = logging.getLogger(__name__)
 MAX_RANGES = 2  # beyond it a join with the ids is faster
+_LOOK = '"can be read"'  # by nobody but `is_broken`: no statement and no table has such a name
 HELD = "held"  # the schema, or the attached database, of the native tables
 IDLE_MS = 10_000.0
 MIN_LOOSE_BYTES = 16 << 20
@@ -124,6 +126,7 @@ class HeldTables:
     def __init__(self, root: duckdb.DuckDBPyConnection, runtime: Runtime, file: str | None = None) -> None:
         """Hold the tables in the database file at `file`, or in memory (None)."""
         root.execute(f"create schema {HELD}" if file is None else _attach(file))
+        root.execute(f"create view {HELD}.{_LOOK} as select 1")
         self._root = root
         self._runtime = runtime
         self._in_file = file is not None
@@ -141,6 +144,10 @@ class HeldTables:
         self._taker.execute("set session enable_optimistic_write = false")
         self._loose_bytes = 0
         self._loaded_ms = 0.0
+
+    def is_broken(self) -> bool:
+        """Whether what is held can be read no more."""
+        return is_broken(self._root, f"from {HELD}.{_LOOK}")
 
     def create(self, table: str, schema: pa.Schema) -> None:
         """See `LoadedEngine.create_table`."""
@@ -253,9 +260,13 @@ class HeldTables:
             idle = self._runtime.monotonic_ms() - self._loaded_ms >= IDLE_MS
             if not self._in_file or self._loose_bytes < (MIN_LOOSE_BYTES if idle else MAX_LOOSE_BYTES):
                 return
-            with suppress(duckdb.TransactionException):  # somebody reads: the next time will do
+            try:
                 self._loader.execute(f"checkpoint {HELD}")
                 self._loose_bytes = 0
+            except duckdb.TransactionException:  # somebody reads: the next time will do
+                return
+            except duckdb.IOException as error:
+                raise translate(error, "") from None
 
     def unload(self, table: str, file_ids: Iterable[int]) -> None:
         """See `LoadedEngine.unload`."""
