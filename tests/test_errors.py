@@ -78,6 +78,7 @@ OF_A_NODE = [
     ),
     errors.StoreUnavailable("object 'snapshots/t/data/a.arrow' cannot be read", key="snapshots/t/data/a.arrow"),
     errors.TransportError("no socket at /root/run/front.sock: ~/.ballista/x and /root/a b", place="/root/x/y"),
+    NotOwner("replicas cannot tell (object 'accelerations/answers/t/x' is gone): plan again"),
     errors.LeaseExpired("/node.pem and '/etc/pki/'"),
 ]
 
@@ -94,6 +95,7 @@ def test_what_a_sender_wrote_and_the_documents_that_have_to_be_put_back_are_name
         SqlError("Could not convert string '/etc/pki/x' to INTEGER"),
         errors.SchemaMismatch("column 'a/b/c' is missing"),
         errors.DocumentLost("document 'heartbeats/a.json' is gone", key="heartbeats/a.json"),
+        NotOwner("replicas cannot tell (document 'snapshots/t/a=1/manifest.json' is gone): plan again"),
         errors.DocumentOlder("document 'cluster.json' is at revision 1/2", key="cluster.json"),
         errors.Unauthenticated("start it with --open-metrics to show /metrics to everybody, and/or TLS"),
     ):

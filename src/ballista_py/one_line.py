@@ -18,6 +18,7 @@ _URL = re.compile(r"\b(?:file|memory|s3a?|gs|gcs|az|abfss?|wasbs?|hdfs)://[^\s'\
 _DOCUMENT = re.compile(
     r"(?:cluster|jobs/[^/]+|heartbeats/[^/]+|accelerations/partitions/[^/]+|snapshots/.+/manifest)\.json|identity"
 )
+_KEY = re.compile(r"(?:\b[Oo]bject )?'((?:accelerations|heartbeats|jobs|snapshots)/[^']*)'")
 _AN_OBJECT = "an object of the state location"
 SHORTENED = "…"
 MOST_DETAILS = 32
@@ -61,6 +62,7 @@ def without_places(text: str, key: str = "", file: str = "") -> str:
     if key and not _DOCUMENT.fullmatch(key):
         text = text.replace(f"object '{key}'", _AN_OBJECT).replace(f"'{key}'", _AN_OBJECT)
         text = text.replace(key, _AN_OBJECT) if "/" in key else text
+    text = _KEY.sub(lambda found: found[0] if _DOCUMENT.fullmatch(found[1]) else _AN_OBJECT, text)
     if file:
         text = text.replace(file, "a file of the node")
     return _PATH.sub("a file of the node", _URL.sub("a place of the node", text))

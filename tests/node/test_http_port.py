@@ -21,7 +21,7 @@ from ballista_py.transport.security.certificates import CertificateFolder
 from ballista_py.transport.security.credentials import Tls
 from ballista_py.transport.security.tokens import StaticTokens
 
-ANYONE = Access("test", {f"GET {path}": ["anyone"] for path in ("/a", "/busy", "/crash")})
+ANYONE = Access("test", {f"GET {path}": ["anyone"] for path in ("/a", "/busy", "/crash", "/torn")})
 
 
 @pytest.fixture
@@ -29,11 +29,17 @@ def port():
     def busy():
         raise TryLater("starting")
 
+    def torn():
+        raise ConfigError("TLS: /etc/pki/node.pem cannot be read")
+
     def crash():
         raise RuntimeError("secret in /root/key")
 
     made = HttpPort(
-        "127.0.0.1", 0, {"/a": lambda: json_reply({"a": 1}), "/busy": busy, "/crash": crash}, access=ANYONE
+        "127.0.0.1",
+        0,
+        {"/a": lambda: json_reply({"a": 1}), "/busy": busy, "/crash": crash, "/torn": torn},
+        access=ANYONE,
     )
     yield made.port
     made.close()
@@ -53,6 +59,7 @@ def test_paths_are_answered_and_errors_tell_nothing_of_the_node(port):
     status, body = ask(port, "/crash")
     assert status == 500
     assert b"secret" not in body
+    assert json.loads(ask(port, "/torn")[1])["error"] == "TLS: a file of the node cannot be read"
     assert ask(port, "/b")[0] == 404
     assert ask(port, "/a", "POST")[0] == 501
 

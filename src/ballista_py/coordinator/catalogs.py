@@ -24,6 +24,7 @@ from ballista_py.errors import (
     DocumentOlder,
     ObjectMissing,
     SchemaMismatch,
+    to_wire,
 )
 from ballista_py.logs import log_event
 from ballista_py.partitions.map import PartitionMap
@@ -233,7 +234,7 @@ class Catalogs:
                 except (DocumentLost, DocumentOlder) as error:
                     unusable[name] = error
                 except DocumentError as error:
-                    left_out[name] = error.message
+                    left_out[name] = str(to_wire(error)["message"])
                     self._maps.pop(table.map_name, None)
             if all(one.catalog_revision <= read.header.revision for one in found.values()):
                 break

@@ -17,6 +17,7 @@ from ballista_py.errors import (
     WriteError,
     WriteIncomplete,
     from_wire,
+    to_wire,
 )
 from ballista_py.partitions.map import PartitionMap
 
@@ -93,7 +94,7 @@ def failure_of(
     where = f"partitions {', '.join(names)}" + (" and others" if len(errors) > len(names) else "")
     return WriteIncomplete(
         f"table '{table}': {len(errors) or 'some'} partition(s) did not apply the statement, "
-        f"{len(done)} did ({where if names else 'which is not known'}: {reason.message})"
+        f"{len(done)} did ({where if names else 'which is not known'}: {to_wire(reason)['message']})"
         f"{'' if 'token' in reason.details else '; send it again with the same token'}",
         table=table,
         partitions=names,

@@ -18,7 +18,7 @@ from typing import Any
 import orjson
 from attrs import evolve, field, frozen
 
-from ballista_py.errors import BallistaError, ConfigError, Unauthenticated
+from ballista_py.errors import BallistaError, ConfigError, Unauthenticated, to_wire
 from ballista_py.node.status.http_connections import HttpConnections, HttpLimits
 from ballista_py.runtime import Runtime, SystemRuntime
 from ballista_py.transport.security.access import Access, Caller
@@ -44,6 +44,11 @@ class Reply:
 
 
 Routes = Mapping[str, Callable[[], Reply]]
+
+
+def _told(error: Exception, status: int) -> Reply:
+    wire = to_wire(error)
+    return json_reply({"error": wire["message"], "code": wire["code"]}, status)
 
 
 def json_reply(value: Any, status: int = 200) -> Reply:
@@ -234,12 +239,9 @@ def _handler(
                     may(path, self.headers.get("Authorization"))
                     reply = route()
                 except Unauthenticated as error:
-                    told = json_reply({"error": error.message, "code": error.code}, 401)
-                    reply = evolve(told, headers={"WWW-Authenticate": "Bearer"})
-                except BallistaError as error:
-                    reply = json_reply({"error": error.message, "code": error.code}, 503)
+                    reply = evolve(_told(error, 401), headers={"WWW-Authenticate": "Bearer"})
                 except Exception as error:
-                    reply = json_reply({"error": f"internal error ({type(error).__name__})"}, 500)
+                    reply = _told(error, 503 if isinstance(error, BallistaError) else 500)
             self._send(reply)
 
         def send_error(self, code: int, message: str | None = None, explain: str | None = None) -> None:

@@ -20,6 +20,7 @@ from ballista_py.errors import (
     SchemaVersionUnsupported,
     StoreError,
     named,
+    to_wire,
 )
 from ballista_py.partitions.table import TableSpec
 from ballista_py.runtime import Runtime
@@ -221,6 +222,6 @@ def reason_of(error: Exception) -> str:
     """What heartbeats say of a failure; one outside the tree is logged, too."""
     known = named(error)
     if isinstance(known, BallistaError):
-        return known.message
+        return str(to_wire(known)["message"])
     _log.error("partition_failed", exc_info=error)
     return f"internal error ({type(error).__name__})"
