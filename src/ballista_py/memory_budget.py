@@ -166,7 +166,9 @@ class MemoryBudget:
                 self._ledger = self._ledger.under(pressed)
                 self._changed.notify_all()
 
-    def begin(self, size: int, client: str | None = None, waits: bool = True) -> Reservation:
+    def begin(
+        self, size: int, client: str | None = None, waits: bool = True, wait_ms: float | None = None
+    ) -> Reservation:
         """Wait until there is room for `size` bytes, and hold it.
 
         Work that holds as much already does not wait: others may wait for what it holds. Nor does what is short and
@@ -183,7 +185,7 @@ class MemoryBudget:
             self._ledger = self._ledger.asked(Request(number, known, size, entitled=not waits or 0 < size <= mine))
             is_held = number in self._ledger.held
         if not is_held:
-            self._wait(number, work)
+            self._wait(number, work, self._wait_ms if wait_ms is None else wait_ms)
         found = Reservation(self, number, size, work)
         if work is not None:
             with self._changed:
@@ -199,7 +201,7 @@ class MemoryBudget:
         finally:
             reservation.end()
 
-    def _wait(self, number: int, work: Work | None) -> None:
+    def _wait(self, number: int, work: Work | None, wait_ms: float) -> None:
         began_ms = self._since_ms[number] = self._runtime.monotonic_ms()
         try:
             is_held = False
@@ -207,8 +209,8 @@ class MemoryBudget:
                 is_held = self._is_held(number)
                 if work is not None:
                     work.check()  # also when it is its turn: all that waited may have gone together
-                if not is_held and self._runtime.monotonic_ms() - began_ms > self._wait_ms:
-                    raise TryLater(self._ledger.no_room(number, self._wait_ms))
+                if not is_held and self._runtime.monotonic_ms() - began_ms > wait_ms:
+                    raise TryLater(self._ledger.no_room(number, wait_ms))
         except BaseException:
             self._give_back(number)
             raise

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import decimal
+import gc
 import os
 import signal
 import subprocess
@@ -15,7 +16,7 @@ import psutil
 import pyarrow as pa
 import pytest
 
-from ballista_py.engines.apart.workers import Options, Workers
+from ballista_py.engines.apart.workers import MIN_SHARE_BYTES, Options, Workers
 from ballista_py.engines.duckdb import guard as duckdb_guard
 from ballista_py.engines.duckdb.engine import DuckDBEngine
 from ballista_py.engines.polars.engine import PolarsEngine
@@ -257,6 +258,63 @@ def test_a_process_that_is_killed_fails_its_statement_and_the_next_one_runs(duck
     with pytest.raises(MergeTooLarge):  # as the system does it to who takes too much
         list(running.batches())
     assert pa.Table.from_batches(duck.query("select repeat('ab', 2) as c").batches())["c"].to_pylist() == ["abab"]
+
+
+@pytest.mark.parametrize("read", [True, False])
+def test_a_process_that_is_killed_gives_back_what_was_reserved_for_it(duck, read):
+    """By the system, whether its rows are being read or nobody ever asks for them."""
+    ledger = lambda: duck._workers.budget.ledger  # noqa: E731
+    running = duck.query(ENDLESS)
+    assert ledger().held_bytes >= MIN_SHARE_BYTES
+    os.kill(duck.started[0]._process.pid, signal.SIGKILL)
+    if read:
+        with pytest.raises(MergeTooLarge):
+            list(running.batches())
+    else:
+        del running
+        gc.collect()
+    assert (ledger().held, ledger().waiting) == ({}, ())
+    with pytest.raises(SqlError):  # nor is anything left of one that only bound a statement
+        duck.query("select repeat('ab', 2) as c, nothing as d")
+    assert ledger().held_bytes == 0
+
+
+def test_a_process_that_is_ended_for_its_memory_gives_back_what_was_reserved_for_it(duck):
+    running = duck.query(ENDLESS)
+    (worker,) = duck._workers._busy
+    duck._workers._too_large(worker, 1 << 40)
+    with pytest.raises(MergeTooLarge):
+        list(running.batches())
+    assert duck._workers.budget.ledger.held_bytes == 0
+
+
+@pytest.mark.parametrize(
+    ("sql", "takes"),
+    [
+        ("select s from t where n = 7", False),
+        ("select count(*), max(s) as m from t where n > 7", False),
+        ("select s, count(*) as c from t group by s", True),
+        ("select n from t order by n", True),
+        ("select distinct s from t", True),
+        ("select count(distinct s) as c from t", True),
+        ("select sum(n) over (order by n) as c from t", True),
+        ("select n from t union select n + 1 from t", True),
+        ("select s from t where n in (select max(n) from t)", True),
+        ("select median(n) as m from t", True),
+    ],
+)
+def test_what_others_take_is_not_the_fault_of_a_lookup(duck, sql, takes):
+    """Memory grows while both run: the one that goes is of those that may take it, though it began first."""
+    duck.create_table("t", ROWS.schema)
+    duck.load("t", [RowsAtHand(file_id=1, rows=ROWS)])
+    large = duck.query("select s, count(*) as c, max(n) as m from t group by s", {"t": [1]})
+    other = duck.query(sql, {"t": [1]})
+    duck._note_memory(1 << 30, False)
+    duck._note_memory(2 << 30, True)
+    victim, spared = (other, large) if takes else (large, other)
+    with pytest.raises(MergeTooLarge):
+        list(victim.batches())
+    assert sum(batch.num_rows for batch in spared.batches()) >= 1
 
 
 def test_a_query_that_is_dropped_unread_lets_its_process_go(duck):

@@ -12,10 +12,11 @@ import attrs
 import pyarrow as pa
 import pytest
 
-from ballista_py.coordinator.queries.large_statements import LARGE_CHARACTERS
+from ballista_py.coordinator.queries.large_statements import LARGE_CHARACTERS, PLANNED_BYTES_PER_CHARACTER
 from ballista_py.coordinator.queries.plan_cache import MAX_REMEMBERED, Plans
 from ballista_py.engines.duckdb.engine import DuckDBEngine
-from ballista_py.errors import SqlError, TimeLimit
+from ballista_py.errors import MergeTooLarge, SqlError, TimeLimit, TryLater
+from ballista_py.memory_budget import MemoryBudget
 from ballista_py.runtime import SystemRuntime
 from ballista_py.sql.plan import Catalog, QueryPlan
 from ballista_py.sql.planner import plan_query
@@ -192,3 +193,40 @@ def test_large_statements_are_planned_one_at_a_time_and_small_ones_beside_them(e
         engine.describe = slow
         go_on.set()
         assert {len(one.result().output) for one in (first, *others)} == {2}
+
+
+def test_large_statements_of_all_clients_have_their_place_in_the_memory_of_the_node(engine, catalog):
+    """Each client has its own turn, so without it they would all be planned beside each other."""
+    text = f"select id, '{'x' * LARGE_CHARACTERS}' as t from t"
+    size = PLANNED_BYTES_PER_CHARACTER * len(text)
+    budget = MemoryBudget(2 * size + (1 << 20), SystemRuntime(), wait_ms=50.0)
+    plans, inside, go_on = Plans(engine, SystemRuntime(), budget), threading.Semaphore(0), threading.Event()
+    describe = engine.describe
+
+    def slow(sql, schemas):
+        if len(sql) >= LARGE_CHARACTERS:
+            inside.release()
+            go_on.wait(60)
+        return describe(sql, schemas)
+
+    def planned(client):
+        with working(Work(SystemRuntime(), client=client)):
+            return plans.plan(text.replace("id", f"id + {len(client)}"), catalog)
+
+    engine.describe = slow
+    with ThreadPoolExecutor(2) as pool:
+        try:
+            first = pool.submit(planned, "a")
+            assert inside.acquire(timeout=60)
+            assert budget.ledger.held_bytes >= size
+            second = pool.submit(planned, "bc")
+            assert inside.acquire(timeout=60)
+            with pytest.raises(TryLater):
+                planned("def")
+            assert plans.output("select id from t", catalog).names == ["id"]  # and small ones ask for nothing
+        finally:
+            go_on.set()
+        assert {len(one.result().output) for one in (first, second)} == {2}
+    assert budget.ledger.held_bytes == 0
+    with pytest.raises(MergeTooLarge, match="may take more memory than this node has"):
+        plans.plan(text.replace("x'", "x" * 2 * len(text) + "x'"), catalog)

@@ -435,3 +435,16 @@ def test_statements_at_the_same_time_change_a_manifest_together(world, writes, t
     assert said == [{"1": {"affected": 1}}] * statements
     assert world.storage(1).read().header.revision - before < statements  # one each, and some would have failed
     assert world.read((1, 1)) == list(range(statements))
+
+
+def test_an_owner_with_little_memory_writes_files_before_it_has_all_rows(world, writes):
+    """Statements beside each other would have 128 MiB each otherwise; see `spool_bytes`."""
+    small = OwnerWrites(
+        world.holder, world.store, world.engine, world.clock, map, lambda: "me", spool_bytes=2 * batch(1, 1).nbytes
+    )
+    files = []
+    for name, owner in (("much", writes), ("little", small)):
+        owner.write(target(name, 1), [batch(1, key) for key in range(6)])
+        files.append(len(world.storage(1).read().document.files))
+    assert files == [1, 1 + 3]
+    assert len(world.read((1, 1))) == 12

@@ -9,6 +9,7 @@ import grpc
 import pytest
 
 from ballista_py.errors import TryLater
+from ballista_py.memory_budget import MemoryBudget
 from ballista_py.runtime import SystemRuntime
 from ballista_py.testing.hostile.raw_flight import RawFlight
 from ballista_py.transport.flight.call_threads import CallThreads
@@ -85,6 +86,42 @@ def test_the_messages_of_one_client_have_a_bound_together():
     assert holdings.of("a") == 60
     holdings.exchange("a", 60, 0)
     assert (holdings.of("a"), holdings.of("b")) == (0, 100)
+
+
+def test_the_messages_of_all_clients_have_a_bound_together_and_their_place_in_the_node():
+    mib = 1 << 20
+    budget = MemoryBudget(800 * mib, SystemRuntime())
+    holdings = Holdings(SystemRuntime(), budget=budget)  # 400 MiB
+    holdings.exchange("a", 0, 128 * mib)
+    holdings.exchange("a", 0, 128 * mib)
+    with pytest.raises(TryLater, match="this node is given now take 384 MiB, and may take 400"):
+        holdings.exchange("a", 0, 128 * mib)  # a quarter is for others
+    holdings.exchange("a", 0, mib // 2)  # and what is small passes
+    holdings.exchange("b", 0, 100 * mib)
+    with pytest.raises(TryLater, match="may take 400"):
+        holdings.exchange("c", 0, 100 * mib)
+    holdings.exchange("a", 128 * mib, 0)
+    holdings.exchange("c", 0, 100 * mib)
+    held = [holdings.reserved("c", size) for size in (100 * mib, 1000)]
+    assert held[1] is None
+    assert budget.ledger.held_bytes == 100 * mib
+    held[0].end()
+    assert budget.ledger.held == {}
+
+
+def test_a_call_gives_back_the_place_of_its_messages_however_it_ends(serve, kit):
+    budget = MemoryBudget(64 << 20, SystemRuntime())
+    served = serve(caller_limit=8, budget=budget)
+    large = "y" * (2 << 20)
+    with RawFlight(f"ballista://{served.address}") as flight:
+        first = threading.Thread(target=flight.action, args=("wait", to_json({"s": 60, "x": large})))
+        first.start()
+        kit.wait_until(lambda: budget.ledger.held_bytes > len(large))
+        served.handler.cancelled.set()
+        first.join(30)
+        with pytest.raises(grpc.RpcError):
+            flight.action("echo", large.encode())  # which is no JSON
+    kit.wait_until(lambda: budget.ledger.held_bytes == 0)
 
 
 def test_a_client_with_too_much_at_once_is_told_so_and_goes_on_when_it_is_less(serve, kit):

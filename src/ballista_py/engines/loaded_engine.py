@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from typing import Protocol
-from weakref import WeakKeyDictionary, WeakMethod
+from weakref import WeakKeyDictionary, WeakMethod, WeakSet
 
 import pyarrow as pa
 
@@ -44,6 +44,7 @@ class LoadedEngine:
         self._node_bytes = None if workers is None else workers.max_bytes
         self._binder = Binder(runtime, workers)
         self._running: WeakKeyDictionary[RunningQuery, int | None] = WeakKeyDictionary()  # the memory at its start
+        self._taking: WeakSet[RunningQuery] = WeakSet()
         self._lock = runtime.lock()
         self._closed = False
 
@@ -179,18 +180,30 @@ class LoadedEngine:
         return named(error)
 
     def _note_memory(self, own_bytes: int, too_large: bool) -> None:
-        """Note the memory of the process now; if it is `too_large`, cancel the last query since which it grew much."""
+        """Note the memory of the process now; if it is `too_large`, cancel the last query since which it grew much.
+
+        It is one of those that may take much: others only run beside what does, such as lookups.
+        """
         with self._lock:
             for query, before in list(self._running.items()):
                 if before is None:
                     self._running[query] = own_bytes
-            grew = [q for q, before in self._running.items() if own_bytes - (before or 0) > GROWN_BYTES]
+            grew = [
+                query
+                for query, before in self._running.items()
+                if query in self._taking and own_bytes - (before or 0) > GROWN_BYTES
+            ]
         if too_large and grew:
             grew[-1].cancel(MergeTooLarge(TOO_LARGE))
 
-    def _runs(self, query: RunningQuery) -> None:
-        """Remember the query, to cancel it when the engine is closed or takes too much."""
+    def _runs(self, query: RunningQuery, *, takes_much: bool) -> None:
+        """Remember the query, to cancel it when the engine is closed; one that may take much, also when it is too much.
+
+        Much is what a statement gathers, and values that are large. What others read goes on as it comes.
+        """
         with self._lock:
+            if takes_much:
+                self._taking.add(query)
             self._running[query] = None
         work = current_work()
         if work is not None:

@@ -22,7 +22,7 @@ from ballista_py.storage.held.altered_under import altered_under, definition_of,
 from ballista_py.storage.held.files import Mapper
 from ballista_py.storage.held.holder import PartitionHolder
 from ballista_py.storage.manifest import DataFile
-from ballista_py.storage.row_spool import RowSpool
+from ballista_py.storage.row_spool import SPOOL_BYTES, RowSpool
 from ballista_py.storage.upkeep.garbage import MAX_WRITE_MS
 from ballista_py.transport.flight.commands import PARTITION_COLUMN, WriteTarget
 
@@ -33,8 +33,15 @@ class OwnerFiles:
     """Safe to share between threads. `mapper` runs requests to the store at the same time."""
 
     def __init__(
-        self, holder: PartitionHolder, store: ConditionalStore, engine: Engine, runtime: Runtime, mapper: Mapper
+        self,
+        holder: PartitionHolder,
+        store: ConditionalStore,
+        engine: Engine,
+        runtime: Runtime,
+        mapper: Mapper,
+        spool_bytes: int = SPOOL_BYTES,
     ) -> None:
+        self._spool_bytes = spool_bytes
         self._holder = holder
         self._store = store
         self._engine = engine
@@ -179,6 +186,7 @@ class OwnerFiles:
             self._runtime,
             run_all,
             file_format=table.file_format,
+            max_bytes=self._spool_bytes,
             definition=table.definition,
             on_file=lambda file, rows: self._holder.stage(table.name, file.path, rows),
         )

@@ -26,6 +26,7 @@ from ballista_py.storage.formats.pruned_files import may_hold
 from ballista_py.storage.held.files import Mapper
 from ballista_py.storage.held.holder import PartitionHolder
 from ballista_py.storage.manifest import DataFile
+from ballista_py.storage.row_spool import SPOOL_BYTES
 from ballista_py.storage.upkeep.compaction import CompactionPolicy
 from ballista_py.transport.flight.commands import WriteTarget
 
@@ -34,7 +35,8 @@ class OwnerWrites:
     """The writes of one executor. Safe to share between threads.
 
     `mapper` runs requests to the store at the same time, and `each` the partitions of a statement. They must not
-    share threads: the second waits for the first. `instance` gives the owner's instance id.
+    share threads: the second waits for the first. `instance` gives the owner's instance id. Of the rows of a statement
+    `spool_bytes` are in memory at most.
     """
 
     def __init__(
@@ -47,9 +49,10 @@ class OwnerWrites:
         instance: Callable[[], str],
         policy: CompactionPolicy | None = None,
         each: Mapper | None = None,
+        spool_bytes: int = SPOOL_BYTES,
     ) -> None:
         self._holder = holder
-        self._files = OwnerFiles(holder, store, engine, runtime, mapper)
+        self._files = OwnerFiles(holder, store, engine, runtime, mapper, spool_bytes)
         self._commits = OwnerCommits(holder, store, runtime, each or map, instance)
         prepared = PreparedStatements(holder, store, self._files, self._commits, runtime)
         self.catch_up, self.settle, self.tick = prepared.catch_up, prepared.settle, prepared.tick

@@ -20,6 +20,8 @@ from ballista_py.storage.manifest import DataFile, data_prefix
 from ballista_py.work import require_wanted
 
 SPOOL_BYTES = 128 << 20
+LEAST_SPOOL_BYTES = 8 << 20
+SPOOLS = 16  # at once, in the memory of a node
 DISCARD_MS = 2_000.0
 
 MAX_RUNS = 4_096
@@ -27,6 +29,15 @@ MAX_RUNS = 4_096
 Part: TypeAlias = tuple[int, pa.Table]
 RunAll = Callable[[Callable[[Any], Any], Iterable[Any]], Iterable[Any]]
 OnFile = Callable[[DataFile, pa.Table], None]
+
+
+def spool_bytes(max_bytes: int) -> int:
+    """What the rows of one statement may be at a node that may take `max_bytes`, before they are written to files.
+
+    >>> [spool_bytes(mb << 20) >> 20 for mb in (64, 256, 4096)]
+    [8, 16, 128]
+    """
+    return max(LEAST_SPOOL_BYTES, min(SPOOL_BYTES, max_bytes // SPOOLS))
 
 
 class RowSpool:

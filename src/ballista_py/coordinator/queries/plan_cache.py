@@ -15,6 +15,7 @@ from attrs import define, evolve, field, frozen
 from ballista_py.coordinator.queries.large_statements import LargeStatements
 from ballista_py.engines.engine import Engine
 from ballista_py.errors import SqlError
+from ballista_py.memory_budget import MemoryBudget
 from ballista_py.remembered import Remembered
 from ballista_py.runtime import Runtime
 from ballista_py.sql.bind.now import mentions_moment
@@ -59,6 +60,7 @@ class Plans:
 
     engine: Engine
     runtime: Runtime
+    budget: MemoryBudget | None = None  # of the node
     _known: Remembered[_Known] = field(init=False)
     _shared: Remembered[_Shared] = field(init=False)
     _catalogs: tuple[Catalog, ...] = field(init=False, default=())  # the one used last comes last
@@ -67,7 +69,7 @@ class Plans:
 
     def __attrs_post_init__(self) -> None:
         self._lock = self.runtime.lock()
-        self._large = LargeStatements(self.runtime)
+        self._large = LargeStatements(self.runtime, self.budget)
         self._known = Remembered(MAX_REMEMBERED, MAX_REMEMBERED_BYTES, self.runtime)
         self._shared = Remembered(MAX_REMEMBERED, MAX_REMEMBERED_BYTES, self.runtime)
 

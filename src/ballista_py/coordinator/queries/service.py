@@ -33,6 +33,7 @@ from ballista_py.errors import (
     TryLater,
     UnsupportedExpression,
 )
+from ballista_py.memory_budget import MemoryBudget
 from ballista_py.partitions.map import Owner
 from ballista_py.runtime import Runtime
 from ballista_py.sql.explain import explain_text, plan_as_dict
@@ -67,6 +68,7 @@ class QueryService:
     before it is heard again, as long as there are copies of what it holds.
     `sequences` tells how many statements over several partitions are committed, for the tables that can have any, and
     `definitions`, asked after that, the newest one that there may be of each table.
+    Statements of much text have their place in the `budget` of the node while they are planned.
     What replicas give is at most `max_replica_lag_ms` old; with 0 it is never older than the statement.
     """
 
@@ -78,11 +80,12 @@ class QueryService:
     definitions: Sequences = field(default=lambda _tables: {}, kw_only=True)
     max_replica_lag_ms: float = field(default=0.0, kw_only=True)
     heard_ms: HeardMs = field(default=dict, kw_only=True)
+    budget: MemoryBudget | None = field(default=None, kw_only=True)
     _suspects: Suspects = field(init=False, factory=Suspects)
     plans: Plans = field(init=False)
 
     def __attrs_post_init__(self) -> None:
-        self.plans = Plans(self.engine, self.runtime)
+        self.plans = Plans(self.engine, self.runtime, self.budget)
 
     def explain(self, statement: str, analyze: bool = False) -> dict[str, Any]:
         """The plan as a dict, with the same in words under `text`. Raises what `run` raises while it plans.

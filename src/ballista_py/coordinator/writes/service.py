@@ -9,7 +9,7 @@ partitions (`state.statements`).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import closing
 
 import pyarrow as pa
@@ -17,7 +17,7 @@ from attrs import define, field
 
 from ballista_py.coordinator.cluster_view import ClusterView, Views
 from ballista_py.coordinator.queries.first_rows import FirstRows
-from ballista_py.coordinator.queries.large_statements import LargeStatements
+from ballista_py.coordinator.queries.large_statements import LargeStatements, room_to_plan
 from ballista_py.coordinator.queries.pivots import change_of, text_for_parser
 from ballista_py.coordinator.queries.service import QueryService, words_of
 from ballista_py.coordinator.tables.alterations import TableAlterations
@@ -31,6 +31,7 @@ from ballista_py.coordinator.writes.kept_rows import KeptRows
 from ballista_py.coordinator.writes.overwrites import every_partition, replaced_by
 from ballista_py.coordinator.writes.owner_calls import Order, OwnerCalls
 from ballista_py.coordinator.writes.planned_again import PlannedAgain
+from ballista_py.coordinator.writes.room_for_rows import room_for_rows
 from ballista_py.coordinator.writes.rounds import Growth, WriteRounds
 from ballista_py.coordinator.writes.row_writes import RowWrites
 from ballista_py.coordinator.writes.whole_statements import GeneralWrites
@@ -170,10 +171,11 @@ class WriteService:
             return self._carried_out(statement, token, made, atomic)
 
     def _carried_out(self, statement: str, token: str | None, made: bool, atomic: bool) -> Executed:
-        plain = text_for_engine(text_for_parser(statement))
-        if plain is not None:
-            self.engine.require_change(plain)
-        change = change_of(statement)
+        with room_to_plan(statement, self.queries.budget):
+            plain = text_for_engine(text_for_parser(statement))
+            if plain is not None:
+                self.engine.require_change(plain)
+            change = change_of(statement)
         mine = self._token(token, made, "execute", statement, atomic)
         tables = (
             frozenset()
@@ -247,10 +249,23 @@ class WriteService:
 
         Raises `SchemaMismatch`, `ConfigError` for a table that is missing or exists, `WriteIncomplete`.
         """
-        name = folded(table)
-        mine = self._token(token, made, "ingest", name, mode, atomic)
         columns = schema or getattr(reader, "schema", None)
         columns = None if columns is None else plain(columns)
+        name = folded(table)
+        mine = self._token(token, made, "ingest", name, mode, atomic)
+        with room_for_rows(reader, self.queries.budget, merged=mode == "upsert") as rows:
+            return self._taken_in(name, rows, mode, mine, atomic, columns)
+
+    def _taken_in(
+        self,
+        name: str,
+        reader: Iterator[pa.RecordBatch],
+        mode: IngestMode,
+        mine: WriteToken,
+        atomic: bool,
+        columns: pa.Schema | None,
+    ) -> int:
+        kept = KeptRows(reader)
         if mode in ("create", "create_append", "replace"):
             earlier = self._ddl.done(name, mine.kept)
             if earlier is not None:
@@ -258,15 +273,14 @@ class WriteService:
             if not self._ddl.exists(name):
                 if columns is None:
                     raise ConfigError(f"table '{name}' cannot be created from rows without a schema")
-                reader = KeptRows(iter(reader))
                 try:
-                    return self._ddl.make(name, columns, (), token=mine.kept, rows=reader)
+                    return self._ddl.make(name, columns, (), token=mine.kept, rows=kept)
                 except ConfigError:  # somebody else made it meanwhile
                     if mode == "create" or not self._ddl.exists(name):
                         raise
             elif mode == "create":
                 raise ConfigError(f"table '{name}' exists already")
-        rows = KeptRows(iter(reader))
+        rows = KeptRows(iter(kept))
 
         def take_in() -> int:
             spec = self._table(name)

@@ -106,6 +106,8 @@ _CONDITIONS = _words("BETWEEN COLUMN_REF COMPARISON CONJUNCTION")
 _CONDITION_KINDS = _words("COMPARE_IN COMPARE_NOT_IN OPERATOR_IS_NOT_NULL OPERATOR_IS_NULL OPERATOR_NOT")
 _SOURCES = _words("BASE_TABLE EXPRESSION_LIST SUBQUERY")
 _SOURCES_APART = _words("PIVOT SHOW_REF")
+_KEEP_ROWS = _words("DISTINCT_MODIFIER RECURSIVE_CTE_NODE SET_OPERATION_NODE")
+_KEEP_VALUES = _WITH_NUMBER | _words("mad median")
 
 
 @define
@@ -114,6 +116,7 @@ class Steadiness:
 
     _steady: bool = True
     _recursive: bool = False
+    _gathers: bool = False
     _growth: int = 1
     _copies: int = 1
     _made: int = 0
@@ -138,6 +141,11 @@ class Steadiness:
         return self._made + (between if self._growth > 1 else 0)
 
     @property
+    def gathers(self) -> bool:
+        """Whether it keeps rows that it has read until it has read others: sorts, groups, joins, windows."""
+        return self._gathers or self._scans() > 1
+
+    @property
     def growth(self) -> int:
         """How many values of those that are read one value of the answer consists of, at most."""
         return self._growth
@@ -159,6 +167,7 @@ class Steadiness:
         kind, cls = _kind(element), element.get("class")
         self._note_names(element)
         self._made += _makes(kind, str(cls), element)
+        self._gathers = self._gathers or _keeps_rows(kind, str(cls), element)
         self._steady = self._steady and _is_small(element.get("sample"))
         if cls is not None:
             if id(element) not in self._counted and not self._is_steady(str(cls), kind, element):
@@ -273,6 +282,15 @@ def _makes(kind: str, cls: str, element: dict[str, Any]) -> bool:
         return name not in JOINING and name not in _GIVE_SMALL
     sorts = kind == "ORDER_MODIFIER" and bool(element.get("orders"))
     return cls in ("CAST", "WINDOW") or kind == "ARRAY_SLICE" or sorts
+
+
+def _keeps_rows(kind: str, cls: str, element: dict[str, Any]) -> bool:
+    """Whether rows are kept for the element. Of a plain aggregate over all rows it is one value."""
+    if cls == "FUNCTION":
+        return bool(element.get("distinct")) or _name(element) in _KEEP_VALUES
+    sorts = kind == "ORDER_MODIFIER" and bool(element.get("orders"))
+    groups = kind == "SELECT_NODE" and bool(element.get("group_expressions"))
+    return sorts or groups or cls == "WINDOW" or kind in _KEEP_ROWS
 
 
 def _is_small(sample: Any) -> bool:

@@ -35,6 +35,8 @@ MIN_SHARE_BYTES = 128 << 20  # below which an engine has no room to work in
 OVER_SHARE_BYTES = 192 << 20  # of what an engine takes beyond what it counts
 LEAST_LARGE_BYTES = MIN_SHARE_BYTES + (64 << 20)
 OVER_TOTAL_BYTES = 256 << 20
+OVER_BYTES = 512 << 20  # what a node may take beyond what it is given, for a moment
+OWN_BYTES = 256 << 20  # of a node before it does anything
 PROCESS_BYTES = 64 << 20  # of its own, before it has done anything
 ASKING_BYTES = 64 << 20  # what binding a statement takes, as a rule
 MAX_KEPT_BYTES = 256 << 20  # a process that keeps more than that after a statement is replaced
@@ -99,7 +101,7 @@ class Workers:
     """At most `MOST_WORKERS` processes, started when they are needed. Thread-safe. Call `tick` ten times a second.
 
     `max_bytes` is what the node may take, its own memory (`own_bytes`) included. Each process that works has its share
-    of the `budget` of the node; three find room whatever the node may take, and what
+    of the `budget` of the node; one finds room whatever the node may take, three from 320 MB on, and what
     only binds a statement does not wait.
     """
 
@@ -321,8 +323,15 @@ class Workers:
 
 
 def least_budget(max_bytes: int) -> int:
-    """What all that is reserved at a node may be together, of a node that may take `max_bytes`."""
-    return max(max_bytes, 3 * (PROCESS_BYTES + MIN_SHARE_BYTES))
+    """What all that is reserved at a node may be together, of a node that may take `max_bytes`.
+
+    A small one may reserve more than it has, so that a process finds room, but no more than it may exceed that by, less
+    what a node takes before it does anything.
+
+    >>> [least_budget(mb << 20) >> 20 for mb in (1, 128, 256, 512, 4096)]
+    [257, 384, 512, 576, 4096]
+    """
+    return max(max_bytes, min(3 * (PROCESS_BYTES + MIN_SHARE_BYTES), max_bytes + OVER_BYTES - OWN_BYTES))
 
 
 class Conversation:

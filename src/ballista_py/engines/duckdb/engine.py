@@ -205,7 +205,7 @@ class DuckDBEngine(LoadedEngine):
         way = self._way(sql, statement, given, scans) if given.largest else Way()
         largest = largest_given(given, statement.growth, steady=statement.steady)
         if self._workers is not None and (not statement.steady or sql in self._offenders or way.apart):
-            return self._query_apart(sql, statement, scans, streams, largest)
+            return self._query_apart(sql, statement, scans, streams, largest, given.largest)
         cursor = self._cursor()
         if streams_little(len(self._running), self._node_bytes):
             cursor.execute(_LITTLE)
@@ -228,7 +228,7 @@ class DuckDBEngine(LoadedEngine):
             raised = _raised(error, sql, sources, partial(explain_error, cursor, sql))
             cursor.close()
             raise raised from None
-        self._runs(query)
+        self._runs(query, takes_much=statement.gathers or bool(given.largest))
         return query
 
     def _named(self, error: Exception) -> BaseException:
@@ -266,6 +266,7 @@ class DuckDBEngine(LoadedEngine):
         scans: Mapping[str, Iterable[int]],
         streams: Mapping[str, pa.RecordBatchReader | pa.Table],
         largest: int,
+        large: int,
     ) -> RunningQuery:
         """The query in a process of its own, which is given what it reads but for columns that it does not name."""
         assert self._workers is not None
@@ -285,7 +286,7 @@ class DuckDBEngine(LoadedEngine):
             raise
         query = self._workers.query(sql, relations, close)
         query.schema = with_largest(query.schema, largest)
-        self._runs(query)
+        self._runs(query, takes_much=bool(large))
         return query
 
     def _held_rows(

@@ -58,7 +58,7 @@ _SERIALIZE = "select json_serialize_sql(?, skip_null := true, skip_empty := true
 class Statement:
     """A SELECT that passed: the relations that it surely scans one time (`once`), and the others that it reads.
 
-    One that is `steady` may run in this process; see `engines.steady`.
+    One that is `steady` may run in this process; one that `gathers` keeps rows meanwhile. See `engines.steady`.
     """
 
     once: frozenset[str]
@@ -68,6 +68,7 @@ class Statement:
     names: frozenset[str] | None = None
     copies: int = 0
     growth: int = 1
+    gathers: bool = True
 
     def columns_of(self, schema: pa.Schema) -> list[str]:
         """The columns of a relation with this schema that are surely enough; at least one, which counts its rows."""
@@ -131,6 +132,7 @@ class Guard:
             names=found.names,
             copies=found.copies,
             growth=found.growth,
+            gathers=found.gathers,
         )
 
     def passing(self, sql: str, wanted: str) -> str | None:
@@ -166,6 +168,7 @@ class Guard:
         mentions.sources = steadiness.sources
         mentions.names = steadiness.names
         mentions.copies, mentions.growth = steadiness.copies, steadiness.growth
+        mentions.gathers = steadiness.gathers
         mentions.steady = steadiness.verdict and len(sql) <= _MAX_STEADY_CHARACTERS
         return mentions
 
@@ -231,6 +234,7 @@ class _Mentions:
         self.sources = 0
         self.names: frozenset[str] | None = None
         self.copies, self.growth = 0, 1
+        self.gathers = True
         self.offsets: dict[str, int | None] = {}  # bytes from the start of the text
         self.ctes: dict[str, bool] = {}  # name -> recursive
         self._counts: Counter[str] = Counter()

@@ -89,7 +89,7 @@ class PolarsEngine(LoadedEngine):
         make(empty)  # what is refused is refused now, not with the first batch
         frames = {name: _together(*each) for name, each in held.items()}
         query = PolarsQuery(with_largest(schema, largest), frames, streams, make, way.batch_rows)
-        self._runs(query)
+        self._runs(query, takes_much=statement.gathers or bool(given.largest))
         return query
 
     def _query_apart(
@@ -109,7 +109,7 @@ class PolarsEngine(LoadedEngine):
             relations[name] = pa.RecordBatchReader.from_batches(narrow, _batches(frames, columns, narrow))
         query = workers.query(sql, relations, lambda: None)
         query.schema = with_largest(query.schema, largest)
-        self._runs(query)
+        self._runs(query, takes_much=False)
         return query
 
     def close(self) -> None:

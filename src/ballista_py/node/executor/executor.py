@@ -100,7 +100,9 @@ class Executor:
             format=config.cache_format,
             runtime=runtime,
         )
-        self._partitions = ExecutorPartitions(self._lease, store, self._engine, self._cache, runtime)
+        self._partitions = ExecutorPartitions(
+            self._lease, store, self._engine, self._cache, runtime, node_memory(config)
+        )
         answers.partitions = self._partitions
         self._workers = ThreadPoolExecutor(CONTROL_WORKERS, thread_name_prefix="control")
         self._event_loop = EventLoopThread("control")

@@ -20,6 +20,7 @@ from ballista_py.state.stores.store import ConditionalStore
 from ballista_py.storage.held.cache import FileCache
 from ballista_py.storage.held.holder import PartitionHolder
 from ballista_py.storage.held.replicas import ReplicaReads
+from ballista_py.storage.row_spool import spool_bytes
 from ballista_py.threads import map_some
 from ballista_py.work import carried
 
@@ -35,8 +36,15 @@ class ExecutorPartitions:
     """What `lease` lets an executor hold, from construction until `close`; its requests to the store overlap."""
 
     def __init__(
-        self, lease: ExecutorLease, store: ConditionalStore, engine: Engine, cache: FileCache, runtime: Runtime
+        self,
+        lease: ExecutorLease,
+        store: ConditionalStore,
+        engine: Engine,
+        cache: FileCache,
+        runtime: Runtime,
+        max_bytes: int,
     ) -> None:
+        """`max_bytes` is what the node may take."""
         self._engine = engine
         self._told: Mapping[str, Any] = {}
         self._store_workers = ThreadPoolExecutor(STORE_WORKERS, thread_name_prefix="store")
@@ -51,6 +59,7 @@ class ExecutorPartitions:
             self._map,
             lambda: lease.info.instance_id,
             each=self._each,
+            spool_bytes=spool_bytes(max_bytes),
         )
         self.runs = OutsideRuns(self.holder, store, runtime, lambda: lease.info.instance_id)
 

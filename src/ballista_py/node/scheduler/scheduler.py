@@ -193,6 +193,7 @@ class Scheduler:
             definitions=catalogs.definitions,
             max_replica_lag_ms=config.max_replica_lag_ms,
             heard_ms=core.registry.heard_ms,
+            budget=self._budget,
         )
         folder = None if config.data_dir is None else str(Path(config.data_dir) / "answers")
         self._answers = AnswerFolder(folder, max_bytes=config.max_spill_bytes, runtime=runtime)

@@ -194,7 +194,7 @@ class OpenCalls:
         self.access = access
         self.callers: Callers = callers or Anyone()
         self.refusals = Refusals(runtime)
-        self.holdings = None if caller_limit is None else Holdings(runtime)
+        self.holdings = None if caller_limit is None else Holdings(runtime, budget=budget)
         self._limit = limit
         self._caller_limit = caller_limit
         self._time_limit_ms = time_limit_ms

@@ -1,40 +1,73 @@
-"""How many bytes of messages each client has at a port: of every call the one that is being worked on."""
+"""How many bytes of messages each client has at a port, and all have together: of every call the one worked on."""
 
 from __future__ import annotations
 
 from collections import Counter
 
 from ballista_py.errors import TryLater
+from ballista_py.memory_budget import OF_THE_REST, MemoryBudget, Reservation
 from ballista_py.runtime import Runtime
 
 CLIENT_BYTES = 1 << 30
+LARGE_BYTES = 1 << 20  # smaller messages are not worth a place in the memory of the node
 
 
 class Holdings:
-    """At most `max_bytes` of one client over all its calls; one message alone is always let in. For many threads."""
+    """At most `max_bytes` of one client over all its calls; one message alone is always let in. For many threads.
 
-    def __init__(self, runtime: Runtime, max_bytes: int = CLIENT_BYTES) -> None:
+    With the `budget` of the node all clients together have half of it, and one that has some gets more as long as it
+    then has three times at most what is left. Large messages have their place there.
+    """
+
+    def __init__(
+        self, runtime: Runtime, max_bytes: int = CLIENT_BYTES, budget: MemoryBudget | None = None
+    ) -> None:
         self._max_bytes = max_bytes
+        self._budget = budget
+        self._all_bytes = None if budget is None else budget.ledger.max_bytes // 2
         self._lock = runtime.lock()
         self._held: Counter[str] = Counter()
 
     def exchange(self, client: str, before: int, after: int) -> None:
         """A call of `client` has let go of a message of `before` bytes, and has one of `after` bytes now.
 
-        Raises `TryLater` when all its messages together are too much; then the call has none.
+        Raises `TryLater` when all its messages together, or those of all clients, are too much; then the call has none.
         """
         with self._lock:
-            others = self._held[client] - before
-            refused = after > 0 and others > 0 and others + after > self._max_bytes
-            self._held[client] = others + (0 if refused else after)
+            others, rest = self._held[client] - before, self._held.total() - before
+            refusal = self._refusal(others, rest, after)
+            self._held[client] = others + (0 if refusal else after)
             if not self._held[client]:
                 del self._held[client]
-        if refused:
-            raise TryLater(
-                f"the messages of this client take {(others + after) >> 20} MiB together, and may take "
-                f"{self._max_bytes >> 20}: send fewer at once, or smaller ones"
-            )
+        if refusal is not None:
+            raise TryLater(refusal)
+
+    def reserved(self, client: str, size: int) -> Reservation | None:
+        """The place of a message that was let in, to be given back with it. It is there: nobody waits."""
+        if self._budget is None or size < LARGE_BYTES:
+            return None
+        # Not under the name of the client: what is done with its messages does not wait for them.
+        return self._budget.begin(size, f"messages of {client}", waits=False)
 
     def of(self, client: str) -> int:
         """The bytes that are counted of a client now."""
         return self._held[client]
+
+    def _refusal(self, others: int, rest: int, after: int) -> str | None:
+        """Why a message is one too many for a client that has `others` already, where all have `rest`."""
+        if after == 0 or rest == 0:
+            return None
+        if others > 0 and others + after > self._max_bytes:
+            return (
+                f"the messages of this client take {(others + after) >> 20} MiB together, and may take "
+                f"{self._max_bytes >> 20}: send fewer at once, or smaller ones"
+            )
+        if self._all_bytes is None or after < LARGE_BYTES:
+            return None
+        left = self._all_bytes - rest - after
+        if left < 0 or (others > 0 and others + after > OF_THE_REST * left):
+            return (
+                f"the messages that this node is given now take {(rest + after) >> 20} MiB, and may take "
+                f"{self._all_bytes >> 20}: send fewer at once, or smaller ones, or try again later"
+            )
+        return None

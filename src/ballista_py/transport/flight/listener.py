@@ -11,6 +11,7 @@ import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
+from ballista_py.memory_budget import Reservation
 from ballista_py.runtime import SystemRuntime
 from ballista_py.transport.control.grpc import StatusCode, grpc, stream_handler
 from ballista_py.transport.endpoints import (
@@ -57,6 +58,7 @@ class ServedCall:
         self.session: Any = None
         self.holdings: Holdings | None = None
         self._holds = 0
+        self._place: Reservation | None = None
         self._requests = requests
         self._context = context
         self._send = send
@@ -114,11 +116,15 @@ class ServedCall:
         if self.holdings is not None:
             self.holdings.exchange(self._holder(), 0, len(message))
             self._holds = len(message)
+            self._place = self.holdings.reserved(self._holder(), len(message))
         return message
 
     def let_go(self) -> None:
         """The message that came last is not needed any more."""
         held, self._holds = self._holds, 0
+        place, self._place = self._place, None
+        if place is not None:
+            place.end()
         if self.holdings is not None and held:
             self.holdings.exchange(self._holder(), held, 0)
 
