@@ -16,7 +16,8 @@ import psutil
 import pyarrow as pa
 import pytest
 
-from ballista_py.engines.apart.workers import MIN_SHARE_BYTES, Options, Workers
+from ballista_py.engines.apart.shares import MIN_SHARE_BYTES
+from ballista_py.engines.apart.workers import Options, Workers
 from ballista_py.engines.duckdb import guard as duckdb_guard
 from ballista_py.engines.duckdb.engine import DuckDBEngine
 from ballista_py.engines.polars.engine import PolarsEngine

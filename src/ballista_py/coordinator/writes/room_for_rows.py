@@ -8,7 +8,7 @@ from contextlib import contextmanager
 import pyarrow as pa
 
 from ballista_py.coordinator.writes.kept_rows import REPEATABLE_BYTES
-from ballista_py.engines.apart.workers import MIN_SHARE_BYTES, PROCESS_BYTES
+from ballista_py.engines.apart.shares import MIN_SHARE_BYTES, PROCESS_BYTES
 from ballista_py.memory_budget import MemoryBudget, Reservation
 from ballista_py.work import current_client
 

@@ -17,6 +17,7 @@ import pyarrow as pa
 from attrs import define, field, frozen
 
 from ballista_py.engines.apart.frames import FAILED, TOO_LARGE, Frames, Message, packed, portions, unpacked
+from ballista_py.engines.apart.shares import MIN_SHARE_BYTES, PROCESS_BYTES, least_budget
 from ballista_py.errors import (
     BallistaError,
     ConfigError,
@@ -31,13 +32,9 @@ from ballista_py.runtime import Runtime
 from ballista_py.work import current_client, current_work, stopped_by
 
 _log = logging.getLogger(__name__)
-MIN_SHARE_BYTES = 128 << 20  # below which an engine has no room to work in
 OVER_SHARE_BYTES = 192 << 20  # of what an engine takes beyond what it counts
 LEAST_LARGE_BYTES = MIN_SHARE_BYTES + (64 << 20)
 OVER_TOTAL_BYTES = 256 << 20
-OVER_BYTES = 512 << 20  # what a node may take beyond what it is given, for a moment
-OWN_BYTES = 256 << 20  # of a node before it does anything
-PROCESS_BYTES = 64 << 20  # of its own, before it has done anything
 ASKING_BYTES = 64 << 20  # what binding a statement takes, as a rule
 MAX_KEPT_BYTES = 256 << 20  # a process that keeps more than that after a statement is replaced
 MOST_WORKERS = 8
@@ -320,18 +317,6 @@ class Workers:
     def _too_large(self, worker: _Worker, size: int) -> None:
         _log.warning("an engine's process of %d MB was ended: its share was %d MB", size >> 20, worker.share >> 20)
         worker.end(MergeTooLarge(TOO_LARGE))
-
-
-def least_budget(max_bytes: int) -> int:
-    """What all that is reserved at a node may be together, of a node that may take `max_bytes`.
-
-    A small one may reserve more than it has, so that a process finds room, but no more than it may exceed that by, less
-    what a node takes before it does anything.
-
-    >>> [least_budget(mb << 20) >> 20 for mb in (1, 128, 256, 512, 4096)]
-    [257, 384, 512, 576, 4096]
-    """
-    return max(max_bytes, min(3 * (PROCESS_BYTES + MIN_SHARE_BYTES), max_bytes + OVER_BYTES - OWN_BYTES))
 
 
 class Conversation:

@@ -15,7 +15,7 @@ from typing import Any
 
 from attrs import asdict
 
-from ballista_py.engines.apart.workers import least_budget
+from ballista_py.engines.apart.shares import least_budget
 from ballista_py.engines.engine import Engine
 from ballista_py.errors import BallistaError
 from ballista_py.logs import log_event
