@@ -3,11 +3,17 @@
 from __future__ import annotations
 
 import ast
+from collections import Counter
 from pathlib import Path
 from re import _constants as codes
 from re import _parser as patterns
 
+import duckdb
 import pytest
+
+from ballista_py.engines.duckdb.errors import translate
+from ballista_py.one_line import one_line, without_places
+from ballista_py.spark.reasons import reason_of
 
 SOURCE = Path(__file__).parent.parent / "src" / "ballista_py"
 CALLS = ("compile", "fullmatch", "match", "search", "sub", "split", "findall", "finditer")
@@ -40,6 +46,49 @@ def patterns_of(path):
             given = node.args[0]
             if isinstance(given, ast.Constant):
                 yield node.lineno, given.value
+
+
+# Patterns that are put together, each looked at: of constants of the module, or of words that were escaped.
+PUT_TOGETHER = {
+    "coordinator/queries/plan_cache.py": 1,  # the name of a table, escaped
+    "engines/duckdb/errors.py": 2,
+    "spark/layout.py": 1,
+    "spark/reasons.py": 2,
+    "spark/statements.py": 1,
+    "sql/bind/now.py": 1,
+    "sql/dialects/casts.py": 1,
+    "sql/own_words.py": 1,  # a column's name, escaped
+    "sql/parse/likes.py": 1,
+    "sql/parse/shape.py": 3,
+    "sql/parse/table_names.py": 1,
+    "sql/plan_template.py": 1,  # marks of ours, escaped
+    "storage/held/cache_folder.py": 1,
+    "testing/sql/dialect_expressions.py": 1,
+    "transport/flight_sql/status.py": 1,
+}
+
+
+def test_no_pattern_is_put_together_of_what_a_client_says():
+    found = Counter(
+        str(path.relative_to(SOURCE))
+        for path in SOURCE.rglob("*.py")
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.Call)
+        and ast.unparse(node.func) in {f"re.{name}" for name in CALLS}
+        and not isinstance(node.args[0], ast.Constant)
+    )
+    assert dict(found) == PUT_TOGETHER
+
+
+@pytest.mark.timeout(120)  # each took hours
+@pytest.mark.parametrize(
+    "unit", ["\n", ". Use ", "\n LINE 1: x\n ^ ", "\nCaused by: a.", " ", "a.", "/a", "Original Line: "]
+)
+def test_errors_with_long_texts_of_clients_are_read_at_once(unit):
+    text = "Invalid Input Error: " + unit * (2_000_000 // len(unit))
+    assert len(translate(duckdb.InvalidInputException(text), "select 1").message) <= 400
+    assert len(reason_of(ValueError(text))) <= 500
+    assert without_places(one_line(text, 400))
 
 
 def test_no_pattern_repeats_endlessly_what_is_endless():

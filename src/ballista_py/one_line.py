@@ -21,6 +21,7 @@ _DOCUMENT = re.compile(
 _KEY = re.compile(r"(?:\b[Oo]bject )?'((?:accelerations|heartbeats|jobs|snapshots)/[^']*)'")
 _AN_OBJECT = "an object of the state location"
 SHORTENED = "…"
+MOST_READ_CHARS = 4_096
 MOST_DETAILS = 32
 MOST_DETAIL_CHARS = 1_024
 MOST_LISTED = 128
@@ -47,6 +48,19 @@ def one_line(text: str, most_chars: int) -> str:
     if len(text) > most_chars:
         text = text[: most_chars - 1] + SHORTENED
     return printable(text)
+
+
+def ends_of(text: str, most_chars: int = MOST_READ_CHARS) -> str:
+    """The beginning and the end of a text of somebody else, all of it that patterns are looked for in.
+
+    A pattern may take as many steps as the text has characters, squared, and nobody else of the process is served then.
+
+    >>> ends_of("abcdef", 4), len(ends_of("x" * 1_000_000))
+    ('ab…ef', 4097)
+    """
+    if len(text) <= most_chars:
+        return text
+    return f"{text[: most_chars // 2]}{SHORTENED}{text[-(most_chars // 2) :]}"
 
 
 def without_places(text: str, key: str = "", file: str = "") -> str:

@@ -12,7 +12,7 @@ MAX_ROWS = 10_000
 MAX_ROWS_READ = 100_000
 MAX_GUESS_BYTES = 4 << 20
 
-_MAKES_ROWS = re.compile(r"^[\s:+-]*Generate ", re.MULTILINE)
+_MAKES_ROWS = re.compile(r"^[ :+-]*+Generate ", re.MULTILINE)
 
 
 def looks_small(rows: DataFrame, rows_read: int) -> bool:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import re
 
+from ballista_py.one_line import ends_of
+
 MAX_REASON_CHARACTERS = 500
 
 _CLASS = r"(?:[\w$]+\.)+[\w$]+(?:Exception|Error|Throwable)"
-_CAUSE = re.compile(rf"^(?:\s*Caused by: |: )({_CLASS})(?:: (.*))?$", re.MULTILINE)
+_CAUSE = re.compile(rf"^(?:[ \t]*+Caused by: |: )({_CLASS})(?:: (.*))?$", re.MULTILINE)
 _TASK = re.compile(rf"^Job aborted due to stage failure: .*? executor \w+\): (?:{_CLASS}: )?")
 _NOISE = re.compile(r"^\[[A-Z_0-9.]+\] | ?SQLSTATE: \w+$")
 
@@ -28,4 +30,4 @@ def reason_of(error: BaseException) -> str:
 
 
 def _clean(message: str) -> str:
-    return _NOISE.sub("", _TASK.sub("", message)).strip()
+    return _NOISE.sub("", _TASK.sub("", ends_of(message))).strip()

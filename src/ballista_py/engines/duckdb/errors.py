@@ -8,6 +8,7 @@ from collections.abc import Callable
 from ballista_py.engines.apart.frames import FAILED
 from ballista_py.engines.duckdb.broken_database import INVALIDATED
 from ballista_py.errors import BallistaError, MergeTooLarge, NotOwner, SqlError, TransportError, named
+from ballista_py.one_line import ends_of
 from ballista_py.sql.own_words import NO_ROW_ID
 
 MAX_MESSAGE_CHARACTERS = 400
@@ -101,7 +102,7 @@ def translate(
     known = named(error)
     if isinstance(known, BallistaError):
         return known
-    text = str(error)
+    text = ends_of(str(error))
     for pattern, made in _BY_KIND:
         if pattern.match(text):
             found = made()
@@ -110,7 +111,7 @@ def translate(
     if offset is not None and prefix:
         offset = offset - len(prefix.encode()) if offset >= len(prefix.encode()) else None
     if offset is None and explain_error is not None:
-        longer = _offset(EXPLAIN + sql, explain_error())
+        longer = _offset(EXPLAIN + sql, ends_of(explain_error()))
         offset = None if longer is None else longer - len(EXPLAIN)
     message = _PYTHON_DETAIL.sub("", _KIND.sub("", _LOCATION.sub("", text)))
     if _ROW_ID.search(message):

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import pyarrow as pa
 
 from ballista_py.errors import BallistaError, ConfigError, MissingExtra, SchemaMismatch
+from ballista_py.one_line import ends_of
 from ballista_py.runtime import Runtime
 from ballista_py.sql.parse.copies import CopyFrom, CopyTo
 from ballista_py.transport.client.pipes import is_pipe, relayed
@@ -281,7 +282,7 @@ def _unreadable(copy: CopyFrom, error: Exception) -> BallistaError:
 
 
 def _said(error: Exception, path: str) -> str:
-    lines = [_NOTHING_SAID.sub("", line).strip() for line in str(error).splitlines()]
+    lines = [_NOTHING_SAID.sub("", line).strip() for line in ends_of(str(error)).splitlines()]
     told = [line for line in lines if line and not _ON_LINE.search(line)]
     return (told[0] if told else type(error).__name__).replace(path, "it").rstrip(".")
 
