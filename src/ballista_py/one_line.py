@@ -13,7 +13,7 @@ from typing import Any
 _SEQUENCES = re.compile(
     r"(?:\x1b\[|\x9b)[0-?]*[ -/]*[@-~]?|(?:\x1b[\]PX^_]|[\x9d\x90])[^\x07\x1b\x9c]{0,256}(?:\x07|\x1b\\|\x9c)?|\x1b."
 )
-_PATH = re.compile(r"(?<![\w/.:~])~?/(?:(?:[^\s/'\",;:()]+/)+[^\s/'\",;:()]*|[^\s/'\",;:()]+\.\w+)")
+_PATH = re.compile(r"(?<![\w/.:~])~?/(?:(?:[^\s/'\",;:()]++/)++[^\s/'\",;:()]*|[^\s/'\",;:()]+\.\w+)")
 _URL = re.compile(r"\b(?:file|memory|s3a?|gs|gcs|az|abfss?|wasbs?|hdfs)://[^\s'\",;()]*[^\s'\",;:().]")
 _DOCUMENT = re.compile(
     r"(?:cluster|jobs/[^/]+|heartbeats/[^/]+|accelerations/partitions/[^/]+|snapshots/.+/manifest)\.json|identity"
