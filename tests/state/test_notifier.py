@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pyarrow as pa
 import pytest
+from attrs import evolve
 
 from ballista_py.partitions.spec import PartitionSpec
 from ballista_py.partitions.table import TableSpec
@@ -68,3 +69,21 @@ def test_whoever_still_holds_something_of_a_dropped_table_is_told_to_let_it_go(p
     assert (
         farewells({"t": (table, 8)}, [HeldPartitions(table="u", revision=3, active=(1,), epochs=(1,))], "i1") == []
     )
+
+
+def test_another_definition_is_sent_once_though_what_is_reported_does_not_tell(notifier):
+    """Whoever altered the table died before its map had another revision."""
+    before = update(3)
+    reported = HeldPartitions(
+        table=before.table.folder,
+        revision=3,
+        active=tuple(a.partition for a in before.partitions),
+        epochs=tuple(a.epoch for a in before.partitions),
+    )
+    assert not notifier.due(EXECUTOR, [before], [reported])
+    for table in (evolve(before.table, definition=1), evolve(before.table, definition=2, name="u", made_as="t")):
+        altered = evolve(before, table=table, until_heard=True)
+        assert notifier.due(EXECUTOR, [altered], [reported]) == [altered]
+        assert not notifier.due(EXECUTOR, [altered], [reported])
+    notifier.forget(EXECUTOR)
+    assert notifier.due(EXECUTOR, [altered], [reported]) == [altered]

@@ -67,3 +67,45 @@ def test_legs_and_rows_of_the_other_table_are_refused(world, tables):
         with pytest.raises(TableAltered, match="was replaced"):
             world.holder.require_definition(other.tables[0], exact=exact)
         world.holder.require_definition(mine.tables[0], exact=exact)
+
+
+def test_a_table_that_is_renamed_is_held_under_its_new_name_alone(world, tables):
+    first, _ = tables
+    first = evolve(first, incarnation="first")
+    renamed = evolve(first, name="u", made_as="t", named=5, definition=1)
+    assert (renamed.folder, renamed.map_name) == (first.folder, "t")
+    world.put(0, 7, table=first.folder)
+    world.holder.apply(world.update(3, (0, 1, "owner"), table=first))
+    world.holder.tick()
+    assert world.holder.apply(world.update(4, (0, 1, "owner"), table=renamed))
+    world.holder.tick()
+    assert [name for name, _ in world.holder.owned_partitions()] == ["u"]
+    assert not world.holder.apply(world.update(9, (0, 1, "owner"), table=first))  # which comes late
+    found = evolve(leg(world, renamed), tables=tuple(evolve(t, table="u") for t in leg(world, renamed).tables))
+    files = world.holder.files_for(found)
+    (rows,) = (batch.to_pylist() for batch in world.engine.query("select k from u", files).batches())
+    assert rows == [{"k": 7}]
+    with pytest.raises(NotOwner):
+        world.holder.files_for(leg(world, first))
+
+
+def test_tables_that_exchange_their_names_are_each_held_under_the_new_one(world, tables):
+    one, two = (evolve(world.table(name), incarnation=name, named=n) for n, name in enumerate("tu", 1))
+    for table, key in ((one, 1), (two, 2)):
+        world.put(0, key, table=table.folder)
+        world.holder.apply(world.update(1, (0, 1, "owner"), table=table))
+    world.holder.tick()
+    one = evolve(one, name="u", made_as="t", named=5, definition=2)  # by way of a third name
+    two = evolve(two, name="t", made_as="u", named=4, definition=1)
+    for table in (one, two, one, two):
+        world.holder.apply(world.update(2, (0, 1, "owner"), table=table))
+    world.holder.tick()
+    for table, key in ((one, 1), (two, 2)):
+        found = evolve(
+            leg(world, table), tables=tuple(evolve(t, table=table.name) for t in leg(world, table).tables)
+        )
+        (rows,) = (
+            batch.to_pylist()
+            for batch in world.engine.query(f"select k from {table.name}", world.holder.files_for(found)).batches()
+        )
+        assert rows == [{"k": key}]

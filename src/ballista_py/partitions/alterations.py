@@ -103,6 +103,22 @@ def rename_column(table: TableSpec, name: str, to: str, mentions: Mentions) -> T
     return _with(table, place, with_said(column.with_name(to), STORED, None if stored == to else stored))
 
 
+def rename_table(table: TableSpec, to: str) -> TableSpec:
+    """Under another name; all that it keeps stays where it is."""
+    if not table.incarnation:
+        raise SqlError(
+            f"table '{table.name}' was made by an early release and cannot be renamed: keep its rows under the new "
+            "name with CREATE TABLE … AS"
+        )
+    if to == table.name:
+        raise SqlError(f"table '{to}' exists already")
+    made_as = table.made_as or table.name
+    try:
+        return evolve(next_definition(table, table.schema), name=to, made_as="" if made_as == to else made_as)
+    except ConfigError as error:
+        raise SqlError(error.message) from None
+
+
 def set_default(table: TableSpec, name: str, default: str | None) -> TableSpec:
     """With another default of a column, for rows to come."""
     place = column_of(table, name)

@@ -38,7 +38,8 @@ class TableSpec:
 
     `named` is the number of the commit that gave it its name, among all that did so with any table: of two tables that
     somebody knows under one name the one with the higher number is the later one. A table whose map is `map_apart` has
-    it under a key of its own, so that it can be there while another table has the name.
+    it under a key of its own, so that it can be there while another table has the name. One that was renamed was
+    `made_as` another one: under that name it keeps all that it has.
 
     Raises `PartitionKeysMissing` for a partitioned table without keys and `ConfigError` for an unusable name.
     """
@@ -59,16 +60,18 @@ class TableSpec:
     comment: str | None = None
     named: int = 0
     map_apart: bool = False
+    made_as: str = ""
 
     @property
     def map_name(self) -> str:
-        """What its partition map is called: as the table, or as no table can be."""
-        return f"{self.name}.{self.incarnation}" if self.map_apart else self.name
+        """What its partition map is called: as the table when it was made, or as no table can be."""
+        name = self.made_as or self.name
+        return f"{name}.{self.incarnation}" if self.map_apart else name
 
     @property
     def folder(self) -> str:
         """What the table is called below `snapshots/`."""
-        return table_folder(self.name, self.incarnation)
+        return table_folder(self.made_as or self.name, self.incarnation)
 
     @property
     def mark(self) -> str:

@@ -28,6 +28,7 @@ from ballista_py.sql.parse.alterations import (
     AlterTable,
     DropColumn,
     RenameColumn,
+    RenameTable,
     SetComment,
     SetDefault,
     SetOption,
@@ -62,8 +63,9 @@ class TableAlterations:
         definition; the others answer nothing by an older one. Raises `SqlError`, and what the store raises.
         """
         mark = mark_of(token)
+        to = change.action.to if isinstance(change.action, RenameTable) else change.table
         if self.tables.done(*marks_of(token)) is not None:
-            self._shown(change.table)
+            self._shown(to)
             return 0
         table = self._table(change)
         if table is None:
@@ -75,7 +77,7 @@ class TableAlterations:
             alter = self._checked(self._alter(table, change.action))
             require_wanted()  # what is out of time by now changes nothing
             self.definitions.commit(table, alter, mark)
-            self._shown(table.name)
+            self._shown(to)
         return 0
 
     def _table(self, change: AlterTable) -> TableSpec | None:
@@ -99,6 +101,8 @@ class TableAlterations:
             return self._added(table, action)
         if isinstance(action, DropColumn):
             return lambda now: alterations.drop_column(now, action.name, mentions, if_exists=action.if_exists)
+        if isinstance(action, RenameTable):
+            return lambda now: self._renamed(now, action.to)
         if isinstance(action, RenameColumn):
             return lambda now: alterations.rename_column(now, action.name, action.to, mentions)
         if isinstance(action, SetDefault):
@@ -119,6 +123,14 @@ class TableAlterations:
         return lambda now: alterations.add_column(
             now, column, initial, action.default, if_not_exists=action.if_not_exists
         )
+
+    def _renamed(self, now: TableSpec, to: str) -> TableSpec:
+        wanted = alterations.rename_table(now, to)
+        try:
+            self.checks.require_valid(to, now.schema, now.checks)
+        except SqlError:
+            raise SqlError(f"table '{now.name}' has a CHECK that names it, so it cannot be renamed") from None
+        return wanted
 
     def _defaulted(self, now: TableSpec, action: SetDefault) -> TableSpec:
         column = now.schema.field(alterations.column_of(now, action.name))
@@ -193,6 +205,8 @@ class TableAlterations:
     def _shown(self, name: str) -> bool:
         """Wait until every owner shows the newest definition of the table; whether all do."""
         self.growth.reconcile_all()
+        if name not in self.views.refresh().catalog.tables:
+            return False
         deadline_ms = self.runtime.monotonic_ms() + self.patience_ms
         while not (shown := self.growth.table_is_served(name)) and self.runtime.monotonic_ms() < deadline_ms:
             pause(self.runtime, FIRST_WAIT_MS)

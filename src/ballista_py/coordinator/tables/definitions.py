@@ -110,7 +110,7 @@ def declare_table(
         primary_key=tuple(primary_key),
         checks=tuple(checks),
         file_format=file_format,
-        map_apart=replaces,
+        map_apart=replaces or any(other.map_name == name for other in cluster.tables.values()),
     )
     if colocate_with is None:
         return table
@@ -220,7 +220,7 @@ class TableMaker:
 
         folder = f"{SNAPSHOTS_PREFIX}{table_folder(name, incarnation)}/"
         with claimed(self._store, folder, self._runtime, spawn) as claim:
-            return self._make(declare, mark, progress, fill, claim)
+            return self._make(declare, mark, progress, fill, claim, replaces)
 
     def _make(
         self,
@@ -229,6 +229,7 @@ class TableMaker:
         progress: Progress | None,
         fill: Fill | None,
         claim: Claim,
+        replaces: bool,
     ) -> TableSpec:
         """Write the partitions and the map of the table that `declare` gives, and publish its name."""
         table = declare(self.cluster())
@@ -244,10 +245,12 @@ class TableMaker:
         known = mark if mark is None or fill is None else f"{mark}{ROWS}{sum(rows.values()):.0f}"
         claim.confirm()
         require_wanted()  # from here on it is made, and stays
-        if table.map_apart:
+        if replaces:
             named = self._replacements.commit(name, declare, known)
         else:
-            done = self._cluster.update(lambda cluster: cluster.with_table(declare(cluster), known))
+            done = self._cluster.update(
+                lambda cluster: cluster.with_table(_same_map(table, declare(cluster)), known)
+            )
             named = Named(table=done.document.tables[name], replaced=None, revision=done.header.revision)
         # From here on the map can be taken by nobody else; whoever did so before has lost the race for the name.
         revision, replaced = named.revision, named.replaced.folder if named.replaced is not None else ""
@@ -394,8 +397,11 @@ class TableMaker:
 
         def change(_now: PartitionMapDocument) -> PartitionMapDocument:
             # Asked after the map was read: a name that is free now was not published before that.
-            if table.name in self.cluster().tables:
+            tables = self.cluster().tables
+            if table.name in tables:
                 raise ConfigError(f"table '{table.name}' exists already")
+            if any(other.map_name == table.map_name for other in tables.values()):
+                raise _renamed_meanwhile(table)
             return proposed
 
         state = self._map(table)
@@ -428,6 +434,17 @@ def _first_map(table: TableSpec, weights: Mapping[tuple[Any, ...], float]) -> Pa
     return PartitionMap.build(
         table.map_name, table.spec, values, weights=[1.0 + weights[value] for value in values]
     )
+
+
+def _same_map(table: TableSpec, now: TableSpec) -> TableSpec:
+    """The declaration as of now. Raises `ConfigError` if its map would not be where the table was given one."""
+    if now.map_name != table.map_name:
+        raise _renamed_meanwhile(table)
+    return now
+
+
+def _renamed_meanwhile(table: TableSpec) -> ConfigError:
+    return ConfigError(f"table '{table.name}' was made and renamed meanwhile: send the statement again")
 
 
 def _alike(one: TableSpec, other: TableSpec) -> bool:

@@ -93,6 +93,8 @@ class TableDefinitions:
                     self._cluster.update(lambda cluster: cluster.noted(mark))
                 return now
             _require_held(cluster, now, wanted)
+            if wanted.name != now.name:
+                _require_free(cluster, wanted.name)
             Statements(self.store, now.folder, runtime=self.runtime).announce(wanted.definition, waited_for)
             with suppress(VersionConflict):
                 self._commit(now, wanted, mark)
@@ -114,7 +116,10 @@ class TableDefinitions:
             if found is None or found.incarnation != now.incarnation or found.definition != now.definition:
                 raise VersionConflict(f"table '{now.name}' was altered meanwhile", key=CLUSTER_KEY)
             _require_held(cluster, now, wanted)
-            return cluster.with_altered(wanted, mark)
+            if wanted.name == now.name:
+                return cluster.with_altered(wanted, mark)
+            _require_free(cluster, wanted.name)
+            return cluster.with_renamed(now.name, wanted, mark)
 
         revision = self._cluster.update(change).header.revision
         self._prove(wanted, revision)
@@ -156,6 +161,11 @@ def _same(cluster: ClusterDocument, table: TableSpec) -> TableSpec:
     if now is None or now.incarnation != table.incarnation:
         raise SqlError(f"table '{table.name}' does not exist any more")
     return now
+
+
+def _require_free(cluster: ClusterDocument, name: str) -> None:
+    if name in cluster.tables or name in cluster.unreadable:
+        raise SqlError(f"table '{name}' exists already")
 
 
 def _require_held(cluster: ClusterDocument, now: TableSpec, wanted: TableSpec) -> None:

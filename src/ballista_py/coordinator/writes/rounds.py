@@ -104,7 +104,7 @@ class WriteRounds:
                 if altered is not None and not done:
                     raise altered
                 if not errors:
-                    if self._is_there(table):  # else it was dropped or replaced since: nobody will read it again
+                    if self._is_there(table):  # else nobody will read it again under that name
                         self.calls.reload(self.view(table), table, sorted(done))
                     return sum(done.values())
             except WORTH_ANOTHER_TRY as error:
@@ -120,7 +120,13 @@ class WriteRounds:
             pause(self.runtime, wait_ms)
             wait_ms = min(LONGEST_WAIT_MS, 2 * wait_ms)
             self.views.refresh()
-            view = self.view(table)
+            try:
+                view = self.view(table)
+            except SqlError as error:
+                if not done or self._now(table) is None:
+                    raise
+                # Under another name it has what was applied: nobody may take that for nothing.
+                raise failure_of(table.name, view.catalog.maps[table.name], errors, done, error) from error
 
     def _may_repeat(self, repeatable: Callable[[], bool], deadline_ms: float) -> bool:
         return repeatable() and self.runtime.monotonic_ms() <= deadline_ms
@@ -213,9 +219,13 @@ class WriteRounds:
             try:
                 self.until_done(table, one, {})
             except (SqlError, TableAltered):
-                if self._is_there(table):
+                now = self._now(table)
+                if now is None:  # it counted in a table that was dropped or replaced since
+                    return
+                if now.name == table.name:
                     raise
-                return  # it counted in a table that was dropped or replaced since
+                self.fold(now, token, decision, partitions)
+                return
             self.statements(table).settle(decision.attempt)
 
     def settle_left_over(self, schedulers: Collection[str]) -> int:
@@ -282,8 +292,13 @@ class WriteRounds:
 
     def _is_there(self, table: TableSpec) -> bool:
         """Whether the very table is there still, as far as this scheduler knows."""
-        now = self.views.current().catalog.tables.get(table.name)
-        return now is not None and now.incarnation == table.incarnation
+        now = self._now(table)
+        return now is not None and now.name == table.name
+
+    def _now(self, table: TableSpec) -> TableSpec | None:
+        """The very table as it is now, whatever it is called, as far as this scheduler knows; None if it is no more."""
+        known = self.views.current().catalog.tables.values()
+        return next((now for now in known if now.folder == table.folder), None)
 
     def statements(self, table: TableSpec) -> Statements:
         """The decisions of a table."""

@@ -43,7 +43,20 @@ def read_change(reader: Reader, tree: exp.Expr, partition: exp.Expr | None = Non
         _merge(reader, tree)
     elif isinstance(tree, exp.Create):
         _create(reader, tree)
+    elif isinstance(tree, exp.Alter):
+        _renamed(reader, tree)
     elif not isinstance(tree, exp.Drop | exp.TruncateTable | exp.Copy | exp.Command | exp.Describe | exp.Show):
+        raise refused(tree, reader.dialect)
+
+
+def _renamed(reader: Reader, tree: exp.Alter) -> None:
+    """ALTER TABLE … RENAME TO, which means the same everywhere; other forms are refused."""
+    actions = tree.args.get("actions") or []
+    is_plain = len(actions) == 1 and isinstance(actions[0], exp.AlterRename)
+    given = {name for name, value in tree.args.items() if value}
+    if not is_plain or not isinstance(actions[0].this, exp.Table) or given - {"this", "kind", "exists", "actions"}:
+        raise refused(tree, reader.dialect)
+    if str(tree.args.get("kind")).upper() != "TABLE":
         raise refused(tree, reader.dialect)
 
 

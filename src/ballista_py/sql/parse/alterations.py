@@ -20,8 +20,8 @@ _CONSTRAINTS = (
     "COMPRESSION", "AS",
 )  # fmt: skip
 _FORMS = (
-    "ADD COLUMN, DROP COLUMN, RENAME COLUMN, ALTER COLUMN … SET or DROP DEFAULT, SET or DROP NOT NULL, TYPE, and "
-    "SET (file_format = …)"
+    "ADD COLUMN, DROP COLUMN, RENAME COLUMN, RENAME TO, ALTER COLUMN … SET or DROP DEFAULT, SET or DROP NOT NULL, "
+    "TYPE, and SET (file_format = …)"
 )
 _NEW_TABLE = "rows that are there could violate it: make a table that has it, and fill it with INSERT … SELECT"
 
@@ -50,6 +50,13 @@ class RenameColumn:
     """Another name for a column."""
 
     name: str
+    to: str
+
+
+@frozen(kw_only=True)
+class RenameTable:
+    """Another name for the table."""
+
     to: str
 
 
@@ -94,7 +101,15 @@ class SetComment:
 
 
 Alteration: TypeAlias = (
-    AddColumn | DropColumn | RenameColumn | SetDefault | SetRequired | SetType | SetOption | SetComment
+    AddColumn
+    | DropColumn
+    | RenameColumn
+    | RenameTable
+    | SetDefault
+    | SetRequired
+    | SetType
+    | SetOption
+    | SetComment
 )
 
 
@@ -135,7 +150,8 @@ def _action(words: _Words) -> Alteration:
         return DropColumn(name=name, if_exists=if_exists)
     if words.takes("RENAME"):
         if words.next() == "TO":
-            raise words.refused("RENAME TO", "keep its rows under the new name with CREATE TABLE … AS")
+            words.must("TO")
+            return RenameTable(to=words.table())
         words.takes("COLUMN")
         name = words.name()
         words.must("TO")

@@ -167,6 +167,11 @@ class ClusterDocument:
         """With another definition of a table that it has; `mark` is that of the statement that alters it."""
         return evolve(self, tables={**self.tables, table.name: table}, definitions=self._marked(mark))
 
+    def with_renamed(self, name: str, table: TableSpec, mark: str | None = None) -> ClusterDocument:
+        """With a table of that name under another one, which is free; its group is what it was."""
+        left = {known: spec for known, spec in self.tables.items() if known != name}
+        return evolve(self, tables=left).with_table(table, mark)
+
     def noted(self, mark: str) -> ClusterDocument:
         """With the mark of a statement that had nothing to do: sent again, it does nothing, whatever there is then."""
         return self if mark in self.definitions else evolve(self, definitions=self._marked(mark))

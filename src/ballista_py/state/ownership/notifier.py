@@ -2,38 +2,57 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Sequence
+
+from attrs import frozen
 
 from ballista_py.partitions.map import Owner
+from ballista_py.partitions.table import TableSpec
 from ballista_py.runtime import Runtime
 from ballista_py.state.members.control import HeldPartitions, UpdatePartitions
 from ballista_py.state.ownership.notify import unsettled
 
 
+@frozen
+class _Sent:
+    """What was sent of a table: the revision of its map, its name and definition, and when."""
+
+    revision: int
+    definition: tuple[str, int]
+    at_ms: float
+
+
 class Notifier:
     """Remembers what was sent to whom, so that an update under way is not sent with every heartbeat.
 
-    A newer revision is due at once, the same one again after `resend_ms`, as long as the executor does not report
-    to hold what is committed. Thread-safe.
+    A newer revision, or another definition of its table, is due at once, the same one again after `resend_ms`, as long
+    as the executor does not report to hold what is committed. Thread-safe.
     """
 
     def __init__(self, runtime: Runtime, resend_ms: float) -> None:
         self._runtime = runtime
         self._resend_ms = resend_ms
         self._lock = runtime.lock()
-        self._sent: dict[Owner, dict[str, tuple[int, float]]] = {}
+        self._sent: dict[Owner, dict[str, _Sent]] = {}  # by folder
 
     def due(
-        self, executor: Owner, updates: Iterable[UpdatePartitions], held: Iterable[HeldPartitions]
+        self, executor: Owner, updates: Sequence[UpdatePartitions], held: Sequence[HeldPartitions]
     ) -> list[UpdatePartitions]:
         """Which of `updates` (all that is committed for the executor) to send now; they count as sent."""
         with self._lock:
             now_ms = self._runtime.monotonic_ms()
             sent = self._sent.setdefault(executor, {})
+            here = {report.table for report in held}
+            open_ = {update.table.folder for update in unsettled(updates, held)}
             found = [
-                u for u in unsettled(updates, held) if self._is_due(sent.get(u.table.folder), u.revision, now_ms)
+                u
+                for u in updates
+                if (u.table.folder in open_ and self._is_due(sent.get(u.table.folder), u.revision, now_ms))
+                or (u.table.folder in here and _is_news(sent.get(u.table.folder), u.table))
             ]
-            sent.update((update.table.folder, (update.revision, now_ms)) for update in found)
+            sent.update(
+                (u.table.folder, _Sent(u.revision, (u.table.name, u.table.definition), now_ms)) for u in found
+            )
             return found
 
     def forget(self, executor: Owner) -> None:
@@ -41,5 +60,13 @@ class Notifier:
         with self._lock:
             self._sent.pop(executor, None)
 
-    def _is_due(self, sent: tuple[int, float] | None, revision: int, now_ms: float) -> bool:
-        return sent is None or sent[0] < revision or now_ms - sent[1] >= self._resend_ms
+    def _is_due(self, sent: _Sent | None, revision: int, now_ms: float) -> bool:
+        return sent is None or sent.revision < revision or now_ms - sent.at_ms >= self._resend_ms
+
+
+def _is_news(sent: _Sent | None, table: TableSpec) -> bool:
+    """Whether the executor was not sent this definition of an altered table.
+
+    What it reports does not tell, where whoever altered the table died before the map had another revision.
+    """
+    return table.definition > 0 and (sent is None or sent.definition != (table.name, table.definition))

@@ -30,7 +30,7 @@ from ballista_py.storage.decided_files import attempts_in, has_unasked_replicas
 from ballista_py.storage.decisions_check import DecisionsCheck
 from ballista_py.storage.held.cache import FileCache
 from ballista_py.storage.held.files import LoadedFiles, Loader, Mapper
-from ballista_py.storage.held.holdings import Holdings, with_told
+from ballista_py.storage.held.holdings import Holdings, told
 from ballista_py.storage.held.hydration import HydrationMeter, HydrationProgress
 from ballista_py.storage.held.loads import PartitionLoad, PartitionLoads, held_of, in_parts, reason_of
 from ballista_py.storage.held.seen import SeenManifests
@@ -104,12 +104,8 @@ class PartitionHolder:
         with self._lock:
             if update.instance_id != self._lease.info.instance_id:
                 return False
-            before = self._tables.get(update.table.name) or Holdings(table=update.table)
-            after = before.told(update)
-            if after is before:
-                return False
-            self._tables = with_told(self._tables, after)
-            return True
+            before, self._tables = self._tables, told(self._tables, update)
+            return self._tables is not before
 
     def refresh(self, table: str) -> None:
         """Let the next tick compare the table's partitions with their manifests, because the data was renewed."""

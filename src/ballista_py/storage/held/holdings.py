@@ -98,7 +98,7 @@ class Holdings:
 
         Of two tables that have the name one after the other, the one that got it later counts.
         """
-        if update.table.incarnation != self.table.incarnation:
+        if update.table.folder != self.table.folder:
             if _order_of(update.table, update.revision) < _order_of(self.table, self.revision):
                 return self
             return Holdings(table=update.table, born=update.revision).told(update)
@@ -297,6 +297,19 @@ def _without(failures: Mapping[int, Failure], partition: int) -> Mapping[int, Fa
     if partition not in failures:
         return failures
     return {p: failure for p, failure in failures.items() if p != partition}
+
+
+def told(tables: dict[str, Holdings], update: UpdatePartitions) -> dict[str, Holdings]:
+    """What is held after an update; itself if that changes nothing. A table that was renamed is held under one name."""
+    name, folder = update.table.name, update.table.folder
+    known = next((one for key, one in tables.items() if key != name and one.table.folder == folder), None)
+    if known is not None and known.table.named >= update.table.named:
+        return tables
+    before = tables.get(name) or Holdings(table=update.table)
+    after = before.told(update)
+    if after is before:
+        return tables
+    return with_told({key: one for key, one in tables.items() if one is not known}, after)
 
 
 def with_told(tables: Mapping[str, Holdings], told: Holdings) -> dict[str, Holdings]:
