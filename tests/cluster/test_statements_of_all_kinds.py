@@ -23,7 +23,6 @@ from t select g, count(*) group by all
 describe
 """.strip().splitlines()
 REFUSED = """
-alter table t rename to u
 alter table t add constraint c check (id > 0)
 alter view v rename to w
 alter sequence s restart

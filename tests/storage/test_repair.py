@@ -7,7 +7,9 @@ import pytest
 from attrs import evolve
 
 from ballista_py.coordinator.tables.definitions import TableMaker
+from ballista_py.coordinator.tables.table_definitions import TableDefinitions
 from ballista_py.errors import TryLater
+from ballista_py.partitions.alterations import rename_table
 from ballista_py.partitions.assignment.assigner import Executor, PartitionAssigner
 from ballista_py.runtime import SystemRuntime
 from ballista_py.state.documents.decisions import Statements, statements_key
@@ -212,6 +214,24 @@ def test_of_a_table_and_the_one_that_took_its_place_only_that_comes_back(locatio
     assert by_any_number(after.tables) == by_any_number(before.tables)
     assert len(location.maps().read(after.tables["b"].map_name, after.tables["b"].incarnation)) == 3
     assert {new.folder, left.folder, location.buckets.folder}.isdisjoint(t.folder for t in after.tables.values())
+
+
+@pytest.mark.parametrize("lost", ["catalog", "map", "older catalog"])
+def test_a_table_that_was_renamed_comes_back_under_its_new_name(location, lost):
+    copy = location.store.get(CLUSTER_KEY).data
+    definitions = TableDefinitions(location.store, SystemRuntime())
+    renamed = definitions.commit(location.buckets, lambda now: rename_table(now, "c"))
+    again = location.maker.create("b", None, ["bucket(3, k)"], schema=SCHEMA)
+    before = location.cluster.read().document
+    assert (again.map_apart, renamed.folder, renamed.map_name) == (True, location.buckets.folder, "b")
+    location.lose(
+        partition_map_key("b") if lost == "map" else CLUSTER_KEY, copy if lost == "older catalog" else None
+    )
+    location.repair()
+    after = ObjectState(location.store, CLUSTER_KEY, ClusterDocument).read().document
+    assert by_any_number(after.tables) == by_any_number(before.tables)
+    assert len(location.maps().read("b", renamed.incarnation)) == 2
+    assert len(location.maps().read(again.map_name, again.incarnation)) == 3
 
 
 def test_an_older_catalog_gets_the_tables_that_it_lacks_and_keeps_its_labels(location):
