@@ -176,9 +176,8 @@ class World:
     def hear(self, place: int, name: int, news: Named) -> None:
         held = self.executors[place].held
         elsewhere = [n for n, known in held.items() if n != name and known.table == news.table]
-        if self.rules.held_once:
-            if any(held[n].number >= news.number for n in elsewhere):
-                return
+        if self.rules.held_once and any(held[n].number >= news.number for n in elsewhere):
+            return
         mine = held.get(name)
         if mine is not None and mine.number > news.number:
             return
