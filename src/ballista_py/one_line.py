@@ -28,7 +28,7 @@ MOST_LISTED = 128
 
 
 def printable(text: str) -> str:
-    """The text with a blank for each sign that cannot be printed, and without sequences that terminals obey.
+    r"""The text with a blank for each sign that cannot be printed, and without sequences that terminals obey.
 
     >>> printable("no \x1b[31mred\x1b[0m here\u202e")
     'no red here '
@@ -40,7 +40,7 @@ def printable(text: str) -> str:
 
 
 def one_line(text: str, most_chars: int) -> str:
-    """The text as one line of at most `most_chars`.
+    r"""The text as one line of at most `most_chars`.
 
     >>> one_line("a\nb", 10), one_line("abcdef", 4)
     ('a b', 'abc…')

@@ -10,6 +10,7 @@ import pytest
 from ballista_py.errors import DocumentUnreadable
 from ballista_py.partitions.map import PartitionMap
 from ballista_py.state.documents import codec as codecs
+from ballista_py.state.documents import large_documents
 from ballista_py.state.documents.codec import DocumentCodec
 from ballista_py.state.documents.documents import (
     CLUSTER_KEY,
@@ -116,8 +117,8 @@ def test_what_stands_in_a_document_is_taken_for_nothing_else(stored, place, valu
 
 
 def test_a_document_that_is_larger_than_any_is_not_even_parsed(stored, monkeypatch):
-    monkeypatch.setattr(codecs, "MAX_DOCUMENT_BYTES", 10_000)
-    large = stored[CLUSTER_KEY] + b" " * 10_000
+    monkeypatch.setattr(large_documents, "MAX_DOCUMENT_BYTES", 10_000)
+    large = stored[CLUSTER_KEY] + b"{" * 10_000  # whoever parses it says something else
     with pytest.raises(
         DocumentUnreadable, match=r"object 'cluster.json' has 1\d,\d{3} bytes; no document has more"
     ):

@@ -37,7 +37,7 @@ class World:
     >>> world.spawn(None, lambda: (world.sleep(None, 5_000), seen.append(world.now_ms)))
     >>> world.run(60_000)
     >>> seen, world.now_ms
-    ([5000.0], 60000.0)
+    ([5000.0], 60000)
     """
 
     def __init__(self, seed: int) -> None:

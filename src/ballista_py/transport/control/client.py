@@ -23,7 +23,7 @@ from ballista_py.transport.security.credentials import Removed, Tls
 
 DISCOVERY_MS = 5_000
 RECONNECT_UNIT_MS = 100.0
-RECONNECT_CAP_MS = 5_000.0
+RECONNECT_CAP_MS = 1_000.0
 _TRIES_UNTIL_CAP = 12
 
 _log = logging.getLogger(__name__)
@@ -34,10 +34,10 @@ def reconnect_delay_ms(failures: int, chance: float) -> float:
     """The wait before the next try after `failures` in a row; `chance` is a random number in [0, 1).
 
     >>> [reconnect_delay_ms(failures, 0.5) for failures in (1, 2, 3, 4, 5, 1_000)]
-    [50.0, 50.0, 100.0, 150.0, 250.0, 2500.0]
+    [50.0, 50.0, 100.0, 150.0, 250.0, 500.0]
     """
-    longest_ms = Retry(unit_ms=RECONNECT_UNIT_MS).delay_ms(min(failures, _TRIES_UNTIL_CAP), 1.0)
-    return min(RECONNECT_CAP_MS, longest_ms) * chance
+    retry = Retry(unit_ms=RECONNECT_UNIT_MS, longest_ms=RECONNECT_CAP_MS)
+    return retry.delay_ms(min(failures, _TRIES_UNTIL_CAP), chance)
 
 
 class ControlClient:
