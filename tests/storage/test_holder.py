@@ -474,7 +474,7 @@ def test_what_an_owner_committed_to_a_dropped_table_is_not_published_in_the_one_
     table = made_anew(world)
     world.holder.apply(world.update(2, (0, 1, "owner"), table=table))
     world.holder.tick()
-    world.holder.publish("t", {0: landed})
+    world.holder.publish({0: landed})
     assert read_at(world, 2, (0, 1)) == [2]
 
 

@@ -109,3 +109,28 @@ def test_tables_that_exchange_their_names_are_each_held_under_the_new_one(world,
             for batch in world.engine.query(f"select k from {table.name}", world.holder.files_for(found)).batches()
         )
         assert rows == [{"k": key}]
+
+
+def test_a_commit_that_was_under_way_when_the_table_was_renamed_is_served_under_the_new_name(world, tables):
+    first = evolve(tables[0], incarnation="first")
+    renamed = evolve(first, name="u", made_as="t", named=5, definition=1)
+    world.put(0, 7, table=first.folder)
+    world.holder.apply(world.update(3, (0, 1, "owner"), table=first))
+    world.holder.tick()
+    target = leg(world, first).tables[0]
+    with world.holder.changing(target, exact=False):
+        world.holder.apply(world.update(4, (0, 1, "owner"), table=renamed))
+        world.holder.tick()
+        assert folders(world) == []  # nobody is told that it is shown
+        file = world.put_file(8, table=first.folder)
+        storage = world.storage(0, first.folder)
+        storage.commit(add=[file], epoch=1, token="late")
+    world.holder.publish({0: storage.read()})
+    found = evolve(leg(world, renamed), tables=tuple(evolve(t, table="u") for t in leg(world, renamed).tables))
+    (rows,) = (
+        batch.to_pylist()
+        for batch in world.engine.query("select k from u order by k", world.holder.files_for(found)).batches()
+    )
+    assert rows == [{"k": 7}, {"k": 8}]
+    with pytest.raises(NotOwner), world.holder.changing(target, exact=False):
+        raise AssertionError

@@ -24,6 +24,7 @@ from ballista_py.transport.flight.commands import WriteTarget
 from ballista_py.work import require_wanted
 
 ATTEMPTS = 3
+MAX_TURNS = 1_024  # of tables that may be no more
 
 Manifest: TypeAlias = Versioned[ManifestDocument]
 Landed: TypeAlias = tuple[int, Manifest]  # rows affected, and the manifest then
@@ -77,7 +78,7 @@ class OwnerCommits:
             self._holder.decisions.require(holdings.table.folder, holdings.folded())
         if not alone:
             return self.each(target, partitions, one)
-        with self.turn(target.table.table):
+        with self.turn(self._holder.owned(part_of(target.table), target.incarnation).table.folder):
             return self.each(target, partitions, one)
 
     def each(self, target: WriteTarget, partitions: Sequence[int], one: Callable[[int], Landed]) -> dict[str, Any]:
@@ -102,7 +103,7 @@ class OwnerCommits:
                 said[str(partition)], landed[partition] = {"affected": outcome[0]}, outcome[1]
                 if target.attempt is not None and not outcome[1].document.waits_for(target.attempt):
                     said[str(partition)]["idle"] = True
-        self._holder.publish(target.table.table, landed)
+        self._holder.publish(landed)
         return said
 
     def _apply(
@@ -168,7 +169,7 @@ class OwnerCommits:
         storage, epoch = self.storage(holdings, partition)
         found, changed = caught_up(storage, self.statements(holdings.table).read, epoch)
         if changed:
-            self._holder.publish(holdings.table.name, {partition: found})
+            self._holder.publish({partition: found})
         return found
 
     def settle(self, holdings: Holdings, partition: int, attempt: str, sequence: int | None) -> Manifest:
@@ -204,7 +205,10 @@ class OwnerCommits:
         """The decisions on the statements of a table."""
         return Statements(self._store, table.folder, runtime=self._runtime, committed_by=self._instance())
 
-    def turn(self, table: str) -> Any:
-        """A lock: one statement at a time where one must see what the other did."""
+    def turn(self, folder: str) -> Any:
+        """A lock: one statement at a time of a table where one must see what the other did, whatever it is called."""
         with self._lock:
-            return self._turns.setdefault(table, self._runtime.lock())
+            if len(self._turns) >= MAX_TURNS:
+                here = self._holder.told()
+                self._turns = {known: lock for known, lock in self._turns.items() if known in here}
+            return self._turns.setdefault(folder, self._runtime.lock())

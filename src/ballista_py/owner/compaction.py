@@ -49,7 +49,7 @@ class OwnerCompaction:
             if holdings is None or partition not in holdings.held:
                 continue
             if len(holdings.held[partition].files) >= self.policy.min_files:
-                with self.commits.turn(name):
+                with self.commits.turn(holdings.table.folder):
                     done = self._compact(holdings, partition)
                 if done is not None:
                     self.holder.reload(name, [partition])

@@ -64,7 +64,7 @@ class PreparedStatements:
             folded: dict[int, Manifest] = {}
             for partition, attempt, sequence in to_fold(waiting, decisions, wanted.sequence):
                 folded[partition] = self._commits.settle(holdings, partition, attempt, sequence)
-            self._holder.publish(wanted.table, folded)
+            self._holder.publish(folded)
 
     def settle(self, target: WriteTarget, sequence: int | None) -> dict[str, Any]:
         """Fold in what was prepared under the attempt of `target` and committed as `sequence`, or give it up (None)."""
@@ -117,7 +117,7 @@ class PreparedStatements:
             return Ended(table=name, partition=partition)
         decision = self._commits.statements(holdings.table).abort(attempt)
         sequence = decision.sequence if decision.committed else None
-        self._holder.publish(name, {partition: self._commits.settle(holdings, partition, attempt, sequence)})
+        self._holder.publish({partition: self._commits.settle(holdings, partition, attempt, sequence)})
         self._files.decided(name, attempt)
         return Ended(table=name, partition=partition, committed=decision.committed)
 

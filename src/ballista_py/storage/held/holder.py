@@ -227,18 +227,20 @@ class PartitionHolder:
         """Unload what was staged and then not committed."""
         self._files.unstage(table, paths)
 
-    def publish(self, table: str, committed: Mapping[int, Versioned[ManifestDocument]]) -> None:
-        """Hold what this owner has just committed, by partition, before it returns, as `reload` does.
+    def publish(self, committed: Mapping[int, Versioned[ManifestDocument]]) -> None:
+        """Hold what this owner has just committed to a table, by partition, before it returns, as `reload` does.
 
-        What is held from a later commit stays. Raises `TryLater` as `reload` does.
+        What is held from a later commit stays. The table may be called otherwise by now. Raises `TryLater` as `reload`.
         """
         with self._ticking:
+            with self._lock:
+                folder = next((found.document.table for found in committed.values()), None)
+                table = next((name for name, one in self._tables.items() if one.table.folder == folder), None)
+            if folder is None or table is None:
+                return
             self._show(table)
             with self._lock:
-                holdings = self._tables.get(table)
-                if holdings is None:
-                    return
-                folder, now_ms = holdings.table.folder, self._runtime.wall_ms()
+                holdings, now_ms = self._tables[table], self._runtime.wall_ms()
                 works = [
                     PartitionLoad(
                         holdings.wanted[p],
@@ -247,7 +249,7 @@ class PartitionHolder:
                         version=found.version,
                     )
                     for p, found in sorted(committed.items())
-                    if found.document.table == folder  # and not an earlier table of this name
+                    if holdings.table.folder == folder  # and not a later table of this name
                     and p in holdings.wanted
                     and holdings.is_behind(p, found.document.epoch, found.header.revision)
                 ]

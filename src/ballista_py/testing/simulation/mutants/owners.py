@@ -70,7 +70,7 @@ def _given_up(statements: PreparedStatements, name: str, partition: int, attempt
     holdings = statements._holder.holdings(name)
     if holdings is not None and partition in holdings.held:
         landed = statements._commits.settle(holdings, partition, attempt, None)
-        statements._holder.publish(name, {partition: landed})
+        statements._holder.publish({partition: landed})
     return Ended(table=name, partition=partition)
 
 
