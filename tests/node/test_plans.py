@@ -12,7 +12,7 @@ import attrs
 import pyarrow as pa
 import pytest
 
-from ballista_py.coordinator.queries.large_statements import LARGE_CHARACTERS, PLANNED_BYTES_PER_CHARACTER
+from ballista_py.coordinator.queries.large_statements import LARGE_CHARACTERS, planned_bytes
 from ballista_py.coordinator.queries.plan_cache import MAX_REMEMBERED, Plans
 from ballista_py.engines.duckdb.engine import DuckDBEngine
 from ballista_py.errors import MergeTooLarge, SqlError, TimeLimit, TryLater
@@ -197,8 +197,8 @@ def test_large_statements_are_planned_one_at_a_time_and_small_ones_beside_them(e
 
 def test_large_statements_of_all_clients_have_their_place_in_the_memory_of_the_node(engine, catalog):
     """Each client has its own turn, so without it they would all be planned beside each other."""
-    text = f"select id, '{'x' * LARGE_CHARACTERS}' as t from t"
-    size = PLANNED_BYTES_PER_CHARACTER * len(text)
+    text = f"select id, '{'+ ' * (LARGE_CHARACTERS // 2)}' as t from t"
+    size = planned_bytes(text)
     budget = MemoryBudget(2 * size + (1 << 20), SystemRuntime(), wait_ms=50.0)
     plans, inside, go_on = Plans(engine, SystemRuntime(), budget), threading.Semaphore(0), threading.Event()
     describe = engine.describe
@@ -229,4 +229,6 @@ def test_large_statements_of_all_clients_have_their_place_in_the_memory_of_the_n
         assert {len(one.result().output) for one in (first, second)} == {2}
     assert budget.ledger.held_bytes == 0
     with pytest.raises(MergeTooLarge, match="may take more memory than this node has"):
-        plans.plan(text.replace("x'", "x" * 2 * len(text) + "x'"), catalog)
+        plans.plan(text.replace("+ '", "+ " * len(text) + "'"), catalog)
+    literal = f"select id, '{'x' * len(text)}' as t from t"  # nothing to plan, though it is as long
+    assert len(plans.plan(literal, catalog).output) == 2

@@ -8,6 +8,7 @@ together also have their place in the memory of the node, by the length of their
 from __future__ import annotations
 
 import gc
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -21,6 +22,10 @@ LOOK_MS = 100.0
 # Trees of the parser, the plan of the engine, its fragments: up to 2 kB a character where they are made, and 0.9 kB in
 # the process of the engine where the statement is bound there.
 PLANNED_BYTES_PER_CHARACTER = 3_072
+# Names and constants are no smaller for being few: a literal of 500 kB is one.
+PLANNED_BYTES_PER_PIECE = 8_192
+KEPT_BYTES_PER_CHARACTER = 64
+_BETWEEN = re.compile(r"\W")
 COLLECTED_CHARACTERS = 32_768
 
 
@@ -57,6 +62,19 @@ class LargeStatements:
                 self._changed.notify_all()
 
 
+def planned_bytes(statement: str) -> int:
+    """What planning it may take, by its length and by how many names, constants and operators there may be.
+
+    >>> planned_bytes("select " + "a + " * 10_000) // len("select " + "a + " * 10_000)
+    3072
+    >>> planned_bytes(f"select '{'x' * 500_000}'") < 100 * 500_000
+    True
+    """
+    pieces = len(_BETWEEN.findall(statement)) + 1
+    by_pieces = PLANNED_BYTES_PER_PIECE * pieces + KEPT_BYTES_PER_CHARACTER * len(statement)
+    return min(PLANNED_BYTES_PER_CHARACTER * len(statement), by_pieces)
+
+
 @contextmanager
 def room_to_plan(statement: str, budget: MemoryBudget | None) -> Iterator[None]:
     """The block reads or plans the statement and waits for nothing else that has a place in the `budget`.
@@ -66,12 +84,12 @@ def room_to_plan(statement: str, budget: MemoryBudget | None) -> Iterator[None]:
     if budget is None or len(statement) < LARGE_CHARACTERS:
         yield
         return
-    size = PLANNED_BYTES_PER_CHARACTER * len(statement)
+    size = planned_bytes(statement)
     most = budget.ledger.max_bytes
     if size > most:
         raise MergeTooLarge(
             f"planning a statement of {len(statement):,} characters may take more memory than this node has: send one "
-            f"of {most // PLANNED_BYTES_PER_CHARACTER:,} at most, or several"
+            f"of {most // PLANNED_BYTES_PER_CHARACTER:,} at most, or several, or its values as parameters"
         )
     with budget.held(size):
         if len(statement) > COLLECTED_CHARACTERS:
