@@ -36,6 +36,7 @@ from ballista_py.engines.apart.workers import Workers
 from ballista_py.engines.duckdb.binder import explain_error
 from ballista_py.engines.duckdb.broken_database import Offenders, is_broken
 from ballista_py.engines.duckdb.errors import BEGINS_ANEW, translate
+from ballista_py.engines.duckdb.freed import GivesBackFreed
 from ballista_py.engines.duckdb.guard import Statement
 from ballista_py.engines.duckdb.large_rows import ROW_NUMBER, LargeRows
 from ballista_py.engines.duckdb.library import LOCKDOWN, duckdb
@@ -104,6 +105,9 @@ class DuckDBEngine(LoadedEngine):
         if memory_limit is not None:
             options["memory_limit"] = memory_limit
         self._options, self._max_spill_bytes = options, max_spill_bytes
+        self._freed: GivesBackFreed | None = None
+        if workers is not None and memory_limit is not None:
+            self._freed = GivesBackFreed(workers.own_bytes, workers.max_bytes, memory_limit, self._runtime)
         self._lost = False  # the database was broken, and no other is open yet
         self._opens_ms = 0.0
         try:
@@ -127,7 +131,7 @@ class DuckDBEngine(LoadedEngine):
                 root.execute(
                     f"set global max_temp_directory_size = '{spill_bytes(self._home, self._max_spill_bytes)}B'"
                 )
-            root.execute("set global allowed_configs = ['streaming_buffer_size']")
+            root.execute("set global allowed_configs = ['streaming_buffer_size', 'memory_limit']")
             root.execute("set global lock_configuration = true")
         except BaseException:
             root.close()
@@ -138,8 +142,10 @@ class DuckDBEngine(LoadedEngine):
         """Look what the process takes, and whether the database was broken: then another one is opened.
 
         What was loaded is gone then, and `begun` is one higher. Where no other can be opened, on a full disk, nothing
-        is held and loaded until a later look finds room.
+        is held and loaded until a later look finds room. What DuckDB holds free is given back before the look.
         """
+        if self._freed is not None and not (self._closed or self._lost):
+            self._freed.tick(self._root)
         super().watch()
         if self._closed or not (self._lost or is_broken(self._root) or self._tables.is_broken()):
             return

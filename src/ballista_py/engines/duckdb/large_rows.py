@@ -13,13 +13,14 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from ballista_py.engines.apart.large import BATCH_ROWS, FEED_BYTES
+from ballista_py.engines.apart.large import BATCH_ROWS, FEED_BYTES, VECTOR_ROWS
 from ballista_py.engines.duckdb.errors import translate
 from ballista_py.engines.duckdb.library import duckdb
 from ballista_py.engines.duckdb.types import quoted
 from ballista_py.errors import TransportError
 from ballista_py.partitions.value_sizes import LargeValues, windows
 
+MEASURED_BYTES = 32 << 20  # of large values that are read at once to see how large they are
 ROW_NUMBER = "row number"  # no column can be called so by a statement: it is not among those of the table's view
 
 
@@ -37,10 +38,21 @@ def size_sql(schema: pa.Schema, large: Mapping[str, LargeValues]) -> str:
     return " + ".join(found) or "0"
 
 
+def measured_rows(rows: int, large: LargeValues) -> int:
+    """Of how many of the `rows` the sizes are asked for at a time: as many as take `MEASURED_BYTES`, on average.
+
+    >>> measured_rows(50, LargeValues({23: 50})), measured_rows(1_000_000, LargeValues({23: 50}))
+    (4, 1000000)
+    """
+    share = large.together(rows) / MEASURED_BYTES
+    step = int(rows / share) if share > 1 else rows
+    return max(1, step if step < VECTOR_ROWS else rows)
+
+
 class LargeRows:
     """The rows that `found` (a statement that gives their numbers) names, out of `numbered` (all, with numbers).
 
-    Both are run on `cursor`, whose snapshot was taken. `sizes` is the SQL of what one row takes.
+    Both are run on `cursor`, whose snapshot was taken. `large` are the large values of each column.
     """
 
     def __init__(
@@ -48,12 +60,13 @@ class LargeRows:
         cursor: duckdb.DuckDBPyConnection,
         numbered: str,
         found: str,
-        sizes: str,
+        large: Mapping[str, LargeValues],
         schema: pa.Schema,
     ) -> None:
         self.schema = schema
         self._cursor = cursor
-        self._numbered, self._found, self._sizes = numbered, found, sizes
+        self._numbered, self._found = numbered, found
+        self._sizes, self._large = size_sql(schema, large), LargeValues.all_of(large.values())
         self._columns = ", ".join(map(quoted, schema.names))
         self._over = False
 
@@ -64,14 +77,7 @@ class LargeRows:
             numbers, sizes = self._measured()
             for start, end in windows(sizes, FEED_BYTES, BATCH_ROWS):
                 self._require_wanted()
-                wanted = numbers[start:end]
-                self._cursor.register("rows wanted", pa.table({"number": wanted}))
-                sql = (
-                    f"select {self._columns} from ({self._numbered}) where {quoted(ROW_NUMBER)} between {wanted[0]} "
-                    f"and {wanted[-1]}"
-                )
-                if int(wanted[-1]) - int(wanted[0]) >= len(wanted):  # others stand between them
-                    sql += f' and {quoted(ROW_NUMBER)} in (select number from "rows wanted")'
+                sql = self._among(numbers[start:end], self._columns)
                 with self._cursor.sql(sql).to_arrow_reader(max(1, end - start)) as reader:
                     yield from (batch for batch in reader if batch.num_rows)
         except (duckdb.Error, OSError, pa.ArrowException) as error:
@@ -87,13 +93,29 @@ class LargeRows:
             self._cursor.interrupt()
 
     def _measured(self) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.float64]]:
-        """The numbers of the rows, in their order, and what each takes."""
-        sql = (
-            f"select n.{quoted(ROW_NUMBER)} as number, ({self._sizes})::double as size from ({self._numbered}) n "
-            f"where n.{quoted(ROW_NUMBER)} in ({self._found}) order by 1"
-        )
-        rows = self._cursor.sql(sql).to_arrow_table()
-        return rows["number"].to_numpy(), rows["size"].to_numpy()
+        """The numbers of the rows, in their order, and what each takes.
+
+        To tell the size of a value is to read it: it is copied, and not counted. So it is done for some rows at a time.
+        """
+        found = self._cursor.sql(f"select * from ({self._found}) order by 1").to_arrow_table()
+        numbers: npt.NDArray[np.int64] = found[0].to_numpy()
+        sizes = np.zeros(len(numbers))
+        rows = measured_rows(len(numbers), self._large)
+        for start in range(0, len(numbers), rows):
+            self._require_wanted()
+            size = f"({self._sizes})::double as size"
+            sql = f"{self._among(numbers[start : start + rows], size)} order by n.{quoted(ROW_NUMBER)}"
+            sizes[start : start + rows] = self._cursor.sql(sql).to_arrow_table()["size"].to_numpy()
+        return numbers, sizes
+
+    def _among(self, wanted: npt.NDArray[np.int64], what: str) -> str:
+        """A SELECT of `what` of the rows with these numbers, which are in order."""
+        number = f"n.{quoted(ROW_NUMBER)}"
+        sql = f"select {what} from ({self._numbered}) n where {number} between {wanted[0]} and {wanted[-1]}"
+        if int(wanted[-1]) - int(wanted[0]) < len(wanted):
+            return sql
+        self._cursor.register("rows wanted", pa.table({"number": wanted}))  # others stand between them
+        return f'{sql} and {number} in (select number from "rows wanted")'
 
     def _require_wanted(self) -> None:
         if self._over:

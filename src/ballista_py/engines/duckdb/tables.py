@@ -18,7 +18,7 @@ from ballista_py.engines.duckdb.alter import alter_native
 from ballista_py.engines.duckdb.broken_database import is_broken
 from ballista_py.engines.duckdb.errors import translate
 from ballista_py.engines.duckdb.file_ranges import ranges
-from ballista_py.engines.duckdb.large_rows import ROW_NUMBER, LargeRows, size_sql
+from ballista_py.engines.duckdb.large_rows import ROW_NUMBER, LargeRows
 from ballista_py.engines.duckdb.library import duckdb
 from ballista_py.engines.duckdb.tagged_rows import FILE_ID, TaggedRows
 from ballista_py.engines.duckdb.types import quoted
@@ -244,7 +244,7 @@ class HeldTables:
             cursor.sql(f"from {held.name} limit 0")  # the first look at a table fixes the snapshot
         schema = pa.schema([held.schema.field(name) for name in columns])
         named = f"with {quoted(table)} as not materialized ({numbered})\n{found}"
-        return LargeRows(cursor, numbered, named, size_sql(schema, large), schema)
+        return LargeRows(cursor, numbered, named, large, schema)
 
     def count(self, cursor: duckdb.DuckDBPyConnection, table: str, file_ids: Iterable[int], found: str) -> int:
         """How many rows of loaded files `found` gives. Raises `NotOwner`."""
