@@ -296,12 +296,12 @@ def test_a_certificate_without_a_role_is_refused_everywhere_with_the_way_out(con
         assert "ballista-py cluster tls add NAME --role" in said
     assert told.asked == []
     with pytest.raises(ConfigError, match="names no role"):
-        check_own(tls, "scheduler-2", "scheduler")
+        check_own(tls, "scheduler-2", "scheduler", SystemRuntime())
 
 
 def test_a_node_does_not_start_with_the_certificate_of_another_node_or_role(folder):
-    check_own(folder.tls("executor-1"), "executor-1", "executor")
-    check_own(None, "executor-1", "executor")
+    check_own(folder.tls("executor-1"), "executor-1", "executor", SystemRuntime())
+    check_own(None, "executor-1", "executor", SystemRuntime())
     for node_id, role in (("executor-2", "executor"), ("executor-1", "scheduler")):
         config = NodeConfig(
             role=role,
@@ -313,7 +313,7 @@ def test_a_node_does_not_start_with_the_certificate_of_another_node_or_role(fold
             node_mtls_key_file=folder.tls("executor-1").key_file,
         )
         with pytest.raises(ConfigError, match="is that of the executor 'executor-1'"):
-            check_own(config.node_tls(), config.node_id, config.role)
+            check_own(config.node_tls(), config.node_id, config.role, SystemRuntime())
 
 
 def test_the_authority_gives_no_node_a_second_role_and_no_node_the_name_of_another(folder):

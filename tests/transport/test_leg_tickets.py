@@ -8,19 +8,28 @@ import subprocess
 import pytest
 from attrs import evolve
 
-from ballista_py.errors import Unauthenticated, WrongCluster
+from ballista_py.errors import ConfigError, Unauthenticated, WrongCluster
 from ballista_py.runtime import SystemRuntime
-from ballista_py.transport.flight_sql.leg_tickets import SKEW_MS, TICKET_MS, LegTicketCheck, LegTickets
-from ballista_py.transport.security.certificates import CertificateFolder
+from ballista_py.transport.flight_sql.leg_tickets import (
+    SKEW_MS,
+    TICKET_MS,
+    LegTicketCheck,
+    LegTickets,
+    check_time,
+)
+from ballista_py.transport.security.certificates import CertificateFolder, check_own
 from ballista_py.transport.security.credentials import Removed, Tls
 
+DAY_MS = 86_400_000
 COMMAND = {"kind": "leg", "leg": {"sql": "select 1"}}
 
 
 class Later(SystemRuntime):
-    """A clock that is ahead."""
+    """A clock that is ahead, or behind."""
 
-    ahead_ms = TICKET_MS + SKEW_MS + 1_000
+    def __init__(self, ahead_ms=TICKET_MS + SKEW_MS + 1_000):
+        super().__init__()
+        self.ahead_ms = ahead_ms
 
     def wall_ms(self):
         return super().wall_ms() + self.ahead_ms
@@ -73,6 +82,43 @@ def test_a_ticket_for_another_executor_or_cluster_or_of_yesterday_gives_nothing(
         check.command(evolve(tickets, cluster_id="copy").issue("executor-1", COMMAND))
     with pytest.raises(Unauthenticated, match="too old"):
         evolve(check, runtime=Later()).command(good)
+
+
+@pytest.mark.parametrize("ahead_ms", [SKEW_MS + 5_000, DAY_MS, 300 * DAY_MS])
+def test_a_ticket_of_a_scheduler_whose_clock_is_ahead_counts_for_no_longer_than_others(tickets, check, ahead_ms):
+    ahead = evolve(tickets, runtime=Later(ahead_ms))
+    with pytest.raises(Unauthenticated, match="clock of its scheduler is ahead"):
+        check.command(ahead.issue("executor-1", COMMAND))
+    almost = evolve(tickets, runtime=Later(SKEW_MS - 5_000))
+    assert check.command(almost.issue("executor-1", COMMAND)) == COMMAND
+
+
+@pytest.mark.parametrize("until_ms", [float("inf"), float("nan"), None, "9", 10**30, True])
+def test_a_ticket_without_an_end_is_none(check, tickets, until_ms):
+    with pytest.raises(Unauthenticated, match=r"too old|later than now"):
+        check_time(until_ms, 1e12)
+
+
+def test_whoever_looks_at_a_ticket_with_a_clock_that_is_off_is_told_of_the_clock(tickets, check):
+    good = tickets.issue("executor-1", COMMAND)
+    with pytest.raises(
+        Unauthenticated, match=r"its certificate is valid from 2.*, and the clock of this node says"
+    ):
+        evolve(check, runtime=Later(-2 * DAY_MS)).command(good)
+    with pytest.raises(Unauthenticated, match=r"its certificate was valid until 2.*, and the clock of this node"):
+        evolve(check, runtime=Later(400 * DAY_MS)).command(good)
+    with pytest.raises(Unauthenticated, match="the clocks of its scheduler and of this executor differ"):
+        evolve(check, runtime=Later()).command(good)
+
+
+@pytest.mark.parametrize(("days", "said"), [(-2, "valid from"), (400, "valid until")])
+def test_a_node_does_not_start_with_a_certificate_that_is_not_valid_by_its_clock(folder, days, said):
+    tls = folder.tls("executor-1")
+    check_own(tls, "executor-1", "executor", Later(0))
+    with pytest.raises(
+        ConfigError, match=rf"certificate.pem .*{said} 2.*clock of this node says 2.*set the clock"
+    ):
+        check_own(tls, "executor-1", "executor", Later(days * DAY_MS))
 
 
 def test_a_byte_that_was_changed_and_a_signature_of_nobody_give_nothing(tickets, check):

@@ -82,7 +82,7 @@ class Executor:
         Raises `ConfigError` for a port, a folder or a state location that cannot be used.
         """
         config, runtime = self._config, self._runtime
-        check_own(config.node_tls(), config.node_id, config.role)
+        check_own(config.node_tls(), config.node_id, config.role, runtime)
         Removed(config.node_mtls_removed_file).listed()  # a list that cannot be used is no reason to start
         store = open_state_location(config, runtime)
         cluster_id = cluster_identity(store, runtime=runtime)

@@ -115,7 +115,7 @@ class Scheduler:
         id is held by a live node.
         """
         config, runtime = self._config, self._runtime
-        check_own(config.node_tls(), config.node_id, config.role)
+        check_own(config.node_tls(), config.node_id, config.role, runtime)
         Removed(config.node_mtls_removed_file).listed()  # a list that cannot be used is no reason to start
         store = open_state_location(config, runtime)
         catalogs = Catalogs(store, runtime)

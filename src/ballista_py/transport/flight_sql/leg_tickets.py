@@ -17,6 +17,7 @@ from ballista_py.errors import ConfigError, MissingExtra, Unauthenticated
 from ballista_py.runtime import Runtime
 from ballista_py.transport.endpoints import Address
 from ballista_py.transport.flight.wire import from_json, to_json
+from ballista_py.transport.security.certificates import out_of_its_time
 from ballista_py.transport.security.credentials import Removed, Tls, identity_of
 from ballista_py.transport.security.same_cluster import check_cluster
 
@@ -103,8 +104,7 @@ class LegTicketCheck:
         command, until_ms = values.get("command"), values.get("until_ms")
         if values.get("executor") != self.executor_id or not isinstance(command, dict):
             raise Unauthenticated("the ticket is not for this executor")
-        if not isinstance(until_ms, int | float) or self.runtime.wall_ms() > until_ms + SKEW_MS:
-            raise Unauthenticated("the ticket is too old: run the statement again")
+        check_time(until_ms, self.runtime.wall_ms())
         return command
 
     def _check_signature(self, tls: Tls, ticket: Ticket, body: bytes) -> None:
@@ -112,6 +112,7 @@ class LegTicketCheck:
         try:
             leaf, *others = x509.load_pem_x509_certificates(str(ticket.get("certificate")).encode())
             authorities = x509.load_pem_x509_certificates(tls.read().ca or b"")
+            _check_in_its_time(leaf, self.runtime.wall_ms())
             now = datetime.fromtimestamp(self.runtime.wall_ms() / 1e3, UTC)
             verifier = PolicyBuilder().store(Store(authorities)).time(now).build_client_verifier()
             names = verifier.verify(leaf, others).subjects or ()
@@ -123,6 +124,33 @@ class LegTicketCheck:
         signer = identity_of(str(names[0].value) if names else "", self.removed)
         if signer.role != "scheduler":
             raise Unauthenticated(f"the ticket is signed by '{signer.node_id}', which is no scheduler")
+
+
+def check_time(until_ms: object, now_ms: float) -> None:
+    """That a ticket which ends at `until_ms` counts now. Raises `Unauthenticated`.
+
+    One that ends later than an hour from now comes from a clock that is ahead: it would count for as long as that is.
+
+    >>> check_time(TICKET_MS, 0)
+    >>> check_time(TICKET_MS + SKEW_MS + 1, 0)
+    Traceback (most recent call last):
+    ...
+    ballista_py.errors.Unauthenticated: the ticket is from later than now: the clock of its scheduler is ahead of that of this executor; set both
+    """
+    if not isinstance(until_ms, int | float) or not now_ms <= until_ms + SKEW_MS:
+        raise Unauthenticated(
+            "the ticket is too old: run the statement again; if new ones are too old as well, the clocks of its scheduler "
+            "and of this executor differ: set both"
+        )
+    if until_ms > now_ms + TICKET_MS + SKEW_MS:
+        raise Unauthenticated(
+            "the ticket is from later than now: the clock of its scheduler is ahead of that of this executor; set both"
+        )
+
+
+def _check_in_its_time(certificate: x509.Certificate, wall_ms: float) -> None:
+    if said := out_of_its_time(certificate, wall_ms):
+        raise Unauthenticated(f"the ticket is signed by no node of this cluster: its certificate {said}")
 
 
 def _signature(key_pem: bytes, body: bytes) -> bytes:

@@ -199,13 +199,17 @@ class CertificateFolder:
         )
 
 
-def check_own(tls: Tls | None, node_id: str, role: Role) -> None:
-    """That the certificate of this side, if it has one, is of that node in that role. Raises `ConfigError`."""
+def check_own(tls: Tls | None, node_id: str, role: Role, runtime: Runtime) -> None:
+    """That the certificate of this side, if it has one, is of that node in that role, and valid by the clock.
+
+    Raises `ConfigError`.
+    """
     if tls is None:
         return
     certificate, _ = tls.read().pair()
     try:
-        found = _described(x509.load_pem_x509_certificate(certificate))
+        loaded = x509.load_pem_x509_certificate(certificate)
+        found = _described(loaded)
     except ValueError:
         raise ConfigError(f"TLS: {tls.certificate_file} holds no certificate") from None
     if found.role is None:
@@ -214,6 +218,24 @@ def check_own(tls: Tls | None, node_id: str, role: Role) -> None:
         raise ConfigError(
             f"TLS: {tls.certificate_file} is that of the {found.role} '{found.node_id}', not of the {role} '{node_id}'"
         )
+    if said := out_of_its_time(loaded, runtime.wall_ms()):
+        raise ConfigError(
+            f"TLS: {tls.certificate_file} {said}: set the clock, or make a new one ('cluster tls add {node_id}')"
+        )
+
+
+def out_of_its_time(certificate: x509.Certificate, wall_ms: float) -> str | None:
+    """What is wrong with a certificate by a clock that says `wall_ms`, with both times; None if it is valid then."""
+    clock = datetime.fromtimestamp(wall_ms / 1e3, UTC)
+    if clock < certificate.not_valid_before_utc:
+        return f"is valid from {_short(certificate.not_valid_before_utc)} on, and the clock of this node says {_short(clock)}"
+    if clock > certificate.not_valid_after_utc:
+        return f"was valid until {_short(certificate.not_valid_after_utc)}, and the clock of this node says {_short(clock)}"
+    return None
+
+
+def _short(moment: datetime) -> str:
+    return moment.isoformat(sep=" ", timespec="seconds")
 
 
 def remaining_ms(tls: Tls, runtime: Runtime) -> float:
