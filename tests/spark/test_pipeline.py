@@ -15,6 +15,7 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
+from pyspark.sql.classic import dataframe as classic
 
 from ballista_py.errors import ConfigError, ObjectMissing, SchemaMismatch, TryLater, UnsupportedExpression
 from ballista_py.partitions.bucket import bucket
@@ -372,3 +373,25 @@ def test_a_value_of_a_source_that_is_data_rather_than_a_name_makes_no_partition(
         with pytest.raises(SchemaMismatch, match="partition value of 1,025 bytes in 'name', more than 1,024"):
             find(table)
     assert all_keys(store) == []
+
+
+def test_sparks_driver_collects_no_large_values_before_they_are_measured(spark, declare, pipeline, monkeypatch):
+    monkeypatch.setattr(layout, "MAX_LARGE_VALUES_BYTES", 1_000_000)
+    values = spark.range(200).selectExpr("concat(id, repeat('x', 20000)) as name", "id % 3 as other")
+    table = declare(values, "name", "other")
+    collected, collect = [], classic.DataFrame.toArrow
+
+    def measured(rows):
+        collected.append(collect(rows))
+        return collected[-1]
+
+    monkeypatch.setattr(classic.DataFrame, "toArrow", measured)
+    with pytest.raises(UnsupportedExpression, match=r"values of up to 20,003 bytes, more than 49 of them"):
+        pipeline.discover(table, source=values)
+    assert max(found.nbytes for found in collected) < 1_200_000
+
+
+def test_values_that_were_named_before_there_was_a_limit_are_found_whole(spark, declare, pipeline):
+    values = spark.createDataFrame([("a",), (None,), ("b" * 2_000,), ("b" * 1_999 + "c",), ("a",)], "name string")
+    found = pipeline.discover(declare(values, "name"), source=values)
+    assert sorted(found, key=str) == [("a",), ("b" * 2_000,), ("b" * 1_999 + "c",), (None,)]

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import inspect
+import subprocess
+import sys
 from pathlib import Path
 
 import pyarrow as pa
@@ -9,7 +12,10 @@ import pyarrow.parquet as pq
 import pytest
 
 from ballista_py.errors import ConfigError
-from ballista_py.spark.sources import source_name, source_options
+from ballista_py.partitions.spec import PartitionSpec
+from ballista_py.partitions.table import TableSpec
+from ballista_py.spark.checks import failure_of
+from ballista_py.spark.sources import source_error, source_name, source_options
 
 pytestmark = pytest.mark.spark
 
@@ -121,3 +127,93 @@ def test_relative_paths_are_those_of_this_process(monkeypatch, tmp_path):
     }
     assert source_options({"path": "x"}) == {"format": "parquet", "path": f"{tmp_path}/x"}
     assert source_options("s3a://b/x.json")["format"] == "json"
+
+
+TABLE = TableSpec(
+    name="t", schema=pa.schema([("id", pa.int64())]), spec=PartitionSpec.whole(), distribution="replicated"
+)
+
+
+class TextOfALostJvm(Exception):
+    """As py4j's errors are when their JVM is gone: it would have to be asked for their text."""
+
+    def __str__(self):
+        raise ConnectionRefusedError(111, "Connection refused")
+
+
+@pytest.mark.parametrize(
+    ("error", "said"),
+    [
+        (ConnectionRefusedError(111, "Connection refused"), "Spark ended while it worked on source"),
+        (TextOfALostJvm(), "Spark ended while it worked on source"),
+        (RuntimeError("Job 1 cancelled because SparkContext was shut down"), "Spark ended"),
+        (ValueError("Cannot call methods on a stopped SparkContext.\nThis stopped"), "Spark ended"),
+        (RuntimeError("job aborted: java.lang.OutOfMemoryError: Java heap space"), "Spark ended"),
+        (RuntimeError("Boxed Exception: StackOverflowError"), "has a column that is nested too deep"),
+        (ValueError("[CANNOT_PARSE] maximum recursion depth exceeded"), "nested too deep"),
+    ],
+    ids=lambda value: type(value).__name__ if isinstance(value, Exception) else "",
+)
+def test_what_ends_spark_is_named_with_the_source_and_a_way_out(error, said):
+    one_line(source_error({"path": "x", "format": "parquet"}, "table 't'", error), "table 't'", said)
+    one_line(failure_of(TABLE, {"format": "parquet", "path": "x"}, error), said)
+
+
+def test_a_source_that_is_nested_very_deep_is_refused_in_one_line(pipeline, tmp_path):
+    kind, value = pa.int64(), 1
+    for _ in range(300):
+        kind, value = pa.list_(kind), [value]
+    pq.write_table(pa.table({"id": [1], "v": pa.array([value], kind)}), tmp_path / "deep.parquet")
+    limit = sys.getrecursionlimit()
+    try:
+        sys.setrecursionlimit(len(inspect.stack()) + 250)
+        with pytest.raises(ConfigError, match="nested too deep") as caught:
+            pipeline.describe("events", str(tmp_path / "deep.parquet"))
+    finally:
+        sys.setrecursionlimit(limit)
+    one_line(caught.value, "table 'events'", "deep.parquet")
+
+
+ENDED = """
+import sys
+from ballista_py.errors import ConfigError
+from ballista_py.spark.pipeline import SparkPipeline
+from ballista_py.spark.session import embedded_session, has_ended
+from ballista_py.state.stores.memory import MemoryStore
+from ballista_py.threads import spawn
+
+def refused(session):
+    pipeline = SparkPipeline(session, MemoryStore(), spawn=spawn)
+    rows = session.range(5)
+    yield
+    assert has_ended(session)
+    try:
+        with pipeline._rows._jobs.group("looking"):
+            pipeline.describe("t", sys.argv[1])
+    except ConfigError as error:
+        assert "Spark ended while it worked on source" in str(error), error
+        yield
+    raise AssertionError("nothing was said")
+
+for how in ("stopped", "killed"):
+    session = embedded_session(master="local[1]", memory="512m")
+    assert session.range(3).count() == 3
+    asked = refused(session)
+    next(asked)
+    if how == "stopped":
+        session.sparkContext._jsc.sc().stop()
+    else:
+        session.sparkContext._gateway.proc.kill()
+        session.sparkContext._gateway.proc.wait()
+    next(asked)
+print("done")
+"""
+
+
+@pytest.mark.long
+def test_a_spark_that_ended_is_seen_is_named_and_is_followed_by_another(tmp_path):
+    """In a process of its own, because the Spark of the other tests must not end."""
+    words = [sys.executable, "-c", ENDED, str(tmp_path / "x.parquet")]
+    done = subprocess.run(words, capture_output=True, text=True, timeout=280, check=False)
+    assert (done.returncode, done.stdout) == (0, "done\n"), done.stderr
+    assert "Traceback" not in done.stderr

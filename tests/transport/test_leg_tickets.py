@@ -87,7 +87,7 @@ def test_a_ticket_for_another_executor_or_cluster_or_of_yesterday_gives_nothing(
 @pytest.mark.parametrize("ahead_ms", [SKEW_MS + 5_000, DAY_MS, 300 * DAY_MS])
 def test_a_ticket_of_a_scheduler_whose_clock_is_ahead_counts_for_no_longer_than_others(tickets, check, ahead_ms):
     ahead = evolve(tickets, runtime=Later(ahead_ms))
-    with pytest.raises(Unauthenticated, match="clock of its scheduler is ahead"):
+    with pytest.raises(Unauthenticated, match="set its scheduler's clock, which is ahead"):
         check.command(ahead.issue("executor-1", COMMAND))
     almost = evolve(tickets, runtime=Later(SKEW_MS - 5_000))
     assert check.command(almost.issue("executor-1", COMMAND)) == COMMAND

@@ -86,8 +86,8 @@ class TableSpec:
     def __attrs_post_init__(self) -> None:
         if self.distribution == "partitioned" and not self.spec.keys:
             raise PartitionKeysMissing(
-                f"Accelerated dataset '{self.name}' has no partition keys configured. Add 'partition_by' to its "
-                "acceleration config to participate in cluster partition assignment.",
+                f"table '{self.name}' has no partition keys: say how its rows are split (partition_by=['bucket(16, "
+                "id)'] or a column), or make it distribution='replicated'",
                 table=self.name,
             )
         if self.file_format not in FILE_FORMATS:

@@ -10,7 +10,7 @@ from ballista_py.partitions.table import TableSpec
 from ballista_py.spark.layout import NO_PARTITION
 from ballista_py.spark.reasons import reason_of
 from ballista_py.spark.schema import arrow_schema
-from ballista_py.spark.sources import Source, source_name
+from ballista_py.spark.sources import Source, named_error, source_name
 from ballista_py.storage.manifest import DataFile
 
 if TYPE_CHECKING:
@@ -40,6 +40,8 @@ def check_columns(table: TableSpec, origin: Source, rows: DataFrame) -> None:
 
 def failure_of(table: TableSpec, origin: Source, error: Exception) -> BallistaError:
     """The one-line error for Spark work over a source that failed."""
+    if (named := named_error(origin, f"table '{table.name}'", error)) is not None:
+        return named
     if NO_PARTITION in str(error):
         return SchemaMismatch(
             f"table '{table.name}': a row of source {source_name(origin)} has a key that is null though declared "

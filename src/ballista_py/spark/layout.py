@@ -13,13 +13,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from attrs import field, frozen
 
 from ballista_py.errors import StoreUnavailable, UnsupportedExpression
 from ballista_py.partitions.expression.nodes import quote_text
 from ballista_py.partitions.spec import PartitionSpec
-from ballista_py.partitions.values import as_key
+from ballista_py.partitions.values import MAX_KEY_BYTES, as_key
 from ballista_py.spark.file_size import MAX_FILE_BYTES, rows_per_file, split_large
 from ballista_py.spark.schema import arrow_schema
 
@@ -28,11 +29,14 @@ if TYPE_CHECKING:
 
 MAX_DIRECT_TASKS = 256
 MAX_DISCOVERED_PARTITIONS = 100_000
+MAX_LARGE_VALUES_BYTES = 64 << 20
 COMPRESSION = "zstd"
 NO_PARTITION = "ballista_py: a row belongs to no partition"
 
 _ID = "__ballista_partition"
 _KEY = "__ballista_key"
+_SIZE = "__ballista_key_bytes"
+_SIZED = ("string", "char", "varchar", "binary")
 _FILE = re.compile(r"part-(\d+)-.*\.parquet\Z")
 _GROUP = re.compile(rf"{_ID}=(\d+)\Z")
 
@@ -94,12 +98,13 @@ def static_numbering(spec: PartitionSpec) -> Numbering | None:
 def find_numbering(spec: PartitionSpec, rows: DataFrame, max_partitions: int) -> Numbering:
     """The distinct partition values of `rows`, in the order of their paths: one Spark job.
 
-    Raises `UnsupportedExpression` when there are more than `max_partitions`.
+    Raises `UnsupportedExpression` when there are more than `max_partitions`, or more bytes of large ones than
+    `MAX_LARGE_VALUES_BYTES`.
     """
     from pyspark.sql import functions as sf
 
     keys = [sf.expr(sql).alias(f"{_KEY}{place}") for place, sql in enumerate(spec.spark_sql())]
-    found = rows.select(*keys).distinct().limit(max_partitions + 1).toArrow()
+    found = _distinct(rows.select(*keys), max_partitions + 1)
     if len(found) > max_partitions:
         raise UnsupportedExpression(
             f"the partition keys have more than {max_partitions:,} distinct values: partition by bucket(N, column)"
@@ -110,6 +115,35 @@ def find_numbering(spec: PartitionSpec, rows: DataFrame, max_partitions: int) ->
     values = list(zip(*columns, strict=True))
     order = sorted(range(len(values)), key=lambda row: spec.path(values[row]))
     return Numbering(spec, [values[row] for row in order], found.take(pa.array(order, pa.int64())))
+
+
+def _distinct(keys: DataFrame, most: int) -> pa.Table:
+    """The distinct rows of the keys, `most` at most. What is too large for a name comes in a job of its own, if at all.
+
+    New values of that size are refused, but there may be partitions that an earlier release named so. Spark's driver
+    has all that it collects in its memory, so no value comes whole before it was measured.
+    """
+    from pyspark.sql import functions as sf
+
+    sized = [field.name for field in keys.schema.fields if field.dataType.typeName() in _SIZED]
+    if not sized:
+        return keys.distinct().limit(most).toArrow()
+    size = sf.greatest(*(sf.coalesce(sf.octet_length(name), sf.lit(0)) for name in sized), sf.lit(0))
+    measured = keys.withColumn(_SIZE, sf.when(size > MAX_KEY_BYTES, size))
+    cut = [sf.when(sf.col(_SIZE).isNull(), sf.col(name)).alias(name) for name in keys.columns]
+    found = measured.select(*cut, _SIZE).distinct().limit(most).toArrow()
+    largest = pc.max(found[_SIZE]).as_py()
+    small = found.filter(pc.is_null(found[_SIZE])).drop_columns([_SIZE])
+    if largest is None:
+        return small
+    room = max(1, MAX_LARGE_VALUES_BYTES // (largest * len(sized)))
+    large = measured.where(sf.col(_SIZE).isNotNull()).drop(_SIZE).distinct().limit(room + 1).toArrow()
+    if len(large) > room:
+        raise UnsupportedExpression(
+            f"the partition keys have values of up to {largest:,} bytes, more than {room:,} of them above "
+            f"{MAX_KEY_BYTES:,}: partition by bucket(N, column), or by its first characters"
+        )
+    return pa.concat_tables([small, large])
 
 
 def tasks_of(count: int, rows: DataFrame) -> int:

@@ -11,6 +11,11 @@ MAX_REASON_CHARACTERS = 500
 _CLASS = r"(?:[\w$]+\.)+[\w$]+(?:Exception|Error|Throwable)"
 _CAUSE = re.compile(rf"^(?:[ \t]*+Caused by: |: )({_CLASS})(?:: (.*))?$", re.MULTILINE)
 _TASK = re.compile(rf"^Job aborted due to stage failure: .*? executor \w+\): (?:{_CLASS}: )?")
+_STOPPED = re.compile(
+    r"SparkContext was shut down|stopped SparkContext|SparkContext\.\w+\(\)\" is null|Answer from Java side is empty|"
+    r"OutOfMemoryError"
+)
+_TOO_DEEP = re.compile(r"StackOverflowError|maximum recursion depth")
 _NOISE = re.compile(r"^\[[A-Z_0-9.]+\] | ?SQLSTATE: \w+$")
 
 
@@ -20,13 +25,37 @@ def reason_of(error: BaseException) -> str:
     >>> reason_of(ValueError("[PATH_NOT_FOUND] Path does not exist: file:/a. SQLSTATE: 42K03"))
     'Path does not exist: file:/a.'
     """
-    text = str(error)
+    text = _text_of(error) or ""
     messages = [_clean(message or kind.rpartition(".")[2]) for kind, message in _CAUSE.findall(text)]
     if not messages:
         messages = [_clean(text.strip().splitlines()[0]) if text.strip() else type(error).__name__]
     outer, inner = messages[0], messages[-1]
     reason = outer if inner in outer else f"{outer.rstrip('. ')}: {inner}"
     return reason if len(reason) <= MAX_REASON_CHARACTERS else reason[: MAX_REASON_CHARACTERS - 1] + "…"
+
+
+def is_of_a_lost_spark(error: BaseException) -> bool:
+    """Whether Spark ended, or is on its way out, and the error says no more than that.
+
+    >>> is_of_a_lost_spark(ConnectionRefusedError(111, "Connection refused")), is_of_a_lost_spark(ValueError("x"))
+    (True, False)
+    """
+    text = _text_of(error)
+    lost = isinstance(error, ConnectionError | EOFError) or type(error).__name__ == "Py4JNetworkError"
+    return lost or text is None or _STOPPED.search(ends_of(text)) is not None
+
+
+def is_of_too_deep_a_type(error: BaseException) -> bool:
+    """Whether Spark, or its Python, gave up at the nesting of a column."""
+    return _TOO_DEEP.search(ends_of(_text_of(error) or "")) is not None
+
+
+def _text_of(error: BaseException) -> str | None:
+    """The text of an error; None for one of Java whose JVM is gone, which would have to be asked for it."""
+    try:
+        return str(error)
+    except Exception:  # whatever py4j meets on its way to nobody
+        return None
 
 
 def _clean(message: str) -> str:

@@ -126,12 +126,21 @@ def stop_session(spark: SparkSession) -> None:
             gateway.proc.wait()
 
 
+def _is_of_somebody_else(record: logging.LogRecord) -> bool:
+    return record.name != "root" or f"{os.sep}{_BRIDGE_LOGGER}{os.sep}" not in record.pathname
+
+
 def _is_gone(context: SparkContext) -> bool:
     from pyspark import SparkContext
 
     process = getattr(SparkContext._gateway, "proc", None)  # None where Spark was not started from this process
     active = context is SparkContext._active_spark_context and context._jsc is not None
-    return not active or (process is not None and process.poll() is not None)
+    if not active or (process is not None and process.poll() is not None):
+        return True
+    try:
+        return bool(context._jsc.sc().isStopped())  # one that ran out of memory lives on for a moment
+    except Exception:  # whatever py4j says of a JVM that does not answer
+        return True
 
 
 def _forget(context: SparkContext) -> None:
@@ -147,6 +156,9 @@ def _forget(context: SparkContext) -> None:
     if gateway is not None:
         with suppress(Exception):  # py4j raises what it likes of a JVM that is gone
             gateway.shutdown()
+        if (process := getattr(gateway, "proc", None)) in _started:
+            process.kill()
+            process.wait()
 
 
 def _users(spark: SparkSession) -> int:
@@ -162,6 +174,7 @@ def _start(master: str, memory: str, log_level: str, options: dict[str, str]) ->
     for name in _CHATTY_LOGGERS:
         PySparkLogger.getLogger(name).setLevel(logging.CRITICAL + 1)
     logging.getLogger(_BRIDGE_LOGGER).setLevel(logging.CRITICAL)
+    logging.getLogger().addFilter(_is_of_somebody_else)  # the bridge says some of it as the root
     java = find_java()
     folder = Path(tempfile.mkdtemp(prefix="ballista-spark-"))
     atexit.register(shutil.rmtree, folder, ignore_errors=True)

@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from ballista_py.errors import ConfigError
-from ballista_py.spark.reasons import reason_of
+from ballista_py.spark.reasons import is_of_a_lost_spark, is_of_too_deep_a_type, reason_of
 from ballista_py.spark.schema import arrow_schema
 
 if TYPE_CHECKING:
@@ -64,7 +64,9 @@ def read_source(spark: SparkSession, source: Source, owner: str) -> DataFrame:
         if "schema" in options:
             reader = reader.schema(options.pop("schema"))
         path = options.pop("path", None)
-        return reader.options(**options).load(path)
+        rows = reader.options(**options).load(path)
+        _ = rows.schema  # Spark's Python makes it of Java's at the first look, and does not like all of them
+        return rows
     except Exception as error:
         raise source_error(source, owner, error) from error
 
@@ -78,7 +80,10 @@ def describe_source(spark: SparkSession, source: Source, owner: str) -> pa.Schem
     rows = read_source(spark, source, owner)
     required: frozenset[str] = frozenset()
     if isinstance(source, str | os.PathLike | Mapping) and source_options(source)["format"] == "parquet":
-        required = _required_columns(rows.inputFiles())
+        try:
+            required = _required_columns(rows.inputFiles())
+        except Exception as error:
+            raise source_error(source, owner, error) from error
     try:
         return arrow_schema(rows.schema, required)
     except ConfigError as error:
@@ -87,7 +92,23 @@ def describe_source(spark: SparkSession, source: Source, owner: str) -> pa.Schem
 
 def source_error(source: Source, owner: str, error: BaseException) -> ConfigError:
     """The one-line error for a source that Spark could not read."""
+    if (named := named_error(source, owner, error)) is not None:
+        return named
     return ConfigError(f"{owner}: source {source_name(source)} cannot be read: {reason_of(error)}")
+
+
+def named_error(source: Source, owner: str, error: BaseException) -> ConfigError | None:
+    """The error for work over the source that failed because of Spark itself; None if Spark says why."""
+    name = source_name(source)
+    if is_of_too_deep_a_type(error):
+        return ConfigError(f"{owner}: source {name} has a column that is nested too deep: flatten it")
+    if not is_of_a_lost_spark(error):
+        return None
+    return ConfigError(
+        f"{owner}: Spark ended while it worked on source {name}, mostly for lack of memory: a value or a row group of "
+        "it may be larger than Spark's heap. Nothing was changed: write smaller ones, or try again if Spark was ended "
+        "from outside"
+    )
 
 
 def source_name(source: Source) -> str:

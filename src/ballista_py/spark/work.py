@@ -7,6 +7,7 @@ tells about tasks while one runs.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
@@ -25,7 +26,7 @@ class Work(Protocol):
 
     def begin(self, what: str) -> None: ...
     def cancel(self) -> None: ...
-    def end(self) -> None: ...
+    def end(self) -> None: ...  # neither raises when Spark is gone: the block has failed, and says why
 
     def tasks(self, last_tasks: int) -> tuple[int, int]:
         """Tasks done, and tasks known: those of every stage that was started, and `last_tasks` of one to come."""
@@ -47,17 +48,19 @@ class _ClassicWork:
     def lost(self) -> tuple[type[Exception], ...]:
         from py4j.protocol import Py4JError  # type: ignore[import-untyped]
 
-        return (Py4JError,)
+        return (Py4JError, OSError)
 
     def begin(self, what: str) -> None:
         self._context.setJobGroup(self._name, what)
 
     def cancel(self) -> None:
-        self._context.cancelJobGroup(self._name)
+        with suppress(*self.lost):
+            self._context.cancelJobGroup(self._name)
 
     def end(self) -> None:
         for name in ("spark.jobGroup.id", "spark.job.description", "spark.job.interruptOnCancel"):
-            self._context.setLocalProperty(name, None)  # type: ignore[arg-type]
+            with suppress(*self.lost):
+                self._context.setLocalProperty(name, None)  # type: ignore[arg-type]
 
     def tasks(self, last_tasks: int) -> tuple[int, int]:
         tracker = self._context.statusTracker()
@@ -92,7 +95,8 @@ class _ConnectWork:
         self._spark.registerProgressHandler(self._hear)  # type: ignore[arg-type]  # any callable will do
 
     def cancel(self) -> None:
-        self._spark.interruptTag(self._name)
+        with suppress(*self.lost):
+            self._spark.interruptTag(self._name)
 
     def end(self) -> None:
         self._spark.removeProgressHandler(self._hear)  # type: ignore[arg-type]

@@ -135,17 +135,15 @@ def check_time(until_ms: object, now_ms: float) -> None:
     >>> check_time(TICKET_MS + SKEW_MS + 1, 0)
     Traceback (most recent call last):
     ...
-    ballista_py.errors.Unauthenticated: the ticket is from later than now: the clock of its scheduler is ahead of that of this executor; set both
+    ballista_py.errors.Unauthenticated: the ticket is from later than now: set its scheduler's clock, which is ahead
     """
     if not isinstance(until_ms, int | float) or not now_ms <= until_ms + SKEW_MS:
         raise Unauthenticated(
-            "the ticket is too old: run the statement again; if new ones are too old as well, the clocks of its scheduler "
-            "and of this executor differ: set both"
+            "the ticket is too old: run the statement again; if new ones are too old as well, the clocks of its "
+            "scheduler and of this executor differ: set both"
         )
     if until_ms > now_ms + TICKET_MS + SKEW_MS:
-        raise Unauthenticated(
-            "the ticket is from later than now: the clock of its scheduler is ahead of that of this executor; set both"
-        )
+        raise Unauthenticated("the ticket is from later than now: set its scheduler's clock, which is ahead")
 
 
 def _check_in_its_time(certificate: x509.Certificate, wall_ms: float) -> None:

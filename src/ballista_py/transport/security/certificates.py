@@ -227,11 +227,11 @@ def check_own(tls: Tls | None, node_id: str, role: Role, runtime: Runtime) -> No
 def out_of_its_time(certificate: x509.Certificate, wall_ms: float) -> str | None:
     """What is wrong with a certificate by a clock that says `wall_ms`, with both times; None if it is valid then."""
     clock = datetime.fromtimestamp(wall_ms / 1e3, UTC)
-    if clock < certificate.not_valid_before_utc:
-        return f"is valid from {_short(certificate.not_valid_before_utc)} on, and the clock of this node says {_short(clock)}"
-    if clock > certificate.not_valid_after_utc:
-        return f"was valid until {_short(certificate.not_valid_after_utc)}, and the clock of this node says {_short(clock)}"
-    return None
+    begin, end = certificate.not_valid_before_utc, certificate.not_valid_after_utc
+    if begin <= clock <= end:
+        return None
+    when = f"is valid from {_short(begin)} on" if clock < begin else f"was valid until {_short(end)}"
+    return f"{when}, and the clock of this node says {_short(clock)}"
 
 
 def _short(moment: datetime) -> str:
