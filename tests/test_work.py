@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 import ballista_py
-from ballista_py.errors import BallistaError, SqlError, TimeLimit, TransportError
+from ballista_py.errors import BallistaError, SqlError, TimeLimit, TransportError, TryLater
 from ballista_py.runtime import SystemRuntime
 from ballista_py.work import Work, current_work, each_working, pause, stopped_by, working
 
@@ -94,6 +94,30 @@ def test_a_pause_ends_with_the_time_of_the_work_and_with_its_client():
     with working(gone), pytest.raises(BallistaError, match="nobody waits"):
         pause(runtime, 500)
     assert len(runtime.slept) == 2
+
+
+def test_a_time_limit_that_is_over_says_what_was_waited_for():
+    runtime = Slept()
+    work = Work(runtime)
+    work.limit_to(1_000)
+    full = TryLater("the node has no disk space left: see /var/lib/node/held.db")
+    with working(work):
+        pause(runtime, 10, TryLater("the owner is being changed"))
+        with pytest.raises(
+            TimeLimit, match=r"\(it waited, because: the node has no disk space left: see a file of"
+        ):
+            pause(runtime, 3_000, full)
+
+
+def test_a_time_limit_does_not_name_what_was_overcome():
+    runtime = Slept()
+    work = Work(runtime)
+    work.limit_to(1_000)
+    with working(work):
+        pause(runtime, 10, TryLater("the node has no disk space left"))
+        with pytest.raises(TimeLimit) as late:
+            pause(runtime, 2_000)
+    assert "waited" not in late.value.message
 
 
 class Slept(SystemRuntime):

@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Any, TypeVar
 
-from ballista_py.errors import BallistaError, TimeLimit
+from ballista_py.errors import BallistaError, TimeLimit, to_wire
 from ballista_py.runtime import Runtime
 
 T = TypeVar("T")
@@ -35,6 +35,7 @@ class Work:
         self._reason: BallistaError | None = None
         self._until_ms: float | None = None
         self._limit_ms = 0.0
+        self._met = ""
 
     @property
     def reason(self) -> BallistaError | None:
@@ -60,8 +61,12 @@ class Work:
             return None
         return TimeLimit(
             f"the statement was ended after {self._limit_ms / 1e3:g} s, which is its time limit: ask for less, or "
-            "raise statement_timeout_ms of the schedulers or the statement's own timeout"
+            f"raise statement_timeout_ms of the schedulers or the statement's own timeout{self._met}"
         )
+
+    def meet(self, obstacle: BallistaError | None) -> None:
+        """Remember what it waits for to pass, so that it is told if the time is over before that; None: nothing now."""
+        self._met = "" if obstacle is None else f" (it waited, because: {to_wire(obstacle)['message']})"
 
     def end(self, reason: BallistaError) -> None:
         """Stop all that is under way for it, and whatever begins from now on."""
@@ -155,12 +160,16 @@ def require_wanted() -> None:
         work.check()
 
 
-def pause(runtime: Runtime, ms: float) -> None:
-    """Let so much time pass as part of the work of this thread, or as much as it has left. Raises as `Work.check`."""
+def pause(runtime: Runtime, ms: float, obstacle: BallistaError | None = None) -> None:
+    """Let so much time pass as part of the work of this thread, or as much as it has left. Raises as `Work.check`.
+
+    The `obstacle` is what it waits for to pass: a time limit that is over before it did names it.
+    """
     work = current_work()
     if work is None:
         runtime.sleep_ms(ms)
         return
+    work.meet(obstacle)
     work.check()
     left_ms = work.left_ms()
     runtime.sleep_ms(ms if left_ms is None else min(ms, left_ms))

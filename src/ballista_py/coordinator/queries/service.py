@@ -266,10 +266,10 @@ class QueryService:
                 again = waits if isinstance(error, _REFUSED) else replans < MAX_REPLANS
                 if not again or isinstance(error, TryLater) or cancelled():
                     raise
-                condemned = self._condemn(view, error, asked_ms)
+                condemned, obstacle = self._condemn(view, error, asked_ms), error
             replans += 1
             if not condemned:  # else there may be a copy, which need not be waited for
-                pause(self.runtime, min(REPLAN_WAIT_MS * replans, LONGEST_WAIT_MS))
+                pause(self.runtime, min(REPLAN_WAIT_MS * replans, LONGEST_WAIT_MS), obstacle)
             view, is_fresh = self.views.refresh(), True
 
     def is_behind(self, view: ClusterView, tables: Collection[str]) -> bool:

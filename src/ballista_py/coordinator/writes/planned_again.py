@@ -75,7 +75,7 @@ class PlannedAgain:
                     if refused_ms is not None:
                         self._after_altered(error.details.get("table"), now_ms - refused_ms, turn, turns)
                     refused_ms = now_ms if refused_ms is None else refused_ms
-                    pause(self.runtime, wait_ms)
+                    pause(self.runtime, wait_ms, error)
                     wait_ms = min(LONGEST_WAIT_MS, 2 * wait_ms)
                     self.views.refresh()
         finally:

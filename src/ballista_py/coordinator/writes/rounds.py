@@ -95,6 +95,7 @@ class WriteRounds:
         view = self.view(table)
         while True:
             errors: Mapping[int, BallistaError] = {}
+            obstacle: BallistaError | None = None
             altered: BallistaError | None = None
             try:
                 outcome = one(view)
@@ -108,6 +109,7 @@ class WriteRounds:
                         self.calls.reload(self.view(table), table, sorted(done))
                     return sum(done.values())
             except WORTH_ANOTHER_TRY as error:
+                obstacle = error
                 is_altered = isinstance(error, TableAltered)
                 if is_altered or not self._may_repeat(repeatable, deadline_ms):
                     if not done:
@@ -117,7 +119,7 @@ class WriteRounds:
             may_repeat = altered is None and self._may_repeat(repeatable, deadline_ms)
             if next_step(errors, may_repeat=may_repeat) == "over":
                 raise failure_of(table.name, view.catalog.maps[table.name], errors, done, worst_of(errors))
-            pause(self.runtime, wait_ms)
+            pause(self.runtime, wait_ms, worst_of(errors) if errors else obstacle)
             wait_ms = min(LONGEST_WAIT_MS, 2 * wait_ms)
             self.views.refresh()
             try:
@@ -160,6 +162,7 @@ class WriteRounds:
                 )
             attempt = attempt_by(self.instance(), self.runtime.new_id())
             view = self.view(table)
+            obstacle: BallistaError | None = None
             try:
                 order = Order(table=table, token=token, attempt=attempt, sequence=before.sequence)
                 outcome = prepare(order, view)
@@ -170,9 +173,10 @@ class WriteRounds:
                 raise
             except AlreadyDecided as known:
                 return self._decided_before(table, known.decision)
-            except WORTH_ANOTHER_TRY:
+            except WORTH_ANOTHER_TRY as error:
                 if not self._may_repeat(repeatable, deadline_ms):
                     raise
+                obstacle = error
             else:
                 token = token if final is None else final()
                 total = sum(outcome.affected.values()) if affected is None else affected()
@@ -189,7 +193,7 @@ class WriteRounds:
                         self.fold(table, token, decision, outcome.waiting)
                     return decision
                 self._give_up(table, statements, attempt, token, outcome.waiting)
-            pause(self.runtime, wait_ms * (0.5 + self.runtime.random()))
+            pause(self.runtime, wait_ms * (0.5 + self.runtime.random()), obstacle)
             wait_ms = min(LONGEST_WAIT_MS, 2 * wait_ms)
             self.views.refresh()
 
