@@ -457,6 +457,20 @@ class TestReconciler:
             moves.append(sum(len(commit.assigned) for commit in report.commits.values()))
         assert moves == [3, 3, 2]
 
+    def test_what_is_discovered_has_an_owner_as_soon_as_it_has_a_name_whatever_the_limit(
+        self, unreliable, scheduler
+    ):
+        loop = Loop(unreliable, scheduler, limit=3)
+        spec = PartitionSpec.parse(["region"], SCHEMA)
+        loop.add_tables(table("r", spec=spec))
+        loop.admit(E1, E2)
+        loop.partitions.ensure(PartitionMap.build("r", spec, [("eu",)]))
+        loop.reconciler.tick()
+        loop.found = {"r": Discovery(values=[("eu",), *((f"v{n}",) for n in range(50))])}
+        pmap = loop.reconciler.tick().maps["r"]
+        assert len(pmap) == 51
+        assert not pmap.orphans([E1.owner, E2.owner]).size
+
     def test_on_demand_there_is_no_limit(self, unreliable, scheduler):
         loop = Loop(unreliable, scheduler, limit=1)
         loop.add_tables(table())

@@ -115,9 +115,10 @@ class Reconciler:
         self._moves = moves or MoveWatch()
 
     def tick(self) -> ReconcileReport:
-        """Go once over all tables, with at most `limit` moves.
+        """Go once over all tables, with at most `limit` moves; partitions that are new come on top.
 
-        Trouble with one table does not keep those outside its co-location group waiting. Raises `Fenced` or
+        Those have owners from the commit on that names them: nobody can ask a table in which one has none. Trouble
+        with one table does not keep those outside its co-location group waiting. Raises `Fenced` or
         `LeaseExpired` when this scheduler may not act, and errors of the store if `cluster.json` cannot be read.
         """
         return self._run(self._limit)
@@ -168,15 +169,18 @@ class Reconciler:
         executors = _executors(document)
         tables = {t.spec.name: t.handed_back(document.members()) for t in loaded if t is not None}
         for group in _groups(tables, {cluster.tables[name].group for name in tick.errors}):
+            new = _added(group, self._assigner.replicas)
+            limit = None if left is None else left + new
             try:
-                plans = self._assigner.assign_group([table.planned for table in group], executors, left)
+                plans = self._assigner.assign_group([table.planned for table in group], executors, limit)
             except PlanningError as error:
                 tick.errors.update((table.spec.name, error) for table in group)
                 continue
             resting = self._moves.resting(self._now_ms())
             for table, plan in zip(group, plans, strict=True):
                 moves = self._commit(table, plan.without_moves_to(resting), tick)
-                left = None if left is None else max(0, left - moves)
+                limit = None if limit is None else limit - moves
+            left = None if left is None or limit is None else max(0, min(left, limit))
         return tick.report(tables)
 
     def _load(
@@ -240,6 +244,11 @@ class Reconciler:
         if commit.map.revision != table.committed.revision:
             tick.commits[name] = commit
         return len(commit.assigned) + len(commit.targeted)
+
+
+def _added(group: Sequence[_Table], replicas: int) -> int:
+    """How many holders the partitions need that the tables of a group get in this tick."""
+    return replicas * sum(len(table.diff.added) for table in group if table.diff is not None)
 
 
 class _Tick:
