@@ -279,7 +279,7 @@ class Workers:
                 if self._closed:
                     raise ConfigError("the engine is closed")
                 if self._idle or len(self._busy) < MOST_WORKERS:
-                    worker = self._idle.pop() if self._idle else _Worker(self.start())
+                    worker = self._idle.pop() if self._idle else _Worker(self._started())
                     worker.share = MIN_SHARE_BYTES
                     self._busy.append(worker)
                     return worker
@@ -289,6 +289,15 @@ class Workers:
             if self.runtime.monotonic_ms() > until_ms:
                 raise TryLater(f"{MOST_WORKERS} statements of this kind run here already: try again later")
             self.runtime.sleep_ms(WAIT_POLL_MS)
+
+    def _started(self) -> Process:
+        try:
+            return self.start()
+        except OSError as error:  # no room for its folder, no memory for it, no file left: that passes
+            why = error.strerror or "it says no more"
+            raise TryLater(
+                f"the node could not start a process for the statement ({why}): try again later"
+            ) from error
 
     def _release(self, worker: _Worker, reusable: bool) -> None:
         keep = reusable and worker.killed_for is None and worker.process.own_bytes() <= MAX_KEPT_BYTES

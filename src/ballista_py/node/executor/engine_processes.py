@@ -15,6 +15,7 @@ import psutil
 
 from ballista_py.engines.apart.frames import Frames
 from ballista_py.engines.apart.workers import Options, Workers
+from ballista_py.errors import ConfigError
 from ballista_py.memory_budget import MemoryBudget
 from ballista_py.node.config import NodeConfig
 from ballista_py.runtime import Runtime
@@ -51,6 +52,8 @@ class EngineProcess:
     """
 
     def __init__(self, folder: str | None, runtime: Runtime) -> None:
+        if folder is not None:
+            os.makedirs(folder, exist_ok=True)  # whoever tidied up need not have known it
         self._home = tempfile.mkdtemp(prefix="worker-", dir=folder)
         ours, theirs = socket.socketpair()
         life, held = os.pipe()
@@ -65,6 +68,11 @@ class EngineProcess:
                 start_new_session=True,
                 cwd=self._home,
             )
+        except BaseException:
+            ours.close()
+            os.close(held)
+            shutil.rmtree(self._home, ignore_errors=True)
+            raise
         finally:
             theirs.close()
             os.close(life)
@@ -113,16 +121,23 @@ def node_memory(config: NodeConfig) -> int:
     return int(config.max_merge_bytes) if config.role == "scheduler" else memory_bytes(config.memory_limit)
 
 
+def workers_folder(folder: str) -> str:
+    """The folder for what the processes write, empty. Raises `ConfigError` where none can be made."""
+    home = os.path.join(folder, "workers")
+    shutil.rmtree(home, ignore_errors=True)  # of a process that was killed with its node
+    try:
+        os.makedirs(home, exist_ok=True)
+    except OSError as error:
+        raise ConfigError(f"folder '{home}' cannot be used: {error.strerror}") from error
+    return home
+
+
 def engine_workers(
     config: NodeConfig, folder: str | None, runtime: Runtime, budget: MemoryBudget | None = None
 ) -> Workers:
     """The processes of a node's engine, which together with the node take what it may have, as its `budget` says."""
     is_scheduler = config.role == "scheduler"
-    home = None
-    if folder is not None:
-        home = os.path.join(folder, "workers")
-        shutil.rmtree(home, ignore_errors=True)  # of a process that was killed with its node
-        os.makedirs(home)
+    home = None if folder is None else workers_folder(folder)
     return Workers(
         start=lambda: EngineProcess(home, runtime),
         max_bytes=node_memory(config),
