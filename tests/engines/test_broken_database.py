@@ -168,7 +168,7 @@ def test_a_query_under_way_ends_whole_or_is_told_to_be_planned_again(engine):
 def test_what_binds_statements_is_made_anew_for_the_next_one(engine):
     binder = engine._binder
     for _ in range(2):
-        for broken in (binder._catalog({"t": SCHEMA}), binder._aside):
+        for broken in (binder._tables.holding({"t": SCHEMA}), binder._aside):
             broken.register("lowest", LOWEST)
             with pytest.raises(duckdb.InternalException):
                 broken.execute("select make_timestamp(us)::varchar from lowest").fetchall()

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import re
-from collections import OrderedDict
 from collections.abc import Collection, Mapping
 from functools import partial
 from typing import Any, Protocol
@@ -17,18 +16,15 @@ import pyarrow as pa
 
 from ballista_py.engines.duckdb.broken_database import is_broken
 from ballista_py.engines.duckdb.change import check_change
+from ballista_py.engines.duckdb.empty_tables import EmptyTables, empty_database
 from ballista_py.engines.duckdb.errors import EXPLAIN, translate
 from ballista_py.engines.duckdb.guard import Guard, Statement, require_shallow
-from ballista_py.engines.duckdb.library import LOCKDOWN, duckdb
-from ballista_py.engines.duckdb.tables import HeldTable
+from ballista_py.engines.duckdb.library import duckdb
 from ballista_py.engines.duckdb.types import ArrowTypes, quoted
 from ballista_py.errors import SqlError
 from ballista_py.runtime import Runtime
 from ballista_py.work import stopped_by
 
-_REMEMBERED_CATALOGS = 8
-# The rewrites that ask nothing of the data: everything else would believe that the tables are empty.
-_REWRITES = ("expression_rewriter", "filter_pushdown")
 _PLAN = "explain (format json)\n"
 _CHANGES = tuple(
     getattr(duckdb.StatementType, name)
@@ -65,12 +61,11 @@ class Binder:
     def __init__(self, runtime: Runtime, apart: Apart | None = None) -> None:
         """With `apart`, statements that are not steady are bound there."""
         self._apart = apart
-        self._lock = runtime.lock()
+        self._tables = EmptyTables(runtime)
         self._open()
-        self._catalogs: OrderedDict[frozenset[tuple[str, pa.Schema]], duckdb.DuckDBPyConnection] = OrderedDict()
 
     def _open(self) -> None:
-        self._aside = _empty_catalog({})  # one thread: parsing must not wait for the threads that run queries
+        self._aside = empty_database()
         self._guard = Guard(self._aside)
         self._types = ArrowTypes(self._aside)
 
@@ -96,7 +91,7 @@ class Binder:
         statement = self._guard.check(sql, schemas)
         if self._apart is not None and not statement.steady:
             return self._apart.describe(sql, {name: schemas[name] for name in statement.relations})
-        cursor = self._catalog(schemas).cursor()
+        cursor = self._named(statement, schemas).cursor()
         try:
             with stopped_by(cursor.interrupt):
                 return self._types.schema(cursor.sql(sql))
@@ -114,7 +109,7 @@ class Binder:
         statement = self._guard.check(sql, schemas)
         if self._apart is not None and not statement.steady:
             return self._apart.plan(sql, {name: schemas[name] for name in statement.relations})
-        with self._catalog(schemas).cursor() as cursor, stopped_by(cursor.interrupt):
+        with self._named(statement, schemas).cursor() as cursor, stopped_by(cursor.interrupt):
             row = cursor.execute(_SERIALIZE, [sql]).fetchone()
         try:
             found: dict[str, Any] = json.loads(row[0]) if row else {"error": True}
@@ -158,7 +153,7 @@ class Binder:
         # Without `same` the statement is to be run as a whole, which is done apart whatever it computes.
         if self._apart is not None and (same is None or not statement.steady):
             return self._apart.bind_change(sql, {name: schemas[name] for name in statement.relations}, same)
-        with self._catalog(schemas).cursor() as cursor, stopped_by(cursor.interrupt):
+        with self._named(statement, schemas).cursor() as cursor, stopped_by(cursor.interrupt):
             cursor.begin()  # in which now() has one value
             try:
                 plan = cursor.execute(_PLAN + sql).fetchall()
@@ -175,7 +170,7 @@ class Binder:
         if self._apart is not None and not statement.steady:
             return self._apart.types(sql, {name: schemas[name] for name in statement.relations})
         self.describe(sql, schemas)
-        with self._catalog(schemas).cursor() as cursor, stopped_by(cursor.interrupt):
+        with self._named(statement, schemas).cursor() as cursor, stopped_by(cursor.interrupt):
             found = cursor.sql(sql)
             return tuple(zip(found.columns, map(str, found.types), strict=True))
 
@@ -184,7 +179,7 @@ class Binder:
         self.require_change(sql)
         if self._apart is not None and _COMPUTED.search(sql):
             return self._apart.declared(sql)
-        connection = _empty_catalog({})
+        connection = empty_database()
         try:
             connection.execute(sql)
             rows = connection.execute(
@@ -198,35 +193,18 @@ class Binder:
 
     def sql_types(self, schema: pa.Schema) -> tuple[str, ...]:
         """The types of the columns as DuckDB's SQL writes them. Raises `SchemaMismatch` for one it cannot hold."""
-        cursor = self._catalog({"t": schema}).cursor()
-        try:
-            return tuple(map(str, cursor.sql("from t").types))
-        finally:
-            cursor.close()
+        name = f"columns {hash(schema)}"  # no table has such a name, and others have other columns
+        with self._tables.holding({name: schema}).cursor() as cursor:
+            return tuple(map(str, cursor.sql(f"from {quoted(name)}").types))
 
     def close(self) -> None:
-        """Release every catalog."""
-        with self._lock:
-            catalogs = list(self._catalogs.values())
-            self._catalogs.clear()
-        for connection in (*catalogs, self._aside):
-            connection.close()
+        """Release every database."""
+        self._tables.close()
+        self._aside.close()
 
-    def _catalog(self, schemas: Mapping[str, pa.Schema]) -> duckdb.DuckDBPyConnection:
-        """A database of empty tables of these schemas, made once."""
-        key = frozenset(schemas.items())
-        with self._lock:
-            found = self._catalogs.get(key)
-            if found is not None and is_broken(found):  # by a statement whose constants could not be computed
-                del self._catalogs[key]
-            elif found is not None:
-                self._catalogs.move_to_end(key)
-                return found
-        made = _empty_catalog(schemas)
-        with self._lock:
-            if len(self._catalogs) >= _REMEMBERED_CATALOGS:
-                self._catalogs.popitem(last=False)
-            return self._catalogs.setdefault(key, made)
+    def _named(self, statement: Statement, schemas: Mapping[str, pa.Schema]) -> duckdb.DuckDBPyConnection:
+        """A database that has the tables that the statement names, empty."""
+        return self._tables.holding({name: schemas[name] for name in statement.relations})
 
 
 def explain_error(cursor: duckdb.DuckDBPyConnection, sql: str) -> str:
@@ -236,18 +214,6 @@ def explain_error(cursor: duckdb.DuckDBPyConnection, sql: str) -> str:
     except Exception as error:
         return str(error)
     return ""
-
-
-def _empty_catalog(schemas: Mapping[str, pa.Schema]) -> duckdb.DuckDBPyConnection:
-    connection = duckdb.connect(":memory:", config={"threads": 1})
-    connection.execute(LOCKDOWN)
-    names = [row[0] for row in connection.execute("select name from duckdb_optimizers()").fetchall()]
-    others = ",".join(name for name in names if name not in _REWRITES)
-    connection.execute(f"set global disabled_optimizers = '{others}'")
-    for name, schema in schemas.items():
-        HeldTable.create(connection, quoted(name), schema, name)
-    connection.execute("set global lock_configuration = true")
-    return connection
 
 
 def _kind_of(statement: duckdb.Statement) -> duckdb.StatementType | None:

@@ -23,6 +23,7 @@ from ballista_py.engines.duckdb.errors import error_at, one_line
 from ballista_py.engines.duckdb.library import duckdb
 from ballista_py.engines.duckdb.nodes import unknown_piece
 from ballista_py.engines.duckdb.passing import passing
+from ballista_py.engines.duckdb.repeated import MAX_CHAINED, chained, repeats, require_few_repeated
 from ballista_py.errors import ConfigError, SqlError
 from ballista_py.remembered import Remembered
 from ballista_py.sql.bind.engine_functions import (
@@ -157,6 +158,7 @@ class Guard:
         mentions = _Mentions()
         steadiness = Steadiness()
         pending: list[_Place] = [(statements[0], None, False)]
+        repeating = 0
         while pending:
             element, home, repeatable = pending.pop()
             if isinstance(element, list):
@@ -164,12 +166,16 @@ class Guard:
             elif isinstance(element, dict):
                 _check(sql, element)
                 steadiness.visit(element, home)
+                repeating += repeats(element)
                 pending.extend(mentions.visit(element, home, repeatable))
+        if repeating > 1:
+            require_few_repeated(statements[0])
         mentions.sources = steadiness.sources
         mentions.names = steadiness.names
         mentions.copies, mentions.growth = steadiness.copies, steadiness.growth
         mentions.gathers = steadiness.gathers
-        mentions.steady = steadiness.verdict and len(sql) <= _MAX_STEADY_CHARACTERS
+        short = len(sql) <= _MAX_STEADY_CHARACTERS
+        mentions.steady = steadiness.verdict and short and chained(statements[0]) <= MAX_CHAINED
         return mentions
 
     def _parse(self, sql: str) -> list[Any]:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
+from attrs import define
 from sqlglot.dialects.dialect import Dialect
 from sqlglot.errors import SqlglotError, TokenError
 from sqlglot.expressions import Expr
@@ -32,6 +33,8 @@ MAX_BOUND_ELEMENTS = 2_000_000
 _NON_WORD = re.compile(r"\W")
 _DIGITS = re.compile(r"[0-9_.]++")
 _LEVEL = re.compile(r"[(\[{<+\-~@!]|\bnot\b|\bcase\b", re.IGNORECASE)
+_CASE = re.compile(r"\bcase\b", re.IGNORECASE)
+_FEW_CASES = 3  # in each other, with fewer pieces than the next, they are few written out
 _FEW_PIECES = 1_000  # that many levels, of whatever kind, are safe
 _OPENING = frozenset((TokenType.L_PAREN, TokenType.L_BRACKET, TokenType.L_BRACE, TokenType.CASE))
 _CLOSING = frozenset((TokenType.R_PAREN, TokenType.R_BRACKET, TokenType.R_BRACE, TokenType.END))
@@ -63,6 +66,7 @@ def _may_be_too_much(sql: str) -> bool:
     return (
         sql.count(".") > MAX_DOTS
         or len(_LEVEL.findall(sql)) >= MAX_NESTING
+        or len(_CASE.findall(sql)) >= _FEW_CASES
         or len(_NON_WORD.findall(sql)) >= _FEW_PIECES
         or (len(sql) > MAX_DIGITS and any(len(run) > MAX_DIGITS for run in _DIGITS.findall(sql)))
     )
@@ -118,6 +122,51 @@ def _measured(tokens: Sequence[Token], max_elements: int) -> None:
     _require_short(tokens)
     if len(tokens) >= MAX_NESTING:
         _require_flat(tokens)
+    _require_few_written_out(tokens, max_elements)
+
+
+def _require_few_written_out(tokens: Sequence[Token], max_elements: int) -> None:
+    """Raise `SqlError` where operands of CASE in each other have too many elements once they are written out.
+
+    `CASE x WHEN 1 THEN … WHEN 2 THEN …` is read as a comparison of `x` in each of its branches.
+    """
+    cases: list[_Case] = []
+    for token in tokens:
+        kind = token.token_type
+        if cases:
+            cases[-1].count(1)
+        if kind == TokenType.CASE:
+            cases.append(_Case())
+        elif cases and kind == TokenType.WHEN:
+            cases[-1].branches += 1
+        elif cases and kind == TokenType.END:
+            size = cases.pop().size
+            if size > max_elements:
+                raise SqlError(
+                    f"operands of CASE stand in each other so deep that they have more than {max_elements:,} elements "
+                    "written out: compute the inner ones in a subquery"
+                )
+            if cases:
+                cases[-1].count(size)
+
+
+@define
+class _Case:
+    """A CASE that is not at its end yet: the elements of its operand, before the first WHEN, and all others."""
+
+    branches: int = 0
+    operand: int = 0
+    others: int = 0
+
+    def count(self, elements: int) -> None:
+        if self.branches:
+            self.others += elements
+        else:
+            self.operand += elements
+
+    @property
+    def size(self) -> int:
+        return self.operand * max(1, self.branches) + self.others
 
 
 def _require_short(tokens: Sequence[Token]) -> None:
