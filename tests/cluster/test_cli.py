@@ -29,6 +29,14 @@ def test_rows_are_printed_for_people_and_as_json_for_programs(cli, at):
     assert programs["stats"]["legs"] == 1
 
 
+def test_what_a_terminal_would_obey_is_written_out(cli, at):
+    hostile = "chr(27) || '[31m' || chr(7) || chr(8238) || 'é' || chr(160)"
+    rows = cli("sql", *at, f"select {hostile} as x").stdout
+    assert r"\x1b[31m\x07\u202eé" in rows
+    plan = cli("explain", *at, "select '\x1b[31m\u202e' as x from region").stdout
+    assert not {"\x1b", "\x07", "\u202e"} & set(rows + plan)
+
+
 def test_a_statement_may_come_from_standard_input(cli, at):
     assert "25" in cli("sql", *at, "-", stdin="select count(*) from nation").stdout
 

@@ -7,6 +7,7 @@ is exit code 2; no traceback is shown.
 from __future__ import annotations
 
 import sys
+import unicodedata
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -116,7 +117,7 @@ def explain(
     if as_json:
         _print_json(plan)
     else:
-        print(plan["text"])
+        print(_visible(plan["text"]))
 
 
 @app.command()
@@ -131,7 +132,8 @@ def members(
         return
     table = Table("node", "role", "address", "instance", "partitions")
     for row in rows:
-        table.add_row(row["node_id"], row["role"], row["address"], row["instance_id"][:8], str(row["partitions"]))
+        shown = (row["node_id"], row["role"], row["address"], row["instance_id"][:8], str(row["partitions"]))
+        table.add_row(*map(_escape, shown))
     Console().print(table)
 
 
@@ -192,7 +194,24 @@ def _print_rows(table: Any) -> None:
 def _escape(text: str) -> str:
     from rich.markup import escape
 
-    return escape(text)
+    return escape(_visible(text))
+
+
+def _visible(text: str) -> str:
+    """The text with what a terminal would obey, and signs that nobody sees, written out; it may be anybody's.
+
+    >>> print(_visible("a\\x1b[31m b\\u202e\\n"), end="")
+    a\\x1b[31m b\\u202e
+    """
+    return "".join(sign if sign.isprintable() or _is_blank(sign) else _written_out(sign) for sign in text)
+
+
+def _is_blank(sign: str) -> bool:
+    return sign in "\n\t" or unicodedata.category(sign) == "Zs"
+
+
+def _written_out(sign: str) -> str:
+    return sign.encode("unicode_escape", "surrogatepass").decode()
 
 
 def _fail(message: str) -> None:
