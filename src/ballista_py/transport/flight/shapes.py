@@ -80,7 +80,12 @@ _LEG = shape.fields(
             _epoch_each(
                 shape.fields(
                     _TABLE,
-                    {"sequence": shape.maybe(shape.count), "at_replicas": shape.count, "definition": shape.count},
+                    {
+                        "sequence": shape.maybe(shape.count),
+                        "at_replicas": shape.count,
+                        "definition": shape.count,
+                        "incarnation": shape.name,
+                    },
                 )
             )
         ),
