@@ -116,7 +116,7 @@ def test_a_statement_reaches_nothing_but_its_relations(engine, sql):
 @pytest.mark.parametrize("where", ["held data", "described catalog"])
 def test_behind_the_guard_the_database_itself_has_no_access(engine, sql, where):
     engine.describe("select 1", {})
-    connection = engine._root if where == "held data" else next(iter(engine._binder._catalogs.values()))
+    connection = engine._root if where == "held data" else engine._binder._tables.holding({})
     with pytest.raises(duckdb.Error):
         connection.cursor().execute(sql).fetchall()
     assert not [name for name in os.listdir("/tmp") if name.startswith("ballista-escaped")]
