@@ -17,7 +17,7 @@ pytestmark = pytest.mark.cluster
 
 @pytest.fixture(scope="module")
 def pair():
-    with LocalCluster(schedulers=2, executors=2) as cluster:
+    with LocalCluster(schedulers=2, executors=2, ttl_ms=10_000) as cluster:
         yield cluster
 
 
