@@ -280,6 +280,24 @@ def test_a_process_that_is_killed_gives_back_what_was_reserved_for_it(duck, read
     assert ledger().held_bytes == 0
 
 
+@pytest.mark.parametrize("cancelled", [True, False])
+def test_one_whose_rows_were_never_asked_for_gives_back_what_was_reserved_for_it(duck, cancelled):
+    """As a leg does whose scheduler goes between the answer's head and its first row."""
+    running = duck.query(ENDLESS)
+    batches = running.batches()
+    assert duck._workers.budget.ledger.held_bytes >= MIN_SHARE_BYTES
+    if cancelled:
+        running.cancel()
+    else:
+        del running, batches
+        gc.collect()
+    assert duck._workers.budget.ledger.held_bytes == 0
+    assert not duck._workers._busy
+    if cancelled:
+        with pytest.raises(TransportError):
+            list(batches)
+
+
 def test_a_process_that_is_ended_for_its_memory_gives_back_what_was_reserved_for_it(duck):
     running = duck.query(ENDLESS)
     (worker,) = duck._workers._busy

@@ -176,11 +176,15 @@ def test_large_statements_are_planned_one_at_a_time_and_small_ones_beside_them(e
             go_on.wait(60)
         return describe(sql, schemas)
 
+    def planned(sql):
+        with working(Work(SystemRuntime())):
+            return plans.plan(sql, catalog)
+
     engine.describe = slow
     with ThreadPoolExecutor(3) as pool:
-        first = pool.submit(plans.plan, large[0], catalog)
+        first = pool.submit(planned, large[0])
         assert inside.wait(60)
-        others = [pool.submit(plans.plan, sql, catalog) for sql in large[1:]]
+        others = [pool.submit(planned, sql) for sql in large[1:]]
         assert plans.output("select id from t", catalog).names == ["id"]
         work = Work(SystemRuntime())
         work.limit_to(1.0)

@@ -2,10 +2,12 @@
 
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from types import SimpleNamespace
 
 import pytest
 
 from ballista_py.coordinator.queries.large_statements import LARGE_CHARACTERS
+from ballista_py.coordinator.queries.planning_turns import PlanningTurns
 from ballista_py.coordinator.writes.owner_calls import OwnerCalls
 from ballista_py.coordinator.writes.service import WriteService
 from ballista_py.coordinator.writes.whole_writes import Executed
@@ -39,8 +41,11 @@ class Doors(WriteService):
     """Carries out nothing: says what came in, and waits to be let go on."""
 
     def __init__(self) -> None:
-        parts = dict.fromkeys(("views", "store", "engine", "queries", "tables", "growth"))
-        super().__init__(**parts, calls=OwnerCalls(None, map), runtime=SystemRuntime(), max_bytes=1 << 20)
+        parts = dict.fromkeys(("views", "store", "engine", "tables", "growth"))
+        queries = SimpleNamespace(plans=SimpleNamespace(turns=PlanningTurns(SystemRuntime())))
+        super().__init__(
+            **parts, queries=queries, calls=OwnerCalls(None, map), runtime=SystemRuntime(), max_bytes=1 << 20
+        )
         self.inside: list[str] = []
         self.came, self.go_on = threading.Semaphore(0), threading.Event()
 

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import random
 import subprocess
 import sys
 
 import pyarrow as pa
 import pytest
+from sqlglot.dialects.dialect import Dialect
 
 from ballista_py.errors import BallistaError, SqlError, UnsupportedExpression
 from ballista_py.partitions.spec import PartitionSpec
+from ballista_py.sql.parse import elements, parsing
 from ballista_py.sql.parse.changes import read_change
 from ballista_py.sql.parse.kind import engine_sql, statement_kind
 from ballista_py.sql.parse.parameter_types import parameter_schema
@@ -144,6 +147,60 @@ def test_length_elements_and_their_limits_are_named():
         engine_sql("select 1" + ",1" * MAX_ELEMENTS)
     with pytest.raises(SqlError, match=f"more than {MAX_OPERATORS:,} operators"):
         engine_sql("select 1" + "+1" * (MAX_OPERATORS + 1))
+
+
+@pytest.mark.parametrize("dialect", ["duckdb", "spark", "postgres"])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "select " + "1," * 500_000 + "1",
+        "call f(" + "a," * 500_000 + "1)",
+        ";" * MAX_STATEMENT_BYTES,
+        "select 1" + "('a')" * 200_000,
+    ],
+    ids=["list", "command", "semicolons", "strings"],
+)
+def test_a_text_of_too_many_elements_is_refused_before_it_is_read_to_its_end(monkeypatch, dialect, text):
+    read = []
+    tokens = elements._tokens
+    monkeypatch.setattr(elements, "_tokens", lambda piece, one: read.append(len(piece)) or tokens(piece, one))
+    monkeypatch.setattr(parsing, "_tokens", lambda *_: pytest.fail("the whole text was cut into elements"))
+    with pytest.raises(SqlError, match=f"has more than {MAX_ELEMENTS:,} elements"):
+        measure(text, dialect)
+    assert max(read) == elements.PIECE_CHARACTERS
+    assert sum(read) < len(text) * 3 // 4
+
+
+@pytest.mark.parametrize("dialect", ["duckdb", "spark", "postgres"])
+def test_pieces_count_what_the_whole_text_has(dialect):
+    """Whatever is cut in two: texts, names, numbers, comments of all lengths."""
+    pieces = [
+        " 12.5e3",
+        " 'it''s'",
+        ' "a b"',
+        " /* , */",
+        " -- ,\n",
+        " abc",
+        "<=",
+        ",",
+        " e'x'",
+        " 10",
+        "\n",
+        f" '{'y' * 70_000}'",
+    ]
+    chance = random.Random(5)
+    for _ in range(5):
+        text = "select " + "".join(chance.choices(pieces, [9] * 11 + [0.01], k=60_000))
+        exact = len(parsing.tokenized(text, dialect))
+        known = Dialect.get_or_raise(dialect)
+        elements.require_few_elements(text, known, exact)
+        with pytest.raises(SqlError, match="elements"):
+            elements.require_few_elements(text, known, exact - 4 * (len(text) // elements.PIECE_CHARACTERS + 8))
+
+
+def test_comments_count_as_elements():
+    with pytest.raises(SqlError, match="elements"):
+        measure("select 1 " + "--\n" * 300_000)
 
 
 def test_what_stands_in_texts_and_comments_is_not_counted():

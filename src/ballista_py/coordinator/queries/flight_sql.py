@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from hashlib import sha256
+from itertools import chain
 from typing import Any, Protocol
 
 import pyarrow as pa
@@ -79,45 +80,50 @@ class Statements:
 
     def describe(self, statement: SqlStatement) -> Description:
         """See `StatementService.describe`."""
-        text = self._text(statement)
+        with self.queries.reading(statement.query):
+            text = self._text(statement)
+            with own_places(statement.query, text):
+                kind = self._kind(text)
+                asked = _asked_query(text) if kind in ("explain", "describe") else text
+                parameters = self._parameter_schema(asked)
         with own_places(statement.query, text):
-            return self._description(statement, text)
+            return self._description(statement, text, kind, parameters)
 
-    def _description(self, statement: SqlStatement, text: str) -> Description:
-        kind = self._kind(text)
+    def _description(
+        self, statement: SqlStatement, text: str, kind: StatementKind, parameters: pa.Schema
+    ) -> Description:
         if kind in ("explain", "describe"):
-            schema = self._descriptions.schema(text)
-            return Description(schema=schema, parameters=self._parameter_schema(_asked_query(text)))
-        parameters = self._parameter_schema(text)
+            return Description(schema=self._descriptions.schema(text), parameters=parameters)
         if kind == "change":
             schema = None
             if returns_rows(text):
-                bound_text = self._first(self._executions(statement)) if statement.parameters else with_nulls(text)
+                bound_text = self._first_of(statement) if statement.parameters else with_nulls(text)
                 schema = self._writes(text).returns(bound_text)
             return Description(schema=schema, parameters=parameters)
-        first = self._first(self._executions(statement)) if statement.parameters is not None else with_nulls(text)
+        first = self._first_of(statement) if statement.parameters is not None else with_nulls(text)
         with own_places(text, first):
             return Description(schema=self.queries.describe(first), parameters=parameters)
 
     def returned(self, statement: SqlStatement, token: str | None) -> tuple[pa.Schema, Part] | None:
         """See `StatementService.returned`."""
-        text = self._text(statement)
-        if not returns_rows(text):
-            return None
-        executions = list(self._executions(statement))
+        with self.queries.reading(statement.query):
+            if not returns_rows(self._text(statement)):
+                return None
+            executions = list(self._executions(statement))
         if len(executions) != 1:
             raise SqlError("a statement that returns rows runs for one row of parameters at a time")
         with own_places(statement.query, executions[0]):
             named = _token(token, f"0/{executions[0]}")
-            done = self._writes(text).run(executions[0], token=named, made=True)
+            done = self._writes(executions[0]).run(executions[0], token=named, made=True)
         assert done.rows is not None
         return done.rows.schema, Part(ticket={"folder": done.folder, "attempt": done.attempt})
 
     def parts(self, statement: SqlStatement) -> Sequence[Part]:
         """See `StatementService.parts`. More than one where the legs' rows are the answer as they are."""
-        executions = list(self._executions(statement))
-        if len(executions) != 1 or self._kind(executions[0]) != "query":
-            return [Part()]
+        with self.queries.reading(statement.query):
+            executions = list(self._executions(statement))
+            if len(executions) != 1 or self._kind(executions[0]) != "query":
+                return [Part()]
         try:
             with own_places(statement.query, executions[0]):
                 plan, legs, view = self.queries.plan(executions[0])
@@ -161,9 +167,11 @@ class Statements:
             rows = self._writes(statement.query).answer(statement.part["folder"], statement.part["attempt"])
             return StreamResult(schema=rows.schema, batches=rows.to_batches(ANSWER_ROWS))
         executions = self._executions(statement)
-        text = self._first(executions)
+        with self.queries.reading(statement.query):
+            text = self._first(executions)
+            with own_places(statement.query, text):
+                kind = self._kind(text)
         with own_places(statement.query, text):
-            kind = self._kind(text)
             if kind == "change":
                 raise refusal(text)
             if kind != "query":
@@ -184,7 +192,10 @@ class Statements:
     def update(self, statement: SqlStatement, context: CallContext, token: str | None = None) -> int:
         """See `StatementService.update`. A token counts for one text: another statement is another write."""
         changed = 0
-        for number, text in enumerate(self._executions(statement)):
+        executions = self._executions(statement)
+        with self.queries.reading(statement.query):
+            first = next(executions, None)
+        for number, text in enumerate(executions if first is None else chain((first,), executions)):
             if self._kind(text) != "change":
                 raise SqlError("the statement gives rows and changes nothing: run it as a query")
             with own_places(statement.query, text):
@@ -264,6 +275,10 @@ class Statements:
             raise SqlError(f"a query runs for at most {MAX_QUERY_EXECUTIONS:,} rows of parameters at once")
         template = row_template(text)
         yield from (bound(text, row) for row in rows) if template is None else template.statements(rows)
+
+    def _first_of(self, statement: SqlStatement) -> str:
+        with self.queries.reading(statement.query):
+            return self._first(self._executions(statement))
 
     def _first(self, executions: Iterator[str]) -> str:
         found = next(executions, None)

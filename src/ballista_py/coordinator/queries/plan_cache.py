@@ -12,7 +12,7 @@ from typing import Any
 import pyarrow as pa
 from attrs import define, evolve, field, frozen
 
-from ballista_py.coordinator.queries.large_statements import LargeStatements
+from ballista_py.coordinator.queries.planning_turns import PlanningTurns
 from ballista_py.engines.engine import Engine
 from ballista_py.errors import SqlError
 from ballista_py.memory_budget import MemoryBudget
@@ -65,22 +65,22 @@ class Plans:
     _shared: Remembered[_Shared] = field(init=False)
     _catalogs: tuple[Catalog, ...] = field(init=False, default=())  # the one used last comes last
     _lock: Any = field(init=False)
-    _large: LargeStatements = field(init=False)
+    turns: PlanningTurns = field(init=False)
 
     def __attrs_post_init__(self) -> None:
         self._lock = self.runtime.lock()
-        self._large = LargeStatements(self.runtime, self.budget)
+        self.turns = PlanningTurns(self.runtime, self.budget)
         self._known = Remembered(MAX_REMEMBERED, MAX_REMEMBERED_BYTES, self.runtime)
         self._shared = Remembered(MAX_REMEMBERED, MAX_REMEMBERED_BYTES, self.runtime)
 
     def output(self, statement: str, catalog: Catalog) -> pa.Schema:
         """The columns of the answer, as a single node gives them. Raises `SqlError`."""
-        with self._large.turn(statement):
+        with self.turns.turn(statement):
             return self._bound(statement, catalog).output
 
     def plan(self, statement: str, catalog: Catalog, timed: bool = False) -> QueryPlan:
         """How the statement runs; with `timed`, at this moment. Raises `SqlError` and the other planning errors."""
-        with self._large.turn(statement):
+        with self.turns.turn(statement):
             return self._planned(statement, catalog, timed)
 
     def _planned(self, statement: str, catalog: Catalog, timed: bool) -> QueryPlan:

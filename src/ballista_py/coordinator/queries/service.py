@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Collection, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from functools import partial
 from typing import Any
 
@@ -39,6 +39,7 @@ from ballista_py.runtime import Runtime
 from ballista_py.sql.explain import explain_text, plan_as_dict
 from ballista_py.sql.legs import copies_of, legs_of
 from ballista_py.sql.parse.kind import engine_sql
+from ballista_py.sql.parse.parsing import require_length
 from ballista_py.sql.parse.pivots import OVERTAKEN, mentions_pivot, open_pivot
 from ballista_py.sql.parts import Portion, restricted
 from ballista_py.sql.plan import Leg, QueryPlan
@@ -111,6 +112,14 @@ class QueryService:
             return engine_sql(statement, dialect, self.views.current().catalog.schemas)
         except (SqlError, UnsupportedExpression):  # a table may be new
             return engine_sql(statement, dialect, self.views.refresh().catalog.schemas)
+
+    def reading(self, statement: str) -> AbstractContextManager[None]:
+        """Around what reads a client's text: it waits for its turn among those of the client.
+
+        Raises `SqlError` for a text that is too long, and as `PlanningTurns.turn`.
+        """
+        require_length(statement)
+        return self.plans.turns.turn(statement)
 
     def describe(self, statement: str) -> pa.Schema:
         """The columns of the statement's answer, as a single node gives them. Raises `SqlError`."""

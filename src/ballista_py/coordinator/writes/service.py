@@ -10,15 +10,16 @@ partitions (`state.statements`).
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator
-from contextlib import closing
+from contextlib import closing, nullcontext
 
 import pyarrow as pa
 from attrs import define, field
 
 from ballista_py.coordinator.cluster_view import ClusterView, Views
 from ballista_py.coordinator.queries.first_rows import FirstRows
-from ballista_py.coordinator.queries.large_statements import LargeStatements, room_to_plan
+from ballista_py.coordinator.queries.large_statements import is_large
 from ballista_py.coordinator.queries.pivots import change_of, text_for_parser
+from ballista_py.coordinator.queries.planning_turns import PlanningTurns
 from ballista_py.coordinator.queries.service import QueryService, words_of
 from ballista_py.coordinator.tables.alterations import TableAlterations
 from ballista_py.coordinator.tables.creates import TableCreates
@@ -104,10 +105,10 @@ class WriteService:
     _definitions: TableDefinitions = field(init=False)
     _alterations: TableAlterations = field(init=False)
     _again: PlannedAgain = field(init=False)
-    _large: LargeStatements = field(init=False)
+    _large_definitions: PlanningTurns = field(init=False)
 
     def __attrs_post_init__(self) -> None:
-        self._large = LargeStatements(self.runtime)
+        self._large_definitions = PlanningTurns(self.runtime)
         self._checks = RowChecks(self.engine)
         self._rounds = WriteRounds(
             self.views, self.store, self.calls, self.growth, self.runtime, self.patience_ms, self.instance
@@ -167,11 +168,14 @@ class WriteService:
 
         Large definitions of one client are carried out one after the other: each takes seconds of the interpreter.
         """
-        with self._large.turn("" if changes_rows(statement) else statement):
+        turns = self.queries.plans.turns
+        with turns.turn(statement):
+            defines = is_large(statement) and not changes_rows(statement)
+        with self._large_definitions.turn(statement) if defines else nullcontext():
             return self._carried_out(statement, token, made, atomic)
 
     def _carried_out(self, statement: str, token: str | None, made: bool, atomic: bool) -> Executed:
-        with room_to_plan(statement, self.queries.budget):
+        with self.queries.plans.turns.turn(statement):
             plain = text_for_engine(text_for_parser(statement))
             if plain is not None:
                 self.engine.require_change(plain)

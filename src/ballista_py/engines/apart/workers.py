@@ -300,12 +300,19 @@ class Workers:
             ) from error
 
     def _release(self, worker: _Worker, reusable: bool) -> None:
+        reservation, worker.reservation = worker.reservation, None
+        try:
+            self._give_back(worker, reusable)
+        finally:
+            if reservation is not None:
+                reservation.end()
+
+    def _give_back(self, worker: _Worker, reusable: bool) -> None:
         keep = reusable and worker.killed_for is None and worker.process.own_bytes() <= MAX_KEPT_BYTES
         with self._lock:
             self._busy.remove(worker)
             keep = keep and not self._closed
             worker.share, worker.since_ms = 0, self.runtime.monotonic_ms()
-            reservation, worker.reservation = worker.reservation, None
             (self._idle if keep else self._ended).append(worker)
             if not (self._idle or self._closed):  # the next statement shall not wait for it
                 with suppress(OSError):
@@ -313,8 +320,6 @@ class Workers:
         if not keep:
             worker.end(None)
             self._reap()
-        if reservation is not None:
-            reservation.end()
 
     def _reap(self) -> None:
         with self._lock:
@@ -340,6 +345,7 @@ class Conversation:
         self._failed: BaseException | None = None
         self._done = False
         self._closed = False
+        self._closing = workers.runtime.lock()
 
     def send(self, values: Mapping[str, Any], max_bytes: int = 0) -> None:
         """Send values, once the process is ready."""
@@ -389,9 +395,10 @@ class Conversation:
             self._worker.end(TransportError("The query was cancelled"))
 
     def close(self) -> None:
-        """Give the process back, or end it amid what it does. Closing twice is fine."""
-        if not self._closed:
-            self._closed = True
+        """Give the process back, or end it amid what it does. Closing twice is fine, from two threads, too."""
+        with self._closing:
+            was_closed, self._closed = self._closed, True
+        if not was_closed:
             self._workers._release(self._worker, self._done)
 
     def _give(self, name: str) -> None:
@@ -445,6 +452,7 @@ class ApartQuery:
         self._talk = talk
         self._close = close
         self._begun = False
+        self._running = False
         self._cancelled: BallistaError | None = None
         talk.attended()
 
@@ -459,10 +467,11 @@ class ApartQuery:
         """Make the query end at once. From any thread, more than once; fine after its end."""
         self._cancelled = self._cancelled or reason or TransportError("The query was cancelled")
         self._talk.cancel()
-        if not self._begun:
+        if not self._running:
             self._finish()
 
     def _run(self) -> Iterator[pa.RecordBatch]:
+        self._running = True  # a generator that was never asked for a row ends nothing
         try:
             if self._cancelled is not None:
                 raise self._cancelled
@@ -483,7 +492,7 @@ class ApartQuery:
         self._close()
 
     def __del__(self) -> None:  # one whose rows nobody read
-        if not self._begun:
+        if not self._running:
             self._finish()
 
 

@@ -43,7 +43,7 @@ from ballista_py.runtime import Runtime, SystemRuntime
 from ballista_py.secret import Secret
 from ballista_py.spark.answers import AnswerFolder
 from ballista_py.sql.own_words import own_places
-from ballista_py.sql.parse.kind import engine_sql, refusal, statement_kind
+from ballista_py.sql.parse.kind import StatementKind, engine_sql, refusal, statement_kind
 from ballista_py.sql.parse.returning import returns_rows
 from ballista_py.state.documents.documents import SchedulerInfo
 from ballista_py.state.members.identity import cluster_identity
@@ -271,15 +271,18 @@ class Scheduler:
         queries = self._queries
         if queries is None:
             raise TryLater(f"scheduler '{self._config.node_id}' is starting")
-        text = _statement(command, self._queries)
+        with queries.reading(_query(command)):
+            text = _statement(command, queries)
+            kind, is_returned = statement_kind(text), returns_rows(text)
         with own_places(command["query"], text):
-            if returns_rows(text):
+            if is_returned:
                 atomic, made = bool(command.get("atomic")), bool(command.get("made"))
                 return returned_rows(self.writes.run(text, token=command.get("token"), made=made, atomic=atomic))
-            return self._answered(queries, text, command.get("engine"), context)
+            return self._answered(queries, text, kind, command.get("engine"), context)
 
-    def _answered(self, queries: QueryService, text: str, engine: object, context: CallContext) -> StreamResult:
-        kind = statement_kind(text)
+    def _answered(
+        self, queries: QueryService, text: str, kind: StatementKind, engine: object, context: CallContext
+    ) -> StreamResult:
         if kind in ("explain", "describe"):
             return self._described(text, engine)
         if kind != "query":
@@ -436,9 +439,15 @@ def _clients(config: NodeConfig, runtime: Runtime) -> Callers:
 
 def _statement(command: Mapping[str, Any], queries: QueryService | None) -> str:
     """The statement of `commands.sql_command`, in the engine's dialect."""
-    query, dialect = command.get("query"), command.get("dialect")
+    query, dialect = _query(command), command.get("dialect")
+    if queries is None:
+        return engine_sql(query, dialect if isinstance(dialect, str) else None)
+    with queries.reading(query):
+        return queries.engine_sql(query, dialect) if isinstance(dialect, str) else engine_sql(query)
+
+
+def _query(command: Mapping[str, Any]) -> str:
+    query = command.get("query")
     if not isinstance(query, str) or not query.strip():
         raise SqlError("the statement is empty")
-    if not isinstance(dialect, str) or queries is None:
-        return engine_sql(query, dialect if isinstance(dialect, str) else None)
-    return queries.engine_sql(query, dialect)
+    return query

@@ -18,6 +18,7 @@ from sqlglot.expressions import Expr
 from sqlglot.tokenizer_core import Token, TokenType
 
 from ballista_py.errors import SqlError
+from ballista_py.sql.parse.elements import require_few_elements
 
 ENGINE_DIALECT = "duckdb"
 ENGINE = Dialect.get_or_raise(ENGINE_DIALECT)
@@ -52,13 +53,20 @@ def measure(sql: str, dialect: str | None = None) -> None:
     Traceback (most recent call last):
     ballista_py.errors.SqlError: the statement is nested more than 200 levels deep
     """
+    require_length(sql)
+    if _may_be_too_much(sql):
+        known = _dialect(dialect)
+        require_few_elements(sql, known, MAX_ELEMENTS)
+        _measured(_tokens(sql, known), MAX_ELEMENTS)
+
+
+def require_length(sql: str) -> None:
+    """Raise `SqlError` for a client's text that is longer than is read here."""
     if len(sql) > MAX_STATEMENT_BYTES or len(sql.encode()) > MAX_STATEMENT_BYTES:
         raise SqlError(
             f"the statement has {len(sql):,} characters, more than {MAX_STATEMENT_BYTES:,} bytes: "
             "send values as parameters, and rows by ingest"
         )
-    if _may_be_too_much(sql):
-        _measured(_tokens(sql, _dialect(dialect)), MAX_ELEMENTS)
 
 
 def _may_be_too_much(sql: str) -> bool:
@@ -117,8 +125,9 @@ def _tokens(sql: str, dialect: Dialect) -> list[Token]:
 
 
 def _measured(tokens: Sequence[Token], max_elements: int) -> None:
-    if len(tokens) > max_elements:
-        raise SqlError(f"the statement has {len(tokens):,} elements, more than {max_elements:,}")
+    elements = len(tokens) + sum(len(token.comments) for token in tokens)
+    if elements > max_elements:
+        raise SqlError(f"the statement has {elements:,} elements, more than {max_elements:,}")
     _require_short(tokens)
     if len(tokens) >= MAX_NESTING:
         _require_flat(tokens)
@@ -230,5 +239,6 @@ __all__ = [
     "parsed",
     "parsed_one",
     "parsed_tokens",
+    "require_length",
     "tokenized",
 ]
