@@ -6,12 +6,12 @@ Planning thousands of expressions takes megabytes for each statement; how many i
 from __future__ import annotations
 
 import gc
-import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 
 from ballista_py.errors import MergeTooLarge
 from ballista_py.memory_budget import MemoryBudget
+from ballista_py.sql.parse.elements import signs_of
 
 LARGE_CHARACTERS = 8_192
 # Trees of the parser, the plan of the engine, its fragments: up to 2 kB a character where they are made, and 0.9 kB in
@@ -20,7 +20,6 @@ PLANNED_BYTES_PER_CHARACTER = 3_072
 # Names and constants are no smaller for being few: a literal of 500 kB is one.
 PLANNED_BYTES_PER_PIECE = 8_192
 KEPT_BYTES_PER_CHARACTER = 64
-_BETWEEN = re.compile(r"\W")
 COLLECTED_CHARACTERS = 32_768
 
 
@@ -32,7 +31,7 @@ def planned_bytes(statement: str) -> int:
     >>> planned_bytes(f"select '{'x' * 500_000}'") < 100 * 500_000
     True
     """
-    pieces = len(_BETWEEN.findall(statement)) + 1
+    pieces = signs_of(statement) + 1
     by_pieces = PLANNED_BYTES_PER_PIECE * pieces + KEPT_BYTES_PER_CHARACTER * len(statement)
     return min(PLANNED_BYTES_PER_CHARACTER * len(statement), by_pieces)
 

@@ -17,7 +17,17 @@ from sqlglot.tokens import Tokenizer
 from ballista_py.errors import SqlError
 
 PIECE_CHARACTERS = 65_536
+_LETTERS = bytes(code for code in range(256) if code >= 128 or chr(code).isalnum() or chr(code) == "_")
 _READ_TWICE = 4  # of one piece, at most: some numbers are written as several elements
+
+
+def signs_of(text: str) -> int:
+    """How many characters stand between words, blanks among them; all beyond ASCII count as letters.
+
+    >>> signs_of("a + 'b_1'"), signs_of("größer")
+    (5, 0)
+    """
+    return len(text.encode(errors="replace").translate(None, _LETTERS))
 
 
 def require_few_elements(sql: str, dialect: Dialect, most: int) -> None:
@@ -64,4 +74,4 @@ def _without_commands(dialect: type[Dialect]) -> type[Tokenizer]:
     return type("Elements", (dialect.tokenizer_class,), {"COMMANDS": set()})
 
 
-__all__ = ["require_few_elements"]
+__all__ = ["require_few_elements", "signs_of"]

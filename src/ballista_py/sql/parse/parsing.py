@@ -18,7 +18,7 @@ from sqlglot.expressions import Expr
 from sqlglot.tokenizer_core import Token, TokenType
 
 from ballista_py.errors import SqlError
-from ballista_py.sql.parse.elements import require_few_elements
+from ballista_py.sql.parse.elements import require_few_elements, signs_of
 
 ENGINE_DIALECT = "duckdb"
 ENGINE = Dialect.get_or_raise(ENGINE_DIALECT)
@@ -31,7 +31,6 @@ MAX_DIGITS = 1_100  # of one number: a double that is written out has some fewer
 MAX_BOUND_CHARS = 4_000_000
 MAX_BOUND_ELEMENTS = 2_000_000
 
-_NON_WORD = re.compile(r"\W")
 _DIGITS = re.compile(r"[0-9_.]++")
 _LEVEL = re.compile(r"[(\[{<+\-~@!]|\bnot\b|\bcase\b", re.IGNORECASE)
 _CASE = re.compile(r"\bcase\b", re.IGNORECASE)
@@ -72,10 +71,10 @@ def require_length(sql: str) -> None:
 def _may_be_too_much(sql: str) -> bool:
     """Whether its tokens have to be looked at: there are signs enough for what is refused."""
     return (
-        sql.count(".") > MAX_DOTS
+        signs_of(sql) >= _FEW_PIECES  # first: it is the quickest
+        or sql.count(".") > MAX_DOTS
         or len(_LEVEL.findall(sql)) >= MAX_NESTING
         or len(_CASE.findall(sql)) >= _FEW_CASES
-        or len(_NON_WORD.findall(sql)) >= _FEW_PIECES
         or (len(sql) > MAX_DIGITS and any(len(run) > MAX_DIGITS for run in _DIGITS.findall(sql)))
     )
 
