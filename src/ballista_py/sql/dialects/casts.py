@@ -126,13 +126,18 @@ def _made(value: Typed, to: ValueType, dialect: str) -> exp.Expr | None:
 
 
 def _as_text(kind: ValueType, expr: exp.Expr, dialect: str) -> exp.Expr | None:
+    if dialect == "spark" and kind.is_moment:
+        return moment_as_text(cast_to(expr, TIMESTAMP) if kind == TIMESTAMPTZ else expr)
     if kind.family in ("int", "bool", "date", "timestamp"):
         return cast_to(expr, TEXT)
     if kind.family == "decimal" and kind.size and kind.scale <= 18 and dialect == "spark":
         return cast_to(cast_to(expr, kind), TEXT)  # with the digits of its type behind the point
-    if kind == TIMESTAMPTZ and dialect == "spark":
-        return cast_to(cast_to(expr, TIMESTAMP), TEXT)
     return None
+
+
+def moment_as_text(expr: exp.Expr) -> exp.Expr:
+    """A date or timestamp as Spark writes it: years of more than four digits with a sign before them."""
+    return filled("regexp_replace({0}, '^([0-9][0-9][0-9][0-9][0-9])', '+\\1')", [cast_to(expr, TEXT)], "spark")
 
 
 def _of_number(kind: ValueType, expr: exp.Expr, to: ValueType, dialect: str) -> exp.Expr | None:

@@ -273,7 +273,7 @@ def _text(reader: Reader, node: exp.Expr, part: Typed) -> exp.Expr:
         return part.expr
     if part.type.family not in ("int", "null") and not (part.type == DATE and reader.dialect == "spark"):
         raise refused(node, reader.dialect, "cast it to text first")
-    return cast_to(part.expr, TEXT)
+    return casts.moment_as_text(part.expr) if part.type == DATE else cast_to(part.expr, TEXT)
 
 
 def compared(reader: Reader, node: exp.Expr, scope: Scope) -> Typed:
