@@ -7,6 +7,7 @@ import os
 import pyarrow as pa
 import pytest
 
+from ballista_py.engines.apart.conversation import ApartQuery
 from ballista_py.engines.apart.large import (
     BATCH_ROWS,
     UNKNOWN_BYTES,
@@ -17,7 +18,7 @@ from ballista_py.engines.apart.large import (
     way_of,
     with_largest,
 )
-from ballista_py.engines.apart.workers import ApartQuery, Options, Workers
+from ballista_py.engines.apart.workers import Options, Workers
 from ballista_py.engines.duckdb.engine import DuckDBEngine
 from ballista_py.engines.polars.engine import PolarsEngine
 from ballista_py.node.executor.engine_processes import EngineProcess, own_bytes

@@ -9,8 +9,9 @@ from typing import Protocol
 import pyarrow as pa
 from attrs import frozen
 
+from ballista_py.engines.apart.conversation import Conversation, Relation
 from ballista_py.engines.apart.frames import packed, unpacked
-from ballista_py.engines.apart.workers import Conversation, Relation, Workers
+from ballista_py.engines.apart.workers import Workers
 from ballista_py.engines.duckdb.change import run_change
 
 

@@ -8,26 +8,23 @@ node gives it batch by batch as it asks, so no thread is needed and nothing is g
 from __future__ import annotations
 
 import logging
-import signal
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from typing import Any, Protocol, TypeAlias
+from typing import Any
 
 import pyarrow as pa
 from attrs import define, field, frozen
 
-from ballista_py.engines.apart.frames import FAILED, TOO_LARGE, Frames, Message, packed, portions, unpacked
+from ballista_py.engines.apart.conversation import ApartQuery, Conversation, Process, Relation, Worker
+from ballista_py.engines.apart.frames import TOO_LARGE, packed, unpacked
 from ballista_py.engines.apart.shares import MIN_SHARE_BYTES, PROCESS_BYTES, least_budget
 from ballista_py.errors import (
-    BallistaError,
     ConfigError,
     MergeTooLarge,
-    SqlError,
     TransportError,
     TryLater,
-    from_wire,
 )
-from ballista_py.memory_budget import MemoryBudget, Reservation
+from ballista_py.memory_budget import MemoryBudget
 from ballista_py.runtime import Runtime
 from ballista_py.work import current_client, current_work, stopped_by
 
@@ -40,32 +37,7 @@ MAX_KEPT_BYTES = 256 << 20  # a process that keeps more than that after a statem
 MOST_WORKERS = 8
 WAIT_MS = 10_000.0
 WAIT_POLL_MS = 20.0
-UNATTENDED_MS = 60_000.0  # for what nobody can cancel
 IDLE_MS = 600_000.0
-
-Relation: TypeAlias = pa.RecordBatchReader | pa.Table
-
-
-class Process(Protocol):
-    """A process that serves at the other end of `frames`."""
-
-    frames: Frames
-
-    def own_bytes(self) -> int:
-        """Its resident memory that is not shared with other processes; 0 when it has ended."""
-        ...
-
-    def kill(self) -> None:
-        """End it at once; more than once is fine."""
-        ...
-
-    def returncode(self) -> int | None:
-        """How it ended, negative for a signal; None while it runs."""
-        ...
-
-    def remove(self) -> None:
-        """Remove what it left, once it has ended."""
-        ...
 
 
 @frozen(kw_only=True)
@@ -76,21 +48,6 @@ class Options:
     threads: int | None = None
     max_spill_bytes: int | None = None
     keeps_order: bool = True
-
-
-@define(eq=False)
-class _Worker:
-    process: Process
-    ready: bool = False
-    share: int = 0
-    reservation: Reservation | None = None
-    since_ms: float = 0.0
-    killed_for: BallistaError | None = None
-
-    def end(self, reason: BallistaError | None) -> None:
-        if self.killed_for is None:
-            self.killed_for = reason
-        self.process.kill()
 
 
 @define
@@ -108,9 +65,9 @@ class Workers:
     runtime: Runtime
     options: Options = field(factory=Options)
     budget: MemoryBudget = field()
-    _idle: list[_Worker] = field(init=False, factory=list)
-    _busy: list[_Worker] = field(init=False, factory=list)
-    _ended: list[_Worker] = field(init=False, factory=list)
+    _idle: list[Worker] = field(init=False, factory=list)
+    _busy: list[Worker] = field(init=False, factory=list)
+    _ended: list[Worker] = field(init=False, factory=list)
     _closed: bool = field(init=False, default=False)
     _lock: Any = field(init=False)
 
@@ -152,7 +109,7 @@ class Workers:
         Raises `SqlError`, `MergeTooLarge` when binding alone takes too much, and why the work of this thread has ended.
         """
         worker = self._acquire(self._share())
-        talk = Conversation(self, worker, relations)
+        talk = Conversation(worker, relations, self.runtime, self._release)
         command = {
             "do": "query",
             "sql": sql,
@@ -177,7 +134,7 @@ class Workers:
     ) -> Iterator[Conversation]:
         """A command, and all that is said about it, in a process of its own."""
         worker = self._acquire(self._share())
-        talk = Conversation(self, worker, relations)
+        talk = Conversation(worker, relations, self.runtime, self._release)
         try:
             with stopped_by(talk.cancel):
                 talk.send({**command, "options": self._options(worker)}, worker.share)
@@ -233,7 +190,7 @@ class Workers:
     def _asked(self, command: Mapping[str, Any]) -> dict[str, Any]:
         """The one answer to a small command."""
         worker = self._acquire(MIN_SHARE_BYTES, ASKING_BYTES, waits=False)
-        talk = Conversation(self, worker, {})
+        talk = Conversation(worker, {}, self.runtime, self._release)
         try:
             talk.send(command, worker.share)
             answer = talk.next_values()
@@ -242,7 +199,7 @@ class Workers:
         finally:
             talk.close()
 
-    def _options(self, worker: _Worker) -> dict[str, Any]:
+    def _options(self, worker: Worker) -> dict[str, Any]:
         found = self.options
         return {
             "kind": found.kind,
@@ -258,7 +215,7 @@ class Workers:
         share = max(MIN_SHARE_BYTES, room // 2)
         return 1 << (share.bit_length() - 1)
 
-    def _acquire(self, share: int, size: int | None = None, waits: bool = True) -> _Worker:
+    def _acquire(self, share: int, size: int | None = None, waits: bool = True) -> Worker:
         """A process that is ready, once there is memory for it (`size`, if it is not its share).
 
         Raises `TryLater` when all are busy for long.
@@ -272,14 +229,14 @@ class Workers:
         worker.share, worker.reservation = share, reservation
         return worker
 
-    def _free_worker(self) -> _Worker:
+    def _free_worker(self) -> Worker:
         until_ms = self.runtime.monotonic_ms() + WAIT_MS
         while True:
             with self._lock:
                 if self._closed:
                     raise ConfigError("the engine is closed")
                 if self._idle or len(self._busy) < MOST_WORKERS:
-                    worker = self._idle.pop() if self._idle else _Worker(self._started())
+                    worker = self._idle.pop() if self._idle else Worker(self._started())
                     worker.share = MIN_SHARE_BYTES
                     self._busy.append(worker)
                     return worker
@@ -299,7 +256,7 @@ class Workers:
                 f"the node could not start a process for the statement ({why}): try again later"
             ) from error
 
-    def _release(self, worker: _Worker, reusable: bool) -> None:
+    def _release(self, worker: Worker, reusable: bool) -> None:
         reservation, worker.reservation = worker.reservation, None
         try:
             self._give_back(worker, reusable)
@@ -307,7 +264,7 @@ class Workers:
             if reservation is not None:
                 reservation.end()
 
-    def _give_back(self, worker: _Worker, reusable: bool) -> None:
+    def _give_back(self, worker: Worker, reusable: bool) -> None:
         keep = reusable and worker.killed_for is None and worker.process.own_bytes() <= MAX_KEPT_BYTES
         with self._lock:
             self._busy.remove(worker)
@@ -316,7 +273,7 @@ class Workers:
             (self._idle if keep else self._ended).append(worker)
             if not (self._idle or self._closed):  # the next statement shall not wait for it
                 with suppress(OSError):
-                    self._idle.append(_Worker(self.start(), since_ms=worker.since_ms))
+                    self._idle.append(Worker(self.start(), since_ms=worker.since_ms))
         if not keep:
             worker.end(None)
             self._reap()
@@ -328,178 +285,9 @@ class Workers:
         for worker in gone:
             worker.process.remove()
 
-    def _too_large(self, worker: _Worker, size: int) -> None:
+    def _too_large(self, worker: Worker, size: int) -> None:
         _log.warning("an engine's process of %d MB was ended: its share was %d MB", size >> 20, worker.share >> 20)
         worker.end(MergeTooLarge(TOO_LARGE))
-
-
-class Conversation:
-    """What is said with one process about one command. For one thread; `cancel` may come from any."""
-
-    def __init__(self, workers: Workers, worker: _Worker, relations: Mapping[str, Relation]) -> None:
-        self._workers = workers
-        self._worker = worker
-        self._batches = {name: iter(_batches_of(one)) for name, one in relations.items()}
-        self._work = current_work()
-        self._attended_ms = workers.runtime.monotonic_ms()
-        self._failed: BaseException | None = None
-        self._done = False
-        self._closed = False
-        self._closing = workers.runtime.lock()
-
-    def send(self, values: Mapping[str, Any], max_bytes: int = 0) -> None:
-        """Send values, once the process is ready."""
-        try:
-            if not self._worker.ready:
-                self._worker.process.frames.receive(self._look)
-                self._worker.ready = True
-            self._worker.process.frames.send({**values, "max_bytes": max_bytes})
-        except EOFError:
-            raise self._end() from None
-
-    def next(self) -> Message:
-        """What the process says next, after all that it asked for in between. Raises how the command failed."""
-        while True:
-            try:
-                message = self._worker.process.frames.receive(self._look)
-                if isinstance(message, pa.RecordBatch):
-                    return message
-                if "need" not in message:
-                    break
-                self._give(message["need"])
-            except EOFError:
-                raise self._end() from None
-        if "error" in message:
-            error = from_wire(message["error"])
-            # A thread of the engine may still wait for rows; and what else than the statement may be at fault, such as
-            # memory that the system refused, may have broken the database of that process for all that comes later.
-            self._done = not self._batches and isinstance(error, SqlError)
-            raise self._failed or error
-        self._done = bool(message.get("end"))
-        return message
-
-    def next_values(self) -> dict[str, Any]:
-        """As `next`, where no rows can come."""
-        message = self.next()
-        assert isinstance(message, dict)
-        return message
-
-    def rows(self) -> Iterator[pa.RecordBatch]:
-        """Rows until something else comes."""
-        while isinstance(message := self.next(), pa.RecordBatch):
-            yield message
-
-    def cancel(self) -> None:
-        """End the process, if it still serves this command."""
-        if not self._closed:
-            self._worker.end(TransportError("The query was cancelled"))
-
-    def close(self) -> None:
-        """Give the process back, or end it amid what it does. Closing twice is fine, from two threads, too."""
-        with self._closing:
-            was_closed, self._closed = self._closed, True
-        if not was_closed:
-            self._workers._release(self._worker, self._done)
-
-    def _give(self, name: str) -> None:
-        frames = self._worker.process.frames
-        try:
-            batch = next(self._batches[name], None)
-        except KeyError:
-            raise EOFError from None
-        except BaseException as error:
-            self._failed = error
-            frames.send({"failed": True})
-            if not isinstance(error, Exception):
-                raise
-            return
-        if batch is None:
-            frames.send({"over": True})
-        else:
-            frames.send_rows(batch)
-
-    def _look(self) -> None:
-        """See whether anybody still waits; what nobody can cancel has its own limit."""
-        if self._work is not None:
-            self._work.check()
-        elif self._workers.runtime.monotonic_ms() - self._attended_ms > UNATTENDED_MS:
-            self._attended_ms = float("inf")
-            self._worker.end(BallistaError("The engine took too long for this statement"))
-
-    def attended(self) -> None:
-        """From now on somebody can cancel it."""
-        self._attended_ms = float("inf")
-
-    def _end(self) -> BaseException:
-        """Why the process is gone."""
-        if self._failed is not None:
-            return self._failed
-        if self._worker.killed_for is not None:
-            return self._worker.killed_for
-        self._worker.process.kill()
-        code = self._worker.process.returncode()
-        _log.warning("an engine's process ended by itself (%s)", code)
-        if code in (None, -signal.SIGABRT, -signal.SIGKILL):  # by an allocation that failed, or by the system
-            return MergeTooLarge(TOO_LARGE)
-        return BallistaError(FAILED)
-
-
-class ApartQuery:
-    """A `RunningQuery` in a process of its own."""
-
-    def __init__(self, schema: pa.Schema, talk: Conversation, close: Callable[[], None]) -> None:
-        self.schema = schema
-        self._talk = talk
-        self._close = close
-        self._begun = False
-        self._running = False
-        self._cancelled: BallistaError | None = None
-        talk.attended()
-
-    def batches(self) -> Iterator[pa.RecordBatch]:
-        """The rows, in batches of at most 65,536, none of them empty. See `DuckDBQuery.batches`."""
-        if self._begun and self._cancelled is None:
-            raise ConfigError("the batches of a query can be read once")
-        self._begun = True
-        return self._run()
-
-    def cancel(self, reason: BallistaError | None = None) -> None:
-        """Make the query end at once. From any thread, more than once; fine after its end."""
-        self._cancelled = self._cancelled or reason or TransportError("The query was cancelled")
-        self._talk.cancel()
-        if not self._running:
-            self._finish()
-
-    def _run(self) -> Iterator[pa.RecordBatch]:
-        self._running = True  # a generator that was never asked for a row ends nothing
-        try:
-            if self._cancelled is not None:
-                raise self._cancelled
-            for batch in self._talk.rows():
-                if self._cancelled is not None:
-                    raise self._cancelled
-                if batch.num_rows:
-                    yield batch
-        except BallistaError:
-            if self._cancelled is not None:
-                raise self._cancelled from None
-            raise
-        finally:
-            self._finish()
-
-    def _finish(self) -> None:
-        self._talk.close()
-        self._close()
-
-    def __del__(self) -> None:  # one whose rows nobody read
-        if not self._running:
-            self._finish()
-
-
-def _batches_of(relation: Relation) -> Iterator[pa.RecordBatch]:
-    """The rows, each batch small enough for one message: a second one, for which nobody waits, blocks both ends."""
-    for batch in relation.to_batches() if isinstance(relation, pa.Table) else relation:
-        yield from portions(batch)
 
 
 def _packed(schemas: Mapping[str, pa.Schema]) -> dict[str, str]:
