@@ -52,7 +52,7 @@ def test_planning_does_no_io(path):
 
 @pytest.mark.parametrize("path", MODULES, ids=lambda path: str(path.relative_to(SRC)))
 def test_sql_is_parsed_through_one_door_that_measures_it_first(path):
-    if path.name == "parsing.py":
+    if path.name in ("parsing.py", "elements.py"):  # the door, and what it counts with
         return
     tree = ast.parse(path.read_text())
     assert not imports_of(path) & {f"sqlglot.{name}" for name in ("parse", "parse_one", "maybe_parse", "tokenize")}
