@@ -44,8 +44,18 @@ def test_work_that_nobody_waits_for_ends_where_it_is_looked_at():
     work = Work(RUNTIME, wanted=lambda: waited[0])
     work.check()
     waited[0] = False
+    assert not work.is_abandoned
     with pytest.raises(Exception, match="nobody waits"):
         work.check()
+    assert work.is_abandoned
+
+
+def test_work_that_was_ended_before_nobody_waited_for_it_is_not_abandoned():
+    work = Work(RUNTIME, wanted=lambda: False)
+    work.end(TimeLimit("late"))
+    with pytest.raises(TimeLimit):
+        work.check()
+    assert not work.is_abandoned
 
 
 def test_a_thread_knows_its_work_and_no_other():

@@ -36,6 +36,12 @@ class Work:
         self._until_ms: float | None = None
         self._limit_ms = 0.0
         self._met = ""
+        self._abandoned: BallistaError | None = None
+
+    @property
+    def is_abandoned(self) -> bool:
+        """Whether it was ended because nobody waited for it any more."""
+        return self._reason is not None and self._reason is self._abandoned
 
     @property
     def reason(self) -> BallistaError | None:
@@ -86,7 +92,8 @@ class Work:
             if late is not None:
                 self.end(late)
             elif not self._wanted():
-                self.end(BallistaError("nobody waits for the answer any more"))
+                self._abandoned = BallistaError("nobody waits for the answer any more")
+                self.end(self._abandoned)
         if self._reason is not None:
             raise self._reason
 

@@ -50,3 +50,20 @@ def test_the_command_line_prints_a_line_for_each_attack(victim):
     lines = ran.stdout.splitlines()
     assert len(lines) == 4
     assert all(line.startswith("refused ") for line in lines)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["nonsense"], "'nonsense' is not an address"),
+        (["ballista+tls://127.0.0.1:1", "--ca-file", "/nope"], "/nope cannot be read"),
+        (["ballista://127.0.0.1:1"], "no scheduler answers at ballista://127.0.0.1:1"),
+        (["ballista://127.0.0.1:1", "--only", "no such"], "no attack whose name holds 'no such'"),
+    ],
+)
+def test_the_command_line_says_in_one_line_what_is_wrong_with_it(arguments, said):
+    program = [sys.executable, "-m", "ballista_py.testing.hostile_client", *arguments]
+    done = subprocess.run(program, capture_output=True, text=True, check=False, timeout=120)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert said in done.stderr.splitlines()[-1]
+    assert "Traceback" not in done.stderr

@@ -280,6 +280,16 @@ def test_a_process_that_is_killed_gives_back_what_was_reserved_for_it(duck, read
     assert ledger().held_bytes == 0
 
 
+def test_a_process_that_is_killed_while_it_has_nothing_to_do_costs_no_statement(duck):
+    sql = "select repeat('ab', 2) as c"
+    list(duck.query(sql).batches())
+    process = duck.started[-1]._process
+    for one in duck.started:
+        os.kill(one._process.pid, signal.SIGKILL)
+    until(lambda: process.poll() is not None)
+    assert pa.Table.from_batches(duck.query(sql).batches())["c"].to_pylist() == ["abab"]
+
+
 @pytest.mark.parametrize("cancelled", [True, False])
 def test_one_whose_rows_were_never_asked_for_gives_back_what_was_reserved_for_it(duck, cancelled):
     """As a leg does whose scheduler goes between the answer's head and its first row."""

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import ast
+from contextlib import suppress
 from pathlib import Path
 
 import pyarrow as pa
 import pytest
 
 import ballista_py
-from ballista_py.errors import SqlError
+from ballista_py.errors import BallistaError, SqlError
 from ballista_py.node.status.metrics import NodeMetrics
 from ballista_py.node.status.tasks import MAX_REMEMBERED, MAX_TEXT_CHARS, Tasks
 from ballista_py.runtime import SystemRuntime
+from ballista_py.work import Work, working
 
 BATCH = pa.record_batch({"n": [1, 2, 3]})
 
@@ -100,3 +102,16 @@ def test_every_answer_of_a_task_ends_the_task_when_it_is_cancelled_before_its_fi
                 answers += 1
                 assert "cancel=task.cancelled" in source or "task.end(CANCELLED)" in source, path.name
     assert answers == 3
+
+
+def test_what_fails_because_nobody_waits_for_it_was_cancelled():
+    tasks, ends = Tasks("n", SystemRuntime()), []
+    tasks.ended = lambda record: ends.append(record.outcome)
+    for wanted in (False, True):
+        work = Work(SystemRuntime(), wanted=lambda wanted=wanted: wanted)
+        with working(work):
+            task = tasks.begin("leg", "x")
+            with suppress(BallistaError):
+                work.check()
+            task.failed(SqlError("whatever it meets then"))
+    assert ends == ["cancelled", SqlError.code]

@@ -20,6 +20,7 @@ from typing import Any, Literal, TypeAlias
 import grpc
 from attrs import frozen
 
+from ballista_py.errors import ConfigError
 from ballista_py.secret import Secret
 from ballista_py.testing.hostile.messages import MESSAGES, Lie, column
 from ballista_py.testing.hostile.raw_flight import Data, RawFlight, lost, new_name, stream_of
@@ -231,7 +232,7 @@ ATTACKS: list[Attack] = list(_attacks())
 
 
 def main() -> int:
-    """Attack what the command line says; status 1 when a connection was lost or bytes leaked."""
+    """Attack what the command line says; status 1 when a connection was lost or bytes leaked, 2 without a scheduler."""
     parser = argparse.ArgumentParser(description="Send hostile messages to a scheduler of your own.")
     parser.add_argument("url", help="ballista://host:port or ballista+tls://host:port")
     parser.add_argument("--token", help="what the scheduler asks of its clients")
@@ -239,11 +240,19 @@ def main() -> int:
     parser.add_argument("--only", default="", help="attacks whose name holds this")
     options = parser.parse_args()
     tls = Tls(ca_file=options.ca_file) if options.ca_file else None
-    bad = 0
     chosen = [attack for attack in ATTACKS if options.only in attack.name]
-    for found in hostile_client(options.url, token=options.token, tls=tls, attacks=chosen):
-        print(found, flush=True)
-        bad += found.verdict in ("connection lost", "LEAK")
+    if not chosen:
+        parser.error(f"there is no attack whose name holds '{options.only}'")
+    bad = tried = 0
+    try:
+        for found in hostile_client(options.url, token=options.token, tls=tls, attacks=chosen):
+            if not tried and found.verdict == "connection lost":
+                parser.error(f"no scheduler answers at {options.url} ({found.said})")
+            print(found, flush=True)
+            tried += 1
+            bad += found.verdict in ("connection lost", "LEAK")
+    except ConfigError as error:
+        parser.error(error.message)
     return 1 if bad else 0
 
 

@@ -235,6 +235,7 @@ class Workers:
             with self._lock:
                 if self._closed:
                     raise ConfigError("the engine is closed")
+                self._idle = self._living(self._idle)
                 if self._idle or len(self._busy) < MOST_WORKERS:
                     worker = self._idle.pop() if self._idle else Worker(self._started())
                     worker.share = MIN_SHARE_BYTES
@@ -246,6 +247,12 @@ class Workers:
             if self.runtime.monotonic_ms() > until_ms:
                 raise TryLater(f"{MOST_WORKERS} statements of this kind run here already: try again later")
             self.runtime.sleep_ms(WAIT_POLL_MS)
+
+    def _living(self, workers: list[Worker]) -> list[Worker]:
+        """Those that nothing ended while they had nothing to do; the others are removed later."""
+        gone = [worker for worker in workers if worker.process.returncode() is not None]
+        self._ended.extend(gone)
+        return [worker for worker in workers if worker not in gone]
 
     def _started(self) -> Process:
         try:

@@ -12,6 +12,7 @@ from attrs import define, field
 from ballista_py.errors import BallistaError
 from ballista_py.runtime import Runtime
 from ballista_py.state.members.control import TaskRecord
+from ballista_py.work import Work, current_work
 
 MAX_REMEMBERED = 1_000
 MAX_TEXT_CHARS = 300
@@ -36,13 +37,16 @@ class Task:
     rows: int = 0
     outcome: str = RUNNING
     took_ms: float = 0.0
+    work: Work | None = field(factory=current_work)
 
     def end(self, outcome: str) -> None:
         """Say how it ended; only the first time counts."""
         self._tasks._end(self, outcome)
 
     def failed(self, error: BaseException) -> None:
-        """It ended by an error; one outside the tree is called `error`."""
+        """It ended by an error, one outside the tree is called `error`; or by nobody's waiting for it any more."""
+        if self.work is not None and self.work.is_abandoned:
+            self.end(CANCELLED)
         self.end(error.code if isinstance(error, BallistaError) else BallistaError.code)
 
     def follow(
