@@ -15,6 +15,32 @@ DECLARED = (
     b boolean, check (id > 0))""",
     "create table others (k integer, v varchar)",
 )
+COUNTED = (
+    "create table counted (k integer default 1 + 2, d date default date '2024-02-29', s varchar not null default "
+    "'it''s', i integer[] default [1, 2], primary key (k, s))"
+)
+# What looks through a query for the columns of tables, and what does not.
+DESCRIBED = (
+    "from things",
+    "select * from things",
+    "select things.*, v from things left join others on k = id",
+    'select id, id + 1 as next, "a b" as named from ballista.main.things where id > 1 order by id',
+    "select * from counted",
+    "select k as i, s, d from counted as c",
+    "select i, s from (select k as i, s, d from counted)",
+    "with c as (from counted) from c",
+    "select k, s from counted union all select k, v from others",
+    "select s from counted group by s",
+    "select distinct k, s from counted",
+    "select count(*), max(s) as s from counted",
+    "select * exclude (d) replace (upper(s) as s) from counted",
+    "(select s from counted)",
+    "values (1, 'a')",
+    "select 1 as x, null as y, now() as z",
+    'select * from counted where s in (select "a b" from things)',
+    "select unnest(i) as u, s from counted",
+    "select t.s, x from counted as t, (values (1)) as v(x)",
+)
 
 
 @pytest.fixture(scope="module")
@@ -53,7 +79,6 @@ QUERIES = (
     "show tables",
     "show tables from main",
     "describe main.others",
-    "describe select id + 1 as n from main.things",
     "select main.things.id from ballista.main.things",
 )  # fmt: skip
 
@@ -67,6 +92,16 @@ def test_the_catalog_is_shown_as_one_duckdb_shows_it_through_every_entry(small, 
     with flightsql.connect(small.flight_sql_url(), autocommit=True) as connection, connection.cursor() as cursor:
         cursor.execute(sql)
         assert cursor.fetch_arrow_table().to_pylist() == wanted.to_pylist()
+
+
+def test_a_query_is_described_with_the_constraints_of_the_columns_it_shows(small, one):
+    small.sql(f"{COUNTED} partitioned by (bucket(2, k))")
+    one.execute(COUNTED)
+    for query in ("counted", *DESCRIBED):
+        wanted = one.sql(f"describe {query}").to_arrow_table().to_pylist()
+        assert small.sql(f"describe {query}").to_pylist() == wanted, query
+    small.sql("drop table counted")
+    one.execute("drop table counted")
 
 
 def test_parameters_of_adbc_reach_the_catalog(small):

@@ -29,6 +29,7 @@ BOUND = {
     "describe": [(QUERY, SCHEMAS)],
     "plan": [(QUERY, SCHEMAS)],
     "types": [(QUERY, SCHEMAS)],
+    "described": [(QUERY, SCHEMAS, {})],
     "declared": [(f"create table c (n bigint, check (n < {FOLDED}))",)],
     "bind_change": [
         (f"insert into t select {FOLDED}, 'a'", SCHEMAS),

@@ -99,6 +99,12 @@ class Engine(Protocol):
         """Name and type, as the engine's SQL writes it, of each column that `sql` gives."""
         ...
 
+    def described(
+        self, sql: str, schemas: Mapping[str, pa.Schema], keys: Mapping[str, Sequence[str]]
+    ) -> tuple[tuple[str | None, ...], ...]:
+        """What DESCRIBE says of each column that `sql` gives: name, type, whether it may be null, key, default."""
+        ...
+
     def declared(self, sql: str) -> tuple[tuple[str, str], ...]:
         """Name and type of each column that a CREATE TABLE declares."""
         ...

@@ -119,6 +119,13 @@ class LoadedEngine:
         self._require_open()
         return self._binder.types(sql, schemas)
 
+    def described(
+        self, sql: str, schemas: Mapping[str, pa.Schema], keys: Mapping[str, Sequence[str]]
+    ) -> tuple[tuple[str | None, ...], ...]:
+        """What DESCRIBE says of each column that `sql` gives over tables with these primary keys."""
+        self._require_open()
+        return self._binder.described(sql, schemas, keys)
+
     def declared(self, sql: str) -> tuple[tuple[str, str], ...]:
         """Name and type of each column that a CREATE TABLE declares. Raises `SqlError`."""
         self._require_open()

@@ -38,6 +38,14 @@ INSTEAD: Mapping[str, str] = {
     "NULL": "take the type that its values are to have",
     "TYPE": _TEXT,
 }
+# What a value of such a type is cast to, so that a table keeps it: the text loses nothing of most.
+_CAST: Mapping[str, str] = {
+    "HUGEINT": "BIGINT",
+    "UHUGEINT": "UBIGINT",
+    "GEOMETRY": "BLOB",
+    "TIME_NS": "TIME",
+    "TIMESTAMPTZ_NS": "TIMESTAMP WITH TIME ZONE",
+}
 _WORDS = re.compile(r'"(?:[^"]|"")*"|[A-Za-z_]\w*(?: WITH TIME ZONE)?|\'(?:[^\']|\'\')*\'|[\[\](),]|\d+|\s+')
 
 
@@ -56,6 +64,75 @@ CHECK if need be
             raise SqlError(
                 f"column '{column}' of table '{table}' cannot be {name}, which would not be kept: {instead}"
             )
+
+
+def require_kept_answer(table: str, column: str, kind: str) -> None:
+    """Raise `SqlError`, with the cast to write, unless a table keeps a column that a query gives.
+
+    >>> require_kept_answer("t", "sum(i)", "HUGEINT")
+    Traceback (most recent call last):
+    ballista_py.errors.SqlError: column 'sum(i)' of table 't' would be HUGEINT, which a table does not keep: cast it \
+in the query, with CAST(… AS BIGINT), or CAST(… AS DECIMAL(38, 0)) for larger values
+    """
+    refused = next((name for name in parts_of(kind) if name not in KEPT), None)
+    if refused is None:
+        return
+    larger = ", or CAST(… AS DECIMAL(38, 0)) for larger values" if kind in ("HUGEINT", "UHUGEINT") else ""
+    has = f"{kind}, which" if refused == kind else f"{kind}, of which {refused}"
+    kept = "a table does not keep" if refused == kind else "is not kept by a table"
+    raise SqlError(
+        f"column '{column}' of table '{table}' would be {has} {kept}: cast it in the query, with "
+        f"CAST(… AS {kept_form(kind)}){larger}"
+    )
+
+
+def kept_form(kind: str) -> str:
+    """The type, with what is kept in the place of each part of it that is not.
+
+    >>> kept_form("STRUCT(a HUGEINT, b ENUM('x', 'y')[])[3]"), kept_form("TUPLE(DECIMAL(9,2), INTERVAL)")
+    ('STRUCT(a BIGINT, b VARCHAR[])[3]', 'STRUCT(v1 DECIMAL(9,2), v2 VARCHAR)')
+    """
+    found, place = _form(kind, 0)
+    return found if place == len(kind) else "VARCHAR"
+
+
+def _form(text: str, place: int) -> tuple[str, int]:
+    name, place = _next(text, place)
+    following, after = _next(text, place)
+    fields = name in ("STRUCT", "MAP", "TUPLE")
+    found = "STRUCT" if name == "TUPLE" else name if name in KEPT else _CAST.get(name, "VARCHAR")
+    if following == "(":
+        parts, place = _fields(text, after, name) if fields else _skipped(text, after)
+        found += f"({', '.join(parts)})" if fields else f"({parts[0]})" if found == name else ""
+    while _next(text, place)[0] == "[":
+        end = text.index("]", place) + 1
+        found, place = found + text[place:end].strip(), end
+    return found, place
+
+
+def _fields(text: str, place: int, name: str) -> tuple[list[str], int]:
+    """The forms of the types in the brackets behind `name`, each with the name of its field; the place behind them."""
+    found: list[str] = []
+    word = ""
+    while word != ")" and place < len(text):
+        before = f"v{len(found) + 1} " if name == "TUPLE" else ""
+        if name == "STRUCT":
+            word, place = _next(text, place)
+            before = f"{word} "
+        inside, place = _form(text, place)
+        found.append(before + inside)
+        word, place = _next(text, place)
+    return found, place
+
+
+def _skipped(text: str, start: int) -> tuple[list[str], int]:
+    """What stands between brackets, from behind the opening one, and the place behind the closing one."""
+    place, depth, end = start, 1, start
+    while depth and place < len(text):
+        end = place
+        word, place = _next(text, place)
+        depth += (word == "(") - (word == ")")
+    return [text[start:end]], place
 
 
 def parts_of(kind: str) -> list[str]:

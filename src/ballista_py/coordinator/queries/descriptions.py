@@ -87,29 +87,17 @@ class Descriptions:
         return pa.Table.from_batches(running.batches(), schema=running.schema)
 
     def _columns_of_query(self, query: str) -> pa.Table:
-        """As the engine says it of empty tables."""
+        """As one engine says it of tables that are declared as ours are."""
         query = self.queries.spelled(query)
         self.queries.describe(query)
-        empty = {
-            name: schema.empty_table() for name, schema in self.queries.views.current().catalog.schemas.items()
-        }
-        running = self.engine.query(f"describe\n{query}", streams=empty)
-        return pa.Table.from_batches(running.batches(), schema=running.schema).cast(COLUMNS)
+        return self._described(query, self.queries.views.current().catalog.tables)
 
     def _columns(self, table: TableSpec) -> pa.Table:
-        types = self.engine.sql_types(table.schema)
-        required = {*table.primary_key, *(field.name for field in table.schema if not field.nullable)}
-        rows = [
-            (
-                field.name,
-                kind,
-                "NO" if field.name in required else "YES",
-                "PRI" if field.name in table.primary_key else None,
-                default_of(field),
-                None,
-            )
-            for field, kind in zip(table.schema, types, strict=True)
-        ]
+        return self._described(f"from {_quoted(table.name)}", {table.name: table})
+
+    def _described(self, query: str, tables: Mapping[str, TableSpec]) -> pa.Table:
+        keys = {name: table.primary_key for name, table in tables.items() if table.primary_key}
+        rows = self.engine.described(query, {name: table.schema for name, table in tables.items()}, keys)
         return pa.table([list(column) for column in zip(*rows, strict=True)], schema=COLUMNS)
 
     def _create_text(self, table: TableSpec) -> str:

@@ -19,7 +19,7 @@ from ballista_py.partitions.bounds import require_count
 from ballista_py.partitions.columns import COMMENT, DEFAULT, comment_of, default_of, is_required, with_said
 from ballista_py.partitions.spec import PartitionBy
 from ballista_py.partitions.table import TableSpec
-from ballista_py.sql.column_types import require_kept
+from ballista_py.sql.column_types import require_kept_answer
 from ballista_py.sql.own_words import without_position
 from ballista_py.sql.parse.changes import quoted, read_change, text_for_engine
 from ballista_py.sql.parse.creates import CreateTable
@@ -58,7 +58,7 @@ class TableCreates:
         kinds = self.queries.types(change.query)
         require_count(change.table, len(kinds))
         for name, kind in kinds:
-            require_kept(change.table, name, kind)
+            require_kept_answer(change.table, name, kind)
         with self.running(change.query) as running:
             return self._make(change, running.schema, token, running.batches())
 

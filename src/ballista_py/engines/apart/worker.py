@@ -50,6 +50,7 @@ class Worker:
             "describe": self._describe,
             "plan": self._plan,
             "types": self._types,
+            "described": self._described,
             "declared": self._declared,
             "bind_change": self._bind_change,
             "query": self._query,
@@ -85,6 +86,10 @@ class Worker:
 
     def _types(self, command: Mapping[str, Any]) -> None:
         self._frames.send({"types": self._binder.types(command["sql"], _schemas(command["schemas"]))})
+
+    def _described(self, command: Mapping[str, Any]) -> None:
+        found = self._binder.described(command["sql"], _schemas(command["schemas"]), command["keys"])
+        self._frames.send({"columns": found})
 
     def _declared(self, command: Mapping[str, Any]) -> None:
         self._frames.send({"types": self._binder.declared(command["sql"])})

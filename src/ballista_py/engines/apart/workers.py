@@ -8,7 +8,7 @@ node gives it batch by batch as it asks, so no thread is needed and nothing is g
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any
 
@@ -92,6 +92,14 @@ class Workers:
         """See `Binder.types`."""
         answer = self._asked({"do": "types", "sql": sql, "schemas": _packed(schemas)})
         return tuple((str(name), str(kind)) for name, kind in answer["types"])
+
+    def described(
+        self, sql: str, schemas: Mapping[str, pa.Schema], keys: Mapping[str, Sequence[str]]
+    ) -> tuple[tuple[str | None, ...], ...]:
+        """See `Binder.described`."""
+        named = {name: list(key) for name, key in keys.items()}
+        answer = self._asked({"do": "described", "sql": sql, "schemas": _packed(schemas), "keys": named})
+        return tuple(map(tuple, answer["columns"]))
 
     def declared(self, sql: str) -> tuple[tuple[str, str], ...]:
         """See `Binder.declared`."""

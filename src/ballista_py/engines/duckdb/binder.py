@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
+from contextlib import closing
 from functools import partial
 from typing import Any, Protocol
 
@@ -16,7 +17,7 @@ import pyarrow as pa
 
 from ballista_py.engines.duckdb.broken_database import is_broken
 from ballista_py.engines.duckdb.change import check_change
-from ballista_py.engines.duckdb.empty_tables import EmptyTables, empty_database
+from ballista_py.engines.duckdb.empty_tables import EmptyTables, empty_database, make_declared
 from ballista_py.engines.duckdb.errors import EXPLAIN, translate
 from ballista_py.engines.duckdb.guard import Guard, Statement, require_shallow
 from ballista_py.engines.duckdb.library import duckdb
@@ -25,6 +26,7 @@ from ballista_py.errors import SqlError
 from ballista_py.runtime import Runtime
 from ballista_py.work import stopped_by
 
+_DESCRIBE = "describe\n"
 _PLAN = "explain (format json)\n"
 _CHANGES = tuple(
     getattr(duckdb.StatementType, name)
@@ -44,6 +46,9 @@ class Apart(Protocol):
     def describe(self, sql: str, schemas: Mapping[str, pa.Schema]) -> pa.Schema: ...
     def plan(self, sql: str, schemas: Mapping[str, pa.Schema]) -> dict[str, Any]: ...
     def types(self, sql: str, schemas: Mapping[str, pa.Schema]) -> tuple[tuple[str, str], ...]: ...
+    def described(
+        self, sql: str, schemas: Mapping[str, pa.Schema], keys: Mapping[str, Sequence[str]]
+    ) -> tuple[tuple[str | None, ...], ...]: ...
     def declared(self, sql: str) -> tuple[tuple[str, str], ...]: ...
     def bind_change(self, sql: str, schemas: Mapping[str, pa.Schema], same: str | None) -> bool: ...
 
@@ -173,6 +178,27 @@ class Binder:
         with self._named(statement, schemas).cursor() as cursor, stopped_by(cursor.interrupt):
             found = cursor.sql(sql)
             return tuple(zip(found.columns, map(str, found.types), strict=True))
+
+    def described(
+        self, sql: str, schemas: Mapping[str, pa.Schema], keys: Mapping[str, Sequence[str]]
+    ) -> tuple[tuple[str | None, ...], ...]:
+        """What DESCRIBE says of the columns that `sql` gives over tables of these schemas and primary keys.
+
+        DuckDB looks through a query for the columns of tables: it tells which of those are NOT NULL, a key, and their
+        default. So the tables are made here with all that, each time.
+        """
+        statement = self._guard.check(sql, schemas)
+        read = {name: schemas[name] for name in statement.relations}
+        if self._apart is not None and not statement.steady:
+            return self._apart.described(sql, read, {name: keys[name] for name in read if keys.get(name)})
+        with closing(empty_database()) as connection, stopped_by(connection.interrupt):
+            for name, schema in read.items():
+                make_declared(connection, name, schema, keys.get(name, ()))
+            try:
+                rows = connection.execute(_DESCRIBE + sql).fetchall()
+            except Exception as error:
+                raise translate(error, sql, prefix=_DESCRIBE) from None
+        return tuple(tuple(None if value is None else str(value) for value in row) for row in rows)
 
     def declared(self, sql: str) -> tuple[tuple[str, str], ...]:
         """Name and type of each column that a CREATE TABLE declares, as DuckDB reads it. Raises `SqlError`."""

@@ -6,7 +6,7 @@ it who name it.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import pyarrow as pa
 from attrs import define, field
@@ -15,6 +15,7 @@ from ballista_py.engines.duckdb.broken_database import is_broken
 from ballista_py.engines.duckdb.library import LOCKDOWN, duckdb
 from ballista_py.engines.duckdb.tables import HeldTable
 from ballista_py.engines.duckdb.types import quoted
+from ballista_py.partitions.columns import default_of
 from ballista_py.runtime import Runtime
 from ballista_py.work import require_wanted
 
@@ -34,6 +35,19 @@ def empty_database() -> duckdb.DuckDBPyConnection:
     connection.execute(f"set global disabled_optimizers = '{others}'")
     connection.execute("set global lock_configuration = true")
     return connection
+
+
+def make_declared(connection: duckdb.DuckDBPyConnection, name: str, schema: pa.Schema, key: Sequence[str]) -> None:
+    """Make an empty table with all that its columns are declared to be. Raises `SchemaMismatch`."""
+    HeldTable.create(connection, quoted(name), schema, name)
+    for column in schema:
+        altered = f"alter table {quoted(name)} alter {quoted(column.name)} set"
+        if not column.nullable:
+            connection.execute(f"{altered} not null")
+        if (default := default_of(column)) is not None:
+            connection.execute(f"{altered} default ({default}\n)")
+    if key:
+        connection.execute(f"alter table {quoted(name)} add primary key ({', '.join(map(quoted, key))})")
 
 
 @define(eq=False)

@@ -35,12 +35,20 @@ class ArrowTypes:
                 "a column or field of the statement has the sign U+0000 in its name, at which names end: call it "
                 "otherwise, with AS"
             )
-        fields = [self._known.get(name) or self._learn(name) for name in map(str, relation.types)]
-        return pa.schema([f.with_name(name) for f, name in zip(fields, relation.columns, strict=True)])
+        pairs = zip(map(str, relation.types), relation.columns, strict=True)
+        return pa.schema(
+            [(self._known.get(kind) or self._learn(kind, name)).with_name(name) for kind, name in pairs]
+        )
 
-    def _learn(self, name: str) -> pa.Field:
+    def _learn(self, name: str, column: str) -> pa.Field:
         with self._connection.cursor() as cursor:
-            found = cursor.sql(f"select cast(null as {name})").to_arrow_reader(1).schema.field(0)
+            try:
+                found = cursor.sql(f"select cast(null as {name})").to_arrow_reader(1).schema.field(0)
+            except duckdb.NotImplementedException:
+                raise SqlError(
+                    f"column '{column}' would be {name}, which no answer and no table can hold: cast it in the query, "
+                    f"with CAST(… AS VARCHAR)"
+                ) from None
         if _has_keys_without_type(found.type):
             raise SqlError(
                 "a column of the answer holds a map whose keys have no type, such as map {}: cast it, for example to "
