@@ -71,8 +71,7 @@ def test_small_statements_of_one_client_come_in_the_order_of_asking_and_others_b
     assert planning.began == ["4", "5", "6"]
     planning.end()
     assert [one.result() for one in (*first, *later, *others, large)]
-    assert not planning.turns._taken
-    assert not planning.turns._waiting
+    assert nobody(planning)
     assert not planning.turns._holders
 
 
@@ -91,7 +90,7 @@ def test_one_that_is_over_while_it_waits_keeps_no_turn(planning, pool):
     following = pool.submit(planning.plan, "a", LARGE)
     planning.go_on["a", True].release(2)
     assert following.result() == LARGE
-    assert not planning.turns._taken
+    assert nobody(planning)
 
 
 def test_one_that_ends_as_its_turn_comes_gives_it_to_the_next(planning, pool, monkeypatch):
@@ -104,7 +103,7 @@ def test_one_that_ends_as_its_turn_comes_gives_it_to_the_next(planning, pool, mo
     waits_for(planning, ("a", True), 2)
 
     def check() -> None:
-        if len(planning.turns._waiting[("a", True)]) < 2:  # it was given its turn
+        if planning.turns.turns.waiting(("a", True)) < 2:  # it was given its turn
             raise BallistaError("gone")
 
     monkeypatch.setattr(gone, "check", check)
@@ -112,25 +111,30 @@ def test_one_that_ends_as_its_turn_comes_gives_it_to_the_next(planning, pool, mo
     with pytest.raises(BallistaError, match="gone"):
         waiting.result()
     assert following.result() == LARGE
-    assert not planning.turns._taken
+    assert nobody(planning)
 
 
 def test_what_has_a_turn_waits_for_no_other(planning):
     work = Work(SystemRuntime(), client="a")
     with working(work), planning.turns.turn(LARGE), planning.turns.turn(LARGE), planning.turns.turn("small"):
-        assert planning.turns._taken == {("a", True): 1}
-    assert not planning.turns._taken
+        assert planning.turns.turns._taken == {("a", True): 1}
+    assert nobody(planning)
 
 
 def test_what_is_done_for_no_client_waits_for_nobody(planning):
     with planning.turns.turn(LARGE), planning.turns.turn(LARGE):
-        assert not planning.turns._taken
+        assert nobody(planning)
+
+
+def nobody(planning) -> bool:
+    """Whether nobody has a turn or waits for one."""
+    return not planning.turns.turns._taken and not planning.turns.turns._waiting
 
 
 def waits_for(planning, lane, number) -> None:
     """Return when so many wait."""
     for _ in range(6_000):
-        if len(planning.turns._waiting.get(lane, ())) == number:
+        if planning.turns.turns.waiting(lane) == number:
             return
         threading.Event().wait(0.01)
     pytest.fail("nobody waits")

@@ -233,10 +233,10 @@ def test_heartbeats_are_answered_with_grants(control, kit):
 
 def test_a_refusal_and_no_answer_at_all_keep_the_stream(control, kit):
     scheduler = control.serve()
-    answers = iter([None, None, *[Refusal(sequence=0, reason="not_admitted", message="no")] * 1000])
+    answers = iter([*[None] * 30, *[Refusal(sequence=0, reason="not_admitted", message="no")] * 1000])
     scheduler.handler.answer = lambda heartbeat: next(answers)
-    node = control.execute(scheduler.address, silence_ms=400)
-    kit.wait_until(lambda: len(scheduler.handler.heard_all) > 8)
+    node = control.execute(scheduler.address, silence_ms=2_000)
+    kit.wait_until(lambda: len(scheduler.handler.heard_all) > 35)
     assert {type(message) for message in node.executor.messages} == {Refusal}
     assert [h.sequence for h in scheduler.handler.heard_all] == list(
         range(1, len(scheduler.handler.heard_all) + 1)
@@ -811,3 +811,29 @@ def test_a_name_that_is_none_is_refused_by_single_calls_too(control, name):
         list(channel.stream_stream("/ballista_py.control.v1.Control/Leave")(iter([request]), timeout=60))
     assert refused.value.code() is StatusCode.INVALID_ARGUMENT
     assert "the id of an executor" in refused.value.details()
+
+
+def test_a_heartbeat_that_takes_much_once_it_is_read_is_not_read(control, kit, caplog):
+    caplog.set_level(logging.WARNING)
+    scheduler = control.serve()
+    many = pb.ExecutorMessage(heartbeat=pb.Heartbeat(held=[pb.HeldPartitions() for _ in range(200_000)]))
+    data, method = many.SerializeToString(), "/ballista_py.control.v1.Control/ControlStream"
+    with grpc.insecure_channel(scheduler.address) as channel, pytest.raises(grpc.RpcError) as refused:
+        list(channel.stream_stream(method)(iter([data]), timeout=60))
+    assert "once it is read" in refused.value.details()
+    good = control.execute(scheduler.address)
+    kit.wait_until(good.part.connected)
+
+
+def test_a_node_has_few_streams_and_the_newest_count(control, kit, folder):
+    scheduler = control.serve("s1", tls=folder.tls("s1"))
+    first = control.execute(scheduler.address, tls=folder.tls("e1"), heartbeat_ms=60_000)
+    kit.wait_until(first.part.connected)
+    infos = [ExecutorInfo(executor_id="e1", instance_id=f"n{number}", data_address="h:1") for number in range(4)]
+    for info in infos:
+        one = control.execute(
+            scheduler.address, tls=folder.tls("e1"), executor=Executor(info=info), heartbeat_ms=60_000
+        )
+        kit.wait_until(one.part.connected)
+    kit.wait_until(lambda: len(scheduler.part._service._open) <= 4)
+    kit.wait_until(lambda: set(scheduler.part._service.peers) <= {f"n{number}" for number in range(4)} | {"i1"})

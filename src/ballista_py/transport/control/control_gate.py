@@ -10,13 +10,23 @@ from typing import Any
 from attrs import frozen
 
 from ballista_py.errors import BallistaError, TransportError, Unauthenticated, to_wire
-from ballista_py.transport.control.grpc import StatusCode, aio, parsed, stream_handler, unary_handler
+from ballista_py.transport.control.grpc import (
+    CONTROL_METHODS,
+    StatusCode,
+    aio,
+    messages,
+    parsed,
+    stream_handler,
+    unary_handler,
+)
 from ballista_py.transport.endpoints import CONTROL_METADATA_BYTES
 from ballista_py.transport.security.access import Access, Caller
 from ballista_py.transport.security.callers import CLUSTER_HEADER
 from ballista_py.transport.security.credentials import Identity, Removed, identity_of
 from ballista_py.transport.security.refusals import Refusals, headers_too_large
 from ballista_py.transport.security.same_cluster import check_cluster
+
+_REQUESTS = {f"rpc {method.name}": getattr(messages, method.input_type.name) for method in CONTROL_METHODS}
 
 
 @frozen
@@ -72,7 +82,7 @@ class ControlGate(aio.ServerInterceptor):  # type: ignore[misc]  # gRPC has no t
                 self._check(verb, cluster, context)
                 if not handler.request_streaming:
                     status = StatusCode.INVALID_ARGUMENT
-                    request = parsed(handler.request_deserializer, request)
+                    request = parsed(_REQUESTS[verb], request)
             except BallistaError as error:
                 self._refusals.note(context.peer(), error)
                 if isinstance(error, Unauthenticated):

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 from ballista_py.errors import MissingExtra, TransportError
+from ballista_py.transport.protobuf_sizes import require_unpackable
 
 try:
     import grpc
@@ -26,10 +26,14 @@ stream_handler: Any = grpc.stream_stream_rpc_method_handler
 CONTROL_METHODS: Any = messages.DESCRIPTOR.services_by_name["Control"].methods
 
 
-def parsed(read: Callable[[bytes], Any], data: bytes) -> Any:
-    """The message that `data` holds, as the generated `read` makes it. Raises `TransportError` if it holds none."""
+def parsed(kind: Any, data: bytes) -> Any:
+    """The message of this generated class that `data` holds.
+
+    Raises `TransportError` if it holds none, and `InvalidData` for one that takes too much once it is read.
+    """
+    require_unpackable(data, kind.DESCRIPTOR)
     try:
-        return read(data)
+        return kind.FromString(data)
     except DecodeError:
         raise TransportError(
             "the bytes are no message of the control protocol: is the peer a node of ballista_py?"

@@ -42,6 +42,8 @@ LAST_WRITE_S = 0.1
 LOOKS = 8  # at each stream within the shortest time after which it may be cut off
 REPORT_S = 2.0
 MAX_TASKS = 1_000
+SMALL_BYTES = 64 << 10  # what is read at once
+MAX_STREAMS_OF_NODE = 4  # one, and those that it left and that are not known to be broken
 
 _log = logging.getLogger(__name__)
 
@@ -85,8 +87,10 @@ class Peer:
     peers now and then costs less than a timer for each message.
     """
 
-    def __init__(self, address: str) -> None:
+    def __init__(self, address: str, node_id: str | None = None) -> None:
+        """`node_id` is the node that its certificate names, where nodes have certificates."""
         self.address = address
+        self.node_id = node_id
         self.executor_id = ""
         self.instance_id = ""
         self.outbox = Outbox()
@@ -118,7 +122,7 @@ class ControlService:
     ) -> None:
         self._refused = refused
         self.peers: dict[str, Peer] = {}
-        self._open: set[Peer] = set()
+        self._open: dict[Peer, None] = {}  # in the order of opening
         self._scheduler_id = scheduler_id
         self._cluster_id = cluster_id
         self._handler = handler
@@ -209,14 +213,16 @@ class ControlService:
 
     async def ControlStream(self, _requests: Any, context: Any) -> None:  # noqa: N802
         """The rpc of that name: hear and tell until one side ends, then say why."""
-        peer = Peer(context.peer())
-        self._open.add(peer)
+        identity = self._nodes.identity(context)
+        peer = Peer(context.peer(), None if identity is None else identity.node_id)
+        self._open[peer] = None
+        self._end_oldest_of(peer.node_id)
         hear, tell = (asyncio.create_task(work) for work in (self._hear(peer, context), self._tell(peer, context)))
         waited_for: list[asyncio.Future[Any]] = [hear, tell, peer.ended]
         try:
             await asyncio.wait(waited_for, return_when=asyncio.FIRST_COMPLETED)
         finally:
-            self._open.discard(peer)
+            del self._open[peer]
             if self.peers.get(peer.instance_id) is peer:
                 del self.peers[peer.instance_id]
             hear.cancel()
@@ -267,6 +273,12 @@ class ControlService:
                 elif peer.reading_since is not None and now - peer.reading_since > silence_s:
                     peer.end(TransportError(f"nothing was heard for {silence_s:g} s"))
 
+    def _end_oldest_of(self, node_id: str | None) -> None:
+        """End the oldest streams of a node that has opened more than it needs."""
+        if node_id is not None:
+            for peer in [one for one in self._open if one.node_id == node_id][:-MAX_STREAMS_OF_NODE]:
+                peer.end(TransportError("the node has opened newer streams"))
+
     def _end_if_removed(self, peer: Peer) -> None:
         try:
             if self._nodes.removed is not None:
@@ -282,7 +294,11 @@ class ControlService:
             peer.reading_since = None
             if data is aio.EOF:
                 return
-            message = parsed(pb.ExecutorMessage.FromString, data)
+            if len(data) > SMALL_BYTES:  # others are heard meanwhile
+                message = await loop.run_in_executor(self._workers, parsed, pb.ExecutorMessage, data)
+            else:
+                message = parsed(pb.ExecutorMessage, data)
+            del data
             body = message.WhichOneof("body")
             if body == "report":
                 self._take_report(peer, message.report)

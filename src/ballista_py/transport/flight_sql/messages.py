@@ -13,6 +13,7 @@ from typing import Any
 from ballista_py.errors import InvalidData, MissingExtra, TransportError
 from ballista_py.transport.flight.shape_checks import MAX_NAME_CHARS
 from ballista_py.transport.flight_sql.message_forms import FLIGHT, FLIGHT_SQL
+from ballista_py.transport.protobuf_sizes import require_unpackable
 
 try:
     from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
@@ -41,7 +42,8 @@ def message(name: str, **fields: Any) -> Any:
 
 def read(name: str, data: bytes) -> Any:
     """The message `name` in these bytes. Raises `TransportError` for anything else, and `InvalidData` for one with a
-    name that is longer than names are."""
+    name that is longer than names are, or with more values than are read."""
+    require_unpackable(data, _classes()[name].DESCRIPTOR)
     try:
         found = _classes()[name].FromString(data)
     except DecodeError:
