@@ -104,14 +104,14 @@ def rename_column(table: TableSpec, name: str, to: str, mentions: Mentions) -> T
 
 
 def rename_table(table: TableSpec, to: str) -> TableSpec:
-    """Under another name; all that it keeps stays where it is."""
+    """Under another name; all that it keeps stays where it is. Its own name is fine, too."""
+    if to == table.name:
+        return table
     if not table.incarnation:
         raise SqlError(
             f"table '{table.name}' was made by an early release and cannot be renamed: keep its rows under the new "
             "name with CREATE TABLE … AS"
         )
-    if to == table.name:
-        raise SqlError(f"table '{to}' exists already")
     made_as = table.made_as or table.name
     try:
         return evolve(next_definition(table, table.schema), name=to, made_as="" if made_as == to else made_as)

@@ -332,6 +332,7 @@ class WriteService:
         replaced = replaced_by(change, table, self._checks) if change.overwrites else None
         if replaced is not None:
             require_other_sources(table.name, change.query)
+        change = self._checks.converted(table, change)
         self._checks.require_fitting(table, change, self.queries.describe(change.query))
         with self._whole.running(change.query) as running:
             rows = self._checks.for_columns(table, change, running.schema, running.batches())

@@ -76,13 +76,17 @@ class WholeWrites:
         _require_key(change, table)
         if self.rounds.statements(table).read().of(token.kept) is not None:
             return self._told(table, self.rounds.once(table, token.kept, _never), change.returning)
+        change = self.checks.converted(table, change)
         columns = self.queries.describe(change.query)
         self.checks.require_fitting(table, change, columns)
         with self.running(change.query) as running:
             rows = self.checks.for_columns(table, change, running.schema, running.batches())
             with closing(rows):
-                given = self._gathered(table, rows)
-        return self._insert(change, table, token, given.select(self.checks.given_columns(table, change, columns)))
+                full = self._gathered(
+                    table, rows
+                )  # with the defaults of columns that are not named, keys among them
+        given = full.select(self.checks.given_columns(table, change, columns))
+        return self._insert(change, table, token, given, full)
 
     def upsert(
         self,
@@ -108,16 +112,17 @@ class WholeWrites:
             raise SqlError(f"two rows have the primary key {key}: nothing was changed, send one for each key")
         if token.given:
             token = token.of_rows(digest.value)
-        return self._insert(change, table, token, given)
+        return self._insert(change, table, token, given, given)
 
     def _gathered(self, table: TableSpec, rows: Iterable[pa.RecordBatch]) -> pa.Table:
         batches = list(RowBudget(self.max_bytes).counted(rows))
         return pa.Table.from_batches(batches) if batches else table.schema.empty_table()
 
-    def _insert(self, change: Insert, table: TableSpec, token: WriteToken, given: pa.Table) -> Executed:
-        """An INSERT of rows that are there already; the table is read where their keys can be."""
+    def _insert(
+        self, change: Insert, table: TableSpec, token: WriteToken, given: pa.Table, full: pa.Table
+    ) -> Executed:
+        """An INSERT of rows that are there already, `full` ones; the table is read where their keys can be."""
         assert change.whole is not None
-        full = _in_all_columns(given, table) if change.on_key else given
         keys = rows_of_keys(table, full) if change.on_key else None
 
         def reading(view: ClusterView) -> Reading:
@@ -143,6 +148,7 @@ class WholeWrites:
     ) -> pa.Schema:
         """The columns that a change returns, found by running it over empty tables."""
         if isinstance(change, Insert):
+            change = self.checks.converted(table, change)
             text, key = change.whole or "", table.primary_key if change.on_key else ()
             names = self.checks.given_columns(table, change, self.queries.describe(change.query))
             others = {GIVEN_ROWS: table.schema.empty_table().select(names).to_reader()}
@@ -211,16 +217,6 @@ def _partitions_of(pmap: PartitionMap, rows: pa.Table) -> list[int]:
         return list(pmap.ids().tolist())
     values = {value for batch in rows.to_batches() for value in distinct_values(pmap, batch)}
     return sorted(place for place in map(pmap.index, values) if place is not None)
-
-
-def _in_all_columns(given: pa.Table, table: TableSpec) -> pa.Table:
-    """The rows in the columns of their table; those that were not given are null."""
-    names = set(given.schema.names)
-    columns = [
-        given.column(field.name).cast(field.type) if field.name in names else pa.nulls(given.num_rows, field.type)
-        for field in table.schema
-    ]
-    return pa.table(columns, schema=pa.schema([field.with_nullable(True) for field in table.schema]))
 
 
 def _require_key(change: Insert, table: TableSpec) -> None:

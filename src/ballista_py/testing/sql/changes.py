@@ -10,7 +10,7 @@ from collections.abc import Mapping
 
 import pyarrow as pa
 
-from ballista_py.testing.sql.tables import Chooser
+from ballista_py.testing.sql.chooser import Chooser
 
 CHANGED = pa.schema(
     {

@@ -31,6 +31,7 @@ from ballista_py.sql.parse.kind import statement_kind
 from ballista_py.sql.plan import BroadcastLimits, Catalog, Leg, QueryPlan
 from ballista_py.sql.planner import plan_query
 from ballista_py.storage.formats.column_ranges import range_of_rows
+from ballista_py.testing.sql.beside_one_node import Client, check_on_cluster
 from ballista_py.testing.sql.single_node_changes import check_change
 
 _ROOM = 16
@@ -47,6 +48,7 @@ def assert_single_node_equivalent(
     replicas: int = 1,
     ordered: bool = False,
     primary_key: Mapping[str, Sequence[str]] | None = None,
+    cluster: Client | None = None,
 ) -> QueryPlan | None:
     """Assert that partitioned tables answer `sql` as a single node does; returns the plan.
 
@@ -57,6 +59,10 @@ def assert_single_node_equivalent(
     Of an INSERT, UPDATE, DELETE or MERGE the rows afterwards are compared, how many it counts, and what it returns;
     it has no plan. `primary_key` names the key columns of tables, for those that ask for one.
 
+    With a `cluster`, a client or a `LocalCluster` without tables, the statement is run there, beside one DuckDB. So it
+    may be any: CREATE, CREATE OR REPLACE, LIKE, ALTER, TRUNCATE, DROP and INSERT OVERWRITE need one. Which tables there
+    are then, their columns, defaults and rows, what the statement gives and whether it is refused must be the same.
+
     Raises `AssertionError` with the plan in its text when the answers differ, and what the engine raises for a
     statement that a single node cannot run either.
 
@@ -66,14 +72,17 @@ def assert_single_node_equivalent(
     True
     >>> assert_single_node_equivalent("update t set v = v + 1 where k < 3", {"t": rows}, {"t": "bucket(4, k)"})
     """
-    with InProcessCluster(executors, replicas) as cluster:
+    if cluster is not None:
+        check_on_cluster(cluster, sql, tables, partition_by, primary_key or {})
+        return None
+    with InProcessCluster(executors, replicas) as inside:
         for name, rows in tables.items():
             key = (primary_key or {}).get(name, ())
-            cluster.add(name, rows, partition_by.get(name), (groups or {}).get(name), primary_key=key)
+            inside.add(name, rows, partition_by.get(name), (groups or {}).get(name), primary_key=key)
         if statement_kind(sql) == "change":
-            cluster.check_change(sql)
+            inside.check_change(sql)
             return None
-        return cluster.check(sql, ordered=ordered)
+        return inside.check(sql, ordered=ordered)
 
 
 class InProcessCluster:

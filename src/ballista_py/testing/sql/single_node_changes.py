@@ -13,6 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from attrs import frozen
 
+from ballista_py.coordinator.writes.checks import RowChecks
 from ballista_py.engines.engine import Engine
 from ballista_py.engines.same_answer import difference
 from ballista_py.errors import BallistaError, SqlError
@@ -54,8 +55,8 @@ def check_change(cluster: Tables, engine: Engine, sql: str) -> pa.Table:
     change = read_change(sql)
     if isinstance(change, Truncate):
         return cluster.tables[change.table].schema.empty_table()
-    if not isinstance(change, Insert | Local | General):
-        raise SqlError("only a change of rows can be compared with that of one node")
+    if not isinstance(change, Insert | Local | General) or getattr(change, "overwrites", False):
+        raise SqlError("what defines or overwrites a table is compared on a running cluster: give `cluster`")
     table = cluster.tables[change.table]
     # A change of the whole table, in the words of the user.
     expected = _run(engine, table, cluster.rows[table.name], sql, _others(cluster, table.name), "returning" in sql)
@@ -110,6 +111,7 @@ def _rewritten(cluster: Tables, engine: Engine, table: TableSpec, change: Local,
 
 def _inserted(cluster: Tables, engine: Engine, table: TableSpec, change: Insert) -> Done:
     """The cluster answers the query; the engine meets its rows with those of the partitions of their keys."""
+    change = RowChecks(engine).converted(table, change)
     given = cluster.answer(change.query)
     columns = "" if change.columns is None else f" ({', '.join(map(quoted, change.columns))})"
     by_name = " by name" if change.by_name else ""

@@ -5,14 +5,13 @@ from __future__ import annotations
 import datetime as dt
 from collections.abc import Sequence
 from decimal import Decimal
-from typing import Any, Protocol, TypeVar
+from typing import Any
 
 import pyarrow as pa
 
 from ballista_py.runtime import seeded_chance
+from ballista_py.testing.sql.chooser import Chooser
 from ballista_py.testing.sql.single_node import InProcessCluster
-
-T = TypeVar("T")
 
 PARTITIONED = {
     "t": ("bucket(5, k)", "g"),
@@ -33,15 +32,6 @@ _DOUBLES = (0.0, -0.0, 1.5, -2.25, 1e9, 0.1, float("nan"), 3.0)
 _DECIMALS = (*(Decimal(f"{n}.{n % 10}5") for n in range(12)), Decimal("-7.50"), Decimal("9999999999.99"))
 _DATES = tuple(dt.date(2019, 12, 30) + dt.timedelta(days=11 * n) for n in range(40))
 _STAMPS = tuple(dt.datetime(2020, 1, 1, 10, 0, 0, 5) + dt.timedelta(hours=31 * n) for n in range(40))
-
-
-class Chooser(Protocol):
-    """What is asked of chance: `random.Random`, or that of hypothesis."""
-
-    def random(self) -> float: ...
-    def choice(self, values: Sequence[T], /) -> T: ...
-    def sample(self, values: Sequence[T], /, k: int) -> list[T]: ...
-    def randrange(self, start: int, stop: int, /) -> int: ...
 
 
 def fill_with_small_tables(cluster: InProcessCluster, seed: int = 1, rows: int = 60) -> InProcessCluster:
