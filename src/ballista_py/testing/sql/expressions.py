@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from attrs import define, frozen
 
-from ballista_py.testing.sql.tables import Chooser
+from ballista_py.testing.sql.chooser import Chooser
 
 COLUMNS = {
     "k": "int",
