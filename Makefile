@@ -53,7 +53,7 @@ fuzz-sql: .venv/.ready-dev ## compare 100,000 random queries over partitions wit
 
 fuzz-changes: .venv/.ready-dev ## compare 20,000 random changes of partitioned tables with a single node
 	@$(BIN)/python -m ballista_py.testing.sql.change_fuzz --statements 20000
-	@$(BIN)/python -m pytest -q -m long tests/cluster/test_random_definitions.py
+	@$(BIN)/python -m pytest -q -m long tests/cluster/test_random_definitions.py tests/planning/sql/test_change_truths.py
 
 fuzz-guard: .venv/.ready-dev ## try to get out of the guard of SQL by 100,000 generated statements
 	@$(BIN)/python -m ballista_py.testing.sql.guard_fuzz --statements 100000

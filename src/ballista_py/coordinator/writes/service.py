@@ -27,6 +27,7 @@ from ballista_py.coordinator.tables.ddl import TableWrites
 from ballista_py.coordinator.tables.definitions import TableMaker
 from ballista_py.coordinator.tables.table_definitions import TableDefinitions
 from ballista_py.coordinator.writes.checks import RowChecks
+from ballista_py.coordinator.writes.former_tables import FormerTables
 from ballista_py.coordinator.writes.kept_answers import ANSWERS_PREFIX
 from ballista_py.coordinator.writes.kept_rows import KeptRows
 from ballista_py.coordinator.writes.overwrites import every_partition, replaced_by
@@ -100,6 +101,7 @@ class WriteService:
     _rows: RowWrites = field(init=False)
     _checks: RowChecks = field(init=False)
     _rounds: WriteRounds = field(init=False)
+    _former: FormerTables = field(init=False)
     _ddl: TableWrites = field(init=False)
     _creates: TableCreates = field(init=False)
     _definitions: TableDefinitions = field(init=False)
@@ -114,6 +116,7 @@ class WriteService:
             self.views, self.store, self.calls, self.growth, self.runtime, self.patience_ms, self.instance
         )
         self._claims = TokenClaims(self.store, self.runtime)
+        self._former = FormerTables(self.views, self.store, self.runtime, self._claims, self.calls.run_all)
         self._rows = RowWrites(self.views, self.calls, self._rounds, self._checks, self._claims)
         first = FirstRows(self.store, self.runtime, self.calls.run_all)
         self._ddl = TableWrites(
@@ -205,6 +208,10 @@ class WriteService:
         return self._whole.decided_before(table, token, returning=bool(change.returning))
 
     def _run(self, change: Change | None, mine: WriteToken, atomic: bool) -> Executed:
+        if isinstance(change, Insert | Local | General | Truncate):
+            earlier = self._former.told(self._table(change.table), mine)
+            if earlier is not None:
+                return self._whole.told(*earlier, returning=bool(getattr(change, "returning", False)))
         if isinstance(change, Insert) and change.whole is not None:
             return self._whole.insert(change, self._table(change.table), mine)
         if isinstance(change, Insert):
@@ -288,6 +295,9 @@ class WriteService:
 
         def take_in() -> int:
             spec = self._table(name)
+            earlier = self._former.told_of_rows(spec, rows, mine)
+            if earlier is not None:
+                return earlier
             shaped = self._rows.shape_of(spec, rows, columns, mine)
             if mode == "upsert":
                 return self._whole.upsert(spec, rows, mine, shaped).affected

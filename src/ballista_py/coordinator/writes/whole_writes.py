@@ -75,7 +75,7 @@ class WholeWrites:
         """
         _require_key(change, table)
         if self.rounds.statements(table).read().of(token.kept) is not None:
-            return self._told(table, self.rounds.once(table, token.kept, _never), change.returning)
+            return self.told(table, self.rounds.once(table, token.kept, _never), change.returning)
         change = self.checks.converted(table, change)
         columns = self.queries.describe(change.query)
         self.checks.require_fitting(table, change, columns)
@@ -192,14 +192,14 @@ class WholeWrites:
         decision = self.rounds.once(table, token.kept, prepare, affected=lambda: last[0][1].affected)
         if last and last[0][0] == decision.attempt:
             return Executed(decision.affected, last[0][1].returned, table.folder, decision.attempt)
-        return self._told(table, decision, change.returning)
+        return self.told(table, decision, change.returning)
 
     def decided_before(self, table: TableSpec, token: WriteToken, returning: bool) -> Executed | None:
         """What a statement did that was sent and decided before; None if nobody knows that it was."""
         decision = self.rounds.decided_before(table, token.kept)
-        return None if decision is None else self._told(table, decision, returning)
+        return None if decision is None else self.told(table, decision, returning)
 
-    def _told(self, table: TableSpec, decision: Decision, returning: bool) -> Executed:
+    def told(self, table: TableSpec, decision: Decision, returning: bool) -> Executed:
         """What a statement did that was decided before."""
         rows = None
         if returning:

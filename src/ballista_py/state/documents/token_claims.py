@@ -85,3 +85,11 @@ class TokenClaims:
             return state.read().document.token == token
         except ObjectMissing:
             return False
+
+    def begun(self, folder: str, token: str) -> str | None:
+        """The token, as it is kept, of the statement that was begun on the table under the same name by the client."""
+        state = ObjectState(self._store, token_key(folder, token), TokenClaim, runtime=self._runtime)
+        try:
+            return state.read().document.token
+        except ObjectMissing:
+            return None

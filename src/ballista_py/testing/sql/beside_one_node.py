@@ -34,7 +34,8 @@ _NOT_THERE = re.compile(
 )
 _NOT_HERE = re.compile(
     r"is part of how it is split|is part of its primary key|does not hold all of its values as they are|which a table "
-    r"does not keep|its primary key lacks|which its query reads|more than once in one statement|PARTITION gives its",
+    r"does not keep|has two columns named|its primary key lacks|which its query reads|more than once in one statement|"
+    r"PARTITION gives its",
     re.IGNORECASE,
 )
 PartitionBy = str | Sequence[str] | None

@@ -61,7 +61,7 @@ def check_change(cluster: Tables, engine: Engine, sql: str) -> pa.Table:
     # A change of the whole table, in the words of the user.
     expected = _run(engine, table, cluster.rows[table.name], sql, _others(cluster, table.name), "returning" in sql)
     try:
-        found = _by_partitions(cluster, engine, table, change)
+        found = by_partitions(cluster, engine, table, change)
     except (BallistaError, pa.ArrowException) as error:
         raise AssertionError(f"it fails: {error}\n{sql}") from error
     assert found.affected == expected.affected, f"{found.affected} instead of {expected.affected} row(s)\n{sql}"
@@ -73,7 +73,8 @@ def check_change(cluster: Tables, engine: Engine, sql: str) -> pa.Table:
     return found.rows
 
 
-def _by_partitions(cluster: Tables, engine: Engine, table: TableSpec, change: Insert | Local | General) -> Done:
+def by_partitions(cluster: Tables, engine: Engine, table: TableSpec, change: Insert | Local | General) -> Done:
+    """What the change does where each owner changes its own partitions."""
     every = tuple(cluster.maps[table.name].ids().tolist())
     schemas = {table.name: table.schema}
     if isinstance(change, Local) and engine.bind_change(change.text, schemas, change.put_together):
