@@ -30,7 +30,9 @@ from ballista_py.testing.sql.definitions import Shape, definition_statement
 
 # What one DuckDB cannot do to a table with an index, and what a cluster refuses with these words and says why.
 _NOT_THERE = re.compile(
-    r"depend on it|depends on it|Cannot (change|alter|drop|rename) .*index|an index depends", re.I
+    r"depend on it|depends on it|Cannot (change|alter|drop|rename) .*index|an index depends|"
+    r"UNIQUE or PRIMARY KEY constraint specified",
+    re.I,
 )
 _NOT_HERE = re.compile(
     r"is part of how it is split|is part of its primary key|does not hold all of its values as they are|which a table "
