@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import nullcontext
 from typing import Any
 
 import pyarrow as pa
@@ -32,6 +34,11 @@ from ballista_py.transport.flight.commands import (
 from ballista_py.transport.flight.server import StreamResult
 from ballista_py.transport.flight.shapes import check_command
 from ballista_py.transport.flight.writes import IncomingRows
+from ballista_py.turns import Turns
+
+# More at once take memory and are no faster.
+LEGS_OF_CLIENT = max(8, 2 * (os.cpu_count() or 1))
+LEGS_IN_ALL = 4 * LEGS_OF_CLIENT
 
 
 @define
@@ -44,6 +51,7 @@ class ExecutorAnswers:
     engine: Engine
     tasks: Tasks
     partitions: ExecutorPartitions | None = None
+    turns: Turns | None = None  # of legs, until each has its first rows
 
     def stream(self, command: Mapping[str, Any], context: CallContext) -> StreamResult:
         """Run a leg (`commands.leg_command`) over exactly the partitions that it names."""
@@ -81,7 +89,8 @@ class ExecutorAnswers:
             task.failed(error)
             raise
         task.attach(running.cancel)
-        rows = rows_unless_altered(partitions.holder, leg.tables, running.batches())
+        begun = self._begun_in_turn(str(command.get("lane") or ""), running.batches())
+        rows = rows_unless_altered(partitions.holder, leg.tables, begun)
         batches = rows if output is None else conformed(rows, output)
         return StreamResult(schema=output or running.schema, batches=task.follow(batches), cancel=task.cancelled)
 
@@ -113,6 +122,15 @@ class ExecutorAnswers:
         schema = columns.append(pa.field(PARTITION_COLUMN, pa.int32()))
         batches = (pa.RecordBatch.from_arrays(batch.columns, schema=schema) for batch in rows())
         return StreamResult(schema=schema, batches=batches, trailer=lambda: trailer)
+
+    def _begun_in_turn(self, lane: str, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """The batches; what there is to compute before the first one waits for its turn among the legs of a client."""
+        with nullcontext() if self.turns is None else self.turns.turn(lane, LEGS_OF_CLIENT):
+            first = next(batches, None)
+        if first is not None:
+            yield first
+            del first
+            yield from batches
 
     def _ready(self) -> ExecutorPartitions:
         if self.partitions is None:

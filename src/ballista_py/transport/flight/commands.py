@@ -8,6 +8,7 @@ carries out the writes `write`, `rewrite`, `settle` and `reload`.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from hashlib import sha256
 from typing import Any, Literal
 
 from attrs import Factory, frozen
@@ -15,7 +16,7 @@ from attrs import Factory, frozen
 from ballista_py.errors import SqlError
 from ballista_py.partitions.spec import PARTITION_COLUMN
 from ballista_py.sql.plan import Leg, LegTable
-from ballista_py.work import current_work
+from ballista_py.work import current_client, current_work
 
 SQL = "sql"
 LEG = "leg"
@@ -80,8 +81,12 @@ def time_limit(command: Mapping[str, Any]) -> float | None:
 
 
 def leg_command(leg: Leg, task_id: str = "") -> dict[str, Any]:
-    """Run one leg of the task `task_id`; `leg_from_json(command["leg"])` reads it."""
-    return {"kind": LEG, "leg": leg.to_json(), "task": task_id}
+    """Run one leg of the task `task_id`; `leg_from_json(command["leg"])` reads it.
+
+    The `lane` tells the client for whom it runs from others, by a digest of its name.
+    """
+    lane = sha256(current_client().encode()).hexdigest()[:16]
+    return {"kind": LEG, "leg": leg.to_json(), "task": task_id, "lane": lane}
 
 
 def execute_command(

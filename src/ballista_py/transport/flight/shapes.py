@@ -148,7 +148,12 @@ _COMMANDS: Mapping[str, shape.Check] = {
     "leg": _incarnation_each(
         shape.fields(
             {"leg": _LEG},
-            {"task": shape.name, "output": shape.base64, "incarnations": shape.mapping_of(shape.name)},
+            {
+                "task": shape.name,
+                "lane": shape.name,
+                "output": shape.base64,
+                "incarnations": shape.mapping_of(shape.name),
+            },
         )
     ),
     BASE: shape.fields({"target": _TARGET, "where": shape.maybe(shape.text), "alias": shape.name}),
