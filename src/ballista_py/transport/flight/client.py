@@ -21,7 +21,7 @@ from ballista_py.transport.endpoints import open_flight
 from ballista_py.transport.flight.answer_shapes import known_reply, known_trailer
 from ballista_py.transport.flight.commands import REWRITE, with_time_left
 from ballista_py.transport.flight.errors import FLIGHT_FAILURES, from_flight, is_link_failure
-from ballista_py.transport.flight.wire import from_json, to_json
+from ballista_py.transport.flight.wire import MAX_SAID_BYTES, from_json, to_json
 from ballista_py.transport.flight.writes import WriteStream
 from ballista_py.transport.security.callers import CLUSTER_HEADER, NODE_HEADER, TOKEN_HEADER
 from ballista_py.transport.security.credentials import Removed, Tls
@@ -91,7 +91,7 @@ class FlightPool:
             raise TransportError(
                 f"node {address} gave {len(answers)} answers to '{action}', not one", peer=address
             )
-        return known_reply(action, from_json(answers[0].body.to_pybytes()), address)
+        return known_reply(action, from_json(answers[0].body.to_pybytes(), most_bytes=MAX_SAID_BYTES), address)
 
     def open_stream(
         self,
@@ -278,7 +278,7 @@ class FlightStream:
             while (chunk := self._next()) is not None:
                 batch = chunk.rows
                 if batch is None:
-                    self._hear(from_json(chunk.said))
+                    self._hear(from_json(chunk.said, most_bytes=MAX_SAID_BYTES))
                     continue
                 self._rows += batch.num_rows
                 del chunk

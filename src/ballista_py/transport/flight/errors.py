@@ -46,6 +46,7 @@ _log = logging.getLogger(__name__)
 FLIGHT_FAILURES = (flight.FlightError, ArrowException, LinkBroke)
 
 # gRPC may drop a call whose trailing metadata exceeds 8 KiB, and carries the message three times over.
+MAX_ERROR_VALUES, MAX_ERROR_BYTES = 10_000, 1 << 20  # of what another node says of an error
 MAX_MESSAGE_CHARS = 1_000
 MAX_WIRE_BYTES = 3_000
 
@@ -115,8 +116,8 @@ def from_flight(error: Exception, address: str) -> BallistaError:
     extra = getattr(error, "extra_info", None)
     if extra:
         try:
-            said = from_wire(from_json(extra))
-        except TransportError:
+            said = from_wire(from_json(extra, MAX_ERROR_VALUES, MAX_ERROR_BYTES))
+        except (TransportError, InvalidData):
             return TransportError(
                 f"node {address} answered with an error that is not of ballista_py", peer=address
             )

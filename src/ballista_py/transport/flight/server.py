@@ -283,7 +283,8 @@ class FlightService:
         """What else is done with a call before it is answered."""
 
     def do_exchange(self, call: ServedCall, descriptor: Any, reader: RowsIn, writer: Writer) -> None:
-        command = from_json(bounded(descriptor.cmd, self.max_command_bytes), self.max_command_values)
+        data = bounded(descriptor.cmd, self.max_command_bytes)
+        command = from_json(data, self.max_command_values)
         with self._calls.enter(call, f"DoExchange {command.get('kind')}") as opened:
             opened.context.work.limit_to(time_limit(command))
             writes = command.get("kind") in WRITES

@@ -10,6 +10,9 @@ import orjson
 
 from ballista_py.errors import InvalidData, TransportError
 
+MAX_BYTES = 64 << 20
+MAX_SAID_BYTES = 16 << 20  # beside rows: how a stream ended, what was answered
+MAX_VALUES = 1_000_000  # of what nodes say to each other; what clients say has less
 _TEXT = re.compile(rb'"(?:[^"\\]++|\\.)*+"', re.DOTALL)
 _BETWEEN = (b",", b":", b"[", b"{")
 
@@ -19,16 +22,22 @@ def to_json(values: Mapping[str, Any]) -> bytes:
     return orjson.dumps(values, default=str, option=orjson.OPT_NON_STR_KEYS | orjson.OPT_SERIALIZE_NUMPY)
 
 
-def from_json(data: bytes, most_values: int | None = None) -> dict[str, Any]:
+def from_json(data: bytes, most_values: int | None = None, most_bytes: int = MAX_BYTES) -> dict[str, Any]:
     """The object that `to_json` wrote. Raises `TransportError` for anything else.
 
-    Raises `InvalidData` for more than `most_values`, before any of them is made: each takes a hundred times its byte.
+    Raises `InvalidData` for more bytes, or for more than `most_values` (`MAX_VALUES`), before any of them is made: each
+    takes a hundred times its byte.
 
     >>> from_json(to_json({"kind": "sql"}))
     {'kind': 'sql'}
     """
-    if most_values is not None and has_more_values(data, most_values):
-        raise InvalidData(f"a command or ticket has more than {most_values:,} values: ask for less at once")
+    if len(data) > most_bytes:
+        raise InvalidData(
+            f"a command, ticket or answer has more than {most_bytes >> 20} MiB: ask for less at once"
+        )
+    most = MAX_VALUES if most_values is None else most_values
+    if has_more_values(data, most):
+        raise InvalidData(f"a command, ticket or answer has more than {most:,} values: ask for less at once")
     try:
         values = orjson.loads(data)
     except orjson.JSONDecodeError:

@@ -23,7 +23,7 @@ from ballista_py.transport.arrow.messages import MAX_BODY_BYTES
 from ballista_py.transport.flight.answer_shapes import known_result
 from ballista_py.transport.flight.errors import FLIGHT_FAILURES
 from ballista_py.transport.flight.shape_checks import MAX_KEPT_TOKEN_CHARS
-from ballista_py.transport.flight.wire import from_json, to_json
+from ballista_py.transport.flight.wire import MAX_SAID_BYTES, from_json, to_json
 
 WINDOW_BATCHES = 4
 MESSAGE_BYTES = 32 << 20  # nodes take no message that is much larger
@@ -118,7 +118,7 @@ class WriteStream:
 
     def _receive(self) -> None:
         try:
-            message = from_json(self._reader.hear())
+            message = from_json(self._reader.hear(), most_bytes=MAX_SAID_BYTES)
         except StopIteration:
             raise TransportError(f"node {self.address} ended the write early", peer=self.address) from None
         except FLIGHT_FAILURES as error:
@@ -160,7 +160,7 @@ class IncomingRows:
             except (StopIteration, *FLIGHT_FAILURES):
                 break
             if chunk.rows is None:
-                self._check(from_json(chunk.said))
+                self._check(from_json(chunk.said, most_bytes=MAX_SAID_BYTES))
                 return
             self._tally.add(chunk.rows)
             yield chunk.rows
