@@ -38,7 +38,7 @@ def test_a_leg_that_fails_or_is_left_gives_its_turn_back(executor):
         raise ValueError
         yield
 
-    with pytest.raises(ValueError):  # noqa: PT011
+    with pytest.raises(ValueError):
         next(executor._begun_in_turn("a", failing()))
     begun = executor._begun_in_turn("a", iter((BATCH, BATCH)))
     next(begun)

@@ -36,6 +36,7 @@ from ballista_py.state.members.control import (
     UpdatePartitions,
 )
 from ballista_py.threads import new_event_loop
+from ballista_py.transport.control import control_gate
 from ballista_py.transport.control.client import ControlClient
 from ballista_py.transport.control.codec import heartbeat_to_message
 from ballista_py.transport.control.grpc import CONTROL_METHODS, StatusCode, rpc
@@ -837,3 +838,67 @@ def test_a_node_has_few_streams_and_the_newest_count(control, kit, folder):
         kit.wait_until(one.part.connected)
     kit.wait_until(lambda: len(scheduler.part._service._open) <= 4)
     kit.wait_until(lambda: set(scheduler.part._service.peers) <= {f"n{number}" for number in range(4)} | {"i1"})
+
+
+def test_nothing_of_a_message_is_taken_in_before_its_sender_is_known(control, folder):
+    """Half a message of a stranger, of a removed node, or of one whose role may not ask is not waited for."""
+    removed = Removed(str(folder.removed_file))
+    scheduler = control.serve("s1", tls=folder.tls("s1"), removed=removed)
+    pems = folder.tls("e2").read()
+    folder.remove("e2")
+    credentials = grpc.ssl_channel_credentials(pems.ca, pems.key, pems.certificate)
+    options = [("grpc.ssl_target_name_override", "s1.scheduler.ballista")]
+    silent = threading.Event()
+
+    def nothing():
+        silent.wait(60)
+        yield b""
+
+    with grpc.secure_channel(scheduler.address, credentials, options) as channel:
+        for verb in ("Leave", "ControlStream"):
+            with pytest.raises(grpc.RpcError) as refused:
+                list(channel.stream_stream(f"/ballista_py.control.v1.Control/{verb}")(nothing(), timeout=30))
+            assert refused.value.code() is StatusCode.UNAUTHENTICATED
+    silent.set()
+
+
+def test_a_node_has_few_calls_at_once(control, folder, monkeypatch):
+    monkeypatch.setattr(control_gate, "MESSAGE_S", 60.0)
+    scheduler = control.serve("s1", tls=folder.tls("s1"))
+    pems = folder.tls("e1").read()
+    credentials = grpc.ssl_channel_credentials(pems.ca, pems.key, pems.certificate)
+    options = [("grpc.ssl_target_name_override", "s1.scheduler.ballista")]
+    go_on = threading.Event()
+
+    def later():
+        go_on.wait(60)
+        yield pb.GetSchedulersRequest().SerializeToString()
+
+    with grpc.secure_channel(scheduler.address, credentials, options) as channel:
+        method = channel.stream_stream("/ballista_py.control.v1.Control/GetSchedulers")
+        calls = [method(later(), timeout=60) for _ in range(control_gate.MAX_CALLS_OF_NODE)]
+        for _ in range(600):
+            if scheduler.part._gate._open["e1"] == len(calls):
+                break
+            time.sleep(0.05)
+        with pytest.raises(grpc.RpcError) as refused:
+            list(method(iter([b""]), timeout=60))
+        assert refused.value.code() is StatusCode.RESOURCE_EXHAUSTED
+        go_on.set()
+        assert all(len(list(call)) == 1 for call in calls)
+    assert not scheduler.part._gate._open
+
+
+def test_a_message_that_does_not_come_is_not_waited_for(control, monkeypatch):
+    monkeypatch.setattr(control_gate, "MESSAGE_S", 0.2)
+    scheduler = control.serve()
+    never = threading.Event()
+
+    def nothing():
+        never.wait(60)
+        yield b""
+
+    with grpc.insecure_channel(scheduler.address) as channel, pytest.raises(grpc.RpcError) as refused:
+        list(channel.stream_stream("/ballista_py.control.v1.Control/Leave")(nothing(), timeout=60))
+    never.set()
+    assert "did not come in 0.2 s" in refused.value.details()

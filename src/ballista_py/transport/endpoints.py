@@ -123,8 +123,9 @@ def open_control(address: str, tls: Tls | None = None, peer_id: str | None = Non
     return grpc.aio.secure_channel(target, credentials, options=options)
 
 
-CONTROL_MESSAGE_BYTES = 64 << 20
-CONTROL_STREAMS_PER_CONNECTION = 64
+CONTROL_MESSAGE_BYTES = 64 << 20  # of what a scheduler answers
+CONTROL_REQUEST_BYTES = 8 << 20
+CONTROL_STREAMS_PER_CONNECTION = 32
 CONTROL_METADATA_BYTES = 8 << 10
 FLIGHT_MESSAGE_BYTES = 128 << 20
 FLIGHT_STREAMS_PER_CONNECTION = 1_024  # between nodes, whose certificates are asked for
@@ -156,7 +157,7 @@ HANDSHAKE_MS = 10_000
 PENDING_CALLS = 2_000  # not yet taken over from gRPC; it drops calls by lot, whosesoever, when there are more
 PING_INTERVAL_MS = 200  # who pings a silent server more often than that a few times is cut off
 CONTROL_SERVER_OPTIONS = [
-    *_server_options(CONTROL_MESSAGE_BYTES, CONTROL_STREAMS_PER_CONNECTION, CONTROL_METADATA_BYTES),
+    *_server_options(CONTROL_REQUEST_BYTES, CONTROL_STREAMS_PER_CONNECTION, CONTROL_METADATA_BYTES),
     ("grpc.max_send_message_length", CONTROL_MESSAGE_BYTES),
 ]
 

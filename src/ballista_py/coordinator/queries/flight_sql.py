@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from hashlib import sha256
 from itertools import chain
 from typing import Any, Protocol
@@ -37,6 +38,7 @@ from ballista_py.transport.flight.shapes import check_answer, check_part
 from ballista_py.transport.flight_sql.metadata import TableInfo
 from ballista_py.transport.flight_sql.service import Description, Part
 from ballista_py.transport.flight_sql.statement import SqlStatement
+from ballista_py.work import require_wanted
 
 MAX_QUERY_EXECUTIONS = 10_000
 MAX_TOKEN_CHARS = 1_024
@@ -80,7 +82,7 @@ class Statements:
 
     def describe(self, statement: SqlStatement) -> Description:
         """See `StatementService.describe`."""
-        with self.queries.reading(statement.query):
+        with self._reading(statement):
             text = self._text(statement)
             with own_places(statement.query, text):
                 kind = self._kind(text)
@@ -106,7 +108,7 @@ class Statements:
 
     def returned(self, statement: SqlStatement, token: str | None) -> tuple[pa.Schema, Part] | None:
         """See `StatementService.returned`."""
-        with self.queries.reading(statement.query):
+        with self._reading(statement):
             if not returns_rows(self._text(statement)):
                 return None
             executions = list(self._executions(statement))
@@ -120,7 +122,7 @@ class Statements:
 
     def parts(self, statement: SqlStatement) -> Sequence[Part]:
         """See `StatementService.parts`. More than one where the legs' rows are the answer as they are."""
-        with self.queries.reading(statement.query):
+        with self._reading(statement):
             executions = list(self._executions(statement))
             if len(executions) != 1 or self._kind(executions[0]) != "query":
                 return [Part()]
@@ -167,7 +169,7 @@ class Statements:
             rows = self._writes(statement.query).answer(statement.part["folder"], statement.part["attempt"])
             return StreamResult(schema=rows.schema, batches=rows.to_batches(ANSWER_ROWS))
         executions = self._executions(statement)
-        with self.queries.reading(statement.query):
+        with self._reading(statement):
             text = self._first(executions)
             with own_places(statement.query, text):
                 kind = self._kind(text)
@@ -193,7 +195,7 @@ class Statements:
         """See `StatementService.update`. A token counts for one text: another statement is another write."""
         changed = 0
         executions = self._executions(statement)
-        with self.queries.reading(statement.query):
+        with self._reading(statement):
             first = next(executions, None)
         for number, text in enumerate(executions if first is None else chain((first,), executions)):
             if self._kind(text) != "change":
@@ -218,6 +220,10 @@ class Statements:
         """See `StatementService.tables`."""
         tables = self.queries.views.refresh().catalog.tables
         return {name: TableInfo(plain(table.schema), tuple(table.primary_key)) for name, table in tables.items()}
+
+    def _reading(self, statement: SqlStatement) -> AbstractContextManager[None]:
+        beside = 0 if statement.parameters is None else statement.parameters.nbytes
+        return self.queries.reading(statement.query, beside)
 
     def _text(self, statement: SqlStatement) -> str:
         if statement.dialect is None:
@@ -277,7 +283,7 @@ class Statements:
         yield from (bound(text, row) for row in rows) if template is None else template.statements(rows)
 
     def _first_of(self, statement: SqlStatement) -> str:
-        with self.queries.reading(statement.query):
+        with self._reading(statement):
             return self._first(self._executions(statement))
 
     def _first(self, executions: Iterator[str]) -> str:
@@ -346,6 +352,7 @@ def _rows_of_values(names: Sequence[str], rows: pa.RecordBatch) -> Iterator[dict
     by_name = set(names) == set(rows.schema.names)
     columns = [rows.column(name if by_name else place) for place, name in enumerate(names)]
     for number in range(rows.num_rows):
+        require_wanted()
         yield {name: column[number] for name, column in zip(names, columns, strict=True)}
 
 

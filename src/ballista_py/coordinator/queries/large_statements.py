@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from ballista_py.errors import MergeTooLarge
 from ballista_py.memory_budget import MemoryBudget
 from ballista_py.sql.parse.elements import signs_of
+from ballista_py.sql.parse.parsing import MAX_BOUND_CHARS
 
 LARGE_CHARACTERS = 8_192
 # Trees of the parser, the plan of the engine, its fragments: up to 2 kB a character where they are made, and 0.9 kB in
@@ -20,6 +21,9 @@ PLANNED_BYTES_PER_CHARACTER = 3_072
 # Names and constants are no smaller for being few: a literal of 500 kB is one.
 PLANNED_BYTES_PER_PIECE = 8_192
 KEPT_BYTES_PER_CHARACTER = 64
+WRITTEN_BYTES_PER_BYTE = (
+    200  # of values that become trees and text, at most half of what there is: it is one at a time
+)
 COLLECTED_CHARACTERS = 32_768
 
 
@@ -41,16 +45,24 @@ def is_large(statement: str) -> bool:
     return len(statement) >= LARGE_CHARACTERS
 
 
+def is_much(beside: int) -> bool:
+    """Whether values of so many bytes make a statement large."""
+    return beside >= LARGE_CHARACTERS
+
+
 @contextmanager
-def room_to_plan(statement: str, budget: MemoryBudget | None) -> Iterator[None]:
+def room_to_plan(statement: str, budget: MemoryBudget | None, beside: int = 0) -> Iterator[None]:
     """The block reads or plans the statement and waits for nothing else that has a place in the `budget`.
+
+    Values of so many bytes `beside` it are written into its text.
 
     Raises as `MemoryBudget.begin`, and `MergeTooLarge` for a statement for which the node has never room.
     """
-    if budget is None or not is_large(statement):
+    if budget is None or not (is_large(statement) or is_much(beside)):
         yield
         return
-    size = planned_bytes(statement)
+    written = min(beside, MAX_BOUND_CHARS) * WRITTEN_BYTES_PER_BYTE
+    size = planned_bytes(statement) + min(written, budget.ledger.max_bytes // 2)
     most = budget.ledger.max_bytes
     if size > most:
         raise MergeTooLarge(

@@ -12,7 +12,7 @@ from contextlib import contextmanager
 
 from attrs import define, field
 
-from ballista_py.coordinator.queries.large_statements import is_large, room_to_plan
+from ballista_py.coordinator.queries.large_statements import is_large, is_much, room_to_plan
 from ballista_py.memory_budget import MemoryBudget
 from ballista_py.runtime import Runtime
 from ballista_py.turns import Turns
@@ -39,8 +39,10 @@ class PlanningTurns:
         self.turns = Turns(self.runtime, IN_ALL)
 
     @contextmanager
-    def turn(self, statement: str) -> Iterator[None]:
+    def turn(self, statement: str, beside: int = 0) -> Iterator[None]:
         """The block reads or plans the statement: it waits for its turn, and then, if it is large, for room.
+
+        Values of so many bytes `beside` it are to be written into its text.
 
         Within it the same work waits for no other turn. Raises as `Work.check` meanwhile, and as `room_to_plan`.
         """
@@ -52,11 +54,11 @@ class PlanningTurns:
             with room_to_plan(statement, self.budget):
                 yield
             return
-        large = is_large(statement)
+        large = is_large(statement) or is_much(beside)
         with self.turns.turn((work.client, large), LARGE_AT_ONCE if large else AT_ONCE):
             self._holders.add(id(work))
             try:
-                with room_to_plan(statement, self.budget):
+                with room_to_plan(statement, self.budget, beside):
                     yield
             finally:
                 self._holders.discard(id(work))

@@ -113,13 +113,15 @@ class QueryService:
         except (SqlError, UnsupportedExpression):  # a table may be new
             return engine_sql(statement, dialect, self.views.refresh().catalog.schemas)
 
-    def reading(self, statement: str) -> AbstractContextManager[None]:
+    def reading(self, statement: str, beside: int = 0) -> AbstractContextManager[None]:
         """Around what reads a client's text: it waits for its turn among those of the client.
+
+        Values of so many bytes `beside` it are written into it.
 
         Raises `SqlError` for a text that is too long, and as `PlanningTurns.turn`.
         """
         require_length(statement)
-        return self.plans.turns.turn(statement)
+        return self.plans.turns.turn(statement, beside)
 
     def describe(self, statement: str) -> pa.Schema:
         """The columns of the statement's answer, as a single node gives them. Raises `SqlError`."""

@@ -7,6 +7,7 @@ written.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from operator import is_not
 from typing import Any
@@ -18,6 +19,7 @@ from ballista_py.sql.bind.query import (
     Draft,
     Expr,
     Facts,
+    Item,
     Query,
     Select,
     SetOperation,
@@ -26,6 +28,7 @@ from ballista_py.sql.bind.query import (
     column_id,
 )
 
+MAX_WRITTEN = 500  # nodes that columns of a subquery become where they are named
 _PREDICATES = (
     exp.And, exp.Or, exp.Not, exp.EQ, exp.NEQ, exp.GT, exp.GTE, exp.LT, exp.LTE, exp.Between, exp.In, exp.Is,
     exp.Like, exp.ILike, exp.Escape, exp.SimilarTo, exp.NullSafeEQ, exp.NullSafeNEQ, exp.Exists, exp.RegexpLike,
@@ -249,6 +252,18 @@ def written(expr: Expr, replace: Callable[[Expr], Expr | None]) -> Expr:
         else:
             fresh[key] = value
     return expr.__class__(**fresh)
+
+
+def nodes_written(items: Iterable[Item], alias: str, exprs: Iterable[Expr]) -> int:
+    """How many nodes the columns of a subquery become where they are named: blocks in each other may each name one
+    of the next twice."""
+    named = Counter(
+        column_id(column)[1]
+        for expr in exprs
+        for column in expr.find_all(exp.Column)
+        if column_id(column)[0] == alias
+    )
+    return sum(named[item.name] * sum(1 for _ in item.expr.walk()) for item in items if named[item.name])
 
 
 def copied(expr: Expr) -> Expr:

@@ -98,8 +98,18 @@ def kind_of_arrow(arrow_type: pa.DataType) -> Kind:
     return "time" if types.is_time(arrow_type) else "plain"
 
 
-def kind_of(expr: Expr, draft: Draft) -> Kind | None:
+class _Seen:
+    """A draft, and the kinds of columns that were told on the way: blocks in each other may name one twice each."""
+
+    def __init__(self, draft: Draft) -> None:
+        self.sources, self.nested, self.catalog = draft.sources, draft.nested, draft.catalog
+        self.kinds: dict[tuple[int, str], Kind | None] = {}
+
+
+def kind_of(expr: Expr, draft: Draft | _Seen) -> Kind | None:
     """The kind of a bound expression, or None."""
+    if not isinstance(draft, _Seen):
+        draft = _Seen(draft)
     fixed = _FIXED.get(type(expr))
     if fixed is not None:
         return fixed
@@ -119,7 +129,7 @@ def kind_of(expr: Expr, draft: Draft) -> Kind | None:
     return _kind_of_composite(expr, draft)
 
 
-def _kind_of_composite(expr: Expr, draft: Draft) -> Kind | None:
+def _kind_of_composite(expr: Expr, draft: _Seen) -> Kind | None:
     if isinstance(expr, _SAME_AS_ARGUMENT):
         return None if expr.args.get("count") is not None else _kind_of_argument(expr, draft)
     if isinstance(expr, _ROUNDINGS):
@@ -144,15 +154,17 @@ def _kind_of_composite(expr: Expr, draft: Draft) -> Kind | None:
     return None
 
 
-def kinds_of_query(query: Query, draft: Draft) -> list[Kind | None]:
+def kinds_of_query(query: Query, draft: Draft | _Seen) -> list[Kind | None]:
     """The kinds of a query's output columns."""
+    if not isinstance(draft, _Seen):
+        draft = _Seen(draft)
     if isinstance(query, Select):
         return [kind_of(item.expr, draft) for item in query.items]
     left, right = kinds_of_query(query.left, draft), kinds_of_query(query.right, draft)
     return [a if a == b else None for a, b in zip(left, right, strict=True)]
 
 
-def _kind_of_column(relation: Relation, name: str, draft: Draft) -> Kind | None:
+def _kind_of_column(relation: Relation, name: str, draft: _Seen) -> Kind | None:
     if isinstance(relation, Scan):
         table = relation.table
         kinds: dict[str, Kind] = draft.catalog.once(
@@ -162,8 +174,11 @@ def _kind_of_column(relation: Relation, name: str, draft: Draft) -> Kind | None:
     if isinstance(relation, SharedScan):
         return _kind_of_column(relation.shared.query, name, draft)
     if isinstance(relation, Select):
-        found = next(item.expr for item in relation.items if item.name == name)
-        return kind_of(found, draft)
+        place = id(relation), name
+        if place not in draft.kinds:
+            found = next(item.expr for item in relation.items if item.name == name)
+            draft.kinds[place] = kind_of(found, draft)
+        return draft.kinds[place]
     if isinstance(relation, FragmentScan):
         return "huge" if name in relation.huge else None
     if isinstance(relation, BroadcastScan):
@@ -174,7 +189,7 @@ def _kind_of_column(relation: Relation, name: str, draft: Draft) -> Kind | None:
     return _common([kind_of(row[position], draft) for row in relation.rows])
 
 
-def _kind_of_argument(expr: Expr, draft: Draft) -> Kind | None:
+def _kind_of_argument(expr: Expr, draft: _Seen) -> Kind | None:
     argument = expr.args.get("this")
     if isinstance(argument, exp.Distinct) and len(argument.expressions) == 1:
         argument = argument.expressions[0]
@@ -200,7 +215,7 @@ def _kind_of_sum(kind: Kind | None) -> Kind | None:
     return "decimal" if kind == "decimal" else None
 
 
-def _kind_of_arithmetic(expr: Expr, draft: Draft) -> Kind | None:
+def _kind_of_arithmetic(expr: Expr, draft: _Seen) -> Kind | None:
     left, right = kind_of(expr.args["this"], draft), kind_of(expr.args["expression"], draft)
     if left in NUMERIC and right in NUMERIC:
         if isinstance(expr, exp.IntDiv | exp.Mod) and {left, right} - {"int", "double"}:
@@ -218,7 +233,7 @@ def _kind_of_arithmetic(expr: Expr, draft: Draft) -> Kind | None:
     return None
 
 
-def _kinds(parts: Iterable[Expr | None], draft: Draft) -> list[Kind | None]:
+def _kinds(parts: Iterable[Expr | None], draft: _Seen) -> list[Kind | None]:
     return [kind_of(part, draft) for part in parts if part is not None and not isinstance(part, exp.Null)]
 
 

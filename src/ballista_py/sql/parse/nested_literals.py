@@ -16,6 +16,7 @@ from ballista_py.errors import SqlError
 from ballista_py.sql.bind.query import Expr
 from ballista_py.sql.parse.parsing import ENGINE_DIALECT
 
+MAX_VALUES = 100_000  # of one parameter: each becomes a literal and then a tree
 _INTEGERS = {8: "TINYINT", 16: "SMALLINT", 32: "INT", 64: "BIGINT"}
 _LISTS = (pa.types.is_list, pa.types.is_large_list, pa.types.is_fixed_size_list, pa.types.is_list_view)
 _TEXTS = (pa.types.is_string, pa.types.is_large_string, pa.types.is_string_view)
@@ -55,7 +56,15 @@ def is_bytes(kind: pa.DataType) -> bool:
 
 
 def nested_literal(value: pa.Scalar, literal: Callable[[pa.Scalar], Expr]) -> Expr:
-    """The value as a tree; `literal` writes what is no list, struct or map. Raises `SqlError` as that does."""
+    """The value as a tree; `literal` writes what is no list, struct or map.
+
+    Raises `SqlError` as that does, and for one that holds too many values before any of them is written.
+    """
+    values = _count(pa.array([value.as_py()], value.type) if pa.types.is_struct(value.type) else value.values)
+    if values > MAX_VALUES:
+        raise SqlError(
+            f"a parameter holds {values:,} values, more than {MAX_VALUES:,}: ingest them into a table and join it"
+        )
     return exp.Cast(this=_content(value, literal), to=engine_type(value.type))
 
 
@@ -83,8 +92,25 @@ def engine_type(kind: pa.DataType) -> exp.DataType:
     return exp.DataType.build(_name(kind), dialect=ENGINE_DIALECT)
 
 
+def _count(found: pa.Array | None) -> int:
+    """How many values an array holds, with all that is within them; in no time that grows with them."""
+    if found is None:
+        return 0
+    kind = found.type
+    if is_list(kind):
+        return len(found) + _count(found.flatten())
+    if pa.types.is_map(kind):
+        return len(found) + _count(found.keys) + _count(found.items)
+    if pa.types.is_struct(kind):
+        return len(found) + sum(_count(found.field(place)) for place in range(kind.num_fields))
+    return len(found)
+
+
 def _content(value: pa.Scalar, literal: Callable[[pa.Scalar], Expr]) -> Expr:
     kind = value.type
+    if pa.types.is_integer(kind) and value.is_valid:  # the cast of the whole gives it its type
+        number = value.as_py()
+        return exp.Literal.number(number) if number >= 0 else exp.Neg(this=exp.Literal.number(-number))
     if not value.is_valid or not is_nested(kind):
         return literal(value)
     if is_list(kind):

@@ -29,7 +29,7 @@ MAX_OPERATORS = 4_000
 MAX_DOTS = 64  # of one name: engines look at each part of it once for each part
 MAX_DIGITS = 1_100  # of one number: a double that is written out has some fewer
 MAX_BOUND_CHARS = 4_000_000
-MAX_BOUND_ELEMENTS = 2_000_000
+MAX_BOUND_ELEMENTS = 1_000_000
 
 _DIGITS = re.compile(r"[0-9_.]++")
 _LEVEL = re.compile(r"[(\[{<+\-~@!]|\bnot\b|\bcase\b", re.IGNORECASE)

@@ -10,10 +10,12 @@ import attrs
 from sqlglot import exp
 
 from ballista_py.sql.bind.expressions import (
+    MAX_WRITTEN,
     copied,
     enclosed,
     facts_of,
     free_aliases,
+    nodes_written,
     query_references,
     rewritten,
 )
@@ -58,6 +60,8 @@ def _dissolves(inner: Select, alias: str, outer: Select, draft: Draft) -> bool:
     if not is_reorderable(inner) or free_aliases(inner, draft):
         return False
     if not all(_may_stand_anywhere(item.expr, len(outer.sources) == 1, draft) for item in inner.items):
+        return False
+    if nodes_written(inner.items, alias, outer.expressions()) > MAX_WRITTEN:
         return False
     nested = (name for expr in outer.expressions() for name in facts_of(expr, draft).nested)
     return not any(alias == used for name in nested for used, _ in query_references(draft.nested[name], draft))

@@ -12,10 +12,12 @@ import attrs
 from sqlglot import exp
 
 from ballista_py.sql.bind.expressions import (
+    MAX_WRITTEN,
     aliases_of,
     copied,
     enclosed,
     facts_of,
+    nodes_written,
     references,
     rewritten,
 )
@@ -97,7 +99,7 @@ def _target(conjunct: Expr, movable: dict[str, Select], draft: Draft) -> str | N
     for _, name in facts_of(conjunct, draft).columns:
         if not _is_plain(exprs[name], draft) or (select.grouped and exprs[name] not in select.group):
             return None
-    return alias
+    return alias if nodes_written(select.items, alias, (conjunct,)) <= MAX_WRITTEN else None
 
 
 def _is_plain(expr: Expr, draft: Draft) -> bool:

@@ -4,12 +4,15 @@ node it is, and whether a node of its role may ask for that.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+import asyncio
+from collections import Counter
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from attrs import frozen
 
-from ballista_py.errors import BallistaError, TransportError, Unauthenticated, to_wire
+from ballista_py.errors import BallistaError, TransportError, TryLater, Unauthenticated, to_wire
 from ballista_py.transport.control.grpc import (
     CONTROL_METHODS,
     StatusCode,
@@ -17,7 +20,6 @@ from ballista_py.transport.control.grpc import (
     messages,
     parsed,
     stream_handler,
-    unary_handler,
 )
 from ballista_py.transport.endpoints import CONTROL_METADATA_BYTES
 from ballista_py.transport.security.access import Access, Caller
@@ -26,6 +28,8 @@ from ballista_py.transport.security.credentials import Identity, Removed, identi
 from ballista_py.transport.security.refusals import Refusals, headers_too_large
 from ballista_py.transport.security.same_cluster import check_cluster
 
+MAX_CALLS_OF_NODE = 16
+MESSAGE_S = 10.0
 _REQUESTS = {f"rpc {method.name}": getattr(messages, method.input_type.name) for method in CONTROL_METHODS}
 
 
@@ -54,7 +58,8 @@ class Peers:
 class ControlGate(aio.ServerInterceptor):  # type: ignore[misc]  # gRPC has no types
     """Refuses every rpc of a caller that names another cluster than `cluster_id`, that is no node or a removed one, or
     whose role has no right to it in the table `access`. What is not in the table is refused to everybody. The message
-    of a single call is read afterwards, and refused if it is none; those of a stream come to its handler as bytes.
+    of a single call is read afterwards, and refused if it is none; those of a stream come to its handler as bytes. No
+    node has more than `MAX_CALLS_OF_NODE` at once.
     `refusals` hears of all that.
     """
 
@@ -63,6 +68,7 @@ class ControlGate(aio.ServerInterceptor):  # type: ignore[misc]  # gRPC has no t
         self._access = access
         self._peers = peers
         self._refusals = refusals
+        self._open: Counter[str] = Counter()
 
     async def intercept_service(self, continuation: Callable[[Any], Awaitable[Any]], details: Any) -> Any:
         handler = await continuation(details)
@@ -71,31 +77,58 @@ class ControlGate(aio.ServerInterceptor):  # type: ignore[misc]  # gRPC has no t
         verb = f"rpc {details.method.rpartition('/')[2]}"
         too_large = headers_too_large(details.invocation_metadata, CONTROL_METADATA_BYTES)
         cluster = "" if too_large else dict(details.invocation_metadata).get(CLUSTER_HEADER, "")
-        answer = handler.stream_stream if handler.request_streaming else handler.unary_unary
 
-        async def admitted(request: Any, context: Any) -> Any:
-            status = StatusCode.FAILED_PRECONDITION
+        async def admitted(requests: Any, context: Any) -> None:
+            status, node_id = StatusCode.FAILED_PRECONDITION, ""
             try:
                 if too_large:
                     self._refusals.offend(context.peer(), "headers beyond the bound")
                     raise TransportError(f"a call may have {CONTROL_METADATA_BYTES >> 10} KiB of headers")
-                self._check(verb, cluster, context)
-                if not handler.request_streaming:
+                node_id = self._checked(verb, cluster, context)
+                with self._one_of(node_id):
+                    if handler.request_streaming:
+                        await handler.stream_stream(requests, context)
+                        return
                     status = StatusCode.INVALID_ARGUMENT
-                    request = parsed(_REQUESTS[verb], request)
+                    request = await self._one_message(verb, context)
+                    await context.write(await handler.unary_unary(request, context))
             except BallistaError as error:
                 self._refusals.note(context.peer(), error)
                 if isinstance(error, Unauthenticated):
                     status = StatusCode.UNAUTHENTICATED
+                elif isinstance(error, TryLater):
+                    status = StatusCode.RESOURCE_EXHAUSTED
                 await context.abort(status, str(to_wire(error)["message"]))
-            return await answer(request, context)
 
-        # Bytes, not messages: gRPC would read a message before anybody was asked whether the caller may send it, and
-        # print a traceback for each that it cannot read.
-        make = stream_handler if handler.request_streaming else unary_handler
-        return make(admitted, None, handler.response_serializer)
+        # Every verb is a stream, and of bytes: nothing of a message is taken in before its sender is known, and gRPC
+        # prints no traceback for one that it cannot read.
+        return stream_handler(admitted, None, handler.response_serializer)
 
-    def _check(self, verb: str, cluster: str, context: Any) -> None:
+    def _checked(self, verb: str, cluster: str, context: Any) -> str:
+        """The node that calls; nothing where nobody is known."""
         check_cluster(cluster, self._cluster_id)
         found = self._peers.identity(context)
         self._access.check(verb, Caller("") if found is None else Caller(found.node_id, found.role))
+        return "" if found is None else found.node_id
+
+    @contextmanager
+    def _one_of(self, node_id: str) -> Iterator[None]:
+        """Around a call; a node has few at once, since each may hold a message that never ends."""
+        if node_id and self._open[node_id] >= MAX_CALLS_OF_NODE:
+            raise TryLater(f"node '{node_id}' has {MAX_CALLS_OF_NODE} calls open here already: try again later")
+        self._open[node_id] += 1
+        try:
+            yield
+        finally:
+            self._open[node_id] -= 1
+            if not self._open[node_id]:
+                del self._open[node_id]
+
+    async def _one_message(self, verb: str, context: Any) -> Any:
+        try:
+            data = await asyncio.wait_for(context.read(), MESSAGE_S)
+        except TimeoutError:
+            raise TransportError(f"the message of the call did not come in {MESSAGE_S:g} s") from None
+        if data is aio.EOF:
+            raise TransportError("the call has no message")
+        return parsed(_REQUESTS[verb], data)

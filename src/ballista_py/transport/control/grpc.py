@@ -20,7 +20,6 @@ except ImportError as error:
 rpc: Any = control_pb2_grpc
 aio: Any = grpc.aio
 StatusCode: Any = grpc.StatusCode
-unary_handler: Any = grpc.unary_unary_rpc_method_handler
 stream_handler: Any = grpc.stream_stream_rpc_method_handler
 
 CONTROL_METHODS: Any = messages.DESCRIPTOR.services_by_name["Control"].methods
@@ -41,5 +40,5 @@ def parsed(kind: Any, data: bytes) -> Any:
 
 
 __all__ = [
-    "CONTROL_METHODS", "StatusCode", "aio", "grpc", "messages", "parsed", "rpc", "stream_handler", "unary_handler",
+    "CONTROL_METHODS", "StatusCode", "aio", "grpc", "messages", "parsed", "rpc", "stream_handler",
 ]  # fmt: skip
