@@ -17,7 +17,6 @@ from attrs import define, field
 
 from ballista_py.coordinator.cluster_view import ClusterView, Views
 from ballista_py.coordinator.queries.first_rows import FirstRows
-from ballista_py.coordinator.queries.large_statements import is_large
 from ballista_py.coordinator.queries.pivots import change_of, text_for_parser
 from ballista_py.coordinator.queries.planning_turns import PlanningTurns
 from ballista_py.coordinator.queries.service import QueryService, words_of
@@ -107,10 +106,10 @@ class WriteService:
     _definitions: TableDefinitions = field(init=False)
     _alterations: TableAlterations = field(init=False)
     _again: PlannedAgain = field(init=False)
-    _large_definitions: PlanningTurns = field(init=False)
+    _definition_turns: PlanningTurns = field(init=False)
 
     def __attrs_post_init__(self) -> None:
-        self._large_definitions = PlanningTurns(self.runtime)
+        self._definition_turns = PlanningTurns(self.runtime)
         self._checks = RowChecks(self.engine)
         self._rounds = WriteRounds(
             self.views, self.store, self.calls, self.growth, self.runtime, self.patience_ms, self.instance
@@ -169,12 +168,13 @@ class WriteService:
         is wrong or changes nothing, `SchemaMismatch` for rows that the table refuses (nothing is applied then),
         `WriteIncomplete` naming the partitions that did not apply it.
 
-        Large definitions of one client are carried out one after the other: each takes seconds of the interpreter.
+        Definitions of one client are carried out a few at once, large ones one after the other: each takes up to
+        seconds of the interpreter.
         """
         turns = self.queries.plans.turns
         with turns.turn(statement):
-            defines = is_large(statement) and not changes_rows(statement)
-        with self._large_definitions.turn(statement) if defines else nullcontext():
+            defines = not changes_rows(statement)
+        with self._definition_turns.turn(statement) if defines else nullcontext():
             return self._carried_out(statement, token, made, atomic)
 
     def _carried_out(self, statement: str, token: str | None, made: bool, atomic: bool) -> Executed:

@@ -13,6 +13,7 @@ from ballista_py.runtime import Runtime
 from ballista_py.transport.arrow.frames import message_bytes
 from ballista_py.transport.flight.holdings import Holdings
 from ballista_py.transport.flight.keepalive import AnswerLine
+from ballista_py.transport.flight.strangers import Strangers
 from ballista_py.transport.front.front import Front
 from ballista_py.transport.security.access import Access
 from ballista_py.transport.security.callers import Anyone, Callers
@@ -194,6 +195,8 @@ class OpenCalls:
         self.access = access
         self.callers: Callers = callers or Anyone()
         self.refusals = Refusals(runtime)
+        # Half of the threads that there are for calls, and a quarter for one host.
+        self.strangers = Strangers(runtime, most=limit, most_of_host=max(1, limit // 2))
         self.holdings = None if caller_limit is None else Holdings(runtime, budget=budget)
         self._limit = limit
         self._caller_limit = caller_limit
@@ -267,6 +270,7 @@ class OpenCalls:
         except Unauthenticated as error:
             self.refusals.note(raw_context.peer(), error)
             raise
+        self.strangers.known(raw_context)
         caller = who.name
         client = caller if who.kind == "client" else ""
         call = OpenCall(

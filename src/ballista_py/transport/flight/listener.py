@@ -79,6 +79,10 @@ class ServedCall:
         names = self._context.auth_context().get(_NAMES_OF_PEER) or [b""]
         return bytes(names[0])
 
+    def cut(self) -> None:
+        """End it, from any thread: whoever waits for a message of it gets `LinkBroke`."""
+        self._context.cancel()
+
     def is_cancelled(self) -> bool:
         """Whether nobody waits for the answer any more."""
         return not self._context.is_active()

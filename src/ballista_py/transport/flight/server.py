@@ -37,7 +37,7 @@ from ballista_py.transport.flight.wire import from_json, to_json
 from ballista_py.transport.flight.writes import WRITES, IncomingRows
 from ballista_py.transport.front.front import Front, StartFront, has_fronts
 from ballista_py.transport.security.access import Access
-from ballista_py.transport.security.callers import Callers
+from ballista_py.transport.security.callers import Callers, peer_host
 from ballista_py.transport.security.connection_guard import ConnectionGuard, ConnectionLimits
 from ballista_py.transport.security.credentials import Tls
 from ballista_py.transport.spawn import Spawn
@@ -271,10 +271,13 @@ class FlightService:
                 raise TransportError("this port answers only the commands of ballista_py's own clients")
             self._calls.begin(call.claimed, call.peer() if self.knows_callers else "")
             call.holdings = self._calls.holdings
+            if not self.knows_callers:
+                self._calls.strangers.came(call, peer_host(call.peer()))
             try:
                 self.open(call, headers)
                 METHODS[call.method](self, call)
             finally:
+                self._calls.strangers.known(call)
                 self._calls.end(call.claimed)
         except BaseException as error:
             raise to_flight(error) from None
