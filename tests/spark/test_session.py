@@ -63,3 +63,22 @@ def test_without_pyspark_the_error_names_the_extra(monkeypatch):
     monkeypatch.setitem(sys.modules, "pyspark", None)
     with pytest.raises(MissingExtra, match=r"pyspark is not installed. Run: pip install 'ballista_py\[spark\]'"):
         embedded_session()
+
+
+def test_java_is_started_without_a_fork_of_this_process(monkeypatch):
+    """With gRPC in the process a real fork ends now and then before it is Java."""
+    from pyspark import java_gateway
+
+    from ballista_py.spark import session
+
+    started = []
+
+    class Popen:
+        def __init__(self, command, **options):
+            started.append((command, options))
+
+    monkeypatch.setattr(java_gateway, "Popen", Popen)
+    with session._java_without_fork():
+        java_gateway.Popen(["java"], stdin=-1, preexec_fn=print)
+    assert started == [(["java"], {"stdin": -1, "start_new_session": True})]
+    assert java_gateway.Popen is Popen

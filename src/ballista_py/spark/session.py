@@ -16,9 +16,10 @@ import sys
 import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
+from importlib import import_module
 from pathlib import Path
 from subprocess import Popen
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ballista_py.errors import ConfigError, MissingExtra
 from ballista_py.runtime import SystemRuntime
@@ -183,7 +184,8 @@ def _start(master: str, memory: str, log_level: str, options: dict[str, str]) ->
     for name, value in (_settings(folder, memory) | options).items():
         builder = builder.config(name, value)
     # Python functions run in this very Python, which has this package.
-    with _environment(JAVA_HOME=str(make_java_home(java, folder / "java")), PYSPARK_PYTHON=sys.executable):
+    home = str(make_java_home(java, folder / "java"))
+    with _environment(JAVA_HOME=home, PYSPARK_PYTHON=sys.executable), _java_without_fork():
         try:
             session = builder.getOrCreate()
         except Exception as error:
@@ -193,6 +195,27 @@ def _start(master: str, memory: str, log_level: str, options: dict[str, str]) ->
     if (process := getattr(SparkContext._gateway, "proc", None)) is not None:
         _started.append(process)
     return session
+
+
+@contextmanager
+def _java_without_fork() -> Iterator[None]:
+    """PySpark runs Python code between fork and exec, so that an interrupt is for itself alone.
+
+    That makes it a real fork, after which handlers of gRPC run in the child; where it is busy with calls they end it
+    now and then, and there is no Java. A session of its own keeps interrupts away, too, and needs no such code.
+    """
+    java_gateway: Any = import_module("pyspark.java_gateway")
+    plain = java_gateway.Popen
+
+    def start(command: list[str], **options: Any) -> Any:
+        options.pop("preexec_fn", None)
+        return plain(command, start_new_session=True, **options)
+
+    java_gateway.Popen = start
+    try:
+        yield
+    finally:
+        java_gateway.Popen = plain
 
 
 def _settings(folder: Path, memory: str) -> dict[str, str]:
