@@ -82,7 +82,13 @@ def rows(answer: pa.Table) -> list[tuple[object, ...]]:
     return sorted((tuple(row.values()) for row in answer.to_pylist()), key=repr)
 
 
-@pytest.mark.parametrize("layout", ["partitioned by (bucket(4, id))", "partitioned by (truncate(id, 100))", ""])
+LAYOUTS = [
+    "partitioned by (bucket(4, id))",
+    *(pytest.param(layout, marks=pytest.mark.long) for layout in ("partitioned by (truncate(id, 100))", "")),
+]
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
 def test_every_statement_does_and_gives_what_a_single_node_does(small, layout):
     small.sql(f"create table t {COLUMNS} {layout}")
     refused = 0

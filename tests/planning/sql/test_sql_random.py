@@ -14,7 +14,7 @@ from ballista_py.testing.sql.fuzz import attempt, cluster_of, fuzz, random_query
 from ballista_py.testing.sql.queries import Queries, RandomQuery
 from ballista_py.testing.sql.single_node import InProcessCluster, assert_single_node_equivalent
 
-CHUNKS = [*range(2), *(pytest.param(number, marks=pytest.mark.long) for number in range(2, 12))]
+CHUNKS = [0, *(pytest.param(number, marks=pytest.mark.long) for number in range(1, 12))]
 QUERIES_PER_CHUNK = 250
 SHRUNK = 250
 
