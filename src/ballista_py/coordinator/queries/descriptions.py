@@ -97,7 +97,8 @@ class Descriptions:
 
     def _described(self, query: str, tables: Mapping[str, TableSpec]) -> pa.Table:
         keys = {name: table.primary_key for name, table in tables.items() if table.primary_key}
-        rows = self.engine.described(query, {name: table.schema for name, table in tables.items()}, keys)
+        with self.queries.plans.turns.turn(query):  # a database is made for each
+            rows = self.engine.described(query, {name: table.schema for name, table in tables.items()}, keys)
         return pa.table([list(column) for column in zip(*rows, strict=True)], schema=COLUMNS)
 
     def _create_text(self, table: TableSpec) -> str:
