@@ -10,10 +10,10 @@ import duckdb
 import pyarrow as pa
 import pytest
 
-from ballista_py.engines.duckdb import guard as duckdb_guard
+from ballista_py.engines.duckdb import reviewed
 from ballista_py.engines.duckdb.change import run_change
 from ballista_py.engines.duckdb.engine import DuckDBEngine
-from ballista_py.engines.duckdb.guard import MAX_LEVELS, Guard, require_known, require_shallow
+from ballista_py.engines.duckdb.guard import MAX_LEVELS, Guard, require_shallow
 from ballista_py.errors import ConfigError, SqlError
 from ballista_py.runtime import SystemRuntime
 from ballista_py.sql.bind import engine_functions as lists
@@ -63,20 +63,20 @@ def test_no_generated_statement_gets_out_and_its_harmless_twin_passes(guard):
 
 def test_a_duckdb_with_a_function_that_nobody_reviewed_is_refused_at_start(monkeypatch):
     without = tuple(one for one in lists.engine_functions() if one.name not in ("sha256", "blob"))
-    monkeypatch.setattr(duckdb_guard, "engine_functions", lambda: without)
-    duckdb_guard.require_reviewed.cache_clear()
+    monkeypatch.setattr(reviewed, "engine_functions", lambda: without)
+    reviewed.require_reviewed.cache_clear()
     try:
         with pytest.raises(ConfigError, match="blob, sha256") as raised:
             DuckDBEngine()
         assert "\n" not in raised.value.message
         assert "not reviewed" in raised.value.message
     finally:
-        duckdb_guard.require_reviewed.cache_clear()
+        reviewed.require_reviewed.cache_clear()
 
 
 def test_the_refusal_names_at_most_five_functions():
     with pytest.raises(ConfigError, match="a, b, c, d, e and 2 more"):
-        require_known(list("abcdefg"), "9.9")
+        reviewed.require_known(list("abcdefg"), "9.9")
 
 
 @pytest.mark.parametrize(

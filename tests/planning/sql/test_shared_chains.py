@@ -44,3 +44,12 @@ def test_a_chain_of_common_tables_is_planned_in_as_many_steps_as_it_has(body, ke
     text = f"with c0 as (select * from t), {chain} select count(*), max(id) from c{LINKS}"
     plan = plan_query(text, CATALOG, pa.schema([]))
     assert plan.fragments
+
+
+@pytest.mark.timeout(60)
+def test_a_chain_over_no_table_is_planned_in_as_many_steps_as_it_has():
+    chain = ", ".join(
+        f"c{n} as (select x from c{n - 1} union all select x from c{n - 1})" for n in range(1, LINKS + 1)
+    )
+    text = f"with c0 as (select 1 as x), {chain} select count(*) from c{LINKS}"
+    assert plan_query(text, CATALOG, pa.schema([])).fragments == ()

@@ -74,6 +74,7 @@ class Given:
 
     values: LargeValues = NONE_LARGE
     unknown: int = 0  # bytes that none of their values exceeds
+    schemas: Sequence[pa.Schema] = ()  # of all that is read
 
     @property
     def largest(self) -> int:
@@ -206,15 +207,16 @@ def given_by(
     large_of: Callable[[str, Iterable[int], Sequence[str]], LargeValues],
 ) -> Given:
     """The large values of what a statement reads: of loaded files (`large_of`), of rows at hand, of streams."""
-    values, unknown = [], 0
+    values, unknown, schemas = [], 0, []
     for name in statement.relations:
+        schemas.append(schema_of(name) if name in scans else streams[name].schema)
         if name in scans:
-            values.append(large_of(name, scans[name], statement.columns_of(schema_of(name))))
+            values.append(large_of(name, scans[name], statement.columns_of(schemas[-1])))
         elif isinstance(stream := streams[name], pa.Table):
             values.append(of_table(stream, statement.columns_of(stream.schema)))
         else:
             unknown = max(unknown, said_largest(stream.schema))
-    return Given(LargeValues.all_of(values), unknown)
+    return Given(LargeValues.all_of(values), unknown, schemas)
 
 
 def of_table(table: pa.Table, columns: Collection[str]) -> LargeValues:

@@ -94,8 +94,9 @@ class Binder:
     def describe(self, sql: str, schemas: Mapping[str, pa.Schema]) -> pa.Schema:
         """The result schema of `sql` over empty tables of these schemas. Raises `SqlError`."""
         statement = self._guard.check(sql, schemas)
-        if self._apart is not None and not statement.steady:
-            return self._apart.describe(sql, {name: schemas[name] for name in statement.relations})
+        read = {name: schemas[name] for name in statement.relations}
+        if self._apart is not None and statement.is_apart(read.values()):
+            return self._apart.describe(sql, read)
         cursor = self._named(statement, schemas).cursor()
         try:
             with stopped_by(cursor.interrupt):
@@ -112,8 +113,9 @@ class Binder:
         for what DuckDB cannot write down.
         """
         statement = self._guard.check(sql, schemas)
-        if self._apart is not None and not statement.steady:
-            return self._apart.plan(sql, {name: schemas[name] for name in statement.relations})
+        read = {name: schemas[name] for name in statement.relations}
+        if self._apart is not None and statement.is_apart(read.values()):
+            return self._apart.plan(sql, read)
         with self._named(statement, schemas).cursor() as cursor, stopped_by(cursor.interrupt):
             row = cursor.execute(_SERIALIZE, [sql]).fetchone()
         try:
@@ -156,8 +158,9 @@ class Binder:
         self.require_change(sql)
         statement = check_change(self._guard, sql, schemas)
         # Without `same` the statement is to be run as a whole, which is done apart whatever it computes.
-        if self._apart is not None and (same is None or not statement.steady):
-            return self._apart.bind_change(sql, {name: schemas[name] for name in statement.relations}, same)
+        read = {name: schemas[name] for name in statement.relations}
+        if self._apart is not None and (same is None or statement.is_apart(read.values())):
+            return self._apart.bind_change(sql, read, same)
         with self._named(statement, schemas).cursor() as cursor, stopped_by(cursor.interrupt):
             cursor.begin()  # in which now() has one value
             try:
@@ -172,8 +175,9 @@ class Binder:
     def types(self, sql: str, schemas: Mapping[str, pa.Schema]) -> tuple[tuple[str, str], ...]:
         """Name and type, as DuckDB writes it, of each column that `sql` gives over tables of these schemas."""
         statement = self._guard.check(sql, schemas)
-        if self._apart is not None and not statement.steady:
-            return self._apart.types(sql, {name: schemas[name] for name in statement.relations})
+        read = {name: schemas[name] for name in statement.relations}
+        if self._apart is not None and statement.is_apart(read.values()):
+            return self._apart.types(sql, read)
         self.describe(sql, schemas)
         with self._named(statement, schemas).cursor() as cursor, stopped_by(cursor.interrupt):
             found = cursor.sql(sql)
@@ -189,7 +193,7 @@ class Binder:
         """
         statement = self._guard.check(sql, schemas)
         read = {name: schemas[name] for name in statement.relations}
-        if self._apart is not None and not statement.steady:
+        if self._apart is not None and statement.is_apart(read.values()):
             return self._apart.described(sql, read, {name: keys[name] for name in read if keys.get(name)})
         with closing(empty_database()) as connection, stopped_by(connection.interrupt):
             for name, schema in read.items():

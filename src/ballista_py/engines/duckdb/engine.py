@@ -210,7 +210,9 @@ class DuckDBEngine(LoadedEngine):
         given = given_by(statement, scans, streams, self._tables.schema, self._tables.large)
         way = self._way(sql, statement, given, scans) if given.largest else Way()
         largest = largest_given(given, statement.growth, steady=statement.steady)
-        if self._workers is not None and (not statement.steady or sql in self._offenders or way.apart):
+        if self._workers is not None and (
+            statement.is_apart(given.schemas) or sql in self._offenders or way.apart
+        ):
             return self._query_apart(sql, statement, scans, streams, largest, given.largest)
         cursor = self._cursor()
         if streams_little(len(self._running), self._node_bytes):

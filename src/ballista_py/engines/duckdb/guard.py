@@ -10,8 +10,7 @@ has no access to files and network.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterator, Sequence
-from functools import lru_cache
+from collections.abc import Collection, Iterable, Iterator
 from typing import Any
 
 import orjson
@@ -24,14 +23,21 @@ from ballista_py.engines.duckdb.library import duckdb
 from ballista_py.engines.duckdb.nodes import unknown_piece
 from ballista_py.engines.duckdb.passing import passing
 from ballista_py.engines.duckdb.repeated import MAX_CHAINED, chained, repeats, require_few_repeated
-from ballista_py.errors import ConfigError, SqlError
+from ballista_py.engines.duckdb.reviewed import require_reviewed
+from ballista_py.engines.duckdb.written_out import (
+    MAX_BOUND_COLUMNS,
+    NO_COLUMNS,
+    Columns,
+    require_few_written_out,
+    written_out,
+)
+from ballista_py.errors import SqlError
 from ballista_py.remembered import Remembered
 from ballista_py.sql.bind.engine_functions import (
     aggregates,
     allowed_calls,
     allowed_relations,
     allowed_types,
-    engine_functions,
 )
 from ballista_py.sql.parse.shape import shape_of
 
@@ -42,16 +48,11 @@ _UNNEST = "unnest"  # a relation by the catalog, and a piece of the select list
 MAX_SHAPE_DEPTH = 100
 MAX_LEVELS = 1_000  # DuckDB's parser ends the process at some tens of thousands
 _TOO_DEEP = "The statement is nested too deeply, or has too many operators in a row"
-_MAX_NAMED = 5
 _REMEMBERED_STATEMENTS = 512
 _MAX_REMEMBERED_CHARACTERS = 1 << 16
 _MAX_REMEMBERED_BYTES = 16 << 20
 _LEAST_BYTES = 2_048
 _MAX_STEADY_CHARACTERS = 1 << 18
-_CATALOG = """
-    select lower(function_name), function_type from duckdb_functions() where internal
-    union select lower(type_name), 'type' from duckdb_types() where database_name = 'system'
-"""
 _SERIALIZE = "select json_serialize_sql(?, skip_null := true, skip_empty := true, skip_default := true)"
 
 
@@ -70,6 +71,12 @@ class Statement:
     copies: int = 0
     growth: int = 1
     gathers: bool = True
+    written: Columns = NO_COLUMNS
+
+    def is_apart(self, schemas: Iterable[pa.Schema]) -> bool:
+        """Whether it is bound and run where it can be ended, over tables of these schemas."""
+        widest = max(map(len, schemas), default=1)
+        return not self.steady or self.written.of(widest) > MAX_BOUND_COLUMNS
 
     def columns_of(self, schema: pa.Schema) -> list[str]:
         """The columns of a relation with this schema that are surely enough; at least one, which counts its rows."""
@@ -134,6 +141,7 @@ class Guard:
             copies=found.copies,
             growth=found.growth,
             gathers=found.gathers,
+            written=found.written,
         )
 
     def passing(self, sql: str, wanted: str) -> str | None:
@@ -170,12 +178,16 @@ class Guard:
                 pending.extend(mentions.visit(element, home, repeatable))
         if repeating > 1:
             require_few_repeated(statements[0])
+        written = written_out(statements[0])
+        require_few_written_out(written)
+        mentions.written = written.columns
         mentions.sources = steadiness.sources
         mentions.names = steadiness.names
         mentions.copies, mentions.growth = steadiness.copies, steadiness.growth
         mentions.gathers = steadiness.gathers
         short = len(sql) <= _MAX_STEADY_CHARACTERS
-        mentions.steady = steadiness.verdict and short and chained(statements[0]) <= MAX_CHAINED
+        as_written = written.expressions <= max(MAX_CHAINED, len(sql))
+        mentions.steady = steadiness.verdict and short and as_written and chained(statements[0]) <= MAX_CHAINED
         return mentions
 
     def _parse(self, sql: str) -> list[Any]:
@@ -241,6 +253,7 @@ class _Mentions:
         self.names: frozenset[str] | None = None
         self.copies, self.growth = 0, 1
         self.gathers = True
+        self.written = NO_COLUMNS
         self.offsets: dict[str, int | None] = {}  # bytes from the start of the text
         self.ctes: dict[str, bool] = {}  # name -> recursive
         self._counts: Counter[str] = Counter()
@@ -350,25 +363,3 @@ def require_shallow(sql: str) -> None:
             depth += (text[offset] in b"([{") - (text[offset] in b")]}")
         if depth > MAX_LEVELS:
             raise SqlError(_TOO_DEEP)
-
-
-@lru_cache(maxsize=1)
-def require_reviewed() -> None:
-    """Raise `ConfigError` if the installed DuckDB has functions or types that are not on the reviewed list."""
-    known = {(one.name, one.kind) for one in engine_functions()}
-    with duckdb.connect(":memory:") as connection:
-        rows: list[tuple[str, Any]] = connection.execute(_CATALOG).fetchall()
-    require_known(sorted(name for name, kind in rows if (name, kind) not in known), duckdb.__version__)
-
-
-def require_known(names: Sequence[str], version: str) -> None:
-    """Raise `ConfigError` if there are `names` that nobody has reviewed, in that version of DuckDB.
-
-    >>> require_known([], "2.0.0")
-    """
-    if names:
-        more = f" and {len(names) - _MAX_NAMED} more" if len(names) > _MAX_NAMED else ""
-        raise ConfigError(
-            f"DuckDB {version} has functions that are not reviewed here: {', '.join(names[:_MAX_NAMED])}{more}. "
-            "Install the DuckDB that this release asks for, or a newer release of ballista_py"
-        )

@@ -79,7 +79,7 @@ class PolarsEngine(LoadedEngine):
             vector_rows=BATCH_ROWS,
         )
         largest = largest_given(given, statement.growth, steady=statement.steady)
-        if self._workers is not None and (not statement.steady or statement.sources > 1 or way.apart):
+        if self._workers is not None and (statement.is_apart(given.schemas) or statement.sources > 1 or way.apart):
             return self._query_apart(self._workers, sql, statement, held, streams, largest)
         schemas = {name: schema for name, (schema, _) in held.items()}
         schemas.update({name: stream.schema for name, stream in streams.items()})

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from itertools import product
+from math import prod
 from typing import Protocol
 
 import attrs
@@ -61,6 +62,7 @@ class _Names:
     grouped: list[Expr] | None = None
     windows: dict[str, Expr] = Factory(dict)
     ambiguous: set[str] = Factory(set)
+    sizes: dict[int, int] = Factory(dict)  # of the expressions that aliases stand for
 
     def alias(self, name: str) -> Expr | None:
         """The expression that the SELECT list calls so, if any."""
@@ -78,11 +80,21 @@ class _Names:
         if own is not None and not (yields and alias is not None):
             return own
         if alias is not None:
-            return enclosed(_repeatable(alias))
+            return enclosed(self.repeated(alias))
         outer = self.scope.outer(name, table)
         if outer is None:
             raise UnplannableError(f"column '{node.sql('duckdb')}' is not one of a table in scope")
         return outer
+
+    def repeated(self, expr: Expr) -> Expr:
+        """A copy of an expression of the select list; it must not matter that it is evaluated twice."""
+        size = self.sizes.get(id(expr))
+        if size is None:
+            size = self.sizes[id(expr)] = sum(1 for _ in expr.walk())
+        self.binder.draft.write_out(size)
+        if not is_portable(expr):
+            raise UnplannableError("an alias of an expression that must be evaluated once")
+        return expr.copy()
 
     def bind(self, node: Expr, aggregated: bool = False) -> Expr:
         if isinstance(node, exp.Column):
@@ -174,13 +186,6 @@ def _existing(query: Query) -> Query:
     return Select(sources=query.sources, where=query.where, items=(Item("one", exp.Literal.number(1)),))
 
 
-def _repeatable(expr: Expr) -> Expr:
-    """A copy of an expression of the select list; it must not matter that it is evaluated twice."""
-    if not is_portable(expr):
-        raise UnplannableError("an alias of an expression that must be evaluated once")
-    return expr.copy()
-
-
 def only(node: Expr, *keys: str) -> None:
     """Raise `UnplannableError` if a node has a part beyond those named."""
     for key, value in node.args.items():
@@ -208,7 +213,12 @@ def int_literal(node: Expr | None) -> int | None:
 def _bind_items(names: _Names, node: exp.Select) -> list[Item]:
     items: list[Item] = []
     for part in node.expressions:
-        items.extend(_star(names, part) if part.is_star else [_bind_item(names, part, len(items))])
+        if part.is_star:
+            for item in _star(names, part):
+                names.binder.draft.write_out(1)
+                items.append(item)
+        else:
+            items.append(_bind_item(names, part, len(items)))
     return items
 
 
@@ -265,12 +275,12 @@ def _bind_group(
             raise UnplannableError("GROUP BY ALL over windows or over columns beside aggregates")
         if any(is_number(expr) for expr in plain):
             raise UnplannableError("GROUP BY ALL with a number")
-        return tuple(dict.fromkeys(_repeatable(expr) for expr in plain)), None
+        return tuple(dict.fromkeys(names.repeated(expr) for expr in plain)), None
     keys: list[Expr] = []
     choices = [_grouping_sets(names, part, items, keys) for part in group.expressions]
-    sets = tuple(tuple(dict.fromkeys(key for chosen in combo for key in chosen)) for combo in product(*choices))
-    if len(sets) > _MAX_GROUPING_SETS:
+    if prod(map(len, choices)) > _MAX_GROUPING_SETS:  # before they are made
         raise UnplannableError(f"more than {_MAX_GROUPING_SETS} grouping sets")
+    sets = tuple(tuple(dict.fromkeys(key for chosen in combo for key in chosen)) for combo in product(*choices))
     if len(sets) == 1 and len(sets[0]) == len(keys):
         return tuple(keys), None
     if any(is_number(key) for key in keys):
@@ -314,7 +324,7 @@ def _key(names: _Names, part: Expr, items: list[Item], keys: list[Expr]) -> int:
     if isinstance(part, exp.Literal) and part.is_int:
         if not 1 <= int(part.name) <= len(items):
             raise UnplannableError("GROUP BY position out of range")
-        expr = _repeatable(items[int(part.name) - 1].expr)
+        expr = names.repeated(items[int(part.name) - 1].expr)
     else:
         expr = names.bind(part)
     expr = expr.unnest()

@@ -197,21 +197,29 @@ def query_references(query: Query, draft: Draft) -> Iterator[tuple[str, str]]:
 
 
 def sources_of(query: Query, draft: Draft, shared: bool = True) -> Iterator[Source]:
-    """Every FROM item of a query, at any depth; with `shared` also the inside of shared ones, at every use."""
+    """Every FROM item of a query, at any depth; with `shared` also the inside of each shared one, one time.
+
+    Common tables of which each uses the one before twice would else be looked at two to their number times.
+    """
+    return _sources_of(query, draft, set() if shared else None)
+
+
+def _sources_of(query: Query, draft: Draft, seen: set[int] | None) -> Iterator[Source]:
     if isinstance(query, SetOperation):
-        yield from sources_of(query.left, draft, shared)
-        yield from sources_of(query.right, draft, shared)
+        yield from _sources_of(query.left, draft, seen)
+        yield from _sources_of(query.right, draft, seen)
         return
     for source in query.sources:
         yield source
         inner = source.relation
-        if shared and isinstance(inner, SharedScan) and inner.shared.merged is None:
-            inner = inner.shared.query
+        if isinstance(inner, SharedScan) and seen is not None and id(inner.shared) not in seen:
+            seen.add(id(inner.shared))
+            inner = inner.shared.query if inner.shared.merged is None else inner
         if isinstance(inner, Query):
-            yield from sources_of(inner, draft, shared)
+            yield from _sources_of(inner, draft, seen)
     for expr in query.expressions():
         for nested in nested_of(expr, draft):
-            yield from sources_of(nested, draft, shared)
+            yield from _sources_of(nested, draft, seen)
 
 
 def rewritten(expr: Expr, replace: Callable[[Expr], Expr | None]) -> Expr:

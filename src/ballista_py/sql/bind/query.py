@@ -19,6 +19,7 @@ from ballista_py.partitions.table import TableSpec
 from ballista_py.sql.parse.identifiers import identifier
 from ballista_py.sql.plan import Catalog
 
+MAX_WRITTEN_OUT = 50_000  # nodes: half a second
 Expr: TypeAlias = exp.Expr
 ColumnId: TypeAlias = tuple[str, str]
 JoinKind = Literal["inner", "left", "right", "full"]
@@ -189,6 +190,7 @@ class Draft:
     facts: dict[int, tuple[Expr, Facts]] = Factory(dict)
     rows_of: dict[int, tuple[Query, float]] = Factory(dict)
     pruned: dict[Any, Any] = Factory(dict)
+    written_out: int = 0
 
     def new_alias(self, wanted: str) -> str:
         """An alias that nothing else in the statement has, `wanted` itself if possible."""
@@ -205,6 +207,15 @@ class Draft:
         name = f"q{len(self.nested)}"
         self.nested[name] = query
         return exp.Placeholder(this=name)
+
+    def write_out(self, pieces: int) -> None:
+        """Count pieces that an alias or a star becomes: those that are made of each other double with each step.
+
+        Raises `UnplannableError` for too many: who runs the statement as it stands measures it, and can be ended.
+        """
+        self.written_out += pieces
+        if self.written_out > MAX_WRITTEN_OUT:
+            raise UnplannableError("names that stand for very much")
 
     def note(self, text: str) -> None:
         """Remember why something was not pushed down, once."""

@@ -19,6 +19,7 @@ from sqlglot.tokenizer_core import Token, TokenType
 
 from ballista_py.errors import SqlError
 from ballista_py.sql.parse.elements import require_few_elements, signs_of
+from ballista_py.sql.parse.windows import require_few_windows
 
 ENGINE_DIALECT = "duckdb"
 ENGINE = Dialect.get_or_raise(ENGINE_DIALECT)
@@ -34,6 +35,7 @@ MAX_BOUND_ELEMENTS = 1_000_000
 _DIGITS = re.compile(r"[0-9_.]++")
 _LEVEL = re.compile(r"[(\[{<+\-~@!]|\bnot\b|\bcase\b", re.IGNORECASE)
 _CASE = re.compile(r"\bcase\b", re.IGNORECASE)
+_WINDOW = re.compile(r"\bwindow\b", re.IGNORECASE)
 _FEW_CASES = 3  # in each other, with fewer pieces than the next, they are few written out
 _FEW_PIECES = 1_000  # that many levels, of whatever kind, are safe
 _OPENING = frozenset((TokenType.L_PAREN, TokenType.L_BRACKET, TokenType.L_BRACE, TokenType.CASE))
@@ -75,6 +77,7 @@ def _may_be_too_much(sql: str) -> bool:
         or sql.count(".") > MAX_DOTS
         or len(_LEVEL.findall(sql)) >= MAX_NESTING
         or len(_CASE.findall(sql)) >= _FEW_CASES
+        or _WINDOW.search(sql) is not None
         or (len(sql) > MAX_DIGITS and any(len(run) > MAX_DIGITS for run in _DIGITS.findall(sql)))
     )
 
@@ -131,6 +134,7 @@ def _measured(tokens: Sequence[Token], max_elements: int) -> None:
     if len(tokens) >= MAX_NESTING:
         _require_flat(tokens)
     _require_few_written_out(tokens, max_elements)
+    require_few_windows(tokens)
 
 
 def _require_few_written_out(tokens: Sequence[Token], max_elements: int) -> None:
