@@ -5,7 +5,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from ballista_py.errors import TimeLimit
+from ballista_py.errors import TimeLimit, TryLater
 from ballista_py.runtime import SystemRuntime
 from ballista_py.turns import Turns
 from ballista_py.work import Work, working
@@ -53,9 +53,8 @@ def held():
     for event in made.go_on.values():
         event.set()
     made.pool.shutdown()
-    assert not made.turns._taken
+    assert not made.turns._held
     assert not made.turns._waiting
-    assert not made.turns._most
 
 
 def test_the_lane_with_the_fewest_turns_is_next_and_nobody_is_overtaken_in_his_own(held):
@@ -89,3 +88,38 @@ def test_one_that_is_out_of_time_leaves_its_place(held):
     assert held.turns.waiting("a") == 0
     held.begin("a2", most=1)
     assert held.end("a1", then=2)[-1] == "a2"
+
+
+def test_what_has_begun_counts_only_while_memory_is_short_and_only_in_its_lane():
+    short = threading.Event()
+    turns = Turns(SystemRuntime(), 2, is_short=short.is_set)
+    begun = [turns.take("a", 1)]
+    turns.begun(begun[0])
+    begun.append(turns.take("a", 1))
+    turns.begun(begun[1])
+    short.set()
+    with pytest.raises(TryLater, match="2 answers of this client are under way here"):
+        turns.take("a", 1, wait_ms=1)
+    with turns.turn("b", 1):
+        pass
+    short.clear()
+    with turns.turn("a", 1):
+        pass
+    short.set()
+    with ThreadPoolExecutor(1) as pool:
+        waits = pool.submit(turns.take, "a", 1)
+        until(lambda: turns.waiting("a") == 1)
+        for turn in begun:
+            turns.over(turn)
+        turns.over(waits.result(60))
+    assert not turns._held
+
+
+def test_a_turn_that_is_old_counts_no_more():
+    turns = Turns(SystemRuntime(), 1, longest_ms=1.0)
+    first = turns.take("a", 1)
+    second = turns.take("a", 1)
+    turns.over(second)
+    turns.over(first)
+    turns.over(first)
+    assert not turns._held

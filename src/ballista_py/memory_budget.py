@@ -134,6 +134,7 @@ class MemoryBudget:
         self._next = 0
         self._since_ms: dict[int, float] = {}  # who waits since when
         self._by_work: dict[int, list[Reservation]] = {}
+        self.is_full = False
 
     @property
     def ledger(self) -> Ledger:
@@ -159,8 +160,9 @@ class MemoryBudget:
         """See `Ledger.room`."""
         return self._ledger.room(client)
 
-    def press(self, pressed: bool) -> None:
-        """Say whether the node takes more than it may, as far as one can see from outside."""
+    def press(self, pressed: bool, is_full: bool = False) -> None:
+        """Say whether the node takes far more than it may, or just all that it may, as seen from outside."""
+        self.is_full = is_full
         if pressed != self._ledger.pressed:
             with self._changed:
                 self._ledger = self._ledger.under(pressed)

@@ -1,17 +1,19 @@
 """Turns for what takes much at once: so many in all, so many of each lane, and nobody is overtaken in his own lane.
 
-A lane is whatever shall not keep others waiting, as a rule a client.
+A lane is whatever shall not keep others waiting, as a rule a client. What has begun, and only gives away what it
+computed, counts no more, unless memory is short: what it computed is kept until it was given away.
 """
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Hashable, Iterator
+from collections.abc import Callable, Hashable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
 from attrs import define, field
 
+from ballista_py.errors import TryLater
 from ballista_py.runtime import Runtime
 from ballista_py.work import require_wanted
 
@@ -19,104 +21,134 @@ LOOK_MS = 100.0
 
 
 @define(eq=False)
-class _Waiting:
+class Turn:
+    """One turn, or the place of somebody who waits for his."""
+
+    lane: Hashable
+    most: int
     number: int
     changed: Any  # a Condition
-    has_turn: bool = False
+    since_ms: float | None = None
+    has_begun: bool = False
 
 
 @define
 class Turns:
     """At most `in_all` at once, and of each lane as many as it asks for. Safe to share between threads.
 
-    Of those who wait, the first of the lane that has the fewest turns is next.
+    Of those who wait, the first of the lane that has the fewest turns is next. A turn counts until it has begun, or is
+    `longest_ms` old. While memory `is_short`, it counts until it is over, in its own lane: other lanes never wait.
     """
 
     runtime: Runtime
     in_all: int
+    is_short: Callable[[], bool] = lambda: False
+    longest_ms: float | None = None
     _lock: Any = field(init=False)
-    _taken: dict[Hashable, int] = field(init=False, factory=dict)
-    _waiting: dict[Hashable, deque[_Waiting]] = field(init=False, factory=dict)
-    _most: dict[Hashable, int] = field(init=False, factory=dict)  # of the lanes in which somebody waits
+    _held: dict[Hashable, list[Turn]] = field(init=False, factory=dict)
+    _waiting: dict[Hashable, deque[Turn]] = field(init=False, factory=dict)
     _asked: int = field(init=False, default=0)
 
     def __attrs_post_init__(self) -> None:
         self._lock = self.runtime.lock()
 
     @contextmanager
-    def turn(self, lane: Hashable, most: int) -> Iterator[None]:
-        """The block waits until fewer than `most` of the lane are in theirs. Raises as `require_wanted` meanwhile."""
-        self._take(lane, most)
+    def turn(self, lane: Hashable, most: int, wait_ms: float | None = None) -> Iterator[Turn]:
+        """Around what needs a turn. Raises as `take`."""
+        turn = self.take(lane, most, wait_ms)
         try:
-            yield
+            yield turn
         finally:
-            self._give_back(lane)
+            self.over(turn)
+
+    def take(self, lane: Hashable, most: int, wait_ms: float | None = None) -> Turn:
+        """Wait until fewer than `most` of the lane have their turn, and take one; `over` follows in any case.
+
+        Raises as `require_wanted` meanwhile, and `TryLater` when it was not its turn for `wait_ms`.
+        """
+        with self._lock:
+            self._asked += 1
+            turn = Turn(lane, most, self._asked, self.runtime.condition())
+            self._waiting.setdefault(lane, deque()).append(turn)
+        until_ms = None if wait_ms is None else self.runtime.monotonic_ms() + wait_ms
+        try:
+            self._let_in()
+            while turn.since_ms is None:
+                with turn.changed:
+                    if turn.since_ms is None:
+                        turn.changed.wait(LOOK_MS)
+                require_wanted()
+                if turn.since_ms is None:
+                    self._let_in()  # time has passed, and memory may not be short any more
+                    self._require_patience(turn, until_ms)
+        except BaseException:
+            self.over(turn)
+            raise
+        return turn
+
+    def begun(self, turn: Turn) -> None:
+        """What had the turn gives away what it computed from now on."""
+        turn.has_begun = True
+        self._let_in()
+
+    def over(self, turn: Turn) -> None:
+        """Give the turn back, or the place among those who wait. More than once is fine."""
+        with self._lock:
+            for places in (self._held, self._waiting):
+                if turn in places.get(turn.lane, ()):
+                    self._drop(places, turn)
+        self._let_in()
 
     def taken(self, lane: Hashable) -> int:
-        """How many of the lane have their turn."""
-        return self._taken.get(lane, 0)
+        """How many of the lane have their turn and have not begun."""
+        return sum(not turn.has_begun for turn in self._held.get(lane, ()))
+
+    def begun_of(self, lane: Hashable) -> int:
+        """How many of the lane have begun and are not over."""
+        return sum(turn.has_begun for turn in self._held.get(lane, ()))
 
     def waiting(self, lane: Hashable) -> int:
         """How many of the lane wait."""
         return len(self._waiting.get(lane, ()))
 
-    def _take(self, lane: Hashable, most: int) -> None:
+    def _require_patience(self, turn: Turn, until_ms: float | None) -> None:
+        if turn.since_ms is None and until_ms is not None and self.runtime.monotonic_ms() > until_ms:
+            raise TryLater(
+                f"{len(self._held.get(turn.lane, ()))} answers of this client are under way here, and no more are "
+                "begun until some of them are over: read the answers that you asked for, or send fewer at once"
+            )
+
+    def _let_in(self) -> None:
+        """Give those their turns whose turns it is now."""
+        is_short, now_ms = self.is_short(), self.runtime.monotonic_ms()
+        let_in: list[Turn] = []
         with self._lock:
-            if lane not in self._waiting and self._is_free(lane, most):
-                self._taken[lane] = self.taken(lane) + 1
-                return
-            self._asked += 1
-            mine = _Waiting(self._asked, self.runtime.condition())
-            self._waiting.setdefault(lane, deque()).append(mine)
-            self._most[lane] = most
-        try:
-            while not mine.has_turn:
-                with mine.changed:
-                    if not mine.has_turn:
-                        mine.changed.wait(LOOK_MS)
-                require_wanted()
-        except BaseException:
-            self._leave(lane, mine)
-            raise
+            while self._waiting and (turn := self._next(is_short, now_ms)) is not None:
+                self._drop(self._waiting, turn)
+                self._held.setdefault(turn.lane, []).append(turn)
+                turn.since_ms = now_ms
+                let_in.append(turn)
+        for turn in let_in:
+            with turn.changed:
+                turn.changed.notify_all()
 
-    def _is_free(self, lane: Hashable, most: int) -> bool:
-        return self.taken(lane) < most and sum(self._taken.values()) < self.in_all
+    def _next(self, is_short: bool, now_ms: float) -> Turn | None:
+        at_work = {lane: sum(self._counts(turn, now_ms) for turn in held) for lane, held in self._held.items()}
+        if sum(at_work.values()) >= self.in_all:
+            return None
+        counted = {lane: len(held) for lane, held in self._held.items()} if is_short else at_work
+        first = [waiting[0] for lane, waiting in self._waiting.items() if counted.get(lane, 0) < waiting[0].most]
+        return min(first, key=lambda turn: (counted.get(turn.lane, 0), turn.number), default=None)
 
-    def _leave(self, lane: Hashable, mine: _Waiting) -> None:
-        with self._lock:
-            waits = mine in self._waiting.get(lane, ())
-            if waits:
-                self._drop(lane, mine)
-        if not waits:  # it was its turn in the meantime
-            self._give_back(lane)
+    def _counts(self, turn: Turn, now_ms: float) -> bool:
+        if turn.has_begun or turn.since_ms is None:
+            return False
+        return self.longest_ms is None or now_ms - turn.since_ms < self.longest_ms
 
-    def _give_back(self, lane: Hashable) -> None:
-        with self._lock:
-            left = self._taken.pop(lane) - 1
-            if left:
-                self._taken[lane] = left
-            following = self._next()
-        for one in following:
-            with one.changed:
-                one.has_turn = True
-                one.changed.notify_all()
-
-    def _next(self) -> list[_Waiting]:
-        """Those whose turn it is now; it is theirs from here on."""
-        found: list[_Waiting] = []
-        while True:
-            free = [lane for lane in self._waiting if self._is_free(lane, self._most[lane])]
-            if not free:
-                return found
-            lane = min(free, key=lambda one: (self.taken(one), self._waiting[one][0].number))
-            found.append(self._waiting[lane][0])
-            self._drop(lane, found[-1])
-            self._taken[lane] = self.taken(lane) + 1
-
-    def _drop(self, lane: Hashable, one: _Waiting) -> None:
-        self._waiting[lane].remove(one)
-        if not self._waiting[lane]:
-            del self._waiting[lane], self._most[lane]
+    def _drop(self, places: dict[Hashable, Any], turn: Turn) -> None:
+        places[turn.lane].remove(turn)
+        if not places[turn.lane]:
+            del places[turn.lane]
 
 
-__all__ = ["Turns"]
+__all__ = ["Turn", "Turns"]

@@ -31,6 +31,8 @@ class Work:
         self._wanted = wanted
         self._lock = runtime.lock()
         self._stops: dict[int, Callable[[], None]] = {}
+        self._when_over: list[Callable[[], None]] = []
+        self._is_over = False
         self._next = 0
         self._reason: BallistaError | None = None
         self._until_ms: float | None = None
@@ -84,6 +86,22 @@ class Work:
             self._stops.clear()
         for stop in stops:
             stop()
+
+    def when_over(self, then: Callable[[], None]) -> None:
+        """Call `then` once when the call is over, however that comes to be; at once if it is."""
+        with self._lock:
+            if not self._is_over:
+                self._when_over.append(then)
+                return
+        then()
+
+    def over(self) -> None:
+        """The call is over: nothing is done for it any more, and nobody reads what was done."""
+        with self._lock:
+            self._is_over, then = True, self._when_over
+            self._when_over = []
+        for each in then:
+            each()
 
     def check(self) -> None:
         """Raise the reason if it was asked to end, if its time is over, or if nobody waits for it any more."""

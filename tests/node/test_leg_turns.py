@@ -69,4 +69,4 @@ def test_the_third_leg_of_a_client_waits_and_another_clients_does_not(executor):
     go_on.set()
     for thread in threads:
         thread.join(60)
-    assert not executor.turns._taken
+    assert not executor.turns._held

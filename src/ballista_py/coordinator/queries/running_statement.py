@@ -117,16 +117,20 @@ class Statement:
         }
 
 
-def until_given(first: Statement, again: Callable[[BallistaError], Statement | None]) -> Iterator[pa.RecordBatch]:
+def until_given(
+    first: Statement, again: Callable[[BallistaError], Statement | None], has_rows: Callable[[], None] = _nothing
+) -> Iterator[pa.RecordBatch]:
     """The rows of the statement; while none was given out, an error may be answered by another run of it.
 
-    `again` gives that, or None where the error has to stand.
+    `again` gives that, or None where the error has to stand. `has_rows` is called when the first of them are there.
     """
     batches, given = first.batches(), False
     while True:
         try:
             for batch in batches:
-                given = True
+                if not given:
+                    given = True
+                    has_rows()
                 yield batch
             return
         except BallistaError as error:

@@ -18,6 +18,7 @@ from attrs import define, evolve, field
 
 from ballista_py.coordinator.cluster_view import ClusterView, Views
 from ballista_py.coordinator.queries.broadcasts import BroadcastTooLargeError
+from ballista_py.coordinator.queries.merging_turns import MergingTurns
 from ballista_py.coordinator.queries.pivots import begun, in_words_of, with_values
 from ballista_py.coordinator.queries.plan_cache import Plans
 from ballista_py.coordinator.queries.run import OpenLegs, QueryRun
@@ -84,8 +85,10 @@ class QueryService:
     budget: MemoryBudget | None = field(default=None, kw_only=True)
     _suspects: Suspects = field(init=False, factory=Suspects)
     plans: Plans = field(init=False)
+    _turns: MergingTurns = field(init=False)
 
     def __attrs_post_init__(self) -> None:
+        self._turns = MergingTurns(self.runtime)
         self.plans = Plans(self.engine, self.runtime, self.budget)
 
     def explain(self, statement: str, analyze: bool = False) -> dict[str, Any]:
@@ -202,7 +205,7 @@ class QueryService:
         def again(error: BallistaError) -> Statement | None:
             return self._start_again(first, error, text, cancelled, only, started_ms, as_of)
 
-        return evolve(first, batches=until_given(first, again))
+        return evolve(first, batches=until_given(first, again, self._turns.give_back))
 
     def _start_again(
         self,
@@ -247,6 +250,7 @@ class QueryService:
                 # A replica that would not answer may be loading still; owners are the ones who must.
                 seen = view if broadcasting else _without_broadcasts(view)
                 plan, legs = self._plan(seen, statement, only, owners_only=replans > 0, timed=only is None)
+                self._turns.take(plan)
                 legs = self._pinned(view, legs, only, as_of)
                 if not is_fresh and self.is_behind(view, {table.table for leg in legs for table in leg.tables}):
                     view, is_fresh = self.views.refresh(), True

@@ -168,9 +168,9 @@ class Workers:
         if over > 0 and largest is not None and by_others:
             self._too_large(largest, sizes[id(largest)])
         watch(own, over > 0 and not by_others)
-        self.budget.press(over > 0)
-        now_ms = self.runtime.monotonic_ms()
         is_full = over + OVER_TOTAL_BYTES > 0  # then one is kept for the next statement
+        self.budget.press(over > 0, is_full)
+        now_ms = self.runtime.monotonic_ms()
         with self._lock:
             old = [w for w in self._idle if now_ms - w.since_ms > IDLE_MS]
             old = self._idle[:-1] if is_full and len(self._idle) > len(old) + 1 else old

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping
-from contextlib import nullcontext
 from typing import Any
 
 import pyarrow as pa
@@ -39,6 +38,8 @@ from ballista_py.turns import Turns
 # More at once take memory and are no faster.
 LEGS_OF_CLIENT = max(8, 2 * (os.cpu_count() or 1))
 LEGS_IN_ALL = 4 * LEGS_OF_CLIENT
+LONGEST_MS = 10_000.0
+WAIT_MS = 30_000.0
 
 
 @define
@@ -51,7 +52,7 @@ class ExecutorAnswers:
     engine: Engine
     tasks: Tasks
     partitions: ExecutorPartitions | None = None
-    turns: Turns | None = None  # of legs, until each has its first rows
+    turns: Turns | None = None  # of legs
 
     def stream(self, command: Mapping[str, Any], context: CallContext) -> StreamResult:
         """Run a leg (`commands.leg_command`) over exactly the partitions that it names."""
@@ -125,12 +126,16 @@ class ExecutorAnswers:
 
     def _begun_in_turn(self, lane: str, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """The batches; what there is to compute before the first one waits for its turn among the legs of a client."""
-        with nullcontext() if self.turns is None else self.turns.turn(lane, LEGS_OF_CLIENT):
-            first = next(batches, None)
-        if first is not None:
-            yield first
-            del first
+        if self.turns is None:
             yield from batches
+            return
+        with self.turns.turn(lane, LEGS_OF_CLIENT, WAIT_MS) as turn:
+            first = next(batches, None)
+            self.turns.begun(turn)
+            if first is not None:
+                yield first
+                del first
+                yield from batches
 
     def _ready(self) -> ExecutorPartitions:
         if self.partitions is None:

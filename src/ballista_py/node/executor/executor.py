@@ -22,7 +22,7 @@ from ballista_py.logs import log_event
 from ballista_py.memory_budget import MemoryBudget
 from ballista_py.node.allocators import GivesBack
 from ballista_py.node.config import NodeConfig
-from ballista_py.node.executor.answers import LEGS_IN_ALL, ExecutorAnswers
+from ballista_py.node.executor.answers import LEGS_IN_ALL, LONGEST_MS, ExecutorAnswers
 from ballista_py.node.executor.control import ExecutorControl
 from ballista_py.node.executor.engine_processes import (
     GIVE_BACK_MS,
@@ -92,7 +92,8 @@ class Executor:
             folder.mkdir(parents=True, exist_ok=True)
         self._budget = MemoryBudget(least_budget(node_memory(config)), runtime)
         self._engine = _engine(config, folder, runtime, self._budget)
-        turns = Turns(runtime, LEGS_IN_ALL)
+        budget = self._budget
+        turns = Turns(runtime, LEGS_IN_ALL, lambda: budget.is_full, LONGEST_MS)
         answers = ExecutorAnswers(config.node_id, self._engine, self._tasks, turns=turns)
         self._lease = self._listen(cluster_id, answers)
         self._cache = FileCache(

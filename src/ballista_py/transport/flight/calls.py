@@ -296,6 +296,7 @@ class OpenCalls:
                 yield call
         finally:
             call.context.close()
+            call.context.work.over()
             with self._lock:
                 self._open.discard(call)
                 self._ended_peers.add(call.context.peer)
