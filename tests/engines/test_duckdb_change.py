@@ -74,6 +74,10 @@ def test_a_change_that_gives_no_row_has_columns_all_the_same(empty):
         "delete from t returning (select getenv('HOME'))",
         "delete from t returning getenv('HOME')",
         "merge into t using (select 1 as id) s on t.id = s.id when matched then error getenv('HOME')",
+        "merge into t using (select 1 as id) s on t.id = s.id when matched then error 'x' || getenv('HOME')",
+        "merge into t using (select 1 as id) s on t.id = s.id when matched then error (select content from "
+        "read_text('/etc/hostname'))",
+        "merge into t using (select 99 as id) s on t.id = s.id when matched then error getenv('HOME')",
         "insert into t values (1, 'a') on conflict (id) do update set v = getenv('HOME')",
     ],
 )

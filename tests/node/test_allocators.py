@@ -23,6 +23,7 @@ def anonymous_mb():
         return next(int(line.split()[1]) for line in lines if line.startswith("Anonymous:")) / 1e3
 
 connection = duckdb.connect(config={"threads": 1})
+connection.execute("set enable_progress_bar = false")
 connection.execute("select 1").fetchall()
 before = anonymous_mb()
 connection.execute("select count(*) from (select distinct range % 700_000 from range(1_500_000))").fetchall()

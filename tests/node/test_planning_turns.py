@@ -117,7 +117,7 @@ def test_one_that_ends_as_its_turn_comes_gives_it_to_the_next(planning, pool, mo
 def test_what_has_a_turn_waits_for_no_other(planning):
     work = Work(SystemRuntime(), client="a")
     with working(work), planning.turns.turn(LARGE), planning.turns.turn(LARGE), planning.turns.turn("small"):
-        assert planning.turns.turns._taken == {("a", True): 1}
+        assert planning.turns.turns.taken(("a", True)) == 1
     assert nobody(planning)
 
 
@@ -128,7 +128,7 @@ def test_what_is_done_for_no_client_waits_for_nobody(planning):
 
 def nobody(planning) -> bool:
     """Whether nobody has a turn or waits for one."""
-    return not planning.turns.turns._taken and not planning.turns.turns._waiting
+    return not planning.turns.turns._held and not planning.turns.turns._waiting
 
 
 def waits_for(planning, lane, number) -> None:

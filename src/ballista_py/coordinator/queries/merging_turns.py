@@ -16,7 +16,7 @@ from ballista_py.sql.plan import QueryPlan
 from ballista_py.turns import Turn, Turns
 from ballista_py.work import Work, current_work
 
-OF_CLIENT = max(8, 2 * (os.cpu_count() or 1))
+OF_CLIENT = max(4, 2 * (os.cpu_count() or 1))
 LONGEST_MS = 10_000.0
 IN_ALL = 1_000
 

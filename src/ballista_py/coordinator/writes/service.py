@@ -181,7 +181,7 @@ class WriteService:
         with self.queries.plans.turns.turn(statement):
             plain = text_for_engine(text_for_parser(statement))
             if plain is not None:
-                self.engine.require_change(plain)
+                self._require_change(plain, statement)
             change = change_of(statement)
         mine = self._token(token, made, "execute", statement, atomic)
         tables = (
@@ -196,6 +196,15 @@ class WriteService:
             if earlier is None:
                 raise
             return earlier
+
+    def _require_change(self, plain: str, statement: str) -> None:
+        """Raise `SqlError` for what the engine does not read; of an ALTER with the refusal here, which says more."""
+        try:
+            self.engine.require_change(plain)
+        except SqlError:
+            if plain.lstrip()[:5].upper() == "ALTER":
+                change_of(statement)
+            raise
 
     def _decided_before(self, change: Change | None, token: WriteToken) -> Executed | None:
         """What the statement did when it was sent before and decided; None if nobody knows that it was."""

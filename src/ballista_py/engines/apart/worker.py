@@ -27,6 +27,7 @@ from ballista_py.engines.engine import Engine
 from ballista_py.errors import BallistaError, MergeTooLarge, TransportError, to_wire
 from ballista_py.runtime import SystemRuntime
 
+BESIDE = 10  # below the node, which answers lookups and heartbeats meanwhile
 SPARE_BYTES = 256 << 20  # of address space, beyond what the engine counts: its threads, vectors, Arrow's buffers
 
 
@@ -34,6 +35,7 @@ def main(arguments: list[str]) -> None:
     """Serve the node at the other end of the first file descriptor for as long as it keeps the second one open."""
     connected, life = (int(argument) for argument in arguments)
     _end_with(life)
+    os.nice(BESIDE)
     Worker(socket.socket(fileno=connected)).serve()
 
 

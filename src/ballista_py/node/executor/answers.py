@@ -36,7 +36,7 @@ from ballista_py.transport.flight.writes import IncomingRows
 from ballista_py.turns import Turns
 
 # More at once take memory and are no faster.
-LEGS_OF_CLIENT = max(8, 2 * (os.cpu_count() or 1))
+LEGS_OF_CLIENT = max(4, 2 * (os.cpu_count() or 1))
 LEGS_IN_ALL = 4 * LEGS_OF_CLIENT
 LONGEST_MS = 10_000.0
 WAIT_MS = 30_000.0

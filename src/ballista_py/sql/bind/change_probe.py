@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from sqlglot import exp
 
 from ballista_py.sql.bind.query import Expr
-from ballista_py.sql.parse.error_actions import for_parser
+from ballista_py.sql.parse.engine_words import for_parser
 from ballista_py.sql.parse.parsing import ENGINE_DIALECT, parsed_one
 
 

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from sqlglot import exp
 
+from ballista_py.errors import SqlError
 from ballista_py.sql.dialects.casts import assigned, type_of
 from ballista_py.sql.dialects.operators import condition
 from ballista_py.sql.dialects.queries import read_from, read_query, table_of
@@ -76,7 +77,7 @@ def _insert(reader: Reader, tree: exp.Expr, partition: exp.Expr | None) -> None:
     kinds = _kinds(table, named or [name.lower() for name, _ in table.columns if name.lower() not in fixed])
     source = tree.args.get("expression")
     if isinstance(source, exp.Values):
-        _insert_values(reader, source, kinds)
+        _insert_values(reader, source, kinds, table)
         return
     if source is None:
         raise refused(tree, reader.dialect)
@@ -95,19 +96,20 @@ def _fixed(reader: Reader, table: Relation, partition: exp.Expr) -> Sequence[str
         if isinstance(item, exp.EQ) and isinstance(item.this, exp.Column):
             name = item.this.name.lower()
             value = reader.value(item.expression, Scope())
-            to = kinds.get(name, UNKNOWN)
+            to = _kind_of(kinds, name, table)
             item.set("expression", assigned(value, to, item.expression, reader.dialect))
             found.append(name)
     return found
 
 
-def _insert_values(reader: Reader, source: exp.Expr, kinds: Sequence[ValueType]) -> None:
+def _insert_values(reader: Reader, source: exp.Expr, kinds: Sequence[ValueType], table: Relation) -> None:
     rows = []
     for row in source.expressions:
         cells = (
             row.expressions if isinstance(row, exp.Tuple) else [row.this if isinstance(row, exp.Paren) else row]
         )
         values = [reader.value(cell, Scope()) for cell in cells]
+        _require_as_many(kinds, values, table)
         made = [
             assigned(value, kinds[place] if place < len(kinds) else UNKNOWN, cells[place], reader.dialect)
             for place, value in enumerate(values)
@@ -118,7 +120,20 @@ def _insert_values(reader: Reader, source: exp.Expr, kinds: Sequence[ValueType])
 
 def _kinds(table: Relation, named: Sequence[str]) -> list[ValueType]:
     held = {name.lower(): kind for name, kind in table.columns}
-    return [held.get(name, UNKNOWN) for name in named] if named else list(held.values())
+    return [_kind_of(held, name, table) for name in named] if named else list(held.values())
+
+
+def _kind_of(held: Mapping[str, ValueType], name: str, table: Relation) -> ValueType:
+    """The type of the column of that name. Raises `SqlError` when the table is known and has none."""
+    if name not in held and table.known:
+        raise SqlError(f"the table has no column '{name}'")
+    return held.get(name, UNKNOWN)
+
+
+def _require_as_many(kinds: Sequence[ValueType], values: Sequence[object], table: Relation) -> None:
+    """Raise `SqlError` for more values than columns."""
+    if table.known and len(values) > len(kinds):
+        raise SqlError(f"INSERT has {len(values)} value(s) for {len(kinds)} column(s)")
 
 
 def _target(reader: Reader, node: exp.Expr) -> Scope:
@@ -143,7 +158,7 @@ def _set(reader: Reader, tree: exp.Expr, held: Relation, scope: Scope) -> None:
         if not isinstance(one, exp.EQ) or not isinstance(one.this, exp.Column):
             raise refused(one, reader.dialect)
         value = reader.value(one.expression, scope)
-        to = kinds.get(one.this.name.lower(), UNKNOWN)
+        to = _kind_of(kinds, one.this.name.lower(), held)
         one.set("expression", assigned(value, to, one.expression, reader.dialect))
 
 
@@ -180,6 +195,7 @@ def _merge_insert(reader: Reader, then: exp.Expr, held: Relation, scope: Scope) 
         raise refused(then, reader.dialect, "name the columns and the values")
     kinds = _kinds(held, [column.name.lower() for column in then.this.expressions] if then.this else [])
     made = []
+    _require_as_many(kinds, cells.expressions, held)
     for place, cell in enumerate(cells.expressions):
         to = kinds[place] if place < len(kinds) else UNKNOWN
         made.append(assigned(reader.value(cell, scope), to, cell, reader.dialect))

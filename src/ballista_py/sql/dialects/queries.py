@@ -296,8 +296,8 @@ def _source(reader: Reader, node: exp.Expr, scope: Scope) -> None:
 
 
 def table_of(reader: Reader, node: exp.Expr) -> Relation:
-    """The columns of a table of the cluster."""
-    return reader.table(node.name.lower())
+    """The columns of a table of the cluster; those of what has a schema's name before it, nobody tells."""
+    return Relation(known=False) if node.text("db") else reader.table(node.name.lower())
 
 
 def _common_table(scope: Scope | None, name: str) -> Relation | None:

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 import pyarrow as pa
-from attrs import frozen
+from attrs import field, frozen
 from sqlglot import exp
 
+from ballista_py.errors import SqlError, UnsupportedExpression
 from ballista_py.sql.dialects.aggregates import AGGREGATES, WINDOWS, over_rows
 from ballista_py.sql.dialects.calls import called
 from ballista_py.sql.dialects.changes import read_change
@@ -28,6 +29,7 @@ class StatementReader:
 
     dialect: str
     tables: Tables | None
+    unknown: list[str] = field(factory=list)  # names of tables that there are not
 
     def value(self, node: exp.Expr, scope: Scope) -> Typed:
         """See `Reader.value`."""
@@ -46,6 +48,8 @@ class StatementReader:
         """See `Reader.table`."""
         schema = None if self.tables is None else self.tables.get(name)
         if schema is None:
+            if self.tables is not None:
+                self.unknown.append(name)
             return Relation(known=False)
         return Relation(tuple((field.name, of_arrow(field.type)) for field in schema))
 
@@ -67,10 +71,15 @@ def translate(tree: exp.Expr, dialect: str, tables: Tables | None, partition: ex
     """
     held = None if tables is None else {name.lower(): schema for name, schema in tables.items()}
     reader = StatementReader(dialect, held)
-    if isinstance(tree, exp.Query | exp.Values):
-        read_query(reader, tree, None)
-    else:
-        read_change(reader, tree, partition)
+    try:
+        if isinstance(tree, exp.Query | exp.Values):
+            read_query(reader, tree, None)
+        else:
+            read_change(reader, tree, partition)
+    except UnsupportedExpression:
+        if reader.unknown:  # what is refused for want of a type has none for that
+            raise SqlError(f"Table '{reader.unknown[0]}' does not exist", table=reader.unknown[0]) from None
+        raise
     return tree
 
 

@@ -143,6 +143,8 @@ def _action(words: _Words) -> Alteration:
         words.takes("COLUMN")
         return _added(words)
     if words.takes("DROP"):
+        if words.next() == "CONSTRAINT":
+            raise words.refused("DROP CONSTRAINT", "make a table without it, and fill it with INSERT … SELECT")
         words.takes("COLUMN")
         if_exists = words.takes("IF", "EXISTS")
         name = words.name()

@@ -22,7 +22,7 @@ from ballista_py.errors import SqlError
 from ballista_py.sql.parse.alterations import AlterTable, read_alteration
 from ballista_py.sql.parse.copies import CopyFrom, read_copy
 from ballista_py.sql.parse.creates import CreateTable, read_create
-from ballista_py.sql.parse.error_actions import for_parser
+from ballista_py.sql.parse.engine_words import for_parser
 from ballista_py.sql.parse.inserts import Insert, overwriting, read_insert, table_name
 from ballista_py.sql.parse.kind import (
     misread,

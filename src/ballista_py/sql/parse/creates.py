@@ -71,6 +71,8 @@ def read_create(tree: exp.Create, text: StatementText) -> CreateTable:
     conditions = _checks(text)
     if len(conditions) != checks:
         raise SqlError("the CHECK conditions of the statement cannot be told apart")
+    written = {name.lower(): name for name, _ in columns}
+    primary = [written.get(name.lower(), name) for name in primary]
     names = {name.lower() for name in primary}
     as_place = next((place for place, word in text.top_level(0) if word == "AS"), None)
     return CreateTable(
@@ -108,7 +110,7 @@ def _defaults(text: StatementText, definitions: Sequence[exp.Expr]) -> tuple[tup
     if not definitions:
         return ()
     first = next(place for place in range(len(text.tokens)) if text.opens(place))
-    pieces = text.pieces(first, text.group_end(first))
+    pieces = [(start, end) for start, end in text.pieces(first, text.group_end(first)) if end > start + 1]
     found = []
     for item, (start, end) in zip(definitions, pieces, strict=True):
         words = [place for place, word in text.top_level(start + 1, end) if word.split()[0] in _BEHIND_TYPES]

@@ -37,6 +37,8 @@ def with_values_converted(query: str, meant: Sequence[Meant]) -> str:
     "values (cast(1\\n as VARCHAR), 'a'), (cast(1.50\\n as VARCHAR), 'b')"
     >>> with_values_converted("values (default), (2)", [Meant("INTEGER", "7")])
     'values (cast(7\\n as INTEGER)), (cast(2\\n as INTEGER))'
+    >>> with_values_converted("values (row(1))", [Meant("STRUCT(a INTEGER)")])
+    'values (cast(row(1)\\n as STRUCT(a INTEGER)))'
     >>> with_values_converted("values (1), (2)", [Meant("VARCHAR")])
     'values (1), (2)'
     """
@@ -50,7 +52,7 @@ def with_values_converted(query: str, meant: Sequence[Meant]) -> str:
     for row in rows:
         for form, (first, stop) in zip(forms, row, strict=True):
             form.add(_form(tokens, first, stop))
-    mixed = [_DEFAULT in form or len(form - {_NULL}) > 1 for form in forms]
+    mixed = [_DEFAULT in form or len(form - {_NULL}) > 1 or any(map(_is_row, form)) for form in forms]
     if not any(mixed):
         return query
     made, place = [], 0
@@ -88,6 +90,11 @@ def _form(tokens: Sequence[Token], first: int, stop: int) -> object:
     if stop - first == 2 and token.token_type == TokenType.DASH:
         first += 1
     return _word(tokens[first]) if stop - first == 1 else tuple(map(_word, tokens[first:stop]))
+
+
+def _is_row(form: object) -> bool:
+    """Whether a value is a row without names, which is a struct of the column's names by itself alone."""
+    return isinstance(form, tuple) and form[:2] == ("row", "(")
 
 
 def _word(token: Token) -> object:

@@ -189,6 +189,8 @@ def _require_declared(tree: exp.Create, dialect: str) -> None:
 
 
 def _instead(parts: Sequence[object]) -> str:
+    if any(isinstance(part, exp.Identifier) for part in parts):
+        return ": say its type, or behind AS its name, as SELECT … AS name does"
     return f": {_KEY}" if any(isinstance(part, exp.UniqueColumnConstraint) for part in parts) else ""
 
 

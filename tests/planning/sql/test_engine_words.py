@@ -1,0 +1,73 @@
+"""What the engine's parser reads in changes and definitions is read here, too, or refused by a name."""
+
+import pyarrow as pa
+import pytest
+
+from ballista_py.errors import SqlError
+from ballista_py.sql.parse.changes import read_change
+from ballista_py.sql.parse.engine_words import for_parser
+from ballista_py.sql.parse.kind import engine_sql
+
+MERGE = "merge into t using s using (i) when matched then "
+TABLES = {"t": pa.schema({"i": pa.int64(), "s": pa.string()})}
+
+
+@pytest.mark.parametrize(
+    ("text", "read"),
+    [
+        (MERGE + "error", MERGE + "DO NOTHING"),
+        (MERGE + "error 'x' when not matched then error", MERGE + "DO NOTHING when not matched then DO NOTHING"),
+        (
+            MERGE + "error case when i > 1 then x'00' end returning i",
+            MERGE.replace("then", "AND (case when i > 1 then unhex('00') end IS NULL OR TRUE) then")
+            + "DO NOTHING returning i",
+        ),
+        (MERGE + "update by name", MERGE + "update SET *"),
+        ("insert into t by position select x '00'", "insert into t  select x '00'"),
+        ("insert into t select 'error' as position, i as by", "insert into t select 'error' as position, i as by"),
+        ("update t set s = 'x''then error'", "update t set s = 'x''then error'"),
+    ],
+)
+def test_words_of_the_engine_are_said_in_others(text, read):
+    assert for_parser(text) == read
+
+
+def test_a_comma_behind_the_last_column_ends_the_list():
+    change = read_change("create table n (a int default 1, b varchar default 'x', check (a > 0),)")
+    assert change.defaults == (("a", "1"), ("b", "'x'"))
+    assert [name for name, _ in change.columns] == ["a", "b"]
+
+
+def test_a_primary_key_names_its_columns_without_regard_to_case():
+    assert read_change('create table n (Ab int, "C" int, constraint k primary key (aB, c))').primary_key == ("Ab", "C")
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("create table n (a, b) as select 5, 6", "'a' cannot be declared here: say its type, or behind AS its name"),
+        ("alter table t drop constraint x", "ALTER TABLE with DROP CONSTRAINT cannot be run here"),
+    ],
+)
+def test_what_is_refused_says_what_to_write(text, message):
+    with pytest.raises(SqlError, match=message):
+        read_change(text)
+
+
+@pytest.mark.parametrize("dialect", ["postgres", "spark"])
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("insert into nope values ('a')", "Table 'nope' does not exist"),
+        ("update nope set i = 3", "Table 'nope' does not exist"),
+        ("delete from nope where i = 'a'", "Table 'nope' does not exist"),
+        ("select * from nope where i = 'a'", "Table 'nope' does not exist"),
+        ("merge into t using nope on t.i = nope.i when matched then delete", "Table 'nope' does not exist"),
+        ("insert into t values (1, 'a', 2)", "INSERT has 3 value"),
+        ("insert into t (i, x) values (1, 'a')", "no column 'x'"),
+        ("update t set x = 1", "no column 'x'"),
+    ],
+)
+def test_in_other_dialects_a_wrong_name_is_what_is_wrong(dialect, text, message):
+    with pytest.raises(SqlError, match=message):
+        engine_sql(text, dialect, TABLES)
