@@ -172,3 +172,14 @@ def test_a_change_that_a_query_could_compute_runs():
     with run_change(sql, "t", ROWS.to_reader(), others) as changed:
         assert changed.affected == 1
         assert changed.come.to_pydict() == {"k": [1], "v": ["A"]}
+
+
+@pytest.mark.parametrize("name", ["=", "!=", "<", "<=", ">", ">=", "is distinct from", "IS NOT DISTINCT FROM"])
+def test_comparisons_cannot_be_called_by_their_names(guard, name):
+    """They take values of two types for values of one then, which ends the process or answers with nonsense."""
+    written = [f'select "{name}"({{\'x\': 1}}, 1)', f'select list_transform([1], lambda x: main."{name}"(x, 1))']
+    if not name[0].isalpha():
+        written.append(f"select {{'x': 1}} operator({name}) 1")
+    for sql in written:
+        with pytest.raises(SqlError, match="cannot be used here"):
+            guard.check(sql, RELATIONS)
