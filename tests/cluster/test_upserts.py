@@ -49,11 +49,11 @@ merge into t using (select 1 as id, 'm' as g, 3 as v, 1.0 as w) s using (id) whe
 merge into t using (select 60 as id, 'm' as g, 3 as v, 1.0 as w) s using (id) when not matched then insert * returning *
 merge into t using (select 1 as id) s using (id) when matched then error
 merge into t using (select 1 as id) s using (id) when matched and t.v < 0 then error 'never' when matched then delete
-merge into t using (select 1 as id, 'm' as g) s using (id) when matched then error 'no ' || s.g || case when s.id > 0 then \
-t.v end
+merge into t using (select 1 as id, 'm' as g) s using (id) when matched then error 'no ' || s.g || case when \
+s.id > 0 then t.v end
 merge into t using (select 900 as id, 'm' as g) s using (id) when not matched then error concat('x', s.id)
-merge into t using (select 1 as id, 'm' as g, 4 as v, 2.0 as w) s using (id) when matched and t.v < 0 then error (select \
-max(g) from t) when matched then update by name returning id, v
+merge into t using (select 1 as id, 'm' as g, 4 as v, 2.0 as w) s using (id) when matched and t.v < 0 then error \
+(select max(g) from t) when matched then update by name returning id, v
 insert into t by position select 61, 'p', 1, 1.5
 insert into t (id, g) select 62, 'hex' where x'00ff' = unhex('00ff')
 update t set g = 'hex' where unhex('00') = x'00' and id = 1

@@ -177,7 +177,7 @@ def test_a_change_that_a_query_could_compute_runs():
 @pytest.mark.parametrize("name", ["=", "!=", "<", "<=", ">", ">=", "is distinct from", "IS NOT DISTINCT FROM"])
 def test_comparisons_cannot_be_called_by_their_names(guard, name):
     """They take values of two types for values of one then, which ends the process or answers with nonsense."""
-    written = [f'select "{name}"({{\'x\': 1}}, 1)', f'select list_transform([1], lambda x: main."{name}"(x, 1))']
+    written = [f"select \"{name}\"({{'x': 1}}, 1)", f'select list_transform([1], lambda x: main."{name}"(x, 1))']
     if not name[0].isalpha():
         written.append(f"select {{'x': 1}} operator({name}) 1")
     for sql in written:

@@ -39,13 +39,19 @@ def test_a_comma_behind_the_last_column_ends_the_list():
 
 
 def test_a_primary_key_names_its_columns_without_regard_to_case():
-    assert read_change('create table n (Ab int, "C" int, constraint k primary key (aB, c))').primary_key == ("Ab", "C")
+    assert read_change('create table n (Ab int, "C" int, constraint k primary key (aB, c))').primary_key == (
+        "Ab",
+        "C",
+    )
 
 
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("create table n (a, b) as select 5, 6", "'a' cannot be declared here: say its type, or behind AS its name"),
+        (
+            "create table n (a, b) as select 5, 6",
+            "'a' cannot be declared here: say its type, or behind AS its name",
+        ),
         ("alter table t drop constraint x", "ALTER TABLE with DROP CONSTRAINT cannot be run here"),
     ],
 )
