@@ -334,10 +334,10 @@ def test_a_ticket_that_an_executor_signed_gives_nothing(folder):
         name: LegTickets(cluster_id="c", runtime=SystemRuntime(), tls=folder.tls(name))
         for name in ("scheduler-1", "executor-1", "executor-2")
     }
-    assert check.command(by["scheduler-1"].issue("executor-1", command)) == command
+    assert check.command(by["scheduler-1"].issue("executor-1", command, "digest"), "digest") == command
     for name in ("executor-1", "executor-2"):
         with pytest.raises(Unauthenticated, match="is no scheduler"):
-            check.command(by[name].issue("executor-1", command))
+            check.command(by[name].issue("executor-1", command, "digest"), "digest")
 
 
 def test_clients_are_sent_with_their_token_nowhere_but_to_the_executors_own_host_over_tls(folder):

@@ -44,7 +44,7 @@ def test_the_oldest_of_a_host_and_of_all_give_way():
 def test_streams_without_a_ticket_do_not_close_the_port(serve, kit):
     """Each has a thread, and half of a message; who shows a ticket is answered."""
     command = {"kind": "numbers", "batches": 2}
-    service = partial(PartsService, command_of=lambda _ticket: command)
+    service = partial(PartsService, command_of=lambda _ticket, _digest: command)
     served = serve(service=service, access=PARTS, callers=Holders())
     served.server._calls.strangers.most_of_host = 8
     address = f"127.0.0.1:{served.server.port}"

@@ -43,7 +43,7 @@ public = FlightServer("127.0.0.1:0", echo, SystemRuntime(), access=PUBLIC, calle
     caller_limit=128, tls=tls, front=FrontProcess,
     service=partial(FlightSqlService, ready=lambda: echo, runtime=SystemRuntime()))
 parts = FlightServer("127.0.0.1:0", echo, SystemRuntime(), access=PARTS, callers=Holders(), spawn=spawn,
-    tls=tls, front=FrontProcess, service=partial(PartsService, command_of=dict))
+    tls=tls, front=FrontProcess, service=partial(PartsService, command_of=lambda ticket, _digest: dict(ticket)))
 print(public.port, parts.port, flush=True)
 def tick():
     while True:

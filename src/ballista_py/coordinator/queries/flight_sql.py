@@ -64,7 +64,7 @@ class Tickets(Protocol):
         """Where clients are sent to the executor that said it; None: nowhere."""
         ...
 
-    def issue(self, executor_id: str, command: Mapping[str, Any]) -> Mapping[str, Any]: ...
+    def issue(self, executor_id: str, command: Mapping[str, Any], digest: str) -> Mapping[str, Any]: ...
 
 
 @define
@@ -141,11 +141,12 @@ class Statements:
         marks = {table.name: table.mark for table in found}
         return [
             Part(
-                ticket={
-                    **asdict(portion_of(plan, leg)),
-                    "tables": marks,
-                    **self._leg(leg, view, {**leg_command(leg), "output": output, "incarnations": tables}),
-                },
+                ticket=self._ticket(
+                    evolve(statement, part={**asdict(portion_of(plan, leg)), "tables": marks}),
+                    leg,
+                    view,
+                    {**leg_command(leg), "output": output, "incarnations": tables},
+                ),
                 location=self._location(leg, view),
             )
             for leg in legs
@@ -156,11 +157,15 @@ class Statements:
             return None
         return self.tickets.location(view.locations.get(leg.executor_id), view.addresses[leg.executor_id])
 
-    def _leg(self, leg: Leg, view: ClusterView, command: Mapping[str, Any]) -> dict[str, Any]:
-        """What the executor is told, if it gives parts to clients."""
+    def _ticket(
+        self, statement: SqlStatement, leg: Leg, view: ClusterView, command: Mapping[str, Any]
+    ) -> Mapping[str, Any]:
+        """The part of the statement, and what the executor is told, if it gives parts to clients."""
+        part = statement.part or {}
         if self.tickets is None or self._location(leg, view) is None:
-            return {}
-        return {"leg": self.tickets.issue(leg.executor_id, with_time_left(command))}
+            return part
+        signed = self.tickets.issue(leg.executor_id, with_time_left(command), statement.digest())
+        return {**part, "leg": signed}
 
     def run(self, statement: SqlStatement, context: CallContext) -> StreamResult:
         """See `StatementService.run`. Several rows of parameters give one answer after the other."""

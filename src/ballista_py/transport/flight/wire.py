@@ -22,6 +22,11 @@ def to_json(values: Mapping[str, Any]) -> bytes:
     return orjson.dumps(values, default=str, option=orjson.OPT_NON_STR_KEYS | orjson.OPT_SERIALIZE_NUMPY)
 
 
+def sorted_json(values: Mapping[str, Any]) -> bytes:
+    """The same bytes for equal values that were read by `from_json`, in whatever order they have their names."""
+    return orjson.dumps(values, option=orjson.OPT_SORT_KEYS)
+
+
 def from_json(data: bytes, most_values: int | None = None, most_bytes: int = MAX_BYTES) -> dict[str, Any]:
     """The object that `to_json` wrote. Raises `TransportError` for anything else.
 

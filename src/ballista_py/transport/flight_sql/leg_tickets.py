@@ -9,6 +9,7 @@ from __future__ import annotations
 import base64
 from collections.abc import Mapping
 from datetime import UTC, datetime
+from hashlib import sha256
 from typing import Any
 
 from attrs import field, frozen
@@ -32,6 +33,7 @@ except ImportError as error:
 
 TICKET_MS = 3_600_000
 SKEW_MS = 300_000
+_FIELDS = frozenset(("body", "certificate", "signature"))
 _PURPOSE = b"ballista_py: a part of an answer\n"  # a node signs nothing else that begins so
 _PSS = padding.PSS(padding.MGF1(hashes.SHA256()), padding.PSS.DIGEST_LENGTH)
 
@@ -46,15 +48,24 @@ class LegTickets:
     runtime: Runtime
     tls: Tls | None = None
 
-    def issue(self, executor_id: str, command: Mapping[str, Any]) -> dict[str, Any]:
-        """A ticket for `command` at that executor, JSON-ready. Raises `ConfigError` for a key that cannot sign."""
-        until_ms = self.runtime.wall_ms() + TICKET_MS
+    def issue(self, executor_id: str, command: Mapping[str, Any], digest: str) -> dict[str, Any]:
+        """A ticket for `command` at that executor, JSON-ready; `digest` is that of all else that goes with it.
+
+        Raises `ConfigError` for a key that cannot sign.
+        """
+        certificate, key = (b"", b"") if self.tls is None else self.tls.read().pair()
         body = to_json(
-            {"executor": executor_id, "cluster": self.cluster_id, "until_ms": until_ms, "command": command}
+            {
+                "executor": executor_id,
+                "cluster": self.cluster_id,
+                "until_ms": self.runtime.wall_ms() + TICKET_MS,
+                "command": command,
+                "digest": digest,
+                "certificate": sha256(certificate).hexdigest(),
+            }
         )
         ticket = {"body": base64.b64encode(body).decode()}
         if self.tls is not None:
-            certificate, key = self.tls.read().pair()
             ticket["certificate"] = certificate.decode()
             ticket["signature"] = base64.b64encode(_signature(key, body)).decode()
         return ticket
@@ -90,8 +101,8 @@ class LegTicketCheck:
     tls: Tls | None = None
     removed: Removed = field(factory=Removed)
 
-    def command(self, ticket: Ticket) -> dict[str, Any]:
-        """The command in a ticket that was issued for this executor.
+    def command(self, ticket: Ticket, digest: str) -> dict[str, Any]:
+        """The command in a ticket that was issued for this executor, and came with what has the `digest`.
 
         Raises `Unauthenticated` for one that was not, that is too old or that no scheduler of the cluster has signed,
         and `WrongCluster` for one of another cluster.
@@ -105,6 +116,11 @@ class LegTicketCheck:
         if values.get("executor") != self.executor_id or not isinstance(command, dict):
             raise Unauthenticated("the ticket is not for this executor")
         check_time(until_ms, self.runtime.wall_ms())
+        if "digest" not in values:
+            raise Unauthenticated("the ticket is of an earlier release: run the statement again")
+        signer = sha256(str(ticket.get("certificate", "")).encode()).hexdigest()
+        if values["digest"] != digest or values.get("certificate") != signer or not ticket.keys() <= _FIELDS:
+            raise Unauthenticated("the ticket was changed after a scheduler gave it: run the statement again")
         return command
 
     def _check_signature(self, tls: Tls, ticket: Ticket, body: bytes) -> None:

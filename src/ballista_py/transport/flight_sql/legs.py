@@ -14,18 +14,18 @@ from ballista_py.transport.flight.server import DataHandler, FlightService
 from ballista_py.transport.flight_sql.ahead import KeepAlive
 from ballista_py.transport.flight_sql.answers import answer
 from ballista_py.transport.flight_sql.messages import unpack
-from ballista_py.transport.flight_sql.statement import SqlStatement
+from ballista_py.transport.flight_sql.statement import SqlStatement, signed_digest
 from ballista_py.transport.flight_sql.status import to_status
 
 FETCH = "DoGet TicketStatementQuery"
 MAX_TICKET_BYTES = 256 << 10  # at a port for them alone; one of a thousand partitions has 20 kB
-CommandOf = Callable[[Mapping[str, Any]], dict[str, Any]]
+CommandOf = Callable[[Mapping[str, Any], str], dict[str, Any]]
 
 
 class PartsService(FlightService):
     """`do_get` for the tickets that `Part.location` goes with, and nothing else.
 
-    `command_of` gives the command of a ticket, or raises what is wrong with it.
+    `command_of` gives the command of a ticket, told the digest of what it came with, or raises what is wrong with it.
     """
 
     spoken: Collection[str] = ("DoGet",)
@@ -48,7 +48,7 @@ class PartsService(FlightService):
 
     def do_get(self, call: ServedCall, ticket: Any, writer: Writer) -> None:
         try:
-            command = self._command_of(_leg_ticket(ticket.ticket))
+            command = self._command_of(*_leg_ticket(ticket.ticket))
             with self._calls.enter(call, FETCH) as opened:
                 opened.context.work.limit_to(time_limit(command))
                 answer(self._handler.stream(command, opened.context), opened, writer, self._keep)
@@ -63,11 +63,11 @@ class LegService(PartsService):
     knows_callers = True
 
 
-def _leg_ticket(ticket: bytes) -> dict[str, Any]:
-    """What the scheduler wrote for the executor."""
+def _leg_ticket(ticket: bytes) -> tuple[dict[str, Any], str]:
+    """What the scheduler wrote for the executor, and the digest of all that stands around it."""
     command = unpack(ticket)
     if command.DESCRIPTOR.name == "TicketStatementQuery":
         part = SqlStatement.from_handle(command.statement_handle).part
         if part is not None and isinstance(part.get("leg"), dict):
-            return dict(part["leg"])
+            return dict(part["leg"]), signed_digest(command.statement_handle)
     raise TransportError("an executor gives parts of answers alone: send statements to a scheduler")

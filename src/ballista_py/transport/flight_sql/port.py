@@ -160,9 +160,9 @@ class FlightSqlService(FlightService):
             changed = service.update(statement, call.context, token)
             return _info(NO_COLUMNS, descriptor, [], changed)
         endpoints = []
-        run_id = self._runtime.new_id()
+        statement = evolve(statement, run_id=self._runtime.new_id())
         for part in service.parts(statement) if returned is None else [returned[1]]:
-            handle = evolve(statement, part=part.ticket, run_id=run_id).handle()
+            handle = evolve(statement, part=part.ticket).handle()
             ticket = pack(message("TicketStatementQuery", statement_handle=handle))
             # Whoever is named second is asked when the first does not answer. An executor reads short tickets alone.
             is_short = len(ticket) <= MAX_TICKET_BYTES - _AROUND_TICKET_BYTES

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from hashlib import sha256
 from typing import Any
 
 import pyarrow as pa
@@ -10,7 +11,7 @@ from attrs import evolve, frozen
 
 from ballista_py.errors import SqlError, TransportError
 from ballista_py.transport.arrow.door import read_rows
-from ballista_py.transport.flight.wire import from_json, to_json
+from ballista_py.transport.flight.wire import from_json, sorted_json, to_json
 
 MAX_HANDLE_BYTES = 8 << 20
 MAX_HANDLE_VALUES = 100_000  # one for each partition of a leg; what it is asked for is one, as text
@@ -58,9 +59,29 @@ class SqlStatement:
             raise TransportError("the handle is none that a scheduler of this cluster has given")
         return cls(**values, parameters=_batch(rows) if rows else None)
 
+    def digest(self) -> str:
+        """What tells this statement, part of an answer and run from all others; see `signed_digest`."""
+        return signed_digest(self.handle())
+
     def bound(self, parameters: pa.RecordBatch | None) -> SqlStatement:
         """The statement with these parameters instead of those it had."""
         return evolve(self, parameters=parameters)
+
+
+def signed_digest(handle: bytes) -> str:
+    """What stands for all of a handle in the ticket of a leg, which is a part of it and has no part in this.
+
+    >>> statement = SqlStatement(query="select 1", part={"sequences": {"t": 1}})
+    >>> signed_digest(evolve(statement, part={"leg": {}, "sequences": {"t": 1}}).handle()) == statement.digest()
+    True
+    >>> signed_digest(evolve(statement, part={"sequences": {"t": 0}}).handle()) == statement.digest()
+    False
+    """
+    head, _, rows = handle.partition(_SEPARATOR)
+    values = from_json(head, MAX_HANDLE_VALUES)
+    if isinstance(part := values.get("part"), dict):
+        values["part"] = {name: value for name, value in part.items() if name != "leg"}
+    return sha256(sha256(sorted_json(values)).digest() + sha256(rows).digest()).hexdigest()
 
 
 def _ipc(batch: pa.RecordBatch) -> bytes:
