@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
 from threading import Event
 from xml.etree import ElementTree
@@ -43,6 +43,11 @@ class Legs:
         self.error = fails
         self.cancelled = False
 
+    def say(self, lie: Callable[[pa.Table], pa.Table]) -> None:
+        """Give what `lie` makes of the rows."""
+        self.tables = [lie(table) for table in self.tables]
+        self.schema = self.tables[0].schema
+
     @property
     def bytes_received(self) -> int:
         return sum(table.nbytes for table in self.tables)
@@ -80,6 +85,7 @@ class Site:
         self.cluster, self.refreshed, self.opened = cluster, 0, list[Legs]()
         self.fails: dict[int, BaseException] = {}
         self.rounds: list[list[str]] = []
+        self.lie: Callable[[pa.Table], pa.Table] = lambda table: table
         self.view = ClusterView(catalog=cluster.catalog, members=frozenset(cluster.owners), addresses={})
         self.clock = Hurried()
         self.service = QueryService(self, engine, self.open, self.clock)
@@ -99,6 +105,7 @@ class Site:
         for legs in fragments:
             error = self.fails.get(len(self.opened))
             self.opened.append(Legs(self.cluster, legs, error))
+            self.opened[-1].say(self.lie)
             if isinstance(error, NotOwner | TransportError):
                 raise error
             found.append(self.opened[-1])
@@ -406,3 +413,49 @@ def test_a_statement_that_neither_engine_can_run_says_why_of_both(site: Site) ->
         list(spark.with_both_reasons(refused, rows()))
     with pytest.raises(MergeTooLarge, match=r"this node has$"):
         list(spark.with_both_reasons("select amount from sales", rows()))
+
+
+def _each(change: Callable[[pa.ChunkedArray], object]) -> Callable[[pa.Table], pa.Table]:
+    return lambda table: pa.table({name: change(table[name]) for name in table.column_names})
+
+
+LIES: dict[str, Callable[[pa.Table], pa.Table]] = {
+    "no columns": lambda table: table.select([]),
+    "one too few": lambda table: table.select(table.column_names[1:]),
+    "one too many": lambda table: table.append_column("more", pa.nulls(len(table))),
+    "other names": lambda table: table.rename_columns(
+        [f"{name}_{n}" for n, name in enumerate(table.column_names)]
+    ),
+    "texts": _each(lambda column: pa.array(["x"] * len(column))),
+    "lists": _each(lambda column: pa.array([[1]] * len(column), pa.list_(pa.int64()))),
+    "structs": _each(lambda column: pa.array([{"a": "b"}] * len(column), pa.struct([("a", pa.string())]))),
+    "fractions": _each(
+        lambda column: pa.array([1.5] * len(column)) if pa.types.is_integer(column.type) else column
+    ),
+}
+ASKED = {
+    "one leg": "select item, amount from sales where item = 1",
+    "rows of several": "select item, amount from sales",
+    "ordered": "select item, amount from sales order by amount desc, item limit 3",
+    "grouped": "select item % 2 as g, sum(amount) as total from sales group by 1 order by 1",
+    "joined": JOIN,
+}
+
+
+@pytest.mark.parametrize("lie", LIES)
+@pytest.mark.parametrize("asked", ASKED)
+def test_legs_with_other_columns_than_were_asked_for_are_named_or_give_what_can_be_used(
+    site: Site, lie: str, asked: str
+) -> None:
+    site.lie = LIES[lie]
+    error, rows = None, None
+    try:
+        rows, _ = site.answer(ASKED[asked])
+    except BallistaError as raised:
+        error = raised
+    if rows is not None:
+        assert lie in ("other names", "fractions", "texts", "one too many"), rows.schema
+        rows.validate(full=True)
+    else:
+        assert "answered with other columns than it was asked for" in str(error)
+        assert "executor" in str(error)

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from itertools import chain
 
 import pyarrow as pa
 from attrs import define, field
 
 from ballista_py.coordinator.cluster_view import ClusterView
-from ballista_py.coordinator.queries.answer_columns import conformed
+from ballista_py.coordinator.queries.answer_columns import answered, blamed, conformed, not_asked, require_asked
 from ballista_py.coordinator.queries.broadcasts import Broadcasts
 from ballista_py.coordinator.queries.running_statement import LegStreams, Running, Statement
 from ballista_py.engines.engine import Engine
@@ -23,6 +25,8 @@ OpenLegs = Callable[[Sequence[Sequence[Leg]], Mapping[str, str], Elsewhere], Seq
 
 One that fails later, and of which nothing was taken, is replaced by those that the third argument names, if any.
 """
+
+_MOST_NAMED = 5
 
 
 @define(kw_only=True)
@@ -110,7 +114,9 @@ class QueryRun:
         return all(use in self._sent.tables for use in uses)
 
     def _broadcast(self, broadcast: Broadcast, streams: Mapping[str, LegStreams]) -> None:
-        """Compute one broadcast over the streams of its fragments."""
+        """Compute one broadcast over the streams of its fragments; other executors read it, so it is looked at."""
+        for given, asked, who in self._looks(streams):
+            require_asked(given, asked, who, named=True)
         assert self.view.catalog.broadcasts is not None
         max_bytes = self.view.catalog.broadcasts.max_bytes
         if broadcast.plain and streams:
@@ -130,28 +136,59 @@ class QueryRun:
     def _merge(self, streams: Mapping[str, LegStreams]) -> tuple[Iterator[pa.RecordBatch], Callable[[], None]]:
         """The rows of the answer, cast to the plan's output, and how to stop making them."""
         if self.plan.merge_sql is None:
-            return conformed((b for s in streams.values() for b in s.batches()), self.plan.output), _nothing
+            of_legs = (
+                answered(stream.batches(), stream.schema, self.plan.output, self._who(name))
+                for name, stream in streams.items()
+            )
+            return chain.from_iterable(of_legs), _nothing
         names = [fragment.name for fragment in self.plan.fragments if fragment.merged]
         relations = self._relations(names, streams)
-        running = self.engine.query(
-            self.plan.merge_sql, streams={**relations, **self._sent.of(self.plan.merge_uses)}
-        )
-        rows = _with_own_errors(running.batches(), tuple(streams.values()))
-        return conformed(rows, self.plan.output), running.cancel
+        try:
+            running = self.engine.query(
+                self.plan.merge_sql, streams={**relations, **self._sent.of(self.plan.merge_uses)}
+            )
+        except Exception as error:
+            raise blamed(error, self._looks(streams)) from None
+        rows = conformed(_with_own_errors(running.batches(), tuple(streams.values())), self.plan.output)
+        return self._blaming(rows, streams), running.cancel
+
+    def _blaming(
+        self, rows: Iterator[pa.RecordBatch], streams: Mapping[str, LegStreams]
+    ) -> Iterator[pa.RecordBatch]:
+        """The same rows; where the merge fails because a leg gave other columns, its executor is named."""
+        try:
+            yield from rows
+        except Exception as error:
+            raise blamed(error, self._looks(streams)) from None
+
+    def _looks(self, streams: Mapping[str, LegStreams]) -> Iterator[tuple[pa.Schema, pa.Schema, str]]:
+        """The columns that the legs of each fragment gave, those that they were asked for, and who they are."""
+        for name, stream in streams.items():
+            with suppress(BallistaError):  # that can only be the fragment's
+                yield stream.schema, self._asked(self._fragments[name]), self._who(name)
+
+    def _asked(self, fragment: Fragment) -> pa.Schema:
+        known = {**self.view.catalog.schemas, **self._sent.schemas_of(fragment)}
+        return self.engine.describe(fragment.sql, known)
+
+    def _who(self, name: str) -> str:
+        executors = sorted({leg.executor_id for leg in self.legs if leg.fragment == name})
+        named = ", ".join(f"'{one}'" for one in executors[:_MOST_NAMED])
+        return f"executor {named}" if len(executors) == 1 else f"one of the executors {named}"
 
     def _relations(
         self, names: Collection[str], streams: Mapping[str, LegStreams]
     ) -> dict[str, pa.RecordBatchReader | pa.Table]:
         """What a merge reads of these fragments. The engine keeps a stream that it reads twice, and may spill it."""
-        schemas = self.view.catalog.schemas
         relations: dict[str, pa.RecordBatchReader | pa.Table] = {}
         for fragment in self.plan.fragments:
             stream = streams.get(fragment.name)
             if fragment.name not in names:
                 continue
             if stream is None:  # pruned to nothing: an empty relation of the fragment's form
-                known = {**schemas, **self._sent.schemas_of(fragment)}
-                relations[fragment.name] = self.engine.describe(fragment.sql, known).empty_table()
+                relations[fragment.name] = self._asked(fragment).empty_table()
+            elif not len(stream.schema):
+                raise not_asked(self._who(fragment.name))
             else:
                 relations[fragment.name] = pa.RecordBatchReader.from_batches(stream.schema, stream.batches())
         return relations
