@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 _ON_LINE = re.compile(r"CSV Error on Line: (\d+)")
 _NOTHING_SAID = re.compile(r"^(?:\s*[\w ]+ Error: |Original Line: .*|\s*$)", re.MULTILINE)
 _TEXTS = ("VARCHAR", "BLOB")
+# What Arrow raises for files that are spoilt: its own errors, and those that Python has for such values.
+_OF_FILES = (OSError, pa.ArrowException, ValueError, KeyError, OverflowError, MemoryError, NotImplementedError)
 _SYSTEM = ("/dev/", "/proc/")
 
 
@@ -75,8 +77,8 @@ def file_rows(copy: CopyFrom, columns: Mapping[str, str]) -> ArrowRows:
             rows = _parquet_rows(copy.path)
         else:
             rows = _csv_rows(copy, {name: columns[name] for name in names})
-    except (OSError, pa.ArrowException) as error:
-        raise ConfigError(f"file '{copy.path}' cannot be read: {str(error).splitlines()[0]}") from None
+    except _OF_FILES as error:
+        raise _spoilt(copy.path, error) from None
     return rows if copy.columns is None else _in_order(rows, names, list(columns))
 
 
@@ -287,12 +289,25 @@ def _said(error: Exception, path: str) -> str:
     return (told[0] if told else type(error).__name__).replace(path, "it").rstrip(".")
 
 
+def _spoilt(path: str, error: Exception) -> BaseException:
+    """That a file cannot be read, in one line; an error of ours says so itself."""
+    if isinstance(error, BallistaError):
+        return error
+    said = str(error).splitlines()[0] if str(error) else type(error).__name__
+    return ConfigError(f"file '{path}' cannot be read: {said}")
+
+
 def _parquet_rows(path: str) -> ArrowRows:
     import pyarrow.parquet as pq
 
     def batches() -> Iterator[pa.RecordBatch]:
-        with pq.ParquetFile(path) as file:
-            yield from file.iter_batches(BATCH_ROWS)
+        try:
+            with pq.ParquetFile(path) as file:
+                for batch in file.iter_batches(BATCH_ROWS):
+                    batch.validate(full=True)
+                    yield batch
+        except _OF_FILES as error:  # wherever in the file it is spoilt
+            raise _spoilt(path, error) from None
 
     return ArrowRows(pq.read_schema(path), batches)
 
