@@ -16,6 +16,7 @@ from ballista_py.partitions.table import TableSpec
 from ballista_py.sql.bind.expressions import is_portable
 from ballista_py.sql.bind.query import Expr
 from ballista_py.sql.parse.changes import General, Local, is_default, quoted
+from ballista_py.sql.parse.engine_words import for_parser
 from ballista_py.sql.parse.identifiers import free_name, identifier
 from ballista_py.sql.parse.parsing import parsed_one
 from ballista_py.sql.place.placement import Split, place_table
@@ -76,7 +77,7 @@ def local_rewrite(change: Local, table: TableSpec, types: Mapping[str, str]) -> 
 def file_pruner(where: str | None, alias: str, table: TableSpec) -> FilePruner:
     """What tells the files of the table that may hold rows of a predicate (in the engine's dialect) over it."""
     names = {table.name.lower(), alias.lower()}
-    tree = None if where is None else parsed_one(where)
+    tree = None if where is None else parsed_one(for_parser(where))
     return FilePruner(where=tree, names=names, schema=table.schema)
 
 
