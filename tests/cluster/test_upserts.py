@@ -118,7 +118,7 @@ def test_every_statement_does_and_gives_what_a_single_node_does(small, layout):
                     assert difference(answer, expected) is None, f"{statement}: {answer}"
             left = single.sql("select * from t").to_arrow_table()
             assert difference(small.sql("select * from t"), left) is None, statement
-    assert refused == 7
+    assert refused == 8
     small.drop_table("t")
 
 
