@@ -1,9 +1,11 @@
 """COPY between a table and files of the client: DuckDB's options, as one DuckDB reads and writes the same file."""
 
 import json
+from datetime import date
 
 import duckdb
 import pyarrow as pa
+import pyarrow.csv as csv
 import pyarrow.parquet as pq
 import pytest
 
@@ -204,12 +206,32 @@ def test_no_scheduler_reads_or_writes_a_file(small, loaded, tmp_path, sql):
     assert not path.exists()
 
 
+@pytest.mark.parametrize("ending", ["csv", "parquet"])
+def test_a_column_that_copy_does_not_name_has_its_default(small, tmp_path, ending):
+    path = tmp_path / f"rows.{ending}"
+    rows = pa.table({"n": [1.5, 2.5], "id": pa.array([1, 2], pa.int64())})
+    pq.write_table(rows, path) if ending == "parquet" else csv.write_csv(rows, path)
+    small.sql(
+        "create table few (id bigint, kind varchar default 'it''s', day date default '2026-01-02', n double)"
+    )
+    small.sql(f"copy few (n, id) from '{path}'")
+    filled = [{"id": n, "kind": "it's", "day": date(2026, 1, 2), "n": n + 0.5} for n in (1, 2)]
+    assert small.sql("from few order by id").to_pylist() == filled
+    small.sql("drop table few")
+    small.sql("create table needed (id bigint not null, n double)")
+    pq.write_table(rows.select(["n"]), path) if ending == "parquet" else csv.write_csv(rows.select(["n"]), path)
+    with pytest.raises(BallistaError, match="'id'"):
+        small.sql(f"copy needed (n) from '{path}'")
+    assert small.sql("from needed").num_rows == 0
+    small.sql("drop table needed")
+
+
 def test_parquet_is_read_by_the_names_that_copy_gives(small, tmp_path):
     pq.write_table(pa.table({"x": ["a"], "y": pa.array([1], pa.int64())}), tmp_path / "rows.parquet")
     small.sql("create table named (id bigint, kind varchar)")
     small.sql(f"copy named (kind, id) from '{tmp_path / 'rows.parquet'}'")
     assert small.sql("from named").to_pylist() == [{"id": 1, "kind": "a"}]
-    with pytest.raises(SchemaMismatch, match="names no column 'id'"):
+    with pytest.raises(SchemaMismatch, match="the file has 2 columns, COPY names 1"):
         small.sql(f"copy named (kind) from '{tmp_path / 'rows.parquet'}'")
     with pytest.raises(BallistaError, match="no such file"):
         small.sql(f"copy named from '{tmp_path / 'missing.csv'}'")

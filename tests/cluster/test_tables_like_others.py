@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from ballista_py import LocalCluster
-from ballista_py.errors import BallistaError, SqlError, UnsupportedExpression
+from ballista_py.errors import BallistaError, ConfigError, SqlError, UnsupportedExpression
 
 pytestmark = pytest.mark.cluster
 
@@ -130,3 +130,26 @@ def test_what_is_not_understood_is_refused_by_its_name(cluster, statement, diale
     ):
         cluster.sql(statement, dialect=dialect)
     assert cluster.sql("show tables")["name"].to_pylist() == ["s"]
+
+
+def test_by_flight_sql(cluster):
+    dbapi = pytest.importorskip("adbc_driver_flightsql.dbapi")
+    with dbapi.connect(cluster.flight_sql_url()) as connection, connection.cursor() as cursor:
+        for text in (
+            "create table t like s",
+            "create table if not exists t (like s)",
+            "create or replace table t like s",
+        ):
+            cursor.execute(text)
+        assert PLAIN.split(",")[0] in made(cluster, "t")
+        with pytest.raises(Exception, match="the statement has no parameter, and 1 were bound"):
+            cursor.execute("drop table t", ("x",))
+        cursor.execute("drop table t")
+
+
+@pytest.mark.parametrize("text", ["(k int)", "as select 1 as k", "(like s)", "like s"])
+def test_a_name_that_is_taken_is_what_is_wrong_whatever_the_keys_are(cluster, text):
+    cluster.sql("create table taken (k int) partitioned by (k)")
+    with pytest.raises(ConfigError, match=r"^table 'taken' exists already$"):
+        cluster.sql(f"create table taken {text}")
+    cluster.sql("drop table taken")

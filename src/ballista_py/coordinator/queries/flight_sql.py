@@ -23,6 +23,7 @@ from ballista_py.partitions.columns import plain
 from ballista_py.sql.own_words import own_places
 from ballista_py.sql.parse.descriptions import CatalogQuery, DescribeQuery, Explain, read_description
 from ballista_py.sql.parse.kind import StatementKind, engine_sql, refusal, statement_kind
+from ballista_py.sql.parse.likes import read_like
 from ballista_py.sql.parse.overwrites import read_overwrite
 from ballista_py.sql.parse.parameter_types import parameter_schema
 from ballista_py.sql.parse.parameters import bound, names_of, places_of, with_nulls
@@ -274,7 +275,8 @@ class Statements:
 
     def _with_values(self, statement: SqlStatement, text: str, kind: StatementKind) -> Iterator[str]:
         names = names_of(places_of(text))
-        if set(names) != self.engine.parameters(_for_parser(text)):
+        readable = _for_parser(text)
+        if set(names) != (set() if readable is None else self.engine.parameters(readable)):
             raise SqlError("the parameters of the statement cannot be told from its text")
         if not names:
             yield text
@@ -368,8 +370,10 @@ def _token(token: str | None, what: str) -> str | None:
     return None if token is None else f"{token}/{sha256(what.encode()).hexdigest()[:16]}"
 
 
-def _for_parser(text: str) -> str:
-    """The text in words that the engine's parser knows, with the same parameters."""
+def _for_parser(text: str) -> str | None:
+    """The text in words that the engine's parser knows, with the same parameters; None where none can be."""
+    if read_like(text) is not None:
+        return None
     overwrite = read_overwrite(text)
     return any_values(text) if overwrite is None else overwrite.plain
 

@@ -51,7 +51,7 @@ class FlightRows:
 
     def __init__(self, reader: Any, *, answers: bool, max_batch_bytes: int = MAX_BATCH_BYTES) -> None:
         self._reader = reader
-        self._passed_on = (flight.FlightError, pa.ArrowException) if answers else (flight.FlightError,)
+        self._passed_on = (flight.FlightError, pa.ArrowException, OSError) if answers else (flight.FlightError,)
         self._max_batch_bytes = max_batch_bytes
         self._max_rows = ANSWER_ROWS if answers else MAX_BATCH_BYTES
         self._schema: pa.Schema | None = None

@@ -49,7 +49,8 @@ def load_file(client: Asking, copy: CopyFrom, token: str | None, atomic: bool) -
     """Add the rows of the file to its table; how many. Raises as `file_rows` and `Client.ingest`."""
     described = client.sql(f"describe {_quoted(copy.table)}").to_pylist()
     columns = {row["column_name"]: row["column_type"] for row in described}
-    return client.ingest(copy.table, file_rows(copy, columns), token=token, atomic=atomic)
+    defaults = {row["column_name"]: row["default"] for row in described}
+    return client.ingest(copy.table, file_rows(copy, columns, defaults), token=token, atomic=atomic)
 
 
 def write_answer(
@@ -63,8 +64,10 @@ def write_answer(
         answer.cancel()
 
 
-def file_rows(copy: CopyFrom, columns: Mapping[str, str]) -> ArrowRows:
+def file_rows(copy: CopyFrom, columns: Mapping[str, str], defaults: Mapping[str, str | None]) -> ArrowRows:
     """The rows of the file for a table with these columns and SQL types, in the table's order.
+
+    A column that COPY does not name has the same value in all of them, its default or NULL.
 
     Raises `ConfigError` for a file that cannot be read, `SchemaMismatch` for one whose columns or values do not fit
     or whose first line may be a header or a row.
@@ -79,7 +82,11 @@ def file_rows(copy: CopyFrom, columns: Mapping[str, str]) -> ArrowRows:
             rows = _csv_rows(copy, {name: columns[name] for name in names})
     except _OF_FILES as error:
         raise _spoilt(copy.path, error) from None
-    return rows if copy.columns is None else _in_order(rows, names, list(columns))
+    if copy.columns is None:
+        return rows
+    absent = [name for name in columns if name not in names]
+    values = _computed([f"cast({defaults[name] or 'null'} as {columns[name]})" for name in absent])
+    return _in_order(rows, names, list(columns), dict(zip(absent, values, strict=True)))
 
 
 def write_file(
@@ -187,11 +194,6 @@ def _file_columns(copy: CopyFrom, declared: list[str]) -> list[str]:
         if name not in by_name or wanted.count(name) > 1:
             problem = "twice" if name in by_name else f"which table '{copy.table}' does not have"
             raise SchemaMismatch(f"COPY names the column '{name}' {problem}")
-    missing = [name for name in declared if name.lower() not in wanted]
-    if missing:
-        raise SchemaMismatch(
-            f"COPY names no column '{missing[0]}': a file fills all columns of table '{copy.table}'"
-        )
     return [by_name[name] for name in wanted]
 
 
@@ -236,9 +238,8 @@ def _header_of(connection: duckdb.DuckDBPyConnection, copy: CopyFrom, columns: M
         )
     if said == "true":
         return True
-    tried = ", ".join(_tried(copy, kind) for kind in columns.values())
-    (fits,) = connection.execute(f"select {tried}", first).fetchall()
-    told = has_header(first, columns, [bool(fit) for fit in fits])
+    fits = _computed([_tried(copy, kind, value) for kind, value in zip(columns.values(), first, strict=False)])
+    told = has_header(first, columns, [bool(fit.as_py()) for fit in fits])
     if told is None:
         raise SchemaMismatch(
             f"the first line of file '{copy.path}' may be a header or a row: say (HEADER true) or (HEADER false)"
@@ -246,11 +247,18 @@ def _header_of(connection: duckdb.DuckDBPyConnection, copy: CopyFrom, columns: M
     return told
 
 
-def _tried(copy: CopyFrom, kind: str) -> str:
-    form = _form(copy, kind)
-    return (
-        f"try_strptime(?::varchar, {form}) is not null" if form else f"try_cast(?::varchar as {kind}) is not null"
-    )
+def _tried(copy: CopyFrom, kind: str, value: str | None) -> str:
+    form, text = _form(copy, kind), "null::varchar" if value is None else _literal(value)
+    return f"try_strptime({text}, {form}) is not null" if form else f"try_cast({text} as {kind}) is not null"
+
+
+def _computed(expressions: Sequence[str]) -> list[pa.Scalar]:
+    """The values of expressions in which words of the cluster stand, by an engine that reaches no file."""
+    if not expressions:
+        return []
+    with _duckdb().connect(config={"enable_external_access": False}) as connection:
+        row = connection.sql(f"select {', '.join(expressions)}").to_arrow_table()
+    return [column[0] for column in row.columns]
 
 
 def _form(copy: CopyFrom, kind: str) -> str | None:
@@ -312,16 +320,29 @@ def _parquet_rows(path: str) -> ArrowRows:
     return ArrowRows(pq.read_schema(path), batches)
 
 
-def _in_order(rows: ArrowRows, names: list[str], wanted: list[str]) -> ArrowRows:
-    """The columns of the file, which are `names` of the table, in the table's order."""
+def _in_order(
+    rows: ArrowRows, names: list[str], wanted: list[str], constant: Mapping[str, pa.Scalar]
+) -> ArrowRows:
+    """The columns of the file, which are `names` of the table, in the table's order, with those that are constant."""
     if len(rows.schema) != len(names):
         raise SchemaMismatch(f"the file has {len(rows.schema)} columns, COPY names {len(names)}")
-    places = [names.index(name) for name in wanted]
-    schema = pa.schema([rows.schema.field(place).with_name(names[place]) for place in places])
+    places = {name: place for place, name in enumerate(names)}
+    schema = pa.schema(
+        [
+            rows.schema.field(places[name]).with_name(name)
+            if name in places
+            else pa.field(name, constant[name].type)
+            for name in wanted
+        ]
+    )
 
     def batches() -> Iterator[pa.RecordBatch]:
         for batch in rows.batches():
-            yield pa.RecordBatch.from_arrays([batch.column(place) for place in places], schema=schema)
+            columns = [
+                batch.column(places[name]) if name in places else pa.repeat(constant[name], batch.num_rows)
+                for name in wanted
+            ]
+            yield pa.RecordBatch.from_arrays(columns, schema=schema)
 
     return ArrowRows(schema, batches)
 

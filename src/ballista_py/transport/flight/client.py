@@ -137,11 +137,12 @@ class FlightPool:
         try:
             descriptor = flight.FlightDescriptor.for_command(to_json(with_time_left(command)))
             writer, reader = client.do_exchange(descriptor, self._options(None))
-            writer.begin(schema)
         except FLIGHT_FAILURES as error:
             raise self._failed(error, address) from None
         kind = command.get("kind")
-        return WriteStream(client, writer, reader, address, lambda error: self._failed(error, address), kind)
+        stream = WriteStream(client, writer, reader, address, lambda error: self._failed(error, address), kind)
+        stream.begin(schema)
+        return stream
 
     def drop(self, address: str) -> None:
         """Forget the connection to `address`; the next call makes a new one. Open streams go on."""

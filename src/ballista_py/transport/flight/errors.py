@@ -43,7 +43,8 @@ from ballista_py.transport.flight.call_status import CallStatus, Code, LinkBroke
 from ballista_py.transport.flight.wire import from_json, to_json
 
 _log = logging.getLogger(__name__)
-FLIGHT_FAILURES = (flight.FlightError, ArrowException, LinkBroke)
+# Arrow's errors of input and output, a stream that broke among them, are those of the system.
+FLIGHT_FAILURES = (flight.FlightError, ArrowException, LinkBroke, OSError)
 
 # gRPC may drop a call whose trailing metadata exceeds 8 KiB, and carries the message three times over.
 MAX_ERROR_VALUES, MAX_ERROR_BYTES = 10_000, 1 << 20  # of what another node says of an error

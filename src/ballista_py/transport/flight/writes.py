@@ -71,6 +71,10 @@ class WriteStream:
         self._open_batches = 0
         self._answer: dict[str, Any] | None = None
 
+    def begin(self, schema: pa.Schema) -> None:
+        """Say which columns the rows have. Raises what the node raised."""
+        self._send(partial(self._writer.begin, schema))
+
     def write(self, batch: pa.RecordBatch) -> None:
         """Send a batch; waits while the receiver is too far behind. Raises what the node raised."""
         for portion in portions(batch, MESSAGE_BYTES):
@@ -96,14 +100,14 @@ class WriteStream:
         self._send(self._writer.done_writing)
         while self._answer is None:
             self._receive()
-        with suppress(*FLIGHT_FAILURES, OSError):
+        with suppress(*FLIGHT_FAILURES):
             self._writer.close()
         return self._answer
 
     def abort(self) -> None:
         """Give up: the node discards what it has received. Harmless after the end."""
         self._reader.cancel()
-        with suppress(*FLIGHT_FAILURES, OSError):
+        with suppress(*FLIGHT_FAILURES):
             self._writer.close()
 
     def __del__(self) -> None:
@@ -112,7 +116,7 @@ class WriteStream:
     def _send(self, send: Callable[[], object]) -> None:
         try:
             send()
-        except (*FLIGHT_FAILURES, OSError):
+        except FLIGHT_FAILURES:
             while True:  # the error that the node raised comes on the other half of the stream
                 self._receive()
 
