@@ -5,8 +5,11 @@ import pytest
 
 from ballista_py.errors import SqlError
 from ballista_py.sql.parse.changes import read_change
+from ballista_py.sql.parse.copies import read_copy
 from ballista_py.sql.parse.engine_words import for_parser
-from ballista_py.sql.parse.kind import engine_sql
+from ballista_py.sql.parse.kind import engine_sql, read_by_the_engine_alone
+from ballista_py.sql.parse.parameters import places_of
+from ballista_py.sql.parse.parsing import tokenized
 
 MERGE = "merge into t using s using (i) when matched then "
 TABLES = {"t": pa.schema({"i": pa.int64(), "s": pa.string()})}
@@ -77,3 +80,50 @@ def test_what_is_refused_says_what_to_write(text, message):
 def test_in_other_dialects_a_wrong_name_is_what_is_wrong(dialect, text, message):
     with pytest.raises(SqlError, match=message):
         engine_sql(text, dialect, TABLES)
+
+
+@pytest.mark.parametrize(
+    ("text", "places"),
+    [
+        ("values($1,$2)", ["$1", "$2"]),
+        ("select $a||$b,\n$a+1", ["$a", "$b", "$a"]),
+        ("select ?::int, ?", ["?", "?"]),
+        ("select ?1 + ?2::int", ["?1", "?2"]),
+        ("select '$1,$2', \"$1,$2\", /* $1,/* $2*/ */ $1,$2 -- $3,$4\n,$5", ["$1", "$2", "$5"]),
+        ("select E'it\\'s $1,$2', $t$ $3,$4 $t$, $1,$2", ["$1", "$2"]),
+        ("select $1,'unclosed", []),
+    ],
+)
+def test_parameters_are_seen_whatever_stands_behind_them(text, places):
+    if not places:
+        with pytest.raises(SqlError, match="does not parse"):
+            places_of(text)
+        return
+    assert [text[place.start : place.stop] for place in places_of(text)] == places
+    first = tokenized(text)[0]
+    assert text[first.start : first.end + 1] in ("values", "select")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "delete from t returning *",
+        "with x as (select 1) insert into t select 1 returning i",
+        "truncate t",
+        "drop table t",
+    ],
+)
+def test_a_change_is_not_copied_into_a_file(text):
+    with pytest.raises(SqlError, match="COPY of a change cannot be run here"):
+        read_copy(f"copy ({text}) to 'rows.csv'")
+    assert read_copy("copy (from t) to 'rows.csv'").query.strip() == "from t"
+
+
+def test_what_the_engine_alone_reads_is_not_called_wrong():
+    with pytest.raises(SqlError) as refused:
+        read_change("merge into t using a inner join b on a.i = b.i on t.i = a.i when matched then delete")
+    said = read_by_the_engine_alone(refused.value)
+    assert said.message.startswith("this form of the statement cannot be run here, say it in other words: ")
+    assert said.details == refused.value.details
+    other = SqlError("something else")
+    assert read_by_the_engine_alone(other) is other

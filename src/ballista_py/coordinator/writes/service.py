@@ -63,7 +63,7 @@ from ballista_py.sql.parse.changes import (
 from ballista_py.sql.parse.copies import CopyFrom
 from ballista_py.sql.parse.creates import CreateTable
 from ballista_py.sql.parse.inserts import Insert
-from ballista_py.sql.parse.kind import changes_rows
+from ballista_py.sql.parse.kind import changes_rows, read_by_the_engine_alone
 from ballista_py.sql.parse.likes import CreateLike
 from ballista_py.sql.parse.overwrites import require_other_sources
 from ballista_py.sql.prune.changes import as_general, local_rewrite, touched_partitions
@@ -182,7 +182,10 @@ class WriteService:
             plain = text_for_engine(text_for_parser(statement))
             if plain is not None:
                 self._require_change(plain, statement)
-            change = change_of(statement)
+            try:
+                change = change_of(statement)
+            except SqlError as error:
+                raise (error if plain is None else read_by_the_engine_alone(error)) from None
         mine = self._token(token, made, "execute", statement, atomic)
         tables = (
             frozenset()

@@ -207,13 +207,14 @@ class Guard:
             raise SqlError(_TOO_DEEP)
         message = one_line(str(tree.get("error_message", "The statement cannot be read")))
         if "can be serialized" in message:
-            raise SqlError(_NO_QUERY)
+            raise SqlError(_NO_PIVOT if "pivot" in sql.lower() else _NO_QUERY)
         raise error_at(
             sql, int(tree["position"]) if tree.get("position") else None, message[:1].upper() + message[1:]
         )
 
 
-_NO_QUERY = (
+_NO_QUERY = "the text is not one query: send statements one by one"
+_NO_PIVOT = (
     "the text is not one query: a PIVOT without IN of this form cannot be run here, say which values become columns, "
     "as in ON c IN ('a', 'b'), or put the joined tables into brackets, as in PIVOT (FROM a JOIN b …) ON …"
 )

@@ -12,7 +12,7 @@ from attrs import frozen
 from sqlglot.tokenizer_core import Token, TokenType
 
 from ballista_py.errors import SqlError
-from ballista_py.sql.parse.kind import tokens_of
+from ballista_py.sql.parse.kind import statement_kind, tokens_of
 from ballista_py.sql.parse.statement_text import StatementText
 from ballista_py.sql.parse.table_names import plain_table
 
@@ -137,7 +137,12 @@ def read_copy(sql: str) -> CopyFrom | CopyTo | None:
         raise SqlError(f"COPY … {word} knows the formats {', '.join(sorted(known))}: name one, as in (FORMAT csv)")
     options = _checked(given, known[format_name], f"COPY … {word} ({format_name})")
     if word == "TO":
-        return CopyTo(query=_query(statement, place), path=path, format=format_name, options=options)
+        query = _query(statement, place)
+        if statement_kind(query) == "change":  # it would be done before the file shows to be none
+            raise SqlError(
+                "COPY of a change cannot be run here: run the change, and write the rows that it returns"
+            )
+        return CopyTo(query=query, path=path, format=format_name, options=options)
     table, columns = _target(statement, place)
     return CopyFrom(table=table, path=path, format=format_name, columns=columns, options=options)
 

@@ -305,6 +305,9 @@ def blank(text: str) -> str:
     return "".join(c if c == "\n" else " " for c in text)
 
 
+_DOES_NOT_PARSE = "the statement does not parse"
+
+
 def positioned(error: ParseError) -> SqlError:
     """The error of the tree, with line and column."""
     first = error.errors[0] if error.errors else {}
@@ -313,11 +316,18 @@ def positioned(error: ParseError) -> SqlError:
     line, end = int(first.get("line") or 1), int(first.get("col") or 1)
     column = max(1, end - len(near) + 1)
     return SqlError(
-        f"the statement does not parse: {one_line(description)} near '{one_line(near)}' "
-        f"(line {line}, column {column})",
+        f"{_DOES_NOT_PARSE}: {one_line(description)} near '{one_line(near)}' (line {line}, column {column})",
         line=line,
         column=column,
     )
+
+
+def read_by_the_engine_alone(error: SqlError) -> SqlError:
+    """The error of a statement that does not parse here, though the engine reads it: nothing in it is wrong."""
+    if not error.message.startswith(_DOES_NOT_PARSE):
+        return error
+    said = error.message.removeprefix(_DOES_NOT_PARSE)
+    return SqlError(f"this form of the statement cannot be run here, say it in other words{said}", **error.details)
 
 
 def one_line(text: str) -> str:

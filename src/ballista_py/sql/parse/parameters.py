@@ -46,7 +46,10 @@ def places_of(sql: str) -> tuple[Place, ...]:
     found: list[Place] = []
     for token, following in pairwise([*tokens, None]):
         assert token is not None
-        if token.token_type == TokenType.PLACEHOLDER:
+        if token.token_type == TokenType.PLACEHOLDER and _is_numbered(token, following):
+            assert following is not None
+            found.append(Place(following.text, token.start, following.end + 1))
+        elif token.token_type == TokenType.PLACEHOLDER:
             found.append(Place(str(1 + sum(place.name.isdigit() for place in found)), token.start, token.end + 1))
         elif token.token_type == TokenType.PARAMETER and token.text == "$" and _follows(token, following):
             assert following is not None
@@ -131,6 +134,11 @@ def literal(value: pa.Scalar) -> Expr:
 def _follows(token: Token, following: Token | None) -> bool:
     """Whether the token after a `$` is the name of a parameter: nothing stands between them."""
     return following is not None and following.start == token.end + 1 and following.token_type in _NAMES
+
+
+def _is_numbered(token: Token, following: Token | None) -> bool:
+    """Whether a `?` says which parameter it is, as `?1` does."""
+    return _follows(token, following) and following is not None and following.text.isdigit()
 
 
 def _cast(node: Expr, kind: pa.DataType) -> Expr:

@@ -1,0 +1,91 @@
+"""Parameters apart from what stands behind them.
+
+The tokenizer takes `$1,$` in `$1,$2` for the beginning of a quoted text, and `?::` for one word.
+"""
+
+from __future__ import annotations
+
+import re
+from bisect import bisect_left
+from collections.abc import Sequence
+
+from sqlglot.tokenizer_core import Token
+
+_SIGN = re.compile(r"""['"]|--|/\*|\$(?:[^\W\d]\w*+)?\$|(?<!\w)\$\w++|\?(?=::)""")
+_TEXT = re.compile(r"'(?:[^']|'')*+'")
+_ESCAPED_TEXT = re.compile(r"'(?:[^'\\]|\\.|'')*+'", re.DOTALL)
+_NAME = re.compile(r'"(?:[^"]|"")*+"')
+_COMMENT = re.compile(r"/\*|\*/")
+
+
+def marked_apart(sql: str) -> tuple[str, list[int]]:
+    """The text with a blank behind each parameter that has none, and where those blanks are.
+
+    >>> marked_apart("select $1,$2, '$1,', ?::int")
+    ("select $1 ,$2 , '$1,', ? ::int", [9, 13, 25])
+    >>> marked_apart("select $t$ $1,$2 $t$, $1")
+    ('select $t$ $1,$2 $t$, $1', [])
+    """
+    if "?::" not in sql and sql.count("$") < 2:
+        return sql, []
+    pieces, blanks, done, place = [], list[int](), 0, 0
+    while (sign := _SIGN.search(sql, place)) is not None:
+        said, end = sign.group(), sign.end()
+        if said == "?" or (said[0] == "$" and not (len(said) > 1 and said[-1] == "$") and said != "$"):
+            following = sql[end : end + 1]
+            if following and not following.isspace():
+                pieces.append(sql[done:end])
+                blanks.append(end + len(blanks))
+                done = end
+            place = end
+            continue
+        stop = _end_of_quote(sql, sign)
+        if stop < 0:  # it is not closed: whoever reads it says so
+            break
+        place = stop
+    return (sql, []) if not blanks else (" ".join([*pieces, sql[done:]]), blanks)
+
+
+def moved_back(tokens: Sequence[Token], sql: str, blanks: Sequence[int]) -> None:
+    """Let tokens of a text that was `marked_apart` say where they stand in the text without those blanks, `sql`."""
+    lines, line, seen = list[int](), 1, 0
+    for number, blank in enumerate(blanks):
+        line += sql.count("\n", seen, blank - number)
+        seen = blank - number
+        lines.append(line)
+    for token in tokens:
+        before = bisect_left(blanks, token.start)
+        token.end -= bisect_left(blanks, token.end)
+        token.start -= before
+        token.col -= before - bisect_left(lines, token.line)
+
+
+def _end_of_quote(sql: str, sign: re.Match[str]) -> int:
+    """Where the text, name or comment ends that begins there; -1 for none."""
+    said, start, end = sign.group(), sign.start(), sign.end()
+    if said == "--":
+        line = sql.find("\n", end)
+        return len(sql) if line < 0 else line
+    if said == "/*":
+        return _end_of_comment(sql, end)
+    if said[0] == "$":
+        close = sql.find(said, end)
+        return -1 if close < 0 else close + len(said)
+    if said == '"':
+        found = _NAME.match(sql, start)
+    else:
+        is_escaped = sql[start - 1 : start] in ("e", "E") and not sql[start - 2 : start - 1].isalnum()
+        found = (_ESCAPED_TEXT if is_escaped else _TEXT).match(sql, start)
+    return -1 if found is None else found.end()
+
+
+def _end_of_comment(sql: str, place: int) -> int:
+    depth = 1
+    for sign in _COMMENT.finditer(sql, place):
+        depth += 1 if sign.group() == "/*" else -1
+        if not depth:
+            return sign.end()
+    return -1
+
+
+__all__ = ["marked_apart", "moved_back"]
