@@ -245,3 +245,18 @@ def test_the_command_line_and_flight_sql_take_every_kind_of_statement(cli, site)
         for statement in ("begin", "create index i on t (id)", "pragma x"):
             with pytest.raises(Exception, match="cannot be run here: "):
                 cursor.execute(statement)
+
+
+def test_rows_without_names_become_structs_by_their_places(site):
+    cluster, _ = site
+    cluster.sql("create table rows_of (id int, a struct(x int, y varchar)[], b struct(x int, y varchar))")
+    for text in (
+        "values (1, [row(1, 'a'), row(2, 'b')], null)",
+        "values (2, null, (2, 'b')), (3, null, null), (4, null, {'y': 'd', 'x': 4})",
+        "select id + 4, null, row(id + 4, 'e') from rows_of where id = 1",
+    ):
+        cluster.sql(f"insert into rows_of {text}")
+    found = cluster.sql("select a, b from rows_of order by id").to_pylist()
+    assert found[0]["a"] == [{"x": 1, "y": "a"}, {"x": 2, "y": "b"}]
+    assert [row["b"] and tuple(row["b"].values()) for row in found[1:]] == [(2, "b"), None, (4, "d"), (5, "e")]
+    cluster.sql("drop table rows_of")
