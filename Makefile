@@ -7,7 +7,7 @@ BIN := .venv/bin
 # Tests start hundreds of nodes: without byte code each would compile every module anew.
 export PYTHONDONTWRITEBYTECODE :=
 .DEFAULT_GOAL := help
-.PHONY: soak scenarios help demo test coverage long lint types bench docs proto clean sim mutants sim-mutants source-mutants fuzz fuzz-sql fuzz-changes fuzz-guard fuzz-ports fuzz-wire fuzz-documents
+.PHONY: soak scenarios help demo test coverage long lint types bench docs proto clean sim mutants sim-mutants source-mutants fuzz fuzz-sql fuzz-changes fuzz-guard fuzz-calls fuzz-ports fuzz-wire fuzz-documents
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 10
@@ -46,7 +46,7 @@ soak: .venv/.ready-dev ## write, change and read for ten minutes while nodes are
 scenarios: .venv/.ready-dev ## restarts, kills, sizes, lost documents with real processes; reports in docs/guarantees.md (NAME=…)
 	@$(BIN)/python scripts/scenarios $(NAME) --write docs/guarantees.md
 
-fuzz: fuzz-wire fuzz-ports fuzz-documents fuzz-guard fuzz-sql fuzz-changes ## all of the fuzzers, for hours
+fuzz: fuzz-wire fuzz-ports fuzz-documents fuzz-guard fuzz-calls fuzz-sql fuzz-changes ## all of the fuzzers, for hours
 
 fuzz-sql: .venv/.ready-dev ## compare 100,000 random queries over partitions with a single node
 	@$(BIN)/python -m ballista_py.testing.sql.fuzz --queries 100000
@@ -57,6 +57,9 @@ fuzz-changes: .venv/.ready-dev ## compare 20,000 random changes of partitioned t
 
 fuzz-guard: .venv/.ready-dev ## try to get out of the guard of SQL by 100,000 generated statements
 	@$(BIN)/python -m ballista_py.testing.sql.guard_fuzz --statements 100000
+
+fuzz-calls: .venv/.ready-dev ## call what clients may call with 200,000 lists of odd arguments: nothing ends the engine
+	@$(BIN)/python -m ballista_py.testing.sql.odd_calls --calls 200000
 
 fuzz-wire: .venv/.ready-dev ## send mutated Arrow messages to every door for an hour
 	@$(BIN)/python -m ballista_py.testing.hostile.wire_fuzz --seconds 3600

@@ -98,7 +98,7 @@ def test_what_has_begun_counts_only_while_memory_is_short_and_only_in_its_lane()
     begun.append(turns.take("a", 1))
     turns.begun(begun[1])
     short.set()
-    with pytest.raises(TryLater, match="2 answers of this client are under way here"):
+    with pytest.raises(TryLater, match="2 answers of this client are under way at a node"):
         turns.take("a", 1, wait_ms=1)
     with turns.turn("b", 1):
         pass

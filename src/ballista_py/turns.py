@@ -64,13 +64,14 @@ class Turns:
     def take(self, lane: Hashable, most: int, wait_ms: float | None = None) -> Turn:
         """Wait until fewer than `most` of the lane have their turn, and take one; `over` follows in any case.
 
-        Raises as `require_wanted` meanwhile, and `TryLater` when it was not its turn for `wait_ms`.
+        Raises as `require_wanted` meanwhile, and `TryLater` when memory is short for `wait_ms` while it waits: whoever
+        reads no answer may wait for his own.
         """
         with self._lock:
             self._asked += 1
             turn = Turn(lane, most, self._asked, self.runtime.condition())
             self._waiting.setdefault(lane, deque()).append(turn)
-        until_ms = None if wait_ms is None else self.runtime.monotonic_ms() + wait_ms
+        short_since_ms: float | None = None
         try:
             self._let_in()
             while turn.since_ms is None:
@@ -80,7 +81,10 @@ class Turns:
                 require_wanted()
                 if turn.since_ms is None:
                     self._let_in()  # time has passed, and memory may not be short any more
-                    self._require_patience(turn, until_ms)
+                    now_ms = self.runtime.monotonic_ms()
+                    short_since_ms = (short_since_ms or now_ms) if self.is_short() else None
+                    if wait_ms is not None and short_since_ms is not None and now_ms - short_since_ms > wait_ms:
+                        raise TryLater(self._no_turn(turn.lane))
         except BaseException:
             self.over(turn)
             raise
@@ -111,12 +115,12 @@ class Turns:
         """How many of the lane wait."""
         return len(self._waiting.get(lane, ()))
 
-    def _require_patience(self, turn: Turn, until_ms: float | None) -> None:
-        if turn.since_ms is None and until_ms is not None and self.runtime.monotonic_ms() > until_ms:
-            raise TryLater(
-                f"{len(self._held.get(turn.lane, ()))} answers of this client are under way here, and no more are "
-                "begun until some of them are over: read the answers that you asked for, or send fewer at once"
-            )
+    def _no_turn(self, lane: Hashable) -> str:
+        return (
+            f"{len(self._held.get(lane, ()))} answers of this client are under way at a node that takes all of its "
+            "memory, and no more are begun until some of them are over: read the answers that you asked for, or send "
+            "fewer at once"
+        )
 
     def _let_in(self) -> None:
         """Give those their turns whose turns it is now."""

@@ -6,7 +6,8 @@ import pytest
 
 from ballista_py.coordinator.queries import merging_turns
 from ballista_py.coordinator.queries.merging_turns import MergingTurns
-from ballista_py.errors import TimeLimit
+from ballista_py.errors import TimeLimit, TryLater
+from ballista_py.memory_budget import MemoryBudget
 from ballista_py.runtime import SystemRuntime
 from ballista_py.work import Work, working
 
@@ -35,9 +36,33 @@ def test_a_turn_lasts_until_the_first_rows(turns):
         turns.take(MERGES)
         turns.take(MERGES)  # within one call nothing waits for the call itself
         assert taken(turns) == 1
-        turns.give_back()
-        turns.give_back()
+        turns.has_rows()
+        turns.has_rows()
         assert taken(turns) == 0
+
+
+def test_while_memory_is_short_a_statement_counts_until_its_call_is_over(turns, monkeypatch):
+    monkeypatch.setattr(merging_turns, "WAIT_MS", 1.0)
+    budget = MemoryBudget(1 << 30, SystemRuntime())
+    turns = MergingTurns(SystemRuntime(), budget)
+    first = a_work()
+    with working(first):
+        turns.take(MERGES)
+        turns.has_rows()
+    with working(second := a_work()):
+        turns.take(MERGES)
+    second.over()
+    budget.press(pressed=False, is_full=True)
+    with working(a_work()), pytest.raises(TryLater, match="1 answers of this client are under way at a node"):
+        turns.take(MERGES)
+    with working(other := a_work("b")):
+        turns.take(MERGES)
+    other.over()
+    first.over()
+    with working(last := a_work()):
+        turns.take(MERGES)
+    last.over()
+    assert not turns.turns._held
 
 
 def test_a_turn_of_a_call_that_is_over_is_given_back_though_no_row_was_asked_for(turns):

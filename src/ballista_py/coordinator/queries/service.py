@@ -88,7 +88,7 @@ class QueryService:
     _turns: MergingTurns = field(init=False)
 
     def __attrs_post_init__(self) -> None:
-        self._turns = MergingTurns(self.runtime)
+        self._turns = MergingTurns(self.runtime, self.budget)
         self.plans = Plans(self.engine, self.runtime, self.budget)
 
     def explain(self, statement: str, analyze: bool = False) -> dict[str, Any]:
@@ -205,7 +205,7 @@ class QueryService:
         def again(error: BallistaError) -> Statement | None:
             return self._start_again(first, error, text, cancelled, only, started_ms, as_of)
 
-        return evolve(first, batches=until_given(first, again, self._turns.give_back))
+        return evolve(first, batches=until_given(first, again, self._turns.has_rows))
 
     def _start_again(
         self,
