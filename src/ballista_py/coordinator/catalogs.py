@@ -201,6 +201,7 @@ class Catalogs:
                 members=cluster.members(),
                 dropped=dropped,
                 unusable=unusable,
+                formers=_formers(cluster),
             )
             return self._view
 
@@ -323,3 +324,11 @@ class Catalogs:
 
     def _state(self, key: str, kind: type[T]) -> ObjectState[T]:
         return ObjectState(self._store, key, kind, runtime=self._runtime, memory=self._memory)
+
+
+def _formers(cluster: ClusterDocument) -> dict[str, tuple[str, ...]]:
+    """The folders of tables that lost a name, by name, the last one first."""
+    found: dict[str, tuple[str, ...]] = {}
+    for lost in cluster.former_names:
+        found[lost.name] = (lost.folder, *found.get(lost.name, ()))
+    return found

@@ -18,7 +18,8 @@ class ClusterView:
 
     `locations` are URIs at which clients may fetch parts of answers, by executor; one that gives none is missing.
     `unusable` are tables that cannot be used because a document of theirs is lost or older than it was, and why.
-    `dropped` are tables that are no more, each with the revision that its map has.
+    `dropped` are tables that are no more, each with the revision that its map has. `formers` are the folders of tables
+    that had a name and have it no more, by name, the one that lost it last first.
     """
 
     catalog: Catalog
@@ -27,6 +28,7 @@ class ClusterView:
     dropped: Mapping[str, tuple[TableSpec, int]] = Factory(dict)
     locations: Mapping[str, str] = Factory(dict)
     unusable: Mapping[str, BallistaError] = Factory(dict)
+    formers: Mapping[str, tuple[str, ...]] = Factory(dict)
 
     def marks(self, words: Collection[str]) -> dict[str, str]:
         """What tells the tables among these names (in lower case) from what they were and will be."""

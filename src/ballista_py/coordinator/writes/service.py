@@ -13,7 +13,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import closing, nullcontext
 
 import pyarrow as pa
-from attrs import define, field
+from attrs import define, evolve, field
 
 from ballista_py.coordinator.cluster_view import ClusterView, Views
 from ballista_py.coordinator.queries.first_rows import FirstRows
@@ -26,7 +26,7 @@ from ballista_py.coordinator.tables.ddl import TableWrites
 from ballista_py.coordinator.tables.definitions import TableMaker
 from ballista_py.coordinator.tables.table_definitions import TableDefinitions
 from ballista_py.coordinator.writes.checks import RowChecks
-from ballista_py.coordinator.writes.former_tables import FormerTables
+from ballista_py.coordinator.writes.former_tables import DoneBefore, FormerTables
 from ballista_py.coordinator.writes.kept_answers import ANSWERS_PREFIX
 from ballista_py.coordinator.writes.kept_rows import KeptRows
 from ballista_py.coordinator.writes.overwrites import every_partition, replaced_by
@@ -35,6 +35,7 @@ from ballista_py.coordinator.writes.planned_again import PlannedAgain
 from ballista_py.coordinator.writes.room_for_rows import room_for_rows
 from ballista_py.coordinator.writes.rounds import Growth, WriteRounds
 from ballista_py.coordinator.writes.row_writes import RowWrites
+from ballista_py.coordinator.writes.sent_again import SentAgain, looked_at
 from ballista_py.coordinator.writes.whole_statements import GeneralWrites
 from ballista_py.coordinator.writes.whole_writes import Executed, WholeWrites
 from ballista_py.coordinator.writes.write_outcome import Outcome
@@ -42,6 +43,7 @@ from ballista_py.coordinator.writes.write_ways import way_of_local, way_of_rows
 from ballista_py.engines.engine import Engine
 from ballista_py.errors import (
     ConfigError,
+    SchemaMismatch,
     SqlError,
     WriteIncomplete,
 )
@@ -101,6 +103,7 @@ class WriteService:
     _checks: RowChecks = field(init=False)
     _rounds: WriteRounds = field(init=False)
     _former: FormerTables = field(init=False)
+    _sent_again: SentAgain = field(init=False)
     _ddl: TableWrites = field(init=False)
     _creates: TableCreates = field(init=False)
     _definitions: TableDefinitions = field(init=False)
@@ -115,7 +118,15 @@ class WriteService:
             self.views, self.store, self.calls, self.growth, self.runtime, self.patience_ms, self.instance
         )
         self._claims = TokenClaims(self.store, self.runtime)
-        self._former = FormerTables(self.views, self.store, self.runtime, self._claims, self.calls.run_all)
+        self._former = FormerTables(
+            self.views,
+            self.store,
+            self.runtime,
+            self._claims,
+            self.calls.run_all,
+            self.growth.table_is_served,
+            self.patience_ms,
+        )
         self._rows = RowWrites(self.views, self.calls, self._rounds, self._checks, self._claims)
         first = FirstRows(self.store, self.runtime, self.calls.run_all)
         self._ddl = TableWrites(
@@ -130,6 +141,7 @@ class WriteService:
             self.store,
             self.max_bytes,
         )
+        self._sent_again = SentAgain(self._former, self._whole, self._claims, self.queries)
         prefixes = (TOKENS_PREFIX, CLAIMED_MS), (ANSWERS_PREFIX, CLAIMED_MS)
         self._aged = [AgedObjects(self.store, self.runtime, prefix, kept_ms) for prefix, kept_ms in prefixes]
         self._definitions = TableDefinitions(self.store, self.runtime)
@@ -149,20 +161,33 @@ class WriteService:
         )
 
     def execute(
-        self, statement: str, *, token: str | None = None, made: bool = False, atomic: bool = False
+        self,
+        statement: str,
+        *,
+        token: str | None = None,
+        made: bool = False,
+        atomic: bool = False,
+        again: bool | None = None,
     ) -> int:
         """Run a statement (in the engine's dialect) that changes something; how many rows it affects.
 
         As `run`, without what it returns.
         """
-        return self.run(statement, token=token, made=made, atomic=atomic).affected
+        return self.run(statement, token=token, made=made, atomic=atomic, again=again).affected
 
     def run(
-        self, statement: str, *, token: str | None = None, made: bool = False, atomic: bool = False
+        self,
+        statement: str,
+        *,
+        token: str | None = None,
+        made: bool = False,
+        atomic: bool = False,
+        again: bool | None = None,
     ) -> Executed:
         """Run a statement (in the engine's dialect) that changes something; what it did.
 
-        A token that was `made` for this statement alone need not be held against others.
+        A token that was `made` for this statement alone need not be held against others. `again` says whether the
+        statement was sent before, None that nobody says so.
 
         CREATE, DROP and TRUNCATE of a table count as the rows they touch. Raises `SqlError` for a statement that
         is wrong or changes nothing, `SchemaMismatch` for rows that the table refuses (nothing is applied then),
@@ -175,9 +200,11 @@ class WriteService:
         with turns.turn(statement):
             defines = not changes_rows(statement)
         with self._definition_turns.turn(statement) if defines else nullcontext():
-            return self._carried_out(statement, token, made, atomic)
+            return self._carried_out(
+                statement, self._token(token, made, again, "execute", statement, atomic), atomic
+            )
 
-    def _carried_out(self, statement: str, token: str | None, made: bool, atomic: bool) -> Executed:
+    def _carried_out(self, statement: str, mine: WriteToken, atomic: bool) -> Executed:
         with self.queries.plans.turns.turn(statement):
             plain = text_for_engine(text_for_parser(statement))
             if plain is not None:
@@ -186,15 +213,21 @@ class WriteService:
                 change = change_of(statement)
             except SqlError as error:
                 raise (error if plain is None else read_by_the_engine_alone(error)) from None
-        mine = self._token(token, made, "execute", statement, atomic)
         tables = (
             frozenset()
             if isinstance(change, CreateTable | CreateLike | DropTable | AlterTable)
             else words_of(statement)
         )
+        times = 0
+
+        def run() -> Executed:
+            nonlocal mine, times
+            mine, times = evolve(mine, again=True) if times else mine, times + 1
+            return self._run(change, mine, atomic)
+
         try:
-            return self._again.until_done(lambda: self._run(change, mine, atomic), tables)
-        except SqlError:  # it may have been right when it was sent first, before its table was altered
+            return self._again.until_done(run, tables)
+        except (SqlError, SchemaMismatch):  # it may have been right when it was sent first
             earlier = self._decided_before(change, mine)
             if earlier is None:
                 raise
@@ -217,13 +250,14 @@ class WriteService:
         if table is None or table.source is not None or not table.definition:
             return None
         assert isinstance(change, Insert | Local | General)
-        return self._whole.decided_before(table, token, returning=bool(change.returning))
+        return self._sent_again.of_refused(change, table, token)
 
     def _run(self, change: Change | None, mine: WriteToken, atomic: bool) -> Executed:
         if isinstance(change, Insert | Local | General | Truncate):
-            earlier = self._former.told(self._table(change.table), mine)
-            if earlier is not None:
-                return self._whole.told(*earlier, returning=bool(getattr(change, "returning", False)))
+            name = change.table
+            found = looked_at(lambda: self._table(name), lambda folder: self._former.of(name, folder, mine))[1]
+            if found is not None:
+                return self._as_before(change, found, mine, atomic)
         if isinstance(change, Insert) and change.whole is not None:
             return self._whole.insert(change, self._table(change.table), mine)
         if isinstance(change, Insert):
@@ -248,6 +282,17 @@ class WriteService:
             )
         raise SqlError("the statement changes nothing: send it as a query")
 
+    def _as_before(
+        self, change: Insert | Local | General | Truncate, found: DoneBefore, mine: WriteToken, atomic: bool
+    ) -> Executed:
+        """What a statement did in a table that has lost its name; rows that are lacking there are added."""
+        if found.table is not None and found.decision is None and isinstance(change, Insert):
+            try:
+                return Executed(self._insert(evolve(change, table=found.table.name), mine, atomic))
+            except (SqlError, SchemaMismatch):  # it was altered as well
+                return self._sent_again.of_all(found, change)
+        return self._sent_again.told(found, mine, returning=bool(getattr(change, "returning", False)))
+
     def settle_left_over(self, schedulers: Collection[str]) -> int:
         """See `WriteRounds.settle_left_over`."""
         return self._rounds.settle_left_over(schedulers)
@@ -261,6 +306,7 @@ class WriteService:
         token: str | None = None,
         made: bool = False,
         atomic: bool = False,
+        again: bool | None = None,
         schema: pa.Schema | None = None,
     ) -> int:
         """Take in rows for a table, all of them or none that is not named; how many they are.
@@ -275,7 +321,7 @@ class WriteService:
         columns = schema or getattr(reader, "schema", None)
         columns = None if columns is None else plain(columns)
         name = folded(table)
-        mine = self._token(token, made, "ingest", name, mode, atomic)
+        mine = self._token(token, made, again, "ingest", name, mode, atomic)
         with room_for_rows(reader, self.queries.budget, merged=mode == "upsert") as rows:
             return self._taken_in(name, rows, mode, mine, atomic, columns)
 
@@ -293,7 +339,9 @@ class WriteService:
             earlier = self._ddl.done(name, mine.kept)
             if earlier is not None:
                 return earlier
-            if not self._ddl.exists(name):
+            if not self._ddl.exists(name) and (
+                mode == "create" or self._sent_again.of_rows(name, "", kept, mine) is None
+            ):
                 if columns is None:
                     raise ConfigError(f"table '{name}' cannot be created from rows without a schema")
                 try:
@@ -305,11 +353,28 @@ class WriteService:
                 raise ConfigError(f"table '{name}' exists already")
         rows = KeptRows(iter(kept))
 
+        times = 0
+
         def take_in() -> int:
-            spec = self._table(name)
-            earlier = self._former.told_of_rows(spec, rows, mine)
-            if earlier is not None:
+            nonlocal mine, times
+            mine, times = evolve(mine, again=True) if times else mine, times + 1
+            spec, found = looked_at(
+                lambda: self._table(name), lambda folder: self._sent_again.of_rows(name, folder, rows, mine)
+            )
+            if found is not None:
+                if found.table is None or found.decision is not None:
+                    return self._sent_again.told(found, mine).affected
+                spec = found.table  # what is lacking there is added
+            assert spec is not None
+            try:
+                return taken_by(spec)
+            except (SqlError, SchemaMismatch):  # they may have been right when they were sent first
+                earlier = self._sent_again.of_refused_rows(spec, rows, mine)
+                if earlier is None:
+                    raise
                 return earlier
+
+        def taken_by(spec: TableSpec) -> int:
             shaped = self._rows.shape_of(spec, rows, columns, mine)
             if mode == "upsert":
                 return self._whole.upsert(spec, rows, mine, shaped).affected
@@ -337,9 +402,10 @@ class WriteService:
         """See `WholeWrites.answer`."""
         return self._whole.answer(folder, attempt)
 
-    def _token(self, token: str | None, made: bool, *statement: str | bool) -> WriteToken:
-        given = token is not None and not made
-        return WriteToken(token or self.runtime.new_id(), statement, given=given, client=current_client())
+    def _token(self, token: str | None, made: bool, again: bool | None, *statement: str | bool) -> WriteToken:
+        given, again = token is not None and not made, again if token else False
+        client = current_client()
+        return WriteToken(token or self.runtime.new_id(), statement, given=given, client=client, again=again)
 
     def _claim(self, table: TableSpec, token: WriteToken) -> None:
         if token.given:

@@ -75,7 +75,7 @@ class WholeWrites:
         """
         _require_key(change, table)
         if self.rounds.statements(table).read().of(token.kept) is not None:
-            return self.told(table, self.rounds.once(table, token.kept, _never), change.returning)
+            return self.told(table.folder, self.rounds.once(table, token.kept, _never), change.returning)
         change = self.checks.converted(table, change)
         columns = self.queries.describe(change.query)
         self.checks.require_fitting(table, change, columns)
@@ -192,19 +192,19 @@ class WholeWrites:
         decision = self.rounds.once(table, token.kept, prepare, affected=lambda: last[0][1].affected)
         if last and last[0][0] == decision.attempt:
             return Executed(decision.affected, last[0][1].returned, table.folder, decision.attempt)
-        return self.told(table, decision, change.returning)
+        return self.told(table.folder, decision, change.returning)
 
     def decided_before(self, table: TableSpec, token: WriteToken, returning: bool) -> Executed | None:
         """What a statement did that was sent and decided before; None if nobody knows that it was."""
         decision = self.rounds.decided_before(table, token.kept)
-        return None if decision is None else self.told(table, decision, returning)
+        return None if decision is None else self.told(table.folder, decision, returning)
 
-    def told(self, table: TableSpec, decision: Decision, returning: bool) -> Executed:
-        """What a statement did that was decided before."""
+    def told(self, folder: str, decision: Decision, returning: bool) -> Executed:
+        """What a statement did that was decided before, in the table that has this folder."""
         rows = None
         if returning:
-            rows = kept_answer(self.store, table.folder, decision.attempt)
-        return Executed(decision.affected, rows, table.folder, decision.attempt)
+            rows = kept_answer(self.store, folder, decision.attempt)
+        return Executed(decision.affected, rows, folder, decision.attempt)
 
     def answer(self, folder: str, attempt: str) -> pa.Table:
         """What the statement with that attempt, which counts, returned."""

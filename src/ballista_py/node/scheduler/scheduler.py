@@ -276,8 +276,7 @@ class Scheduler:
             kind, is_returned = statement_kind(text), returns_rows(text)
         with own_places(command["query"], text):
             if is_returned:
-                atomic, made = bool(command.get("atomic")), bool(command.get("made"))
-                return returned_rows(self.writes.run(text, token=command.get("token"), made=made, atomic=atomic))
+                return returned_rows(self.writes.run(text, **_sent(command)))
             return self._answered(queries, text, kind, command.get("engine"), context)
 
     def _answered(
@@ -322,20 +321,17 @@ class Scheduler:
         check_command(command)
         if command.get("kind") == EXECUTE:
             rows.drain()
-            text, atomic = _statement(command, self._queries), bool(command.get("atomic"))
+            text = _statement(command, self._queries)
             with own_places(command["query"], text):
-                made = bool(command.get("made"))
-                return {"affected": self.writes.execute(text, token=command["token"], made=made, atomic=atomic)}
+                return {"affected": self.writes.execute(text, **_sent(command))}
         if command.get("kind") != INGEST:
             raise SqlError("a scheduler takes rows for tables, not for partitions")
         affected = self.writes.ingest(
             command["table"],
             rows,
             mode=command["mode"],
-            token=command["token"],
-            made=bool(command.get("made")),
-            atomic=bool(command.get("atomic")),
             schema=rows.schema,
+            **_sent(command),
         )
         return {"affected": affected}
 
@@ -444,6 +440,12 @@ def _statement(command: Mapping[str, Any], queries: QueryService | None) -> str:
         return engine_sql(query, dialect if isinstance(dialect, str) else None)
     with queries.reading(query):
         return queries.engine_sql(query, dialect) if isinstance(dialect, str) else engine_sql(query)
+
+
+def _sent(command: Mapping[str, Any]) -> dict[str, Any]:
+    """How a change was sent: under which token, and whether it was sent before, if its client says so."""
+    flags = {flag: bool(command.get(flag)) for flag in ("made", "atomic")}
+    return {"token": command.get("token"), "again": command.get("again"), **flags}
 
 
 def _query(command: Mapping[str, Any]) -> str:

@@ -25,6 +25,7 @@ MAX_EXECUTORS = 10_000
 REMEMBERED_LOSSES = 256
 REMEMBERED_DROPS = 64
 REMEMBERED_DEFINITIONS = 1_024
+REMEMBERED_NAMES = 512
 
 
 def heartbeat_key(scheduler_id: str) -> str:
@@ -85,6 +86,14 @@ class AdmittedExecutor:
 
 
 @frozen(kw_only=True)
+class FormerName:
+    """A name that a table had, which is known by its `folder`, and has no more."""
+
+    name: str
+    folder: str
+
+
+@frozen(kw_only=True)
 class ClusterDocument:
     """`cluster.json`: who belongs to the cluster and which tables it has. `ClusterDocument()` is an empty cluster.
 
@@ -93,8 +102,9 @@ class ClusterDocument:
     dropped last and whose names are free, and, by their folders, those that others took the place of, so that executors
     can be told. `namings` counts how often a table was given a name. `definitions` are marks of the last
     statements that made or dropped a table, some with the number of its first rows, so that one sent again does
-    nothing. `labels` belong to the application. `unreadable` are tables, as JSON, that this release cannot read; it
-    keeps them, and their names, and may drop them.
+    nothing. `former_names` are those that tables lost last, oldest first, to another one or to none: a statement that
+    is sent again may have been for such a table. `labels` belong to the application. `unreadable` are tables, as JSON,
+    that this release cannot read; it keeps them, and their names, and may drop them.
     """
 
     document_kind: ClassVar[str] = "cluster"
@@ -109,6 +119,7 @@ class ClusterDocument:
     dropped: Mapping[str, TableSpec] = Factory(dict)
     definitions: tuple[str, ...] = ()
     namings: int = 0
+    former_names: tuple[FormerName, ...] = ()
     unreadable: Mapping[str, Any] = field(factory=dict, metadata={SET_ASIDE_OF: "tables"})
 
     def members(self) -> frozenset[tuple[str, str]]:
@@ -143,13 +154,14 @@ class ClusterDocument:
             dropped=left,
             definitions=self._marked(mark),
             namings=named.named,
+            former_names=tuple(one for one in self.former_names if one != _former(table)),
         )
 
     def with_replaced(self, table: TableSpec, mark: str | None = None) -> ClusterDocument:
         """With a table in the place of the one of its name, which is remembered as dropped."""
         before = self.tables[table.name]
         dropped = dict([*self.dropped.items(), (before.folder, before)][-REMEMBERED_DROPS:])
-        return evolve(self, dropped=dropped).with_table(table, mark)
+        return evolve(self, dropped=dropped, former_names=self._having_lost(before)).with_table(table, mark)
 
     def without_table(self, name: str, mark: str | None = None) -> ClusterDocument:
         """Without that table, which is remembered as dropped; `mark` is that of the statement that drops it."""
@@ -161,7 +173,8 @@ class ClusterDocument:
         dropped = {**self.dropped, name: self.tables[name]}
         last = dict(list(dropped.items())[-REMEMBERED_DROPS:])
         left = {n: t for n, t in self.tables.items() if n != name}
-        return evolve(self, tables=left, dropped=last, definitions=self._marked(mark))
+        lost = self._having_lost(self.tables[name])
+        return evolve(self, tables=left, dropped=last, definitions=self._marked(mark), former_names=lost)
 
     def with_altered(self, table: TableSpec, mark: str | None = None) -> ClusterDocument:
         """With another definition of a table that it has; `mark` is that of the statement that alters it."""
@@ -170,7 +183,12 @@ class ClusterDocument:
     def with_renamed(self, name: str, table: TableSpec, mark: str | None = None) -> ClusterDocument:
         """With a table of that name under another one, which is free; its group is what it was."""
         left = {known: spec for known, spec in self.tables.items() if known != name}
-        return evolve(self, tables=left).with_table(table, mark)
+        lost = self._having_lost(self.tables[name])
+        return evolve(self, tables=left, former_names=lost).with_table(table, mark)
+
+    def _having_lost(self, table: TableSpec) -> tuple[FormerName, ...]:
+        lost = _former(table)
+        return (*(one for one in self.former_names if one != lost), lost)[-REMEMBERED_NAMES:]
 
     def noted(self, mark: str) -> ClusterDocument:
         """With the mark of a statement that had nothing to do: sent again, it does nothing, whatever there is then."""
@@ -185,6 +203,10 @@ class ClusterDocument:
         if found is None or found.instance_id != instance_id:
             return self
         return evolve(self, schedulers={i: s for i, s in self.schedulers.items() if i != scheduler_id})
+
+
+def _former(table: TableSpec) -> FormerName:
+    return FormerName(name=table.name, folder=table.folder)
 
 
 @frozen(kw_only=True)

@@ -24,7 +24,8 @@ _HEX = frozenset("0123456789abcdef")
 @frozen
 class WriteToken:
     """The token `name` of one statement, told by what it says and by the `client` that sends it, if clients prove who
-    they are. One `given` by the client is claimed before a write.
+    they are. One `given` by the client is claimed before a write. Of one that its library made that says whether it is
+    sent `again`; None where nobody says so.
 
     >>> WriteToken("load-1", ("execute", "delete from t", False)).kept
     'load-1~756d7000a7cf39d1'
@@ -36,6 +37,12 @@ class WriteToken:
     statement: tuple[str | bool, ...]
     given: bool = False
     client: str = ""
+    again: bool | None = None
+
+    @property
+    def fresh(self) -> bool:
+        """Whether nobody can have sent the statement before."""
+        return not self.given and self.again is False
 
     @property
     def kept(self) -> str:

@@ -153,8 +153,8 @@ class Client:
         rows = arrow_rows(data)
         command = ingest_command(table, mode, token or self._runtime.new_id(), atomic, made=not token)
 
-        def run(address: str) -> int:
-            stream = self._pool.open_write(address, command, rows.schema)
+        def run(address: str, again: bool) -> int:
+            stream = self._pool.open_write(address, {**command, "again": again}, rows.schema)
             try:
                 for batch in rows.batches():
                     stream.write(batch)
@@ -180,7 +180,11 @@ class Client:
     ) -> int:
         token, made = token or self._runtime.new_id(), not token
         command = execute_command(query, dialect, token, atomic, _ms(timeout), made)
-        return self._applied(lambda address: int(self._pool.ask(address, command)["affected"]))
+
+        def run(address: str, again: bool) -> int:
+            return int(self._pool.ask(address, {**command, "again": again})["affected"])
+
+        return self._applied(run)
 
     def _returned(
         self, query: str, dialect: str | None, token: str | None, atomic: bool, timeout: float | None
@@ -189,8 +193,8 @@ class Client:
         change = {"token": token or self._runtime.new_id(), "made": not token, "atomic": atomic}
         command = sql_command(query, dialect, None, _ms(timeout), change)
 
-        def run(address: str) -> QueryResult:
-            stream = self._pool.open_stream(address, command)
+        def run(address: str, again: bool) -> QueryResult:
+            stream = self._pool.open_stream(address, {**command, "again": again})
             try:
                 table = pa.Table.from_batches(stream.batches(), schema=stream.schema)
                 return QueryResult(table=table, stats=stream.trailer)
@@ -200,10 +204,17 @@ class Client:
 
         return self._applied(run)
 
-    def _applied(self, run: Callable[[str], T], repeatable: bool = True) -> T:
-        """What `run` gives, which is repeated, at any scheduler, while it may still complete the statement."""
+    def _applied(self, sent: Callable[[str, bool], T], repeatable: bool = True) -> T:
+        """What the statement gives, which is `sent` again, at any scheduler, while that may still complete it."""
         deadline_ms = self._runtime.monotonic_ms() + RESEND_MS
         wait_ms = FIRST_RESEND_MS
+        times = 0
+
+        def run(address: str) -> T:
+            nonlocal times
+            times += 1
+            return sent(address, times > 1)
+
         while True:
             try:
                 return self._schedulers.first_of(

@@ -99,7 +99,8 @@ def execute_command(
 ) -> dict[str, Any]:
     """Run a statement that changes something; the answer holds `affected`. After `timeout_ms` it is ended.
 
-    A token that was `made` for this statement alone need not be held against others.
+    A token that was `made` for this statement alone need not be held against others; with `again` the command says
+    whether it was sent before.
     """
     told = {"query": statement, "dialect": dialect, "token": token, "made": made, "atomic": atomic}
     return {**({} if timeout_ms is None else {TIME_LIMIT: timeout_ms}), "kind": EXECUTE, **told}

@@ -135,15 +135,12 @@ _STATEMENT = {"query": shape.text}
 _ASKED = {"dialect": shape.maybe(shape.name), "engine": shape.maybe(shape.name)}
 _MODES = shape.one_of(("append", "create", "replace", "create_append", "upsert"))
 
+_AGAIN = {"made": shape.flag, "again": shape.flag}
 _COMMANDS: Mapping[str, shape.Check] = {
-    "sql": shape.fields(
-        _STATEMENT, {**_ASKED, "token": shape.maybe(shape.name), "made": shape.flag, "atomic": shape.flag}
-    ),
-    EXECUTE: shape.fields(
-        {**_STATEMENT, "token": shape.name}, {**_ASKED, "atomic": shape.flag, "made": shape.flag}
-    ),
+    "sql": shape.fields(_STATEMENT, {**_ASKED, **_AGAIN, "token": shape.maybe(shape.name), "atomic": shape.flag}),
+    EXECUTE: shape.fields({**_STATEMENT, "token": shape.name}, {**_ASKED, **_AGAIN, "atomic": shape.flag}),
     "ingest": shape.fields(
-        {"table": shape.name, "mode": _MODES, "token": shape.name}, {"atomic": shape.flag, "made": shape.flag}
+        {"table": shape.name, "mode": _MODES, "token": shape.name}, {**_AGAIN, "atomic": shape.flag}
     ),
     "leg": _incarnation_each(
         shape.fields(
