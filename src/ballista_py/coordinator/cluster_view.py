@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from typing import Protocol
 
+import pyarrow as pa
 from attrs import Factory, frozen
 
 from ballista_py.errors import BallistaError
@@ -33,6 +34,12 @@ class ClusterView:
     def marks(self, words: Collection[str]) -> dict[str, str]:
         """What tells the tables among these names (in lower case) from what they were and will be."""
         return {name: table.mark for name, table in self.catalog.tables.items() if name in words}
+
+    def schemas_before(self) -> dict[str, pa.Schema]:
+        """The columns of tables by names that they had, as far as they are known: of each name those of the last."""
+        tables = [*self.catalog.tables.values(), *(table for table, _ in self.dropped.values())]
+        known = {table.folder: table.schema for table in tables}
+        return {name: known[folders[0]] for name, folders in self.formers.items() if folders[0] in known}
 
     def require_usable(self, words: Collection[str]) -> None:
         """Raises why a table among these names (in lower case) cannot be used, if there is such a one."""

@@ -110,11 +110,22 @@ class QueryService:
         return {**plan_as_dict(plan, legs), "text": explain_text(plan, legs)}
 
     def engine_sql(self, statement: str, dialect: str) -> str:
-        """A statement of another dialect in the engine's, over the tables that there are. Raises as that."""
+        """A statement of another dialect in the engine's, over the tables that there are. Raises as that.
+
+        One that was sent before is told by its text: if it fits them no more, it is read over those that were there.
+        """
         try:
             return engine_sql(statement, dialect, self.views.current().catalog.schemas)
         except (SqlError, UnsupportedExpression):  # a table may be new
-            return engine_sql(statement, dialect, self.views.refresh().catalog.schemas)
+            view = self.views.refresh()
+        try:
+            return engine_sql(statement, dialect, view.catalog.schemas)
+        except (SqlError, UnsupportedExpression):
+            before = view.schemas_before()
+            if before:
+                with suppress(SqlError, UnsupportedExpression):
+                    return engine_sql(statement, dialect, {**view.catalog.schemas, **before})
+            raise
 
     def reading(self, statement: str, beside: int = 0) -> AbstractContextManager[None]:
         """Around what reads a client's text: it waits for its turn among those of the client.

@@ -9,7 +9,7 @@ partitions (`state.statements`).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable
 from contextlib import closing, nullcontext
 
 import pyarrow as pa
@@ -27,9 +27,10 @@ from ballista_py.coordinator.tables.definitions import TableMaker
 from ballista_py.coordinator.tables.table_definitions import TableDefinitions
 from ballista_py.coordinator.writes.checks import RowChecks
 from ballista_py.coordinator.writes.former_tables import DoneBefore, FormerTables
+from ballista_py.coordinator.writes.ingests import Ingests
 from ballista_py.coordinator.writes.kept_answers import ANSWERS_PREFIX
 from ballista_py.coordinator.writes.kept_rows import KeptRows
-from ballista_py.coordinator.writes.overwrites import every_partition, replaced_by
+from ballista_py.coordinator.writes.overwrites import replaced_by
 from ballista_py.coordinator.writes.owner_calls import Order, OwnerCalls
 from ballista_py.coordinator.writes.planned_again import PlannedAgain
 from ballista_py.coordinator.writes.room_for_rows import room_for_rows
@@ -42,7 +43,6 @@ from ballista_py.coordinator.writes.write_outcome import Outcome
 from ballista_py.coordinator.writes.write_ways import way_of_local, way_of_rows
 from ballista_py.engines.engine import Engine
 from ballista_py.errors import (
-    ConfigError,
     SchemaMismatch,
     SqlError,
     WriteIncomplete,
@@ -104,6 +104,7 @@ class WriteService:
     _rounds: WriteRounds = field(init=False)
     _former: FormerTables = field(init=False)
     _sent_again: SentAgain = field(init=False)
+    _ingests: Ingests = field(init=False)
     _ddl: TableWrites = field(init=False)
     _creates: TableCreates = field(init=False)
     _definitions: TableDefinitions = field(init=False)
@@ -149,6 +150,7 @@ class WriteService:
             self._ddl, self._definitions, self.queries, self._checks, self.engine, self._whole.running
         )
         self._again = PlannedAgain(self.views, self._rounds, self._definitions, self.runtime, self.patience_ms)
+        self._ingests = Ingests(self._ddl, self._rows, self._whole, self._sent_again, self._again, self._table)
         self._alterations = TableAlterations(
             self.views,
             self.tables,
@@ -323,66 +325,7 @@ class WriteService:
         name = folded(table)
         mine = self._token(token, made, again, "ingest", name, mode, atomic)
         with room_for_rows(reader, self.queries.budget, merged=mode == "upsert") as rows:
-            return self._taken_in(name, rows, mode, mine, atomic, columns)
-
-    def _taken_in(
-        self,
-        name: str,
-        reader: Iterator[pa.RecordBatch],
-        mode: IngestMode,
-        mine: WriteToken,
-        atomic: bool,
-        columns: pa.Schema | None,
-    ) -> int:
-        kept = KeptRows(reader)
-        if mode in ("create", "create_append", "replace"):
-            earlier = self._ddl.done(name, mine.kept)
-            if earlier is not None:
-                return earlier
-            if not self._ddl.exists(name) and (
-                mode == "create" or self._sent_again.of_rows(name, "", kept, mine) is None
-            ):
-                if columns is None:
-                    raise ConfigError(f"table '{name}' cannot be created from rows without a schema")
-                try:
-                    return self._ddl.make(name, columns, (), token=mine.kept, rows=kept)
-                except ConfigError:  # somebody else made it meanwhile
-                    if mode == "create" or not self._ddl.exists(name):
-                        raise
-            elif mode == "create":
-                raise ConfigError(f"table '{name}' exists already")
-        rows = KeptRows(iter(kept))
-
-        times = 0
-
-        def take_in() -> int:
-            nonlocal mine, times
-            mine, times = evolve(mine, again=True) if times else mine, times + 1
-            spec, found = looked_at(
-                lambda: self._table(name), lambda folder: self._sent_again.of_rows(name, folder, rows, mine)
-            )
-            if found is not None:
-                if found.table is None or found.decision is not None:
-                    return self._sent_again.told(found, mine).affected
-                spec = found.table  # what is lacking there is added
-            assert spec is not None
-            try:
-                return taken_by(spec)
-            except (SqlError, SchemaMismatch):  # they may have been right when they were sent first
-                earlier = self._sent_again.of_refused_rows(spec, rows, mine)
-                if earlier is None:
-                    raise
-                return earlier
-
-        def taken_by(spec: TableSpec) -> int:
-            shaped = self._rows.shape_of(spec, rows, columns, mine)
-            if mode == "upsert":
-                return self._whole.upsert(spec, rows, mine, shaped).affected
-            replaced = every_partition if mode == "replace" else None
-            way = way_of_rows(spec, atomic=atomic, replace=replaced is not None)
-            return self._rows.take_in(spec, rows, mine, way, replaced=replaced, told=False, shaped=shaped)
-
-        return self._again.until_done(take_in, {name}, lambda: rows.repeatable)
+            return self._ingests.take_in(name, rows, mode, mine, atomic, columns)
 
     def tick(self) -> int:
         """Forget tokens of clients that were used long ago, and what was returned then; how many objects."""
