@@ -53,7 +53,7 @@ def test_what_the_old_table_knows_is_told_and_the_rest_is_done(tmp_path):
             for token, (text, atomic) in SENT.items():
                 assert client.sql(text, token=token, atomic=atomic).equals(told[token]), token
             assert client.ingest("t", ROWS, token="rows") == taken
-            with pytest.raises(SqlError, match="'rows' was used for table 't' before it was replaced"):
+            with pytest.raises(SqlError, match="'rows' was used for a table that was called 't' before"):
                 client.ingest("t", ROWS.slice(1), token="rows")
             assert client.sql("from t").to_pylist() == new
             client.sql(

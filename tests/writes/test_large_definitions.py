@@ -49,7 +49,7 @@ class Doors(WriteService):
         self.inside: list[str] = []
         self.came, self.go_on = threading.Semaphore(0), threading.Event()
 
-    def _carried_out(self, statement, token, made, atomic):
+    def _carried_out(self, statement, token, atomic):
         self.inside.append(statement)
         self.came.release()
         assert self.go_on.wait(60)

@@ -129,4 +129,5 @@ def _require_all(affected: int, rows: int, table: str) -> None:
             f"table '{table}': {affected} of {rows} row(s) of the statement are there, and it was altered or lost its "
             "name since: the others cannot be added under this token, look which they are",
             table=table,
+            lacking=rows - affected,
         )

@@ -125,7 +125,7 @@ class WriteService:
             self.runtime,
             self._claims,
             self.calls.run_all,
-            self.growth.table_is_served,
+            lambda table: self.growth.table_is_served(table),
             self.patience_ms,
         )
         self._rows = RowWrites(self.views, self.calls, self._rounds, self._checks, self._claims)
