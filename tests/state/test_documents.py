@@ -21,7 +21,9 @@ from ballista_py.partitions.table import TableSpec, table_folder
 from ballista_py.partitions.table_name import from_keys, in_keys
 from ballista_py.state.documents.codec import table_from_json, table_to_json
 from ballista_py.state.documents.documents import (
+    REMEMBERED_NAMES,
     ClusterDocument,
+    FormerName,
     HeartbeatDocument,
     JobDocument,
     PartitionMapDocument,
@@ -193,3 +195,22 @@ def test_a_map_whose_table_has_no_name_is_unreadable(name):
     store.replace(key, json.dumps(raw).encode(), stored.version)
     with pytest.raises(DocumentUnreadable, match="accelerations/partitions/t"):
         ObjectState(store, key, PartitionMapDocument).read()
+
+
+def test_the_catalog_remembers_the_names_that_tables_lost():
+    def table(name, incarnation):
+        return TableSpec(name=name, schema=SCHEMA, spec=BUCKETS, group="g", incarnation=incarnation)
+
+    one, two = table("a", "1"), table("a", "2")
+    cluster = ClusterDocument().with_table(one).with_replaced(two)
+    assert cluster.former_names == (FormerName(name="a", folder="a-1"),)
+    renamed = evolve(cluster.tables["a"], name="b", made_as="a")
+    cluster = cluster.with_renamed("a", renamed)
+    assert [(lost.name, lost.folder) for lost in cluster.former_names] == [("a", "a-1"), ("a", "a-2")]
+    back = cluster.with_renamed("b", two)  # it has its name again
+    assert [(lost.name, lost.folder) for lost in back.former_names] == [("a", "a-1"), ("b", "a-2")]
+    cluster = back.without_table("a")
+    assert [lost.folder for lost in cluster.former_names] == ["a-1", "a-2", "a-2"]
+    for number in range(REMEMBERED_NAMES + 5):
+        cluster = cluster.with_table(table("c", f"c{number}")).without_table("c")
+    assert len(cluster.former_names) == REMEMBERED_NAMES

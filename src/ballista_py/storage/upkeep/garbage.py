@@ -29,6 +29,7 @@ from ballista_py.state.documents.documents import (
     table_key,
 )
 from ballista_py.state.documents.object_state import ObjectState
+from ballista_py.state.documents.token_claims import CLAIMED_MS
 from ballista_py.state.stores.store import ConditionalStore, ObjectEntry
 from ballista_py.storage.manifest import ManifestDocument, all_files
 
@@ -80,8 +81,8 @@ def find_garbage(
     """The objects below `snapshots/` that no manifest of the tables (their `folders`) names; nothing is removed.
 
     It notes what it finds, so that a later call, `min_age_ms` after, can tell. All of a folder that is no table's is
-    garbage once its youngest object is old enough. Raises `ConfigError` for
-    a `min_age_ms` below `MAX_WRITE_MS`, and what the store raises.
+    garbage once its youngest object is old enough, to be removed no sooner than claims of tokens end. Raises
+    `ConfigError` for a `min_age_ms` below `MAX_WRITE_MS`, and what the store raises.
     """
     if min_age_ms < MAX_WRITE_MS:
         raise ConfigError(f"files younger than {MAX_WRITE_MS / 60_000:.0f} minutes may be of a write under way")
@@ -89,7 +90,7 @@ def find_garbage(
     now_ms = _now_ms(store, runtime)
     tables: dict[str, list[ObjectEntry]] = {}
     for entry in store.list(_ROOT):
-        tables.setdefault(entry.key.removeprefix(_ROOT).partition("/")[0], []).append(entry)
+        tables.setdefault(_folder_of(entry.key), []).append(entry)
     claimed = claimed_prefixes(store, runtime)  # after the listing: a file that was listed was claimed before
     garbage: list[ObjectEntry] = []
     kept: dict[str, str] = {}
@@ -119,8 +120,17 @@ def find_garbage(
         young += len(unnamed) - len(old)
         garbage.extend(old)
     since = _marked(store, {file.key for file in garbage}, now_ms, runtime)
-    due = tuple(file for file in garbage if now_ms - since[file.key] >= min_age_ms)
+    ended_ms = max(min_age_ms, CLAIMED_MS)  # what was applied in a table that ended may be sent again so long
+    due = tuple(
+        file
+        for file in garbage
+        if now_ms - since[file.key] >= (min_age_ms if _folder_of(file.key) in folders else ended_ms)
+    )
     return Garbage(files=due, young=young + len(garbage) - len(due), kept=kept)
+
+
+def _folder_of(key: str) -> str:
+    return key.removeprefix(_ROOT).partition("/")[0]
 
 
 def _unproven(store: ConditionalStore, folder: str, runtime: Runtime) -> str:

@@ -24,8 +24,7 @@ from ballista_py.runtime import seeded_chance
 NAMES, PARTITIONS, STEPS, ACTORS, ATTEMPTS = 3, 2, 1_500, 10, 12
 Step = Generator[None, None, None]
 Part = tuple[int, int]  # table, partition
-Called = tuple[int, int]  # name, number of naming
-View = tuple[dict[int, int], list[tuple[int, int]], dict[int, Called]]
+View = tuple[dict[int, int], list[tuple[int, int]]]
 
 
 @frozen(kw_only=True)
@@ -37,15 +36,12 @@ class Rules:
     all_of_them: bool = True  # in all that had the name, not in the last one alone
     settled: bool = True  # before it counts as not done in a renamed table, its owners know the new name
     commits_awaited: bool = True  # an owner says that it knows once what it commits under the old name is done
-    names_counted: bool = (
-        True  # a statement planned before its table was renamed is refused, though it be called so again
-    )
     completed: bool = True  # what one partition of a renamed table took is added to the other ones there
 
 
 @define
 class Owner:
-    names: dict[int, Called] = field(factory=dict)  # by table, as it was told: name and number of naming
+    names: dict[int, int] = field(factory=dict)  # by table, as it was told
     committing: Counter[int] = field(factory=Counter)
 
 
@@ -65,7 +61,6 @@ class World:
     def __init__(self, seed: int, rules: Rules) -> None:
         self.chance, self.rules, self.now, self.numbers = seeded_chance(seed), rules, 0, NAMES
         self.catalog = {name: name for name in range(NAMES - 1)}  # name -> table
-        self.namings = dict.fromkeys(range(NAMES - 1), 0)  # how often each table was given a name
         self.formers: list[tuple[int, int]] = []  # name and table, oldest first
         self.views = [self.news()] * 2
         self.owners = [Owner(self.called()) for _ in range(PARTITIONS)]
@@ -77,13 +72,12 @@ class World:
     def draw(self, count: int) -> int:
         return int(self.chance.random() * count)
 
-    def called(self) -> dict[int, Called]:
-        """The tables that there are: how each is called, and since which naming of it."""
-        counted = self.rules.names_counted
-        return {table: (name, self.namings[table] if counted else 0) for name, table in self.catalog.items()}
+    def called(self) -> dict[int, int]:
+        """What the tables that there are are called."""
+        return {table: name for name, table in self.catalog.items()}
 
     def news(self) -> View:
-        return dict(self.catalog), list(self.formers), self.called()
+        return dict(self.catalog), list(self.formers)
 
     def name_of(self, table: int) -> int | None:
         return next((name for name, known in self.catalog.items() if known == table), None)
@@ -97,7 +91,6 @@ class World:
         if name is not None and to not in self.catalog:
             del self.catalog[name]
             self.catalog[to] = table
-            self.namings[table] += 1
             self.formers = [one for one in self.formers if one not in ((name, table), (to, table))]
             self.formers.append((name, table))
 
@@ -112,7 +105,6 @@ class World:
         name = self.draw(NAMES)
         if name not in self.catalog:
             self.catalog[name] = self.numbers
-            self.namings[self.numbers] = 0
             self.numbers += 1
 
     def hear(self) -> Step:
@@ -156,7 +148,7 @@ class World:
                 yield
             if number or sent.name not in self.views[at][0]:
                 self.views[at] = self.news()
-            tables, formers, called = self.views[at]
+            tables, formers = self.views[at]
             table = tables.get(sent.name)
             if again or number:
                 before = [one for name, one in reversed(formers) if name == sent.name and one != table]
@@ -168,7 +160,7 @@ class World:
             if table is None:
                 sent.told[mine] = "refused"
                 return
-            done = yield from self.write(sent, table, called[table])
+            done = yield from self.write(sent, table, sent.name)
             if done == len(sent.parts):
                 sent.told[mine] = "done"
                 return
@@ -209,7 +201,7 @@ class World:
             return
         sent.told[mine] = "done"
 
-    def write(self, sent: Sent, table: int, called: Called) -> Generator[None, None, int]:
+    def write(self, sent: Sent, table: int, called: int) -> Generator[None, None, int]:
         """Ask the owners, who apply it once if they know the table as that; in how many partitions it is."""
         done = 0
         for part in sent.parts:
@@ -238,7 +230,12 @@ class World:
                 for part in sent.parts
             }
             there = {t for tables in where.values() for t in tables if self.name_of(t) is not None}
-            if "done" in sent.told.values() and there and any(not tables for tables in where.values()):
+            if (
+                not sent.under_way
+                and "done" in sent.told.values()
+                and there
+                and any(not tables for tables in where.values())
+            ):
                 wrong["acknowledged, and half of it is there"] += 1
             if (
                 not sent.under_way

@@ -220,8 +220,17 @@ class Client:
                 return self._schedulers.first_of(
                     run, lambda error, address: repeatable or was_never_sent(error, address)
                 )
-            except (TransportError, WriteIncomplete, OwnershipError) as error:  # owners may change in the midst of it
-                if "lacking" in error.details or not repeatable or self._pool.closed or self._runtime.monotonic_ms() > deadline_ms:
+            except (
+                TransportError,
+                WriteIncomplete,
+                OwnershipError,
+            ) as error:  # owners may change in the midst of it
+                if (
+                    "lacking" in error.details
+                    or not repeatable
+                    or self._pool.closed
+                    or self._runtime.monotonic_ms() > deadline_ms
+                ):
                     raise
             self._runtime.sleep_ms(wait_ms)
             wait_ms = min(LONGEST_RESEND_MS, 2 * wait_ms)
