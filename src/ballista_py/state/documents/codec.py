@@ -41,10 +41,15 @@ from ballista_py.state.documents.large_documents import (
 from ballista_py.state.stores.store import MAX_DOCUMENT_BYTES
 
 RECENT_COMMITS = 32
+_KEPT_TABLES = 16_384
 _KEPT_DECLARATIONS = 1_024
 _KEPT_BYTES = 64 << 20
+_TABLE_SIZE = 6  # what a declaration takes in memory, by its JSON
 # In the metadata of a field: the mapping whose unreadable entries, as JSON, it takes. It is no field of the JSON.
 SET_ASIDE_OF = "entries of another field that this release cannot read"
+# In the metadata of a field: a mapping of many values, of which a commit changes few. The others are written as they
+# were read.
+AS_READ = "entries that did not change are written as they were read"
 _SHOWN_CHARS = 256
 
 T = TypeVar("T")
@@ -100,6 +105,9 @@ class DocumentCodec(Generic[T]):
             for field in attrs.fields(attrs.resolve_types(document_type))
             if SET_ASIDE_OF in field.metadata
         }
+        self._as_read = tuple(
+            field.name for field in attrs.fields(self.document_type) if AS_READ in field.metadata
+        )
 
     def encode(self, key: str, header: Header, document: T, before: Decoded[T] | None = None) -> bytes:
         """The bytes of `document` under `header`, with what `before` held that this release does not know.
@@ -109,7 +117,7 @@ class DocumentCodec(Generic[T]):
         """
         if getattr(document, "own_key", key) != key:
             raise InvariantViolated(f"document '{key}' would become that of '{document.own_key}'", key=key)  # type: ignore[attr-defined]
-        raw = converter().unstructure(document, self.document_type)
+        raw = self._unstructured(document, before)
         for entries, aside in self._asides.items():
             raw[entries] = {**raw.pop(aside), **raw[entries]}
         if before is not None:
@@ -125,6 +133,21 @@ class DocumentCodec(Generic[T]):
         if self._reads_back:
             self._check_readable(key, data, document)
         return data
+
+    def _unstructured(self, document: T, before: Decoded[T] | None) -> dict[str, Any]:
+        """All fields as JSON; entries that are those of `before` as they stood there."""
+        same: dict[str, dict[str, Any]] = {}
+        if before is not None:
+            same = {name: _unchanged(name, document, before) for name in self._as_read}
+        others = {
+            name: {entry: value for entry, value in getattr(document, name).items() if entry not in kept}
+            for name, kept in same.items()
+        }
+        changed = evolve(document, **others) if others else document  # type: ignore[type-var]
+        raw: dict[str, Any] = converter().unstructure(changed, self.document_type)
+        for name, kept in same.items():
+            raw[name] = {e: kept[e] if e in kept else raw[name][e] for e in getattr(document, name)}
+        return raw
 
     def _check_readable(self, key: str, data: bytes, document: T) -> None:
         """JSON has no NaN, for one: what is wrong in a single value must not make all of the document unreadable."""
@@ -226,6 +249,8 @@ def converter() -> OrjsonConverter:
     made.register_structure_hook(PartitionSpec, lambda data, _: _spec(orjson.dumps(data)))
     made.register_structure_hook_func(lambda kind: kind == tuple[str, ...], lambda items, _: _texts(items))
     made.register_unstructure_hook(PartitionMap, lambda pmap: {"table": pmap.table, **pmap.to_columns()})
+    read_table = made.get_structure_hook(TableSpec)
+    made.register_structure_hook(TableSpec, lambda data, kind: _table(data, kind, read_table))
     made.register_structure_hook(PartitionMap, lambda data, _: PartitionMap.from_columns(data["table"], 0, data))
     return made
 
@@ -266,8 +291,19 @@ _PLAIN: Mapping[type, Callable[[Any, Any], Any]] = {bool: _flag, int: _whole, fl
 
 
 # Tables are declared once and read with every `cluster.json`; the values are immutable and can be shared.
+_tables: Remembered[TableSpec] = Remembered(_KEPT_TABLES, _KEPT_BYTES)
 _schemas: Remembered[pa.Schema] = Remembered(_KEPT_DECLARATIONS, _KEPT_BYTES)
 _specs: Remembered[PartitionSpec] = Remembered(_KEPT_DECLARATIONS, _KEPT_BYTES)
+
+
+def _table(data: Any, kind: Any, read: Callable[[Any, Any], TableSpec]) -> TableSpec:
+    """A table's declaration; the same JSON is the same value, so that a commit reads only what it changed."""
+    text = orjson.dumps(data)
+    found = _tables.get(text)
+    if found is None:
+        found = read(data, kind)
+        _tables.put(text, found, _TABLE_SIZE * len(text))
+    return found
 
 
 def _schema(text: str) -> pa.Schema:
@@ -287,6 +323,16 @@ def _spec(data: bytes) -> PartitionSpec:
 
 
 _OPAQUE = {PartitionSpec, PartitionMap}  # classes with a JSON form of their own
+
+
+def _unchanged(field: str, document: Any, before: Decoded[Any]) -> dict[str, Any]:
+    """As they were read, the entries of a mapping that are the very values that were read."""
+    was, raw = getattr(before.document, field), before.raw.get(field, {})
+    return {
+        entry: raw[entry]
+        for entry, value in getattr(document, field).items()
+        if entry in raw and was.get(entry) is value
+    }
 
 
 def _is_readable(item: Any, kind: Any) -> bool:
@@ -314,7 +360,7 @@ def _misplaced(key: str, own: str) -> DocumentUnreadable:
 
 def _keep_unknown(kind: Any, before: Any, after: Any) -> None:
     """Carry into `after` what `before` holds beyond the fields of `kind`, at every depth that names tell apart."""
-    if not isinstance(before, dict) or not isinstance(after, dict):
+    if before is after or not isinstance(before, dict) or not isinstance(after, dict):
         return
     if isinstance(kind, type) and attrs.has(kind):
         if kind in _OPAQUE:

@@ -14,7 +14,7 @@ from attrs import Factory, evolve, field, frozen
 from ballista_py.partitions.map import PartitionMap
 from ballista_py.partitions.table import TableSpec
 from ballista_py.partitions.table_name import from_keys, in_keys
-from ballista_py.state.documents.codec import SET_ASIDE_OF
+from ballista_py.state.documents.codec import AS_READ, SET_ASIDE_OF
 from ballista_py.state.members.control import ExecutorInfo
 
 CLUSTER_KEY = "cluster.json"
@@ -112,11 +112,11 @@ class ClusterDocument:
 
     schedulers: Mapping[str, SchedulerInfo] = Factory(dict)
     executors: Mapping[str, AdmittedExecutor] = Factory(dict)
-    tables: Mapping[str, TableSpec] = Factory(dict)
+    tables: Mapping[str, TableSpec] = field(factory=dict, metadata={AS_READ: True})
     labels: Mapping[str, str] = Factory(dict)
     admissions: int = 0
     lost_instances: tuple[str, ...] = ()
-    dropped: Mapping[str, TableSpec] = Factory(dict)
+    dropped: Mapping[str, TableSpec] = field(factory=dict, metadata={AS_READ: True})
     definitions: tuple[str, ...] = ()
     namings: int = 0
     former_names: tuple[FormerName, ...] = ()
