@@ -90,10 +90,10 @@ class Site:
         self.clock = Hurried()
         self.service = QueryService(self, engine, self.open, self.clock)
 
-    def current(self) -> ClusterView:
+    def current(self, words=None) -> ClusterView:
         return self.view
 
-    def refresh(self) -> ClusterView:
+    def refresh(self, words=None) -> ClusterView:
         self.refreshed += 1
         return self.view
 

@@ -40,7 +40,7 @@ class Cluster:
     def reconcile_all(self):
         return {}
 
-    def refresh(self):
+    def refresh(self, words=None):
         return SimpleNamespace(catalog=SimpleNamespace(tables={"t": SPEC}))
 
     def table_is_served(self, table: str, *, by_owners: bool = False) -> bool:

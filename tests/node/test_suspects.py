@@ -58,10 +58,10 @@ class Site:
         )
         self.service = QueryService(self, engine, self.open, self.clock, heard_ms=lambda: self.heard)
 
-    def current(self) -> ClusterView:
+    def current(self, words=None) -> ClusterView:
         return self.view
 
-    def refresh(self) -> ClusterView:
+    def refresh(self, words=None) -> ClusterView:
         return self.view
 
     def open(self, fragments, addresses, elsewhere):

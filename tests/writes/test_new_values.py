@@ -43,7 +43,7 @@ class Site:
         self.map = PartitionMap.build("t", TABLE.spec, sorted(every))
         self.map = self.map.apply(self.assigner.assign(self.map, [Executor("e1", "i1")]))
 
-    def refresh(self):
+    def refresh(self, words=None):
         catalog = Catalog(tables={"t": TABLE}, maps={"t": self.map})
         return ClusterView(catalog=catalog, members=frozenset({("e1", "i1")}), addresses={})
 

@@ -46,7 +46,7 @@ class Site:
         self.document = Statements(self.store, TABLE.folder)
         self.again = PlannedAgain(self, self, self.definitions, self.clock, 30_000)
 
-    def refresh(self):
+    def refresh(self, words=None):
         table = self.definitions.newest("t")
         return ClusterView(catalog=Catalog(tables={"t": table}, maps={}), members=frozenset(), addresses={})
 

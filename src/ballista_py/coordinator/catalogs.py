@@ -15,7 +15,7 @@ from typing import TypeVar
 import pyarrow as pa
 from attrs import evolve, frozen
 
-from ballista_py.coordinator.cluster_view import ClusterView
+from ballista_py.coordinator.cluster_view import ClusterView, is_among
 from ballista_py.engines.duckdb.tables import require_held
 from ballista_py.errors import (
     BallistaError,
@@ -42,7 +42,7 @@ from ballista_py.state.documents.documents import (
 from ballista_py.state.documents.lost_documents import DocumentMemory, way_out
 from ballista_py.state.documents.object_state import ObjectState
 from ballista_py.state.ownership.catalog_proof import require_proven_catalog
-from ballista_py.state.ownership.table_sizes import table_sizes
+from ballista_py.state.ownership.table_sizes import KnownSizes, is_same_held
 from ballista_py.state.ownership.table_status import Held
 from ballista_py.state.stores.store import ConditionalStore
 from ballista_py.storage.upkeep.unplaced import require_placed
@@ -76,29 +76,33 @@ class Catalogs:
         self._cluster = ObjectState(store, CLUSTER_KEY, ClusterDocument, runtime=runtime, memory=self._memory)
         self._maps: dict[str, _CachedMap] = {}  # by their names
         self._view: ClusterView | None = None
+        self._words: Collection[str] | None = None  # of the refresh under way
         self._statements: dict[str, tuple[str, int]] = {}
         self._announced: dict[str, int] = {}  # by folder
         self._held: Held = {}
-        self._sizes: dict[str, TableSizes] = {}
+        self._sizes = KnownSizes()
         self._runs: dict[str, tuple[float, int]] = {}  # table -> when asked, sequence
         self._unfit: dict[
             tuple[str, pa.Schema], str | None
         ] = {}  # why no engine can hold these columns, if that is so
         self._left_out: Mapping[str, str] = {}
 
-    def current(self) -> ClusterView:
+    def known(self) -> ClusterView:
+        """The view as last read, without asking the store; read now if there is none yet."""
+        return self._view or self.refresh()
+
+    def current(self, words: Collection[str] | None = None) -> ClusterView:
         """The view as last read; read now if there is none yet.
 
-        The maps of tables whose partitions come with their rows are always the newest: by an older one a query
-        would miss rows that were acknowledged.
+        The maps of tables whose partitions come with their rows are always the newest, of those that `words` may name:
+        by an older one a query would miss rows that were acknowledged.
         """
         view = self._view
         if view is None:
             return self.refresh()
-        growing = [t for t in view.catalog.tables.values() if t.source is None and not t.spec.is_static]
-        if growing and any(self._changed(table) for table in growing):
-            return self.refresh()
-        return view
+        named = _among(view.catalog.tables, words)
+        changed = [t.name for t in named if t.source is None and not t.spec.is_static and self._changed(t)]
+        return self.refresh(changed) if changed else view
 
     def examine(self) -> Mapping[str, BallistaError]:
         """Find the tables of which a partition with rows is in no map, and refuse them from now on; why, by table.
@@ -118,9 +122,8 @@ class Catalogs:
         Plans made from now on estimate by it.
         """
         with self._lock:
-            self._held = held
-            view = self._view
-            if view is None:
+            view, before, self._held = self._view, self._held, held
+            if view is None or is_same_held(before, held):
                 return
             sizes = self._measured(view.catalog.tables, view.catalog.maps)
             if any(found is not view.catalog.sizes.get(name) for name, found in sizes.items()):
@@ -129,8 +132,7 @@ class Catalogs:
     def _measured(
         self, tables: Mapping[str, TableSpec], maps: Mapping[str, PartitionMap]
     ) -> dict[str, TableSizes]:
-        self._sizes = table_sizes(tables, maps, self._held, self._sizes)
-        return self._sizes
+        return self._sizes.measured(tables, maps, self._held)
 
     def sequences(self, tables: Collection[str]) -> dict[str, int]:
         """How many statements over several partitions are committed now, by table.
@@ -175,9 +177,14 @@ class Catalogs:
         self._announced[folder] = read.document.announced
         return read.document.sequence
 
-    def refresh(self) -> ClusterView:
-        """Read what changed and return the new view. Errors of the store pass through."""
+    def refresh(self, words: Collection[str] | None = None) -> ClusterView:
+        """Read what changed and return the new view. Errors of the store pass through.
+
+        With `words`, the store is asked for the maps of the tables that those may name, and of those that the catalog
+        has as the last view did not: a statement costs as many requests as it has tables. The others stay as known.
+        """
         with self._lock:
+            self._words = words
             # What is asked next is asked of the store: whoever refreshed the view wants to see something new.
             self._runs = {folder: (-RUNS_MS, sequence) for folder, (_, sequence) in self._runs.items()}
             left_out: dict[str, str] = {}
@@ -214,13 +221,14 @@ class Catalogs:
         catalog.
         """
         read = self._cluster.read()
+        known = self._view.catalog.tables if self._view is not None else {}
         while True:
             found: dict[str, _CachedMap] = {}
             unusable: dict[str, BallistaError] = {}
             left_out.clear()
             left_out.update(dict.fromkeys(read.document.unreadable, UNREADABLE))
             for name, table in sorted(read.document.tables.items()):
-                reason = self._why_unfit(name, table.schema)
+                reason = None if known.get(name) is table else self._why_unfit(name, table.schema)
                 if reason is not None:
                     left_out[name] = reason
                     continue
@@ -302,7 +310,7 @@ class Catalogs:
     def _newest(self, table: TableSpec) -> _CachedMap:
         """The map where the table has it. Raises `ObjectMissing`, and `DocumentError` for one that cannot be used."""
         key, cached = partition_map_key(table.map_name), self._maps.get(table.map_name)
-        if cached is not None and not self._differs(key, cached.version):
+        if cached is not None and not (self._is_asked_for(table) and self._differs(key, cached.version)):
             return cached
         read = self._state(key, PartitionMapDocument).read()
         document = read.document
@@ -314,6 +322,15 @@ class Catalogs:
         )
         self._maps[table.map_name] = found
         return found
+
+    def _is_asked_for(self, table: TableSpec) -> bool:
+        """Whether the refresh under way is to ask the store for the map of the table."""
+        view, words = self._view, self._words
+        if view is None or is_among(table.name, words):
+            return True
+        if view.catalog.tables.get(table.name) is table:
+            return False
+        return all(former is not table for former, _ in view.dropped.values())
 
     def _differs(self, key: str, version: str) -> bool:
         """Whether a document is another one than the one of that version, or gone."""
@@ -332,3 +349,7 @@ def _formers(cluster: ClusterDocument) -> dict[str, tuple[str, ...]]:
     for lost in cluster.former_names:
         found[lost.name] = (lost.folder, *found.get(lost.name, ()))
     return found
+
+
+def _among(tables: Mapping[str, TableSpec], words: Collection[str] | None) -> list[TableSpec]:
+    return [table for name, table in tables.items() if is_among(name, words)]

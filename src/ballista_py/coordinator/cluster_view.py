@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Mapping
 from typing import Protocol
 
@@ -11,6 +12,8 @@ from attrs import Factory, frozen
 from ballista_py.errors import BallistaError
 from ballista_py.partitions.table import TableSpec
 from ballista_py.sql.plan import Catalog
+
+_PLAIN = re.compile("[a-z_][a-z0-9_]*")  # a name that stands as it is in whatever names it
 
 
 @frozen(kw_only=True)
@@ -49,7 +52,19 @@ class ClusterView:
 
 
 class Views(Protocol):
-    """Where the service takes its view from; `refresh` reads the store."""
+    """Where the service takes its view from; `refresh` reads the store.
 
-    def current(self) -> ClusterView: ...
-    def refresh(self) -> ClusterView: ...
+    With `words` the maps of tables of other names may be as they were known; the catalog never is.
+    """
+
+    def current(self, words: Collection[str] | None = None) -> ClusterView: ...
+    def refresh(self, words: Collection[str] | None = None) -> ClusterView: ...
+
+
+def is_among(name: str, words: Collection[str] | None) -> bool:
+    """Whether words taken from a statement, in lower case, may name the table; None stands for all words.
+
+    >>> is_among("orders", {"from", "orders"}), is_among("orders", {"lines"}), is_among("Two words", {"lines"})
+    (True, False, True)
+    """
+    return words is None or name in words or _PLAIN.fullmatch(name) is None

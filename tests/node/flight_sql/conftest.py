@@ -34,7 +34,7 @@ ITEMS = pa.schema([pa.field("id", pa.int64(), nullable=False), ("name", pa.strin
 class OneTable:
     """The view of a cluster with one table and no executor."""
 
-    def refresh(self) -> ClusterView:
+    def refresh(self, words=None) -> ClusterView:
         spec = PartitionSpec.parse(["bucket(4, id)"], ITEMS)
         table = TableSpec(name="items", schema=ITEMS, spec=spec)
         pmap = PartitionMap.build("items", spec, spec.static_values())

@@ -74,11 +74,11 @@ class Descriptions:
             return self._columns(self._table(asked.table))
         if isinstance(asked, ShowCreate):
             return pa.table([[self._create_text(self._table(asked.table))]], schema=STATEMENT)
-        return pa.table([sorted(self.queries.views.refresh().catalog.tables)], schema=TABLE_NAMES)
+        return pa.table([sorted(self.queries.views.refresh(()).catalog.tables)], schema=TABLE_NAMES)
 
     def _of_catalog(self, query: str, rows: bool = True) -> pa.Table:
         """The answer over the tables of `information_schema`; without `rows` its columns alone."""
-        relations = information_schema(self.queries.views.refresh().catalog.tables, self.engine)
+        relations = information_schema(self.queries.views.refresh(()).catalog.tables, self.engine)
         if not rows:
             return self.engine.describe(
                 query, {name: table.schema for name, table in relations.items()}
@@ -90,7 +90,7 @@ class Descriptions:
         """As one engine says it of tables that are declared as ours are."""
         query = self.queries.spelled(query)
         self.queries.describe(query)
-        return self._described(query, self.queries.views.current().catalog.tables)
+        return self._described(query, self.queries.views.current(()).catalog.tables)
 
     def _columns(self, table: TableSpec) -> pa.Table:
         return self._described(f"from {_quoted(table.name)}", {table.name: table})
@@ -118,7 +118,7 @@ class Descriptions:
 
     def _table(self, name: str) -> TableSpec:
         for view in (self.queries.views.current, self.queries.views.refresh):
-            found: TableSpec | None = view().catalog.tables.get(name)
+            found: TableSpec | None = view(()).catalog.tables.get(name)
             if found is not None:
                 return found
         raise SqlError(f"Table '{name}' does not exist")

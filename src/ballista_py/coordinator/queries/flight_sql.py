@@ -224,7 +224,7 @@ class Statements:
 
     def tables(self) -> Mapping[str, TableInfo]:
         """See `StatementService.tables`."""
-        tables = self.queries.views.refresh().catalog.tables
+        tables = self.queries.views.refresh(()).catalog.tables
         return {name: TableInfo(plain(table.schema), tuple(table.primary_key)) for name, table in tables.items()}
 
     def _reading(self, statement: SqlStatement) -> AbstractContextManager[None]:
@@ -253,7 +253,7 @@ class Statements:
         return self.writes
 
     def _parameter_schema(self, text: str) -> pa.Schema:
-        schemas = {name: table.schema for name, table in self.queries.views.current().catalog.tables.items()}
+        schemas = {name: table.schema for name, table in self.queries.views.current(()).catalog.tables.items()}
         return parameter_schema(text, schemas)
 
     def _executions(self, statement: SqlStatement) -> Iterator[str]:
@@ -302,7 +302,7 @@ class Statements:
     def _portion(self, part: Mapping[str, Any]) -> Portion:
         """What a ticket stands for. Raises `SqlError` when a table is not the one that was divided any more."""
         check_part(part)
-        now = self.queries.views.refresh().catalog
+        now = self.queries.views.refresh(part["tables"]).catalog
         for table, mark in part["tables"].items():
             if table not in now.tables or now.tables[table].mark != mark:
                 raise SqlError(

@@ -73,7 +73,7 @@ class SparkQueries:
         try:
             yield from batches
         except MergeTooLarge as error:
-            reason = _refused_by_spark(statement, self.queries.views.current())
+            reason = _refused_by_spark(statement, self.queries.views.current(words_of(statement)))
             if reason is None:
                 raise
             raise MergeTooLarge(f"{error.message.rstrip('.')}; and Spark cannot run it: {reason}") from None

@@ -115,9 +115,9 @@ class QueryService:
         One that was sent before is told by its text: if it fits them no more, it is read over those that were there.
         """
         try:
-            return engine_sql(statement, dialect, self.views.current().catalog.schemas)
+            return engine_sql(statement, dialect, self.views.current(()).catalog.schemas)
         except (SqlError, UnsupportedExpression):  # a table may be new
-            view = self.views.refresh()
+            view = self.views.refresh(())
         try:
             return engine_sql(statement, dialect, view.catalog.schemas)
         except (SqlError, UnsupportedExpression):
@@ -157,7 +157,7 @@ class QueryService:
     def planned(self, statement: str, fresh: bool = False) -> tuple[QueryPlan, ClusterView]:
         """How the statement would run, whoever lives; with `fresh`, by what the store says now."""
         with self._spelled(statement) as (statement, _):
-            view = self.views.refresh() if fresh else self._view_for(statement)
+            view = self.views.refresh(words_of(statement)) if fresh else self._view_for(statement)
             return self.plans.plan(statement, view.catalog), view
 
     def spelled(self, statement: str) -> str:
@@ -174,7 +174,7 @@ class QueryService:
             yield statement, None
             return
         started_ms = self.runtime.monotonic_ms()
-        known = self.views.current().catalog.tables
+        known = self.views.current(()).catalog.tables
         as_of = self.sequences({name for name in words_of(statement) if name in known})
 
         def ask(query: str) -> Statement:
@@ -230,7 +230,7 @@ class QueryService:
     ) -> Statement | None:
         """Another run of a statement of which no row was given out, when an executor is gone or refused what took
         the place of another's; None for other errors."""
-        view = self.views.current()
+        view = self.views.current(())
         if first.running.replans >= MAX_REPLANS or cancelled():
             return None
         if not isinstance(error, _REFUSED) and not any(
@@ -264,7 +264,7 @@ class QueryService:
                 self._turns.take(plan)
                 legs = self._pinned(view, legs, only, as_of)
                 if not is_fresh and self.is_behind(view, {table.table for leg in legs for table in leg.tables}):
-                    view, is_fresh = self.views.refresh(), True
+                    view, is_fresh = self.views.refresh(words_of(statement)), True
                     continue
                 run = QueryRun(
                     view=view,
@@ -283,7 +283,7 @@ class QueryService:
                 continue
             except SqlError:  # of what is wrong, or of what was planned for another definition of a table
                 words, before = words_of(statement), view
-                view, is_fresh, altered = self.views.refresh(), True, altered + 1
+                view, is_fresh, altered = self.views.refresh(words), True, altered + 1
                 if altered > MAX_ALTERED or view.marks(words) == before.marks(words) or cancelled():
                     raise
                 continue
@@ -296,7 +296,7 @@ class QueryService:
             replans += 1
             if not condemned:  # else there may be a copy, which need not be waited for
                 pause(self.runtime, min(REPLAN_WAIT_MS * replans, LONGEST_WAIT_MS), obstacle)
-            view, is_fresh = self.views.refresh(), True
+            view, is_fresh = self.views.refresh(words_of(statement)), True
 
     def is_behind(self, view: ClusterView, tables: Collection[str]) -> bool:
         """Whether one of the tables may have been altered since the view was read, as of the last look at sequences.
@@ -313,7 +313,7 @@ class QueryService:
         named = {name for name, table in view.catalog.tables.items() if name in words and table.source is None}
         if named:
             self.sequences(named)
-        return self.views.refresh() if self.is_behind(view, named) else view
+        return self.views.refresh(words) if self.is_behind(view, named) else view
 
     def _condemn(self, view: ClusterView, error: BallistaError, asked_ms: float) -> bool:
         """Whether the error says that an executor could not be reached that was not suspected so far."""
@@ -354,12 +354,13 @@ class QueryService:
 
     def _view_for(self, statement: str) -> ClusterView:
         """The current view, or a fresh one if the statement does not bind: a table may be new."""
-        view = self.views.current()
+        words = words_of(statement)
+        view = self.views.current(words)
         try:
             self.plans.output(statement, view.catalog)
         except SqlError:
-            view = self.views.refresh()
-            view.require_usable(words_of(statement))
+            view = self.views.refresh(words)
+            view.require_usable(words)
         return view
 
     def _plan(
@@ -395,7 +396,7 @@ class QueryService:
         sequences = {**self.sequences(names), **(as_of or {})} if only is None else only.sequences
         if not sequences:
             return legs
-        now = self.views.current().catalog.maps
+        now = self.views.current(sequences).catalog.maps
         for name in sequences if only is None else ():
             if name not in now or len(now[name]) != len(view.catalog.maps[name]):
                 raise NotOwner(f"table '{name}' has changed since the statement was planned", table=name)

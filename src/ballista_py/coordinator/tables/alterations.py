@@ -84,7 +84,7 @@ class TableAlterations:
         """The table as it is now; None if there is none and that is fine."""
         table = self.definitions.newest(change.table)
         if table is None:
-            self.views.refresh().require_usable({change.table})
+            self.views.refresh({change.table}).require_usable({change.table})
             if change.if_exists:
                 return None
             raise SqlError(f"Table '{change.table}' does not exist")
@@ -204,8 +204,8 @@ class TableAlterations:
 
     def _shown(self, name: str) -> bool:
         """Wait until every owner shows the newest definition of the table; whether all do."""
-        self.growth.reconcile_all()
-        if name not in self.views.refresh().catalog.tables:
+        self.growth.reconcile_table(name)
+        if name not in self.views.refresh({name}).catalog.tables:
             return False
         deadline_ms = self.runtime.monotonic_ms() + self.patience_ms
         while not (shown := self.growth.table_is_served(name)) and self.runtime.monotonic_ms() < deadline_ms:

@@ -88,7 +88,7 @@ class TableCreates:
     def _source(self, piece: Like) -> TableSpec:
         found = self.definitions.newest(piece.source)
         if found is None:
-            self.queries.views.refresh().require_usable({piece.source})
+            self.queries.views.refresh({piece.source}).require_usable({piece.source})
             raise SqlError(f"Table '{piece.source}' does not exist")
         return found
 

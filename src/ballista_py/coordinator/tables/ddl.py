@@ -84,7 +84,7 @@ class TableWrites:
                 replaces=replaces,
             )
         except ConfigError:
-            found = self.views.refresh().catalog.tables.get(name)
+            found = self.views.refresh({name}).catalog.tables.get(name)
             earlier = self.tables.done(*marks_of(token))
             if earlier is None and (found is None or not (if_not_exists or found.incarnation == incarnation)):
                 raise
@@ -106,8 +106,8 @@ class TableWrites:
         Who is to hold a copy and loads nothing, because it hangs or is not what it says, is waited for no longer than
         `COPIES_MS` after the owners. A leg that comes to it before it has loaded the table is planned again.
         """
-        self.growth.reconcile_all()
-        if name not in self.views.refresh().catalog.tables:
+        self.growth.reconcile_table(name)
+        if name not in self.views.refresh({name}).catalog.tables:
             return
         deadline_ms = self.runtime.monotonic_ms() + self.patience_ms
         owned = False
@@ -127,7 +127,7 @@ class TableWrites:
         due = [name for name, known in marks.items() if self.tables.done(*known) is None]
         if not due:
             return 0
-        there = self.views.refresh().catalog.tables
+        there = self.views.refresh(due).catalog.tables
         missing = [name for name in due if name not in there and not change.if_exists]
         if missing and len(due) > 1:
             raise SqlError(f"table '{missing[0]}' does not exist: nothing was dropped")
@@ -136,8 +136,7 @@ class TableWrites:
                 if not change.if_exists:
                     raise SqlError(f"table '{name}' does not exist")
                 self.tables.note(marks[name][0])
-        self.growth.reconcile_all()
-        self.views.refresh()
+        self.growth.reconcile_table(*due)
         return 0
 
     def exists_already(self, name: str, token: str) -> bool:
@@ -149,7 +148,7 @@ class TableWrites:
 
     def exists(self, name: str) -> bool:
         """Whether there is a table of that name now."""
-        return name in self.views.refresh().catalog.tables
+        return name in self.views.refresh({name}).catalog.tables
 
 
 def mark_of(token: str) -> str:

@@ -79,7 +79,7 @@ class FormerTables:
         statement may have been sent for them."""
         if token.fresh:
             return []
-        now_ms, known = self.runtime.monotonic_ms(), self.views.current().formers.get(name, ())
+        now_ms, known = self.runtime.monotonic_ms(), self.views.current(()).formers.get(name, ())
         if len(self._first_met_ms) + len(known) > MAX_MET:
             self._first_met_ms.clear()
         since = {one: self._first_met_ms.setdefault((name, one), now_ms) for one in known}

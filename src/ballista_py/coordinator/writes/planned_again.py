@@ -54,7 +54,7 @@ class PlannedAgain:
         """
         deadline_ms = self.runtime.monotonic_ms() + self.patience_ms
         wait_ms, refused_ms, turn = FIRST_WAIT_MS, None, self.runtime.new_id()
-        before = self.views.current().marks(tables)
+        before = self.views.current(()).marks(tables)
         turns: dict[str, Statements] = {}
 
         def over() -> bool:
@@ -65,7 +65,7 @@ class PlannedAgain:
                 try:
                     return run()
                 except (SqlError, SchemaMismatch):
-                    known, before = before, self.views.refresh().marks(tables)
+                    known, before = before, self.views.refresh(tables).marks(tables)
                     if known == before or over():
                         raise
                 except TableAltered as error:
@@ -77,7 +77,7 @@ class PlannedAgain:
                     refused_ms = now_ms if refused_ms is None else refused_ms
                     pause(self.runtime, wait_ms, error)
                     wait_ms = min(LONGEST_WAIT_MS, 2 * wait_ms)
-                    self.views.refresh()
+                    self.views.refresh(tables)
         finally:
             for statements in turns.values():
                 with suppress(BallistaError):  # nobody waits for it for long
@@ -88,7 +88,7 @@ class PlannedAgain:
 
         Each time anew: a definition that waited for it in vain does not wait again.
         """
-        found = self.views.refresh().catalog.tables.get(name or "")
+        found = self.views.refresh({name or ""}).catalog.tables.get(name or "")
         if found is None:
             return
         statements = turns.setdefault(found.folder, self.rounds.statements(found))

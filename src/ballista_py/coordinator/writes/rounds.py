@@ -50,7 +50,10 @@ class Growth(Protocol):
         its owner is enough."""
         ...
 
-    def reconcile_all(self) -> Mapping[str, int]: ...
+    def reconcile_table(self, *tables: str) -> None:
+        """Bring tables of these names, and no other, to where they should be, and tell the executors, also that there
+        is none any more; returns when committed."""
+        ...
 
 
 class AlreadyDecided(Exception):
@@ -121,7 +124,7 @@ class WriteRounds:
                 raise failure_of(table.name, view.catalog.maps[table.name], errors, done, worst_of(errors))
             pause(self.runtime, wait_ms, worst_of(errors) if errors else obstacle)
             wait_ms = min(LONGEST_WAIT_MS, 2 * wait_ms)
-            self.views.refresh()
+            self.views.refresh({table.name})
             try:
                 view = self.view(table)
             except SqlError as error:
@@ -195,7 +198,7 @@ class WriteRounds:
                 self._give_up(table, statements, attempt, token, outcome.waiting)
             pause(self.runtime, wait_ms * (0.5 + self.runtime.random()), obstacle)
             wait_ms = min(LONGEST_WAIT_MS, 2 * wait_ms)
-            self.views.refresh()
+            self.views.refresh({table.name})
 
     def decided_before(self, table: TableSpec, token: str) -> Decision | None:
         """The decision on a statement that counts already, folded in everywhere; None if there is none."""
@@ -239,7 +242,7 @@ class WriteRounds:
         the store and `fold` raise; what is left then is found again.
         """
         settled = 0
-        for table in self.views.refresh().catalog.tables.values():
+        for table in self.views.refresh(()).catalog.tables.values():
             if table.source is not None:
                 continue
             for decision in self.statements(table).read().decisions:
@@ -267,7 +270,7 @@ class WriteRounds:
             self.growth.add_values(table.name, values)
             deadline_ms = self.runtime.monotonic_ms() + self.patience_ms
             while True:
-                self.views.refresh()
+                self.views.refresh({table.name})
                 view = self.view(table)
                 pmap = view.catalog.maps[table.name]
                 found = [pmap.index(value) for value in values]
@@ -288,7 +291,7 @@ class WriteRounds:
     def view(self, table: TableSpec) -> ClusterView:
         """A view that has the very table. Raises `SqlError` when it was dropped."""
         for view in (self.views.current, self.views.refresh):
-            found = view()
+            found = view({table.name})
             now = found.catalog.tables.get(table.name)
             if now is not None and now.incarnation == table.incarnation:
                 return found
@@ -301,7 +304,7 @@ class WriteRounds:
 
     def _now(self, table: TableSpec) -> TableSpec | None:
         """The very table as it is now, whatever it is called, as far as this scheduler knows; None if it is no more."""
-        known = self.views.current().catalog.tables.values()
+        known = self.views.current(()).catalog.tables.values()
         return next((now for now in known if now.folder == table.folder), None)
 
     def statements(self, table: TableSpec) -> Statements:

@@ -131,7 +131,7 @@ class RowWrites:
     def _everywhere(self, order: Order, outcome: Outcome, replaced: Replaced) -> Outcome:
         """With partitions prepared, too, that others made meanwhile: of two that replace everything one waits."""
         while not outcome.errors:
-            self.views.refresh()
+            self.views.refresh({order.table.name})
             view = self.rounds.view(order.table)
             everywhere = replaced(view.catalog.maps[order.table.name])
             lacking = [partition for partition in everywhere if partition not in outcome.affected]

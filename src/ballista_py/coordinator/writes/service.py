@@ -248,7 +248,7 @@ class WriteService:
         """What the statement did when it was sent before and decided; None if nobody knows that it was."""
         table = None
         if isinstance(change, Insert | Local | General):
-            table = self.views.refresh().catalog.tables.get(change.table)
+            table = self.views.refresh({change.table}).catalog.tables.get(change.table)
         if table is None or table.source is not None or not table.definition:
             return None
         assert isinstance(change, Insert | Local | General)
@@ -339,7 +339,7 @@ class WriteService:
         change = read_change(statement)
         if not isinstance(change, Insert | Local | General):
             raise SqlError("the statement returns no rows")
-        return self._whole.columns(change, self._table(change.table), self.views.current().catalog.schemas)
+        return self._whole.columns(change, self._table(change.table), self.views.current(()).catalog.schemas)
 
     def answer(self, folder: str, attempt: str) -> pa.Table:
         """See `WholeWrites.answer`."""
@@ -423,25 +423,25 @@ class WriteService:
     def _bind_general(self, change: General) -> None:
         """Raise `SqlError`, with its position, unless the statement means something over the tables that there are."""
         try:
-            self.engine.bind_change(change.text, self.views.current().catalog.schemas)
+            self.engine.bind_change(change.text, self.views.current(()).catalog.schemas)
         except SqlError:
-            self.engine.bind_change(change.text, self.views.refresh().catalog.schemas)
+            self.engine.bind_change(change.text, self.views.refresh(()).catalog.schemas)
 
     def _table(self, name: str) -> TableSpec:
         for view in (self.views.current, self.views.refresh):
-            found = view().catalog.tables.get(name)
+            found = view({name}).catalog.tables.get(name)
             if found is not None and found.source is None:
                 self.queries.sequences({name})
-                if self.queries.is_behind(view(), {name}):
-                    found = self.views.refresh().catalog.tables.get(name)
+                if self.queries.is_behind(view({name}), {name}):
+                    found = self.views.refresh({name}).catalog.tables.get(name)
             if found is not None and found.source is not None:
                 raise SqlError(
                     f"table '{name}' is filled from its source: refresh it, or write to a managed table"
                 )
             if found is not None:
                 return found
-        self.views.current().require_usable({name})
-        reason = self.views.current().catalog.left_out.get(name)
+        self.views.current(()).require_usable({name})
+        reason = self.views.current(()).catalog.left_out.get(name)
         if reason is not None:
             raise SqlError(f"table '{name}' cannot be used: {reason}")
         raise SqlError(f"Table '{name}' does not exist")

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
+from contextlib import suppress
 from typing import Any
 
 from ballista_py.coordinator.catalogs import Catalogs
 from ballista_py.coordinator.cluster_view import ClusterView
 from ballista_py.coordinator.tables.embedded_spark import EmbeddedPipeline
-from ballista_py.errors import Fenced, SqlError, TryLater
+from ballista_py.errors import DocumentError, Fenced, SqlError, StoreError, TryLater
 from ballista_py.logs import log_event
 from ballista_py.node.config import NodeConfig
 from ballista_py.node.secrets_file import read_secrets
@@ -32,7 +33,7 @@ from ballista_py.state.members.membership import Membership
 from ballista_py.state.members.reaper import Reaper
 from ballista_py.state.ownership.discovery import DISCOVERY_INTERVAL_MS, SourceWatch
 from ballista_py.state.ownership.notifier import Notifier
-from ballista_py.state.ownership.notify import desired, farewells
+from ballista_py.state.ownership.notify import Committed, desired, newer_than
 from ballista_py.state.ownership.partition_store import PartitionStore
 from ballista_py.state.ownership.reconciler import Reconciler, ReconcileReport
 from ballista_py.state.ownership.table_status import table_status
@@ -183,15 +184,25 @@ class SchedulerCore:
             self._publish(report)
         return {name: len(commit.assigned) + len(commit.targeted) for name, commit in report.commits.items()}
 
+    def reconcile_table(self, *tables: str) -> None:
+        """Bring these tables to where they should be, without the limit, and tell the executors what became of them.
+
+        It costs as much as these tables do, however many others there are.
+        """
+        self.poll_now()
+        with self._reconciling:
+            report = self._reconciler.reconcile_tables(tables)
+            self._publish(report, {*tables, *report.commits})
+
     def add_values(self, table: str, values: Sequence[tuple[Any, ...]]) -> None:
         """Give a table partitions for these values, with manifests and owners, and tell the owners."""
-        spec = self._catalogs.current().catalog.tables.get(table)
+        spec = self._catalogs.known().catalog.tables.get(table)
         if spec is None:
             return
         make_manifests(self._store, spec, values, self._runtime, self._run_all)
         with self._reconciling:
             commit = self._reconciler.add_values(table, values)
-            self._publish(ReconcileReport(commits={} if commit is None else {table: commit}))
+            self._publish(ReconcileReport(commits={} if commit is None else {table: commit}), {table})
 
     def table_is_served(self, table: str, *, by_owners: bool = False) -> bool:
         """Whether every partition of the table is loaded at its owner, as far as this scheduler has heard.
@@ -199,7 +210,7 @@ class SchedulerCore:
         A replicated one is to be loaded at every executor, and nobody to hold what had the name before, or `by_owners`
         only where it is asked for by itself.
         """
-        view = self._catalogs.refresh()
+        view = self._catalogs.refresh({table})
         found = view.catalog.tables.get(table)
         if found is None:
             return False
@@ -229,7 +240,7 @@ class SchedulerCore:
             if self._rounds == rounds and _has_orphans(self._catalogs.refresh()):
                 self._rounds += 1
                 self._publish(self._reconciler.reconcile_all())
-        catalog = self._catalogs.current().catalog
+        catalog = self._catalogs.known().catalog
         return tuple(desired(catalog.maps, catalog.tables, executor_id, instance_id))
 
     def refresh_dataset(self, table: str) -> int:
@@ -237,7 +248,7 @@ class SchedulerCore:
 
         Raises `SqlError` for a table that there is not.
         """
-        if table not in self._catalogs.refresh().catalog.tables:
+        if table not in self._catalogs.refresh({table}).catalog.tables:
             raise SqlError(f"there is no table '{table}'")
         executors = [heartbeat.executor for heartbeat in self.registry.newest()]
         for executor in executors:
@@ -255,7 +266,7 @@ class SchedulerCore:
         tables = tuple(table for _, table in sorted(read.document.tables.items()))
         return AppDefinition(revision=read.header.revision, tables=tables, labels=read.document.labels)
 
-    def _publish(self, report: ReconcileReport) -> None:
+    def _publish(self, report: ReconcileReport, only: Collection[str] | None = None) -> None:
         """Log what was done, read it back, and tell every executor what is now committed."""
         for name, commit in report.commits.items():
             log_event(
@@ -273,8 +284,9 @@ class SchedulerCore:
             log_event(_log, "reconcile_failed", logging.WARNING, table=name, code=error.code, reason=error)
         for name, count in report.unplaced.items():
             log_event(_log, "partitions_unplaced", logging.WARNING, table=name, partitions=count)
-        self._unplaced = dict(report.unplaced)
-        self._catalogs.refresh()
+        self._unplaced = {n: p for n, p in self._unplaced.items() if only is not None and n not in only}
+        self._unplaced.update(report.unplaced)
+        self._catalogs.refresh(only)
         for heartbeat in self.registry.newest():
             self._notify(heartbeat)
 
@@ -343,11 +355,19 @@ class SchedulerCore:
     def _notify(self, heartbeat: Heartbeat) -> None:
         executor = heartbeat.executor
         owner = (executor.executor_id, executor.instance_id)
-        view = self._catalogs.current()
-        updates = desired(view.catalog.maps, view.catalog.tables, *owner)
-        updates += farewells(view.dropped, heartbeat.held, executor.instance_id)
-        for update in self._notifier.due(owner, updates, heartbeat.held):
+        view = self._catalogs.known()
+        if self._notifier.is_told(owner, _committed(view), heartbeat.held):
+            return
+        behind = newer_than(view.catalog.maps, view.catalog.tables, heartbeat.held)
+        if behind:  # of those another scheduler has told it more than this one has read
+            with suppress(StoreError, DocumentError):  # the next interval reads all
+                view = self._catalogs.refresh(behind)
+        for update in self._notifier.news(owner, _committed(view), heartbeat.held):
             self._push(executor.instance_id, update)
+
+
+def _committed(view: ClusterView) -> Committed:
+    return Committed(view.catalog.maps, view.catalog.tables, view.dropped)
 
 
 def _has_orphans(view: ClusterView) -> bool:

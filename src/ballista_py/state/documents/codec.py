@@ -140,13 +140,13 @@ class DocumentCodec(Generic[T]):
         if before is not None:
             same = {name: _unchanged(name, document, before) for name in self._as_read}
         others = {
-            name: {entry: value for entry, value in getattr(document, name).items() if entry not in kept}
-            for name, kept in same.items()
+            name: {entry: value for entry, value in getattr(document, name).items() if entry not in stood}
+            for name, stood in same.items()
         }
-        changed = evolve(document, **others) if others else document  # type: ignore[type-var]
+        changed = evolve(document, **others) if others else document  # type: ignore[misc]
         raw: dict[str, Any] = converter().unstructure(changed, self.document_type)
-        for name, kept in same.items():
-            raw[name] = {e: kept[e] if e in kept else raw[name][e] for e in getattr(document, name)}
+        for name, stood in same.items():
+            raw[name] = {e: stood[e] if e in stood else raw[name][e] for e in getattr(document, name)}
         return raw
 
     def _check_readable(self, key: str, data: bytes, document: T) -> None:

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
-from attrs import frozen
+from attrs import Factory, evolve, frozen
 
-from ballista_py.partitions.map import Owner
+from ballista_py.partitions.map import Owner, PartitionMap
 from ballista_py.partitions.table import TableSpec
 from ballista_py.runtime import Runtime
 from ballista_py.state.members.control import HeldPartitions, UpdatePartitions
-from ballista_py.state.ownership.notify import unsettled
+from ballista_py.state.ownership.notify import Committed, desired_of, farewells, is_settled, unsettled
 
 
 @frozen
@@ -20,6 +20,27 @@ class _Sent:
     revision: int
     definition: tuple[str, int]
     at_ms: float
+
+
+@frozen(eq=False)
+class _Told:
+    """What an executor is to hold of a table by one map, and whether it holds that by one report."""
+
+    map: PartitionMap
+    table: TableSpec
+    update: UpdatePartitions
+    report: HeldPartitions | None = None
+    is_told: bool = False
+
+
+@frozen(eq=False)
+class _Seen:
+    """The last look at an executor: what was committed, what it reported, and how that compares by table."""
+
+    committed: Committed | None = None
+    held: Sequence[HeldPartitions] = ()
+    tables: Mapping[str, _Told] = Factory(dict)
+    all_told: bool = False
 
 
 class Notifier:
@@ -34,6 +55,7 @@ class Notifier:
         self._resend_ms = resend_ms
         self._lock = runtime.lock()
         self._sent: dict[Owner, dict[str, _Sent]] = {}  # by folder
+        self._seen: dict[Owner, _Seen] = {}
 
     def due(
         self, executor: Owner, updates: Sequence[UpdatePartitions], held: Sequence[HeldPartitions]
@@ -55,10 +77,43 @@ class Notifier:
             )
             return found
 
+    def is_told(self, executor: Owner, committed: Committed, held: Sequence[HeldPartitions]) -> bool:
+        """Whether an executor was found to hold what is committed, when both were these very values."""
+        with self._lock:
+            seen = self._seen.get(executor)
+            return seen is not None and seen.all_told and seen.held is held and committed.is_same(seen.committed)
+
+    def news(
+        self, executor: Owner, committed: Committed, held: Sequence[HeldPartitions]
+    ) -> list[UpdatePartitions]:
+        """As `due`, of all that is committed for the executor; looks only at the tables of which the map, the
+        definition or the report is not what it was."""
+        with self._lock:
+            seen = self._seen.get(executor) or _Seen()
+        reports = {report.table: report for report in held}
+        known: dict[str, _Told] = {}
+        updates: list[UpdatePartitions] = []
+        for name, pmap in committed.maps.items():
+            table = committed.tables[name]
+            report, before = reports.get(table.folder), seen.tables.get(name)
+            if before is None or before.map is not pmap or before.table is not table:
+                before = _Told(pmap, table, desired_of(pmap, table, *executor))
+            if before.report is not report or not before.is_told:
+                before = evolve(before, report=report, is_told=is_settled(before.update, report))
+                if not before.is_told or table.definition:
+                    updates.append(before.update)
+            known[name] = before
+        updates += farewells(committed.dropped, held, executor[1])
+        found = self.due(executor, sorted(updates, key=lambda update: update.table.name), held)
+        with self._lock:
+            self._seen[executor] = _Seen(committed, held, known, not updates)
+        return found
+
     def forget(self, executor: Owner) -> None:
         """Take it that nothing has reached the executor: its stream ended or is new."""
         with self._lock:
             self._sent.pop(executor, None)
+            self._seen.pop(executor, None)
 
     def _is_due(self, sent: _Sent | None, revision: int, now_ms: float) -> bool:
         return sent is None or sent.revision < revision or now_ms - sent.at_ms >= self._resend_ms

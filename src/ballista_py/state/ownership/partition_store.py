@@ -88,14 +88,24 @@ class PartitionStore:
         self._told_members = members
         self._lock = self._runtime.lock()
         self._states: dict[str, ObjectState[PartitionMapDocument]] = {}
+        self._read: dict[str, tuple[PartitionMapDocument, PartitionMap]] = {}  # the same document is the same map
 
     def read(self, map_name: str, incarnation: str | None = None) -> PartitionMap:
         """The committed map at its revision. Raises `ObjectMissing`, also for the map of another incarnation."""
         found = self._state(map_name).read()
+        return self._understood(map_name, found, incarnation)
+
+    def _understood(
+        self, map_name: str, found: Versioned[PartitionMapDocument], incarnation: str | None
+    ) -> PartitionMap:
         if incarnation not in (None, found.document.incarnation):
             name = table_of_map(map_name)
             raise ObjectMissing(f"the partition map of table '{name}' is that of an earlier table of its name")
-        return _map_of(found)
+        with self._lock:
+            known = self._read.get(map_name)
+            if known is None or known[0] is not found.document:
+                known = self._read[map_name] = (found.document, _map_of(found))
+            return known[1]
 
     def create(self, pmap: PartitionMap, incarnation: str = "") -> PartitionMap:
         """Commit the first map of a table. Raises `ObjectExists`."""

@@ -22,6 +22,8 @@ from ballista_py.state.documents.lost_documents import require_proven
 from ballista_py.state.members.control import HeldPartitions
 from ballista_py.state.members.membership import Membership
 from ballista_py.state.ownership.partition_store import Commit, PartitionStore, ready_to_move
+from ballista_py.state.ownership.reported import Reports, loaded_in, newest_heard, parting_in, released_in
+from ballista_py.state.ownership.settled_tables import SettledTables
 from ballista_py.state.ownership.stalled_moves import MoveWatch
 
 ASSIGNMENT_INTERVAL_MS = 30_000.0
@@ -41,7 +43,7 @@ class Discovery:
 
 
 Discoverer = Callable[[TableSpec], Discovery | None]
-Reports = Callable[[], Mapping[Owner, Sequence[HeldPartitions]]]
+ReportsOf = Callable[[], Mapping[Owner, Sequence[HeldPartitions]]]
 
 
 @frozen(kw_only=True)
@@ -87,6 +89,15 @@ class _Table:
         return self.planned is not self.committed
 
 
+@frozen(eq=False)
+class _Read:
+    """One table as a tick has read it, and how its source differs from that."""
+
+    spec: TableSpec
+    committed: PartitionMap
+    diff: PartitionDiff | None
+
+
 class Reconciler:
     """Assigns the partitions of all tables to the executors of the cluster. Not for several threads.
 
@@ -100,7 +111,7 @@ class Reconciler:
         partitions: PartitionStore,
         membership: Membership,
         *,
-        reports: Reports,
+        reports: ReportsOf,
         discover: Discoverer | None = None,
         assigner: PartitionAssigner | None = None,
         limit: int | None = MAX_ASSIGNMENTS_PER_INTERVAL,
@@ -113,6 +124,7 @@ class Reconciler:
         self._assigner = assigner or PartitionAssigner()
         self._limit = limit
         self._moves = moves or MoveWatch()
+        self._settled = SettledTables()
 
     def tick(self) -> ReconcileReport:
         """Go once over all tables, with at most `limit` moves; partitions that are new come on top.
@@ -127,6 +139,10 @@ class Reconciler:
         """As `tick`, without a bound on the moves."""
         return self._run(None)
 
+    def reconcile_tables(self, names: Collection[str]) -> ReconcileReport:
+        """As `reconcile_all`, of the tables of these names and of those in their groups; no other map is read."""
+        return self._run(None, names)
+
     def add_values(self, name: str, values: Sequence[tuple[Any, ...]]) -> Commit | None:
         """Give a table partitions for these values and every one of them an owner, in one commit.
 
@@ -138,19 +154,15 @@ class Reconciler:
         if name not in cluster.tables:
             return None
         tick = _Tick()
-        group = cluster.tables[name].group
-        names = sorted(
-            n for n, t in cluster.tables.items() if n == name or (group is not None and t.group == group)
-        )
-        loaded = [
-            self._load(cluster.tables[member], tick, cluster.members(), values if member == name else ())
-            for member in names
-        ]
+        before = Reports(self._reports())
+        specs = _with_mates(cluster, (name,))
+        read = [self._read(spec, tick, before, values if spec.name == name else ()) for spec in specs]
+        loaded = self._load(read, cluster.members())
         if name in tick.errors:
             raise tick.errors[name]
         document = self._membership.cluster.read().document
         executors = _executors(document)
-        tables = [table.handed_back(document.members()) for table in loaded if table is not None]
+        tables = [table.handed_back(document.members()) for table in loaded]
         plans = self._assigner.assign_group([table.planned for table in tables], executors, None)
         for table, plan in zip(tables, plans, strict=True):
             if table.spec.name == name:
@@ -159,16 +171,22 @@ class Reconciler:
             raise tick.errors[name]
         return tick.commits.get(name)
 
-    def _run(self, left: int | None) -> ReconcileReport:
+    def _run(self, left: int | None, only: Collection[str] | None = None) -> ReconcileReport:
         self._membership.require()
         cluster = self._membership.cluster.read().document
         tick = _Tick()
-        loaded = [self._load(spec, tick, cluster.members()) for _, spec in sorted(cluster.tables.items())]
+        before = Reports(self._reports())  # before the maps are read
+        specs = _with_mates(cluster, cluster.tables if only is None else only)
+        loaded = self._load([self._read(spec, tick, before) for spec in specs], cluster.members())
         # Members are read after the maps: so an owner in a map that is no member is one no more, not one to be.
         document = self._membership.cluster.read().document
         executors = _executors(document)
-        tables = {t.spec.name: t.handed_back(document.members()) for t in loaded if t is not None}
+        tables = {table.spec.name: table.handed_back(document.members()) for table in loaded}
+        if only is None:
+            self._settled.forget_all_but(tables)
         for group in _groups(tables, {cluster.tables[name].group for name in tick.errors}):
+            if self._settled.has(_committed(group), executors) and not any(t.changed or t.diff for t in group):
+                continue
             new = _added(group, self._assigner.replicas)
             limit = None if left is None else left + new
             try:
@@ -176,6 +194,7 @@ class Reconciler:
             except PlanningError as error:
                 tick.errors.update((table.spec.name, error) for table in group)
                 continue
+            self._note(group, executors, plans)
             resting = self._moves.resting(self._now_ms())
             for table, plan in zip(group, plans, strict=True):
                 moves = self._commit(table, plan.without_moves_to(resting), tick)
@@ -183,31 +202,54 @@ class Reconciler:
             left = None if left is None or limit is None else max(0, min(left, limit))
         return tick.report(tables)
 
-    def _load(
-        self, spec: TableSpec, tick: _Tick, members: Collection[Owner], added: Sequence[tuple[Any, ...]] = ()
-    ) -> _Table | None:
-        heard = newest_heard(spec.folder, self._reports())  # before the map is read
+    def _read(
+        self, spec: TableSpec, tick: _Tick, before: Reports, added: Sequence[tuple[Any, ...]] = ()
+    ) -> _Read | None:
+        """The committed map of one table, and how its values differ from it; `before` was reported before."""
         try:
             committed = self._committed(spec)
             key = partition_map_key(spec.map_name)
+            heard = newest_heard(spec.folder, before.of(spec.folder))
             require_proven(key, "revision", committed.revision, heard, "an executor that was told of it")
             found = None if added else self._discover(spec)
             diff = added_partitions(committed, added) if added else None
             if found is not None:
                 diff = diff_partitions(committed, found.values, found.weights, after=found.after)
-            planned = committed.apply_diff(diff) if diff else committed
         except (StoreError, DocumentError, PlanningError, ConfigError) as error:
             tick.errors[spec.name] = error
             return None
-        reports = self._reports()
-        released = _released(spec.folder, committed, reports)
+        return _Read(spec, committed, diff)
+
+    def _load(self, read: Sequence[_Read | None], members: Collection[Owner]) -> list[_Table]:
+        """What to plan from, by what executors report now."""
+        reports = Reports(self._reports())
+        return [self._loaded(one, reports.of(one.spec.folder), members) for one in read if one is not None]
+
+    def _loaded(
+        self, read: _Read, reports: Mapping[Owner, Sequence[HeldPartitions]], members: Collection[Owner]
+    ) -> _Table:
+        spec, committed = read.spec, read.committed
+        if read.diff is None and self._settled.knows(spec.name, committed):
+            return _Table(
+                spec, committed, committed, None, {}, {}, {}, {}
+            )  # nothing moves: no report says anything
+        planned = committed.apply_diff(read.diff) if read.diff else committed
+        released = released_in(spec.folder, committed, reports)
         planned = planned.release(released) if released else planned
-        parting = _parting(spec.folder, planned, reports)
-        loaded = ready_to_move(planned, _loaded(spec.folder, planned, reports), parting, members)
+        parting = parting_in(spec.folder, planned, reports)
+        loaded = ready_to_move(planned, loaded_in(spec.folder, planned, reports), parting, members)
         planned = planned.promote(loaded) if loaded else planned
         stalled = self._moves.stalled(planned, reports, self._now_ms(), spec.folder)
         planned = planned.call_off(stalled) if stalled else planned
-        return _Table(spec, committed, planned, diff, loaded, stalled, released, parting)
+        return _Table(spec, committed, planned, read.diff, loaded, stalled, released, parting)
+
+    def _note(
+        self, group: Sequence[_Table], executors: Sequence[Executor], plans: Sequence[AssignmentPlan]
+    ) -> None:
+        """Remember the maps of a group for which there was nothing to do, and in which nothing moves."""
+        idle = not any(plan or plan.deferred or len(plan.unplaced) for plan in plans)
+        if idle and not any(table.changed or table.diff for table in group):
+            self._settled.note(_committed(group), executors)
 
     def _now_ms(self) -> float:
         return self._membership.runtime.monotonic_ms()
@@ -244,6 +286,10 @@ class Reconciler:
         if commit.map.revision != table.committed.revision:
             tick.commits[name] = commit
         return len(commit.assigned) + len(commit.targeted)
+
+
+def _committed(group: Sequence[_Table]) -> dict[str, PartitionMap]:
+    return {table.spec.name: table.committed for table in group}
 
 
 def _added(group: Sequence[_Table], replicas: int) -> int:
@@ -300,42 +346,7 @@ def _groups(tables: Mapping[str, _Table], incomplete: Collection[str | None]) ->
     return list(groups.values())
 
 
-def _loaded(
-    folder: str, pmap: PartitionMap, reports: Mapping[Owner, Sequence[HeldPartitions]]
-) -> dict[int, Owner]:
-    """The partitions that their targets report to have loaded, so that they can take over."""
-    found: dict[int, Owner] = {}
-    for owner, held in sorted(reports.items()):
-        ready = {partition for report in held if report.table == folder for partition in report.loaded}
-        if ready:
-            found.update((p, owner) for p in pmap.targeted_at(*owner).tolist() if p in ready)
-    return found
-
-
-def _parting(folder: str, pmap: PartitionMap, reports: Mapping[Owner, Sequence[HeldPartitions]]) -> dict[int, int]:
-    """The partitions whose owners report to know that they are on their way elsewhere, and the epochs they said."""
-    return {
-        partition: epoch
-        for owner, held in sorted(reports.items())
-        for report in held
-        if report.table == folder
-        for partition, epoch in report.parting.items()
-        if partition < len(pmap) and pmap.owner(partition) == owner
-    }
-
-
-def newest_heard(folder: str, reports: Mapping[Owner, Sequence[HeldPartitions]]) -> int:
-    """The newest revision of a table's map that an executor says it was told of; no map read after that is older."""
-    return max((r.revision for held in reports.values() for r in held if r.table == folder), default=0)
-
-
-def _released(
-    folder: str, pmap: PartitionMap, reports: Mapping[Owner, Sequence[HeldPartitions]]
-) -> dict[int, int]:
-    """The partitions whose former owners report to have heard of this map, and the epochs they have in it."""
-    return {
-        partition: pmap.epoch(partition)
-        for owner, held in sorted(reports.items())
-        if any(report.table == folder and report.revision >= pmap.revision for report in held)
-        for partition in pmap.handed_over_by(*owner).tolist()
-    }
+def _with_mates(cluster: ClusterDocument, names: Collection[str]) -> list[TableSpec]:
+    """The tables of these names and all that share a group with one of them, by name."""
+    groups = {cluster.tables[name].group for name in names if name in cluster.tables} - {None}
+    return [spec for name, spec in sorted(cluster.tables.items()) if name in names or spec.group in groups]

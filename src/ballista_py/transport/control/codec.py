@@ -6,6 +6,7 @@ know reads as None, which means: ignore it.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
 from typing import get_args
 
 from attrs import asdict, fields
@@ -33,6 +34,7 @@ from ballista_py.state.members.control import (
 )
 from ballista_py.transport.control.grpc import messages as pb
 
+Held = tuple[HeldPartitions, ...]
 ToExecutor = Grant | Refusal | UpdatePartitions | PollNow | RefreshDataset | CancelTasks | ReportRequest
 
 _TASK_FIELDS = tuple(attribute.name for attribute in fields(TaskRecord))
@@ -42,8 +44,46 @@ _ROLE_OF = {pb.PartitionAssignment.Role.Value(name): role for role, name in _ROL
 _REASON_OF = {pb.Refusal.Reason.Value(name): reason for reason, name in _REASONS.items()}
 
 
-def heartbeat_to_message(heartbeat: Heartbeat) -> pb.ExecutorMessage:
-    """The heartbeat as an executor sends it."""
+def held_to_message(held: HeldPartitions) -> pb.HeldPartitions:
+    """What an executor holds of one table."""
+    return pb.HeldPartitions(
+        table=held.table,
+        revision=held.revision,
+        active=held.active,
+        epochs=held.epochs,
+        loaded=held.loaded,
+        failed=held.failed,
+        rows=held.rows,
+        bytes=held.bytes,
+        parting=held.parting,
+        ranges={name: pb.Range(low=low, high=high) for name, (low, high) in held.ranges.items()},
+    )
+
+
+def held_from_message(held: pb.HeldPartitions) -> HeldPartitions:
+    """What `held_to_message` wrote."""
+    return HeldPartitions(
+        table=held.table,
+        revision=held.revision,
+        active=tuple(held.active),
+        epochs=tuple(held.epochs),
+        loaded=tuple(held.loaded),
+        failed=dict(held.failed),
+        rows=tuple(held.rows),
+        bytes=tuple(held.bytes),
+        parting=dict(held.parting),
+        ranges={name: (one.low, one.high) for name, one in held.ranges.items()},
+    )
+
+
+def _each(messages: Iterable[pb.HeldPartitions]) -> Held:
+    return tuple(map(held_from_message, messages))
+
+
+def heartbeat_to_message(
+    heartbeat: Heartbeat, of_one: Callable[[HeldPartitions], pb.HeldPartitions] = held_to_message
+) -> pb.ExecutorMessage:
+    """The heartbeat as an executor sends it; `of_one` makes what it says of one table."""
     executor = heartbeat.executor
     return pb.ExecutorMessage(
         heartbeat=pb.Heartbeat(
@@ -59,27 +99,15 @@ def heartbeat_to_message(heartbeat: Heartbeat) -> pb.ExecutorMessage:
             sequence=heartbeat.sequence,
             lapsed=heartbeat.lapsed,
             admitted=heartbeat.admitted,
-            held=[
-                pb.HeldPartitions(
-                    table=held.table,
-                    revision=held.revision,
-                    active=held.active,
-                    epochs=held.epochs,
-                    loaded=held.loaded,
-                    failed=held.failed,
-                    rows=held.rows,
-                    bytes=held.bytes,
-                    parting=held.parting,
-                    ranges={name: pb.Range(low=low, high=high) for name, (low, high) in held.ranges.items()},
-                )
-                for held in heartbeat.held
-            ],
+            held=[of_one(held) for held in heartbeat.held],
         )
     )
 
 
-def heartbeat_from_message(message: pb.ExecutorMessage) -> Heartbeat | None:
-    """The heartbeat in the message; None for a message from a newer release."""
+def heartbeat_from_message(
+    message: pb.ExecutorMessage, of_all: Callable[[Iterable[pb.HeldPartitions]], Held] = _each
+) -> Heartbeat | None:
+    """The heartbeat in the message; None for a message from a newer release. `of_all` reads what it says of tables."""
     if message.WhichOneof("body") != "heartbeat":
         return None
     heartbeat = message.heartbeat
@@ -97,21 +125,7 @@ def heartbeat_from_message(message: pb.ExecutorMessage) -> Heartbeat | None:
         sequence=heartbeat.sequence,
         lapsed=heartbeat.lapsed,
         admitted=heartbeat.admitted,
-        held=tuple(
-            HeldPartitions(
-                table=held.table,
-                revision=held.revision,
-                active=tuple(held.active),
-                epochs=tuple(held.epochs),
-                loaded=tuple(held.loaded),
-                failed=dict(held.failed),
-                rows=tuple(held.rows),
-                bytes=tuple(held.bytes),
-                parting=dict(held.parting),
-                ranges={name: (one.low, one.high) for name, one in held.ranges.items()},
-            )
-            for held in heartbeat.held
-        ),
+        held=of_all(heartbeat.held),
     )
 
 

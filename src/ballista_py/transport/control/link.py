@@ -10,6 +10,7 @@ from contextlib import contextmanager, suppress
 from typing import Any, Protocol
 
 from ballista_py.errors import Fenced, ObjectMissing, TransportError
+from ballista_py.runtime import SystemRuntime
 from ballista_py.secret import Secret
 from ballista_py.state.documents.documents import SchedulerInfo
 from ballista_py.state.members.control import (
@@ -24,13 +25,13 @@ from ballista_py.transport.control.codec import (
     ToExecutor,
     definition_from_message,
     from_scheduler_message,
-    heartbeat_to_message,
     report_to_message,
     scheduler_from_message,
     update_from_message,
 )
 from ballista_py.transport.control.grpc import StatusCode, aio, rpc
 from ballista_py.transport.control.grpc import messages as pb
+from ballista_py.transport.control.held_messages import HeldWriter
 from ballista_py.transport.endpoints import open_control
 from ballista_py.transport.security.callers import CLUSTER_HEADER
 from ballista_py.transport.security.credentials import Tls
@@ -104,6 +105,8 @@ class Link:
         self._poked = asyncio.Event()
         self._waiting_since: dict[str, float] = {}
         self._answers: list[pb.ExecutorMessage] = []
+        self._writer = HeldWriter()
+        self._writing = SystemRuntime().lock()
 
     async def __aenter__(self) -> Link:
         self._channel = open_control(self.address, self._tls, self.peer_id)
@@ -190,7 +193,9 @@ class Link:
                 self._poked.set()
 
     def _next_heartbeat(self) -> pb.ExecutorMessage:
-        return heartbeat_to_message(self._executor.heartbeat())
+        heartbeat = self._executor.heartbeat()
+        with self._writing:  # an answer to a question may be written meanwhile
+            return self._writer.message(heartbeat)
 
     def _take_in(self, message: pb.SchedulerMessage) -> pb.ExecutorMessage | None:
         """What is to be answered at once, if anything."""

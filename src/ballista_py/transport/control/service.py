@@ -23,7 +23,6 @@ from ballista_py.state.members.control import (
 )
 from ballista_py.transport.control.codec import (
     definition_to_message,
-    heartbeat_from_message,
     report_from_message,
     report_to_message,
     scheduler_to_message,
@@ -33,7 +32,8 @@ from ballista_py.transport.control.codec import (
 from ballista_py.transport.control.control_gate import Peers
 from ballista_py.transport.control.grpc import StatusCode, aio, parsed
 from ballista_py.transport.control.grpc import messages as pb
-from ballista_py.transport.control.heartbeat_checks import check_name, checked, checked_report
+from ballista_py.transport.control.heartbeat_checks import check_name, checked_report
+from ballista_py.transport.control.held_messages import HeldReader
 from ballista_py.transport.control.outbox import Letter, Outbox
 from ballista_py.transport.security.connection_guard import Calls
 from ballista_py.transport.sockets import parse_peer, sever
@@ -94,6 +94,7 @@ class Peer:
         self.executor_id = ""
         self.instance_id = ""
         self.outbox = Outbox()
+        self.reader = HeldReader()
         self.ended: asyncio.Future[BallistaError] = asyncio.get_running_loop().create_future()
         self.reading_since: float | None = None
         self.writing_since: float | None = None
@@ -306,13 +307,11 @@ class ControlService:
                 executor = message.heartbeat.executor
                 self._check(context, executor.executor_id)
                 self._register(peer, executor.executor_id, executor.instance_id)
-                peer.outbox.put(await loop.run_in_executor(self._workers, self._answer_to, message))
+                peer.outbox.put(await loop.run_in_executor(self._workers, self._answer_to, peer, message))
 
-    def _answer_to(self, message: pb.ExecutorMessage) -> Letter:
+    def _answer_to(self, peer: Peer, message: pb.ExecutorMessage) -> Letter:
         """What the handler says to a heartbeat; on a worker, with all that it takes to read and write."""
-        read = heartbeat_from_message(message)
-        assert read is not None
-        heartbeat = checked(read)
+        heartbeat = peer.reader.heartbeat(message)
         answer = self._handler.heard(heartbeat)
         return Letter.of(heartbeat.sequence if answer is None else answer)
 
