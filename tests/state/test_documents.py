@@ -19,7 +19,7 @@ from ballista_py.partitions.map import PartitionMap
 from ballista_py.partitions.spec import PartitionSpec
 from ballista_py.partitions.table import TableSpec, table_folder
 from ballista_py.partitions.table_name import from_keys, in_keys
-from ballista_py.state.documents.codec import table_from_json, table_to_json
+from ballista_py.state.documents.codec import DocumentCodec, Header, table_from_json, table_to_json
 from ballista_py.state.documents.documents import (
     REMEMBERED_NAMES,
     ClusterDocument,
@@ -214,3 +214,34 @@ def test_the_catalog_remembers_the_names_that_tables_lost():
     for number in range(REMEMBERED_NAMES + 5):
         cluster = cluster.with_table(table("c", f"c{number}")).without_table("c")
     assert len(cluster.former_names) == REMEMBERED_NAMES
+
+
+def test_a_commit_writes_tables_that_it_did_not_change_as_they_were_read():
+    codec, schema = DocumentCodec(ClusterDocument), pa.schema([("k", pa.int64())])
+    header = Header(
+        kind="cluster",
+        schema_version=1,
+        revision=1,
+        commit_id="c",
+        committed_by="",
+        updated_at_ms=0,
+        recent_commits=("c",),
+    )
+    tables = {
+        f"t{n}": TableSpec(name=f"t{n}", schema=schema, spec=PartitionSpec.parse(["k"], schema)) for n in range(20)
+    }
+    raw = orjson.loads(codec.encode("cluster.json", header, ClusterDocument(tables=tables)))
+    raw["tables"]["t3"]["of_a_newer_release"] = {"a": [1]}
+    raw["tables"]["t4"]["of_a_newer_release"] = 7
+    before = codec.decode("cluster.json", orjson.dumps(raw))
+    dropped = before.document.without_table("t5", "mark")
+    changed = dropped.with_altered(evolve(dropped.tables["t4"], definition=1))
+    data = codec.encode("cluster.json", header, changed, before)
+    after = codec.decode("cluster.json", data)
+    assert after.document == changed
+    assert after.raw["tables"]["t3"] == raw["tables"]["t3"]
+    assert after.raw["tables"]["t4"]["of_a_newer_release"] == 7
+    kept = after.document.tables
+    assert sum(kept[name] is table for name, table in before.document.tables.items() if name in kept) == 18
+    anew = evolve(changed, tables={name: evolve(table) for name, table in changed.tables.items()})
+    assert orjson.loads(codec.encode("cluster.json", header, anew, before)) == orjson.loads(data)

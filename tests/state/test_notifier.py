@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+from random import Random
+
 import pyarrow as pa
 import pytest
 from attrs import evolve
 
+from ballista_py.partitions.assignment.assigner import Executor, PartitionAssigner
+from ballista_py.partitions.map import PartitionMap
 from ballista_py.partitions.spec import PartitionSpec
 from ballista_py.partitions.table import TableSpec
 from ballista_py.state.members.control import HeldPartitions, PartitionAssignment, UpdatePartitions
 from ballista_py.state.ownership.notifier import Notifier
-from ballista_py.state.ownership.notify import farewells, unsettled
+from ballista_py.state.ownership.notify import Committed, desired, desired_of, farewells, unsettled
 
 EXECUTOR = ("e1", "i1")
 RESEND_MS = 1_000.0
@@ -87,3 +91,66 @@ def test_another_definition_is_sent_once_though_what_is_reported_does_not_tell(n
         assert not notifier.due(EXECUTOR, [altered], [reported])
     notifier.forget(EXECUTOR)
     assert notifier.due(EXECUTOR, [altered], [reported]) == [altered]
+
+
+def a_table(name, definition):
+    schema = pa.schema([("k", pa.int64())])
+    spec = PartitionSpec.parse(["bucket(4, k)"], schema)
+    return TableSpec(name=name, schema=schema, spec=spec, incarnation=name, definition=definition)
+
+
+def a_map(table, revision, random):
+    """A map of the table in which any partition may have any owner, and be on its way."""
+    pmap = PartitionMap.build(table.name, table.spec, table.spec.static_values())
+    for ids in (("e1", "e2"), ("e2",), ("e1",)):
+        if random.random() < 0.6:
+            plan = PartitionAssigner().assign(pmap, [Executor(e, "i1") for e in ids])
+            pmap = pmap.apply(plan)
+    return pmap.with_revision(revision)
+
+
+def a_report(table, pmap, random):
+    """What the executor may say of a table: all that is committed, some of it, something older, or nothing."""
+    update = desired_of(pmap, table, *EXECUTOR)
+    kept = [a for a in update.partitions if random.random() < 0.8]
+    active = [a for a in kept if a.role != "target"]
+    return HeldPartitions(
+        table=table.folder,
+        revision=update.revision - (random.random() < 0.3),
+        active=tuple(a.partition for a in active),
+        epochs=tuple(a.epoch for a in active),
+        loaded=tuple(a.partition for a in kept if a.role == "target"),
+        parting={a.partition: a.epoch for a in active if a.partition in update.parting},
+    )
+
+
+@pytest.mark.parametrize("seed", range(25))
+def test_what_is_found_by_looking_at_changes_is_what_is_found_by_looking_at_all(seed, runtime):
+    random, all_of, changes = Random(seed), Notifier(runtime, RESEND_MS), Notifier(runtime, RESEND_MS)
+    tables = {name: a_table(name, 0) for name in ("t", "u", "v")}
+    maps = {name: a_map(table, 1, random) for name, table in tables.items()}
+    dropped, held = {}, ()
+    for step in range(60):
+        name = random.choice(sorted(tables))
+        match random.randrange(7):
+            case 0:
+                maps = {**maps, name: a_map(tables[name], maps[name].revision + 1, random)}
+            case 1:
+                tables = {**tables, name: evolve(tables[name], definition=step)}
+            case 2 if len(tables) > 1:
+                dropped = {**dropped, name: (tables[name], maps[name].revision)}
+                tables = {n: t for n, t in tables.items() if n != name}
+                maps = {n: m for n, m in maps.items() if n != name}
+            case 3 | 4:
+                others = [report for report in held if report.table != tables[name].folder]
+                held = (*others, a_report(tables[name], maps[name], random))
+            case 5:
+                runtime.advance(RESEND_MS * random.random())
+            case 6 if random.random() < 0.3:
+                all_of.forget(EXECUTOR)
+                changes.forget(EXECUTOR)
+        updates = desired(maps, tables, *EXECUTOR) + farewells(dropped, held, EXECUTOR[1])
+        expected = all_of.due(EXECUTOR, updates, held)
+        committed = Committed(maps, tables, dropped)
+        found = [] if changes.is_told(EXECUTOR, committed, held) else changes.news(EXECUTOR, committed, held)
+        assert sorted(found, key=lambda u: u.table.name) == sorted(expected, key=lambda u: u.table.name)

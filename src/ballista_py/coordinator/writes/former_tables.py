@@ -138,7 +138,7 @@ class FormerTables:
         return False
 
     def _now(self, folder: str) -> TableSpec | None:
-        tables: Mapping[str, TableSpec] = self.views.current().catalog.tables
+        tables: Mapping[str, TableSpec] = self.views.current(()).catalog.tables
         return next((table for table in tables.values() if table.folder == folder), None)
 
     def _applied(self, folder: str, token: WriteToken) -> list[AppliedToken]:

@@ -17,6 +17,7 @@ from ballista_py.runtime import SystemRuntime
 from ballista_py.state.stores.store import MAX_DOCUMENT_BYTES, ConditionalStore, StoredObject
 
 LARGE_BYTES = 1 << 20
+SHARED_BYTES = 16 << 10  # a catalog of twenty tables; what is smaller is read faster than it is found
 ALONE_BYTES = 8 << 20  # a map of more than 700,000 partitions; such ones are also read one at a time
 MAX_PARSED_BYTES = 256 << 20  # a map of a million partitions has 132 MiB by this measure
 # What Python takes for it at most, with its place in what it is in.
@@ -95,8 +96,8 @@ def in_turn(data: bytes, decode: Callable[[], T]) -> T:
 
 
 def kept(kind: type, key: str, data: bytes, decode: Callable[[], T]) -> Kept[T]:
-    """What `decode` makes of the bytes under that key; of large ones, the same value for all who have them."""
-    if not is_large(data):
+    """What `decode` makes of the bytes under that key; if they are many, the same value for all who have them."""
+    if len(data) < SHARED_BYTES:
         return Kept(data, decode())
     with _turn:
         found: Kept[T] | None = _kept.get((kind, key))
