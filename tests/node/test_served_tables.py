@@ -37,7 +37,7 @@ class Cluster:
     def __init__(self, owner_ms: float, others_ms: float) -> None:
         self.clock, self._owner_ms, self._others_ms = Clock(), owner_ms, others_ms
 
-    def reconcile_all(self):
+    def reconcile_table(self, *tables):
         return {}
 
     def refresh(self, words=None):

@@ -181,7 +181,7 @@ class Reconciler:
         # Members are read after the maps: so an owner in a map that is no member is one no more, not one to be.
         document = self._membership.cluster.read().document
         executors = _executors(document)
-        tables = {table.spec.name: table.handed_back(document.members()) for table in loaded}
+        tables = {table.spec.name: self._handed_back(table, document, executors) for table in loaded}
         if only is None:
             self._settled.forget_all_but(tables)
         for group in _groups(tables, {cluster.tables[name].group for name in tick.errors}):
@@ -242,6 +242,11 @@ class Reconciler:
         stalled = self._moves.stalled(planned, reports, self._now_ms(), spec.folder)
         planned = planned.call_off(stalled) if stalled else planned
         return _Table(spec, committed, planned, read.diff, loaded, stalled, released, parting)
+
+    def _handed_back(self, table: _Table, cluster: ClusterDocument, executors: Sequence[Executor]) -> _Table:
+        if not table.changed and self._settled.knows(table.spec.name, table.committed, executors):
+            return table
+        return table.handed_back(cluster.members())
 
     def _note(
         self, group: Sequence[_Table], executors: Sequence[Executor], plans: Sequence[AssignmentPlan]

@@ -30,10 +30,13 @@ class SettledTables:
     def __init__(self) -> None:
         self._known: dict[str, _Settled] = {}
 
-    def knows(self, name: str, pmap: PartitionMap) -> bool:
-        """Whether nothing in this very map is on its way, so that no report says anything of it."""
+    def knows(self, name: str, pmap: PartitionMap, executors: Sequence[Executor] | None = None) -> bool:
+        """Whether nothing in this very map is on its way, so that no report says anything of it; with `executors`, and
+        whether all that own its partitions are among those."""
         known = self._known.get(name)
-        return known is not None and known.map is pmap
+        if known is None or known.map is not pmap:
+            return False
+        return executors is None or known.executors == tuple(executors)
 
     def has(self, group: Mapping[str, PartitionMap], executors: Sequence[Executor]) -> bool:
         """Whether nothing is to be done for these very maps of one co-location group, with these executors."""
