@@ -73,6 +73,14 @@ def test_the_folder_of_a_dropped_table_goes_as_a_whole(aged):
     assert not list(aged.store.list("snapshots/"))
 
 
+def test_the_folder_of_a_dropped_table_stays_while_statements_may_be_sent_again(aged):
+    """An hour from the first look, though files of tables that are there may go sooner."""
+    aged.put(1, 1)
+    for minutes, gone in ((0, 0), (31, 0), (62, 0), (90, 0), (92, 2)):
+        aged.store_clock.moved_ms = minutes * 60_000
+        assert len(find_garbage(aged.store, set(), min_age_ms=MAX_WRITE_MS).files) == gone, minutes
+
+
 def test_maps_of_replaced_tables_go_when_their_files_are_gone_but_for_the_newest_proof(aged):
     ObjectState(aged.store, CLUSTER_KEY, ClusterDocument).create(ClusterDocument())
     maker = TableMaker(aged.store, SystemRuntime())
