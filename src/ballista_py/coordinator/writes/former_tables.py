@@ -104,6 +104,10 @@ class FormerTables:
         begun = self.run_all(lambda one: self.claims.begun(one, token.kept), folders)
         return [one for one, claim in zip(folders, begun, strict=True) if claim is not None]
 
+    def was_dropped(self, folder: str) -> bool:
+        """Whether a former table has no other name, and none took its place, as far as is remembered."""
+        return self._now(folder) is None and folder not in self.views.current().dropped
+
     def _done_in(self, folder: str, token: WriteToken) -> DoneBefore | None:
         """What the statement did in a former table, for good: if it is told nothing, nothing comes after that."""
         found = self.in_folder(folder, token)

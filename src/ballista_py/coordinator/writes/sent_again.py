@@ -87,7 +87,10 @@ class SentAgain:
             return self.former.of(name, folder, token)
         for begun in self.former.begun(name, folder, token):
             of_rows = _of_rows(token, rows)
-            if not rows.repeatable or not self.claims.is_of(begun, of_rows.kept):
+            is_other = not rows.repeatable or not self.claims.is_of(begun, of_rows.kept)
+            if is_other and rows.repeatable and self.former.was_dropped(begun):
+                continue  # tokens begin anew with a table that is made after a DROP
+            if is_other:
                 raise SqlError(
                     f"token '{token.name}' was used for a table that was called '{name}' before: nothing was changed, "
                     "take a new token for other rows",
