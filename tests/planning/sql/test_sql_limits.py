@@ -5,10 +5,12 @@ from __future__ import annotations
 import random
 import subprocess
 import sys
+from contextlib import suppress
 
 import pyarrow as pa
 import pytest
 from sqlglot.dialects.dialect import Dialect
+from sqlglot.errors import SqlglotError
 
 from ballista_py.errors import BallistaError, SqlError, UnsupportedExpression
 from ballista_py.partitions.spec import PartitionSpec
@@ -17,7 +19,14 @@ from ballista_py.sql.parse.changes import read_change
 from ballista_py.sql.parse.kind import engine_sql, statement_kind
 from ballista_py.sql.parse.parameter_types import parameter_schema
 from ballista_py.sql.parse.parameters import bound, places_of
-from ballista_py.sql.parse.parsing import MAX_ELEMENTS, MAX_NESTING, MAX_OPERATORS, MAX_STATEMENT_BYTES, measure
+from ballista_py.sql.parse.parsing import (
+    MAX_ELEMENTS,
+    MAX_NESTING,
+    MAX_OPERATORS,
+    MAX_STATEMENT_BYTES,
+    measure,
+    parsed,
+)
 from ballista_py.sql.parse.spark_sql import spark_sql
 from ballista_py.sql.plan import Catalog
 from ballista_py.sql.planner import plan_query
@@ -250,3 +259,41 @@ def test_names_of_endless_parts_and_endless_numbers_are_refused_before_they_are_
 )
 def test_dots_and_digits_of_other_things_are_as_many_as_one_likes(sql):
     measure(sql)
+
+
+@pytest.mark.parametrize("dialect", [None, "postgres", "spark"])
+@pytest.mark.parametrize(
+    "level",
+    [
+        "array[",
+        "date(",
+        "cast(date(",
+        "(date(",
+        "struct(",
+        "int[",
+        "x::int[",
+        "decimal(((",
+        "{'a': date(",
+        "1 = any(array[",
+    ],
+)
+def test_what_is_read_again_at_each_level_is_refused_before_it_is_read(dialect, level):
+    close = "".join({"(": ")", "[": "]", "{": "}"}[sign] for sign in reversed(level) if sign in "([{")
+    with pytest.raises(SqlError, match="stand in each other too deep"):
+        parsed(f"select {level * 60}1{close * 60}", dialect)
+    with suppress(SqlglotError):  # not every dialect has it; none takes long
+        parsed(f"select {level * 5}1{close * 5}", dialect)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        f"create table t (x {'struct(a ' * 31}int{')' * 31})",
+        f"select x::{'map(int, ' * 31}int{')' * 31}",
+        f"select {'[' * 150}1{']' * 150}",
+        f"select {', '.join(['date(now())'] * 20_000)}",
+        f"values {', '.join(['(array[1, 2], date(now()))'] * 5_000)}",
+    ],
+)
+def test_types_and_lists_that_are_read_once_are_read(text):
+    assert parsed(text)

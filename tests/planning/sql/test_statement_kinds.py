@@ -186,4 +186,4 @@ def test_telling_a_kind_and_reading_a_change_load_no_planner():
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert "planner" not in done.stdout
     assert "binder" not in done.stdout
-    assert done.stdout.count("ballista_py.sql.") == 21  # two of them are folders
+    assert done.stdout.count("ballista_py.sql.") == 22  # two of them are folders

@@ -20,6 +20,7 @@ from sqlglot.tokenizer_core import Token, TokenType
 from ballista_py.errors import SqlError
 from ballista_py.sql.parse.elements import require_few_elements, signs_of
 from ballista_py.sql.parse.parameter_marks import marked_apart, moved_back
+from ballista_py.sql.parse.readings import require_few_readings
 from ballista_py.sql.parse.windows import require_few_windows
 
 ENGINE_DIALECT = "duckdb"
@@ -140,6 +141,7 @@ def _measured(tokens: Sequence[Token], max_elements: int) -> None:
         _require_flat(tokens)
     _require_few_written_out(tokens, max_elements)
     require_few_windows(tokens)
+    require_few_readings(tokens)
 
 
 def _require_few_written_out(tokens: Sequence[Token], max_elements: int) -> None:
