@@ -17,7 +17,7 @@ ROWS = pa.table({"id": range(5_000), "v": [f"value {n % 700}" for n in range(5_0
 
 
 def read(path):
-    return sum(batch.num_rows for batch in file_rows(copy_of(path), COLUMNS).batches())
+    return sum(batch.num_rows for batch in file_rows(copy_of(path), COLUMNS, {}).batches())
 
 
 def copy_of(path):
@@ -55,6 +55,6 @@ def test_what_is_found_in_the_midst_of_a_file_is_said_of_the_file(tmp_path):
     place = len(whole) // 2
     whole[place : place + 200] = b"\0" * 200
     path.write_bytes(whole)
-    rows = file_rows(copy_of(path), COLUMNS)  # its end is whole, so nothing is known yet
+    rows = file_rows(copy_of(path), COLUMNS, {})  # its end is whole, so nothing is known yet
     with pytest.raises(ConfigError, match=r"rows.parquet' cannot be read: "):
         list(rows.batches())

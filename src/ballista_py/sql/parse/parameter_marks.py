@@ -22,7 +22,7 @@ def marked_apart(sql: str) -> tuple[str, list[int]]:
     """The text with a blank behind each parameter that has none, and where those blanks are.
 
     >>> marked_apart("select $1,$2, '$1,', ?::int")
-    ("select $1 ,$2 , '$1,', ? ::int", [9, 13, 25])
+    ("select $1 ,$2 , '$1,', ? ::int", [9, 13, 24])
     >>> marked_apart("select $t$ $1,$2 $t$, $1")
     ('select $t$ $1,$2 $t$, $1', [])
     """
