@@ -12,7 +12,9 @@ import pyarrow as pa
 import pytest
 
 from ballista_py.coordinator.cluster_view import ClusterView
+from ballista_py.coordinator.queries import merging_turns
 from ballista_py.coordinator.queries.on_spark import MAX_AT_ONCE, SparkQueries
+from ballista_py.coordinator.queries.running_statement import Statement
 from ballista_py.coordinator.queries.service import QueryService
 from ballista_py.coordinator.spark_process import SparkProcess
 from ballista_py.engines.duckdb.engine import DuckDBEngine
@@ -459,3 +461,28 @@ def test_legs_with_other_columns_than_were_asked_for_are_named_or_give_what_can_
     else:
         assert "answered with other columns than it was asked for" in str(error)
         assert "executor" in str(error)
+
+
+def test_statements_of_one_client_that_merge_wait_for_each_others_first_rows(site: Site, monkeypatch) -> None:
+    monkeypatch.setattr(merging_turns, "OF_CLIENT", 1)
+    first, second = (Work(SystemRuntime(), client="a") for _ in range(2))
+    turns, looked = site.service._turns.turns, Event()
+
+    def other() -> Statement:
+        with working(second):
+            return site.service.run(JOIN)
+
+    with ThreadPoolExecutor(1) as pool:
+        with working(first):
+            statement = site.service.run(JOIN)
+        waiting = pool.submit(other)
+        while not (waiting.done() or turns.waiting("a")):
+            looked.wait(0.01)
+        assert turns.waiting("a") == 1
+        with working(first):
+            next(iter(statement.batches()))
+        waiting.result(60).cancel()
+    statement.cancel()
+    first.over()
+    second.over()
+    assert not turns.taken("a")
