@@ -407,3 +407,14 @@ def test_a_change_runs_apart_and_says_what_it_did(duck):
         duck.change("update t set s = repeat(s, 2000000000)", "t", rows.to_reader(), {}, memory_limit="256MB"),
     ):
         pass
+
+
+@pytest.mark.parametrize(
+    ("own_mb", "is_full", "pressed"), [(1_000, False, False), (1_025, True, False), (1_537, True, True)]
+)
+def test_a_node_is_full_when_it_takes_all_of_its_memory_and_pressed_when_it_takes_far_more(
+    own_mb, is_full, pressed
+):
+    made = Workers(lambda: pytest.fail("no process"), 1 << 30, lambda: own_mb << 20, RUNTIME)
+    made.tick()
+    assert (made.budget.is_full, made.budget.ledger.pressed) == (is_full, pressed)
