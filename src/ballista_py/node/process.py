@@ -14,8 +14,8 @@ from ballista_py.errors import BallistaError
 from ballista_py.logs import configure_logging, log_event
 from ballista_py.node.config import NodeConfig
 from ballista_py.node.open_files import with_open_files
-from ballista_py.node.without_pandas import spare_pandas
 from ballista_py.runtime import Runtime, SystemRuntime
+from ballista_py.without_pandas import spare_pandas
 
 if TYPE_CHECKING:
     from ballista_py.node.executor.executor import Executor

@@ -229,7 +229,7 @@ class Statements:
 
     def _reading(self, statement: SqlStatement) -> AbstractContextManager[None]:
         beside = 0 if statement.parameters is None else statement.parameters.nbytes
-        return self.queries.reading(statement.query, beside)
+        return self.queries.reading(statement.query, beside, statement.dialect)
 
     def _text(self, statement: SqlStatement) -> str:
         if statement.dialect is None:

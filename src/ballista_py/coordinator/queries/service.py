@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Collection, Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager, suppress
+from contextlib import contextmanager, suppress
 from functools import partial
 from typing import Any
 
@@ -23,6 +23,7 @@ from ballista_py.coordinator.queries.pivots import begun, in_words_of, with_valu
 from ballista_py.coordinator.queries.plan_cache import Plans
 from ballista_py.coordinator.queries.run import OpenLegs, QueryRun
 from ballista_py.coordinator.queries.running_statement import Statement, until_given
+from ballista_py.engines.apart.trials import Trials
 from ballista_py.engines.engine import Engine
 from ballista_py.errors import (
     BallistaError,
@@ -71,6 +72,7 @@ class QueryService:
     `sequences` tells how many statements over several partitions are committed, for the tables that can have any, and
     `definitions`, asked after that, the newest one that there may be of each table.
     Statements of much text have their place in the `budget` of the node while they are planned.
+    Those of clients have their `trials` before they are read.
     What replicas give is at most `max_replica_lag_ms` old; with 0 it is never older than the statement.
     """
 
@@ -83,6 +85,7 @@ class QueryService:
     max_replica_lag_ms: float = field(default=0.0, kw_only=True)
     heard_ms: HeardMs = field(default=dict, kw_only=True)
     budget: MemoryBudget | None = field(default=None, kw_only=True)
+    trials: Trials | None = field(default=None, kw_only=True)
     _suspects: Suspects = field(init=False, factory=Suspects)
     plans: Plans = field(init=False)
     _turns: MergingTurns = field(init=False)
@@ -127,15 +130,26 @@ class QueryService:
                     return engine_sql(statement, dialect, {**view.catalog.schemas, **before})
             raise
 
-    def reading(self, statement: str, beside: int = 0) -> AbstractContextManager[None]:
-        """Around what reads a client's text: it waits for its turn among those of the client.
+    @contextmanager
+    def reading(self, statement: str, beside: int = 0, dialect: str | None = None) -> Iterator[None]:
+        """Around what reads a client's text: it waits for its turn among those of the client, and is tried.
 
         Values of so many bytes `beside` it are written into it.
 
-        Raises `SqlError` for a text that is too long, and as `PlanningTurns.turn`.
+        Raises `SqlError` for a text that is too long, and as `PlanningTurns.turn` and `Trials.require_survived`.
         """
         require_length(statement)
-        return self.plans.turns.turn(statement, beside)
+        with self.plans.turns.turn(statement, beside):
+            if self.trials is not None:
+                self.trials.require_survived(statement, dialect, partial(self._tables_of, statement))
+            yield
+
+    def _tables_of(self, statement: str, as_of_now: bool) -> tuple[Mapping[str, pa.Schema], Mapping[str, str]]:
+        """The columns of the tables that a statement may name, and the marks of these tables."""
+        words = words_of(statement)
+        view = self.views.refresh(words) if as_of_now else self.views.current(words)
+        marks = view.marks(words)
+        return {name: view.catalog.schemas[name] for name in marks}, marks
 
     def describe(self, statement: str) -> pa.Schema:
         """The columns of the statement's answer, as a single node gives them. Raises `SqlError`."""

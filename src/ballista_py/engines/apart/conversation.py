@@ -11,6 +11,7 @@ import pyarrow as pa
 from attrs import define
 
 from ballista_py.engines.apart.frames import FAILED, TOO_LARGE, Frames, Message, portions
+from ballista_py.engines.apart.shares import MAX_TRIAL_S
 from ballista_py.errors import (
     BallistaError,
     ConfigError,
@@ -25,6 +26,7 @@ from ballista_py.work import current_work
 
 _log = logging.getLogger(__name__)
 UNATTENDED_MS = 60_000.0  # for what nobody can cancel
+ENDING_MS, ENDING_LOOK_MS = 1_000.0, 5.0  # of a process whose socket is closed already
 
 Relation: TypeAlias = pa.RecordBatchReader | pa.Table
 Release: TypeAlias = Callable[["Worker", bool], None]  # of a process, and whether another statement may have it
@@ -41,6 +43,10 @@ class Process(Protocol):
 
     def kill(self) -> None:
         """End it at once; more than once is fine."""
+        ...
+
+    def step_back(self) -> None:
+        """Let it compute when the node has nothing to do, from now on."""
         ...
 
     def returncode(self) -> int | None:
@@ -61,6 +67,8 @@ class Worker:
     share: int = 0
     reservation: Reservation | None = None
     since_ms: float = 0.0
+    is_trial: bool = False
+    beside: bool = False  # it has stepped back behind the node, and can come forward no more
     killed_for: BallistaError | None = None
 
     def end(self, reason: BallistaError | None) -> None:
@@ -176,8 +184,12 @@ class Conversation:
         if self._worker.killed_for is not None:
             return self._worker.killed_for
         self._worker.process.kill()
-        code = self._worker.process.returncode()
+        until_ms = self._runtime.monotonic_ms() + ENDING_MS
+        while (code := self._worker.process.returncode()) is None and self._runtime.monotonic_ms() < until_ms:
+            self._runtime.sleep_ms(ENDING_LOOK_MS)
         _log.warning("an engine's process ended by itself (%s)", code)
+        if code == -signal.SIGXCPU:
+            return SqlError(f"reading and planning the statement took more than {MAX_TRIAL_S} s: make it smaller")
         if code in (None, -signal.SIGABRT, -signal.SIGKILL):  # by an allocation that failed, or by the system
             return MergeTooLarge(TOO_LARGE)
         return BallistaError(FAILED)

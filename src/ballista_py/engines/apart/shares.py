@@ -6,6 +6,8 @@ OVER_BYTES = 512 << 20  # what a node may take beyond what it is given, for a mo
 OWN_BYTES = 256 << 20  # of a node before it does anything
 PROCESS_BYTES = 64 << 20  # of its own, before it has done anything
 MIN_SHARE_BYTES = 128 << 20  # below which an engine has no room to work in
+BESIDE = 10  # how much below the node a process is, which answers lookups and heartbeats meanwhile
+MAX_TRIAL_S = 20  # of computing, in which a text is read, bound and tried
 
 
 def least_budget(max_bytes: int) -> int:

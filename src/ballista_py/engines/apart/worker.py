@@ -14,20 +14,22 @@ import signal
 import socket
 import sys
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from typing import Any
 
 import pyarrow as pa
 
 from ballista_py.engines.apart.frames import FAILED, TOO_LARGE, Frames, packed, unpacked
+from ballista_py.engines.apart.shares import BESIDE, MAX_TRIAL_S
+from ballista_py.engines.apart.trial import Trial
 from ballista_py.engines.duckdb.binder import Binder
 from ballista_py.engines.duckdb.change import run_change
 from ballista_py.engines.duckdb.engine import DuckDBEngine
 from ballista_py.engines.engine import Engine
 from ballista_py.errors import BallistaError, MergeTooLarge, TransportError, to_wire
 from ballista_py.runtime import SystemRuntime
+from ballista_py.without_pandas import spare_pandas
 
-BESIDE = 10  # below the node, which answers lookups and heartbeats meanwhile
 SPARE_BYTES = 256 << 20  # of address space, beyond what the engine counts: its threads, vectors, Arrow's buffers
 
 
@@ -35,7 +37,7 @@ def main(arguments: list[str]) -> None:
     """Serve the node at the other end of the first file descriptor for as long as it keeps the second one open."""
     connected, life = (int(argument) for argument in arguments)
     _end_with(life)
-    os.nice(BESIDE)
+    spare_pandas()
     Worker(socket.socket(fileno=connected)).serve()
 
 
@@ -57,7 +59,10 @@ class Worker:
             "bind_change": self._bind_change,
             "query": self._query,
             "change": self._change,
+            "try": self._try,
         }
+        self._beside = False
+        self._trial: Trial | None = None
 
     def serve(self) -> None:
         """Answer until the node hangs up."""
@@ -68,6 +73,8 @@ class Worker:
                 assert isinstance(command, dict)
                 try:
                     _bound_memory(command["max_bytes"])
+                    if command["do"] != "try":
+                        self._step_back()
                     self._commands[command["do"]](command)
                     self._frames.send({"end": True})
                 except EOFError:
@@ -78,6 +85,19 @@ class Worker:
                     known = isinstance(error, BallistaError)
                     own = error if known else BallistaError(FAILED)
                     self._frames.send({"error": to_wire(own)})
+
+    def _step_back(self) -> None:
+        """Be below the node from now on, with all threads that are begun later."""
+        if not self._beside:
+            self._beside = True
+            os.nice(BESIDE)
+
+    def _try(self, command: Mapping[str, Any]) -> None:
+        with _bounded_time(MAX_TRIAL_S):
+            if self._trial is None:
+                self._trial = Trial(self._binder, self._runtime)
+            understood = self._trial.run(command["sql"], command["dialect"], _schemas(command["schemas"]))
+        self._frames.send({"understood": understood})
 
     def _describe(self, command: Mapping[str, Any]) -> None:
         found = self._binder.describe(command["sql"], _schemas(command["schemas"]))
@@ -198,6 +218,21 @@ def _bound_memory(max_bytes: int) -> None:
     with suppress(ValueError, OSError):
         hard = resource.getrlimit(resource.RLIMIT_DATA)[1]
         resource.setrlimit(resource.RLIMIT_DATA, (used + max_bytes + SPARE_BYTES, hard))
+
+
+@contextmanager
+def _bounded_time(seconds: int) -> Iterator[None]:
+    """Let the system end this process when the block computes for longer, even amid compiled code."""
+    hard = resource.getrlimit(resource.RLIMIT_CPU)[1]
+    used = resource.getrusage(resource.RUSAGE_SELF)
+    until = int(used.ru_utime + used.ru_stime) + seconds + 1
+    with suppress(ValueError, OSError):
+        resource.setrlimit(resource.RLIMIT_CPU, (until, hard))
+    try:
+        yield
+    finally:
+        with suppress(ValueError, OSError):
+            resource.setrlimit(resource.RLIMIT_CPU, (hard, hard))
 
 
 def _end_with(life: int) -> None:

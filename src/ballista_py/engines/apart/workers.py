@@ -16,11 +16,13 @@ import pyarrow as pa
 from attrs import define, field, frozen
 
 from ballista_py.engines.apart.conversation import ApartQuery, Conversation, Process, Relation, Worker
-from ballista_py.engines.apart.frames import TOO_LARGE, packed, unpacked
+from ballista_py.engines.apart.frames import FAILED, TOO_LARGE, packed, unpacked
 from ballista_py.engines.apart.shares import MIN_SHARE_BYTES, PROCESS_BYTES, least_budget
 from ballista_py.errors import (
+    BallistaError,
     ConfigError,
     MergeTooLarge,
+    SqlError,
     TransportError,
     TryLater,
 )
@@ -35,9 +37,14 @@ OVER_TOTAL_BYTES = 256 << 20
 ASKING_BYTES = 64 << 20  # what binding a statement takes, as a rule
 MAX_KEPT_BYTES = 256 << 20  # a process that keeps more than that after a statement is replaced
 MOST_WORKERS = 8
+MOST_TRIALS = 8  # beside them: nobody's long statement keeps others from being tried
+STEPS_BACK_MS = 500.0  # a trial that takes longer
 WAIT_MS = 10_000.0
 WAIT_POLL_MS = 20.0
 IDLE_MS = 600_000.0
+NOT_SURVIVED = (
+    "the engine itself fails over this statement, which was tried in a process of its own: write it in another way"
+)
 
 
 @frozen(kw_only=True)
@@ -136,6 +143,22 @@ class Workers:
             raise
         return ApartQuery(unpacked(answer["schema"]), talk, close)
 
+    def try_statement(
+        self, sql: str, dialect: str | None, schemas: Mapping[str, pa.Schema], share: int = MIN_SHARE_BYTES
+    ) -> bool:
+        """See `Trial.run`; the process may take so much memory.
+
+        Raises `SqlError` for a statement over which it ended, or that took too long, `MergeTooLarge` where it took more
+        than its share, and why the work of this thread has ended.
+        """
+        command = {"do": "try", "sql": sql, "dialect": dialect, "schemas": _packed(schemas)}
+        try:
+            return bool(self._asked(command, share, is_trial=True)["understood"])
+        except BallistaError as error:
+            if error.message == FAILED:
+                raise SqlError(NOT_SURVIVED) from None
+            raise
+
     @contextmanager
     def conversation(
         self, command: Mapping[str, Any], relations: Mapping[str, Relation]
@@ -158,9 +181,13 @@ class Workers:
         with self._lock:
             busy, idle = list(self._busy), list(self._idle)
         sizes = {id(worker): worker.process.own_bytes() for worker in (*busy, *idle)}
+        now_ms = self.runtime.monotonic_ms()
         for worker in busy:
             if sizes[id(worker)] > worker.share + OVER_SHARE_BYTES:
                 self._too_large(worker, sizes[id(worker)])
+            if worker.is_trial and not worker.beside and now_ms - worker.since_ms > STEPS_BACK_MS:
+                worker.beside = True
+                worker.process.step_back()
         own = self.own_bytes()
         over = own + sum(sizes.values()) - self.max_bytes - OVER_TOTAL_BYTES
         largest = max(busy, key=lambda worker: sizes[id(worker)], default=None)
@@ -170,7 +197,6 @@ class Workers:
         watch(own, over > 0 and not by_others)
         is_full = over + OVER_TOTAL_BYTES > 0  # then one is kept for the next statement
         self.budget.press(over > 0, is_full)
-        now_ms = self.runtime.monotonic_ms()
         with self._lock:
             old = [w for w in self._idle if now_ms - w.since_ms > IDLE_MS]
             old = self._idle[:-1] if is_full and len(self._idle) > len(old) + 1 else old
@@ -195,9 +221,12 @@ class Workers:
         for worker in found:
             worker.process.remove()
 
-    def _asked(self, command: Mapping[str, Any]) -> dict[str, Any]:
+    def _asked(
+        self, command: Mapping[str, Any], share: int = MIN_SHARE_BYTES, is_trial: bool = False
+    ) -> dict[str, Any]:
         """The one answer to a small command."""
-        worker = self._acquire(MIN_SHARE_BYTES, ASKING_BYTES, waits=False)
+        size = ASKING_BYTES + share - MIN_SHARE_BYTES
+        worker = self._acquire(share, size, waits=False, is_trial=is_trial)
         talk = Conversation(worker, {}, self.runtime, self._release)
         try:
             talk.send(command, worker.share)
@@ -223,30 +252,33 @@ class Workers:
         share = max(MIN_SHARE_BYTES, room // 2)
         return 1 << (share.bit_length() - 1)
 
-    def _acquire(self, share: int, size: int | None = None, waits: bool = True) -> Worker:
+    def _acquire(self, share: int, size: int | None = None, waits: bool = True, is_trial: bool = False) -> Worker:
         """A process that is ready, once there is memory for it (`size`, if it is not its share).
 
         Raises `TryLater` when all are busy for long.
         """
         reservation = self.budget.begin(PROCESS_BYTES + (share if size is None else size), waits=waits)
         try:
-            worker = self._free_worker()
+            worker = self._free_worker(is_trial)
         except BaseException:
             reservation.end()
             raise
         worker.share, worker.reservation = share, reservation
         return worker
 
-    def _free_worker(self) -> Worker:
+    def _free_worker(self, is_trial: bool) -> Worker:
         until_ms = self.runtime.monotonic_ms() + WAIT_MS
         while True:
             with self._lock:
                 if self._closed:
                     raise ConfigError("the engine is closed")
                 self._idle = self._living(self._idle)
-                if self._idle or len(self._busy) < MOST_WORKERS:
-                    worker = self._idle.pop() if self._idle else Worker(self._started())
-                    worker.share = MIN_SHARE_BYTES
+                alike = [worker for worker in self._busy if worker.is_trial == is_trial]
+                if len(alike) < (MOST_TRIALS if is_trial else MOST_WORKERS):
+                    worker = self._idle_worker(is_trial) or Worker(self._started())
+                    worker.share, worker.is_trial = MIN_SHARE_BYTES, is_trial
+                    worker.since_ms = self.runtime.monotonic_ms()
+                    worker.beside = worker.beside or not is_trial
                     self._busy.append(worker)
                     return worker
             work = current_work()
@@ -255,6 +287,14 @@ class Workers:
             if self.runtime.monotonic_ms() > until_ms:
                 raise TryLater(f"{MOST_WORKERS} statements of this kind run here already: try again later")
             self.runtime.sleep_ms(WAIT_POLL_MS)
+
+    def _idle_worker(self, is_trial: bool) -> Worker | None:
+        """One with nothing to do; for a trial one that has not stepped back, else preferably one that has."""
+        fitting = [worker for worker in self._idle if worker.beside != is_trial]
+        found = next(iter(fitting or ([] if is_trial else self._idle)), None)
+        if found is not None:
+            self._idle.remove(found)
+        return found
 
     def _living(self, workers: list[Worker]) -> list[Worker]:
         """Those that nothing ended while they had nothing to do; the others are removed later."""
@@ -286,7 +326,8 @@ class Workers:
             keep = keep and not self._closed
             worker.share, worker.since_ms = 0, self.runtime.monotonic_ms()
             (self._idle if keep else self._ended).append(worker)
-            if not (self._idle or self._closed):  # the next statement shall not wait for it
+            alike = any(one.beside != worker.is_trial for one in self._idle)
+            if not (alike or self._closed):  # the next statement shall not wait for it
                 with suppress(OSError):
                     self._idle.append(Worker(self.start(), since_ms=worker.since_ms))
         if not keep:

@@ -76,8 +76,12 @@ class Binder:
 
     def watch(self) -> None:
         """Make the database anew that parses, if a statement has broken it."""
-        if is_broken(self._aside):
+        if self.is_broken():
             self._open()
+
+    def is_broken(self) -> bool:
+        """Whether a statement has broken the database that parses."""
+        return is_broken(self._aside)
 
     def check(self, sql: str, relations: Collection[str]) -> Statement:
         """What `sql` reads, if it is one SELECT over `relations` alone. Raises `SqlError`."""

@@ -22,6 +22,7 @@ from ballista_py.coordinator.tables.definitions import TableMaker
 from ballista_py.coordinator.writes.owner_calls import OwnerCalls
 from ballista_py.coordinator.writes.service import WriteService
 from ballista_py.engines.apart.shares import least_budget
+from ballista_py.engines.apart.trials import Trials
 from ballista_py.engines.duckdb.engine import DuckDBEngine
 from ballista_py.errors import BallistaError, SqlError, TryLater
 from ballista_py.logs import log_event
@@ -120,12 +121,14 @@ class Scheduler:
         store = open_state_location(config, runtime)
         catalogs = Catalogs(store, runtime)
         self._budget = MemoryBudget(least_budget(config.max_merge_bytes), runtime)
+        processes = engine_workers(config, config.data_dir, runtime, self._budget)
+        self._trials = Trials(processes, runtime)
         self._engine = DuckDBEngine(
             config.data_dir,
             threads=config.threads,
             memory_limit=f"{config.max_merge_bytes}B",
             max_spill_bytes=config.max_spill_bytes,
-            workers=engine_workers(config, config.data_dir, runtime, self._budget),
+            workers=processes,
             runtime=runtime,
         )
         self._loop("memory", self._engine.watch, WATCH_MS)
@@ -194,6 +197,7 @@ class Scheduler:
             max_replica_lag_ms=config.max_replica_lag_ms,
             heard_ms=core.registry.heard_ms,
             budget=self._budget,
+            trials=self._trials,
         )
         folder = None if config.data_dir is None else str(Path(config.data_dir) / "answers")
         self._answers = AnswerFolder(folder, max_bytes=config.max_spill_bytes, runtime=runtime)
@@ -271,8 +275,8 @@ class Scheduler:
         queries = self._queries
         if queries is None:
             raise TryLater(f"scheduler '{self._config.node_id}' is starting")
-        with queries.reading(_query(command)):
-            text = _statement(command, queries)
+        with queries.reading(_query(command), dialect=_dialect(command)):
+            text = _text(command, queries)
             kind, is_returned = statement_kind(text), returns_rows(text)
         with own_places(command["query"], text):
             if is_returned:
@@ -435,11 +439,20 @@ def _clients(config: NodeConfig, runtime: Runtime) -> Callers:
 
 def _statement(command: Mapping[str, Any], queries: QueryService | None) -> str:
     """The statement of `commands.sql_command`, in the engine's dialect."""
-    query, dialect = _query(command), command.get("dialect")
     if queries is None:
-        return engine_sql(query, dialect if isinstance(dialect, str) else None)
-    with queries.reading(query):
-        return queries.engine_sql(query, dialect) if isinstance(dialect, str) else engine_sql(query)
+        return engine_sql(_query(command), _dialect(command))
+    with queries.reading(_query(command), dialect=_dialect(command)):
+        return _text(command, queries)
+
+
+def _text(command: Mapping[str, Any], queries: QueryService) -> str:
+    query, dialect = _query(command), _dialect(command)
+    return engine_sql(query) if dialect is None else queries.engine_sql(query, dialect)
+
+
+def _dialect(command: Mapping[str, Any]) -> str | None:
+    dialect = command.get("dialect")
+    return dialect if isinstance(dialect, str) else None
 
 
 def _sent(command: Mapping[str, Any]) -> dict[str, Any]:

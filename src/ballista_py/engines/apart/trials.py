@@ -1,0 +1,86 @@
+"""Statements that nobody has sent before are tried in a process that may end over them, before the node reads them.
+
+Parsers and engines are large, partly compiled, and change with each version: nobody has a list of the texts that end
+a process, break a database or are read for hours. What such a text ends is the process in which it was tried. What is
+plain is not tried, nor what is like a statement that was: so a lookup pays some microseconds for it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from hashlib import blake2b
+from typing import Protocol
+
+import pyarrow as pa
+from attrs import define, field
+
+from ballista_py.engines.apart.shares import MIN_SHARE_BYTES
+from ballista_py.remembered import Remembered
+from ballista_py.runtime import Runtime
+from ballista_py.sql.parse.parsing import ENGINE_DIALECT
+from ballista_py.sql.parse.plain_text import is_plain, masked
+from ballista_py.turns import Turns
+from ballista_py.work import current_client
+
+MAX_REMEMBERED = 4_096
+ENTRY_BYTES = 256
+OF_CLIENT = 2
+BYTES_PER_CHARACTER = 3_072  # of a text and its trees
+
+Tables = Callable[[bool], tuple[Mapping[str, pa.Schema], Mapping[str, str]]]
+"""The tables that a statement may name, and what tells each from what it was and will be; with True as of now."""
+
+
+class Tries(Protocol):
+    """Where statements are tried: `Workers`."""
+
+    def try_statement(
+        self, sql: str, dialect: str | None, schemas: Mapping[str, pa.Schema], share: int
+    ) -> bool: ...
+
+
+@define
+class Trials:
+    """Remembers which statements were tried. Safe to share between threads."""
+
+    tries: Tries
+    runtime: Runtime
+    _passed: Remembered[bool] = field(init=False)
+    _turns: Turns = field(init=False)
+
+    def __attrs_post_init__(self) -> None:
+        self._passed = Remembered(MAX_REMEMBERED, MAX_REMEMBERED * ENTRY_BYTES, self.runtime)
+        self._turns = Turns(self.runtime, 2 * OF_CLIENT)
+
+    def require_survived(self, text: str, dialect: str | None, tables: Tables) -> None:
+        """Try a client's text, unless it is plain or like one that was tried over the same tables.
+
+        Raises `SqlError` for a text over which a process ended, and as `Workers.try_statement`.
+        """
+        alike = masked(text) if dialect in (None, ENGINE_DIALECT) else None
+        if is_plain(alike):
+            return
+        schemas, marks = tables(False)
+        if self._passed.get(_key(alike or text, dialect, marks)):
+            return
+        understood = self._try(text, dialect, schemas)
+        if not understood:  # it may be about a table that is new
+            schemas, newer = tables(True)
+            if newer != marks:
+                marks = newer
+                self._try(text, dialect, schemas)
+        self._passed.put(_key(alike or text, dialect, marks), True, ENTRY_BYTES)
+
+    def _try(self, text: str, dialect: str | None, schemas: Mapping[str, pa.Schema]) -> bool:
+        share = max(MIN_SHARE_BYTES, BYTES_PER_CHARACTER * len(text))
+        with self._turns.turn(current_client(), OF_CLIENT):
+            return self.tries.try_statement(text, dialect, schemas, share)
+
+
+def _key(alike: str, dialect: str | None, marks: Mapping[str, str]) -> bytes:
+    """What is kept of a statement, which may be long."""
+    parts = (dialect or ENGINE_DIALECT, alike, *(f"{name}\0{mark}" for name, mark in sorted(marks.items())))
+    return blake2b("\0\0".join(parts).encode(errors="surrogatepass"), digest_size=16).digest()
+
+
+__all__ = ["Tables", "Trials", "Tries"]
