@@ -46,7 +46,7 @@ def test_a_process_that_does_not_start_leaves_nothing_and_a_folder_that_went_awa
 def test_a_statement_whose_process_cannot_start_is_to_be_sent_again():
     workers = Workers(refused, 1 << 30, own_bytes, RUNTIME)
     with pytest.raises(TryLater, match=r"could not start a process for the statement \(No space left on device\)"):
-        workers._free_worker()
+        workers._free_worker(is_trial=False)
 
 
 def test_a_node_whose_folder_for_its_processes_cannot_be_made_says_so(tmp_path):

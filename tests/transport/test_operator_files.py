@@ -12,7 +12,7 @@ from ballista_py.node.config_file import read_config_file
 from ballista_py.node.secrets_file import read_secrets
 from ballista_py.runtime import SystemRuntime
 from ballista_py.short_file import MAX_FILE_BYTES, read_short_file
-from ballista_py.transport.security.credentials import Removed, Tls
+from ballista_py.transport.security.credentials import Identity, Removed, Tls
 from ballista_py.transport.security.tokens import StaticTokens, read_tokens
 
 READERS = {
@@ -128,3 +128,31 @@ def test_a_short_file_may_be_a_link_and_have_as_much_as_it_may(tmp_path):
     assert read_short_file(tmp_path / "link", 10) == b"x" * 10
     with pytest.raises(OSError, match="larger than 9 bytes"):
         read_short_file(tmp_path / "link", 9)
+
+
+def test_an_id_that_the_list_of_removed_nodes_has_lost_stays_removed(tmp_path, caplog):
+    file = tmp_path / "removed"
+    file.write_text("executor-1\nexecutor-2\n")
+    removed = Removed(str(file))
+    assert removed.listed() == ["executor-1", "executor-2"]
+    for state in ("", "executor-2\n", None):
+        if state is None:
+            file.unlink()
+        else:
+            file.write_text(state)
+        with pytest.raises(Unauthenticated, match="was removed"):
+            removed.check("executor-1")
+        removed.check("executor-3")
+    assert [record.message for record in caplog.records] == [
+        "the list of removed nodes has lost ids, which stay removed here: put them back"
+    ] * 2  # executor-2 came back in between, and was lost again
+
+
+def test_a_name_that_is_no_id_of_a_node_proves_nobody():
+    for name in (
+        "dns:a.executor.ballista",
+        ".executor.ballista",
+        "a b.executor.ballista",
+        "a\0.executor.ballista",
+    ):
+        assert Identity.parse(name) is None

@@ -84,7 +84,8 @@ class Executor:
         """
         config, runtime = self._config, self._runtime
         check_own(config.node_tls(), config.node_id, config.role, runtime)
-        Removed(config.node_mtls_removed_file).listed()  # a list that cannot be used is no reason to start
+        self._removed = Removed(config.node_mtls_removed_file)
+        self._removed.listed()  # a list that cannot be used is no reason to start
         store = open_state_location(config, runtime)
         cluster_id = cluster_identity(store, runtime=runtime)
         folder = Path(config.data_dir) if config.data_dir is not None else None
@@ -124,7 +125,7 @@ class Executor:
             runtime,
             heartbeat_ms=config.ttl_ms / HEARTBEATS_PER_TTL,
             tls=config.node_tls(),
-            removed=Removed(config.node_mtls_removed_file),
+            removed=self._removed,
             cluster_id=cluster_id,
         )
         self._start_loops()
@@ -153,7 +154,7 @@ class Executor:
     def _listen(self, cluster_id: str, answers: ExecutorAnswers) -> ExecutorLease:
         """Open the ports for legs and for parts of answers; what the lease says of them."""
         config, runtime = self._config, self._runtime
-        tls, removed = config.node_tls(), Removed(config.node_mtls_removed_file)
+        tls, removed = config.node_tls(), self._removed
         tickets = LegTicketCheck(
             executor_id=config.node_id, cluster_id=cluster_id, runtime=runtime, tls=tls, removed=removed
         )

@@ -117,7 +117,8 @@ class Scheduler:
         """
         config, runtime = self._config, self._runtime
         check_own(config.node_tls(), config.node_id, config.role, runtime)
-        Removed(config.node_mtls_removed_file).listed()  # a list that cannot be used is no reason to start
+        self._removed = Removed(config.node_mtls_removed_file)
+        self._removed.listed()  # a list that cannot be used is no reason to start
         store = open_state_location(config, runtime)
         catalogs = Catalogs(store, runtime)
         self._budget = MemoryBudget(least_budget(config.max_merge_bytes), runtime)
@@ -139,7 +140,7 @@ class Scheduler:
             tls=config.node_tls(),
             node_id=config.node_id,
             cluster_id=self._cluster_id,
-            removed=Removed(config.node_mtls_removed_file),
+            removed=self._removed,
         )
         self._flight = self._listen()
         control = SchedulerControl(config.node_id, self._tasks, self._metrics, _secrets(config))
@@ -150,7 +151,7 @@ class Scheduler:
             control,
             self._workers,
             tls=config.node_tls(),
-            removed=Removed(config.node_mtls_removed_file),
+            removed=self._removed,
             cluster_id=self._cluster_id,
             connections=config.connection_limits(),
         )

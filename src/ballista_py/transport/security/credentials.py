@@ -7,15 +7,17 @@ certificates, and nobody else.
 
 from __future__ import annotations
 
+import logging
 import os
 import ssl
 from typing import Any, Literal, get_args
 
-from attrs import frozen
+from attrs import field, frozen
 
 from ballista_py.errors import ConfigError, Unauthenticated
 from ballista_py.short_file import read_short_file
 
+_log = logging.getLogger(__name__)
 Role = Literal["scheduler", "executor"]
 ROLES: tuple[Role, ...] = get_args(Role)
 MAX_ID_CHARS = 128
@@ -48,7 +50,7 @@ class Identity:
         """
         node_id, _, rest = name.partition(".")
         for role in ROLES:
-            if node_id and rest == f"{role}.{DOMAIN}":
+            if is_node_id(node_id) and rest == f"{role}.{DOMAIN}":
                 return cls(node_id, role)
         return None
 
@@ -124,9 +126,13 @@ class Removed:
     """The nodes that were removed from the cluster and may not speak any more, although they have a certificate.
 
     `file` lists their ids, one a line, `#` starts a comment, and is read anew for each look; None: nobody was removed.
+    An id that was ever read there stays removed, here, whatever becomes of the file.
     """
 
     file: str | None = None
+    _known: dict[str, bool] = field(
+        init=False, factory=dict, eq=False, repr=False
+    )  # and whether the list has lost it
 
     def check(self, node_id: str) -> None:
         """Raises `Unauthenticated` for a removed node, and for every node while the list cannot be read or has a line
@@ -143,7 +149,7 @@ class Removed:
         try:
             data = b"" if self.file is None else read_short_file(self.file)
         except FileNotFoundError:
-            return []
+            data = b""
         except OSError as error:
             raise ConfigError(
                 f"{self.file}: the list of removed nodes cannot be read ({error.strerror})"
@@ -154,7 +160,16 @@ class Removed:
                 raise ConfigError(
                     f"{self.file}:{number}: the list of removed nodes has a line that is no id of a node"
                 )
-        return [line for line in lines if line and not line.startswith("#")]
+        return self._kept([line for line in lines if line and not line.startswith("#")])
+
+    def _kept(self, listed: list[str]) -> list[str]:
+        """Those, and whoever was listed before; the log says it once when the list has lost some."""
+        self._known.update(dict.fromkeys(listed, False))
+        lost = [name for name in tuple(self._known) if name not in listed]
+        if any(not self._known[name] for name in lost):
+            _log.warning("the list of removed nodes has lost ids, which stay removed here: put them back")
+        self._known.update(dict.fromkeys(lost, True))
+        return [*listed, *lost]
 
 
 def is_node_id(text: str) -> bool:

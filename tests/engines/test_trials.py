@@ -1,0 +1,182 @@
+"""What a statement ends is the process in which it is tried, once, before anybody reads it."""
+
+from __future__ import annotations
+
+import os
+import sys
+from concurrent.futures import ThreadPoolExecutor
+
+import pyarrow as pa
+import pytest
+
+from ballista_py.engines.apart.trial import sample_rows
+from ballista_py.engines.apart.trials import Trials
+from ballista_py.engines.apart.workers import STEPS_BACK_MS, Workers
+from ballista_py.errors import SqlError, TimeLimit
+from ballista_py.node.executor import engine_processes
+from ballista_py.node.executor.engine_processes import EngineProcess, own_bytes
+from ballista_py.runtime import SystemRuntime
+from ballista_py.work import Work, working
+
+RUNTIME = SystemRuntime()
+SCHEMAS = {"t": pa.schema([("a", pa.int32()), ("b", pa.string()), ("c", pa.int32())])}
+# DuckDB 2.0 fails inside over it: if a later one does not, another statement that breaks a database belongs here.
+BREAKS = "select * from t x asof join t y on to_days(x.a) >= to_days(y.a)"
+
+
+class Tries:
+    """Counts what is tried; `understands` says what of it."""
+
+    def __init__(self, understands=True):
+        self.tried = []
+        self.understands = understands
+
+    def try_statement(self, sql, dialect, schemas, share):
+        self.tried.append((sql, dialect, sorted(schemas)))
+        return self.understands
+
+
+def tables(marks, newer=None):
+    return lambda as_of_now: (SCHEMAS, (newer or marks) if as_of_now else marks)
+
+
+def test_what_is_plain_or_was_tried_is_not_tried():
+    tries = Tries()
+    trials = Trials(tries, RUNTIME)
+    for text in ("select a from t where a = 1", "select [a] from t", "select [a] from t", "select [a], 1 from t"):
+        trials.require_survived(text, None, tables({"t": "1"}))
+    trials.require_survived("select [a], 2 from t", None, tables({"t": "1"}))
+    assert [sql for sql, _, _ in tries.tried] == ["select [a] from t", "select [a], 1 from t"]
+
+
+def test_a_statement_over_other_columns_or_in_another_dialect_is_another():
+    tries = Tries()
+    trials = Trials(tries, RUNTIME)
+    for mark, dialect in (
+        ("1", None),
+        ("2", None),
+        ("1", "spark"),
+        ("1", "postgres"),
+        ("1", "duckdb"),
+        ("2", "spark"),
+    ):
+        trials.require_survived("select [a] from t", dialect, tables({"t": mark}))
+    assert len(tries.tried) == 5  # duckdb is what None says
+
+
+def test_no_statement_of_another_dialect_is_plain():
+    tries = Tries()
+    Trials(tries, RUNTIME).require_survived("select 1", "spark", tables({}))
+    assert tries.tried
+
+
+def test_a_table_that_is_new_is_looked_for():
+    tries = Tries(understands=False)
+    trials = Trials(tries, RUNTIME)
+    trials.require_survived("select [a] from t", None, tables({}, {"t": "1"}))
+    assert len(tries.tried) == 2
+    trials.require_survived("select [a] from t", None, tables({"t": "1"}))
+    assert len(tries.tried) == 2
+    trials.require_survived("select [b] from t", None, tables({"t": "1"}))
+    assert len(tries.tried) == 3
+
+
+@pytest.fixture
+def started(tmp_path):
+    return []
+
+
+@pytest.fixture
+def workers(tmp_path, started):
+    def start():
+        started.append(EngineProcess(str(tmp_path), RUNTIME))
+        return started[-1]
+
+    made = Workers(start, 1 << 30, own_bytes, RUNTIME)
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def failing(monkeypatch, workers):
+    here = os.path.dirname(__file__)
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([here, *sys.path]))
+    monkeypatch.setattr(engine_processes, "MODULE", "process_that_fails")
+    return workers
+
+
+def test_a_statement_is_run_over_a_few_rows(workers, started):
+    assert workers.try_statement("select [a, c] from t", None, SCHEMAS)
+    assert workers.try_statement("select nvl(a, 1) as `x` from t", "spark", SCHEMAS)
+    assert workers.try_statement("update t set b = upper(b) where a = ?", None, SCHEMAS)
+    assert not workers.try_statement("select [nosuch] from t, u", None, SCHEMAS)
+    assert workers.try_statement("select [max(x.c)] from t x, t y", None, SCHEMAS)
+    assert len([process for process in started if process.returncode() is None]) == 1
+
+
+def test_what_breaks_a_database_breaks_that_of_its_process(workers):
+    for text in (BREAKS, f"explain {BREAKS}", f"insert into t {BREAKS.replace('*', 'x.*')}"):
+        with pytest.raises(SqlError, match="the engine itself fails over this statement"):
+            workers.try_statement(text, None, SCHEMAS)
+    assert workers.try_statement("select [a] from t", None, SCHEMAS)
+
+
+def test_what_ends_a_process_is_refused(failing, started):
+    for text in ("select 'ends the process'", "select 'breaks the database'"):
+        with pytest.raises(SqlError, match="write it in another way"):
+            failing.try_statement(text, None, SCHEMAS)
+    assert failing.try_statement("select [a] from t", None, SCHEMAS)
+    assert started[0].returncode() == -11
+
+
+def test_what_is_read_for_ever_ends_by_itself(failing):
+    with pytest.raises(SqlError, match=r"took more than \d+ s: make it smaller"):
+        failing.try_statement("select 'never comes back'", None, SCHEMAS)
+
+
+def test_what_is_read_for_ever_ends_with_its_work(failing, started):
+    work = Work(RUNTIME)
+    work.limit_to(300)
+    with working(work), pytest.raises(TimeLimit):
+        failing.try_statement("select 'never comes back'", None, SCHEMAS)
+    assert failing.try_statement("select [a] from t", None, SCHEMAS)
+
+
+def test_a_trial_that_takes_long_steps_back(failing, started):
+    with ThreadPoolExecutor(1) as pool:
+        asked = pool.submit(failing.try_statement, "select 'never comes back'", None, SCHEMAS)
+        while not (started and failing._busy):
+            RUNTIME.sleep_ms(5)
+        pid = started[0]._process.pid
+        assert os.getpriority(os.PRIO_PROCESS, pid) == os.getpriority(os.PRIO_PROCESS, 0)
+        failing._busy[0].since_ms -= STEPS_BACK_MS
+        failing.tick()
+        assert os.getpriority(os.PRIO_PROCESS, pid) == os.getpriority(os.PRIO_PROCESS, 0) + engine_processes.BESIDE
+        with pytest.raises(SqlError):
+            asked.result()
+
+
+def test_long_statements_take_no_place_of_trials(workers):
+    busy = [workers._acquire(1 << 20, 1) for _ in range(8)]
+    assert workers.try_statement("select [a] from t", None, SCHEMAS)
+    for worker in busy:
+        worker.end(None)
+        workers._release(worker, False)
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [
+        pa.int8(), pa.uint64(), pa.float16(), pa.float64(), pa.bool_(), pa.string(), pa.large_string(), pa.binary(),
+        pa.binary(3), pa.date32(), pa.date64(), pa.time32("s"), pa.time64("us"), pa.timestamp("us"),
+        pa.timestamp("ns", "UTC"), pa.timestamp("s"), pa.decimal128(38, 10), pa.decimal256(50, 0),
+        pa.month_day_nano_interval(), pa.duration("us"), pa.list_(pa.int32()), pa.list_(pa.string(), 2),
+        pa.struct([("x", pa.list_(pa.date32()))]), pa.map_(pa.string(), pa.int64()), pa.null(), pa.uuid(),
+        pa.string_view(), pa.dictionary(pa.int8(), pa.string()),
+    ],
+    ids=str,
+)  # fmt: skip
+def test_rows_are_made_of_every_type(kind):
+    rows = sample_rows(pa.schema([("x", kind)]), 2)
+    assert rows.num_rows == 2
+    assert rows.schema.field("x").type == kind
