@@ -24,7 +24,10 @@ def test_what_breaks_an_engine_breaks_none_of_a_node():
                 with pytest.raises(SqlError, match="the engine itself fails over this statement"):
                     client.sql(text)
             assert client.sql("select [max(n)] as n from t").to_pylist() == [{"n": [3]}]
-        with flightsql.connect(cluster.flight_sql_url(), autocommit=True) as made, made.cursor() as cursor:
-            with pytest.raises(adbc_driver_manager.Error, match="the engine itself fails over this statement"):
-                cursor.execute(BREAKS)
+        with (
+            flightsql.connect(cluster.flight_sql_url(), autocommit=True) as made,
+            made.cursor() as cursor,
+            pytest.raises(adbc_driver_manager.Error, match="the engine itself fails over this statement"),
+        ):
+            cursor.execute(BREAKS)
         assert client.sql("select count(*) as n from t").to_pylist() == [{"n": 3}]
