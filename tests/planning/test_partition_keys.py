@@ -448,3 +448,11 @@ def test_types_survive_their_names() -> None:
     for text in ("list<item: int64>", "nonsense", "decimal128(x)", "timestamp", ""):
         with pytest.raises(UnsupportedExpression, match="not the name of a type"):
             type_of_text(text)
+
+
+def test_keys_that_make_more_partitions_than_there_are_digits_for_are_refused_in_a_few_words():
+    schema = pa.schema([pa.field("a", pa.int64(), nullable=False)])
+    with pytest.raises(
+        UnsupportedExpression, match=r"more than 1,000,000,000,000 partitions, .*use fewer buckets"
+    ):
+        PartitionSpec.parse(["bucket(1000000, a)"] * 900, schema).static_values()

@@ -125,6 +125,14 @@ def test_a_stream_read_to_its_end_has_stats(cluster):
     assert stream.stats["took_ms"] == 1.5
 
 
+@pytest.mark.parametrize("timeout", [0, -1.0, float("nan"), float("inf")])
+def test_a_time_limit_that_is_none_is_refused(cluster, timeout):
+    client = connect(cluster[0].address)
+    for ask in (client.sql, client.query, client.stream):
+        with pytest.raises(SqlError, match="a time limit is a positive number of seconds"):
+            ask("select n from t", timeout=timeout)
+
+
 def test_questions_are_answered(cluster):
     client = connect(cluster[0].address)
     assert client.explain("select 1", dialect="spark")["text"] == "plan of select 1 in spark"

@@ -27,6 +27,7 @@ from ballista_py.partitions.values import key_type, path_of, type_of_text, type_
 
 __all__ = ["MAX_STATIC_PARTITIONS", "PARTITION_COLUMN", "PartitionBy", "PartitionKey", "PartitionSpec"]
 
+MAX_TOLD = 10**12
 MAX_STATIC_PARTITIONS = 2_000_000
 PARTITION_COLUMN = "__partition"
 
@@ -105,8 +106,9 @@ class PartitionSpec:
         sizes = [buckets_of(key.node) + key.nullable for key in self.keys]  # null comes last
         total = math.prod(sizes)
         if total > MAX_STATIC_PARTITIONS:
+            count = f"{total:,}" if total < MAX_TOLD else f"more than {MAX_TOLD:,}"
             raise UnsupportedExpression(
-                f"the keys make {total:,} partitions, more than {MAX_STATIC_PARTITIONS:,}: use fewer buckets"
+                f"the keys make {count} partitions, and {MAX_STATIC_PARTITIONS:,} is the most: use fewer buckets"
             )
         columns: list[pa.Array] = []
         repeats = total

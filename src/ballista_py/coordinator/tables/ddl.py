@@ -21,10 +21,11 @@ from ballista_py.runtime import Runtime
 from ballista_py.sql.parse.changes import DropTable
 from ballista_py.state.documents.resends import PATIENCE_MS
 from ballista_py.state.documents.write_tokens import of_nobody
-from ballista_py.work import pause
+from ballista_py.work import pause, require_wanted
 
 MARK_DIGITS = 16
 COPIES_MS = 3_000.0
+MAX_DROPPED = 100  # at once: each is a commit of its own, and the last 1,024 are remembered
 
 
 @frozen
@@ -122,6 +123,8 @@ class TableWrites:
 
         The same statement sent again does nothing, also if there is another table of that name by now.
         """
+        if len(change.tables) > MAX_DROPPED:
+            raise SqlError(f"DROP names {len(change.tables):,} tables, more than {MAX_DROPPED}: send several")
         table = {name: f" {name}" if len(change.tables) > 1 else "" for name in change.tables}
         marks = {name: marks_of(token, more) for name, more in table.items()}
         due = [name for name, known in marks.items() if self.tables.done(*known) is None]
@@ -132,6 +135,7 @@ class TableWrites:
         if missing and len(due) > 1:
             raise SqlError(f"table '{missing[0]}' does not exist: nothing was dropped")
         for name in due:
+            require_wanted()
             if not self.tables.drop(name, marks[name][0]):
                 if not change.if_exists:
                     raise SqlError(f"table '{name}' does not exist")

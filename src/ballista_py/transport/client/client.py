@@ -13,6 +13,7 @@ from ballista_py.errors import (
     OwnershipError,
     PartitionsUnassigned,
     SchedulerLost,
+    SqlError,
     TransportError,
     TryLater,
     WriteIncomplete,
@@ -388,4 +389,8 @@ def _passes_by(error: BallistaError) -> bool:
 
 
 def _ms(timeout: float | None) -> float | None:
-    return None if timeout is None else timeout * 1e3
+    if timeout is None:
+        return None
+    if not 0 < timeout < float("inf"):
+        raise SqlError("a time limit is a positive number of seconds")
+    return timeout * 1e3

@@ -19,7 +19,7 @@ from typing import Any, Protocol
 import pyarrow as pa
 from attrs import evolve, frozen
 
-from ballista_py.errors import BallistaError, ConfigError, TransportError
+from ballista_py.errors import BallistaError, ConfigError, InvalidData, TransportError
 from ballista_py.memory_budget import MemoryBudget
 from ballista_py.runtime import Runtime
 from ballista_py.transport.arrow.feed import RowsIn
@@ -287,7 +287,7 @@ class FlightService:
 
     def do_exchange(self, call: ServedCall, descriptor: Any, reader: RowsIn, writer: Writer) -> None:
         data = bounded(descriptor.cmd, self.max_command_bytes)
-        command = from_json(data, self.max_command_values)
+        command = _command(data, self.max_command_values)
         with self._calls.enter(call, f"DoExchange {command.get('kind')}") as opened:
             opened.context.work.limit_to(time_limit(command))
             writes = command.get("kind") in WRITES
@@ -299,9 +299,17 @@ class FlightService:
 
     def do_action(self, call: ServedCall, action: Any) -> list[bytes]:
         with self._calls.enter(call, f"DoAction {action.type}") as opened:
-            body = from_json(bounded(action.body, self.max_command_bytes), self.max_command_values)
+            body = _command(bounded(action.body, self.max_command_bytes), self.max_command_values)
             opened.context.work.limit_to(time_limit(body))
             return [to_json(self._handler.action(action.type, body, opened.context))]
+
+
+def _command(data: bytes, most_values: int | None) -> dict[str, Any]:
+    """What a caller sent as JSON. Raises `InvalidData`: it is his to send another."""
+    try:
+        return from_json(data, most_values)
+    except TransportError:
+        raise InvalidData("the command is not a JSON object") from None
 
 
 FlightServiceMaker = Callable[[DataHandler, OpenCalls], FlightService]

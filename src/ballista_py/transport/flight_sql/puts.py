@@ -14,6 +14,7 @@ from ballista_py.transport.flight.call_status import LinkBroke
 from ballista_py.transport.flight.calls import OpenCall
 from ballista_py.transport.flight.commands import IngestMode
 from ballista_py.transport.flight_sql.bindings import Bindings
+from ballista_py.transport.flight_sql.columns import CATALOG, SCHEMA
 from ballista_py.transport.flight_sql.messages import message
 from ballista_py.transport.flight_sql.service import StatementService
 from ballista_py.transport.flight_sql.sessions import Session
@@ -118,6 +119,9 @@ def _ingest(command: Any, rows: FlightRows, service: StatementService, call: Ope
     _refuse_transaction(command)
     if command.temporary:
         raise Unsupported("there are no temporary tables here")
+    for told, own in ((command.catalog, CATALOG), (command.schema, SCHEMA)):
+        if told not in ("", own):
+            raise SqlError(f"all tables are in {CATALOG}.{SCHEMA}: an ingest can name no other catalog or schema")
     options = command.table_definition_options
     mode = _MODES.get((options.if_not_exist == 1, options.if_exists))
     if mode is None:
