@@ -16,6 +16,7 @@ from ballista_py.errors import (
     PartitionsUnassigned,
     SchedulerLost,
     SqlError,
+    TimeLimit,
     TransportError,
     TryLater,
     WriteIncomplete,
@@ -131,6 +132,23 @@ def test_a_time_limit_that_is_none_is_refused(cluster, timeout):
     for ask in (client.sql, client.query, client.stream):
         with pytest.raises(SqlError, match="a time limit is a positive number of seconds"):
             ask("select n from t", timeout=timeout)
+
+
+def test_rows_that_are_not_there_in_time_are_sent_no_more(cluster):
+    client, given = connect(cluster[0].address), []
+
+    def slow():
+        while True:
+            given.append(1)
+            SystemRuntime().sleep_ms(30)
+            yield pa.record_batch({"n": [1]})
+
+    rows = pa.RecordBatchReader.from_batches(pa.schema([("n", pa.int64())]), slow())
+    with pytest.raises(TimeLimit, match=r"the rows were not sent within 0\.2 s"):
+        client.ingest("t", rows, timeout=0.2)
+    assert given
+    with pytest.raises(SqlError, match="positive number of seconds"):
+        client.ingest("t", pa.table({"n": [1]}), timeout=0)
 
 
 def test_questions_are_answered(cluster):

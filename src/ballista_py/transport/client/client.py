@@ -14,6 +14,7 @@ from ballista_py.errors import (
     PartitionsUnassigned,
     SchedulerLost,
     SqlError,
+    TimeLimit,
     TransportError,
     TryLater,
     WriteIncomplete,
@@ -140,6 +141,7 @@ class Client:
         mode: IngestMode = "append",
         token: str | None = None,
         atomic: bool = False,
+        timeout: float | None = None,
     ) -> int:
         """Add rows to a table; how many. They must have its columns, in order, or nothing is written.
 
@@ -147,17 +149,20 @@ class Client:
         lost, and applied once; those of a reader are sent once. With `mode="replace"` they take the place of all
         rows that are there, with `"upsert"` that of the rows with their keys (see `upsert`); `"create"`,
         `"create_append"` and, if there is none, `"replace"` make the table. `atomic` rows appear everywhere or
-        nowhere, whatever fails.
+        nowhere, whatever fails. After `timeout` seconds it ends, between two batches of `data` or at the schedulers.
 
-        Raises `SchemaMismatch`, and `WriteIncomplete` naming partitions that did not apply them.
+        Raises `SchemaMismatch`, `TimeLimit`, and `WriteIncomplete` naming partitions that did not apply them.
         """
+        limit_ms, began_ms = _ms(timeout), self._runtime.monotonic_ms()
         rows = arrow_rows(data)
-        command = ingest_command(table, mode, token or self._runtime.new_id(), atomic, made=not token)
+        command = ingest_command(table, mode, token or self._runtime.new_id(), atomic, limit_ms, made=not token)
 
         def run(address: str, again: bool) -> int:
             stream = self._pool.open_write(address, {**command, "again": again}, rows.schema)
             try:
                 for batch in rows.batches():
+                    if limit_ms is not None and self._runtime.monotonic_ms() - began_ms > limit_ms:
+                        raise TimeLimit(f"the rows were not sent within {timeout:g} s, which is their time limit")
                     stream.write(batch)
                 return int(stream.finish()["affected"])
             except BaseException:
@@ -270,7 +275,7 @@ class Client:
             from ballista_py.transport.client.copies import load_file, write_answer
 
             if isinstance(copy, CopyFrom):
-                return _affected(load_file(self, copy, token, atomic))
+                return _affected(load_file(self, copy, token, atomic, timeout))
             return _affected(write_answer(self, copy, dialect, timeout, self._runtime))
         if returns_rows(query, dialect):
             return self._returned(query, dialect, token, atomic, timeout)

@@ -40,17 +40,26 @@ class Asking(Protocol):
 
     def sql(self, query: str) -> pa.Table: ...
 
-    def ingest(self, table: str, data: ArrowRows, *, token: str | None = None, atomic: bool = False) -> int: ...
+    def ingest(
+        self,
+        table: str,
+        data: ArrowRows,
+        *,
+        token: str | None = None,
+        atomic: bool = False,
+        timeout: float | None = None,
+    ) -> int: ...
 
     def stream(self, query: str, dialect: str | None = None, *, timeout: float | None = None) -> QueryStream: ...
 
 
-def load_file(client: Asking, copy: CopyFrom, token: str | None, atomic: bool) -> int:
+def load_file(client: Asking, copy: CopyFrom, token: str | None, atomic: bool, timeout: float | None) -> int:
     """Add the rows of the file to its table; how many. Raises as `file_rows` and `Client.ingest`."""
     described = client.sql(f"describe {_quoted(copy.table)}").to_pylist()
     columns = {row["column_name"]: row["column_type"] for row in described}
     defaults = {row["column_name"]: row["default"] for row in described}
-    return client.ingest(copy.table, file_rows(copy, columns, defaults), token=token, atomic=atomic)
+    rows = file_rows(copy, columns, defaults)
+    return client.ingest(copy.table, rows, token=token, atomic=atomic, timeout=timeout)
 
 
 def write_answer(

@@ -107,10 +107,16 @@ def execute_command(
 
 
 def ingest_command(
-    table: str, mode: IngestMode, token: str, atomic: bool = False, made: bool = False
+    table: str,
+    mode: IngestMode,
+    token: str,
+    atomic: bool = False,
+    timeout_ms: float | None = None,
+    made: bool = False,
 ) -> dict[str, Any]:
     """Take in rows for a table; the answer holds `affected`. `made` as for `execute_command`."""
-    return {"kind": INGEST, "table": table, "mode": mode, "token": token, "made": made, "atomic": atomic}
+    told = {"table": table, "mode": mode, "token": token, "made": made, "atomic": atomic}
+    return {**({} if timeout_ms is None else {TIME_LIMIT: timeout_ms}), "kind": INGEST, **told}
 
 
 def write_command(target: WriteTarget) -> dict[str, Any]:
