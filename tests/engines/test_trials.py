@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 from ballista_py.engines.apart.trial import sample_rows
-from ballista_py.engines.apart.trials import Trials
+from ballista_py.engines.apart.trials import AFTER_DEATH_MS, Trials
 from ballista_py.engines.apart.workers import STEPS_BACK_MS, Workers
 from ballista_py.errors import SqlError, TimeLimit
 from ballista_py.node.executor import engine_processes
@@ -79,6 +79,23 @@ def test_a_table_that_is_new_is_looked_for():
     assert len(tries.tried) == 2
     trials.require_survived("select [b] from t", None, tables({"t": "1"}))
     assert len(tries.tried) == 3
+
+
+def test_who_ends_processes_does_so_rarely():
+    class Deadly(Tries):
+        def try_statement(self, *_):
+            raise SqlError("ended")
+
+    class Noted(SystemRuntime):
+        slept_ms = 0.0
+
+        def sleep_ms(self, duration_ms):
+            self.slept_ms += duration_ms
+
+    runtime = Noted()
+    with pytest.raises(SqlError):
+        Trials(Deadly(), runtime).require_survived("select [1]", None, tables({}))
+    assert runtime.slept_ms >= AFTER_DEATH_MS
 
 
 @pytest.fixture

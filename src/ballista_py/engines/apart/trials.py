@@ -15,16 +15,20 @@ import pyarrow as pa
 from attrs import define, field
 
 from ballista_py.engines.apart.shares import MIN_SHARE_BYTES
+from ballista_py.errors import SqlError
 from ballista_py.remembered import Remembered
 from ballista_py.runtime import Runtime
 from ballista_py.sql.parse.parsing import ENGINE_DIALECT
 from ballista_py.sql.parse.plain_text import is_plain, masked
 from ballista_py.turns import Turns
-from ballista_py.work import current_client
+from ballista_py.work import current_client, pause
 
 MAX_REMEMBERED = 4_096
 ENTRY_BYTES = 256
-OF_CLIENT = 2
+OF_CLIENT, IN_ALL = 2, 8
+AFTER_DEATH_MS = (
+    2_000.0  # that a client waits whose text has ended a process: another one takes half a second to start
+)
 BYTES_PER_CHARACTER = 3_072  # of a text and its trees
 
 Tables = Callable[[bool], tuple[Mapping[str, pa.Schema], Mapping[str, str]]]
@@ -50,7 +54,7 @@ class Trials:
 
     def __attrs_post_init__(self) -> None:
         self._passed = Remembered(MAX_REMEMBERED, MAX_REMEMBERED * ENTRY_BYTES, self.runtime)
-        self._turns = Turns(self.runtime, 2 * OF_CLIENT)
+        self._turns = Turns(self.runtime, IN_ALL)
 
     def require_survived(self, text: str, dialect: str | None, tables: Tables) -> None:
         """Try a client's text, unless it is plain or like one that was tried over the same tables.
@@ -74,7 +78,11 @@ class Trials:
     def _try(self, text: str, dialect: str | None, schemas: Mapping[str, pa.Schema]) -> bool:
         share = max(MIN_SHARE_BYTES, BYTES_PER_CHARACTER * len(text))
         with self._turns.turn(current_client(), OF_CLIENT):
-            return self.tries.try_statement(text, dialect, schemas, share)
+            try:
+                return self.tries.try_statement(text, dialect, schemas, share)
+            except SqlError:
+                pause(self.runtime, AFTER_DEATH_MS)
+                raise
 
 
 def _key(alike: str, dialect: str | None, marks: Mapping[str, str]) -> bytes:

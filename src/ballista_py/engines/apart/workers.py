@@ -224,9 +224,8 @@ class Workers:
     def _asked(
         self, command: Mapping[str, Any], share: int = MIN_SHARE_BYTES, is_trial: bool = False
     ) -> dict[str, Any]:
-        """The one answer to a small command."""
-        size = ASKING_BYTES + share - MIN_SHARE_BYTES
-        worker = self._acquire(share, size, waits=False, is_trial=is_trial)
+        """The one answer to a small command. What reading a large text takes has its place in the budget already."""
+        worker = self._acquire(share, ASKING_BYTES, waits=False, is_trial=is_trial)
         talk = Conversation(worker, {}, self.runtime, self._release)
         try:
             talk.send(command, worker.share)
