@@ -10,6 +10,7 @@ from attrs import evolve
 from ballista_py.errors import LeaseExpired, NotOwner, TransportError, TryLater
 from ballista_py.owner.compaction import Compacted
 from ballista_py.owner.writes import OwnerWrites
+from ballista_py.partitions.alterations import set_required
 from ballista_py.sql.parse.changes import read_change
 from ballista_py.sql.plan import LegTable
 from ballista_py.sql.prune.changes import local_rewrite
@@ -448,3 +449,34 @@ def test_an_owner_with_little_memory_writes_files_before_it_has_all_rows(world, 
         files.append(len(world.storage(1).read().document.files))
     assert files == [1, 1 + 3]
     assert len(world.read((1, 1))) == 12
+
+
+def test_a_change_leaves_rows_without_a_value_as_they_are_while_new_ones_must_have_one(world, writes):
+    """As SET NOT NULL leaves a column if its scheduler dies while it looks."""
+    rows = pa.record_batch(
+        {
+            "k": pa.array([1, 2, 3], pa.int64()),
+            "v": pa.nulls(3, pa.string()),
+            "__partition": pa.array([1] * 3, pa.int32()),
+        }
+    )
+    writes.write(target("a", 1), [rows])
+    required = set_required(world.table(), "v")
+    world.holder.apply(world.update(2, (1, 1, "owner"), (2, 1, "owner"), table=required))
+    world.holder.tick()
+
+    def asked(token: str) -> WriteTarget:
+        found = target(token, 1)
+        return evolve(found, table=evolve(found.table, definition=required.definition))
+
+    assert writes.rewrite(asked("d"), DELETE_1)["1"] == {"affected": 1}
+    given = Rewrite(rows="select k, case when k = 2 then 'x' else v end, k = 2 from t")
+    assert writes.rewrite(asked("u"), given)["1"] == {"affected": 1}
+    taken = Rewrite(rows="select k, case when k = 2 then null else v end, k = 2 from t")
+    assert writes.rewrite(asked("n"), taken)["1"]["error"]["code"] == "write.schema_mismatch"
+
+
+def test_rows_for_a_table_that_is_replaced_meanwhile_are_not_staged_and_fail_nothing(world, writes):
+    world.holder.stage("t", "other.parquet", pa.table({"k": pa.array([1], pa.int64())}))
+    writes.write(target("a", 1), [batch(1, 1)])
+    assert world.read((1, 1)) == [1]

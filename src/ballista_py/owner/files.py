@@ -102,10 +102,12 @@ class OwnerFiles:
                 for batch in self._rows(table, rewrite.rows, scans):
                     rows, hits = after(batch, deletes=rewrite.deletes)
                     affected += hits
+                    changed = pc.fill_null(batch.column(batch.num_columns - 1), False)
                     if hits and not rewrite.deletes:
-                        require_small_values(table, rows.filter(batch.column(batch.num_columns - 1)))
-                    # What it leaves as it is may be larger than what comes in today.
-                    spool.add(tagged(conform(table, rows, max_value_bytes=None), partition))
+                        require_small_values(table, rows.filter(changed))
+                    # What it leaves as it is may be larger than what comes in today, or lack a value.
+                    new = pa.nulls(len(rows), pa.bool_()).fill_null(False) if rewrite.deletes else changed
+                    spool.add(tagged(conform(table, rows, max_value_bytes=None, new=new), partition))
             files = spool.finish().get(partition, [])
         except BaseException:
             self._holder.unstage(table.name, spool.discard())

@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Callable
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from ballista_py.errors import SchemaMismatch
 from ballista_py.partitions.columns import is_required
@@ -77,9 +78,17 @@ def check_columns(table: TableSpec, schema: pa.Schema) -> None:
 
 
 def conform(
-    table: TableSpec, batch: pa.RecordBatch, first_row: int = 0, *, max_value_bytes: int | None = MAX_VALUE_BYTES
+    table: TableSpec,
+    batch: pa.RecordBatch,
+    first_row: int = 0,
+    *,
+    max_value_bytes: int | None = MAX_VALUE_BYTES,
+    new: pa.Array | None = None,
 ) -> pa.RecordBatch:
     """The batch (whose columns were checked) in exactly the table's schema; `first_row` is its place in all rows.
+
+    Where not all rows are `new`, the others may lack a value in a column that only new ones must have one in: whether
+    older ones have is looked at by SET NOT NULL, which may have come to no end.
 
     Raises `SchemaMismatch` naming column and row for a null that is forbidden, a value out of range, text that is not
     UTF-8, what no engine could load (`why_not_loaded`), and a value that takes more than `max_value_bytes`.
@@ -89,8 +98,12 @@ def conform(
     columns = []
     required = set(table.primary_key)
     for column, field in zip(batch.columns, table.schema, strict=True):
-        if column.null_count and (is_required(field) or field.name in required):
-            row = first_row + column.is_null().index(True).as_py()
+        lacking = column.is_null() if column.null_count else None
+        if lacking is not None and new is not None and field.nullable and field.name not in required:
+            lacking = pc.and_(lacking, new)
+        place = -1 if lacking is None else lacking.index(True).as_py()
+        if place >= 0 and (is_required(field) or field.name in required):
+            row = first_row + place
             raise SchemaMismatch(f"row {row} has no value in column '{field.name}', which must not be null")
         columns.append(_loadable(_converted(column, field, table.name, first_row), field, table.name, first_row))
     return pa.RecordBatch.from_arrays(columns, schema=table.schema)

@@ -21,15 +21,17 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from ballista_py.runtime import SystemRuntime
 from ballista_py.testing.simulation.history import timeline
-from ballista_py.testing.simulation.mutants.mutants import MUTANTS, Mutant
-from ballista_py.testing.simulation.mutants.owners import OWNER_MUTANTS, OwnerMutant, owner_caught_by
+from ballista_py.testing.simulation.mutants.mutants import MUTANTS
+from ballista_py.testing.simulation.mutants.owners import OWNER_MUTANTS, owner_caught_by
 from ballista_py.testing.simulation.mutants.table import (
+    Fault,
     caught_by,
     write_table,
+    write_table_of_definitions,
     write_table_of_owners,
     write_table_of_writes,
 )
-from ballista_py.testing.simulation.mutants.writes import WRITE_MUTANTS, WriteMutant, write_caught_by
+from ballista_py.testing.simulation.mutants.writes import WRITE_MUTANTS, write_caught_by
 from ballista_py.testing.simulation.simulation import HOUR_MS, Simulation
 
 MAX_SHOWN_EVENTS = 40
@@ -130,15 +132,22 @@ def mutants(
 ) -> None:
     """Break the code on purpose, fault by fault, and see which seed notices; exit 1 if none does.
 
-    Faults of the write path are tried in the simulations of writes and of owners, the others in that of the whole
-    cluster.
+    Faults of the write path are tried in the simulations of writes, of owners and of definitions, the others in that
+    of the whole cluster.
     """
+    from ballista_py.testing.simulation.mutants.definitions import (  # needs what a scheduler needs
+        DEFINITION_MUTANTS,
+        definition_caught_by,
+    )
+
     chosen = [mutant for mutant in MUTANTS if not writes_only and (not name or mutant.name in name)]
     of_writes = [mutant for mutant in WRITE_MUTANTS if not name or mutant.name in name]
     of_owners = [mutant for mutant in OWNER_MUTANTS if not name or mutant.name in name]
+    of_definitions = [mutant for mutant in DEFINITION_MUTANTS if not name or mutant.name in name]
     found: dict[str, tuple[int, str] | None] = {}
     with ProcessPoolExecutor(jobs or os.cpu_count(), mp_context=get_context("spawn")) as pool:
-        futures: dict[Future[tuple[int, str] | None], Mutant | WriteMutant | OwnerMutant] = {
+        futures: dict[Future[tuple[int, str] | None], Fault] = {
+            **{pool.submit(definition_caught_by, mutant.name, seeds): mutant for mutant in of_definitions},
             **{pool.submit(owner_caught_by, mutant.name, seeds): mutant for mutant in of_owners},
             **{pool.submit(write_caught_by, mutant.name, seeds): mutant for mutant in of_writes},
             **{pool.submit(caught_by, mutant.name, seeds, hours): mutant for mutant in chosen},
@@ -149,6 +158,7 @@ def mutants(
     if write is not None:
         write_table_of_writes(write, found, seeds)
         write_table_of_owners(write, found, seeds)
+        write_table_of_definitions(write, DEFINITION_MUTANTS, found, seeds)
         if chosen:
             write_table(write, found, seeds)
     if None in found.values():
@@ -206,6 +216,6 @@ def _print_failure(report: SeedReport, hours: float) -> None:
     typer.echo(f"  replay: ballista-py sim run --seeds 1 --first-seed {report.seed} --hours {hours:g}")
 
 
-def _print_mutant(mutant: Mutant | WriteMutant | OwnerMutant, caught: tuple[int, str] | None, seeds: int) -> None:
+def _print_mutant(mutant: Fault, caught: tuple[int, str] | None, seeds: int) -> None:
     verdict = f"{caught[1]} at seed {caught[0]}" if caught is not None else f"NOT CAUGHT in {seeds} seeds"
     typer.echo(f"{mutant.name:<26} {verdict:<24} {mutant.what}")

@@ -39,7 +39,7 @@ from ballista_py.partitions.table import (
 from ballista_py.runtime import Runtime
 from ballista_py.secret import Secret
 from ballista_py.sql.column_types import require_kept_schema
-from ballista_py.state.documents.claims import Claim, claimed
+from ballista_py.state.documents.claims import Claim, Spawn, claimed
 from ballista_py.state.documents.documents import (
     CLUSTER_KEY,
     SNAPSHOTS_PREFIX,
@@ -136,7 +136,7 @@ def _free_group(cluster: ClusterDocument, name: str, spec: PartitionSpec, incarn
 class TableMaker:
     """Makes tables from this process. The embedded Spark starts with the first source and ends with `close`.
 
-    `run_all` works as `map` does, on several at the same time.
+    `run_all` works as `map` does, on several at the same time; `spawn` starts a thread.
     """
 
     def __init__(
@@ -146,9 +146,11 @@ class TableMaker:
         secrets: Mapping[str, Secret] | None = None,
         *,
         run_all: RunAll = map,
+        spawn: Spawn = spawn,
     ) -> None:
         self._store = store
         self._run_all = run_all
+        self._spawn = spawn
         self._runtime = runtime
         self._cluster = ObjectState(store, CLUSTER_KEY, ClusterDocument, runtime=runtime, retry=SHARED)
         self._replacements = TableReplacements(self._cluster, TableDefinitions(store, runtime))
@@ -219,7 +221,7 @@ class TableMaker:
             return declared
 
         folder = f"{SNAPSHOTS_PREFIX}{table_folder(name, incarnation)}/"
-        with claimed(self._store, folder, self._runtime, spawn) as claim:
+        with claimed(self._store, folder, self._runtime, self._spawn) as claim:
             return self._make(declare, mark, progress, fill, claim, replaces)
 
     def _make(

@@ -8,6 +8,7 @@ from typing import TypeAlias
 import pyarrow as pa
 from attrs import frozen
 
+from ballista_py.errors import SchemaMismatch
 from ballista_py.partitions.columns import in_fills, is_same, restored, stored_names
 from ballista_py.storage.formats.formats import file_format
 
@@ -38,12 +39,17 @@ class RowsAtHand:
     rows: pa.Table
 
     def batches(self, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
-        """The rows under exactly `schema`."""
+        """The rows under exactly `schema`. Raises `SchemaMismatch` where that is the schema of another table."""
         if is_same(self.rows.schema, schema):
-            return iter(self.rows.to_batches())
+            yield from self.rows.to_batches()
+            return
         held = stored_names(self.rows.schema)
-        parts = (part for batch in self.rows.to_batches() for part in in_fills(batch, held, schema))
-        return (restored(part, schema) for part in parts)
+        try:
+            for batch in self.rows.to_batches():
+                for part in in_fills(batch, held, schema):
+                    yield restored(part, schema)
+        except (KeyError, pa.ArrowException):  # which took the place of theirs
+            raise SchemaMismatch("the rows were made for another table of that name") from None
 
 
 Loadable: TypeAlias = LocalFile | RowsAtHand

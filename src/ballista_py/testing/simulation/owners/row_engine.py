@@ -13,7 +13,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from attrs import define, field
 
-from ballista_py.errors import NotOwner, SqlError
+from ballista_py.errors import ConfigError, NotOwner, SqlError
+from ballista_py.partitions.columns import restored
 from ballista_py.storage.formats.local_file import Loadable
 
 Program = Callable[[pa.Table], pa.Table]
@@ -42,7 +43,14 @@ class RowEngine:
         self._schemas[table] = schema
 
     def alter_table(self, table: str, schema: pa.Schema) -> bool:
-        return False
+        mine = [key for key in self._rows if key[0] == table]
+        try:
+            altered = {key: _altered(self._rows[key], schema) for key in mine}
+        except (KeyError, pa.ArrowException):  # these are rows of another table
+            return False
+        self._rows.update(altered)
+        self._schemas[table] = schema
+        return True
 
     def drop_table(self, table: str) -> None:
         self._schemas.pop(table, None)
@@ -50,7 +58,9 @@ class RowEngine:
             del self._rows[key]
 
     def load(self, table: str, files: Sequence[Loadable]) -> int:
-        schema, count = self._schemas[table], 0
+        schema, count = self._schemas.get(table), 0
+        if schema is None:
+            raise ConfigError(f"table '{table}' was not created in this engine")
         for file in files:
             rows = pa.Table.from_batches(file.batches(schema), schema)
             self._rows[table, file.file_id] = rows
@@ -90,3 +100,7 @@ class RowEngine:
         if not sql.startswith("select"):
             raise SqlError(f"no virtual owner knows what '{sql}' means")
         return Answer(rows)
+
+
+def _altered(rows: pa.Table, schema: pa.Schema) -> pa.Table:
+    return pa.Table.from_batches([restored(batch, schema, rows.schema) for batch in rows.to_batches()], schema)

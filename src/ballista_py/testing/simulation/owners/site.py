@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 import orjson
 import pyarrow as pa
@@ -56,6 +56,12 @@ SCHEMA = pa.schema(
     ]
 )
 Reply = TypeVar("Reply")
+
+
+class Called(Protocol):
+    """A process that can be called."""
+
+    machine: Machine
 
 
 class GoneError(Exception):
@@ -209,7 +215,9 @@ class OwnerSite:
         if chance < GIVES_UP + STANDS_STILL:
             machine.sleep_ms(STILL_MS * machine.random())
 
-    def call(self, machine: Machine, owner: VirtualOwner, act: Callable[[], Reply]) -> Reply:
+    def call(
+        self, machine: Machine, owner: Called, act: Callable[[], Reply], timeout_ms: float = CALL_TIMEOUT_MS
+    ) -> Reply:
         """What `act` gives on the machine of an owner, over a link that is slow and loses one message of fifty.
 
         Raises what it raises, and `TransportError` when no answer comes in time; then it may have been done.
@@ -234,7 +242,7 @@ class OwnerSite:
 
         if not self._loses():
             world.at(CALL_MS * world.chance.random(), there, lambda: world.spawn(there, serve))
-        world.at(CALL_TIMEOUT_MS, machine, lambda: arrive(TransportError("no answer from the owner")))
+        world.at(timeout_ms, machine, lambda: arrive(TransportError("no answer from the owner")))
         reply: Any = world.park()
         if isinstance(reply, BallistaError):
             raise reply
