@@ -80,6 +80,19 @@ def test_a_replacement_makes_the_table_that_is_not_there(cursor, small):
         cursor.execute(f"drop table {table}")
 
 
+def test_a_replacement_with_other_columns_takes_the_place_of_the_table(cursor, small, items):
+    cursor.execute("insert into items values (1, 'a')")
+    other = pa.table({"id": pa.array([1, 2], pa.int64()), "price": [1.5, 2.5]})
+    assert cursor.adbc_ingest(items, other, mode="replace") == 2
+    assert rows(cursor) == [(1, 1.5), (2, 2.5)]
+    assert rows(cursor, "show create table items")[0][0].endswith("PARTITIONED BY (bucket(4, id))")
+    words = pa.table({"word": ["x"]})
+    assert small.client().ingest(items, words, mode="replace", token="words") == 1
+    cursor.execute("insert into items values ('y')")
+    assert small.client().ingest(items, words, mode="replace", token="words") == 1  # sent again it does nothing
+    assert rows(cursor, "select * from items order by word") == [("x",), ("y",)]
+
+
 def test_a_new_table_is_made_for_what_is_ingested(cursor, small):
     frame = polars.DataFrame({"id": [1, 2], "at": ["x", "y"]})
     cursor.adbc_ingest("made", frame.to_arrow(), mode="create")

@@ -16,6 +16,7 @@ from ballista_py.coordinator.writes.sent_again import SentAgain, looked_at
 from ballista_py.coordinator.writes.whole_writes import WholeWrites
 from ballista_py.coordinator.writes.write_ways import way_of_rows
 from ballista_py.errors import ConfigError, SchemaMismatch, SqlError
+from ballista_py.partitions.conform import check_columns
 from ballista_py.partitions.table import TableSpec
 from ballista_py.state.documents.write_tokens import WriteToken
 from ballista_py.transport.flight.commands import IngestMode
@@ -95,6 +96,9 @@ class Ingests:
                 return self.sent_again.told(found, token).affected
             spec = found.table  # what is lacking there is added
         assert spec is not None
+        if mode == "replace" and columns is not None and not self._fits(spec, rows, columns, token):
+            earlier = self.sent_again.of_refused_rows(spec, rows, token)
+            return self._in_its_place(spec, rows, token, columns) if earlier is None else earlier
         try:
             shaped = self.rows.shape_of(spec, rows, columns, token)
             if mode == "upsert":
@@ -107,3 +111,28 @@ class Ingests:
             if earlier is None:
                 raise
             return earlier
+
+    def _fits(self, table: TableSpec, rows: KeptRows, columns: pa.Schema, token: WriteToken) -> bool:
+        """Whether rows of these columns are rows of the table, or of an earlier definition of it."""
+        try:
+            check_columns(table, columns)
+        except SchemaMismatch:
+            try:
+                return token.given and self.rows.shape_of(table, rows, columns, token) is not None
+            except SchemaMismatch:
+                return False
+        return True
+
+    def _in_its_place(self, table: TableSpec, rows: KeptRows, token: WriteToken, columns: pa.Schema) -> int:
+        """Put a table with these columns in the place of the one that has others, as CREATE OR REPLACE does.
+
+        It is split as that one was, as far as it has the columns for that.
+        """
+        kept = all(
+            column.name in columns.names and columns.field(column.name).type == column.type
+            for column in table.spec.columns
+        )
+        keys = [{key.name: key.expression} for key in table.spec.keys] if kept else []
+        return self.ddl.make(
+            table.name, columns, keys, replaces=True, file_format=table.file_format, token=token.kept, rows=rows
+        )

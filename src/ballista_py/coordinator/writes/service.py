@@ -314,9 +314,10 @@ class WriteService:
         """Take in rows for a table, all of them or none that is not named; how many they are.
 
         `append` wants the table to exist and `create` wants it not to; `replace` puts the rows in the place of all
-        that are there, `upsert` each in the place of the one with its primary key; `create_append` and `replace` make
-        the table if there is none. A table made here is kept whole by every
-        executor, because rows do not say how to split them: create a partitioned one first.
+        that are there, or, if they have other columns, a table of them in the place of the one that is there; `upsert`
+        each in the place of the one with its primary key; `create_append` and `replace` make the table if there is
+        none. A table made here is kept whole by every executor, because rows do not say how to split them: create a
+        partitioned one first.
 
         Raises `SchemaMismatch`, `ConfigError` for a table that is missing or exists, `WriteIncomplete`.
         """
