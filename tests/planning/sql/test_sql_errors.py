@@ -8,6 +8,7 @@ import pyarrow as pa
 import pytest
 
 from ballista_py.errors import SqlError
+from ballista_py.sql.parse.changes import read_change
 from ballista_py.sql.parse.kind import engine_sql
 from ballista_py.sql.planner import plan_query
 
@@ -96,3 +97,13 @@ def test_null_order_of_another_dialect_survives(small: Any) -> None:
     text = engine_sql("select a from t order by a desc limit 3", "postgres")
     plan = small.check(text, ordered=True)
     assert small.execute(plan).column(0).to_pylist() == [None, None, None]
+
+
+@pytest.mark.parametrize(
+    "source", ["a join b on a.id = b.id", "a, b", "a natural join b", "(select 1 as id) s cross join b"]
+)
+def test_a_merge_from_a_join_says_what_to_write_instead(source):
+    with pytest.raises(SqlError, match=r"takes one source: put the join into a query, USING \(SELECT"):
+        read_change(f"merge into t using {source} on t.id = a.id when matched then delete")
+    with pytest.raises(SqlError, match="does not parse"):
+        read_change("merge into t using a on on t.id = a.id when matched then delete")

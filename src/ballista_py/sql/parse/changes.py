@@ -138,9 +138,30 @@ def read_change(sql: str) -> Change | None:
     try:
         (tree,) = parsed(for_parser(plain))
     except ParseError as error:
-        raise positioned(error) from None
+        raise _of_joined_sources(tokens) or positioned(error) from None
     change = _change_of(tree, StatementText(plain, tokens, keys))
     return overwriting(change, overwrite) if overwrite is not None and isinstance(change, Insert) else change
+
+
+_JOINS = frozenset(
+    ["JOIN", "NATURAL", "CROSS", "INNER", "LEFT", "RIGHT", "FULL", "POSITIONAL", "ASOF", "SEMI", "ANTI", ","]
+)
+
+
+def _of_joined_sources(tokens: Sequence[Token]) -> SqlError | None:
+    """What is to be done about a MERGE whose source is a join, which the parser here does not read; None for others."""
+    words, depth = [token.text.upper() for token in tokens], 0
+    if words[verb_place(tokens)] != "MERGE" or "USING" not in words:
+        return None
+    for word in words[words.index("USING") + 1 :]:
+        depth += (word == "(") - (word == ")")
+        if depth == 0 and word in ("ON", "WHEN"):
+            return None
+        if depth == 0 and word in _JOINS:
+            return SqlError(
+                "MERGE takes one source: put the join into a query, USING (SELECT … FROM a JOIN b …) AS s"
+            )
+    return None
 
 
 def _copied(text: str) -> CopyFrom:
