@@ -141,6 +141,16 @@ def test_who_speaks_plainly_or_not_at_all_holds_up_nobody_and_the_reason_is_logg
     assert "HTTP_REQUEST" in caplog.text
 
 
+def test_many_handshakes_that_fail_are_a_few_lines_of_the_log(guarded, authority, caplog):
+    caplog.set_level("INFO")
+    port = int(guarded.rpartition(":")[2])
+    for _ in range(100):
+        with socket.create_connection(("127.0.0.1", port), timeout=60) as plain, suppress(OSError):
+            plain.sendall(b"GET /open HTTP/1.1\r\n\r\n")
+            plain.recv(100)
+    assert 0 < len(caplog.records) < 50
+
+
 def test_a_renewed_certificate_counts_for_the_next_connection_and_half_of_one_does_not(guarded, authority):
     def serial():
         port = int(guarded.rpartition(":")[2])

@@ -5,14 +5,15 @@ import stat
 import subprocess
 import sys
 import threading
+from types import SimpleNamespace
 
 import pyarrow as pa
 import pytest
 
-from ballista_py.errors import ConfigError, TimeLimit
+from ballista_py.errors import BallistaError, ConfigError, InvalidData, TimeLimit
 from ballista_py.runtime import SystemRuntime
-from ballista_py.sql.parse.copies import CopyTo
-from ballista_py.transport.client.copies import write_file
+from ballista_py.sql.parse.copies import CopyFrom, CopyTo
+from ballista_py.transport.client.copies import load_file, write_file
 
 ROWS = pa.record_batch({"a": [1, 2]})
 TEXT = "a\n1\n2\n"
@@ -119,3 +120,31 @@ def test_a_folder_is_no_file(tmp_path):
     with pytest.raises(ConfigError, match="cannot be written"):
         write(tmp_path)
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    "described",
+    [
+        {"name": ["a"]},
+        {"column_name": ["a"], "column_type": [None], "default": [None]},
+        {"column_name": [1], "column_type": ["INTEGER"], "default": [None]},
+        {"column_name": ["a"], "column_type": ["INTEGER"], "default": [5]},
+        {"column_name": ["a"], "column_type": ["INTEGER"]},
+    ],
+)
+def test_a_scheduler_that_describes_no_table_is_told_so(tmp_path, described):
+    (tmp_path / "a.csv").write_text(TEXT)
+    client = SimpleNamespace(sql=lambda _query: pa.table(described))
+    copy = CopyFrom(table="t", path=str(tmp_path / "a.csv"), format="csv", options=())
+    with pytest.raises(InvalidData, match="the scheduler did not describe the table"):
+        load_file(client, copy, None, False, None)
+
+
+def test_no_type_that_a_scheduler_tells_reaches_a_terminal(tmp_path):
+    (tmp_path / "a.csv").write_text(TEXT)
+    described = {"column_name": ["a"], "column_type": ["\x1b[31mX"], "default": [None]}
+    client = SimpleNamespace(sql=lambda _query: pa.table(described))
+    copy = CopyFrom(table="t", path=str(tmp_path / "a.csv"), format="csv", options=())
+    with pytest.raises(BallistaError) as found:
+        load_file(client, copy, None, False, None)
+    assert str(found.value).isprintable()

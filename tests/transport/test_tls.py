@@ -21,7 +21,7 @@ from ballista_py.runtime import SystemRuntime
 from ballista_py.transport.control.link import Link
 from ballista_py.transport.flight.client import FlightPool
 from ballista_py.transport.security.callers import Nodes
-from ballista_py.transport.security.certificates import CertificateFolder
+from ballista_py.transport.security.certificates import CertificateFolder, check_own
 from ballista_py.transport.security.credentials import Removed, Tls
 
 COMMAND = {"batches": 2, "rows": 10}
@@ -439,3 +439,16 @@ def shown(address, folder):
         return ""
     serial = openssl("x509", "-noout", "-serial", stdin=text[begin:]).stdout.decode().strip()
     return serial.removeprefix("serial=").lower().lstrip("0")
+
+
+def test_a_node_whose_authority_has_not_made_its_certificate_does_not_start(folder, tmp_path):
+    other = CertificateFolder(tmp_path / "other", SystemRuntime())
+    other.init()
+    own = folder.tls("scheduler-1")
+    check_own(own, "scheduler-1", "scheduler", SystemRuntime())
+    both = tmp_path / "both.pem"
+    both.write_bytes(other.ca_file.read_bytes() + folder.ca_file.read_bytes())
+    check_own(evolve(own, ca_file=str(both)), "scheduler-1", "scheduler", SystemRuntime())
+    for wrong in (str(other.ca_file), own.certificate_file):
+        with pytest.raises(ConfigError, match="holds no authority that made"):
+            check_own(evolve(own, ca_file=wrong), "scheduler-1", "scheduler", SystemRuntime())

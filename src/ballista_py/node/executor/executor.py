@@ -37,7 +37,7 @@ from ballista_py.node.location import open_state_location
 from ballista_py.node.loops import Loop
 from ballista_py.node.status.executor_metrics import observe_executor
 from ballista_py.node.status.metrics import NodeMetrics
-from ballista_py.node.status.status_ports import StatusPorts
+from ballista_py.node.status.status_ports import StatusPorts, check_tokens
 from ballista_py.node.status.tasks import Tasks
 from ballista_py.runtime import Runtime, SystemRuntime
 from ballista_py.state.members.executor_lease import ExecutorLease
@@ -86,6 +86,7 @@ class Executor:
         check_own(config.node_tls(), config.node_id, config.role, runtime)
         self._removed = Removed(config.node_mtls_removed_file)
         self._removed.listed()  # a list that cannot be used is no reason to start
+        check_tokens(config, runtime)
         store = open_state_location(config, runtime)
         cluster_id = cluster_identity(store, runtime=runtime)
         folder = Path(config.data_dir) if config.data_dir is not None else None

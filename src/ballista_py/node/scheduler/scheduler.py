@@ -38,7 +38,7 @@ from ballista_py.node.scheduler.core import SchedulerCore
 from ballista_py.node.scheduler.observed_queries import ObservedQueries
 from ballista_py.node.secrets_file import read_secrets
 from ballista_py.node.status.metrics import NodeMetrics
-from ballista_py.node.status.status_ports import StatusPorts
+from ballista_py.node.status.status_ports import StatusPorts, check_tokens
 from ballista_py.node.status.tasks import Tasks
 from ballista_py.runtime import Runtime, SystemRuntime
 from ballista_py.secret import Secret
@@ -119,6 +119,7 @@ class Scheduler:
         check_own(config.node_tls(), config.node_id, config.role, runtime)
         self._removed = Removed(config.node_mtls_removed_file)
         self._removed.listed()  # a list that cannot be used is no reason to start
+        check_tokens(config, runtime)
         store = open_state_location(config, runtime)
         catalogs = Catalogs(store, runtime)
         self._budget = MemoryBudget(least_budget(config.max_merge_bytes), runtime)

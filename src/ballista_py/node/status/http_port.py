@@ -4,7 +4,6 @@ on everything that a client can make it hold: connections, threads, bytes, time.
 
 from __future__ import annotations
 
-import logging
 import socket
 import ssl
 from collections.abc import Callable, Mapping
@@ -23,9 +22,9 @@ from ballista_py.node.status.http_connections import HttpConnections, HttpLimits
 from ballista_py.runtime import Runtime, SystemRuntime
 from ballista_py.transport.security.access import Access, Caller
 from ballista_py.transport.security.credentials import Tls
+from ballista_py.transport.security.refusals import Refusals
 from ballista_py.transport.security.tokens import TokenVerifier, bearer_token
-
-_log = logging.getLogger(__name__)
+from ballista_py.transport.sockets import peer_of
 
 SLOW_CLIENT_S = 10.0
 LINE_BYTES = 64 << 10
@@ -85,10 +84,11 @@ class HttpPort:
         access.check_registered(f"GET {path}" for path in routes)
         shield = None if tls is None else _Shield(tls)
         limits = limits or HttpLimits()
-        self.connections = HttpConnections(limits, runtime or SystemRuntime())
+        runtime = runtime or SystemRuntime()
+        self.connections = HttpConnections(limits, runtime)
         handler = _handler(routes, verifier, access, limits, self.connections)
         try:
-            self._server = _Server((host, port), handler, shield, self.connections)
+            self._server = _Server((host, port), handler, shield, self.connections, runtime)
         except OSError:
             raise ConfigError(
                 f"cannot listen on {host}:{port}: the port is in use or the address is not of this machine; "
@@ -115,7 +115,9 @@ class _Server(ThreadingHTTPServer):
         handler: type[BaseHTTPRequestHandler],
         shield: _Shield | None,
         connections: HttpConnections,
+        runtime: Runtime,
     ) -> None:
+        self._refusals = Refusals(runtime)
         self._shield = shield
         self._connections = connections
         super().__init__(address, handler)
@@ -127,6 +129,7 @@ class _Server(ThreadingHTTPServer):
     def service_actions(self) -> None:
         """Between two requests, and twice a second."""
         self._connections.tick()
+        self._refusals.tick()
 
     def finish_request(self, request: Any, client_address: Any) -> None:
         """On the thread of the request, so that a slow handshake holds up nobody."""
@@ -146,7 +149,8 @@ class _Server(ThreadingHTTPServer):
             shielded.do_handshake()
         except OSError as error:
             reason = getattr(error, "reason", None) or type(error).__name__
-            _log.info("a handshake with %s failed: %s", client_address[0], reason)
+            host, port = peer_of(client_address)
+            self._refusals.note(f"ip:{host}:{port}", f"its handshake failed: {reason}")
             shielded.close()
             raise
         try:

@@ -16,15 +16,21 @@ from ballista_py.transport.security.tokens import AnyOf, NobodyKnown, StaticToke
 _log = logging.getLogger(__name__)
 
 
+def check_tokens(config: NodeConfig, runtime: Runtime) -> list[StaticTokens]:
+    """The tokens in the files that the node was given. Raises `ConfigError` for one that cannot be used."""
+    files = (config.flight_tokens_file, config.status_tokens_file)
+    return [StaticTokens(file, runtime) for file in files if file is not None]
+
+
 def viewers(config: NodeConfig, runtime: Runtime) -> TokenVerifier | None:
     """Who may see more than that the node is up: whoever has a token of a client, or one for looking alone.
 
     A node that proves itself by certificates and was given neither file shows it to nobody, because statements and
     names of tables are in there; None is a node that hides nothing from anybody, because nothing about it is secured.
     """
-    files = [file for file in (config.flight_tokens_file, config.status_tokens_file) if file is not None]
-    if files:
-        return AnyOf([StaticTokens(file, runtime) for file in files])
+    tokens = check_tokens(config, runtime)
+    if tokens:
+        return AnyOf(tokens)
     if config.flight_tls() is None:
         return None
     _log.warning(

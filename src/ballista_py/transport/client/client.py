@@ -13,8 +13,6 @@ from ballista_py.errors import (
     OwnershipError,
     PartitionsUnassigned,
     SchedulerLost,
-    SqlError,
-    TimeLimit,
     TransportError,
     TryLater,
     WriteIncomplete,
@@ -27,6 +25,7 @@ from ballista_py.transport.client.client_answers import QueryResult, QueryStream
 from ballista_py.transport.client.rows import Rows, arrow_rows
 from ballista_py.transport.client.schedulers import Schedulers
 from ballista_py.transport.client.session import ClientSession
+from ballista_py.transport.client.time_left import TimeLeft
 from ballista_py.transport.endpoints import TLS_SCHEMES, Address
 from ballista_py.transport.flight.client import FlightPool, FlightStream
 from ballista_py.transport.flight.commands import (
@@ -153,23 +152,23 @@ class Client:
 
         Raises `SchemaMismatch`, `TimeLimit`, and `WriteIncomplete` naming partitions that did not apply them.
         """
-        limit_ms, began_ms = _ms(timeout), self._runtime.monotonic_ms()
+        left = TimeLeft(self._runtime, timeout)
         rows = arrow_rows(data)
-        command = ingest_command(table, mode, token or self._runtime.new_id(), atomic, limit_ms, made=not token)
+        name, made = token or self._runtime.new_id(), not token
 
         def run(address: str, again: bool) -> int:
+            command = ingest_command(table, mode, name, atomic, left.ms(), made)
             stream = self._pool.open_write(address, {**command, "again": again}, rows.schema)
             try:
                 for batch in rows.batches():
-                    if limit_ms is not None and self._runtime.monotonic_ms() - began_ms > limit_ms:
-                        raise TimeLimit(f"the rows were not sent within {timeout:g} s, which is their time limit")
+                    left.ms()
                     stream.write(batch)
                 return int(stream.finish()["affected"])
             except BaseException:
                 stream.abort()
                 raise
 
-        return self._applied(run, rows.repeatable)
+        return self._applied(run, left, rows.repeatable)
 
     def upsert(self, table: str, data: Rows, *, token: str | None = None) -> int:
         """Put rows in the place of those with their primary keys, or add them; how many. No key may come twice.
@@ -184,22 +183,24 @@ class Client:
     def _execute(
         self, query: str, dialect: str | None, token: str | None, atomic: bool, timeout: float | None
     ) -> int:
+        left = TimeLeft(self._runtime, timeout)
         token, made = token or self._runtime.new_id(), not token
-        command = execute_command(query, dialect, token, atomic, _ms(timeout), made)
 
         def run(address: str, again: bool) -> int:
+            command = execute_command(query, dialect, token, atomic, left.ms(), made)
             return int(self._pool.ask(address, {**command, "again": again})["affected"])
 
-        return self._applied(run)
+        return self._applied(run, left)
 
     def _returned(
         self, query: str, dialect: str | None, token: str | None, atomic: bool, timeout: float | None
     ) -> QueryResult:
         """The rows of a change with RETURNING, which is sent again under its token."""
+        left = TimeLeft(self._runtime, timeout)
         change = {"token": token or self._runtime.new_id(), "made": not token, "atomic": atomic}
-        command = sql_command(query, dialect, None, _ms(timeout), change)
 
         def run(address: str, again: bool) -> QueryResult:
+            command = sql_command(query, dialect, None, left.ms(), change)
             stream = self._pool.open_stream(address, {**command, "again": again})
             try:
                 table = pa.Table.from_batches(stream.batches(), schema=stream.schema)
@@ -208,9 +209,9 @@ class Client:
                 stream.cancel()
                 raise
 
-        return self._applied(run)
+        return self._applied(run, left)
 
-    def _applied(self, sent: Callable[[str, bool], T], repeatable: bool = True) -> T:
+    def _applied(self, sent: Callable[[str, bool], T], left: TimeLeft, repeatable: bool = True) -> T:
         """What the statement gives, which is `sent` again, at any scheduler, while that may still complete it."""
         deadline_ms = self._runtime.monotonic_ms() + RESEND_MS
         wait_ms = FIRST_RESEND_MS
@@ -238,6 +239,7 @@ class Client:
                     or self._runtime.monotonic_ms() > deadline_ms
                 ):
                     raise
+            left.ms()
             self._runtime.sleep_ms(wait_ms)
             wait_ms = min(LONGEST_RESEND_MS, 2 * wait_ms)
 
@@ -354,9 +356,10 @@ class Client:
         from ballista_py.sql.parse.kind import only_reads
 
         repeatable = self._retry_reads and only_reads(query, dialect)
+        left = TimeLeft(self._runtime, timeout)
 
         def run(address: str) -> T:
-            stream = self._pool.open_stream(address, sql_command(query, dialect, engine, _ms(timeout)))
+            stream = self._pool.open_stream(address, sql_command(query, dialect, engine, left.ms()))
             try:
                 return read(stream)
             except BaseException:
@@ -391,11 +394,3 @@ def _passes_by(error: BallistaError) -> bool:
         return True
     lost = error.__cause__ if isinstance(error.__cause__, TransportError) else error
     return type(lost) is TransportError and "peer" in lost.details
-
-
-def _ms(timeout: float | None) -> float | None:
-    if timeout is None:
-        return None
-    if not 0 < timeout < float("inf"):
-        raise SqlError("a time limit is a positive number of seconds")
-    return timeout * 1e3

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import pyarrow as pa
 
-from ballista_py.errors import BallistaError, ConfigError, MissingExtra, SchemaMismatch
-from ballista_py.one_line import ends_of
+from ballista_py.errors import BallistaError, ConfigError, InvalidData, MissingExtra, SchemaMismatch
+from ballista_py.one_line import ends_of, printable
 from ballista_py.runtime import Runtime
 from ballista_py.sql.parse.copies import CopyFrom, CopyTo
 from ballista_py.transport.client.pipes import is_pipe, relayed
@@ -55,11 +55,21 @@ class Asking(Protocol):
 
 def load_file(client: Asking, copy: CopyFrom, token: str | None, atomic: bool, timeout: float | None) -> int:
     """Add the rows of the file to its table; how many. Raises as `file_rows` and `Client.ingest`."""
-    described = client.sql(f"describe {_quoted(copy.table)}").to_pylist()
-    columns = {row["column_name"]: row["column_type"] for row in described}
-    defaults = {row["column_name"]: row["default"] for row in described}
+    columns, defaults = _described(client.sql(f"describe {_quoted(copy.table)}"))
     rows = file_rows(copy, columns, defaults)
     return client.ingest(copy.table, rows, token=token, atomic=atomic, timeout=timeout)
+
+
+def _described(answer: pa.Table) -> tuple[dict[str, str], dict[str, str | None]]:
+    """Types and defaults of columns, by their names, as a scheduler says. Raises `InvalidData` for other things."""
+    names = ("column_name", "column_type", "default")
+    if any(answer.schema.get_all_field_indices(name) == [] for name in names):
+        raise InvalidData("the scheduler did not describe the table")
+    said = [answer[name].to_pylist() for name in names]
+    kinds = (str, str, str | None)
+    if not all(isinstance(text, kind) for texts, kind in zip(said, kinds, strict=True) for text in texts):
+        raise InvalidData("the scheduler did not describe the table in words")
+    return dict(zip(said[0], said[1], strict=True)), dict(zip(said[0], said[2], strict=True))
 
 
 def write_answer(
@@ -303,14 +313,14 @@ def _unreadable(copy: CopyFrom, error: Exception) -> BallistaError:
 def _said(error: Exception, path: str) -> str:
     lines = [_NOTHING_SAID.sub("", line).strip() for line in ends_of(str(error)).splitlines()]
     told = [line for line in lines if line and not _ON_LINE.search(line)]
-    return (told[0] if told else type(error).__name__).replace(path, "it").rstrip(".")
+    return printable((told[0] if told else type(error).__name__).replace(path, "it").rstrip("."))
 
 
 def _spoilt(path: str, error: Exception) -> BaseException:
     """That a file cannot be read, in one line; an error of ours says so itself."""
     if isinstance(error, BallistaError):
         return error
-    said = str(error).splitlines()[0] if str(error) else type(error).__name__
+    said = printable(str(error).splitlines()[0]) if str(error) else type(error).__name__
     return ConfigError(f"file '{path}' cannot be read: {said}")
 
 

@@ -8,18 +8,19 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
+from functools import partial
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.flight as flight
 
-from ballista_py.errors import TransportError, Unauthenticated
+from ballista_py.errors import TimeLimit, TransportError, Unauthenticated
 from ballista_py.runtime import Runtime
 from ballista_py.secret import Secret
 from ballista_py.transport.arrow.door import Chunk, FlightRows
 from ballista_py.transport.endpoints import open_flight
 from ballista_py.transport.flight.answer_shapes import known_reply, known_trailer
-from ballista_py.transport.flight.commands import REWRITE, with_time_left
+from ballista_py.transport.flight.commands import REWRITE, TIME_LIMIT, time_limit, with_time_left
 from ballista_py.transport.flight.errors import FLIGHT_FAILURES, from_flight, is_link_failure
 from ballista_py.transport.flight.wire import MAX_SAID_BYTES, from_json, to_json
 from ballista_py.transport.flight.writes import WriteStream
@@ -30,6 +31,7 @@ from ballista_py.work import stopped_by
 CALL_TIMEOUT_MS = 30_000
 LOOK_MS = 1_000
 SILENCE_MS = 15_000
+LATE_MS = 5_000  # after a time limit that a node has not kept
 
 
 class FlightPool:
@@ -103,17 +105,19 @@ class FlightPool:
     ) -> FlightStream:
         """Send `command` and return at once; whatever the node says to it is said by the stream.
 
-        `timeout_ms` limits the whole stream (default: no limit). With TLS the node must prove that it is `peer_id`,
+        `timeout_ms` limits the whole stream (default: no limit but the command's, and a moment for the node to keep
+        it). With TLS the node must prove that it is `peer_id`,
         or if that is None the host in `address`. Raises `TransportError` when the link failed.
         """
-        options = self._options(None if timeout_ms is None else timeout_ms / 1e3)
+        command = with_time_left(command)
+        options = self._options(_patience_s(command) if timeout_ms is None else timeout_ms / 1e3)
         client = self._client(address, peer_id)
         try:
-            descriptor = flight.FlightDescriptor.for_command(to_json(with_time_left(command)))
+            descriptor = flight.FlightDescriptor.for_command(to_json(command))
             writer, reader = client.do_exchange(descriptor, options)
         except FLIGHT_FAILURES as error:
             raise self._failed(error, address) from None
-        return FlightStream(self, client, writer, reader, address, command.get("kind"), peer_id)
+        return FlightStream(self, client, writer, reader, address, command, peer_id)
 
     def ask(self, address: str, command: Mapping[str, Any], *, peer_id: str | None = None) -> dict[str, Any]:
         """What the node made of `command`, however long that takes; a write without rows.
@@ -134,13 +138,14 @@ class FlightPool:
     ) -> WriteStream:
         """Start to send rows of `schema` under `command`. Raises `TransportError` when the link failed."""
         client = self._client(address, peer_id)
+        command = with_time_left(command)
         try:
-            descriptor = flight.FlightDescriptor.for_command(to_json(with_time_left(command)))
-            writer, reader = client.do_exchange(descriptor, self._options(None))
+            descriptor = flight.FlightDescriptor.for_command(to_json(command))
+            writer, reader = client.do_exchange(descriptor, self._options(_patience_s(command)))
         except FLIGHT_FAILURES as error:
-            raise self._failed(error, address) from None
-        kind = command.get("kind")
-        stream = WriteStream(client, writer, reader, address, lambda error: self._failed(error, address), kind)
+            raise self._failed(error, address, command) from None
+        failed = partial(self._failed, address=address, command=command)
+        stream = WriteStream(client, writer, reader, address, failed, command.get("kind"))
         stream.begin(schema)
         return stream
 
@@ -212,7 +217,9 @@ class FlightPool:
             headers.append((TOKEN_HEADER.encode(), b"Bearer " + self._token.reveal().encode()))
         return flight.FlightCallOptions(timeout=timeout_s, headers=headers)
 
-    def _failed(self, error: Exception, address: str) -> Exception:
+    def _failed(self, error: Exception, address: str, command: Mapping[str, Any] | None = None) -> Exception:
+        if command is not None and TIME_LIMIT in command and _is_silent(error):
+            return TimeLimit("the statement's time is over, and the node that it was sent to says nothing")
         failure = from_flight(error, address)
         if is_link_failure(failure, address) and not isinstance(error, flight.FlightCancelledError):
             self.drop(address)
@@ -233,13 +240,13 @@ class FlightStream:
         writer: Any,
         reader: Any,
         address: str,
-        kind: object = None,
+        command: Mapping[str, Any],
         peer_id: str | None = None,
     ) -> None:
         self.address = address
         self._peer_id = peer_id
         self._asked_ms = pool.now_ms()
-        self._kind = kind
+        self._command = command
         self._pool = pool
         self._client = client  # kept while its stream is read
         self._writer = writer
@@ -283,7 +290,8 @@ class FlightStream:
                     continue
                 self._rows += batch.num_rows
                 del chunk
-                yield batch
+                if batch.num_rows:
+                    yield batch
                 del batch  # its memory takes the next one, unless the reader still has it
             if self._trailer is None:
                 raise TransportError(
@@ -324,7 +332,7 @@ class FlightStream:
     def _hear(self, message: Mapping[str, Any]) -> None:
         if not message:
             return  # a pulse: the work goes on
-        rows, trailer = known_trailer(self._kind, message, self.address)
+        rows, trailer = known_trailer(self._command.get("kind"), message, self.address)
         if rows != self._rows:
             raise TransportError(
                 f"the stream from node {self.address} lost rows: {rows} were sent, {self._rows} came",
@@ -333,4 +341,15 @@ class FlightStream:
         self._trailer = trailer
 
     def _failed(self, error: Exception) -> Exception:
-        return self._pool._failed(error, self.address)
+        return self._pool._failed(error, self.address, self._command)
+
+
+def _patience_s(command: Mapping[str, Any]) -> float | None:
+    """How long a node may take for a command with a time limit, which is the node's to keep."""
+    limit_ms = time_limit(command)
+    return None if limit_ms is None else (limit_ms + LATE_MS) / 1e3
+
+
+def _is_silent(error: Exception) -> bool:
+    """Whether the time of a call is over, and not because the node said so."""
+    return isinstance(error, flight.FlightTimedOutError) and not getattr(error, "extra_info", None)

@@ -11,8 +11,10 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from ipaddress import ip_address
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +26,7 @@ from ballista_py.transport.security.credentials import DOMAIN, REMAKE, Identity,
 
 try:
     from cryptography import x509
+    from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
     from cryptography.hazmat.primitives import hashes, serialization
     from cryptography.hazmat.primitives.asymmetric import ec
     from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
@@ -206,7 +209,8 @@ def check_own(tls: Tls | None, node_id: str, role: Role, runtime: Runtime) -> No
     """
     if tls is None:
         return
-    certificate, _ = tls.read().pair()
+    pems = tls.read()
+    certificate, _ = pems.pair()
     try:
         loaded = x509.load_pem_x509_certificate(certificate)
         found = _described(loaded)
@@ -222,6 +226,23 @@ def check_own(tls: Tls | None, node_id: str, role: Role, runtime: Runtime) -> No
         raise ConfigError(
             f"TLS: {tls.certificate_file} {said}: set the clock, or make a new one ('cluster tls add {node_id}')"
         )
+    if pems.ca is not None and not _is_of_authority(certificate, pems.ca):
+        raise ConfigError(
+            f"TLS: {tls.ca_file} holds no authority that made {tls.certificate_file}: nobody could connect"
+        )
+
+
+def _is_of_authority(certificate: bytes, authorities: bytes) -> bool:
+    """Whether one of the authorities made a certificate of the chain."""
+    try:
+        pairs = product(x509.load_pem_x509_certificates(certificate), x509.load_pem_x509_certificates(authorities))
+    except ValueError:
+        return False
+    for one, authority in pairs:
+        with suppress(ValueError, TypeError, InvalidSignature, UnsupportedAlgorithm):
+            one.verify_directly_issued_by(authority)
+            return True
+    return False
 
 
 def out_of_its_time(certificate: x509.Certificate, wall_ms: float) -> str | None:
