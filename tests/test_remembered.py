@@ -83,9 +83,10 @@ def test_no_other_memory_of_statements_grows_with_their_length():
     assert identifiers.needs_quotes("A" * 900_000)
     assert not identifiers.needs_quotes("a" * 900_000)
     assert identifiers._quoted.cache_info().currsize == before
-    offenders, text = Offenders(), "select 1" + " " * 900_000
+    offenders, text = Offenders(SystemRuntime()), "select 1" + " " * 900_000
     for number in range(MAX_REMEMBERED + 5):
-        offenders.note(f"{text}{number}", RuntimeError("INTERNAL Error: x"))
-    assert f"{text}{MAX_REMEMBERED}" in offenders
-    assert f"{text}1" not in offenders
-    assert sum(len(kept) for kept in offenders._texts) < 10_000
+        offenders.note(f"{text}x{number}", f"client {number}", RuntimeError("INTERNAL Error: x"))
+    assert offenders.may_break(f"{text}x{MAX_REMEMBERED}", "another")
+    assert not offenders.may_break(f"{text}x1", "another")
+    assert sum(len(kept) for kept in offenders._kinds) < 10_000
+    assert len(offenders._clients) == MAX_REMEMBERED

@@ -14,8 +14,10 @@ import pytest
 
 from ballista_py.engines.duckdb import engine as engines
 from ballista_py.engines.duckdb import tables
+from ballista_py.engines.duckdb.broken_database import SUSPECT_MS, Offenders
 from ballista_py.engines.duckdb.engine import DuckDBEngine, spill_bytes
 from ballista_py.errors import BallistaError, MergeTooLarge, NotOwner, TryLater
+from ballista_py.runtime import SystemRuntime
 from ballista_py.storage.formats.local_file import LocalFile, RowsAtHand
 
 SCHEMA = pa.schema([("us", pa.int64())])
@@ -182,3 +184,46 @@ def test_an_engine_that_works_is_left_as_it_is(engine):
         rows(engine, "select us / 'x' from t")
     engine.watch()
     assert (engine.begun, rows(engine)) == (0, 2)
+
+
+def failure(words="INTERNAL Error: it broke"):
+    return duckdb.InternalException(words)
+
+
+def test_a_kind_of_statement_that_broke_a_database_runs_apart_whoever_sends_it():
+    offenders = Offenders(SystemRuntime())
+    offenders.note("select f(n) + 1 from t where a = 'x'", "alice", failure())
+    assert offenders.may_break("select f(n) + 2 from t where a = 'yy'", "bob")
+    assert not offenders.may_break("select g(n) + 2 from t where a = 'yy'", "bob")
+    offenders.note("select h(n) from t", "bob", failure("FATAL Error: the database has been invalidated"))
+    assert not offenders.may_break("select h(n) from t", "bob")  # who met it broken did not break it
+
+
+def test_who_broke_a_database_has_all_that_is_out_of_the_ordinary_run_apart_for_a_while():
+    class Clock(SystemRuntime):
+        now_ms = 0.0
+
+        def monotonic_ms(self):
+            return self.now_ms
+
+    clock = Clock()
+    offenders = Offenders(clock)
+    assert not offenders.may_break("select [n] from t", "alice")
+    offenders.note("select f(n) from t", "alice", failure())
+    assert offenders.may_break("select [n] from t", "alice")
+    assert not offenders.may_break("select n from t where n = 5", "alice")
+    assert not offenders.may_break("select [n] from t", "bob")
+    clock.now_ms = SUSPECT_MS
+    assert not offenders.may_break("select [n] from t", "alice")
+    assert offenders.may_break("select f(n) from t", "alice")
+
+
+def test_whatever_meets_a_broken_database_is_told_to_plan_again(monkeypatch):
+    monkeypatch.setattr(engines, "streams_little", lambda *_: True)
+    engine = DuckDBEngine(threads=1)
+    load(engine)
+    break_it(engine)
+    for _ in range(2):
+        with pytest.raises(NotOwner, match="begins anew"):
+            engine.query("select 1 as one")
+    engine.close()

@@ -11,7 +11,7 @@ import pytest
 
 from ballista_py.engines.apart.trial import sample_rows
 from ballista_py.engines.apart.trials import AFTER_DEATH_MS, Trials
-from ballista_py.engines.apart.workers import STEPS_BACK_MS, Workers
+from ballista_py.engines.apart.workers import MOST_IDLE, STEPS_BACK_MS, Workers
 from ballista_py.errors import SqlError, TimeLimit
 from ballista_py.node.executor import engine_processes
 from ballista_py.node.executor.engine_processes import EngineProcess, own_bytes
@@ -171,6 +171,19 @@ def test_a_trial_that_takes_long_steps_back(failing, started):
         assert os.getpriority(os.PRIO_PROCESS, pid) == os.getpriority(os.PRIO_PROCESS, 0) + engine_processes.BESIDE
         with pytest.raises(SqlError):
             asked.result()
+
+
+@pytest.mark.parametrize("steps_back", [True, False])
+def test_processes_do_not_pile_up(workers, started, steps_back):
+    for number in range(6):
+        workers.try_statement(f"select [a], {number} from t", None, SCHEMAS)
+        if steps_back:
+            worker = workers._acquire(1 << 20, 1, is_trial=True)
+            worker.beside = True
+            workers._release(worker, True)
+    assert len(workers._idle) <= 2 * MOST_IDLE
+    workers.tick()
+    assert sum(process.returncode() is None for process in started) <= 2 * MOST_IDLE + 1
 
 
 def test_long_statements_take_no_place_of_trials(workers):

@@ -86,6 +86,11 @@ def test_every_word_of_the_engine_is_known_for_what_it_is():
         ("select t1", "select t2"),
         ("select f(12345678901234567890)", "select f(1)"),
         ("select 0x1", "select 1"),
+        ('select f("c 1")', 'select f("c 2")'),
+        ("select '1'::bigint", "select '-9223372036854775808'::bigint"),
+        ("select f('2020-01-01')", "select f('12020-01-01')"),
+        ("select f('1')", "select f('-infinity')"),
+        ("select f('1')", "select f('nan')"),
     ],
 )
 def test_what_is_read_otherwise_is_not_alike(one, other):

@@ -38,7 +38,8 @@ ASKING_BYTES = 64 << 20  # what binding a statement takes, as a rule
 MAX_KEPT_BYTES = 256 << 20  # a process that keeps more than that after a statement is replaced
 MOST_WORKERS = 8
 MOST_TRIALS = 8  # beside them: nobody's long statement keeps others from being tried
-STEPS_BACK_MS = 500.0  # a trial that takes longer
+STEPS_BACK_MS = 3_000.0  # a trial that takes longer
+MOST_IDLE = 2  # of those that have stepped back, and of the others
 WAIT_MS = 10_000.0
 WAIT_POLL_MS = 20.0
 IDLE_MS = 600_000.0
@@ -322,7 +323,8 @@ class Workers:
         keep = reusable and worker.killed_for is None and worker.process.own_bytes() <= MAX_KEPT_BYTES
         with self._lock:
             self._busy.remove(worker)
-            keep = keep and not self._closed
+            idle = [one for one in self._idle if one.beside == worker.beside]
+            keep = keep and not self._closed and len(idle) < MOST_IDLE
             worker.share, worker.since_ms = 0, self.runtime.monotonic_ms()
             (self._idle if keep else self._ended).append(worker)
             alike = any(one.beside != worker.is_trial for one in self._idle)

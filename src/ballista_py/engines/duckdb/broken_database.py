@@ -9,10 +9,16 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from hashlib import blake2b
+from typing import TypeVar
 
 from ballista_py.engines.duckdb.library import duckdb
+from ballista_py.runtime import Runtime
+from ballista_py.sql.parse.plain_text import is_plain, masked
 
+K = TypeVar("K")
+V = TypeVar("V")
 MAX_REMEMBERED = 256
+SUSPECT_MS = 600_000.0
 BROKE = ("INTERNAL Error", "FATAL Error")
 INVALIDATED = "has been invalidated"
 
@@ -30,23 +36,42 @@ def is_broken(connection: duckdb.DuckDBPyConnection, look: str = "select 1") -> 
 
 
 class Offenders:
-    """The statements that broke a database, the last few: they are not run where others run again."""
+    """Kinds of statements that broke a database, and the clients who sent them: they do not run where others do.
 
-    def __init__(self) -> None:
-        self._texts: OrderedDict[bytes, None] = OrderedDict()
+    Statements of one kind differ in the values of constants alone. Whose statement broke a database has all that is
+    out of the ordinary run apart for `SUSPECT_MS`: the next one may be of another kind.
+    """
 
-    def note(self, sql: str, error: BaseException) -> None:
+    def __init__(self, runtime: Runtime) -> None:
+        self._runtime = runtime
+        self._kinds: OrderedDict[bytes, None] = OrderedDict()
+        self._clients: OrderedDict[str, float] = OrderedDict()
+
+    def note(self, sql: str, client: str, error: BaseException) -> None:
         """Remember the statement if it was the one that broke the database, and not one that met it broken."""
         text = str(error)
         if text.startswith(BROKE) and INVALIDATED not in text:
-            self._texts[_mark(sql)] = None
-            if len(self._texts) > MAX_REMEMBERED:
-                self._texts.popitem(last=False)
+            _remember(self._kinds, _mark(sql), None)
+            _remember(self._clients, client, self._runtime.monotonic_ms())
 
-    def __contains__(self, sql: str) -> bool:
-        return bool(self._texts) and _mark(sql) in self._texts
+    def may_break(self, sql: str, client: str) -> bool:
+        """Whether the statement, sent by this client, is not to run where others do."""
+        if not self._kinds:
+            return False
+        since_ms = self._clients.get(client)
+        if since_ms is not None and self._runtime.monotonic_ms() - since_ms < SUSPECT_MS:
+            return not is_plain(masked(sql))
+        return _mark(sql) in self._kinds
+
+
+def _remember(known: OrderedDict[K, V], key: K, value: V) -> None:
+    known[key] = value
+    known.move_to_end(key)
+    if len(known) > MAX_REMEMBERED:
+        known.popitem(last=False)
 
 
 def _mark(sql: str) -> bytes:
     """What is kept of a statement, which may be long."""
-    return blake2b(sql.encode(errors="surrogatepass"), digest_size=16).digest()
+    kind = masked(sql) or sql
+    return blake2b(kind.encode(errors="surrogatepass"), digest_size=16).digest()

@@ -48,7 +48,7 @@ from ballista_py.engines.loaded_engine import LoadedEngine
 from ballista_py.errors import BallistaError, ConfigError, NotOwner, TryLater, named
 from ballista_py.runtime import Runtime, SystemRuntime
 from ballista_py.storage.formats.local_file import Loadable
-from ballista_py.work import stopped_by
+from ballista_py.work import current_client, stopped_by
 
 _DATABASE_FILE = "engine{begun}.duckdb"
 _SPILL_FOLDER = "spill"
@@ -117,7 +117,7 @@ class DuckDBEngine(LoadedEngine):
             raise ConfigError(f"DuckDB cannot start: {translate(error, '').message}") from None
         super().__init__(self._tables, self._runtime, workers)
         self._columns = ColumnLists()
-        self._offenders = Offenders()
+        self._offenders = Offenders(self._runtime)
 
     def _opened(self, begun: int) -> tuple[duckdb.DuckDBPyConnection, HeldTables]:
         """A database without tables, of files that no earlier one has."""
@@ -210,19 +210,21 @@ class DuckDBEngine(LoadedEngine):
         given = given_by(statement, scans, streams, self._tables.schema, self._tables.large)
         way = self._way(sql, statement, given, scans) if given.largest else Way()
         largest = largest_given(given, statement.growth, steady=statement.steady)
+        client = current_client()
         if self._workers is not None and (
-            statement.is_apart(given.schemas) or sql in self._offenders or way.apart
+            statement.is_apart(given.schemas) or self._offenders.may_break(sql, client) or way.apart
         ):
             return self._query_apart(sql, statement, scans, streams, largest, given.largest)
+        failed = partial(self._offenders.note, sql, client)
         cursor = self._cursor()
-        if streams_little(len(self._running), self._node_bytes):
-            cursor.execute(_LITTLE)
         sources = [
             StreamSource(name, stream, scanned_once=name in statement.once)
             for name, stream in streams.items()
             if name in statement.relations
         ]
         try:
+            if streams_little(len(self._running), self._node_bytes):
+                cursor.execute(_LITTLE)
             for source in sources:
                 source.show(cursor, self._columns)
             read = {name: ids for name, ids in scans.items() if name in statement.relations}
@@ -230,9 +232,9 @@ class DuckDBEngine(LoadedEngine):
                 prefix, relation = self._tables.bind(cursor, read, sql)
             schema = with_largest(self._binder.schema(relation), largest)
             rows = min(way.batch_rows, answer_rows(schema, len(self._running), self._node_bytes))
-            query = DuckDBQuery(sql, cursor, relation, schema, sources, prefix, self._offenders.note, rows)
+            query = DuckDBQuery(sql, cursor, relation, schema, sources, prefix, failed, rows)
         except BaseException as error:
-            self._offenders.note(sql, error)
+            failed(error)
             raised = _raised(error, sql, sources, partial(explain_error, cursor, sql))
             cursor.close()
             raise raised from None

@@ -65,7 +65,7 @@ class StreamSource:
             raise
 
 
-def _nobody_asks(_sql: str, _error: BaseException) -> None:
+def _nobody_asks(_error: BaseException) -> None:
     return
 
 
@@ -83,10 +83,10 @@ class DuckDBQuery:
         schema: pa.Schema,
         sources: Sequence[StreamSource],
         prefix: str = "",
-        failed: Callable[[str, BaseException], None] = _nobody_asks,
+        failed: Callable[[BaseException], None] = _nobody_asks,
         batch_rows: int = BATCH_ROWS,
     ) -> None:
-        """`prefix` stands before `sql` in what was bound; `failed` is told what DuckDB says of a failure."""
+        """`prefix` stands before `sql` in what was bound; `failed` is told how it failed."""
         self._batch_rows = batch_rows
         self.schema = schema
         self._huge = [number for number, kind in enumerate(schema.types) if _HUGE in str(kind)]
@@ -145,7 +145,7 @@ class DuckDBQuery:
                         self._check_whole_numbers(batch)
                         yield batch
         except (duckdb.Error, OSError, pa.ArrowException) as error:
-            self._failed(self._sql, error)
+            self._failed(error)
             failed = next((source.error for source in self._sources if source.error is not None), None)
             if failed is not None and not self._cancelled:
                 raise failed from None

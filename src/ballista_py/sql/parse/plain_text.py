@@ -10,21 +10,23 @@ from __future__ import annotations
 import re
 from functools import cache
 
-from sqlglot.dialects.dialect import Dialect
-
 MAX_CHARACTERS = 4_096  # once lists of constants are one
 MAX_PIECES = 400
 MAX_DEPTH = 6
+TEXT = "¤"  # in the place of each that is masked
 
-_NARROW = re.compile(r"[\t\n\r -\"$-\[\]^_a-~\xa1-\u2000\u2030-\U0010ffff]*+\Z")  # no hash, backslash, backtick
-_COMMENT = re.compile(r"--|/\*|\$[^0-9]|\$\Z|\w'")
-_TEXTS = re.compile(r"(\"[^\"]*+\")|'[^']*+'")
-_WHOLE = re.compile(r"(?<![\w.\"$])[0-9]{1,9}(?![\w.])")
-_DECIMAL = re.compile(r"(?<![\w.\"$])[0-9]{1,9}\.[0-9]{1,9}(?![\w.])")
-_LIST = re.compile(r"(?<![\w.])(-?(?:'|0\.0|0))(?:\s*+,\s*+\1(?![\w.]))++")
-_ROWS = re.compile(r"(\((?:[-'0.,…\s]|null\b|true\b|false\b)*+\))(?:\s*+,\s*+\1)++", re.IGNORECASE)
+_NARROW = re.compile(r"[\t\n\r -\"$-\[\]^_a-~\xa5-\u2000\u2030-\U0010ffff]*+\Z")  # no hash, backslash, backtick
+_COMMENT = re.compile(r"--|/\*|\$[^0-9]|\$\Z|\w[¤']")
+# A name or text in quotes, or a number of ordinary size: with a point, or without.
+_CONSTANT = re.compile(
+    r"(?P<name>\"[^\"]*+\")|(?P<text>'[^']*+')|(?<![\w.\"$])(?:[0-9]{1,9}(?P<point>\.[0-9]{1,9})?)(?![\w.])"
+)
+# A text that is the end of some type's range, or beyond it: a cast of it may do what that of another does not.
+_EXTREME = re.compile(r"'\s*[-+]\s*[0-9i]|[0-9]{9}|[0-9]{5}-|inf|nan|bc\b", re.IGNORECASE)
+_LIST = re.compile(r"(?<![\w.])(-?(?:¤|0\.0|0))(?:\s*+,\s*+\1(?![\w.]))++")
+_ROWS = re.compile(r"(\((?:[-¤0.,…\s]|null\b|true\b|false\b)*+\))(?:\s*+,\s*+\1)++", re.IGNORECASE)
 _PIECE = re.compile(
-    r"\s++|\"[^\"]*\"|[A-Za-z_]\w*+|0\.0|0|'|<=|>=|<>|!=|\|\||::|\$[0-9]++|[-=<>+*/%(),.;?…]|(?P<odd>.)"
+    r"\s++|\"[^\"]*\"|[A-Za-z_]\w*+|0\.0|0|¤|'[^']*+'|<=|>=|<>|!=|\|\||::|\$[0-9]++|[-=<>+*/%(),.;?…]|(?P<odd>.)"
 )
 
 
@@ -79,6 +81,8 @@ _BEFORE_TEXTS = _words("""
 @cache
 def _taken() -> frozenset[str]:
     """Every word that is more than a name to some dialect."""
+    from sqlglot.dialects.dialect import Dialect  # a parser, which an executor is spared
+
     found: set[str] = set(_words(_OF_THE_ENGINE))
     for dialect in ("duckdb", "postgres", "spark"):
         for keyword in Dialect.get_or_raise(dialect).tokenizer_class.KEYWORDS:
@@ -110,20 +114,24 @@ def masked(text: str) -> str | None:
     Two texts that are the same here are read in the same way.
 
     >>> masked("insert into t values (1, 'a'), (22, 'b'), (3, 'c')")
-    "insert into t values (0, '),…"
+    'insert into t values (0, ¤),…'
     >>> masked("select a from t where b in (1, 2, 3)") == masked("select a from t where b in (4, 5)")
     True
     >>> masked("select 1 -- it's")
     """
-    if _NARROW.match(text) is None or _COMMENT.search(_TEXTS.sub(_mark, text)) is not None:
+    if _NARROW.match(text) is None:
         return None
-    marked = _TEXTS.sub(_mark, text)
-    marked = _DECIMAL.sub("0.0", _WHOLE.sub("0", marked))
+    marked = _CONSTANT.sub(_mark, text)
+    if _COMMENT.search(marked) is not None:
+        return None
     return _ROWS.sub(r"\1,…", _LIST.sub(r"\1,…", marked))
 
 
 def _mark(found: re.Match[str]) -> str:
-    return found[1] or "'"
+    kind, whole = found.lastgroup, found[0]
+    if kind == "name" or (kind == "text" and _EXTREME.search(whole)):
+        return whole
+    return TEXT if kind == "text" else "0.0" if kind == "point" else "0"
 
 
 def is_plain(marked: str | None) -> bool:
@@ -150,7 +158,7 @@ def is_plain(marked: str | None) -> bool:
             return False
         if piece == "(" and not _may_open(before, earlier):
             return False
-        if piece == "'" and _is_word(before) and before not in _BEFORE_TEXTS:
+        if piece[0] in "¤'" and _is_word(before) and before not in _BEFORE_TEXTS:
             return False
         earlier, before = before, piece
     return True
