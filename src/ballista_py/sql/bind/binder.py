@@ -95,7 +95,7 @@ class _Binder:
             query = self.query(table.this, scope)
             labels = [column.name for column in table.args["alias"].args.get("columns") or ()]
             if labels:
-                query = renamed(query, (*labels, *query.names[len(labels) :]))
+                query = renamed(query, (*labels[: len(query.names)], *query.names[len(labels) :]))
             query = with_distinct_names(query)
             uses = self.table_uses[table.alias.lower()]
             if uses > 1 and free_aliases(query, self.draft):

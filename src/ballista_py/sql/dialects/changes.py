@@ -21,7 +21,12 @@ _USED: Mapping[type[exp.Expr], tuple[str, ...]] = {
     exp.Delete: ("with_", "this", "using", "where"),
     exp.Merge: ("with_", "this", "using", "on", "using_cond", "whens"),
 }
-_CONSTRAINTS = (exp.NotNullColumnConstraint, exp.PrimaryKeyColumnConstraint, exp.CheckColumnConstraint)
+_CONSTRAINTS = (
+    exp.NotNullColumnConstraint,
+    exp.PrimaryKeyColumnConstraint,
+    exp.CheckColumnConstraint,
+    exp.DefaultColumnConstraint,
+)
 
 
 def read_change(reader: Reader, tree: exp.Expr, partition: exp.Expr | None = None) -> None:
@@ -215,6 +220,10 @@ def _create(reader: Reader, tree: exp.Expr) -> None:
             kind = type_of(item.args["kind"], reader.dialect)
             columns.append((item.name, kind))
             item.set("kind", exp.DataType.build(engine_name(kind), dialect=ENGINE_DIALECT))
+            for default in item.find_all(exp.DefaultColumnConstraint):
+                require_only(default, reader.dialect, "this")
+                value = reader.value(default.this, Scope(sources={}))
+                default.set("this", assigned(value, kind, default.this, reader.dialect))
         elif isinstance(item, exp.LikeProperty):
             columns += table_of(reader, item.this).columns
     as_pieces(tree)

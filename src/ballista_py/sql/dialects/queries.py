@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from sqlglot import exp
 
 from ballista_py.errors import SqlError, UnsupportedExpression
@@ -122,14 +124,34 @@ def _name(item: exp.Expr, dialect: str) -> str:
     return item.sql(dialect, comments=False).replace("\x01", "")
 
 
+_SETS = (exp.Tuple, exp.Cube, exp.Rollup, exp.GroupingSets)
+
+
 def _group(reader: Reader, group: exp.Expr, scope: Scope) -> None:
     require_only(group, reader.dialect, "expressions")  # WITH ROLLUP and the like stand in others
+    _require_named(reader, group)
     group.set("expressions", [_grouping(reader, item, scope) for item in group.expressions])
+
+
+def _require_named(reader: Reader, group: exp.Expr) -> None:
+    """Refuse sets of keys some of which are places and others names: the engine takes one column for two then."""
+    keys = [key for item in group.expressions for key in _keys(item)]
+    places = [key for key in keys if isinstance(key, exp.Literal)]
+    if places and len(places) < len(keys) and any(isinstance(item, _SETS) for item in group.expressions):
+        raise refused(places[0], reader.dialect, "name the column, as the other keys do")
+
+
+def _keys(node: exp.Expr) -> Iterator[exp.Expr]:
+    if isinstance(node, _SETS):
+        for item in node.expressions:
+            yield from _keys(item)
+    else:
+        yield node.unnest()
 
 
 def _grouping(reader: Reader, node: exp.Expr, scope: Scope) -> exp.Expr:
     """A key, or several in parentheses, in ROLLUP, CUBE or GROUPING SETS."""
-    if isinstance(node, exp.Tuple | exp.Cube | exp.Rollup | exp.GroupingSets):
+    if isinstance(node, _SETS):
         require_only(node, reader.dialect, "expressions")
         made = type(node)()
         made.set("expressions", [_grouping(reader, item, scope) for item in node.expressions])
