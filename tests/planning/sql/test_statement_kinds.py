@@ -7,6 +7,7 @@ import duckdb
 import pytest
 
 from ballista_py.errors import SqlError
+from ballista_py.sql.parse.changes import read_change
 from ballista_py.sql.parse.descriptions import (
     DescribeQuery,
     DescribeTable,
@@ -187,3 +188,8 @@ def test_telling_a_kind_and_reading_a_change_load_no_planner():
     assert "planner" not in done.stdout
     assert "binder" not in done.stdout
     assert done.stdout.count("ballista_py.sql.") == 22  # two of them are folders
+
+
+@pytest.mark.parametrize("declared", ["int not null null", "int null not null", "int not null"])
+def test_a_column_that_is_said_to_be_not_null_is(declared):
+    assert read_change(f"create table t (k {declared}, v int null)").columns == (("k", False), ("v", True))

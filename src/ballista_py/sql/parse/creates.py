@@ -156,7 +156,7 @@ def _column(item: exp.ColumnDef, primary: list[str]) -> tuple[bool, int]:
     for constraint in item.args.get("constraints") or ():
         kind = constraint.args.get("kind")
         if isinstance(kind, exp.NotNullColumnConstraint):
-            nullable = bool(kind.args.get("allow_null"))
+            nullable = nullable and bool(kind.args.get("allow_null"))  # NOT NULL stays, whatever stands beside it
         elif isinstance(kind, exp.PrimaryKeyColumnConstraint):
             primary.append(item.name)
         elif not isinstance(kind, exp.DefaultColumnConstraint):
