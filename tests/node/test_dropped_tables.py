@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from types import SimpleNamespace
 
 import pytest
@@ -26,6 +27,21 @@ class Tables:
         self.ended.append(name)
         self.then()
         return True
+
+
+def test_nobody_waits_for_the_owners_of_a_table_that_was_dropped():
+    looks = []
+
+    def refresh(_words):
+        looks.append(1)
+        return SimpleNamespace(catalog=SimpleNamespace(tables={"t": None} if len(looks) == 1 else {}))
+
+    growth = SimpleNamespace(reconcile_table=lambda *_names: None, table_is_served=lambda *_a, **_k: False)
+    writes = TableWrites(SimpleNamespace(refresh=refresh), None, growth, None, None, SystemRuntime(), 60_000.0)
+    began = time.monotonic()
+    writes._served("t")
+    assert len(looks) == 2
+    assert time.monotonic() - began < 30
 
 
 def table_writes(tables, names):

@@ -24,7 +24,7 @@ from ballista_py.state.documents.write_tokens import of_nobody
 from ballista_py.work import pause, require_wanted
 
 MARK_DIGITS = 16
-COPIES_MS = 3_000.0
+COPIES_MS, LOOK_MS = 3_000.0, 500.0
 MAX_DROPPED = 100  # at once: each is a commit of its own, and the last 1,024 are remembered
 
 
@@ -110,9 +110,14 @@ class TableWrites:
         self.growth.reconcile_table(name)
         if name not in self.views.refresh({name}).catalog.tables:
             return
-        deadline_ms = self.runtime.monotonic_ms() + self.patience_ms
+        looked_ms = self.runtime.monotonic_ms()
+        deadline_ms = looked_ms + self.patience_ms
         owned = False
         while not self.growth.table_is_served(name) and self.runtime.monotonic_ms() < deadline_ms:
+            if self.runtime.monotonic_ms() - looked_ms > LOOK_MS:  # another client may have dropped it
+                looked_ms = self.runtime.monotonic_ms()
+                if name not in self.views.refresh({name}).catalog.tables:
+                    return
             if not owned and self.growth.table_is_served(name, by_owners=True):
                 owned = True
                 deadline_ms = min(deadline_ms, self.runtime.monotonic_ms() + COPIES_MS)
