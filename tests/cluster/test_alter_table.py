@@ -264,7 +264,8 @@ def test_rows_that_are_sent_again_after_an_alter_are_known(pair, way):
             client.sql("alter table w alter a type bigint")
             client.sql("alter table w drop column b")
             assert send() == 3
-            with pytest.raises(SchemaMismatch, match="no column 'c'"):  # others were never begun
+            said = "was used for another statement" if mode == "replace" else "no column 'c'"
+            with pytest.raises((SchemaMismatch, SqlError), match=said):  # others were never begun
                 send(rows.slice(1))
             assert client.sql("from w order by id").to_pylist() == [
                 {"id": n, "a": n + 3, "c": 7} for n in (1, 2, 3)

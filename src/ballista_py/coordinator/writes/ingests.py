@@ -98,7 +98,10 @@ class Ingests:
         assert spec is not None
         if mode == "replace" and columns is not None and not self._fits(spec, rows, columns, token):
             earlier = self.sent_again.of_refused_rows(spec, rows, token)
-            return self._in_its_place(spec, rows, token, columns) if earlier is None else earlier
+            if earlier is None:
+                self.sent_again.require_no_others(spec, rows, token)
+                earlier = self._in_its_place(spec, rows, token, columns)
+            return earlier
         try:
             shaped = self.rows.shape_of(spec, rows, columns, token)
             if mode == "upsert":

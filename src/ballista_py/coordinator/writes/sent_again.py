@@ -72,6 +72,13 @@ class SentAgain:
         _require_all(found.affected, sum(batch.num_rows for batch in rows), table.name)
         return found.affected
 
+    def require_no_others(self, table: TableSpec, rows: KeptRows, token: WriteToken) -> None:
+        """Raise `SqlError` if the client's token was one for other rows of the table."""
+        if not token.given or self.claims.begun(table.folder, token.kept) is None:
+            return
+        of_rows = _of_rows(token, rows) if rows.repeatable else token
+        self.claims.claim(table.folder, of_rows.kept)
+
     def _applied(self, table: TableSpec, token: WriteToken) -> DoneBefore | None:
         if token.fresh or (token.given and not self.claims.is_of(table.folder, token.kept)):
             return None
