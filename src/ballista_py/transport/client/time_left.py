@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from math import ceil
+
 from attrs import field, frozen
 
 from ballista_py.errors import SqlError, TimeLimit
@@ -39,4 +41,4 @@ class TimeLeft:
         left_ms = self._began_ms + self.timeout * 1e3 - self.runtime.monotonic_ms()
         if left_ms <= 0:
             raise TimeLimit(f"the statement took longer than {self.timeout:g} s, which is its time limit")
-        return left_ms
+        return float(ceil(left_ms))  # which is said in errors
