@@ -83,7 +83,7 @@ def test_no_other_memory_of_statements_grows_with_their_length():
     assert identifiers.needs_quotes("A" * 900_000)
     assert not identifiers.needs_quotes("a" * 900_000)
     assert identifiers._quoted.cache_info().currsize == before
-    offenders, text = Offenders(SystemRuntime()), "select 1" + " " * 900_000
+    offenders, text = Offenders(SystemRuntime()), "select 1" + " " * 9_000
     for number in range(MAX_REMEMBERED + 5):
         offenders.note(f"{text}x{number}", f"client {number}", RuntimeError("INTERNAL Error: x"))
     assert offenders.may_break(f"{text}x{MAX_REMEMBERED}", "another")

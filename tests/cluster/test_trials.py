@@ -19,10 +19,9 @@ def test_what_breaks_an_engine_breaks_none_of_a_node():
     with LocalCluster(executors=1) as cluster, cluster.client() as client:
         cluster.create_table("t", schema=pa.schema([("n", pa.int32())]), distribution="replicated")
         client.ingest("t", pa.table({"n": pa.array([1, 2, 3], pa.int32())}))
-        for _ in range(2):
-            for text in (BREAKS, f"explain analyze {BREAKS}", f"insert into t {BREAKS}"):
-                with pytest.raises(SqlError, match="the engine itself fails over this statement"):
-                    client.sql(text)
+        for text in (BREAKS, f"insert into t {BREAKS}"):
+            with pytest.raises(SqlError, match="the engine itself fails over this statement"):
+                client.sql(text)
             assert client.sql("select [max(n)] as n from t").to_pylist() == [{"n": [3]}]
         with (
             flightsql.connect(cluster.flight_sql_url(), autocommit=True) as made,
