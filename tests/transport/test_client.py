@@ -126,7 +126,7 @@ def test_a_stream_read_to_its_end_has_stats(cluster):
     assert stream.stats["took_ms"] == 1.5
 
 
-@pytest.mark.parametrize("timeout", [0, -1.0, float("nan"), float("inf")])
+@pytest.mark.parametrize("timeout", [0, -1.0, float("nan"), float("inf"), "5", True])
 def test_a_time_limit_that_is_none_is_refused(cluster, timeout):
     client = connect(cluster[0].address)
     for ask in (client.sql, client.query, client.stream):
@@ -149,6 +149,10 @@ def test_rows_that_are_not_there_in_time_are_sent_no_more(cluster):
     assert given
     with pytest.raises(SqlError, match="positive number of seconds"):
         client.ingest("t", pa.table({"n": [1]}), timeout=0)
+    client.sql("set statement_timeout = '0.2s'")
+    rows = pa.RecordBatchReader.from_batches(pa.schema([("n", pa.int64())]), slow())
+    with pytest.raises(TimeLimit, match=r"longer than 0\.2 s"):
+        client.ingest("t", rows)
 
 
 def test_questions_are_answered(cluster):

@@ -252,6 +252,8 @@ class QueryService:
         ):
             return None
         self._condemn(view, error, self.runtime.monotonic_ms())
+        if isinstance(error, _REFUSED):  # what begins anew, here or there, takes a moment
+            pause(self.runtime, REPLAN_WAIT_MS * (first.running.replans + 1), error)
         other = self._start(statement, cancelled, only, started_ms, first.running.replans + 1, as_of)
         if other.schema.equals(first.schema):
             return other

@@ -152,7 +152,7 @@ class Client:
 
         Raises `SchemaMismatch`, `TimeLimit`, and `WriteIncomplete` naming partitions that did not apply them.
         """
-        left = TimeLeft(self._runtime, timeout)
+        left = TimeLeft(self._runtime, self._session.time_limit(timeout))
         rows = arrow_rows(data)
         name, made = token or self._runtime.new_id(), not token
 

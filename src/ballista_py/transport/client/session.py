@@ -74,6 +74,11 @@ class ClientSession:
             raise SqlError(f"{read_verb(query)} is about the session and gives no rows: send it with Client.sql")
         return found
 
+    def time_limit(self, timeout: float | None) -> float | None:
+        """The time limit of what is sent with this one, in seconds: that of the session where it says none."""
+        with self._lock:
+            return self._options.get("statement_timeout") if timeout is None else timeout
+
     def _with_options(self, asked: Asked) -> Asked:
         options = self._options
         return Asked(

@@ -27,7 +27,9 @@ class TimeLeft:
     _began_ms: float = field(init=False)
 
     def __attrs_post_init__(self) -> None:
-        if self.timeout is not None and not 0 < self.timeout < float("inf"):
+        given = self.timeout
+        is_number = isinstance(given, int | float) and not isinstance(given, bool)
+        if given is not None and not (is_number and 0 < given < float("inf")):
             raise SqlError("a time limit is a positive number of seconds")
 
     @_began_ms.default

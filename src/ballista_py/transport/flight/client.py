@@ -219,7 +219,7 @@ class FlightPool:
 
     def _failed(self, error: Exception, address: str, command: Mapping[str, Any] | None = None) -> Exception:
         if command is not None and TIME_LIMIT in command and _is_silent(error):
-            return TimeLimit("the statement's time is over, and the node that it was sent to says nothing")
+            return TimeLimit("the statement's time is over, and its answer has not come to its end")
         failure = from_flight(error, address)
         if is_link_failure(failure, address) and not isinstance(error, flight.FlightCancelledError):
             self.drop(address)
