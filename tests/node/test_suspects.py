@@ -8,7 +8,7 @@ import pytest
 from ballista_py.coordinator.cluster_view import ClusterView
 from ballista_py.coordinator.queries.service import QueryService
 from ballista_py.engines.duckdb.engine import DuckDBEngine
-from ballista_py.errors import TransportError
+from ballista_py.errors import NotOwner, TransportError
 from ballista_py.runtime import SystemRuntime
 from ballista_py.testing.sql.single_node import InProcessCluster
 
@@ -48,6 +48,7 @@ class Site:
         self.cluster.add("t", pa.table({"k": list(range(60))}), "bucket(6, k)")
         self.dead: set[str] = set()
         self.dying: set[str] = set()  # these break off when they have given their rows
+        self.begin_anew = 0  # so many times they do so when they have given their rows
         self.asked: list[str] = []
         self.heard = {f"i{n}": 0.0 for n in (1, 2, 3)}
         self.clock = Clock()
@@ -77,6 +78,9 @@ class Site:
     def legs(self, legs):
         broken = [f"{leg.executor_id}:1" for leg in legs if leg.executor_id in self.dying]
         fails = TransportError(f"the connection to node {broken[0]} broke", peer=broken[0]) if broken else None
+        if self.begin_anew > 0:
+            self.begin_anew -= 1
+            fails = NotOwner("the engine of this node begins anew")
         return Legs(pa.concat_tables([self.cluster.run_leg(leg, {}) for leg in legs]), fails)
 
     def rows(self) -> int:
@@ -217,6 +221,15 @@ def test_an_executor_that_breaks_off_again_and_again_is_an_error(site):
     with pytest.raises(TransportError, match="broke"):
         here.rows()
     assert here.asked.count("e2") == 4
+
+
+def test_whose_engine_begins_anew_under_way_is_asked_again_in_a_moment(site):
+    here = site(1)
+    here.begin_anew = 2
+    began_ms = here.clock.now_ms
+    assert here.rows() == 60
+    assert here.statement.stats()["replans"] == 2
+    assert here.clock.now_ms - began_ms >= 400
 
 
 def test_of_two_that_were_suspected_the_earlier_one_is_asked_again_if_one_must_be(site):
