@@ -135,9 +135,18 @@ def _as_text(kind: ValueType, expr: exp.Expr, dialect: str) -> exp.Expr | None:
     return None
 
 
+# The engine counts the years before 1 from 1 on, and says (BC) behind the date.
+_AS_SPARK_WRITES = (
+    "case when year({0}) < 1 then (case when year({0}) < 0 then '-' else '' end) || "
+    "regexp_replace('000' || cast(-year({0}) as varchar), '^0*([0-9][0-9][0-9][0-9]+)$', '\\1') || "
+    "regexp_replace(regexp_replace({1}, '^[0-9]+', ''), ' [(]BC[)]', '') "
+    "else regexp_replace({1}, '^([0-9][0-9][0-9][0-9][0-9])', '+\\1') end"
+)
+
+
 def moment_as_text(expr: exp.Expr) -> exp.Expr:
-    """A date or timestamp as Spark writes it: years of more than four digits with a sign before them."""
-    return filled("regexp_replace({0}, '^([0-9][0-9][0-9][0-9][0-9])', '+\\1')", [cast_to(expr, TEXT)], "spark")
+    """A date or timestamp as Spark writes it: years of more than four digits, and those before 0, with a sign."""
+    return filled(_AS_SPARK_WRITES, [expr, cast_to(expr, TEXT)], "spark")
 
 
 def _of_number(kind: ValueType, expr: exp.Expr, to: ValueType, dialect: str) -> exp.Expr | None:
