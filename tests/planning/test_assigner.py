@@ -492,7 +492,7 @@ def test_replicas_are_on_different_executors_through_joins_and_leaves(
             assert pmap.owner(partition) in alive
         assert plan.unreplicated == (replicas - min(replicas, len(live))) * len(pmap)
         found = loads(pmap, live)
-        assert found.max() <= found.mean() * 1.05 + 2
+        assert found.max() <= found.mean() * 1.05 + replicas + 1  # each rank of copies is even to one by itself
 
 
 def test_replicas_are_spread_over_zones(make_map: MakeMap) -> None:
