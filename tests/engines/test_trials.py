@@ -9,7 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pyarrow as pa
 import pytest
 
-from ballista_py.engines.apart.trial import sample_rows
+from ballista_py.engines.apart.sample_rows import sample_rows
 from ballista_py.engines.apart.trials import AFTER_DEATH_MS, Trials
 from ballista_py.engines.apart.workers import MOST_IDLE, STEPS_BACK_MS, Workers
 from ballista_py.errors import SqlError, TimeLimit
@@ -136,6 +136,59 @@ def test_what_breaks_a_database_breaks_that_of_its_process(workers):
         with pytest.raises(SqlError, match="the engine itself fails over this statement"):
             workers.try_statement(text, None, SCHEMAS)
     assert workers.try_statement("select [a] from t", None, SCHEMAS)
+
+
+CATALOG = pa.schema([("ordinal_position", pa.int32())])
+# DuckDB fails inside where this becomes text.
+MOMENT = "make_timestamp(-9223372036854775807 - {})::varchar"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        f"/**/ insert into t {BREAKS.replace('*', 'x.*')}",
+        f"-- a\nwith u as ({BREAKS.replace('*', 'x.*')}) insert into t from u",
+        f"insert overwrite t {BREAKS.replace('*', 'x.*')}",
+        f"create table u as {BREAKS.replace('*', 'x.*')}",
+        f"create or replace table u partitioned by (bucket(2, a)) as {BREAKS.replace('*', 'x.*')}",
+        f"/**/ describe {BREAKS}",
+        BREAKS.replace("t x", "information_schema.columns x").replace("t y", "information_schema.columns y")
+        .replace("x.a", "x.ordinal_position").replace("y.a", "y.ordinal_position"),
+        f"select * from t where c = ? and b <> {MOMENT.format('[a][1]')}",
+        f"select {MOMENT.format('[?][1]')} from t",
+        f"update t set b = {MOMENT.format('[?][1]')}",
+        f"create table u (a int default 1, check (b <> {MOMENT.format('a')} || '['), b varchar)",
+    ],
+)  # fmt: skip
+def test_all_that_an_engine_computes_of_a_statement_is_tried(workers, text):
+    with pytest.raises(SqlError, match="the engine itself fails over this statement"):
+        workers.try_statement(text, None, {**SCHEMAS, "information_schema.columns": CATALOG})
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "/**/ insert into t select a, b, c from t",
+        "select [a] from t where b = ? and c = $2",
+        "create table u (a int check (a > 0), b varchar default 'x', c date not null) partitioned by (bucket(2, a))",
+        "create table u (a int primary key, b int[])",
+        "create table u as select [a] from t",
+        "create table u (like t)",
+        "alter table t alter a type bigint",
+        "alter table t set (file_format = 'vortex')",
+        "comment on column t.a is 'x'",
+        "truncate t",
+        "drop table t, u",
+        "copy t from 'a.csv'",
+        "select table_name from information_schema.columns where ordinal_position = ?",
+        "show tables",
+    ],
+)
+def test_statements_that_are_right_are_understood(workers, started, text):
+    columns = pa.schema([("table_name", pa.string()), ("ordinal_position", pa.int32())])
+    assert workers.try_statement(text, None, {**SCHEMAS, "information_schema.columns": columns})
+    assert len(started) == 1
+    assert started[0].returncode() is None
 
 
 def test_what_ends_a_process_is_refused(failing, started):

@@ -70,6 +70,16 @@ KEY_COLUMNS = pa.schema(
         *_columns("ordinal_position position_in_unique_constraint", _LONG),
     ]
 )
+CATALOG_SCHEMAS = {
+    f"{INFORMATION}.{name}": schema
+    for name, schema in (
+        ("schemata", SCHEMATA),
+        ("tables", TABLES),
+        ("columns", COLUMNS),
+        ("table_constraints", CONSTRAINTS),
+        ("key_column_usage", KEY_COLUMNS),
+    )
+}
 _DIGITS = {
     "TINYINT": 8,
     "SMALLINT": 16,

@@ -12,12 +12,9 @@ from contextlib import contextmanager
 from ballista_py.errors import MergeTooLarge
 from ballista_py.memory_budget import MemoryBudget
 from ballista_py.sql.parse.elements import signs_of
-from ballista_py.sql.parse.parsing import MAX_BOUND_CHARS
+from ballista_py.sql.parse.parsing import MAX_BOUND_CHARS, READ_BYTES_PER_CHARACTER
 
 LARGE_CHARACTERS = 8_192
-# Trees of the parser, the plan of the engine, its fragments: up to 2 kB a character where they are made, and 0.9 kB in
-# the process of the engine where the statement is bound there.
-PLANNED_BYTES_PER_CHARACTER = 3_072
 # Names and constants are no smaller for being few: a literal of 500 kB is one.
 PLANNED_BYTES_PER_PIECE = 8_192
 KEPT_BYTES_PER_CHARACTER = 64
@@ -37,7 +34,7 @@ def planned_bytes(statement: str) -> int:
     """
     pieces = signs_of(statement) + 1
     by_pieces = PLANNED_BYTES_PER_PIECE * pieces + KEPT_BYTES_PER_CHARACTER * len(statement)
-    return min(PLANNED_BYTES_PER_CHARACTER * len(statement), by_pieces)
+    return min(READ_BYTES_PER_CHARACTER * len(statement), by_pieces)
 
 
 def is_large(statement: str) -> bool:
@@ -67,7 +64,7 @@ def room_to_plan(statement: str, budget: MemoryBudget | None, beside: int = 0) -
     if size > most:
         raise MergeTooLarge(
             f"planning a statement of {len(statement):,} characters may take more memory than this node has: send one "
-            f"of {most // PLANNED_BYTES_PER_CHARACTER:,} at most, or several, or its values as parameters"
+            f"of {most // READ_BYTES_PER_CHARACTER:,} at most, or several, or its values as parameters"
         )
     with budget.held(size):
         if len(statement) > COLLECTED_CHARACTERS:

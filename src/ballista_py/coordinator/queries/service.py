@@ -18,6 +18,7 @@ from attrs import define, evolve, field
 
 from ballista_py.coordinator.cluster_view import ClusterView, Views
 from ballista_py.coordinator.queries.broadcasts import BroadcastTooLargeError
+from ballista_py.coordinator.queries.information_schema import CATALOG_SCHEMAS
 from ballista_py.coordinator.queries.merging_turns import MergingTurns
 from ballista_py.coordinator.queries.pivots import begun, in_words_of, with_values
 from ballista_py.coordinator.queries.plan_cache import Plans
@@ -43,6 +44,7 @@ from ballista_py.sql.legs import copies_of, legs_of
 from ballista_py.sql.parse.kind import engine_sql
 from ballista_py.sql.parse.parsing import require_length
 from ballista_py.sql.parse.pivots import OVERTAKEN, mentions_pivot, open_pivot
+from ballista_py.sql.parse.table_names import INFORMATION
 from ballista_py.sql.parts import Portion, restricted
 from ballista_py.sql.plan import Leg, QueryPlan
 from ballista_py.state.members.suspects import Suspects
@@ -149,7 +151,8 @@ class QueryService:
         words = words_of(statement)
         view = self.views.refresh(words) if as_of_now else self.views.current(words)
         marks = view.marks(words)
-        return {name: view.catalog.schemas[name] for name in marks}, marks
+        schemas = {name: view.catalog.schemas[name] for name in marks}
+        return (schemas | CATALOG_SCHEMAS if INFORMATION in words else schemas), marks
 
     def describe(self, statement: str) -> pa.Schema:
         """The columns of the statement's answer, as a single node gives them. Raises `SqlError`."""

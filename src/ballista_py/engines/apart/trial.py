@@ -6,26 +6,31 @@ texts end the process, some break the database, some are read for hours. All of 
 
 from __future__ import annotations
 
-import datetime
-import decimal
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 
 import pyarrow as pa
 
 from ballista_py.engines.apart.frames import FAILED
+from ballista_py.engines.apart.sample_rows import sample_rows
 from ballista_py.engines.duckdb.binder import Binder
-from ballista_py.engines.duckdb.broken_database import BROKE
+from ballista_py.engines.duckdb.broken_database import BROKE, is_broken
 from ballista_py.engines.duckdb.change import check_change
 from ballista_py.engines.duckdb.guard import Guard
 from ballista_py.engines.duckdb.library import LOCKDOWN, duckdb
 from ballista_py.engines.duckdb.types import quoted
 from ballista_py.errors import BallistaError
 from ballista_py.runtime import Runtime
-from ballista_py.sql.parse.descriptions import DescribeQuery, Explain, read_description
+from ballista_py.sql.parse.alterations import AlterTable
+from ballista_py.sql.parse.changes import General, Local, read_change, text_for_engine
+from ballista_py.sql.parse.creates import CreateTable
+from ballista_py.sql.parse.descriptions import CatalogQuery, DescribeQuery, Explain, read_description
+from ballista_py.sql.parse.inserts import Insert
 from ballista_py.sql.parse.kind import engine_sql, statement_kind
-from ballista_py.sql.parse.parameters import with_nulls
+from ballista_py.sql.parse.parameter_types import parameter_schema
+from ballista_py.sql.parse.parameters import bound, with_nulls
 from ballista_py.sql.parse.parsing import SqlglotError
+from ballista_py.sql.parse.table_names import INFORMATION
 from ballista_py.threads import spawn
 
 MAX_RUN_MS = 1_000.0
@@ -33,6 +38,7 @@ MAX_ROWS = 4_096
 FEW_TABLES = 4  # of which each has two rows; of more each has one
 _NO_MEMORY = ("Memory allocation failure", "std::bad_alloc")
 _ROWS = '"rows of a trial"'
+_CATALOG = f"{INFORMATION}."
 
 
 class Trial:
@@ -55,41 +61,88 @@ class Trial:
     def run(self, sql: str, dialect: str | None, schemas: Mapping[str, pa.Schema]) -> bool:
         """Do with a client's text what a node does, over tables of these schemas. Whether it was understood.
 
+        Those of the tables of `information_schema` are called so, with a dot.
         What is wrong with the text is for the node to say. Raises `SystemError` when the engine fails inside.
         """
         try:
-            text = engine_sql(sql, dialect, schemas)
+            return self._tried(sql, dialect, schemas)
+        finally:
+            if self._binder.is_broken() or is_broken(self._scratch):
+                raise SystemError(FAILED)
+
+    def _tried(self, sql: str, dialect: str | None, schemas: Mapping[str, pa.Schema]) -> bool:
+        catalog = {name.removeprefix(_CATALOG): schemas[name] for name in schemas if name.startswith(_CATALOG)}
+        tables = {name: schema for name, schema in schemas.items() if not name.startswith(_CATALOG)}
+        try:
+            text = engine_sql(sql, dialect, tables)
             kind = statement_kind(text)
             if kind in ("explain", "describe"):
                 asked = read_description(text)
-                if not isinstance(asked, Explain | DescribeQuery):
+                if not isinstance(asked, Explain | DescribeQuery | CatalogQuery):
                     return True
+                tables = catalog if isinstance(asked, CatalogQuery) else tables
                 text, kind = asked.query, "query"
-            if kind == "refused" or (kind == "change" and not _changes_rows(text)):
+            if kind == "refused":
                 return True
-            text = with_nulls(text)
-            if kind == "query" and self._binder.check(text, schemas).is_apart(schemas.values()):
-                return True  # the node has it bound and run apart, too
-            if kind == "change":
+            texts = [*_with_values(text, tables)]
+        except (BallistaError, SqlglotError):
+            return False
+        understood = False
+        for text in texts:
+            with suppress(BallistaError, SqlglotError):
+                (self._run_query if kind == "query" else self._run_change)(text, tables)
+                understood = True
+        return understood
+
+    def _run_query(self, query: str, schemas: Mapping[str, pa.Schema]) -> None:
+        if not self._binder.check(query, schemas).is_apart(schemas.values()):  # else the node runs it apart, too
+            self._over_few_rows(query, schemas)
+
+    def _run_change(self, change: str, schemas: Mapping[str, pa.Schema]) -> None:
+        """Run what of a change an engine computes."""
+        read = read_change(change)
+        if isinstance(read, CreateTable):
+            if read.query is not None:
+                self._run_query(read.query, schemas)
+            else:
+                self._declare(read)
+        elif isinstance(read, AlterTable | Insert | Local | General):
+            text = text_for_engine(change) or change
+            if not isinstance(read, AlterTable):
                 check_change(self._guard, text, schemas)
             self._over_few_rows(text, schemas)
-        except (BallistaError, SqlglotError):
-            if self._binder.is_broken():
-                raise SystemError(FAILED) from None
-            return False
-        return True
+
+    def _declare(self, create: CreateTable) -> None:
+        """Make the table, compute its conditions over rows, and its defaults for one."""
+        name = quoted(create.table)
+        with self._unchanged() as connection, self._for_a_while():
+            connection.execute(create.declaration)
+            schema = connection.table(name).to_arrow_table().schema
+            conditions = [f"select ({check}\n) from {name}" for check in create.checks]
+            if any(self._binder.check(sql, [create.table]).is_apart([schema]) for sql in conditions):
+                return
+            connection.register(_ROWS.strip('"'), sample_rows(schema, 2))
+            for check in create.checks:
+                connection.execute(f"select ({check}\n) from {_ROWS} as {name}").fetchall()
+            connection.execute(f"insert into {name} default values")
 
     def _over_few_rows(self, text: str, schemas: Mapping[str, pa.Schema]) -> None:
-        connection = self._scratch
-        connection.begin()
-        try:
+        with self._unchanged() as connection:
             for name, schema in schemas.items():
                 rows = sample_rows(schema, 2 if len(schemas) <= FEW_TABLES else 1)
                 connection.register(_ROWS.strip('"'), rows)
                 connection.execute(f"create table {quoted(name)} as from {_ROWS}")
                 connection.unregister(_ROWS.strip('"'))
-            with _for_a_while(connection.interrupt, self._runtime):
+            with self._for_a_while():
                 connection.execute(text).fetchmany(MAX_ROWS)
+
+    @contextmanager
+    def _unchanged(self) -> Iterator[duckdb.DuckDBPyConnection]:
+        """A transaction that leaves nothing behind. Raises `SystemError` if the database breaks over it."""
+        connection = self._scratch
+        connection.begin()
+        try:
+            yield connection
         except duckdb.Error as error:
             if str(error).startswith(BROKE) and not any(words in str(error) for words in _NO_MEMORY):
                 raise SystemError(FAILED) from None
@@ -97,78 +150,39 @@ class Trial:
             with suppress(duckdb.Error):
                 connection.rollback()
 
+    @contextmanager
+    def _for_a_while(self) -> Iterator[None]:
+        """Stop what the block does when it takes longer than a moment."""
+        is_over, changed = False, self._runtime.condition()
 
-def _changes_rows(text: str) -> bool:
-    return text.split(None, 1)[0].lower() in ("insert", "update", "delete", "merge", "with")
+        def watch() -> None:
+            until_ms = self._runtime.monotonic_ms() + MAX_RUN_MS
+            with changed:
+                while not is_over and (left_ms := until_ms - self._runtime.monotonic_ms()) > 0:
+                    changed.wait(left_ms)
+            if not is_over:
+                self._scratch.interrupt()
 
-
-@contextmanager
-def _for_a_while(stop: Callable[[], None], runtime: Runtime) -> Iterator[None]:
-    """Stop what the block does when it takes longer than a moment."""
-    is_over, changed = False, runtime.condition()
-
-    def watch() -> None:
-        until_ms = runtime.monotonic_ms() + MAX_RUN_MS
-        with changed:
-            while not is_over and (left_ms := until_ms - runtime.monotonic_ms()) > 0:
-                changed.wait(left_ms)
-        if not is_over:
-            stop()
-
-    spawn(watch)
-    try:
-        yield
-    finally:
-        with changed:
-            is_over = True
-            changed.notify_all()
+        spawn(watch)
+        try:
+            yield
+        finally:
+            with changed:
+                is_over = True
+                changed.notify_all()
 
 
-def sample_rows(schema: pa.Schema, count: int) -> pa.Table:
-    """Rows of these columns: one of ordinary values, and one without any.
-
-    >>> sample_rows(pa.schema([("n", pa.int32()), ("t", pa.list_(pa.string()))]), 2).to_pydict()
-    {'n': [1, None], 't': [['1'], None]}
-    """
-    columns = [_sample(field.type, count) for field in schema]
-    return pa.table(columns, schema=pa.schema([pa.field(field.name, field.type) for field in schema]))
-
-
-def _sample(kind: pa.DataType, count: int) -> pa.Array:
-    with suppress(pa.ArrowException, TypeError, ValueError, NotImplementedError):
-        return pa.array([_value(kind), None][:count], kind)
-    return pa.nulls(count, kind)
+def _with_values(text: str, schemas: Mapping[str, pa.Schema]) -> Iterator[str]:
+    """The statement as it is; one with parameters with ordinary values for them, and with NULL for each."""
+    kinds = parameter_schema(text, schemas)
+    if not kinds.names:
+        yield text
+        return
+    for unknown in (pa.int64(), pa.string()) if pa.null() in kinds.types else (pa.null(),):
+        known = pa.schema([(field.name, unknown if field.type == pa.null() else field.type) for field in kinds])
+        row = sample_rows(known, 1)
+        yield bound(text, {name: row[name][0] for name in known.names})
+    yield with_nulls(text)
 
 
-def _value(kind: pa.DataType) -> object:
-    """An ordinary value of the type, as Python has it."""
-    if pa.types.is_list(kind) or pa.types.is_large_list(kind):
-        return [_value(kind.value_type)]
-    if pa.types.is_fixed_size_list(kind):
-        return [_value(kind.value_type)] * kind.list_size
-    if pa.types.is_struct(kind):
-        return {field.name: _value(field.type) for field in kind}
-    if pa.types.is_map(kind):
-        return [(_value(kind.key_type), _value(kind.item_type))]
-    if pa.types.is_date(kind):
-        return datetime.date(2020, 1, 1)
-    if pa.types.is_timestamp(kind):
-        return datetime.datetime(2020, 1, 1, tzinfo=datetime.UTC if kind.tz else None)
-    if pa.types.is_time(kind):
-        return datetime.time(1)
-    if pa.types.is_decimal(kind):
-        return decimal.Decimal(0)
-    if pa.types.is_boolean(kind):
-        return True
-    if pa.types.is_floating(kind):
-        return 1.0
-    if pa.types.is_interval(kind):
-        return pa.MonthDayNano([0, 1, 0])
-    if pa.types.is_binary(kind) or pa.types.is_large_binary(kind) or pa.types.is_binary_view(kind):
-        return b"1"
-    if pa.types.is_fixed_size_binary(kind):
-        return b"1" * kind.byte_width
-    return 1 if pa.types.is_integer(kind) else "1"
-
-
-__all__ = ["Trial", "sample_rows"]
+__all__ = ["Trial"]

@@ -18,7 +18,7 @@ from ballista_py.engines.apart.shares import MIN_SHARE_BYTES
 from ballista_py.errors import SqlError
 from ballista_py.remembered import Remembered
 from ballista_py.runtime import Runtime
-from ballista_py.sql.parse.parsing import ENGINE_DIALECT
+from ballista_py.sql.parse.parsing import ENGINE_DIALECT, READ_BYTES_PER_CHARACTER
 from ballista_py.sql.parse.plain_text import is_plain, masked
 from ballista_py.turns import Turns
 from ballista_py.work import current_client, pause
@@ -29,7 +29,6 @@ OF_CLIENT, IN_ALL = 2, 8
 AFTER_DEATH_MS = (
     2_000.0  # that a client waits whose text has ended a process: another one takes half a second to start
 )
-BYTES_PER_CHARACTER = 3_072  # of a text and its trees
 
 Tables = Callable[[bool], tuple[Mapping[str, pa.Schema], Mapping[str, str]]]
 """The tables that a statement may name, and what tells each from what it was and will be; with True as of now."""
@@ -76,7 +75,7 @@ class Trials:
         self._passed.put(_key(alike or text, dialect, marks), True, ENTRY_BYTES)
 
     def _try(self, text: str, dialect: str | None, schemas: Mapping[str, pa.Schema]) -> bool:
-        share = max(MIN_SHARE_BYTES, BYTES_PER_CHARACTER * len(text))
+        share = max(MIN_SHARE_BYTES, READ_BYTES_PER_CHARACTER * len(text))
         with self._turns.turn(current_client(), OF_CLIENT):
             try:
                 return self.tries.try_statement(text, dialect, schemas, share)

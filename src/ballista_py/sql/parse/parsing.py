@@ -33,6 +33,9 @@ MAX_DOTS = 64  # of one name: engines look at each part of it once for each part
 MAX_DIGITS = 1_100  # of one number: a double that is written out has some fewer
 MAX_BOUND_CHARS = 4_000_000
 MAX_BOUND_ELEMENTS = 1_000_000
+# What reading a text takes: trees of the parser, the plan of the engine, its fragments, up to 2 kB a character where
+# they are made, and 0.9 kB in the process of the engine where the statement is bound there.
+READ_BYTES_PER_CHARACTER = 3_072
 
 _DIGITS = re.compile(r"[0-9_.]++")
 _LEVEL = re.compile(r"[(\[{<+\-~@!]|\bnot\b|\bcase\b", re.IGNORECASE)
