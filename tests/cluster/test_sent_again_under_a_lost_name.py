@@ -140,7 +140,7 @@ def applied_in_one(folder, store, text, token):
     storage.commit(add=(), remove=(), epoch=epoch, token=kept, affected=1)
 
 
-def test_rows_that_some_partitions_took_are_completed_where_they_are(cluster, pair):
+def test_rows_that_some_partitions_took_are_completed_where_they_are(cluster, pair, wait_until):
     one, other = pair
     one.sql(MADE.format("t", ""))
     store, root = open_store(cluster.state_location), cluster.state_location.removeprefix("file://")
@@ -155,6 +155,7 @@ def test_rows_that_some_partitions_took_are_completed_where_they_are(cluster, pa
     assert 0 < there == affected - 1 < 4
     assert rows(one, "t") == []
     one.sql("alter table u add column c int")
+    wait_until(lambda: "c" in other.sql("describe u")["column_name"].to_pylist())  # else it completes it
     with pytest.raises(WriteIncomplete, match=r"1 of 4 row\(s\) of the statement are there"):
         other.sql(lost, token="lost")
     assert len(rows(one, "u")) == there
