@@ -56,11 +56,11 @@ def _asked(cluster: LocalCluster, table: str) -> tuple[int, int] | None:
 
 
 def until(condition: Callable[[], object], patience_s: float = PATIENCE_S) -> object:
-    """What `condition` gives once that is not None or False; `TimeoutError` after a while."""
+    """What `condition` gives once that is something; `TimeoutError` after a while."""
     end = time.monotonic() + patience_s
     while True:
         found = condition()
-        if found is not None and found is not False:
+        if found:
             return found
         if time.monotonic() > end:
             raise TimeoutError("it did not happen in time")

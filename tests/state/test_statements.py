@@ -70,6 +70,15 @@ def test_an_attempt_whose_abortion_may_be_forgotten_never_commits():
     assert not document.on("late").committed
 
 
+def test_the_floor_is_the_number_of_the_newest_decision_that_was_forgotten(monkeypatch):
+    monkeypatch.setattr("ballista_py.state.documents.decisions.MAX_SETTLED", 2)
+    document = StatementsDocument()
+    for n in range(1, 6):
+        document = document.decided(Decision(attempt=f"a{n}", token=f"t{n}", committed=False, settled=True))
+        assert [decision.number for decision in document.decisions] == list(range(max(1, n - 1), n + 1))
+        assert document.floor == max(0, n - 2)
+
+
 def test_what_committed_is_known_as_long_as_it_may_be_sent_again_and_the_last_thousand_longer(monkeypatch):
     class Clock(SystemRuntime):
         now_ms = 0.0

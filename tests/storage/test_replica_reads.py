@@ -113,3 +113,18 @@ def test_the_age_of_a_replica_counts_from_when_the_store_was_asked(world, reads)
     world.put(1, 11)
     world.clock.now_ms = begun_ms + 500
     assert reads(max_lag_ms=500) == [1, 2, 11]
+
+
+def test_the_age_of_a_replica_that_is_loaded_counts_from_when_its_manifest_was_asked_for(world):
+    world.put(1, 1)
+    world.storage(1).activate(1)
+
+    def wait():
+        world.clock.now_ms += 400
+
+    world.store.before[manifest_key("t", "expr0=1")] = wait
+    world.holder.apply(world.update(1, (1, 1, "replica")))
+    begun_ms = world.clock.now_ms
+    world.holder.tick()
+    assert world.clock.now_ms >= begun_ms + 400
+    assert world.holder.holdings("t").held[1].checked_ms == begun_ms
