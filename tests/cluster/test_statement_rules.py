@@ -260,3 +260,77 @@ def test_rows_without_names_become_structs_by_their_places(site):
     assert found[0]["a"] == [{"x": 1, "y": "a"}, {"x": 2, "y": "b"}]
     assert [row["b"] and tuple(row["b"].values()) for row in found[1:]] == [(2, "b"), None, (4, "d"), (5, "e")]
     cluster.sql("drop table rows_of")
+
+
+@pytest.fixture(scope="module")
+def nested(site):
+    cluster, _ = site
+    cluster.sql(
+        "create table nested (id int primary key, s varchar, p struct(x int, y varchar), m map(varchar, int))"
+    )
+    yield cluster
+    cluster.sql("drop table if exists nested")
+
+
+EMPTY = (
+    "insert into nested values ({}, 'a', null, map {{}})",
+    "insert into nested (m, id) values (map {{}}, {}), (map {{'x': 1}}, -{})",
+    "insert into nested (id, m) select {}, map {{}}",
+    "insert into nested by name select map {{}} as m, {} as id, row(1, 'a') as p",
+    "insert into nested by name (select row(1, 'a') as p, {} as ID)",
+    "with q as (select {} as i) insert into nested (id, m) select i, map([], []) from q returning m",
+    "insert into nested (id, m) values ({}, map()) on conflict do nothing",
+    "update nested set m = map {{}}::map(varchar, int) where id < {}",
+    "delete from nested where m = map {{}}::map(varchar, int) and id = {}",
+)
+
+
+def test_maps_without_entries_and_rows_without_names_are_those_of_their_column(nested):
+    with duckdb.connect() as single:
+        single.execute(
+            "create table nested (id int primary key, s varchar, p struct(x int, y varchar), m map(varchar, int))"
+        )
+        for number, form in enumerate(EMPTY, 1):
+            sql = form.format(number, number)
+            nested.sql(sql)
+            single.execute(sql)
+        for query in ("from nested order by id", "select id, map {}::map(int, int) as e from nested order by id"):
+            assert nested.sql(query).to_pylist() == single.sql(query).to_arrow_table().to_pylist()
+        assert nested.sql("select map {}::map(int, int) as e, count(*) as n from nested group by e").num_rows == 1
+
+
+@pytest.mark.parametrize(
+    "sql",
+    [
+        "insert into nested (id, s) values (1, 'a'), (!nope, 2)",
+        "insert into nested (id, s) values\n (1, 2),\n (2, 'b'), (3, upper(!nope))",
+        "insert into nested (id, s) values (1, default), (2, 'b'), (3,\n !nofun(3))",
+        "insert into nested (id, p) select 1, row(1, !nope)",
+        "insert into nested by name\nselect 1 as id, row(1, !nope) as p",
+        "with q as (select 1 as i)\ninsert into nested (id, p) select i, row(1, !nope) from q",
+        "insert into nested (id, p) values (1, !row(1, 2, 3))",
+        "insert into nested (id, s) values (1, 'a'), (!nope, 2) returning id",
+        "insert into nested (id, m) select 1, map {} from t where !nope = 3",
+    ],
+)
+def test_a_place_in_an_insert_is_one_in_the_text_of_the_user(nested, sql):
+    place = sql.index("!")
+    line, column = sql.count("\n", 0, place) + 1, place - (sql.rfind("\n", 0, place) + 1) + 1
+    with pytest.raises(SqlError) as raised:
+        nested.sql(sql.replace("!", ""))
+    assert raised.value.message.endswith(f"(line {line}, column {column})"), raised.value.message
+    assert (raised.value.details["line"], raised.value.details["column"]) == (line, column)
+
+
+@pytest.mark.parametrize("rows", ["values (1, 2)", "(values (1, 2))"])
+def test_values_have_no_names_to_insert_by(nested, rows):
+    with pytest.raises(SqlError, match="BY NAME needs a query that names its columns"):
+        nested.sql(f"insert into nested by name {rows}")
+
+
+def test_the_new_name_of_a_table_may_have_its_schema(nested):
+    nested.sql("create table before (a int)")
+    nested.sql("alter table before rename to main.between")
+    nested.sql('alter table main.between rename to "ballista"."main"."after it"')
+    assert nested.sql('select * from "after it"').num_rows == 0
+    nested.sql('drop table "after it"')

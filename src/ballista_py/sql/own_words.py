@@ -8,11 +8,12 @@ told that stands only in the rewritten text.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import TypeVar
 
 from ballista_py.errors import BallistaError, SqlError
+from ballista_py.sql.parse.edits import Edit, place_before
 
 _POSITION = re.compile(r" \(line \d+, column \d+\)")
 _PIECE = re.compile(r" when casting from source column (?P<column>.+)$| in expression \((?P<expression>.*)\)")
@@ -51,6 +52,22 @@ def in_own_words(error: Raised, wrote: str) -> Raised:
 def _squeezed(text: str) -> str:
     """Without case, and without blanks but between words."""
     return re.sub(r"(?<=\W)\s+|\s+(?=\W)", "", text.lower())
+
+
+@contextmanager
+def edited_places(text: str, edits: Sequence[Edit]) -> Iterator[None]:
+    """Errors of what is done with the edited text tell the place in the text before, and no piece that it has not."""
+    try:
+        yield
+    except SqlError as error:
+        line, column = error.details.get("line"), error.details.get("column")
+        told = in_own_words(error, text) if edits else error
+        place = place_before(text, edits, int(line), int(column)) if edits and line and column else None
+        if place is not None:
+            line, column = place
+            said = f"{told.message} (line {line}, column {column})"
+            raise type(told)(said, **{**told.details, "line": line, "column": column}) from None
+        raise told from None
 
 
 @contextmanager

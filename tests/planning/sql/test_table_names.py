@@ -23,6 +23,8 @@ SAME = [
     ("create table if not exists main.t (a int)", "create table if not exists t (a int)"),
     ("truncate main.t", "truncate t"),
     ("alter table main.t add column z int", "alter table t add column z int"),
+    ("alter table main.t rename to ballista.main.u", "alter table t rename to u"),
+    ('alter table t rename to "main"."größe 1"', 'alter table t rename to "größe 1"'),
     ("comment on table main.t is 'main.t'", "comment on table t is 'main.t'"),
     ("describe main.t", "describe t"),
     ("summarize main.t", "summarize t"),
@@ -42,6 +44,8 @@ LEFT = [
     "select * from other.t",
     "select * from main.range(3)",
     "select * from a.main.t",
+    "alter table t rename a to main",
+    "copy t to main.t",
 ]
 
 
@@ -81,3 +85,12 @@ def test_like_of_another_schema_is_no_table_of_ours_in_any_dialect(dialect, form
         read_like(engine_sql(f"create table t {form.format('system.kv')}", dialect))
     with pytest.raises(SqlError, match=r"plain names|is no table"):
         read_change(engine_sql(f"create table system.t {form.format('kv')}", dialect))
+
+
+@pytest.mark.parametrize("name", ["u", "main.u", "ballista.U", 'ballista."main".u'])
+def test_a_new_name_of_a_table_is_read_as_any_other(name):
+    for dialect in (None, "spark", "postgres"):
+        quoted = name.replace('"', "`") if dialect == "spark" else name
+        assert read_change(engine_sql(f"alter table main.t rename to {quoted}", dialect)).action.to == "u"
+    with pytest.raises(SqlError, match=r"'other\.u' is no table here: all tables are in the schema main"):
+        read_change("alter table t rename to other.u")

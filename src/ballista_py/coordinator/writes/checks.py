@@ -20,7 +20,7 @@ from ballista_py.sql.own_words import NO_ROW_ID, in_own_words, without_position
 from ballista_py.sql.parse.changes import Local, quoted
 from ballista_py.sql.parse.creates import CreateTable
 from ballista_py.sql.parse.identifiers import free_name
-from ballista_py.sql.parse.insert_values import Meant, with_values_converted
+from ballista_py.sql.parse.insert_values import Meant, conversions, names_of_columns, needs_conversion
 from ballista_py.sql.parse.inserts import Insert
 from ballista_py.sql.parse.parsing import tokenized
 from ballista_py.sql.prune.changes import local_rewrite
@@ -65,16 +65,18 @@ class RowChecks:
         _places(table, change, given)
 
     def converted(self, table: TableSpec, change: Insert) -> Insert:
-        """The INSERT with each of its VALUES made one of the column it is meant for by itself, as one node does it."""
-        if change.by_name or change.defaults:
+        """The INSERT with what makes each value one of its column by itself, as one node does it."""
+        if change.defaults or (change.by_name and not needs_conversion(change.query)):
             return change
         fixed = {name.lower() for name, _ in change.fixed}
         kinds = zip(table.schema, self.engine.sql_types(table.schema), strict=True)
         meant = {column.name.lower(): Meant(kind, default_of(column)) for column, kind in kinds}
-        wanted = [name.lower() for name in change.columns or table.schema.names if name.lower() not in fixed]
-        if not meant.keys() >= {*wanted}:
+        names = names_of_columns(change.query) if change.by_name else ()
+        wanted = names if change.by_name else change.columns or table.schema.names
+        wanted = [name.lower() for name in wanted if name.lower() not in fixed]
+        if not wanted or not meant.keys() >= {*wanted}:
             return change
-        return evolve(change, query=with_values_converted(change.query, [meant[name] for name in wanted]))
+        return evolve(change, edits=conversions(change.query, [meant[name] for name in wanted], names))
 
     def given_columns(self, table: TableSpec, change: Insert, given: pa.Schema) -> list[str]:
         """The columns of the table that an INSERT of rows of these columns fills, in the order of those."""

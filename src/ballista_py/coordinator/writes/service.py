@@ -51,7 +51,7 @@ from ballista_py.partitions.columns import plain
 from ballista_py.partitions.table import TableSpec
 from ballista_py.partitions.table_name import folded
 from ballista_py.runtime import Runtime
-from ballista_py.sql.own_words import without_position
+from ballista_py.sql.own_words import edited_places, without_position
 from ballista_py.sql.parse.alterations import AlterTable
 from ballista_py.sql.parse.changes import (
     Change,
@@ -365,8 +365,9 @@ class WriteService:
         if replaced is not None:
             require_other_sources(table.name, change.query)
         change = self._checks.converted(table, change)
-        self._checks.require_fitting(table, change, self.queries.describe(change.query))
-        with self._whole.running(change.query) as running:
+        with edited_places(change.query, change.edits):
+            self._checks.require_fitting(table, change, self.queries.describe(change.run))
+        with edited_places(change.query, change.edits), self._whole.running(change.run) as running:
             rows = self._checks.for_columns(table, change, running.schema, running.batches())
             replace = replaced is not None
             way = way_of_rows(table, atomic=atomic, replace=replace, constant=change.constant)

@@ -24,7 +24,7 @@ from ballista_py.errors import SqlError
 from ballista_py.partitions.map import PartitionMap
 from ballista_py.partitions.rows_digest import RowsDigest
 from ballista_py.partitions.table import TableSpec
-from ballista_py.sql.own_words import without_position
+from ballista_py.sql.own_words import edited_places, without_position
 from ballista_py.sql.parse.changes import General, Local
 from ballista_py.sql.parse.inserts import GIVEN_ROWS, Insert, upsert_of
 from ballista_py.sql.prune.changes import as_general, rows_of_keys, touched_partitions
@@ -77,9 +77,10 @@ class WholeWrites:
         if self.rounds.statements(table).read().of(token.kept) is not None:
             return self.told(table.folder, self.rounds.once(table, token.kept, _never), change.returning)
         change = self.checks.converted(table, change)
-        columns = self.queries.describe(change.query)
-        self.checks.require_fitting(table, change, columns)
-        with self.running(change.query) as running:
+        with edited_places(change.query, change.edits):
+            columns = self.queries.describe(change.run)
+            self.checks.require_fitting(table, change, columns)
+        with edited_places(change.query, change.edits), self.running(change.run) as running:
             rows = self.checks.for_columns(table, change, running.schema, running.batches())
             with closing(rows):
                 full = self._gathered(
@@ -150,7 +151,7 @@ class WholeWrites:
         if isinstance(change, Insert):
             change = self.checks.converted(table, change)
             text, key = change.whole or "", table.primary_key if change.on_key else ()
-            names = self.checks.given_columns(table, change, self.queries.describe(change.query))
+            names = self.checks.given_columns(table, change, self.queries.describe(change.run))
             others = {GIVEN_ROWS: table.schema.empty_table().select(names).to_reader()}
         else:
             general = as_general(change) if isinstance(change, Local) else change

@@ -51,8 +51,8 @@ class ArrowTypes:
                 ) from None
         if _has_keys_without_type(found.type):
             raise SqlError(
-                "a column of the answer holds a map whose keys have no type, such as map {}: cast it, for example to "
-                "map(varchar, varchar)"
+                "a column of the answer holds a map whose keys have no type, such as map {}: give it one, for example "
+                "map {}::map(varchar, varchar)"
             )
         if len(self._known) >= _MAX_REMEMBERED_TYPES:
             self._known.clear()

@@ -14,6 +14,7 @@ from sqlglot.tokenizer_core import Token, TokenType
 from ballista_py.errors import SqlError
 from ballista_py.sql.parse.constants import require_constant
 from ballista_py.sql.parse.statement_text import StatementText
+from ballista_py.sql.parse.table_names import table_of
 
 _CONSTRAINTS = (
     "CONSTRAINT", "DEFAULT", "NULL", "PRIMARY", "UNIQUE", "CHECK", "REFERENCES", "COLLATE", "GENERATED", "USING",
@@ -220,7 +221,7 @@ def _comment(words: _Words) -> AlterTable:
         path = words.path()
         if len(path) < 2:
             raise SqlError("COMMENT ON COLUMN names a table and its column, as in t.a")
-        table, column = words.plain_table(path[:-1]), path[-1]
+        table, column = table_of(path[:-1]), path[-1]
     else:
         if not words.takes("TABLE"):
             raise SqlError(f"COMMENT ON {words.next()} cannot be run here: only tables and columns have comments")
@@ -293,13 +294,7 @@ class _Words:
 
     def table(self) -> str:
         """The name of a table."""
-        return self.plain_table(self.path())
-
-    def plain_table(self, path: list[str]) -> str:
-        """The table that a path of names means."""
-        if len(path) != 1:
-            raise SqlError(f"'{'.'.join(path)}' is no table: tables have plain names here")
-        return path[0].lower()
+        return table_of(self.path())
 
     def value(self) -> str:
         """A text or a word."""

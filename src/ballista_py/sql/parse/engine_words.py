@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from itertools import pairwise
 
 from sqlglot.tokenizer_core import Token, TokenType
 
+from ballista_py.sql.parse.edits import Edit, edited
 from ballista_py.sql.parse.kind import verb_place
 from ballista_py.sql.parse.parsing import tokenized
 
 _NAMES = (TokenType.STRING, TokenType.IDENTIFIER)
 _OPENS, _CLOSES = ("(", "[", "{", "CASE"), (")", "]", "}", "END")
 _SIGNS = ("error", "x'", "name", "position")
-
-Edit = tuple[int, int, str]
-"""From which character up to which one another text stands."""
 
 
 def for_parser(sql: str) -> str:
@@ -33,19 +31,13 @@ def for_parser(sql: str) -> str:
     """
     if not any(sign in sql.lower() for sign in _SIGNS):
         return sql
-    sql = _edited(sql, _hex_texts(tokenized(sql)))
+    sql = edited(sql, _hex_texts(tokenized(sql)))
     tokens = tokenized(sql)
     verb = verb_place(tokens)
     kind = tokens[verb].text.upper() if verb < len(tokens) else ""
     if kind == "MERGE":
-        return _edited(sql, _merge_actions(sql, tokens, verb))
-    return _edited(sql, _by_position(tokens, verb)) if kind == "INSERT" else sql
-
-
-def _edited(sql: str, edits: Iterable[Edit]) -> str:
-    for start, end, text in sorted(edits, reverse=True):
-        sql = sql[:start] + text + sql[end:]
-    return sql
+        return edited(sql, _merge_actions(sql, tokens, verb))
+    return edited(sql, _by_position(tokens, verb)) if kind == "INSERT" else sql
 
 
 def _hex_texts(tokens: Sequence[Token]) -> Iterator[Edit]:

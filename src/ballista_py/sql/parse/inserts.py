@@ -12,6 +12,7 @@ from sqlglot import exp
 from ballista_py.errors import ConfigError, SqlError
 from ballista_py.partitions.table_name import folded
 from ballista_py.sql.parse.constants import require_partition_value
+from ballista_py.sql.parse.edits import Edit, edited
 from ballista_py.sql.parse.kind import blank, verb_place
 from ballista_py.sql.parse.overwrites import Overwrite
 from ballista_py.sql.parse.parsing import ENGINE_DIALECT
@@ -29,6 +30,7 @@ class Insert:
     value for any column. `whole` is the statement over the rows `GIVEN_ROWS`, if it is to be run by the engine;
     `on_key` says that it asks for the primary key, `sets` which columns it changes in rows that are there. One that
     `overwrites` replaces the rows with the values of the `fixed` columns, which its query does not give; or all.
+    `edits` make values those of their columns.
     """
 
     table: str
@@ -44,6 +46,12 @@ class Insert:
     text_length: int = 0
     overwrites: bool = False
     fixed: tuple[tuple[str, str], ...] = ()
+    edits: tuple[Edit, ...] = ()
+
+    @property
+    def run(self) -> str:
+        """The query as it is run, with its `edits`."""
+        return edited(self.query, self.edits)
 
 
 def read_insert(tree: exp.Insert, text: StatementText) -> Insert:
@@ -63,6 +71,11 @@ def read_insert(tree: exp.Insert, text: StatementText) -> Insert:
         raise SqlError("INSERT with an alias of the table cannot be run here: leave it out")
     if query is not None and tree.args.get("with_") is not None and query.args.get("with_") is not None:
         raise SqlError("INSERT with two WITH clauses cannot be run here: put all into the one before its query")
+    by_name = bool(tree.args.get("by_name"))
+    if by_name and query is not None and isinstance(query.unnest(), exp.Values):
+        raise SqlError(
+            "INSERT BY NAME needs a query that names its columns, VALUES has no names: leave BY NAME out"
+        )
     verb = verb_place(text.tokens)
     start = _query_place(text, verb, columns is not None)
     end = _end_of_query(text, start, on_conflict=tree.args.get("conflict") is not None, returning=returning)
@@ -71,7 +84,7 @@ def read_insert(tree: exp.Insert, text: StatementText) -> Insert:
         table=table,
         columns=columns,
         query="select null" if defaults else text.without(verb, start)[: len(found)],
-        by_name=bool(tree.args.get("by_name")),
+        by_name=by_name,
         constant=defaults
         or (
             isinstance(query, exp.Values)

@@ -102,11 +102,32 @@ def parsed(sql: str, dialect: str | None = None) -> list[Expr | None]:
 def parsed_tokens(tokens: list[Token], sql: str, dialect: str | None = None) -> list[Expr | None]:
     """As `parsed`, of tokens that are there already."""
     _measured(tokens, MAX_BOUND_ELEMENTS)
+    known = _dialect(dialect)
+    read = _with_empty_maps(tokens) if known is ENGINE else tokens
     try:
-        trees: list[Expr | None] = _dialect(dialect).parser().parse(tokens, sql)
+        trees: list[Expr | None] = known.parser().parse(read, sql)
     except RecursionError:
         raise SqlError("the statement is nested too deeply") from None
     return trees
+
+
+def _with_empty_maps(tokens: list[Token]) -> list[Token]:
+    """The tokens with `map()` for `map {}`: the parser makes MAP MAP() of a cast of the latter."""
+    places = [
+        place
+        for place, token in enumerate(tokens[:-2])
+        if token.token_type == TokenType.MAP
+        and tokens[place + 1].token_type == TokenType.L_BRACE
+        and tokens[place + 2].token_type == TokenType.R_BRACE
+    ]
+    if not places:
+        return tokens
+    made = [*tokens]
+    for place in places:
+        for next_, kind, text in ((1, TokenType.L_PAREN, "("), (2, TokenType.R_PAREN, ")")):
+            old = tokens[place + next_]
+            made[place + next_] = Token(kind, text, old.line, old.col, old.start, old.end, old.comments)
+    return made
 
 
 def parsed_one(sql: str, dialect: str | None = None) -> Expr:

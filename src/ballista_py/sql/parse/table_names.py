@@ -61,11 +61,21 @@ def plain_table(tokens: Sequence[Token]) -> str:
     """The name of the table that the tokens name: `t`, `main.t` or `ballista.main.t`. Raises `SqlError`."""
     parts = list(tokens[::2])
     dotted = all(token.token_type == TokenType.DOT for token in tokens[1::2])
-    names = [token.text.lower() for token in parts]
-    shown = "".join(token.text for token in tokens)
     if not tokens or len(tokens) % 2 == 0 or not dotted or not all(map(_is_name, parts)):
+        shown = "".join(token.text for token in tokens)
         raise SqlError(f"'{shown}' is no table: name one, as t, {SCHEMA}.t or {CATALOG}.{SCHEMA}.t")
+    return table_of([token.text for token in parts])
+
+
+def table_of(words: Sequence[str]) -> str:
+    """The table that words with dots between them name. Raises `SqlError` for one of another schema.
+
+    >>> table_of(["Ballista", "main", "T"]), table_of(["t"])
+    ('t', 't')
+    """
+    names = [word.lower() for word in words]
     if tuple(names[:-1]) not in ((), *_OURS):
+        shown = ".".join(words)
         raise SqlError(f"'{shown}' is no table here: all tables are in the schema {SCHEMA} of {CATALOG}")
     return names[-1]
 
@@ -142,8 +152,10 @@ def _stands_for_table(tokens: Sequence[Token], place: int, clause: str) -> bool:
         return False
     if before.token_type == TokenType.COMMA:
         return clause in (*_LISTS, "ON")
-    compared = place > 1 and tokens[place - 2].text.upper() == "DISTINCT"  # IS DISTINCT FROM
-    return before.text.upper().split(" ")[-1] in _BEFORE_TABLES and not compared
+    word, previous = before.text.upper().split(" ")[-1], tokens[place - 2].text.upper() if place > 1 else ""
+    if word == "TO":
+        return previous == "RENAME"  # ALTER TABLE … RENAME TO
+    return word in _BEFORE_TABLES and not (word == "FROM" and previous == "DISTINCT")  # IS DISTINCT FROM
 
 
 def _dotted(tokens: Sequence[Token], place: int) -> tuple[str, ...]:

@@ -22,7 +22,8 @@ from ballista_py.errors import BallistaError, SqlError
 from ballista_py.runtime import seeded_chance
 from ballista_py.sql.parse.changes import quoted, read_change, text_for_engine
 from ballista_py.sql.parse.creates import CreateTable
-from ballista_py.sql.parse.insert_values import Meant, with_values_converted
+from ballista_py.sql.parse.edits import edited
+from ballista_py.sql.parse.insert_values import Meant, conversions
 from ballista_py.sql.parse.inserts import Insert
 from ballista_py.sql.parse.kind import statement_kind
 from ballista_py.sql.parse.likes import DEFAULTS, INDEXES, CreateLike
@@ -233,7 +234,7 @@ def _overwritten(change: Insert, single: Any) -> list[str]:
     rows = single.execute(f"describe {quoted(change.table)}").fetchall()
     meant = {str(row[0]): Meant(str(row[1]), row[4]) for row in rows}
     named = change.columns or [name for name in meant if name.lower() not in fixed]
-    query = with_values_converted(change.query, [meant[name] for name in named if name in meant])
+    query = edited(change.query, conversions(change.query, [meant[name] for name in named if name in meant]))
     same = " and ".join(f"{quoted(name)} is not distinct from {value}" for name, value in fixed.items())
     given = "".join(f", {value} as {quoted(name)}" for name, value in fixed.items())
     into = " by name" if change.by_name else f" ({', '.join(map(quoted, [*named, *fixed]))})"

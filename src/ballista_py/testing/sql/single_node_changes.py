@@ -113,7 +113,7 @@ def _rewritten(cluster: Tables, engine: Engine, table: TableSpec, change: Local,
 def _inserted(cluster: Tables, engine: Engine, table: TableSpec, change: Insert) -> Done:
     """The cluster answers the query; the engine meets its rows with those of the partitions of their keys."""
     change = RowChecks(engine).converted(table, change)
-    given = cluster.answer(change.query)
+    given = cluster.answer(change.run)
     columns = "" if change.columns is None else f" ({', '.join(map(quoted, change.columns))})"
     by_name = " by name" if change.by_name else ""
     plain = f'insert into {quoted(table.name)}{columns}{by_name} from "{GIVEN_ROWS}"'
