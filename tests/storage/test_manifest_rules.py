@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from attrs import evolve
 
-from ballista_py.errors import DocumentOlder, Fenced, InvariantViolated, TryLater
+from ballista_py.errors import DocumentOlder, Fenced, InvariantViolated, TryLater, VersionConflict
 from ballista_py.storage.manifest import (
     MAX_PREPARED,
     MAX_TAIL,
@@ -15,6 +15,7 @@ from ballista_py.storage.manifest import (
     ManifestDocument,
     Prepared,
     Retired,
+    TokenPage,
     all_files,
     objection,
 )
@@ -170,6 +171,7 @@ def test_a_change_is_made_from_the_files_of_its_moment_or_not_at_all():
     now = evolve(manifest(), sequence=7, files=(old, new), readable_from=3)
     assert now.files_at(None) == now.files_at(7) == now.files_at(8) == [old, new]
     assert now.files_at(6) == now.files_at(3) == [old]
+    assert evolve(now, sequence=9).files_at(7) == [old, new]
     with pytest.raises(TryLater, match="has changed"):
         now.files_at(2)
     gone = evolve(now, retired=(Retired(file=evolve(data("x"), added=5), removed=6),))
@@ -226,3 +228,59 @@ def test_files_and_epochs_of_a_manifest_are_consistent():
     assert objection(owned, evolve(owned, partition="q")) == "a manifest stays with its partition"
     assert objection(owned, evolve(owned, table="u")) == "a manifest stays with its partition"
     assert objection(owned, evolve(owned, epoch=2)) is None
+
+
+RUN = Prepared(attempt="run", token="run", add=(data("c"),), source_position="9")
+
+
+@pytest.mark.parametrize(
+    ("since", "replaces", "may"),
+    [
+        (("8", "t"), True, True),
+        (("8", "u"), True, False),
+        (("7", "t"), True, False),
+        (("8", "t"), False, True),
+        (("8", "u"), False, True),
+        (("7", "t"), False, False),
+    ],
+)
+def test_a_run_is_prepared_over_what_it_began_from_and_beside_nothing_else(since, replaces, may):
+    tokens = tuple(AppliedToken(token=token, added=0, removed=0) for token in ("first", "t"))
+    before = evolve(manifest(), tokens=tokens, source_position="8")
+    assert before.mark == ("8", "t")
+    if not may:
+        with pytest.raises(VersionConflict):
+            before.with_run(RUN, since, replaces=replaces)
+        return
+    after = before.with_run(RUN, since, replaces=replaces)
+    remove = ("a", "b") if replaces else ()
+    assert after.prepared == (evolve(RUN, remove=remove, exclusive=True, outside=True),)
+    assert after.files == before.files
+    assert after.with_run(RUN, since, replaces=replaces) is after
+    with pytest.raises(TryLater, match="waits for the decision"):
+        after.with_run(evolve(RUN, attempt="next", token="next"), since, replaces=replaces)
+    done = after.folded("run", None, 1)
+    assert done.source_position == "9"
+    assert done.with_run(evolve(RUN, attempt="again"), since, replaces=replaces) is done
+
+
+def test_tokens_go_to_a_page_as_they_were_seen_and_else_stay():
+    tokens = tuple(AppliedToken(token=f"t{n}", added=0, removed=0) for n in range(4))
+    pages = (TokenPage(path="one", tokens=5), TokenPage(path="two", tokens=6))
+    before = evolve(manifest(), tokens=tokens, pages=pages)
+    page = TokenPage(path="three", tokens=8)
+    after = before.with_page(page, tokens[:2], pages, pages[:1], 1)
+    assert (after.tokens, after.pages) == (tokens[2:], (pages[0], page))
+    assert before.with_page(page, tokens[1:3], pages, pages[:1], 1) is before
+    assert before.with_page(page, tokens[:2], pages[:1], (), 1) is before
+    with pytest.raises(Fenced):
+        before.with_page(page, tokens[:2], pages, pages[:1], 2)
+
+
+def test_who_applied_the_newest_statement_and_when_is_noted_once():
+    before = manifest().committed([data("c")], [], 1, "one").stamped(manifest(), "me", 5)
+    after = before.committed([data("d")], [], 1, "two").stamped(before, "you", 7)
+    assert [(token.by, token.at_ms) for token in after.tokens] == [("me", 5), ("you", 7)]
+    prepared = after.with_prepared(Prepared(attempt="1", token="1"), 1)
+    assert prepared.stamped(after, "she", 9).tokens[-1].by == "you"
+    assert after.stamped(after, "she", 9) is after
