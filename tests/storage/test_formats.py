@@ -7,6 +7,7 @@ import subprocess
 import sys
 from decimal import Decimal
 
+import psutil
 import pyarrow as pa
 import pytest
 from attrs import evolve
@@ -98,6 +99,35 @@ def test_statistics_are_bounds_of_the_values(name):
     nan = write_data_file(MemoryStore(), "a", pa.table({"f": [float("nan"), 2.0, 3.0]}), name).columns["f"]
     assert nan.min in (None, "2.0")
     assert nan.max in (None, "3.0")
+
+
+def test_a_file_says_how_many_rows_it_has_and_the_bounds_of_their_columns(name):
+    form = file_format(name)
+    data, columns = form.encode(ROWS)
+    rows, found = form.footer(pa.py_buffer(data), "a")
+    assert rows == 3
+    assert found["i32"] == columns["i32"]
+    with pytest.raises(DocumentUnreadable, match="'a'"):
+        form.footer(pa.py_buffer(b"nothing of the kind"), "a")
+
+
+def test_a_file_without_columns_has_no_rows(name):
+    data, _ = file_format(name).encode(pa.table({}))
+    batches = list(file_format(name).read_batches(pa.py_buffer(data), pa.schema([]), "a"))
+    assert sum(batch.num_rows for batch in batches) == 0
+
+
+def test_writing_and_asking_what_can_be_written_leaves_nothing_open(name, tmp_path, monkeypatch):
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    form = file_format(name)
+    form.encode(ROWS)  # whatever is opened once for all
+    form.why_not_held(ROWS.schema)
+    before = psutil.Process().num_fds()
+    for _ in range(5):
+        form.encode(ROWS)
+        form.why_not_held(ROWS.schema)
+    assert psutil.Process().num_fds() < before + 5
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_columns_are_found_by_name_and_must_be_there(name):
