@@ -161,6 +161,15 @@ def test_a_damaged_file_is_named_and_never_read_as_other_rows(name, damage, tmp_
     assert str(tmp_path) not in raised.value.message
 
 
+def test_a_vortex_file_with_spoilt_values_is_named_once_they_are_read():
+    form, rows = file_format("vortex"), pa.table({"w": [f"word {n * 7919 % 5003}" for n in range(5_000)]})
+    data, _ = form.encode(rows)
+    spoilt = pa.py_buffer(data[:100] + b"\xff" * 1_900 + data[2_000:])
+    for read in (lambda: list(form.read_batches(spoilt, rows.schema, "a")), lambda: form.footer(spoilt, "a")):
+        with pytest.raises(DocumentUnreadable, match="'a'"):
+            read()
+
+
 def test_a_vortex_file_that_changed_where_it_lies_is_not_handed_to_a_reader(tmp_path):
     store = LocalStore(str(tmp_path))
     file = write_data_file(store, "a", pa.table({"n": range(10_000)}), "vortex")
