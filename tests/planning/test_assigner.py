@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 import os
 import random
 import subprocess
@@ -481,18 +482,24 @@ def test_replicas_are_on_different_executors_through_joins_and_leaves(
     assigner = PartitionAssigner(replicas=replicas)
     for _ in range(data.draw(st.integers(1, 4))):
         live = data.draw(st.lists(st.sampled_from(everyone), min_size=1, max_size=8, unique=True))
-        for _ in range(4):
+        for _ in range(8):
             plan = assigner.assign(pmap, live)
+            if not plan:
+                break
             pmap = pmap.apply(plan)
-            pmap = pmap.promote(pmap.ids())
+            pmap = pmap.promote(pmap.ids()).release(pmap.ids())
+        assert not plan, "the assigner does not come to rest"
         alive = {executor.owner for executor in live}
         for partition in pmap.ids().tolist():
             owners = [owner for owner in pmap.owners(partition) if owner in alive]
             assert len(set(owners)) == len(owners) == min(replicas, len(live))
             assert pmap.owner(partition) in alive
         assert plan.unreplicated == (replicas - min(replicas, len(live))) * len(pmap)
+        owned = Counter(pmap.owner(partition) for partition in pmap.ids().tolist())
+        assert max(owned.values()) <= math.ceil(len(pmap) / len(live))
+        # Copies of one partition stay apart, so those of the last may find room with a fuller one only.
         found = loads(pmap, live)
-        assert found.max() <= found.mean() * 1.05 + replicas + 1  # each rank of copies is even to one by itself
+        assert found.max() <= math.ceil(found.mean()) + 1
 
 
 def test_replicas_are_spread_over_zones(make_map: MakeMap) -> None:
