@@ -334,3 +334,35 @@ def test_the_new_name_of_a_table_may_have_its_schema(nested):
     nested.sql('alter table main.between rename to "ballista"."main"."after it"')
     assert nested.sql('select * from "after it"').num_rows == 0
     nested.sql('drop table "after it"')
+
+
+@pytest.mark.parametrize(
+    "sql",
+    [
+        "insert into times values (3, {})",
+        "insert into times select 3, {}",
+        "update times set t = {}",
+        "update times set t = {} where id in (select id from times)",
+        "merge into times using (select 1 as id) n using (id) when matched then update set t = {}",
+        "insert into times values (1, null) on conflict do update set t = {}",
+        "create table times_too as select {} as t",
+        "create table times_too (t time default {})",
+        "alter table times add column u time default {}",
+        "select {} as t, id from times",
+        "select max({}) as t from times",
+        "select [{}] as t",
+    ],
+)
+def test_the_time_after_the_last_is_refused_where_it_would_be_kept_or_shown(times, sql):
+    with pytest.raises(BallistaError, match=r"24:00:00|time after 23:59:59"):
+        times.sql(sql.format("time '24:00:00'"))
+    assert times.sql("select * from times where t < '24:00:00' order by id").num_rows == 2
+
+
+@pytest.fixture(scope="module")
+def times(site):
+    cluster, _ = site
+    cluster.sql("create table times (id int primary key, t time)")
+    cluster.sql("insert into times values (1, '00:00:00'), (2, '23:59:59.999999')")
+    yield cluster
+    cluster.sql("drop table times")

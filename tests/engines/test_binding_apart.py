@@ -140,7 +140,7 @@ def test_a_map_whose_keys_have_no_type_is_refused_and_ends_no_process():
     assert ended.returncode == 0, ended.stderr[-500:]
     lines = ended.stdout.splitlines()
     assert len(lines) == 6
-    assert all("cast it" in line for line in lines[::2])
+    assert all("give it one" in line for line in lines[::2])
     assert all("column" in line for line in lines[1::2])
 
 

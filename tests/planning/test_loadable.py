@@ -51,11 +51,15 @@ REFUSED = {
     "moments in a list": pa.ListArray.from_arrays(pa.array([0, 1], pa.int32()), raw(pa.timestamp("us"), -MAX - 1)),
     "a duration of seconds": raw(pa.duration("s"), MAX),
     "a duration of milliseconds": raw(pa.duration("ms"), -MAX),
+    "24:00:00": raw(pa.time64("us"), 0, 86_400_000_000),
+    "24:00:00 in a list": pa.ListArray.from_arrays(pa.array([0, 1], pa.int32()), raw(pa.time64("us"), 86_400_000_000)),
     "a date64": raw(pa.date64(), 86_400_000 * 10**10),
     "the least decimal": raw(pa.decimal128(38, 0), 1, -(2**127)),
     "the least decimal of few digits": raw(pa.decimal128(3, 0), -(2**127)).slice(0, 1),
 }  # fmt: skip
 TAKEN = {
+    "the last times": raw(pa.time64("us"), 0, 86_399_999_999),
+    "the last time in nanoseconds": raw(pa.time64("ns"), 86_399_999_999_999),
     "maps": pa.array([ONCE, None, [], [("a", 3)]], MAP),
     "a map that is nowhere": pa.StructArray.from_arrays([pa.array([TWICE], MAP)], ["m"], mask=pa.array([True])),
     "no map": pa.array([], MAP),

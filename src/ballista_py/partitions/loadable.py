@@ -25,7 +25,7 @@ _MAX_DATE64 = (2**31 - 1) * 86_400_000
 _PLAIN = frozenset((
     lib.Type_NA, lib.Type_BOOL, lib.Type_INT8, lib.Type_INT16, lib.Type_INT32, lib.Type_INT64, lib.Type_UINT8,
     lib.Type_UINT16, lib.Type_UINT32, lib.Type_UINT64, lib.Type_HALF_FLOAT, lib.Type_FLOAT, lib.Type_DOUBLE,
-    lib.Type_DATE32, lib.Type_TIME32, lib.Type_TIME64, lib.Type_STRING, lib.Type_LARGE_STRING, lib.Type_STRING_VIEW,
+    lib.Type_DATE32, lib.Type_TIME32, lib.Type_STRING, lib.Type_LARGE_STRING, lib.Type_STRING_VIEW,
     lib.Type_BINARY, lib.Type_LARGE_BINARY, lib.Type_BINARY_VIEW, lib.Type_FIXED_SIZE_BINARY,
     lib.Type_INTERVAL_MONTH_DAY_NANO, lib.Type_DECIMAL32, lib.Type_DECIMAL64, lib.Type_DECIMAL256,
     lib.Type_SPARSE_UNION, lib.Type_DENSE_UNION,
@@ -124,6 +124,12 @@ def _look_at_durations(column: Any) -> str | None:
     )
 
 
+def _look_at_times(column: Any) -> str | None:
+    """24:00:00 is one of DuckDB's."""
+    most = 86_400 * _PER_SECOND.get(column.type.unit, 1_000_000_000) - 1
+    return None if _is_between(column, 0, most) else "a time after 23:59:59"
+
+
 def _look_at_dates(column: Any) -> str | None:
     return None if _is_between(column, -_MAX_DATE64, _MAX_DATE64) else "a date out of range"
 
@@ -192,6 +198,7 @@ _LOOKS: dict[int, Callable[[Any], str | None]] = {
     lib.Type_TIMESTAMP: _look_at_moments,
     lib.Type_DURATION: _look_at_durations,
     lib.Type_DATE64: _look_at_dates,
+    lib.Type_TIME64: _look_at_times,
     lib.Type_DECIMAL128: _look_at_decimals,
     lib.Type_MAP: _look_at_maps,
 }

@@ -17,6 +17,8 @@ _HUGE = str(pa.decimal128(38, 0))  # as which DuckDB hands out its HUGEINT, also
 _TOO_HUGE = (
     "a whole number in the answer does not fit DECIMAL(38, 0): cast it to DOUBLE or VARCHAR in the statement"
 )
+_TIME = str(pa.time64("us"))  # DuckDB's has 24:00:00 besides, Arrow's ends before
+_TOO_LATE = "the time 24:00:00 cannot be kept or answered: take 00:00:00, or cast it to VARCHAR in the statement"
 
 
 class StreamSource:
@@ -89,7 +91,13 @@ class DuckDBQuery:
         """`prefix` stands before `sql` in what was bound; `failed` is told how it failed."""
         self._batch_rows = batch_rows
         self.schema = schema
-        self._huge = [number for number, kind in enumerate(schema.types) if _HUGE in str(kind)]
+        looked_at = ((_HUGE, _TOO_HUGE), (_TIME, _TOO_LATE))
+        self._looked_at = [
+            (number, said)
+            for number, kind in enumerate(map(str, schema.types))
+            for type_, said in looked_at
+            if type_ in kind
+        ]
         self._sql = sql
         self._prefix = prefix
         self._failed = failed
@@ -142,7 +150,7 @@ class DuckDBQuery:
                 for batch in reader:
                     self._check_not_cancelled()  # an interrupt in the instant before the start has no effect
                     if batch.num_rows:
-                        self._check_whole_numbers(batch)
+                        self._check_values(batch)
                         yield batch
         except (duckdb.Error, OSError, pa.ArrowException) as error:
             self._failed(error)
@@ -156,12 +164,13 @@ class DuckDBQuery:
             del relation
             self._cursor.close()
 
-    def _check_whole_numbers(self, batch: pa.RecordBatch) -> None:
-        for number in self._huge:
+    def _check_values(self, batch: pa.RecordBatch) -> None:
+        """Raise `SqlError` for values of the engine that Arrow does not have."""
+        for number, said in self._looked_at:
             try:
                 batch.column(number).validate(full=True)
             except pa.ArrowInvalid:
-                raise SqlError(_TOO_HUGE) from None
+                raise SqlError(said) from None
 
     def _check_not_cancelled(self) -> None:
         if self._cancelled:

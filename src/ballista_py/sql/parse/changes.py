@@ -210,6 +210,8 @@ def _change_of(tree: exp.Expr | None, text: StatementText) -> Change | None:
     if isinstance(tree, exp.TruncateTable):
         return Truncate(table=_only_table(tree.expressions))
     word = text.tokens[verb_place(text.tokens)].text.upper()
+    if any(part.split()[0] == "SORTED" for _, part in text.top_level(0)):
+        raise SqlError(f"{word} TABLE with SORTED BY cannot be run here: rows have no order, say it with ORDER BY")
     raise SqlError(f"{word} of that form cannot be run here")
 
 
