@@ -51,6 +51,18 @@ MULTIPLY = {
     "a format with any width": "select printf('%1000000000d', n) from t",
     "many rows of a sample": "select * from t using sample reservoir(50000000 rows)",
     "many rows of a table's sample": "select n from t tablesample reservoir(3000)",
+    "digits of any number": "select count(*) from t where s::bignum is not null",
+    "lists of digits of any number": "select s::struct(a varint[]) from t",
+    "a text of lists": "select try_cast(s as varchar[][]) from t",
+    "a pattern that is written out": r"select s ~ '[0-7][0-9a-f]{14}X' from t",
+    "a pattern with all letters": r"select regexp_matches(s, '\pL\pL') from t",
+    "a pattern of many choices": "select s similar to 'a.........X' from t",
+    "a pattern from a column": "select regexp_full_match(s, u) from t",
+    "many patterns": "select " + ", ".join(f"s ~ 'x{i}'" for i in up_to(17)) + " from t",
+    "a long text in another": f"select contains(s, '{'a' * 65}') from t",
+    "a text of a column in another": "select strpos(s, u) from t",
+    "a pattern of LIKE from a column": "select s like u from t",
+    "very many calls": "select " + ", ".join(f"md5(left(s, {i}))" for i in up_to(501)) + " from t",
     "a function that nobody knows": "select brand_new_function(n) from t",
 }
 
@@ -82,8 +94,9 @@ def test_what_may_take_memory_without_being_counted_runs_apart_or_not_at_all(gua
         "with recursive r(i) as (select 1 union all select i + 1 from r where i < 9) select i from r",
         "select i from range(1000000000000) as r(i)",
         "select n from t using sample 5",
+        r"select s ~ '^[0-9]+-\d+$', regexp_matches(s, 'a.*b', 'i'), s similar to 'x|y', s not like '%special%' from t",
         "select n from t tablesample bernoulli(10%)",
-        "select cast(n as varchar), n::decimal(18, 2), try_cast(s as integer), coalesce(n, 0), [n, 1][1] from t",
+        "select cast(n as varchar), n::decimal(18, 2), try_cast(s as integer), null::integer[], coalesce(n, 0), [n, 1][1] from t",
     ],
 )
 def test_what_duckdb_counts_and_interrupts_runs_in_the_process(guard, sql):

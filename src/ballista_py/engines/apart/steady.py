@@ -22,6 +22,11 @@ MAX_SOURCES = 32  # that are joined or united, those of a WITH as often as it is
 MAX_COPIES = 256  # of an expression, where a name that stands for it occurs twice
 MAX_GROUPING_SETS = 64
 MAX_SAMPLE = 2_048  # rows
+MAX_SEARCHED = 64  # characters of what is searched for in a text: each of its places is compared with all of them
+MAX_PATTERN = 64  # characters of a regular expression
+MAX_CHOICES = 8  # signs of one after which more than one thing may follow: states are as many as two to that power
+MAX_PATTERNS = 16  # each is compiled, and keeps what it has seen, uncounted
+MAX_CALLS = 1_000  # of functions: nothing looks for an interrupt between those over one vector
 
 
 def _words(text: str) -> frozenset[str]:
@@ -87,6 +92,18 @@ _GIVE_SMALL = (
         " starts_with strlen strpos suffix typeof unicode union_tag uuid uuidv4 uuidv7"
     )
 )
+# The time of the first grows with both of their texts, that of the others with the size of an automaton, too.
+_SEARCHES = _words("contains instr position strpos ~~ !~~")
+_PATTERNS = _words("regexp_full_match regexp_matches ~")
+_CHOICES = frozenset(".[(|\\?*+")
+# Texts become values of these in time that is in proportion to their length, and small for each character of it.
+_QUICK_TYPES = _words(
+    "bigint binary bit bitstring blob bool boolean bpchar bytea char date datetime dec decimal double float float4 float8"
+    " guid hugeint int int1 int128 int16 int2 int32 int4 int64 int8 integer integral interval json logical long"
+    " null numeric nvarchar oid real short signed smallint string text time time_ns timestamp timestamp_ms timestamp_ns"
+    " timestamp_s timestamp_us timestamptz timetz tinyint ubigint uhugeint uint128 uint16 uint32 uint64 uint8"
+    " uinteger usmallint utinyint uuid varbinary varchar"
+) | {"time with time zone", "timestamp with time zone"}
 # They put values together (`+` those of two lists): each is counted, because names for their results let them multiply.
 JOINING = _words("|| + add concat concat_ws list_value row struct_pack")
 # At most so many arguments: with one more they give lists.
@@ -120,6 +137,8 @@ class Steadiness:
     _growth: int = 1
     _copies: int = 1
     _made: int = 0
+    _patterns: int = 0
+    _calls: int = 0
     _names: set[str] | None = field(factory=set)  # of columns, if only columns with these names are read
     _alone: set[str] = field(factory=set)  # names of columns without that of a table
     _aliases: set[str] = field(factory=set)
@@ -132,7 +151,8 @@ class Steadiness:
     def verdict(self) -> bool:
         """Whether the statement is steady, when all of it was seen."""
         grows = self._growth > (1 if self._recursive else MAX_GROWTH) or self._copies > MAX_COPIES
-        return self._steady and not grows and self._scans() <= MAX_SOURCES
+        works = self._patterns > MAX_PATTERNS or self._calls > MAX_CALLS
+        return self._steady and not (grows or works) and self._scans() <= MAX_SOURCES
 
     @property
     def copies(self) -> int:
@@ -225,18 +245,26 @@ class Steadiness:
 
     def _is_steady(self, cls: str, kind: str, element: dict[str, Any]) -> bool:
         if cls == "CONSTANT":
-            return len(str(element.get("literal", {}).get("text", ""))) <= MAX_TEXT
+            return len(_text(element)) <= MAX_TEXT
         if cls == "OPERATOR":
             return kind in _KINDS
         if cls == "TYPE":  # values of a fixed size take their room whether they are there or not
             return str(element.get("type_name")).lower() != "array"
+        if cls == "CAST":
+            return _is_quick(element)
         if cls == "WINDOW":
             return _name(element) in STEADY_WINDOWS and _few_arguments(element)
         if cls != "FUNCTION":
             return cls in _CLASSES
         name = _name(element)
+        self._calls += 1
         if name in JOINING:
             return self._join(element)
+        if name in _SEARCHES and not _is_short(_arguments(element)):
+            return False
+        if name in _PATTERNS:
+            self._patterns += 1
+            return _is_simple_pattern(_arguments(element))
         if name in _WITH_NUMBER:
             return all(_class(argument) == "CONSTANT" for argument in _arguments(element)[1:])
         return name in STEADY_FUNCTIONS and _few_arguments(element)
@@ -320,6 +348,41 @@ def _class(element: dict[str, Any]) -> str:
 
 def _arguments(element: dict[str, Any]) -> list[dict[str, Any]]:
     return [argument.get("expression", argument) for argument in element.get("arguments", ())]
+
+
+def _is_short(arguments: list[dict[str, Any]]) -> bool:
+    """Whether what is searched for in a text is known and short."""
+    return all(_class(one) == "CONSTANT" and len(_text(one)) <= MAX_SEARCHED for one in arguments[1:])
+
+
+def _is_simple_pattern(arguments: list[dict[str, Any]]) -> bool:
+    """Whether a regular expression is known, short, and one whose automaton is small."""
+    if len(arguments) < 2 or not all(_class(one) == "CONSTANT" for one in arguments[1:]):
+        return False
+    text = _text(arguments[1])
+    repeated = "{" in text or "\\p" in text.lower()  # written out, so many times; a class of thousands of letters
+    return len(text) <= MAX_PATTERN and not repeated and sum(sign in _CHOICES for sign in text) <= MAX_CHOICES
+
+
+def _is_quick(cast: dict[str, Any]) -> bool:
+    """Whether a cast takes time in proportion to what it reads. Texts of lists take 1,000 times as long as others."""
+    return _class(cast.get("child", {})) == "CONSTANT" or all(
+        str(one.get("type_name")).lower() in _QUICK_TYPES for one in _types(cast.get("type_expr", {}))
+    )
+
+
+def _types(element: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    """A type and those that it is made of, but for numbers: of digits, for example."""
+    pending = [element]
+    while pending:
+        one = pending.pop()
+        if _class(one) != "CONSTANT":
+            yield one
+            pending.extend(one.get("children", ()))
+
+
+def _text(constant: dict[str, Any]) -> str:
+    return str(constant.get("literal", {}).get("text", ""))
 
 
 def _few_arguments(element: dict[str, Any]) -> bool:
