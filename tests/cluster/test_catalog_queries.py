@@ -80,6 +80,10 @@ QUERIES = (
     "show tables from main",
     "describe main.others",
     "select main.things.id from ballista.main.things",
+    "select * from (describe things)",
+    "with d as (describe main.things) select column_name, \"null\" from d where key = 'PRI' order by all",
+    "select a.column_name, t.table_name from (describe others) a left join information_schema.tables t on true "
+    "where t.table_catalog = 'ballista' order by all",
 )  # fmt: skip
 
 
@@ -125,6 +129,13 @@ def test_databases_and_schemas_have_the_names_that_tables_may_be_called_by(small
     [
         ("select * from information_schema.tables, others", "cannot be read together with table 'others'"),
         ("select * from information_schema.nosuch", "nosuch"),
+        (
+            "select * from (describe things), others",
+            "DESCRIBE of a table cannot be read together with table 'others'",
+        ),
+        ("select * from (describe nosuch)", "Table 'nosuch' does not exist"),
+        ("create table z as select * from (describe things)", "cannot be a part of another statement"),
+        ("explain select * from information_schema.tables", "cannot be a part of another statement"),
         ("select * from other.information_schema.tables", "name it as information_schema.tables"),
     ],
 )

@@ -26,6 +26,7 @@ from ballista_py.partitions.columns import (
     with_said,
 )
 from ballista_py.partitions.table import FILE_FORMATS, TableSpec, check_names
+from ballista_py.partitions.type_names import type_name
 
 Alter = Callable[[TableSpec], TableSpec]
 Mentions = Callable[[str], frozenset[str]]
@@ -168,8 +169,8 @@ def set_type(table: TableSpec, name: str, kind: pa.DataType, mentions: Mentions)
     _require_free(table, name, mentions, "given another type")
     if not is_wider(column.type, kind):
         raise SqlError(
-            f"column '{column.name}' of table '{table.name}' is {column.type} and cannot become {kind}, which does not "
-            "hold all of its values as they are: add a column and fill it with UPDATE"
+            f"column '{column.name}' of table '{table.name}' is {type_name(column.type)} and cannot become "
+            f"{type_name(kind)}, which does not hold all of its values as they are: add a column, fill it with UPDATE"
         )
     return _with(table, place, column.with_type(kind))
 

@@ -24,6 +24,7 @@ from ballista_py.sql.parse.descriptions import (
     read_description,
 )
 from ballista_py.sql.parse.parameters import with_nulls
+from ballista_py.sql.parse.table_names import DESCRIBED, described_in
 
 EXPLAINED = pa.schema([pa.field("plan", pa.string(), nullable=False)])
 TABLE_NAMES = pa.schema([pa.field("name", pa.string(), nullable=False)])
@@ -78,7 +79,10 @@ class Descriptions:
 
     def _of_catalog(self, query: str, rows: bool = True) -> pa.Table:
         """The answer over the tables of `information_schema`; without `rows` its columns alone."""
-        relations = information_schema(self.queries.views.refresh(()).catalog.tables, self.engine)
+        tables = self.queries.views.refresh(()).catalog.tables
+        relations = dict(information_schema(tables, self.engine))
+        for name in described_in(query):
+            relations[name + DESCRIBED] = self._columns(self._table(name))
         if not rows:
             return self.engine.describe(
                 query, {name: table.schema for name, table in relations.items()}

@@ -218,7 +218,7 @@ _NO_PIVOT = (
     "the text is not one query: a PIVOT without IN of this form cannot be run here, say which values become columns, "
     "as in ON c IN ('a', 'b'), or put the joined tables into brackets, as in PIVOT (FROM a JOIN b …) ON …"
 )
-_PLAINLY = "a table is named with a schema here that there is not: all are in main, name it plainly"
+_PLAINLY = "a table is named with a schema that there is not here: all are in main of ballista, name it plainly"
 # What the parser calls a piece, in the words of people.
 _PIECES = {
     "schema name of base table": _PLAINLY,

@@ -140,7 +140,8 @@ def read_alteration(text: StatementText) -> AlterTable:
 def _action(words: _Words) -> Alteration:
     if words.takes("ADD"):
         if words.next() in ("CONSTRAINT", "PRIMARY", "UNIQUE", "CHECK", "FOREIGN"):
-            raise words.refused(f"ADD {words.next()}", _NEW_TABLE)
+            kind = words.next()
+            raise words.refused(f"ADD {kind}{' KEY' if kind in ('PRIMARY', 'FOREIGN') else ''}", _NEW_TABLE)
         words.takes("COLUMN")
         return _added(words)
     if words.takes("DROP"):

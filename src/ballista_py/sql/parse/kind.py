@@ -19,7 +19,7 @@ from ballista_py.errors import SqlError
 from ballista_py.sql.dialects.names import known_dialect
 from ballista_py.sql.parse.parsing import ENGINE, ENGINE_DIALECT, measure, parsed_tokens, tokenized
 from ballista_py.sql.parse.query_clauses import require_carried
-from ballista_py.sql.parse.table_names import INFORMATION, named_tables, unqualified
+from ballista_py.sql.parse.table_names import INFORMATION, may_read_catalog, reads_catalog, unqualified
 from ballista_py.sql.parse.used_clauses import require_used
 
 if TYPE_CHECKING:
@@ -168,9 +168,7 @@ def changes_rows(sql: str) -> bool:
 
 
 def _reads_catalog(sql: str, dialect: str | None) -> bool:
-    return INFORMATION in sql.lower() and any(
-        INFORMATION in table.words[:-1] for table in named_tables(_tokens(sql, dialect))
-    )
+    return may_read_catalog(sql) and reads_catalog(_tokens(sql, dialect))
 
 
 def only_reads(sql: str, dialect: str | None = None) -> bool:
@@ -205,6 +203,10 @@ def refusal(sql: str, dialect: str | None = None) -> SqlError:
         name = _verb_after_with(sql, dialect)
     if name in ("CREATE", "DROP", "ALTER") and (object_ := _object_of(words)):
         name = f"{name} {object_}"
+    if kind == "describe" and name not in _DESCRIBES:
+        return SqlError(
+            f"a query of {INFORMATION}, or of (DESCRIBE a table), cannot be a part of another statement: send it alone"
+        )
     if kind in ("explain", "describe"):
         return SqlError(f"{name} cannot be run here: it stands before a query, or names a table")
     if kind == "change":

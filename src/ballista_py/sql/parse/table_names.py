@@ -17,6 +17,7 @@ from ballista_py.errors import SqlError
 from ballista_py.sql.parse.parsing import tokenized
 
 CATALOG, SCHEMA, INFORMATION = "ballista", "main", "information_schema"
+DESCRIBED = " "  # behind the name of a table: no table has such a one
 _OURS = ((SCHEMA,), (CATALOG,), (CATALOG, SCHEMA))
 _MAY_QUALIFY = re.compile(rf'\b(?:{SCHEMA}|{CATALOG})"?\s*\.', re.IGNORECASE)
 _BEFORE_TABLES = frozenset(
@@ -188,35 +189,76 @@ def _is_used_otherwise(tokens: Sequence[Token]) -> bool:
     )
 
 
+def reads_catalog(tokens: Sequence[Token]) -> bool:
+    """Whether a query reads what the catalog says, tables of `information_schema` or `(DESCRIBE t)`."""
+    return any(INFORMATION in table.words[:-1] or _is_described(tokens, table) for table in named_tables(tokens))
+
+
+def may_read_catalog(sql: str) -> bool:
+    """Whether there is a word in the text by which a query could read what the catalog says."""
+    lower = sql.lower()
+    return INFORMATION in lower or "describe" in lower
+
+
+def _is_described(tokens: Sequence[Token], table: NamedTable) -> bool:
+    """Whether it is the columns of a table that stand there, `(DESCRIBE t)`, in the place of one."""
+    place = table.first
+    around = tokens[place - 2 : place] if place > 1 else ()
+    return (
+        len(around) == 2
+        and around[0].token_type == TokenType.L_PAREN
+        and around[1].text.upper() == "DESCRIBE"
+        and table.last + 1 < len(tokens)
+        and tokens[table.last + 1].token_type == TokenType.R_PAREN
+    )
+
+
 def catalog_query(sql: str) -> str | None:
     """The query over the tables of `information_schema`, by their own names; None for a text that reads none.
 
-    Raises `SqlError` for one that reads tables of the cluster, too.
+    What DESCRIBE says of a table is a relation of its name and a blank. Raises `SqlError` for one that reads tables of
+    the cluster, too.
 
     >>> catalog_query("select * from information_schema.columns c")
     'select * from "columns"                  c'
+    >>> catalog_query("select * from (describe t) d")
+    'select * from (from "t "  ) d'
     """
-    if INFORMATION not in sql.lower():
+    if not may_read_catalog(sql):
         return None
     try:
         tokens = tokenized(sql)
     except SqlError:
         return None
     tables, given = list(named_tables(tokens)), _given_names(tokens)
+    described = [table for table in tables if _is_described(tokens, table)]
     found = [table for table in tables if INFORMATION in table.words[:-1]]
-    if not found:
+    if not found and not described:
         return None
     for table in tables:
         if table in found and table.words[:-1] not in ((INFORMATION,), (CATALOG, INFORMATION)):
             raise SqlError(f"'{'.'.join(table.words)}' is no table: name it as {INFORMATION}.{table.words[-1]}")
-        if table not in found and table.words[-1] not in given:
+        if table not in found and table not in described and table.words[-1] not in given:
+            what = INFORMATION if found else "DESCRIBE of a table"
             raise SqlError(
-                f"{INFORMATION} cannot be read together with table '{table.words[-1]}': read them one after the other"
+                f"{what} cannot be read together with table '{table.words[-1]}': read them one after the other"
             )
-    for table in found:
-        start, end = tokens[table.first].start, tokens[table.last].end + 1
-        sql = sql[:start] + f'"{table.words[-1]}"'.ljust(end - start) + sql[end:]
+    for table in (*found, *described):
+        is_own = table in found
+        start, end = tokens[table.first - (not is_own)].start, tokens[table.last].end + 1
+        name = f'"{table.words[-1]}"' if is_own else f'from "{table_of(table.words)}{DESCRIBED}"'
+        sql = sql[:start] + name.ljust(end - start) + sql[end:]
     return sql
+
+
+def described_in(query: str) -> list[str]:
+    """The tables of which a `catalog_query` wants what DESCRIBE says.
+
+    >>> described_in('select * from (from "t "  ) d')
+    ['t']
+    """
+    names = (table.words[-1] for table in named_tables(tokenized(query)))
+    return [name.removesuffix(DESCRIBED) for name in dict.fromkeys(names) if name.endswith(DESCRIBED)]
 
 
 def _is_name(token: Token) -> bool:
