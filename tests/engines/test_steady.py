@@ -96,7 +96,8 @@ def test_what_may_take_memory_without_being_counted_runs_apart_or_not_at_all(gua
         "select n from t using sample 5",
         r"select s ~ '^[0-9]+-\d+$', regexp_matches(s, 'a.*b', 'i'), s similar to 'x|y', s not like '%special%' from t",
         "select n from t tablesample bernoulli(10%)",
-        "select cast(n as varchar), n::decimal(18, 2), try_cast(s as integer), null::integer[], coalesce(n, 0), [n, 1][1] from t",
+        "select cast(n as varchar), n::decimal(18, 2), try_cast(s as integer), coalesce(n, 0), [n, 1][1] from t",
+        "select null::integer[] from t",
     ],
 )
 def test_what_duckdb_counts_and_interrupts_runs_in_the_process(guard, sql):

@@ -98,11 +98,11 @@ _PATTERNS = _words("regexp_full_match regexp_matches ~")
 _CHOICES = frozenset(".[(|\\?*+")
 # Texts become values of these in time that is in proportion to their length, and small for each character of it.
 _QUICK_TYPES = _words(
-    "bigint binary bit bitstring blob bool boolean bpchar bytea char date datetime dec decimal double float float4 float8"
-    " guid hugeint int int1 int128 int16 int2 int32 int4 int64 int8 integer integral interval json logical long"
-    " null numeric nvarchar oid real short signed smallint string text time time_ns timestamp timestamp_ms timestamp_ns"
-    " timestamp_s timestamp_us timestamptz timetz tinyint ubigint uhugeint uint128 uint16 uint32 uint64 uint8"
-    " uinteger usmallint utinyint uuid varbinary varchar"
+    "bigint binary bit bitstring blob bool boolean bpchar bytea char date datetime dec decimal double float float4"
+    " float8 guid hugeint int int1 int128 int16 int2 int32 int4 int64 int8 integer integral interval json logical"
+    " long null numeric nvarchar oid real short signed smallint string text time time_ns timestamp timestamp_ms"
+    " timestamp_ns timestamp_s timestamp_us timestamptz timetz tinyint ubigint uhugeint uint128 uint16 uint32"
+    " uint64 uint8 uinteger usmallint utinyint uuid varbinary varchar"
 ) | {"time with time zone", "timestamp with time zone"}
 # They put values together (`+` those of two lists): each is counted, because names for their results let them multiply.
 JOINING = _words("|| + add concat concat_ws list_value row struct_pack")
