@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 import resource
 import shutil
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 import duckdb
 import pyarrow as pa
@@ -16,9 +16,11 @@ from ballista_py.engines.duckdb import engine as engines
 from ballista_py.engines.duckdb import tables
 from ballista_py.engines.duckdb.broken_database import SUSPECT_MS, Offenders
 from ballista_py.engines.duckdb.engine import DuckDBEngine, spill_bytes
+from ballista_py.engines.duckdb.query import ENDLESS_MS
 from ballista_py.errors import BallistaError, MergeTooLarge, NotOwner, TryLater
 from ballista_py.runtime import SystemRuntime
 from ballista_py.storage.formats.local_file import LocalFile, RowsAtHand
+from ballista_py.work import Work, working
 
 SCHEMA = pa.schema([("us", pa.int64())])
 LOWEST = pa.table({"us": [-(2**63), 1]}, schema=SCHEMA)
@@ -216,6 +218,39 @@ def test_who_broke_a_database_has_all_that_is_out_of_the_ordinary_run_apart_for_
     clock.now_ms = SUSPECT_MS
     assert not offenders.may_break("select [n] from t", "alice")
     assert offenders.may_break("select f(n) from t", "alice")
+
+
+def test_whose_statement_goes_on_after_it_was_stopped_has_everything_run_apart():
+    class Clock(SystemRuntime):
+        now_ms = 0.0
+
+        def monotonic_ms(self):
+            return self.now_ms
+
+    clock = Clock()
+    engine = DuckDBEngine(threads=1, runtime=clock)
+    load(engine)
+    with working(Work(clock, client="alice")):
+        query = engine.query("select md5(us::varchar) from t", {"t": [1]})
+    batches = query.batches()
+
+    def look(later_ms):
+        clock.now_ms += later_ms
+        engine.watch()
+        return engine._offenders.may_break("select 1", "alice")
+
+    next(batches)
+    query.cancel()
+    assert [look(0), look(2 * ENDLESS_MS)] == [False, False]  # it waits for its reader
+    query._computes = True  # as it is inside of a function that nothing interrupts
+    assert [look(0), look(ENDLESS_MS)] == [False, True]
+    assert not engine._offenders.may_break("select 1", "bob")
+    assert engine._offenders.may_break("select md5(us::varchar) from t", "bob")
+    with suppress(BallistaError):
+        list(batches)
+    assert not query.is_endless(clock.now_ms)
+    assert [look(SUSPECT_MS - 1), look(1)] == [True, False]
+    engine.close()
 
 
 def test_whatever_meets_a_broken_database_is_told_to_plan_again(monkeypatch):

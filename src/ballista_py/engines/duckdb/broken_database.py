@@ -1,4 +1,4 @@
-"""DuckDB databases that a failed assertion has made unusable, and the statements at fault.
+"""DuckDB databases that a failed assertion has made unusable, statements that do not end, and who sent them.
 
 An INTERNAL error of DuckDB invalidates the whole database, for whoever uses it: every later statement fails with a
 FATAL error until it is opened anew. A file that could not be written at a checkpoint, on a full disk, invalidates the
@@ -36,16 +36,18 @@ def is_broken(connection: duckdb.DuckDBPyConnection, look: str = "select 1") -> 
 
 
 class Offenders:
-    """Kinds of statements that broke a database, and the clients who sent them: they do not run where others do.
+    """Kinds of statements that broke a database or did not end, and the clients who sent them: they run apart.
 
     Statements of one kind differ in the values of constants alone. Whose statement broke a database has all that is
-    out of the ordinary run apart for `SUSPECT_MS`: the next one may be of another kind.
+    out of the ordinary run apart for `SUSPECT_MS`: the next one may be of another kind. Whose statement went on for
+    long after it was stopped has everything run apart: nothing can end it but the end of its process.
     """
 
     def __init__(self, runtime: Runtime) -> None:
         self._runtime = runtime
         self._kinds: OrderedDict[bytes, None] = OrderedDict()
         self._clients: OrderedDict[str, float] = OrderedDict()
+        self._endless: OrderedDict[str, float] = OrderedDict()
 
     def note(self, sql: str, client: str, error: BaseException) -> None:
         """Remember the statement if it was the one that broke the database, and not one that met it broken."""
@@ -54,14 +56,21 @@ class Offenders:
             _remember(self._kinds, _mark(sql), None)
             _remember(self._clients, client, self._runtime.monotonic_ms())
 
+    def note_endless(self, sql: str, client: str) -> None:
+        """Remember a statement that was stopped and goes on."""
+        _remember(self._kinds, _mark(sql), None)
+        _remember(self._endless, client, self._runtime.monotonic_ms())
+
     def may_break(self, sql: str, client: str) -> bool:
         """Whether the statement, sent by this client, is not to run where others do."""
         if not self._kinds:
             return False
-        since_ms = self._clients.get(client)
-        if since_ms is not None and self._runtime.monotonic_ms() - since_ms < SUSPECT_MS:
-            return not is_plain(masked(sql))
-        return _mark(sql) in self._kinds
+        suspect = self._is_suspect(self._clients, client) and not is_plain(masked(sql))
+        return suspect or self._is_suspect(self._endless, client) or _mark(sql) in self._kinds
+
+    def _is_suspect(self, clients: OrderedDict[str, float], client: str) -> bool:
+        since_ms = clients.get(client)
+        return since_ms is not None and self._runtime.monotonic_ms() - since_ms < SUSPECT_MS
 
 
 def _remember(known: OrderedDict[K, V], key: K, value: V) -> None:

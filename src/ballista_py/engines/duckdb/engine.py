@@ -147,6 +147,7 @@ class DuckDBEngine(LoadedEngine):
         if self._freed is not None and not (self._closed or self._lost):
             self._freed.tick(self._root)
         super().watch()
+        self._note_endless()
         if self._closed or not (self._lost or is_broken(self._root) or self._tables.is_broken()):
             return
         now_ms = self._runtime.monotonic_ms()
@@ -168,6 +169,15 @@ class DuckDBEngine(LoadedEngine):
         self._loaded = self._tables
         self.begun += 1
         self._lost = False
+
+    def _note_endless(self) -> None:
+        """Remember whose statements go on though they were stopped: nothing but the end of a process ends them."""
+        now_ms = self._runtime.monotonic_ms()
+        with self._lock:
+            running = list(self._running)
+        for query in running:
+            if isinstance(query, DuckDBQuery) and query.is_endless(now_ms):
+                self._offenders.note_endless(query.text, query.client)
 
     def _require_open(self) -> None:
         super()._require_open()

@@ -12,7 +12,9 @@ from ballista_py.engines.duckdb.errors import translate
 from ballista_py.engines.duckdb.library import duckdb
 from ballista_py.engines.duckdb.types import ColumnLists, quoted
 from ballista_py.errors import BallistaError, ConfigError, SqlError, TransportError
+from ballista_py.work import current_client
 
+ENDLESS_MS = 5_000.0
 _HUGE = str(pa.decimal128(38, 0))  # as which DuckDB hands out its HUGEINT, also one that is larger
 _TOO_HUGE = (
     "a whole number in the answer does not fit DECIMAL(38, 0): cast it to DOUBLE or VARCHAR in the statement"
@@ -98,7 +100,6 @@ class DuckDBQuery:
             for type_, said in looked_at
             if type_ in kind
         ]
-        self._sql = sql
         self._prefix = prefix
         self._failed = failed
         self._cursor = cursor
@@ -106,6 +107,18 @@ class DuckDBQuery:
         self._sources = sources
         self._cancelled = False
         self._reason: BallistaError | None = None
+        self.text = sql
+        self.client = current_client()
+        self._computes = False
+        self._seen_going_on_ms: float | None = None
+
+    def is_endless(self, now_ms: float) -> bool:
+        """Whether it was seen to compute `ENDLESS_MS` ago and now, though it had been told to end."""
+        if not (self._cancelled and self._computes):
+            return False
+        if self._seen_going_on_ms is None:
+            self._seen_going_on_ms = now_ms
+        return now_ms - self._seen_going_on_ms >= ENDLESS_MS
 
     def batches(self) -> Iterator[pa.RecordBatch]:
         """The rows, in batches of at most 65,536, none of them empty.
@@ -139,6 +152,7 @@ class DuckDBQuery:
             self._cursor.close()
 
     def _run(self, relation: duckdb.DuckDBPyRelation | None) -> Iterator[pa.RecordBatch]:
+        self._computes = True
         try:
             self._check_not_cancelled()
             assert relation is not None
@@ -151,7 +165,9 @@ class DuckDBQuery:
                     self._check_not_cancelled()  # an interrupt in the instant before the start has no effect
                     if batch.num_rows:
                         self._check_values(batch)
+                        self._computes = False  # whoever reads may take as long as he likes
                         yield batch
+                        self._computes = True
         except (duckdb.Error, OSError, pa.ArrowException) as error:
             self._failed(error)
             failed = next((source.error for source in self._sources if source.error is not None), None)
@@ -159,8 +175,9 @@ class DuckDBQuery:
                 raise failed from None
             if self._cancelled and self._reason is not None:
                 raise self._reason from None
-            raise translate(error, self._sql, prefix=self._prefix) from None
+            raise translate(error, self.text, prefix=self._prefix) from None
         finally:
+            self._computes = False
             del relation
             self._cursor.close()
 
