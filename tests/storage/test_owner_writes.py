@@ -177,6 +177,23 @@ def test_what_was_left_prepared_is_ended_by_its_owner(world, writes, scheduler, 
     assert Statements(world.store, "t").commit(attempt, "a", affected=1).committed is decided
 
 
+def test_what_was_prepared_a_moment_ago_and_what_nothing_waits_for_cost_no_request(world, writes):
+    world.clock.now_ms += 10_000
+    world.grant()
+    writes.write(target("a", 1, attempt=attempt_by("dead", "a1")), [batch(1, 1)])
+    leg = world.leg((1, 1), (2, 1))
+    nothing_waits = evolve(leg.tables[0], partitions=(2,), epochs=(1,), sequence=1)
+    world.store.calls.clear()
+    for wanted in (leg.tables[0], nothing_waits, evolve(nothing_waits, table="elsewhere")):
+        writes.catch_up(evolve(leg, tables=(wanted,)))
+    assert writes.tick() == []
+    world.clock.now_ms += LOOK_AFTER_MS - 1
+    assert writes.tick() == []
+    assert world.store.calls == []
+    world.clock.now_ms += 1
+    assert [(one.partition, one.committed) for one in writes.tick()] == [(1, False)]
+
+
 def test_two_statements_made_from_the_same_rows_cannot_both_be_prepared(world, writes):
     writes.write(target("a", 1), [batch(1, 1)])
     (file,) = world.storage(1).read().document.files
