@@ -21,6 +21,8 @@ from ballista_py.partitions.table import TableSpec, table_folder
 from ballista_py.partitions.table_name import from_keys, in_keys
 from ballista_py.state.documents.codec import DocumentCodec, Header, table_from_json, table_to_json
 from ballista_py.state.documents.documents import (
+    REMEMBERED_DEFINITIONS,
+    REMEMBERED_DROPS,
     REMEMBERED_NAMES,
     ClusterDocument,
     FormerName,
@@ -214,6 +216,44 @@ def test_the_catalog_remembers_the_names_that_tables_lost():
     for number in range(REMEMBERED_NAMES + 5):
         cluster = cluster.with_table(table("c", f"c{number}")).without_table("c")
     assert len(cluster.former_names) == REMEMBERED_NAMES
+
+
+def test_the_catalog_remembers_marks_of_definitions_once_and_within_a_bound():
+    table = TableSpec(name="a", schema=SCHEMA, spec=BUCKETS, incarnation="1")
+    cluster = ClusterDocument().with_table(table, "made").with_altered(evolve(table, definition=1), "altered")
+    assert cluster.tables["a"].definition == 1
+    assert cluster.definitions == ("made", "altered")
+    assert cluster.noted("altered") is cluster
+    assert cluster.noted("nothing to do").definitions == ("made", "altered", "nothing to do")
+    assert cluster.without_table("a", "dropped").definitions == ("made", "altered", "dropped")
+    assert cluster.without_table("a").definitions == ("made", "altered")
+    assert cluster.without_table("b", "dropped") is cluster
+    for number in range(REMEMBERED_DEFINITIONS):
+        cluster = cluster.noted(f"m{number}")
+    assert cluster.definitions == tuple(f"m{number}" for number in range(REMEMBERED_DEFINITIONS))
+
+
+def test_the_catalog_remembers_dropped_tables_within_a_bound_until_their_name_is_taken():
+    def table(name, incarnation="1"):
+        return TableSpec(name=name, schema=SCHEMA, spec=BUCKETS, incarnation=incarnation)
+
+    cluster = ClusterDocument()
+    for number in range(REMEMBERED_DROPS + 2):
+        cluster = cluster.with_table(table(f"t{number}")).without_table(f"t{number}")
+    assert list(cluster.dropped) == [f"t{number}" for number in range(2, REMEMBERED_DROPS + 2)]
+    assert cluster.namings == REMEMBERED_DROPS + 2
+    cluster = cluster.with_table(table("t5", "2"))
+    assert "t5" not in cluster.dropped
+    assert cluster.tables["t5"].named == cluster.namings == REMEMBERED_DROPS + 3
+    replaced = cluster.with_replaced(table("t5", "3"))
+    assert list(replaced.dropped) == [*cluster.dropped, "t5-2"]
+    assert list(replaced.with_replaced(table("t5", "4")).dropped) == [*list(cluster.dropped)[1:], "t5-2", "t5-3"]
+
+
+def test_a_table_that_nobody_can_read_is_dropped_by_its_name():
+    cluster = evolve(ClusterDocument(), unreadable={"bad": 1, "other": 2})
+    assert cluster.without_table("bad", "mark").unreadable == {"other": 2}
+    assert cluster.without_table("bad", "mark").definitions == ("mark",)
 
 
 def test_a_commit_writes_tables_that_it_did_not_change_as_they_were_read():

@@ -115,12 +115,25 @@ def test_an_undecided_run_of_a_dead_driver_is_given_up_after_a_while(world, serv
     world.holder.tick()
     served.tick()
     assert not Statements(world.store, "t").read().on("dead")
-    world.clock.now_ms += UNDECIDED_MS
+    world.clock.now_ms += UNDECIDED_MS - 1
+    served.tick()
+    assert not Statements(world.store, "t").read().on("dead")
+    world.clock.now_ms += 1
     world.grant()
     served.tick()
     assert not Statements(world.store, "t").read().on("dead").committed
     assert [world.storage(p).read().document.prepared for p in (1, 2)] == [(), ()]
     assert read(world, served, 1) == [11, 21]
+
+
+def test_a_run_in_a_partition_that_was_given_away_meanwhile_is_left_to_its_new_owner(world, served, monkeypatch):
+    waiting = [("t", 7, "elsewhere"), ("gone", 1, "elsewhere")]
+    monkeypatch.setattr(world.holder, "prepared", lambda **_outside: waiting)
+    served.tick()
+    world.clock.now_ms += UNDECIDED_MS
+    world.store.calls.clear()
+    served.tick()
+    assert world.store.calls == []
 
 
 def test_replaced_files_are_unloaded_once_no_query_can_need_them(world, served):
