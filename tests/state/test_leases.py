@@ -439,6 +439,19 @@ def test_a_graceful_leave_removes_an_executor_at_once(scheduler, unreliable, run
     admit(executor(runtime), scheduler)
 
 
+def test_one_that_left_serves_nothing_whatever_still_arrives(scheduler, runtime):
+    lease = executor(runtime)
+    admit(lease, scheduler)
+    late = scheduler.registry.heard(lease.heartbeat())
+    assert isinstance(late, Grant)
+    lease.leave()
+    assert lease.answered(late) is False
+    assert not lease.valid()
+    with pytest.raises(Fenced):
+        lease.heartbeat()
+    assert lease.rejoin().instance_id == lease.heartbeat().executor.instance_id
+
+
 def test_a_grant_for_a_former_instance_is_ignored(scheduler, runtime):
     lease = executor(runtime)
     admit(lease, scheduler)
