@@ -222,7 +222,7 @@ def catalog_query(sql: str) -> str | None:
     >>> catalog_query("select * from information_schema.columns c")
     'select * from "columns"                  c'
     >>> catalog_query("select * from (describe t) d")
-    'select * from (from "t "  ) d'
+    'select * from (from "t " ) d'
     """
     if not may_read_catalog(sql):
         return None
@@ -254,7 +254,7 @@ def catalog_query(sql: str) -> str | None:
 def described_in(query: str) -> list[str]:
     """The tables of which a `catalog_query` wants what DESCRIBE says.
 
-    >>> described_in('select * from (from "t "  ) d')
+    >>> described_in('select * from (from "t " ) d')
     ['t']
     """
     names = (table.words[-1] for table in named_tables(tokenized(query)))
