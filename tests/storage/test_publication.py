@@ -17,7 +17,7 @@ from ballista_py.state.documents.object_state import ObjectState
 from ballista_py.state.stores.memory import MemoryStore
 from ballista_py.storage.manifest import DataFile, Prepared
 from ballista_py.storage.partition_storage import PartitionStorage
-from ballista_py.storage.publication import Publication, visible_files
+from ballista_py.storage.publication import Publication, caught_up, visible_files
 from ballista_py.testing import Chance, FaultyStore, StoreFaults
 
 PATHS = ["expr0=0", "expr0=1", "expr0=2"]
@@ -289,3 +289,32 @@ def test_a_slow_reader_is_told_that_its_moment_is_gone():
     assert [file.path for file in visible_files(manifest, decisions)] == ["snapshots/t/data/old/expr0=0.parquet"]
     with pytest.raises(TryLater, match="was replaced while it was read"):
         visible_files(manifest.current(manifest.retired[0].at_ms + 10_000_000), decisions)
+
+
+def test_whoever_changes_a_partition_takes_in_what_is_decided_there_and_leaves_the_rest():
+    store = MemoryStore()
+    storage, statements = PartitionStorage(store, "t", PATHS[0]), Statements(store, "t")
+    storage.create()
+    storage.activate(1)
+    asked = []
+
+    def decisions() -> StatementsDocument:
+        asked.append(None)
+        return statements.read()
+
+    found, changed = caught_up(storage, decisions, 1)
+    assert (found.document, changed, asked) == (storage.read().document, False, [])
+    for name in ("open", "good", "bad"):
+        storage.prepare(Prepared(attempt=name, token=name, add=(data(name),)), epoch=1)
+    found, changed = caught_up(storage, decisions, 1)
+    assert (found.document, changed, len(asked)) == (storage.read().document, False, 1)
+    statements.commit("good", "good", affected=1)
+    statements.abort("bad")
+    found, changed = caught_up(storage, decisions, 1)
+    assert (found.document, changed) == (storage.read().document, True)
+    assert [file.path for file in found.document.files] == [data("good").path]
+    assert (found.document.sequence, [one.attempt for one in found.document.prepared]) == (1, ["open"])
+    statements.abort("open")
+    assert caught_up(storage, decisions, 1)[1]
+    assert storage.read().document.prepared == ()
+    assert not caught_up(storage, decisions, 1)[1]
