@@ -15,7 +15,7 @@ from ballista_py.engines.apart.workers import Workers
 from ballista_py.engines.duckdb.binder import Binder
 from ballista_py.engines.duckdb.engine import DuckDBEngine
 from ballista_py.errors import MergeTooLarge
-from ballista_py.node.executor.engine_processes import EngineProcess, own_bytes
+from ballista_py.node.engine_processes import EngineProcess, own_bytes
 from ballista_py.runtime import SystemRuntime
 from ballista_py.transport.arrow.types import check_schema
 

@@ -14,7 +14,7 @@ from ballista_py.engines.duckdb.engine import DuckDBEngine
 from ballista_py.engines.duckdb.freed import AGAIN_MS, GivesBackFreed
 from ballista_py.engines.duckdb.large_rows import ROW_NUMBER, LargeRows
 from ballista_py.errors import SqlError
-from ballista_py.node.executor.engine_processes import own_bytes
+from ballista_py.node.engine_processes import own_bytes
 from ballista_py.partitions.value_sizes import LargeValues
 from ballista_py.runtime import SystemRuntime
 

@@ -21,7 +21,7 @@ from ballista_py.engines.apart.large import (
 from ballista_py.engines.apart.workers import Options, Workers
 from ballista_py.engines.duckdb.engine import DuckDBEngine
 from ballista_py.engines.polars.engine import PolarsEngine
-from ballista_py.node.executor.engine_processes import EngineProcess, own_bytes
+from ballista_py.node.engine_processes import EngineProcess, own_bytes
 from ballista_py.partitions.value_sizes import LargeValues
 from ballista_py.runtime import SystemRuntime
 from ballista_py.storage.formats.local_file import RowsAtHand

@@ -23,7 +23,7 @@ from ballista_py.engines.duckdb.engine import DuckDBEngine
 from ballista_py.engines.polars.engine import PolarsEngine
 from ballista_py.engines.same_answer import difference
 from ballista_py.errors import BallistaError, MergeTooLarge, SqlError, TimeLimit, TransportError
-from ballista_py.node.executor.engine_processes import EngineProcess, own_bytes
+from ballista_py.node.engine_processes import EngineProcess, own_bytes
 from ballista_py.runtime import SystemRuntime
 from ballista_py.storage.formats.local_file import RowsAtHand
 from ballista_py.work import Work, working
@@ -367,7 +367,7 @@ NODE = """
 import sys, time
 from ballista_py.engines.duckdb.engine import DuckDBEngine
 from ballista_py.engines.apart.workers import Workers
-from ballista_py.node.executor.engine_processes import EngineProcess, own_bytes
+from ballista_py.node.engine_processes import EngineProcess, own_bytes
 from ballista_py.runtime import SystemRuntime
 runtime = SystemRuntime()
 started = []

@@ -19,7 +19,7 @@ from attrs import evolve
 from ballista_py.errors import BallistaError, ConfigError, TransportError, Unauthenticated
 from ballista_py.node.config import NodeConfig
 from ballista_py.node.executor.answers import ExecutorAnswers
-from ballista_py.node.scheduler.scheduler import Scheduler
+from ballista_py.node.scheduler.answers import SchedulerAnswers
 from ballista_py.runtime import SystemRuntime
 from ballista_py.transport.control.grpc import CONTROL_METHODS
 from ballista_py.transport.control.grpc import messages as pb
@@ -375,7 +375,7 @@ def test_a_port_without_proofs_answers_its_table_and_nothing_else():
 
 def registered():
     """What the ports of a node can be asked, from those who answer."""
-    told, services = Scheduler, (FlightSqlService, PartsService)
+    told, services = SchedulerAnswers, (FlightSqlService, PartsService)
     public, parts = (
         service.verbs(service.__new__(service), handler)
         for service, handler in zip(services, (told, ExecutorAnswers), strict=True)

@@ -10,9 +10,8 @@ import pytest
 from attrs import asdict
 
 from ballista_py.errors import InvalidData, TransportError
-from ballista_py.node.config import NodeConfig
 from ballista_py.node.executor.answers import ExecutorAnswers
-from ballista_py.node.scheduler.scheduler import Scheduler
+from ballista_py.node.scheduler.answers import SchedulerAnswers
 from ballista_py.sql.plan import Leg, LegTable, leg_from_json
 from ballista_py.sql.rewrite import Rewrite
 from ballista_py.transport.flight.commands import (
@@ -200,10 +199,7 @@ class Nothing:
     ],
 )
 def test_nodes_look_at_a_command_before_they_use_it(command):
-    config = NodeConfig(
-        role="scheduler", node_id="s", state_location="memory://x", allow_insecure_connections=True
-    )
-    scheduler = Scheduler(config)
+    scheduler = SchedulerAnswers(node_id="s", cluster_id="c", tasks=None, shown_tasks=list)
     executor = ExecutorAnswers("e", engine=None, tasks=None)
     for answer in (
         lambda: scheduler.stream(command, None),

@@ -18,8 +18,7 @@ from ballista_py.runtime import Runtime, SystemRuntime
 from ballista_py.without_pandas import spare_pandas
 
 if TYPE_CHECKING:
-    from ballista_py.node.executor.executor import Executor
-    from ballista_py.node.scheduler.scheduler import Scheduler
+    from ballista_py.node.running import RunningNode
 
 _log = logging.getLogger(__name__)
 POLL_MS = 100
@@ -32,12 +31,11 @@ def run_node(config: NodeConfig, parent_pid: int | None = None) -> None:
     configure_logging(config.node_id, config.log_level)
     spare_pandas()
     config = with_open_files(config)
-    node = _node(config, runtime)
     log_event(_log, "starting", role=config.role, state_location=config.state_location, pid=os.getpid())
     if config.allow_insecure_connections:
         log_event(_log, "insecure", logging.WARNING, reason=_insecure(config))
     try:
-        node.start()
+        node = _start(config, runtime)
     except BallistaError as error:
         log_event(_log, "not_started", logging.ERROR, code=error.code)
         print(f"error: {error}", file=sys.stderr, flush=True)
@@ -56,14 +54,14 @@ def run_node(config: NodeConfig, parent_pid: int | None = None) -> None:
     os._exit(0)  # gRPC's own threads may not end
 
 
-def _node(config: NodeConfig, runtime: Runtime) -> Scheduler | Executor:
+def _start(config: NodeConfig, runtime: Runtime) -> RunningNode:
     if config.role == "scheduler":
-        from ballista_py.node.scheduler.scheduler import Scheduler
+        from ballista_py.node.scheduler.scheduler import start_scheduler
 
-        return Scheduler(config, runtime)
-    from ballista_py.node.executor.executor import Executor
+        return start_scheduler(config, runtime)
+    from ballista_py.node.executor.executor import start_executor
 
-    return Executor(config, runtime)
+    return start_executor(config, runtime)
 
 
 def _insecure(config: NodeConfig) -> str:

@@ -8,40 +8,31 @@ from __future__ import annotations
 
 import logging
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-from attrs import asdict
+from attrs import asdict, frozen
 
-from ballista_py.engines.apart.shares import least_budget
 from ballista_py.engines.engine import Engine
 from ballista_py.errors import BallistaError
 from ballista_py.logs import log_event
 from ballista_py.memory_budget import MemoryBudget
-from ballista_py.node.allocators import GivesBack
 from ballista_py.node.config import NodeConfig
-from ballista_py.node.executor.answers import LEGS_IN_ALL, LONGEST_MS, ExecutorAnswers
-from ballista_py.node.executor.control import ExecutorControl
-from ballista_py.node.executor.engine_processes import (
-    GIVE_BACK_MS,
-    WATCH_MS,
+from ballista_py.node.engine_processes import (
     engine_workers,
     node_memory,
-    own_bytes,
 )
-from ballista_py.node.executor.partitions import ExecutorPartitions
+from ballista_py.node.executor.answers import LEGS_IN_ALL, LONGEST_MS, ExecutorAnswers
+from ballista_py.node.executor.control import ExecutorControl
+from ballista_py.node.executor.partitions import ExecutorPartitions, StoreThreads
 from ballista_py.node.front_process import FrontProcess
-from ballista_py.node.location import open_state_location
 from ballista_py.node.loops import Loop
+from ballista_py.node.running import Foundation, RunningNode
 from ballista_py.node.status.executor_metrics import observe_executor
-from ballista_py.node.status.metrics import NodeMetrics
-from ballista_py.node.status.status_ports import StatusPorts, check_tokens
-from ballista_py.node.status.tasks import Tasks
 from ballista_py.runtime import Runtime, SystemRuntime
 from ballista_py.state.members.executor_lease import ExecutorLease
-from ballista_py.state.members.identity import cluster_identity
 from ballista_py.storage.held.cache import FileCache
 from ballista_py.storage.held.seen import NOTE_EVERY_MS
 from ballista_py.threads import EventLoopThread, spawn
@@ -52,8 +43,6 @@ from ballista_py.transport.flight_sql.leg_tickets import LegTicketCheck
 from ballista_py.transport.flight_sql.legs import MAX_TICKET_BYTES, LegService, PartsService
 from ballista_py.transport.security.access import DATA, PARTS, PLAIN_DATA
 from ballista_py.transport.security.callers import Anyone, Holders, Nodes
-from ballista_py.transport.security.certificates import check_own
-from ballista_py.transport.security.credentials import Removed
 from ballista_py.transport.security.same_cluster import OfOneCluster
 from ballista_py.turns import Turns
 
@@ -64,224 +53,206 @@ FLIGHT_TICK_MS = 200
 SETTLE_TICK_MS = 2_000
 COMPACT_TICK_MS = 1_000
 CONTROL_WORKERS = 4
-SHOWN_TASKS = 100
 
 
-class Executor:
-    """One executor, from `start` to `stop`."""
+def start_executor(config: NodeConfig, runtime: Runtime | None = None) -> RunningNode:
+    """Listen and connect to the schedulers; they admit this executor as soon as they may.
 
-    def __init__(self, config: NodeConfig, runtime: Runtime | None = None) -> None:
-        self._config = config
-        self._runtime = runtime or SystemRuntime()
-        self._metrics = NodeMetrics(config.node_id, config.role)
-        self._tasks = Tasks(config.node_id, self._runtime, self._metrics.ended)
-        self._loops: list[Loop] = []
-
-    def start(self) -> None:
-        """Listen and connect to the schedulers; they admit this executor as soon as they may.
-
-        Raises `ConfigError` for a port, a folder or a state location that cannot be used.
-        """
-        config, runtime = self._config, self._runtime
-        check_own(config.node_tls(), config.node_id, config.role, runtime)
-        self._removed = Removed(config.node_mtls_removed_file)
-        self._removed.listed()  # a list that cannot be used is no reason to start
-        check_tokens(config, runtime)
-        store = open_state_location(config, runtime)
-        cluster_id = cluster_identity(store, runtime=runtime)
+    What was started is ended when the rest cannot be. Raises `ConfigError` for a port, a folder or a state location
+    that cannot be used.
+    """
+    with ExitStack() as up:
+        ground = Foundation.lay(config, runtime or SystemRuntime(), up)
         folder = Path(config.data_dir) if config.data_dir is not None else None
         if folder is not None:
             folder.mkdir(parents=True, exist_ok=True)
-        self._budget = MemoryBudget(least_budget(node_memory(config)), runtime)
-        self._engine = _engine(config, folder, runtime, self._budget)
-        budget = self._budget
-        turns = Turns(runtime, LEGS_IN_ALL, lambda: budget.is_full, LONGEST_MS)
-        answers = ExecutorAnswers(config.node_id, self._engine, self._tasks, turns=turns)
-        self._lease = self._listen(cluster_id, answers)
-        self._cache = FileCache(
-            store,
+        engine = _engine(config, folder, ground.runtime, ground.budget)
+        up.callback(engine.close)
+        ground.watch_memory(engine.watch)
+        threads = StoreThreads()
+        up.callback(threads.close)
+        turns = Turns(ground.runtime, LEGS_IN_ALL, lambda: ground.budget.is_full, LONGEST_MS)
+        answers = ExecutorAnswers(config.node_id, engine, ground.tasks, turns=turns)
+        links = _listen(ground, answers)
+        cache = FileCache(
+            ground.store,
             None if folder is None else str(folder / "files"),
             max_bytes=config.cache_max_bytes,
             format=config.cache_format,
-            runtime=runtime,
+            runtime=ground.runtime,
         )
-        self._partitions = ExecutorPartitions(
-            self._lease, store, self._engine, self._cache, runtime, node_memory(config)
+        partitions = ExecutorPartitions(
+            links.lease, ground.store, engine, cache, ground.runtime, threads, node_memory(config)
         )
-        answers.partitions = self._partitions
-        self._workers = ThreadPoolExecutor(CONTROL_WORKERS, thread_name_prefix="control")
-        self._event_loop = EventLoopThread("control")
-        self._control = ControlClient(
-            config.scheduler_address,
-            ExecutorControl(
-                node_id=config.node_id,
-                lease=self._lease,
-                holder=self._partitions.holder,
-                tasks=self._tasks,
-                metrics=self._metrics,
-                poke=lambda: self._holding.poke(),
-                allocate=lambda: spawn(self._allocate),
-            ),
-            self._workers,
-            runtime,
-            heartbeat_ms=config.ttl_ms / HEARTBEATS_PER_TTL,
-            tls=config.node_tls(),
-            removed=self._removed,
-            cluster_id=cluster_id,
-        )
-        self._start_loops()
-        for name, tick, every_ms in (
-            ("memory", self._engine.watch, WATCH_MS),
-            ("free", GivesBack(own_bytes, runtime).tick, GIVE_BACK_MS),
-        ):
-            self._loops.append(Loop(name, tick, interval_ms=every_ms, runtime=runtime).start())
-        self._event_loop.start(self._control.run())
-        self._metrics.watch_certificate(config.node_tls(), runtime)
+        answers.partitions = partitions
+        control = _start_control(ground, links, partitions)
         observe_executor(
-            self._metrics,
-            tasks=self._tasks,
-            flight=self._flight,
-            control=self._control,
-            lease=self._lease,
-            cache=self._cache,
-            holder=self._partitions.holder,
+            ground.metrics,
+            tasks=ground.tasks,
+            flight=links.flight,
+            control=control,
+            lease=links.lease,
+            cache=cache,
+            holder=partitions.holder,
         )
-        self._metrics.gauge("reserved_bytes", "Memory that statements asked for.", ("state",), self._budget.shown)
-        self._ports = self._status_ports()
-        log_event(_log, "ports", http=self._ports.http.port, metrics=self._ports.metrics.port)
-        info = self._lease.info
+        _start_loops(ground, links, partitions)
+        ground.show(ready=links.lease.valid, status=lambda: _shown(control, cache, partitions))
+        up.callback(links.lease.leave)
+        info = links.lease.info
         log_event(_log, "started", data=info.data_address, parts=info.parts_location, instance=info.instance_id)
+        return RunningNode(up.pop_all().close)
 
-    def _listen(self, cluster_id: str, answers: ExecutorAnswers) -> ExecutorLease:
-        """Open the ports for legs and for parts of answers; what the lease says of them."""
-        config, runtime = self._config, self._runtime
-        tls, removed = config.node_tls(), self._removed
-        tickets = LegTicketCheck(
-            executor_id=config.node_id, cluster_id=cluster_id, runtime=runtime, tls=tls, removed=removed
-        )
-        self._flight = FlightServer(
-            f"{config.node_bind_address}:{config.data_port}",
-            answers,
-            runtime,
-            access=PLAIN_DATA if config.flight_tls() is None else DATA,
-            callers=OfOneCluster(Anyone() if tls is None else Nodes(removed), cluster_id),
-            tls=tls,
-            ask_client=True,
-            connections=config.connection_limits(),
-            spawn=spawn,
-            service=_parts(LegService, tickets, runtime) if config.flight_tls() is None else None,
-        )
-        self._parts = self._parts_port(tickets, answers)
-        parts = self._flight if self._parts is None else self._parts
-        scheme = "grpc" if self._parts is None else "grpc+tls"
-        return ExecutorLease(
-            config.node_id,
-            f"{config.node_advertise_address}:{self._flight.port}",
-            capacity=config.capacity,
-            labels=config.labels,
-            engine=config.engine,
-            parts_location=f"{scheme}://{config.node_advertise_address}:{parts.port}",
-            runtime=runtime,
-        )
 
-    def _start_loops(self) -> None:
-        runtime = self._runtime
-        self._holding = Loop("hold", self._hold, interval_ms=HOLDER_TICK_MS, runtime=runtime)
-        self._loops = [
-            self._holding.start(),
-            Loop("compact", self._partitions.compact, interval_ms=COMPACT_TICK_MS, runtime=runtime).start(),
-            Loop("settle", self._partitions.settle, interval_ms=SETTLE_TICK_MS, runtime=runtime).start(),
-            Loop("runs", self._partitions.runs.tick, interval_ms=SETTLE_TICK_MS, runtime=runtime).start(),
-            Loop("seen", self._partitions.holder.seen.tick, interval_ms=NOTE_EVERY_MS, runtime=runtime).start(),
-            Loop("flight", self._flight.tick, interval_ms=FLIGHT_TICK_MS, runtime=runtime).start(),
-        ]
-        if self._parts is not None:
-            self._loops.append(
-                Loop("parts", self._parts.tick, interval_ms=FLIGHT_TICK_MS, runtime=runtime).start()
-            )
+@frozen(kw_only=True)
+class _Links:
+    """The port for legs, that for parts of answers where it is another, and what the lease says of them."""
 
-    def _status_ports(self) -> StatusPorts:
-        holder = self._partitions.holder
-        return StatusPorts(
-            self._config,
-            self._metrics,
-            self._runtime,
-            ready=self._lease.valid,
-            status=lambda: {
-                "schedulers": self._control.connected(),
-                "cache": asdict(self._cache.stats()),
-                "hydration": asdict(holder.progress()),
-                "replica_ages_ms": holder.replica_ages_ms(),
-                **self._partitions.shown(),
-            },
-            tasks=self._shown_tasks,
-        )
+    flight: FlightServer
+    parts: FlightServer | None
+    lease: ExecutorLease
 
-    def stop(self) -> None:
-        """Stop serving, tell a scheduler so that the partitions are given away at once, end every thread."""
-        info = self._lease.info
-        self._lease.leave()
-        for loop in self._loops:
-            loop.stop()
-        if not self._event_loop.call(self._control.leave(info.executor_id, info.instance_id)):
-            log_event(_log, "leave_failed", logging.WARNING, reason="no scheduler could be told")
-        self._event_loop.stop()
-        for server in (self._flight, self._parts):
-            if server is not None:
-                server.shutdown(spawn, SHUTDOWN_MS / 2)
-        with suppress(BallistaError):  # those who come after it know less then
-            self._partitions.holder.seen.tick()
-        self._ports.close()
-        self._workers.shutdown(wait=False, cancel_futures=True)
-        self._partitions.close()
-        self._engine.close()
 
-    def _parts_port(self, tickets: LegTicketCheck, answers: ExecutorAnswers) -> FlightServer | None:
-        """A port of its own for clients, who cannot show the certificate that the data port asks for.
+def _listen(ground: Foundation, answers: ExecutorAnswers) -> _Links:
+    config, runtime, removed = ground.config, ground.runtime, ground.removed
+    tls = config.node_tls()
+    tickets = LegTicketCheck(
+        executor_id=config.node_id, cluster_id=ground.cluster_id, runtime=runtime, tls=tls, removed=removed
+    )
+    is_plain = config.flight_tls() is None
+    flight = FlightServer(
+        f"{config.node_bind_address}:{config.data_port}",
+        answers,
+        runtime,
+        access=PLAIN_DATA if is_plain else DATA,
+        callers=OfOneCluster(Anyone() if tls is None else Nodes(removed), ground.cluster_id),
+        tls=tls,
+        ask_client=True,
+        connections=config.connection_limits(),
+        spawn=spawn,
+        service=_parts(LegService, tickets, runtime) if is_plain else None,
+    )
+    ground.up.callback(flight.shutdown, spawn, SHUTDOWN_MS / 2)
+    parts = None if is_plain else _parts_port(ground, tickets, answers)
+    scheme = "grpc" if parts is None else "grpc+tls"
+    lease = ExecutorLease(
+        config.node_id,
+        f"{config.node_advertise_address}:{flight.port}",
+        capacity=config.capacity,
+        labels=config.labels,
+        engine=config.engine,
+        parts_location=f"{scheme}://{config.node_advertise_address}:{(parts or flight).port}",
+        runtime=runtime,
+    )
+    return _Links(flight=flight, parts=parts, lease=lease)
 
-        None where everything is plain: there clients come to the data port.
-        """
-        config = self._config
-        if config.flight_tls() is None:
-            return None
-        return FlightServer(
-            f"{config.node_bind_address}:{config.parts_port}",
-            answers,
-            self._runtime,
-            access=PARTS,
-            callers=Holders(),
-            caller_limit=config.max_calls_per_client,
-            tls=config.flight_tls(),
-            connections=config.connection_limits(),
-            front=FrontProcess,
-            message_bytes=MAX_TICKET_BYTES,
-            name=config.node_id,
-            budget=self._budget,
-            spawn=spawn,
-            service=_parts(PartsService, tickets, self._runtime),
-        )
 
-    def _allocate(self) -> None:
+def _parts_port(ground: Foundation, tickets: LegTicketCheck, answers: ExecutorAnswers) -> FlightServer:
+    """A port of its own for clients, who cannot show the certificate that the data port asks for."""
+    config = ground.config
+    port = FlightServer(
+        f"{config.node_bind_address}:{config.parts_port}",
+        answers,
+        ground.runtime,
+        access=PARTS,
+        callers=Holders(),
+        caller_limit=config.max_calls_per_client,
+        tls=config.flight_tls(),
+        connections=config.connection_limits(),
+        front=FrontProcess,
+        message_bytes=MAX_TICKET_BYTES,
+        name=config.node_id,
+        budget=ground.budget,
+        spawn=spawn,
+        service=_parts(PartsService, tickets, ground.runtime),
+    )
+    ground.up.callback(port.shutdown, spawn, SHUTDOWN_MS / 2)
+    return port
+
+
+def _start_control(ground: Foundation, links: _Links, partitions: ExecutorPartitions) -> ControlClient:
+    """Hold what schedulers want held, and tell each of them what that is.
+
+    A node that stops says so first, so that its partitions are given away at once, while its ports still answer.
+    """
+    config, runtime, up, lease = ground.config, ground.runtime, ground.up, links.lease
+    workers = ThreadPoolExecutor(CONTROL_WORKERS, thread_name_prefix="control")
+    up.callback(workers.shutdown, wait=False, cancel_futures=True)
+    up.callback(_note_seen, partitions)
+    event_loop = EventLoopThread("control")
+    up.callback(event_loop.stop)
+
+    def hold() -> None:
+        """Hold what is wanted, and say so at once if that changed anything."""
+        if partitions.hold():
+            control.poke()
+
+    def allocate() -> None:
         """Ask for a share of what waits, once an instance: it need not wait for the next interval."""
-        info = self._lease.info
+        info = lease.info
         try:
-            updates = self._event_loop.call(
-                self._control.ask(lambda link: link.allocate(info.executor_id, info.instance_id))
-            )
+            updates = event_loop.call(control.ask(lambda link: link.allocate(info.executor_id, info.instance_id)))
         except BallistaError as error:  # what is assigned comes over the stream, too
             log_event(_log, "not_allocated", reason=error)
             return
         for update in updates:
-            if self._partitions.holder.apply(update):
-                self._holding.poke()
+            if partitions.holder.apply(update):
+                holding.poke()
 
-    def _hold(self) -> None:
-        """Hold what is wanted, and say so at once if that changed anything."""
-        if self._partitions.hold():
-            self._control.poke()
+    def leave() -> None:
+        info = lease.info
+        if not event_loop.call(control.leave(info.executor_id, info.instance_id)):
+            log_event(_log, "leave_failed", logging.WARNING, reason="no scheduler could be told")
 
-    def _shown_tasks(self) -> list[dict[str, Any]]:
-        return [asdict(task) for task in self._tasks.last(SHOWN_TASKS)]
+    holding = Loop("hold", hold, interval_ms=HOLDER_TICK_MS, runtime=runtime)
+    control = ControlClient(
+        config.scheduler_address,
+        ExecutorControl(
+            node_id=config.node_id,
+            lease=lease,
+            holder=partitions.holder,
+            tasks=ground.tasks,
+            metrics=ground.metrics,
+            poke=holding.poke,
+            allocate=lambda: spawn(allocate),
+        ),
+        workers,
+        runtime,
+        heartbeat_ms=config.ttl_ms / HEARTBEATS_PER_TTL,
+        tls=config.node_tls(),
+        removed=ground.removed,
+        cluster_id=ground.cluster_id,
+    )
+    up.callback(leave)
+    up.callback(holding.stop)
+    holding.start()
+    event_loop.start(control.run())
+    return control
+
+
+def _start_loops(ground: Foundation, links: _Links, partitions: ExecutorPartitions) -> None:
+    ground.loop("compact", partitions.compact, COMPACT_TICK_MS)
+    ground.loop("settle", partitions.settle, SETTLE_TICK_MS)
+    ground.loop("runs", partitions.runs.tick, SETTLE_TICK_MS)
+    ground.loop("seen", partitions.holder.seen.tick, NOTE_EVERY_MS)
+    ground.loop("flight", links.flight.tick, FLIGHT_TICK_MS)
+    if links.parts is not None:
+        ground.loop("parts", links.parts.tick, FLIGHT_TICK_MS)
+
+
+def _note_seen(partitions: ExecutorPartitions) -> None:
+    with suppress(BallistaError):  # those who come after it know less then
+        partitions.holder.seen.tick()
+
+
+def _shown(control: ControlClient, cache: FileCache, partitions: ExecutorPartitions) -> dict[str, Any]:
+    holder = partitions.holder
+    return {
+        "schedulers": control.connected(),
+        "cache": asdict(cache.stats()),
+        "hydration": asdict(holder.progress()),
+        "replica_ages_ms": holder.replica_ages_ms(),
+        **partitions.shown(),
+    }
 
 
 def _parts(kind: type[PartsService], tickets: LegTicketCheck, runtime: Runtime) -> FlightServiceMaker:

@@ -32,8 +32,32 @@ In = TypeVar("In")
 Out = TypeVar("Out")
 
 
+class StoreThreads:
+    """The threads by which an executor's requests to the store overlap, from construction until `close`.
+
+    Those for writes are others, so that reads do not wait for them.
+    """
+
+    def __init__(self) -> None:
+        self._reads = ThreadPoolExecutor(STORE_WORKERS, thread_name_prefix="store")
+        self._writes = ThreadPoolExecutor(STORE_WORKERS, thread_name_prefix="write")
+
+    def close(self) -> None:
+        """Wait for no request to the store any more."""
+        self._reads.shutdown(wait=False, cancel_futures=True)
+        self._writes.shutdown(wait=False, cancel_futures=True)
+
+    def map(self, call: Callable[[In], Out], items: Iterable[In], /) -> Iterator[Out]:
+        """What `call` gives for each item, in order, many at the same time, as part of the work of this thread."""
+        return map_some(self._reads, carried(call), items, AT_ONCE)
+
+    def each(self, call: Callable[[In], Out], items: Iterable[In], /) -> Iterator[Out]:
+        """As `map`, for the files of a write."""
+        return map_some(self._writes, carried(call), items, AT_ONCE)
+
+
 class ExecutorPartitions:
-    """What `lease` lets an executor hold, from construction until `close`; its requests to the store overlap."""
+    """What `lease` lets an executor hold; its requests to the store overlap by `threads`."""
 
     def __init__(
         self,
@@ -42,31 +66,25 @@ class ExecutorPartitions:
         engine: Engine,
         cache: FileCache,
         runtime: Runtime,
+        threads: StoreThreads,
         max_bytes: int,
     ) -> None:
         """`max_bytes` is what the node may take."""
         self._engine = engine
         self._told: Mapping[str, Any] = {}
-        self._store_workers = ThreadPoolExecutor(STORE_WORKERS, thread_name_prefix="store")
-        self._write_workers = ThreadPoolExecutor(STORE_WORKERS, thread_name_prefix="write")
-        self.holder = PartitionHolder(lease, store, engine, cache=cache, runtime=runtime, mapper=self._map)
-        self.replica_reads = ReplicaReads(self.holder, store, runtime, self._map)
+        self.holder = PartitionHolder(lease, store, engine, cache=cache, runtime=runtime, mapper=threads.map)
+        self.replica_reads = ReplicaReads(self.holder, store, runtime, threads.map)
         self.writes = OwnerWrites(
             self.holder,
             store,
             engine,
             runtime,
-            self._map,
+            threads.map,
             lambda: lease.info.instance_id,
-            each=self._each,
+            each=threads.each,
             spool_bytes=spool_bytes(max_bytes),
         )
         self.runs = OutsideRuns(self.holder, store, runtime, lambda: lease.info.instance_id)
-
-    def close(self) -> None:
-        """Wait for no request to the store any more."""
-        self._store_workers.shutdown(wait=False, cancel_futures=True)
-        self._write_workers.shutdown(wait=False, cancel_futures=True)
 
     def shown(self) -> dict[str, Any]:
         """What is held, for people."""
@@ -110,9 +128,3 @@ class ExecutorPartitions:
             else:
                 code, reason = ended.error.code, ended.error
                 log_event(_log, "settle_failed", logging.WARNING, table=ended.table, code=code, reason=reason)
-
-    def _map(self, call: Callable[[In], Out], items: Iterable[In], /) -> Iterator[Out]:
-        return map_some(self._store_workers, carried(call), items, AT_ONCE)
-
-    def _each(self, call: Callable[[In], Out], items: Iterable[In], /) -> Iterator[Out]:
-        return map_some(self._write_workers, carried(call), items, AT_ONCE)

@@ -76,20 +76,24 @@ class StatusPorts:
             answer = ready()
             return json_reply({**node, "ready": answer}, 200 if answer else 503)
 
-        self.http = HttpPort(
-            host,
-            config.http_port,
-            {
-                "/health": lambda: json_reply({**node, "healthy": True}),
-                "/ready": is_ready,
-                "/status": lambda: json_reply({**node, **status()}),
-                "/tasks": lambda: json_reply({**node, "tasks": tasks()}),
-            },
-            access=HTTP,
-            tls=tls,
-            verifier=verifier,
-            limits=config.http_limits(),
-        )
+        try:
+            self.http = HttpPort(
+                host,
+                config.http_port,
+                {
+                    "/health": lambda: json_reply({**node, "healthy": True}),
+                    "/ready": is_ready,
+                    "/status": lambda: json_reply({**node, **status()}),
+                    "/tasks": lambda: json_reply({**node, "tasks": tasks()}),
+                },
+                access=HTTP,
+                tls=tls,
+                verifier=verifier,
+                limits=config.http_limits(),
+            )
+        except BaseException:
+            self.metrics.close()
+            raise
 
     def close(self) -> None:
         """Release both ports."""

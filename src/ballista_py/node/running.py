@@ -1,0 +1,101 @@
+"""What both roles of a node stand on, and a node that runs: whatever was started is ended in reverse order."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from contextlib import ExitStack
+from typing import Any
+
+from attrs import asdict, frozen
+
+from ballista_py.engines.apart.shares import least_budget
+from ballista_py.logs import log_event
+from ballista_py.memory_budget import MemoryBudget
+from ballista_py.node.allocators import GivesBack
+from ballista_py.node.config import NodeConfig
+from ballista_py.node.engine_processes import GIVE_BACK_MS, WATCH_MS, node_memory, own_bytes
+from ballista_py.node.location import open_state_location
+from ballista_py.node.loops import Loop
+from ballista_py.node.status.metrics import NodeMetrics
+from ballista_py.node.status.status_ports import StatusPorts, check_tokens
+from ballista_py.node.status.tasks import Tasks
+from ballista_py.runtime import Runtime
+from ballista_py.state.members.identity import cluster_identity
+from ballista_py.state.stores.store import ConditionalStore
+from ballista_py.transport.security.certificates import check_own
+from ballista_py.transport.security.credentials import Removed
+
+_log = logging.getLogger(__name__)
+SHOWN_TASKS = 100
+
+
+@frozen
+class RunningNode:
+    """A node that answers. `stop` leaves the cluster and ends every call, loop and thread; ten seconds at most."""
+
+    stop: Callable[[], None]
+
+
+@frozen(kw_only=True)
+class Foundation:
+    """What a node of either role has before it listens. Whatever has an end is put on `up` as soon as it is there."""
+
+    config: NodeConfig
+    runtime: Runtime
+    up: ExitStack
+    removed: Removed
+    store: ConditionalStore
+    cluster_id: str
+    metrics: NodeMetrics
+    tasks: Tasks
+    budget: MemoryBudget
+
+    @classmethod
+    def lay(cls, config: NodeConfig, runtime: Runtime, up: ExitStack) -> Foundation:
+        """Look at what the node was given: its certificate, its files, the bucket.
+
+        Raises `ConfigError` for what cannot be used, and what reading the bucket raises.
+        """
+        check_own(config.node_tls(), config.node_id, config.role, runtime)
+        removed = Removed(config.node_mtls_removed_file)
+        removed.listed()  # a list that cannot be used is no reason to start
+        check_tokens(config, runtime)
+        store = open_state_location(config, runtime)
+        metrics = NodeMetrics(config.node_id, config.role)
+        return cls(
+            config=config,
+            runtime=runtime,
+            up=up,
+            removed=removed,
+            store=store,
+            cluster_id=cluster_identity(store, runtime=runtime),
+            metrics=metrics,
+            tasks=Tasks(config.node_id, runtime, metrics.ended),
+            budget=MemoryBudget(least_budget(node_memory(config)), runtime),
+        )
+
+    def loop(self, name: str, tick: Callable[[], object], interval_ms: float) -> Loop:
+        """Call `tick` again and again from now on, until the node stops."""
+        loop = Loop(name, tick, interval_ms=interval_ms, runtime=self.runtime)
+        self.up.callback(loop.stop)
+        return loop.start()
+
+    def watch_memory(self, look: Callable[[], object]) -> None:
+        """Look at what the processes of the engine take, and give back what this one does not need."""
+        self.loop("memory", look, WATCH_MS)
+        self.loop("free", GivesBack(own_bytes, self.runtime).tick, GIVE_BACK_MS)
+
+    def show(self, ready: Callable[[], bool], status: Callable[[], Any]) -> None:
+        """Open the ports for probes, people and Prometheus."""
+        self.metrics.watch_certificate(self.config.node_tls(), self.runtime)
+        self.metrics.gauge("reserved_bytes", "Memory that statements asked for.", ("state",), self.budget.shown)
+        ports = StatusPorts(
+            self.config, self.metrics, self.runtime, ready=ready, status=status, tasks=self.shown_tasks
+        )
+        self.up.callback(ports.close)
+        log_event(_log, "ports", http=ports.http.port, metrics=ports.metrics.port)
+
+    def shown_tasks(self) -> list[dict[str, Any]]:
+        """The last statements and legs, for people and clients."""
+        return [asdict(task) for task in self.tasks.last(SHOWN_TASKS)]

@@ -1,0 +1,188 @@
+"""What a scheduler answers at its port for clients: statements, rows, questions."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from attrs import define, frozen
+
+from ballista_py.coordinator.queries.descriptions import Descriptions
+from ballista_py.coordinator.queries.flight_sql import Statements, returned_rows
+from ballista_py.coordinator.queries.on_spark import SparkQueries
+from ballista_py.coordinator.queries.service import QueryService
+from ballista_py.coordinator.writes.service import WriteService
+from ballista_py.engines.duckdb.engine import DuckDBEngine
+from ballista_py.errors import SqlError, TryLater
+from ballista_py.node.scheduler.core import SchedulerCore
+from ballista_py.node.status.tasks import Tasks
+from ballista_py.sql.own_words import own_places
+from ballista_py.sql.parse.kind import StatementKind, engine_sql, refusal, statement_kind
+from ballista_py.sql.parse.returning import returns_rows
+from ballista_py.transport.flight.calls import CallContext
+from ballista_py.transport.flight.commands import (
+    EXECUTE,
+    EXPLAIN,
+    INGEST,
+    MEMBERS,
+    RECONCILE_ALL,
+    REFRESH,
+    SQL,
+    TABLES,
+    TASKS,
+)
+from ballista_py.transport.flight.server import StreamResult
+from ballista_py.transport.flight.shapes import check_command, check_question
+from ballista_py.transport.flight.writes import IncomingRows
+
+
+@frozen(kw_only=True)
+class Services:
+    """What answers statements, once the scheduler has joined."""
+
+    core: SchedulerCore
+    engine: DuckDBEngine
+    queries: QueryService
+    spark: SparkQueries
+    writes: WriteService
+    statements: Statements
+
+
+@define(kw_only=True)
+class SchedulerAnswers:
+    """A `DataHandler` for the scheduler `node_id`. Before its `services` are there it answers `TryLater`."""
+
+    verbs = (
+        *(f"DoExchange {kind}" for kind in (SQL, EXECUTE, INGEST)),
+        *(f"DoAction {name}" for name in (EXPLAIN, TABLES, MEMBERS, RECONCILE_ALL, REFRESH, TASKS)),
+    )
+
+    node_id: str
+    cluster_id: str
+    tasks: Tasks
+    shown_tasks: Callable[[], list[dict[str, Any]]]
+    services: Services | None = None
+
+    def ready(self) -> Services:
+        """What answers statements. Raises `TryLater` while the scheduler starts."""
+        if self.services is None:
+            raise TryLater(f"scheduler '{self.node_id}' is starting")
+        return self.services
+
+    def stream(self, command: Mapping[str, Any], context: CallContext) -> StreamResult:
+        """Answer a client's statement (`commands.sql_command`)."""
+        check_command(command)
+        services = self.ready()
+        with services.queries.reading(_query(command), dialect=_dialect(command)):
+            text = _text(command, services.queries)
+            kind, is_returned = statement_kind(text), returns_rows(text)
+        with own_places(command["query"], text):
+            if is_returned:
+                return returned_rows(services.writes.run(text, **_sent(command)))
+            if kind in ("explain", "describe"):
+                return _described(services, text, command.get("engine"))
+            return self._answered(services, text, kind, command.get("engine"), context)
+
+    def write(self, command: Mapping[str, Any], rows: IncomingRows, context: CallContext) -> Mapping[str, Any]:
+        """Carry out a write (`commands.execute_command`, `commands.ingest_command`)."""
+        check_command(command)
+        if command.get("kind") == EXECUTE:
+            rows.drain()
+            services = self.ready()
+            text = _statement(command, services.queries)
+            with own_places(command["query"], text):
+                return {"affected": services.writes.execute(text, **_sent(command))}
+        if command.get("kind") != INGEST:
+            raise SqlError("a scheduler takes rows for tables, not for partitions")
+        affected = self.ready().writes.ingest(
+            command["table"],
+            rows,
+            mode=command["mode"],
+            schema=rows.schema,
+            **_sent(command),
+        )
+        return {"affected": affected}
+
+    def action(self, name: str, body: Mapping[str, Any], context: CallContext) -> Mapping[str, Any]:
+        """Answer a client's question; see `commands`."""
+        check_question(name, body)
+        services = self.ready()
+        if name == EXPLAIN:
+            text = _statement(body, services.queries)
+            with own_places(body["query"], text):
+                if statement_kind(text) != "query":
+                    raise refusal(text)
+                return services.spark.explain(text, body.get("engine"), bool(body.get("analyze")))
+        if name == MEMBERS:
+            return {"rows": services.core.members(), "cluster": self.cluster_id}
+        if name == TABLES:
+            return {"rows": services.core.tables()}
+        if name == RECONCILE_ALL:
+            return {"moves": services.core.reconcile_all()}
+        if name == REFRESH:
+            return {"executors": services.core.refresh_dataset(body["table"])}
+        if name == TASKS:
+            return {"rows": self.shown_tasks()}
+        raise SqlError(f"a scheduler has no action '{name}'")
+
+    def give_up(self, task_id: str) -> None:
+        """The streams of these legs are cancelled; say it another way, too, for those whose link is stuck."""
+        if self.services is not None:
+            self.services.core.cancel_tasks([task_id])
+
+    def _answered(
+        self, services: Services, text: str, kind: StatementKind, engine: object, context: CallContext
+    ) -> StreamResult:
+        if kind != "query":
+            raise refusal(text)
+        spark = services.spark
+        if spark.takes(text, engine):
+            query = spark.open(text)
+            task = self.tasks.begin("spark", text, cancel=query.cancel)
+            batches = task.follow(query.batches(), lambda: query.cancelled)
+            return StreamResult(schema=query.schema, batches=batches, trailer=query.stats, cancel=task.cancelled)
+        statement = services.queries.run(text, context.cancelled)
+        batches = statement.batches()
+        return StreamResult(
+            schema=statement.schema,
+            batches=spark.with_both_reasons(text, batches) if engine == "auto" else batches,
+            trailer=statement.stats,
+            cancel=statement.cancel,
+        )
+
+
+def _described(services: Services, text: str, engine: object) -> StreamResult:
+    def explain(query: str, analyze: bool) -> Mapping[str, Any]:
+        return services.spark.explain(query, engine, analyze)
+
+    table = Descriptions(services.queries, services.engine).answer(text, explain)
+    return StreamResult(schema=table.schema, batches=table.to_batches())
+
+
+def _statement(command: Mapping[str, Any], queries: QueryService) -> str:
+    """The statement of `commands.sql_command`, in the engine's dialect."""
+    with queries.reading(_query(command), dialect=_dialect(command)):
+        return _text(command, queries)
+
+
+def _text(command: Mapping[str, Any], queries: QueryService) -> str:
+    query, dialect = _query(command), _dialect(command)
+    return engine_sql(query) if dialect is None else queries.engine_sql(query, dialect)
+
+
+def _dialect(command: Mapping[str, Any]) -> str | None:
+    dialect = command.get("dialect")
+    return dialect if isinstance(dialect, str) else None
+
+
+def _sent(command: Mapping[str, Any]) -> dict[str, Any]:
+    """How a change was sent: under which token, and whether it was sent before, if its client says so."""
+    flags = {flag: bool(command.get(flag)) for flag in ("made", "atomic")}
+    return {"token": command.get("token"), "again": command.get("again"), **flags}
+
+
+def _query(command: Mapping[str, Any]) -> str:
+    query = command.get("query")
+    if not isinstance(query, str) or not query.strip():
+        raise SqlError("the statement is empty")
+    return query
