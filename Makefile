@@ -26,8 +26,8 @@ coverage: .venv/.ready-dev ## run the fast tests and tell which lines none of th
 	@rm -f .coverage .coverage.*
 	@$(BIN)/python -m pytest -n 2 --dist loadfile --cov --cov-report=term:skip-covered
 
-long: .venv/.ready-dev ## run the tests that take minutes: more kills, more increments over lost replies
-	@$(BIN)/python -m pytest -m long
+long: .venv/.ready-dev ## run the tests that take minutes, and those of which make test runs a share
+	@BALLISTA_ALL_SHARES=1 $(BIN)/python -m pytest -m "long or share"
 
 sim: .venv/.ready-dev ## simulate 10,000 virtual hours full of faults; goes on where it was stopped
 	@$(BIN)/ballista-py sim run --seeds 10000 --hours 1 --done .venv/sim-done.txt

@@ -9,32 +9,42 @@ if TYPE_CHECKING:
     from ballista_py.errors import BallistaError
     from ballista_py.node.local.cluster import LocalCluster
     from ballista_py.partitions.assignment.assigner import AssignmentPlan, Executor, PartitionAssigner
+    from ballista_py.partitions.assignment.balance import Balance
+    from ballista_py.partitions.assignment.plan import Move, Moves
     from ballista_py.partitions.bucket import BucketUDF, bucket
     from ballista_py.partitions.discovery import PartitionDiff, diff_partitions
+    from ballista_py.partitions.key import PartitionKey
     from ballista_py.partitions.map import PartitionMap
-    from ballista_py.partitions.router import PartitionRouter
+    from ballista_py.partitions.router import PartitionRouter, RoutedBatch
     from ballista_py.partitions.set_cover import SetCoverSelector
     from ballista_py.partitions.spec import PartitionSpec
     from ballista_py.partitions.table import TableSpec
-    from ballista_py.runtime import Runtime, SystemRuntime
+    from ballista_py.runtime import Condition, Runtime, SystemRuntime
     from ballista_py.secret import Secret
     from ballista_py.spark.pipeline import SparkPipeline
+    from ballista_py.spark.report import MaterializeReport, SkewedPartition, WrittenPartition
     from ballista_py.spark.watermark import Watermark
-    from ballista_py.state.documents.documents import ClusterDocument, SchedulerInfo
+    from ballista_py.state.documents import fence
+    from ballista_py.state.documents.codec import Header
+    from ballista_py.state.documents.documents import AdmittedExecutor, ClusterDocument, FormerName, SchedulerInfo
     from ballista_py.state.documents.object_state import ObjectState, Retry, Versioned
+    from ballista_py.state.members.control import ExecutorInfo, Grant, Heartbeat, HeldPartitions, Refusal
     from ballista_py.state.members.executor_lease import ExecutorLease
-    from ballista_py.state.members.executor_registry import ExecutorRegistry
+    from ballista_py.state.members.executor_registry import AdmissionReport, ExecutorRegistry
     from ballista_py.state.members.membership import Membership
-    from ballista_py.state.members.reaper import Reaper
-    from ballista_py.state.ownership.partition_store import PartitionStore
-    from ballista_py.state.ownership.reconciler import Reconciler
-    from ballista_py.state.stores.check import StoreReport, check_store
+    from ballista_py.state.members.reaper import Reaper, ReapReport
+    from ballista_py.state.ownership.partition_store import Commit, PartitionStore
+    from ballista_py.state.ownership.reconciler import Reconciler, ReconcileReport
+    from ballista_py.state.stores.check import Promise, StoreReport, check_store
     from ballista_py.state.stores.obstore import ObstoreStore
     from ballista_py.state.stores.store import ConditionalStore, ObjectEntry, StoredObject, open_store
+    from ballista_py.storage.formats.statistics import ColumnStatistics
+    from ballista_py.storage.manifest import AppliedToken, DataFile, ManifestDocument, Prepared, Retired, TokenPage
     from ballista_py.storage.partition_storage import PartitionStorage
     from ballista_py.transport.client.client import Client, connect
+    from ballista_py.transport.client.client_answers import QueryResult, QueryStream
     from ballista_py.transport.security.credentials import Tls
-    from ballista_py.transport.security.tokens import TokenVerifier
+    from ballista_py.transport.security.tokens import StaticTokens, TokenVerifier
 
 __version__ = "0.1.0"
 
@@ -43,79 +53,122 @@ _HOMES = {
     "errors": ("BallistaError",),
     "node.local.cluster": ("LocalCluster",),
     "partitions.assignment.assigner": ("AssignmentPlan", "Executor", "PartitionAssigner"),
+    "partitions.assignment.balance": ("Balance",),
+    "partitions.assignment.plan": ("Move", "Moves"),
     "partitions.bucket": ("BucketUDF", "bucket"),
     "partitions.discovery": ("PartitionDiff", "diff_partitions"),
+    "partitions.key": ("PartitionKey",),
     "partitions.map": ("PartitionMap",),
-    "partitions.spec": ("PartitionSpec",),
-    "partitions.router": ("PartitionRouter",),
+    "partitions.router": ("PartitionRouter", "RoutedBatch"),
     "partitions.set_cover": ("SetCoverSelector",),
+    "partitions.spec": ("PartitionSpec",),
     "partitions.table": ("TableSpec",),
-    "runtime": ("Runtime", "SystemRuntime"),
-    "spark.pipeline": ("SparkPipeline",),
-    "spark.watermark": ("Watermark",),
-    "state.stores.check": ("StoreReport", "check_store"),
-    "state.documents.documents": ("ClusterDocument", "SchedulerInfo"),
-    "state.members.executor_lease": ("ExecutorLease",),
-    "state.members.executor_registry": ("ExecutorRegistry",),
-    "state.members.membership": ("Membership",),
-    "state.documents.object_state": ("ObjectState", "Retry", "Versioned"),
-    "state.stores.obstore": ("ObstoreStore",),
-    "state.ownership.partition_store": ("PartitionStore",),
-    "state.members.reaper": ("Reaper",),
-    "state.ownership.reconciler": ("Reconciler",),
-    "state.stores.store": ("ConditionalStore", "ObjectEntry", "StoredObject", "open_store"),
-    "storage.partition_storage": ("PartitionStorage",),
+    "runtime": ("Condition", "Runtime", "SystemRuntime"),
     "secret": ("Secret",),
+    "spark.pipeline": ("SparkPipeline",),
+    "spark.report": ("MaterializeReport", "SkewedPartition", "WrittenPartition"),
+    "spark.watermark": ("Watermark",),
+    "state.documents.codec": ("Header",),
+    "state.documents.documents": ("AdmittedExecutor", "ClusterDocument", "FormerName", "SchedulerInfo"),
+    "state.documents.object_state": ("ObjectState", "Retry", "Versioned"),
+    "state.members.control": ("ExecutorInfo", "Grant", "Heartbeat", "HeldPartitions", "Refusal"),
+    "state.members.executor_lease": ("ExecutorLease",),
+    "state.members.executor_registry": ("AdmissionReport", "ExecutorRegistry"),
+    "state.members.membership": ("Membership",),
+    "state.members.reaper": ("ReapReport", "Reaper"),
+    "state.ownership.partition_store": ("Commit", "PartitionStore"),
+    "state.ownership.reconciler": ("ReconcileReport", "Reconciler"),
+    "state.stores.check": ("Promise", "StoreReport", "check_store"),
+    "state.stores.obstore": ("ObstoreStore",),
+    "state.stores.store": ("ConditionalStore", "ObjectEntry", "StoredObject", "open_store"),
+    "storage.formats.statistics": ("ColumnStatistics",),
+    "storage.manifest": ("AppliedToken", "DataFile", "ManifestDocument", "Prepared", "Retired", "TokenPage"),
+    "storage.partition_storage": ("PartitionStorage",),
     "transport.client.client": ("Client", "connect"),
+    "transport.client.client_answers": ("QueryResult", "QueryStream"),
     "transport.security.credentials": ("Tls",),
-    "transport.security.tokens": ("TokenVerifier",),
+    "transport.security.tokens": ("StaticTokens", "TokenVerifier"),
 }
+_MODULES = {"fence": "state.documents.fence"}
 # What the modules of a folder need beyond the package's own dependencies.
 _EXTRAS = {"node": "node", "spark": "spark"}
-_HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
+_HOME_OF = {name: home for home, names in _HOMES.items() for name in names} | _MODULES
 
 __all__ = [
+    "AdmissionReport",
+    "AdmittedExecutor",
+    "AppliedToken",
     "AssignmentPlan",
+    "Balance",
     "BallistaError",
     "BucketUDF",
     "Client",
     "ClusterDocument",
+    "ColumnStatistics",
+    "Commit",
+    "Condition",
     "ConditionalStore",
+    "DataFile",
     "Executor",
+    "ExecutorInfo",
     "ExecutorLease",
     "ExecutorRegistry",
+    "FormerName",
+    "Grant",
+    "Header",
+    "Heartbeat",
+    "HeldPartitions",
     "LocalCluster",
+    "ManifestDocument",
+    "MaterializeReport",
     "Membership",
+    "Move",
+    "Moves",
     "ObjectEntry",
     "ObjectState",
     "ObstoreStore",
     "PartitionAssigner",
     "PartitionDiff",
+    "PartitionKey",
     "PartitionMap",
     "PartitionRouter",
     "PartitionSpec",
     "PartitionStorage",
     "PartitionStore",
+    "Prepared",
+    "Promise",
+    "QueryResult",
+    "QueryStream",
+    "ReapReport",
     "Reaper",
+    "ReconcileReport",
     "Reconciler",
+    "Refusal",
+    "Retired",
     "Retry",
+    "RoutedBatch",
     "Runtime",
     "SchedulerInfo",
     "Secret",
     "SetCoverSelector",
+    "SkewedPartition",
     "SparkPipeline",
+    "StaticTokens",
     "StoreReport",
     "StoredObject",
     "SystemRuntime",
     "TableSpec",
     "Tls",
+    "TokenPage",
     "TokenVerifier",
     "Versioned",
     "Watermark",
+    "WrittenPartition",
     "bucket",
     "check_store",
     "connect",
     "diff_partitions",
+    "fence",
     "open_store",
 ]
 
@@ -125,7 +178,8 @@ def __getattr__(name: str) -> Any:
     if home is None:
         raise AttributeError(f"module 'ballista_py' has no attribute '{name}'")
     try:
-        return getattr(import_module(f"ballista_py.{home}"), name)
+        module = import_module(f"ballista_py.{home}")
+        return module if name in _MODULES else getattr(module, name)
     except ModuleNotFoundError as error:
         raise _missing(error, home) from None
 

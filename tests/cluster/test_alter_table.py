@@ -105,6 +105,7 @@ def test_what_was_altered_is_so_for_executors_that_load_it_anew(tmp_path):
         assert cluster.sql("from t order by id").to_pylist() == before
 
 
+@pytest.mark.share(3)
 @pytest.mark.parametrize(
     ("statement", "reason"),
     [
@@ -375,6 +376,7 @@ def test_readers_and_writers_see_one_table_or_the_other_and_lose_nothing(pair, t
     pair.sql("drop table u")
 
 
+@pytest.mark.share(3)
 @pytest.mark.parametrize(
     "statement",
     [

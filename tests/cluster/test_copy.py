@@ -63,6 +63,7 @@ def loaded(small):
     small.sql("drop table copied")
 
 
+@pytest.mark.share(3)
 @pytest.mark.parametrize("name", FILES)
 def test_a_csv_file_is_read_as_one_duckdb_reads_it(small, loaded, tmp_path, name):
     text, options = FILES[name]

@@ -101,6 +101,7 @@ def check(said: str, wrote: str) -> None:
         assert found[0] in wrote, said
 
 
+@pytest.mark.share(3)
 @pytest.mark.parametrize(
     "statement", [*PROVOKED, *FAILING, *BINDING], ids=lambda text: text[:30].replace("\n", " ").replace("\0", "0")
 )

@@ -42,6 +42,7 @@ def same(cluster, single, table: str) -> bool:
     return difference(cluster.sql(f"select * from {table}"), rows) is None
 
 
+@pytest.mark.share(3)
 @pytest.mark.parametrize(
     "statement",
     [

@@ -89,6 +89,7 @@ def test_the_table_of_types_in_the_guide_is_that_of_the_code():
     assert rows == dict.fromkeys(KEPT, "kept") | {name: f"refused: {text}" for name, text in INSTEAD.items()}
 
 
+@pytest.mark.share(3)
 @pytest.mark.parametrize("file_format", ["parquet", "vortex"])
 @pytest.mark.parametrize("name", SAMPLES)
 def test_what_is_kept_comes_back_as_it_went_in(site, name, file_format):

@@ -9,8 +9,8 @@ import pytest
 EXAMPLES = sorted((Path(__file__).parents[2] / "docs" / "examples").glob("*.py"))
 
 
-def test_there_are_five_examples_and_none_is_long():
-    assert len(EXAMPLES) == 5
+def test_there_are_six_examples_and_none_is_long():
+    assert len(EXAMPLES) == 6
     for path in EXAMPLES:
         lines = [line for line in path.read_text().splitlines() if line.strip()]
         assert len(lines) < 40, path.name

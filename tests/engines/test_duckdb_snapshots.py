@@ -54,6 +54,7 @@ def answer(engine: DuckDBEngine, sql: str, scans: dict[str, list[int]]) -> pa.Ta
     return pa.Table.from_batches(found.batches(), found.schema)
 
 
+@pytest.mark.share(4)
 @pytest.mark.parametrize("sql", MEANING)
 def test_views_and_common_table_expressions_mean_the_same(
     engine: DuckDBEngine, scans: dict[str, list[int]], sql: str, monkeypatch: pytest.MonkeyPatch

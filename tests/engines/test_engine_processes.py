@@ -9,8 +9,8 @@ import pytest
 
 from ballista_py.engines.apart.workers import Workers
 from ballista_py.errors import ConfigError, TryLater
+from ballista_py.node import engine_processes
 from ballista_py.node.engine_processes import EngineProcess, own_bytes
-from ballista_py.node.executor import engine_processes
 from ballista_py.runtime import SystemRuntime
 
 RUNTIME = SystemRuntime()

@@ -13,8 +13,8 @@ from ballista_py.engines.apart.sample_rows import sample_rows
 from ballista_py.engines.apart.trials import AFTER_DEATH_MS, Trials
 from ballista_py.engines.apart.workers import MOST_IDLE, STEPS_BACK_MS, Workers
 from ballista_py.errors import SqlError, TimeLimit
+from ballista_py.node import engine_processes
 from ballista_py.node.engine_processes import EngineProcess, own_bytes
-from ballista_py.node.executor import engine_processes
 from ballista_py.runtime import SystemRuntime
 from ballista_py.work import Work, working
 

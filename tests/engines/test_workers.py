@@ -173,6 +173,7 @@ def test_an_error_is_told_in_the_same_words_and_place(engine):
         inside.close()
 
 
+@pytest.mark.share(2)
 @pytest.mark.parametrize(
     "sql",
     [

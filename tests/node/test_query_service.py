@@ -444,6 +444,7 @@ ASKED = {
 }
 
 
+@pytest.mark.share(3)
 @pytest.mark.parametrize("lie", LIES)
 @pytest.mark.parametrize("asked", ASKED)
 def test_legs_with_other_columns_than_were_asked_for_are_named_or_give_what_can_be_used(

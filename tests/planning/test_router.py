@@ -194,6 +194,7 @@ def test_strings_copied_in_runs_are_those_that_arrow_takes(kind: pa.DataType, ru
     gathered.validate(full=True)
 
 
+@pytest.mark.share(3)
 @pytest.mark.parametrize(
     "kind",
     [

@@ -88,6 +88,7 @@ HOSTILE = [
 ]
 
 
+@pytest.mark.share(3)
 @pytest.mark.parametrize("text", HOSTILE)
 def test_what_is_no_query_over_registered_tables_is_refused_and_does_nothing(
     spark, guard, session, tmp_path, text

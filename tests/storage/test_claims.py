@@ -100,6 +100,7 @@ def test_a_claim_that_was_ended_publishes_nothing_whether_or_not_its_files_are_g
     assert claimed_prefixes(slow.store, slow.clock) == ()
 
 
+@pytest.mark.share(3)
 @pytest.mark.parametrize("moment", range(40))
 def test_wherever_a_collector_comes_between_all_is_published_with_its_files_or_nothing(slow, moment):
     """The collector ends the claim and looks twice at one request of the publication, which goes on afterwards."""

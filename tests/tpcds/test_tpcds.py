@@ -12,6 +12,7 @@ QUERIES = tuple(f"q{number:02}" for number in range(1, 100))
 SHAPES = ((1, 1), (2, 1), (5, 1), (3, 2))  # executors, replicas
 
 
+@pytest.mark.share(3)
 @pytest.mark.parametrize("name", QUERIES)
 def test_every_query_gives_the_single_node_answer(cut: Any, texts: dict[str, str], name: str) -> None:
     layout = LAYOUTS[QUERIES.index(name) % 3]

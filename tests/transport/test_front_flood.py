@@ -163,6 +163,7 @@ def attack(node, port, connections, pieces):
     return worst_s
 
 
+@pytest.mark.share(4)
 @pytest.mark.parametrize("door", ["public", "parts"])
 @pytest.mark.parametrize("name", BOMBS)
 def test_headers_that_unpack_are_stopped_before_grpc_sees_them(node, name, door):

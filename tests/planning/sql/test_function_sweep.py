@@ -56,6 +56,7 @@ def cluster():
         yield made
 
 
+@pytest.mark.share(3)
 @pytest.mark.parametrize(
     "call",
     [

@@ -36,6 +36,7 @@ BODIES = {
 }
 
 
+@pytest.mark.share(3)
 @pytest.mark.timeout(60)  # two to the power of 40 takes longer
 @pytest.mark.parametrize("kept", ["", "materialized", "not materialized"])
 @pytest.mark.parametrize("body", BODIES.values(), ids=list(BODIES))

@@ -11,6 +11,7 @@ from ballista_py.node.demo.tpch_queries import QUERIES
 LAYOUTS = ("together", "together, replicated twice", "apart", "one bucket", "one executor")
 
 
+@pytest.mark.share(3)
 @pytest.mark.parametrize("layout", LAYOUTS)
 @pytest.mark.parametrize("name", QUERIES)
 def test_every_tpch_query_gives_the_single_node_answer(tpch: Any, name: str, layout: str) -> None:

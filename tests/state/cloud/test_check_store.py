@@ -104,6 +104,7 @@ def test_racers_find_a_store_whose_check_and_write_are_apart(lie, named):
     assert [promise.name for promise in report.broken] == [named]
 
 
+@pytest.mark.share(3)
 @pytest.mark.parametrize("lie", LIES)
 def test_a_store_that_lies_now_and_then_is_unsafe_by_the_name_of_the_promise_that_it_breaks(lie, runtime):
     def liar():
@@ -118,6 +119,7 @@ def test_a_store_that_lies_now_and_then_is_unsafe_by_the_name_of_the_promise_tha
     assert LIES[lie].breaks in [promise.name for promise in report.broken]
 
 
+@pytest.mark.share(3)
 @pytest.mark.parametrize("lie", [*LIES, None])
 def test_the_contract_of_stores_fails_on_every_store_that_lies_and_on_no_other(lie):
     def fails(name):

@@ -66,6 +66,7 @@ def _count(endpoint, prefix, spawn, faults, increments) -> tuple[Counter, dict]:
     return straight.read().document, proxy.counts
 
 
+@pytest.mark.share(2)
 @pytest.mark.parametrize("endpoint", ["s3", "gcs", "azure", "obstore"], indirect=True)
 @pytest.mark.parametrize("faults", [LOST, MIXED], ids=["one-in-five-dropped", "every-fault"])
 def test_with_replies_spoilt_every_increment_counts_once(endpoint, prefix, spawn, faults):
@@ -98,6 +99,7 @@ def _warm_up(store) -> None:
 NEVER, LATE = ReplyFaults(dropped=1.0), ReplyFaults(delayed=1.0, delay_ms=8_000.0)
 
 
+@pytest.mark.share(2)
 @pytest.mark.parametrize(
     ("endpoint", "faults"),
     [  # how long an obstore store waits is its owner's choice, so no reply comes late to it
@@ -127,6 +129,7 @@ def test_a_write_whose_reply_is_lost_is_neither_success_nor_conflict_and_is_sent
     assert straight.get("old").data == b"2"
 
 
+@pytest.mark.share(2)
 @pytest.mark.parametrize("endpoint", ["s3", "gcs", "azure", "obstore"], indirect=True)
 def test_reads_and_deletes_outlast_lost_replies(endpoint, prefix, spawn):
     straight = endpoint.open(prefix)
