@@ -48,7 +48,7 @@ def _not_negative(_instance: object, attribute: Any, value: float) -> None:
 
 def _replicas(_instance: object, attribute: Any, value: int) -> None:
     if not 1 <= value <= MAX_REPLICAS:
-        raise ConfigError(f"{attribute.name}: {value!r} is none of 1 to {MAX_REPLICAS}")
+        raise ConfigError(f"{attribute.name}: {value!r} is not a number from 1 to {MAX_REPLICAS}")
 
 
 def _port(_instance: object, attribute: Any, value: int) -> None:

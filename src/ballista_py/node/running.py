@@ -89,7 +89,12 @@ class Foundation:
     def show(self, ready: Callable[[], bool], status: Callable[[], Any]) -> None:
         """Open the ports for probes, people and Prometheus."""
         self.metrics.watch_certificate(self.config.node_tls(), self.runtime)
-        self.metrics.gauge("reserved_bytes", "Memory that statements asked for.", ("state",), self.budget.shown)
+        self.metrics.gauge(
+            "reserved_bytes",
+            "Bytes of memory that statements reserved or wait for.",
+            ("state",),
+            self.budget.shown,
+        )
         ports = StatusPorts(
             self.config, self.metrics, self.runtime, ready=ready, status=status, tasks=self.shown_tasks
         )

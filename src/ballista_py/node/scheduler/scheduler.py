@@ -278,11 +278,26 @@ def _start_loops(ground: Foundation, core: SchedulerCore, links: _Links) -> None
 
 def _observe(ground: Foundation, core: SchedulerCore, links: _Links) -> None:
     gauge = ground.metrics.gauge
-    gauge("statements_running", "Statements under way.", (), lambda: {(): ground.tasks.running()})
-    gauge("open_calls", "Calls that clients wait for.", (), lambda: {(): links.flight.open_calls()})
-    gauge("executors_connected", "Control streams.", (), lambda: {(): len(links.control.connected())})
-    gauge("lease_remaining_seconds", "Of the lease.", (), lambda: {(): core.membership.remaining_ms() / 1e3})
-    gauge("partitions", "Of every table, and those served.", ("table", "state"), lambda: _partitions(core))
+    gauge("statements_running", "Statements that run now.", (), lambda: {(): ground.tasks.running()})
+    gauge("open_calls", "Calls of clients that are not answered yet.", (), lambda: {(): links.flight.open_calls()})
+    gauge(
+        "executors_connected",
+        "Executors that this scheduler hears.",
+        (),
+        lambda: {(): len(links.control.connected())},
+    )
+    gauge(
+        "lease_remaining_seconds",
+        "Seconds until the lease ends, if it is not renewed.",
+        (),
+        lambda: {(): core.membership.remaining_ms() / 1e3},
+    )
+    gauge(
+        "partitions",
+        "Partitions of each table: all of them, and those that are served.",
+        ("table", "state"),
+        lambda: _partitions(core),
+    )
 
 
 def _partitions(core: SchedulerCore) -> dict[tuple[str, ...], float]:

@@ -23,16 +23,51 @@ def observe_executor(
 ) -> None:
     """Let `metrics` show how all these are, whenever somebody looks."""
     gauge = metrics.gauge
-    gauge("legs_running", "Legs under way.", (), lambda: {(): tasks.running()})
-    gauge("open_calls", "Calls that wait for an answer.", (), lambda: {(): flight.open_calls()})
-    gauge("schedulers_connected", "Control streams.", (), lambda: {(): len(control.connected())})
-    gauge("lease_remaining_seconds", "Of the lease.", (), lambda: {(): lease.remaining_ms() / 1e3})
-    gauge("cache_bytes", "Copies of data files.", (), lambda: {(): cache.stats().bytes})
-    gauge("cache_files", "Data files asked of the cache.", ("outcome",), lambda: _cache_outcomes(cache))
-    gauge("hydration_bytes", "Data files on their way.", ("state",), lambda: _hydration(holder))
-    gauge("partitions_wanted", "Of every table.", (), lambda: {(): holder.progress().partitions})
-    gauge("replica_age_seconds", "Since a replica was compared.", ("table",), lambda: _replica_ages(holder))
-    gauge("partitions_held", "Of every table, those held.", ("table", "state"), lambda: _partitions(holder))
+    gauge("legs_running", "Legs that run now.", (), lambda: {(): tasks.running()})
+    gauge("open_calls", "Calls that are not answered yet.", (), lambda: {(): flight.open_calls()})
+    gauge(
+        "schedulers_connected",
+        "Schedulers that this executor tells what it holds.",
+        (),
+        lambda: {(): len(control.connected())},
+    )
+    gauge(
+        "lease_remaining_seconds",
+        "Seconds until the lease ends, if it is not renewed.",
+        (),
+        lambda: {(): lease.remaining_ms() / 1e3},
+    )
+    gauge("cache_bytes", "Bytes of data files in the cache.", (), lambda: {(): cache.stats().bytes})
+    gauge(
+        "cache_files",
+        "Data files that were asked of the cache, by outcome.",
+        ("outcome",),
+        lambda: _cache_outcomes(cache),
+    )
+    gauge(
+        "hydration_bytes",
+        "Bytes of data files that are to be loaded, by state.",
+        ("state",),
+        lambda: _hydration(holder),
+    )
+    gauge(
+        "partitions_wanted",
+        "Partitions that this executor is to hold.",
+        (),
+        lambda: {(): holder.progress().partitions},
+    )
+    gauge(
+        "replica_age_seconds",
+        "Seconds since the replicas of a table were compared with its manifests.",
+        ("table",),
+        lambda: _replica_ages(holder),
+    )
+    gauge(
+        "partitions_held",
+        "Partitions that this executor holds, by table and state.",
+        ("table", "state"),
+        lambda: _partitions(holder),
+    )
 
 
 def _partitions(holder: PartitionHolder) -> dict[tuple[str, ...], float]:

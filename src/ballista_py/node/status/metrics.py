@@ -59,7 +59,7 @@ class NodeMetrics:
             return
         from ballista_py.transport.security.certificates import remaining_ms
 
-        text = "Until the certificate ends."
+        text = "Seconds until the certificate of this node ends."
         self.gauge("certificate_remaining_seconds", text, (), lambda: {(): remaining_ms(tls, runtime) / 1e3})
 
     def ended(self, task: TaskRecord) -> None:
