@@ -21,10 +21,9 @@ from ballista_py.engines.engine import Engine
 from ballista_py.errors import BallistaError, SqlError
 from ballista_py.partitions.columns import plain
 from ballista_py.sql.own_words import own_places
+from ballista_py.sql.parse.changes import is_alteration, text_for_engine
 from ballista_py.sql.parse.descriptions import CatalogQuery, DescribeQuery, Explain, read_description
 from ballista_py.sql.parse.kind import StatementKind, engine_sql, refusal, statement_kind
-from ballista_py.sql.parse.likes import read_like
-from ballista_py.sql.parse.overwrites import read_overwrite
 from ballista_py.sql.parse.parameter_types import parameter_schema
 from ballista_py.sql.parse.parameters import bound, names_of, places_of, with_nulls
 from ballista_py.sql.parse.pivots import any_values
@@ -275,7 +274,7 @@ class Statements:
 
     def _with_values(self, statement: SqlStatement, text: str, kind: StatementKind) -> Iterator[str]:
         names = names_of(places_of(text))
-        readable = _for_parser(text)
+        readable = _for_parser(text, kind)
         if set(names) != (set() if readable is None else self.engine.parameters(readable)):
             raise SqlError("the parameters of the statement cannot be told from its text")
         if not names:
@@ -370,12 +369,12 @@ def _token(token: str | None, what: str) -> str | None:
     return None if token is None else f"{token}/{sha256(what.encode()).hexdigest()[:16]}"
 
 
-def _for_parser(text: str) -> str | None:
-    """The text in words that the engine's parser knows, with the same parameters; None where none can be."""
-    if read_like(text) is not None:
-        return None
-    overwrite = read_overwrite(text)
-    return any_values(text) if overwrite is None else overwrite.plain
+def _for_parser(text: str, kind: StatementKind) -> str | None:
+    """The text in words that the engine's parser knows, with the same parameters; None where it can have none."""
+    text = any_values(text)
+    if kind != "change":
+        return text
+    return None if is_alteration(text) else text_for_engine(text)
 
 
 def _asked_query(text: str) -> str:

@@ -126,7 +126,7 @@ def read_change(sql: str) -> Change | None:
         raise SqlError("the text holds more than one statement: send them one by one")
     if tokens[0].text.upper() == "COPY":
         return _copied(text)
-    if tokens[0].text.upper() in ("ALTER", "COMMENT"):
+    if tokens[0].text.upper() in _ALTERATIONS:
         return read_alteration(StatementText(text, tokens))
     like = read_like(text)
     if like is not None:
@@ -169,6 +169,18 @@ def _copied(text: str) -> CopyFrom:
     if not isinstance(copy, CopyFrom):
         raise refusal(text)
     return copy
+
+
+def is_alteration(sql: str) -> bool:
+    """Whether the text begins as ALTER or COMMENT does, which are read word by word here and have no parameters.
+
+    >>> is_alteration("/* a */ alter table t add c int"), is_alteration("update t set a = 1")
+    (True, False)
+    """
+    return tokens_of(sql)[1][0].text.upper() in _ALTERATIONS
+
+
+_ALTERATIONS = ("ALTER", "COMMENT")
 
 
 def text_for_engine(sql: str) -> str | None:
