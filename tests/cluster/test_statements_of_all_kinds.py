@@ -21,6 +21,14 @@ pivot t on g using sum(v)
 pivot t on g
 from t select g, count(*) group by all
 describe
+select * from (describe main.t)
+create or replace table parted (a int, b int) partition by (bucket(2, a))
+create or replace table parted (a int, b int) partitioned by (b, bucket(2, a))
+insert overwrite parted values (1, 2)
+insert overwrite parted partition (b = 2) select 1
+alter table parted rename to main.parts
+alter table if exists main.parts rename to "ballista"."main"."parted"
+drop table if exists main.nowhere, parted, nowhere_too
 """.strip().splitlines()
 REFUSED = """
 alter table t add constraint c check (id > 0)
