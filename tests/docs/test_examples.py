@@ -1,5 +1,6 @@
 """The examples of the documentation run as they stand, in memory and on a folder."""
 
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -23,3 +24,13 @@ def test_an_example_runs_and_says_what_it_did(path, place, tmp_path):
     done = subprocess.run([sys.executable, path, *arguments], capture_output=True, text=True, timeout=250)
     assert done.returncode == 0, done.stderr
     assert done.stdout
+
+
+def test_the_first_example_of_the_landing_page_runs(tmp_path):
+    page = EXAMPLES[0].parents[1] / "index.md"
+    (block,) = re.findall(r"```python\n(.*?)```", page.read_text(), re.DOTALL)
+    (tmp_path / "first.py").write_text(block)
+    done = subprocess.run([sys.executable, tmp_path / "first.py"], capture_output=True, text=True, timeout=250)
+    assert done.returncode == 0, done.stderr
+    assert "page 2" in done.stdout
+    assert "1000" in done.stdout
