@@ -97,3 +97,16 @@ def test_a_file_that_is_gone_is_named_and_nothing_else_is_loaded(world):
     with pytest.raises(ObjectMissing, match=r"gone\.parquet"):
         files.load("t", [file, gone])
     assert loader.loaded == {}
+
+
+def test_a_loader_that_began_anew_has_nothing_and_says_so_once(world):
+    files, loader, file = world
+    files.load("t", [file])
+    assert not files.were_lost()
+    loader.begun = 1
+    assert files.were_lost()
+    assert not files.were_lost()
+    assert (files.schema("t"), dict(files.ids("t"))) == (None, {})
+    files.prepare("t", ROWS.schema)
+    files.load("t", [file])
+    assert files.ids("t").keys() == {KEY}

@@ -128,3 +128,16 @@ def test_the_age_of_a_replica_that_is_loaded_counts_from_when_its_manifest_was_a
     world.holder.tick()
     assert world.clock.now_ms >= begun_ms + 400
     assert world.holder.holdings("t").held[1].checked_ms == begun_ms
+
+
+def test_the_age_of_replicas_is_told_by_table(world):
+    for partition in (1, 2):
+        world.put(partition, partition)
+    assert world.holder.replica_ages_ms() == {}
+    world.holder.apply(world.update(1, (1, 1, "replica"), (2, 1, "replica")))
+    world.holder.tick()
+    world.clock.now_ms += 250
+    assert world.holder.replica_ages_ms() == {"t": 250}
+    world.holder.apply(world.update(2, (1, 2, "owner"), (2, 2, "owner")))
+    world.holder.tick()
+    assert world.holder.replica_ages_ms() == {}
