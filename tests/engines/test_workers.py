@@ -31,6 +31,7 @@ from ballista_py.work import Work, working
 RUNTIME = SystemRuntime()
 ROWS = pa.table({"n": pa.array(range(1000), pa.int64()), "s": ["abc"] * 1000, "u": ["unused"] * 1000})
 ENDLESS = "select max(i + length(repeat('x', 2))) from range(1000000000000) r(i)"
+ENDLESS_ROWS = "select i, repeat('x', 2) as x from range(1000000000000) r(i)"
 
 # One vector of it takes half an hour.
 UNSTOPPABLE = (
@@ -307,6 +308,20 @@ def test_one_whose_rows_were_never_asked_for_gives_back_what_was_reserved_for_it
     if cancelled:
         with pytest.raises(TransportError):
             list(batches)
+
+
+def test_one_whose_reader_never_comes_back_gives_back_what_was_reserved_when_it_is_cancelled(duck):
+    """As a client does that takes one batch and hangs until its time is over, while somebody keeps what he read."""
+    running = duck.query(ENDLESS_ROWS)
+    batches = running.batches()
+    assert next(batches).num_rows
+    assert duck._workers.budget.ledger.held_bytes >= MIN_SHARE_BYTES
+    running.cancel(TimeLimit("it took too long"))
+    assert duck._workers.budget.ledger.held_bytes == 0
+    assert not duck._workers._busy
+    with pytest.raises(TimeLimit, match="it took too long"):
+        next(batches)
+    assert duck.query("select repeat('ab', 2) as c").schema.names == ["c"]
 
 
 def test_a_process_that_is_ended_for_its_memory_gives_back_what_was_reserved_for_it(duck):

@@ -204,6 +204,7 @@ class ApartQuery:
         self._close = close
         self._begun = False
         self._running = False
+        self._waits = False  # for its reader, who may never come back
         self._cancelled: BallistaError | None = None
         talk.attended()
 
@@ -218,7 +219,7 @@ class ApartQuery:
         """Make the query end at once. From any thread, more than once; fine after its end."""
         self._cancelled = self._cancelled or reason or TransportError("The query was cancelled")
         self._talk.cancel()
-        if not self._running:
+        if not self._running or self._waits:  # nobody else may ever give back what it has
             self._finish()
 
     def _run(self) -> Iterator[pa.RecordBatch]:
@@ -227,10 +228,13 @@ class ApartQuery:
             if self._cancelled is not None:
                 raise self._cancelled
             for batch in self._talk.rows():
+                if batch.num_rows:
+                    self._waits = True  # before the look, so that one of the two sees what the other did
+                    if self._cancelled is None:
+                        yield batch
+                    self._waits = False
                 if self._cancelled is not None:
                     raise self._cancelled
-                if batch.num_rows:
-                    yield batch
         except BallistaError:
             if self._cancelled is not None:
                 raise self._cancelled from None
