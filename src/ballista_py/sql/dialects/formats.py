@@ -18,6 +18,13 @@ _PIECES = {
     "spark": re.compile(r"'((?:[^']|'')+)'|(([A-Za-z])\3*)|([^A-Za-z'\[\]{}#]+)", re.DOTALL),
     "postgres": re.compile(r"()(HH24|YYYY|MM|DD|MI|SS)()|([-/:. ,_]+)", re.DOTALL),
 }
+# Spark's years are those before 1, too, and have a sign where they have more or less than four digits.
+_YEAR_OF_SPARK = (
+    "case when year({0}) between 0 and 9999 then strftime({0}, '%Y') "
+    "else (case when year({0}) < 0 then '-' else '+' end) "
+    "|| (case when year({0}) > -10000 and year({0}) < 0 then right('000' || cast(-year({0}) as varchar), 4) "
+    "else cast(abs(year({0})) as varchar) end) end"
+)
 _FIELDS: Mapping[str, Mapping[str, tuple[str, str]]] = {
     "spark": {
         **{name: (f"{name}({{0}})", "moment") for name in ("year", "quarter", "month", "day")},
@@ -46,17 +53,25 @@ def formatted(reader: Reader, node: exp.Expr, values: Sequence[Typed]) -> Typed:
     pattern = values[1].literal if len(values) == 2 else None
     if pattern is None or not values[0].type.is_moment:
         raise refused(node, reader.dialect)
-    made, end = "", 0
+    made, end = [""], 0  # with a piece behind each year that is written by hand
     for piece in _PIECES[reader.dialect].finditer(pattern):
         quoted, letters, _, other = piece.groups()
         known = _LETTERS[reader.dialect].get(letters or "")
         if piece.start() != end or (letters and known is None):
             break
         plain = (quoted or "").replace("''", "'") + (other or "")
-        made, end = made + (known or plain.replace("%", "%%")), piece.end()
+        if known == "%Y" and reader.dialect == "spark":
+            made.append("")
+        else:
+            made[-1] += known or plain.replace("%", "%%")
+        end = piece.end()
     if end != len(pattern):
         raise refused(node, reader.dialect)
-    return Typed(filled("strftime({0}, {1})", [values[0].expr, literal(made)], reader.dialect), TEXT)
+    texts = [
+        f"strftime({{0}}, {{{place}}})" if piece or len(made) == 1 else "''" for place, piece in enumerate(made, 1)
+    ]
+    sql = f" || ({_YEAR_OF_SPARK}) || ".join(texts)
+    return Typed(filled(sql, [values[0].expr, *map(literal, made)], reader.dialect), TEXT)
 
 
 def extracted(reader: Reader, node: exp.Expr, scope: Scope) -> Typed:
