@@ -7,7 +7,7 @@ BIN := .venv/bin
 # Tests start hundreds of nodes: without byte code each would compile every module anew.
 export PYTHONDONTWRITEBYTECODE :=
 .DEFAULT_GOAL := help
-.PHONY: soak scenarios help demo test coverage long lint types bench docs proto clean sim mutants sim-mutants source-mutants fuzz fuzz-sql fuzz-changes fuzz-guard fuzz-calls fuzz-ports fuzz-wire fuzz-documents
+.PHONY: whole soak scenarios help demo test coverage long lint types bench docs proto clean sim mutants sim-mutants source-mutants fuzz fuzz-sql fuzz-changes fuzz-guard fuzz-calls fuzz-ports fuzz-wire fuzz-documents
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 10
@@ -20,13 +20,16 @@ demo: .venv/.ready-demo ## answer TPC-H queries on a real local cluster, kill no
 	@$(BIN)/ballista-py demo --scale $(SCALE)
 
 test: .venv/.ready-dev ## run the fast tests
-	@$(BIN)/python -m pytest -n 2 --dist loadfile
+	@$(BIN)/python -m pytest -n 2 --dist loadfile -m "not long and not whole"
 
-coverage: .venv/.ready-dev ## run the fast tests and tell which lines none of them ran
+whole: .venv/.ready-dev ## run the tests that start clusters of whole processes, or Spark
+	@$(BIN)/python -m pytest -n 3 --dist loadfile -m "whole and not long"
+
+coverage: .venv/.ready-dev ## run the tests of both and tell which lines none of them ran
 	@rm -f .coverage .coverage.*
 	@$(BIN)/python -m pytest -n 2 --dist loadfile --cov --cov-report=term:skip-covered
 
-long: .venv/.ready-dev ## run the tests that take minutes, and those of which make test runs a share
+long: .venv/.ready-dev ## run the tests that take minutes, and those of which the others run a share
 	@BALLISTA_ALL_SHARES=1 $(BIN)/python -m pytest -m "long or share"
 
 sim: .venv/.ready-dev ## simulate 10,000 virtual hours full of faults; goes on where it was stopped
@@ -53,7 +56,7 @@ fuzz-sql: .venv/.ready-dev ## compare 100,000 random queries over partitions wit
 
 fuzz-changes: .venv/.ready-dev ## compare 20,000 random changes of partitioned tables with a single node
 	@$(BIN)/python -m ballista_py.testing.sql.change_fuzz --statements 20000
-	@$(BIN)/python -m pytest -q -m long tests/cluster/test_random_definitions.py tests/planning/sql/test_change_truths.py
+	@$(BIN)/python -m pytest -q -m long tests/cluster/test_random_definitions.py tests/sql/test_change_truths.py
 
 fuzz-guard: .venv/.ready-dev ## try to get out of the guard of SQL by 100,000 generated statements
 	@$(BIN)/python -m ballista_py.testing.sql.guard_fuzz --statements 100000

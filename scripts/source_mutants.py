@@ -26,15 +26,22 @@ from ballista_py.testing.faults.chance import Chance
 ROOT = Path(__file__).resolve().parent.parent
 SOURCE = "src/ballista_py"
 FOLDERS = ("state", "storage", "owner", "coordinator", "node", "partitions", "sql")
-_OF_WRITES = ["tests/storage", "tests/writes", "tests/testing/test_atomic_model.py"]
+_OF_WRITES = ["tests/storage", "tests/owner", "tests/coordinator", "tests/testing/test_atomic_model.py"]
 TESTS = {
     "state": ["tests/state", "tests/testing/sim"],
     "storage": _OF_WRITES,
     "owner": _OF_WRITES,
-    "coordinator": ["tests/planning", "tests/writes", "tests/node", "tests/storage", "tests/testing/sim"],
+    "coordinator": [
+        "tests/coordinator",
+        "tests/partitions",
+        "tests/sql",
+        "tests/node",
+        "tests/storage",
+        "tests/testing/sim",
+    ],
     "node": ["tests/node"],
-    "partitions": ["tests/planning"],
-    "sql": ["tests/planning"],
+    "partitions": ["tests/partitions", "tests/sql"],
+    "sql": ["tests/sql", "tests/partitions"],
 }
 REASONS = ROOT / "tests" / "mutants-that-survive.txt"
 OTHER_COMPARISON = {

@@ -1,15 +1,30 @@
-"""A test marked `share(n)` runs an n-th of its parameters, others for every state of `src`; `make long` runs all."""
+"""A test marked `share(n)` runs an n-th of its parameters, others for every state of `src`; `make long` runs all.
+
+Tests of whole processes and of Spark are marked `whole` by the folder that they lie in: `make test` leaves them to `make whole`.
+
+Generated examples: 40 of each test, more for a night with HYPOTHESIS_EXAMPLES=2000.
+"""
 
 from __future__ import annotations
 
 import os
 from collections import Counter
+from pathlib import Path
 
 import pytest
+from hypothesis import settings
+
+HERE = Path(__file__).parent
+WHOLE = {"cluster", "spark"}
+settings.register_profile("short", deadline=None, max_examples=int(os.environ.get("HYPOTHESIS_EXAMPLES", "40")))
+settings.load_profile("short")
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leave out what is another's share, unless a test was asked for by its name."""
+    """Mark what starts whole processes; leave out what is another's share, unless a test was asked for by its name."""
+    for item in items:
+        if WHOLE & set(item.path.relative_to(HERE).parts):
+            item.add_marker(pytest.mark.whole)
     if "BALLISTA_ALL_SHARES" in os.environ or any("::" in argument for argument in config.args):
         return
     first = int(os.environ.get("BALLISTA_SIM_FIRST_SEED", "0")) // 1_000

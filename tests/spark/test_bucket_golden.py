@@ -12,7 +12,7 @@ pytestmark = pytest.mark.spark
 
 def test_spark_still_gives_every_golden_hash() -> None:
     session = pytest.importorskip("ballista_py.spark.session")
-    path = Path(__file__).parents[1] / "planning" / "golden_bucket.py"
+    path = Path(__file__).parents[1] / "partitions" / "golden_bucket.py"
     spec = importlib.util.spec_from_file_location("golden_bucket", path)
     assert spec is not None
     assert spec.loader is not None

@@ -18,7 +18,7 @@ pytestmark = pytest.mark.spark
 
 @pytest.fixture(scope="module")
 def key_cases() -> ModuleType:
-    path = Path(__file__).parents[1] / "planning" / "key_cases.py"
+    path = Path(__file__).parents[1] / "partitions" / "key_cases.py"
     spec = importlib.util.spec_from_file_location("key_cases", path)
     assert spec is not None
     assert spec.loader is not None

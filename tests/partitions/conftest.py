@@ -1,9 +1,8 @@
-"""What the tests of planning share."""
+"""What the tests of partitions share."""
 
 from __future__ import annotations
 
 import importlib.util
-import os
 from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
@@ -11,14 +10,9 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from hypothesis import settings
 
 from ballista_py.partitions.map import PartitionMap
 from ballista_py.partitions.spec import PartitionSpec
-
-# More examples for a night: HYPOTHESIS_EXAMPLES=2000 pytest tests/planning
-settings.register_profile("planning", deadline=None, max_examples=int(os.environ.get("HYPOTHESIS_EXAMPLES", "40")))
-settings.load_profile("planning")
 
 
 @pytest.fixture(scope="session")

@@ -1,6 +1,6 @@
 """Makes `golden_bucket.json`: values of every type and the hashes that Spark gives them.
 
-Run it only to add types: `python tests/planning/golden_bucket.py`. The hashes that are there may never change. A
+Run it only to add types: `python tests/partitions/golden_bucket.py`. The hashes that are there may never change. A
 test of the folder `tests/spark` asks Spark for them again.
 """
 
