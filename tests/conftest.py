@@ -1,6 +1,6 @@
 """A test marked `share(n)` runs an n-th of its parameters, others for every state of `src`; `make long` runs all.
 
-Tests of whole processes and of Spark are marked `whole` by the folder that they lie in: `make test` leaves them to `make whole`.
+Tests of whole processes and of Spark are marked `whole` by their folder: `make test` leaves them to `make whole`.
 
 Generated examples: 40 of each test, more for a night with HYPOTHESIS_EXAMPLES=2000.
 """
