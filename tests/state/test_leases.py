@@ -133,6 +133,52 @@ def test_a_grant_never_outlives_the_lease_of_its_granter(scheduler, runtime):
         scheduler.registry.tick()
 
 
+def test_an_executor_that_drains_is_told_of_in_the_cluster_before_it_is_granted_more(
+    scheduler, other, unreliable, runtime
+):
+    lease = executor(runtime)
+    admit(lease, scheduler)
+    admit(lease, other)
+    lease.drain()
+    assert say(lease, scheduler) == (None, False)
+    assert [found.capacity for found in scheduler.registry.tick().admitted] == [0.0]
+    assert cluster_of(unreliable).executors["e1"].info.capacity == 0
+    assert isinstance(say(lease, scheduler)[0], Grant)
+    assert lease.valid()
+    assert scheduler.registry.tick().admitted == ()
+
+
+def test_a_drain_that_is_said_amid_an_admission_is_not_forgotten(scheduler, unreliable, runtime):
+    lease = executor(runtime)
+    say(lease, scheduler)
+
+    second = unreliable.writes + 2  # after the beat comes the commit
+
+    def meanwhile(number):
+        if number == second:
+            lease.drain()
+            say(lease, scheduler)
+
+    unreliable.before_write = meanwhile
+    scheduler.registry.tick()
+    scheduler.registry.tick()
+    assert cluster_of(unreliable).executors["e1"].info.capacity == 0
+
+
+def test_what_another_scheduler_commits_of_before_the_drain_is_put_right(scheduler, other, unreliable, runtime):
+    lease = executor(runtime)
+    admit(lease, scheduler)
+    admit(lease, other)
+    lease.drain()
+    admit(lease, scheduler)
+    late = evolve(lease.heartbeat(), executor=evolve(lease.info, capacity=1.0), lapsed=True)
+    other.registry.heard(late)
+    other.registry.tick()  # admits it again as it was
+    assert cluster_of(unreliable).executors["e1"].info.capacity == 1
+    admit(lease, other)
+    assert cluster_of(unreliable).executors["e1"].info.capacity == 0
+
+
 def test_the_longest_grant_of_several_schedulers_counts(scheduler, other, runtime):
     lease = executor(runtime)
     admit(lease, scheduler)

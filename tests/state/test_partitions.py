@@ -337,6 +337,18 @@ class TestReconciler:
             assert after.owner(i) == E2.owner
             assert after.epoch(i) == (1 if before.owner(i) == E2.owner else 2)
 
+    def test_who_drains_gives_all_away_whatever_the_limit_and_serves_until_then(self, loop):
+        loop.add_tables(table())
+        loop.admit(E1, E2)
+        before = loop.reconciler.tick().maps["t"]
+        own = [i for i in range(4) if before.owner(i) == E1.owner]
+        assert len(own) == 2
+        loop.reconciler._limit = 1
+        loop.change(lambda d: d.admit(evolve(info(E1), capacity=0.0)))
+        after = loop.reconciler.tick().maps["t"]
+        assert after.targeted_at(*E2.owner).tolist() == own
+        assert [after.owner(i) for i in own] == [E1.owner] * 2
+
     def test_a_new_instance_of_the_same_executor_gets_its_partitions_at_new_epochs(self, loop):
         loop.add_tables(table())
         loop.admit(E1, E2)

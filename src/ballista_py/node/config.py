@@ -96,6 +96,10 @@ class NodeConfig:
     answers and processes of the engine, of all clients together, have no more than that either, and wait for room. A
     scheduler at which a statement runs on Spark has a JVM beside that, whose heap is `spark_memory_bytes`.
 
+    On SIGTERM a node drains for `drain_timeout_ms` at most before it stops: a scheduler begins no statement any
+    more and lets those that run finish, an executor hands its partitions over. SIGINT, or a second signal, stops it
+    at once.
+
     Nodes prove themselves to each other with the three `node_mtls_…` files; `node_mtls_removed_file` lists the ids
     of nodes that are not let in any more. Clients are shown the same certificate, or that in `flight_tls_…`, and
     asked for a token if there is a `flight_tokens_file`. At `parts_port` an executor with certificates gives clients
@@ -155,6 +159,7 @@ class NodeConfig:
     data_dir: str | None = None
     cache_max_bytes: int = field(default=DEFAULT_MAX_BYTES, validator=_positive)
     cache_format: FileFormatName | None = None
+    drain_timeout_ms: float = field(default=25_000, validator=_not_negative)
     log_level: LogLevel = "INFO"
 
     def __attrs_post_init__(self) -> None:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from ballista_py.errors import BallistaError
 from ballista_py.logs import configure_logging, log_event
 from ballista_py.node.config import NodeConfig
+from ballista_py.node.drain import drained
 from ballista_py.node.open_files import with_open_files
 from ballista_py.runtime import Runtime, SystemRuntime
 from ballista_py.without_pandas import spare_pandas
@@ -26,7 +27,7 @@ STOP_LIMIT_MS = 12_000
 
 
 def run_node(config: NodeConfig, parent_pid: int | None = None) -> None:
-    """Run the node until SIGTERM, SIGINT, or the end of the process `parent_pid`."""
+    """Run the node until SIGTERM, after which it drains first, SIGINT, or the end of the process `parent_pid`."""
     runtime = SystemRuntime()
     configure_logging(config.node_id, config.log_level)
     spare_pandas()
@@ -44,8 +45,16 @@ def run_node(config: NodeConfig, parent_pid: int | None = None) -> None:
     told: list[int] = []
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda received, _frame: told.append(received))
-    while not told and (parent_pid is None or os.getppid() == parent_pid):
+
+    def orphaned() -> bool:
+        return parent_pid is not None and os.getppid() != parent_pid
+
+    while not told and not orphaned():
         runtime.sleep_ms(POLL_MS)
+    if told and told[0] == signal.SIGTERM and config.drain_timeout_ms > 0:
+        log_event(_log, "draining", at_most_ms=config.drain_timeout_ms)
+        is_done = drained(node.drain, config.drain_timeout_ms, lambda: len(told) > 1 or orphaned(), runtime)
+        log_event(_log, "drained" if is_done else "drain_ended", logging.INFO if is_done else logging.WARNING)
     log_event(_log, "stopping", signal=told[0] if told else 0)
     Thread(target=_end_anyway, args=(runtime,), daemon=True).start()
     node.stop()

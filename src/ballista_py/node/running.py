@@ -32,9 +32,13 @@ SHOWN_TASKS = 100
 
 @frozen
 class RunningNode:
-    """A node that answers. `stop` leaves the cluster and ends every call, loop and thread; ten seconds at most."""
+    """A node that answers. `stop` leaves the cluster and ends every call, loop and thread; ten seconds at most.
+
+    `drain`, before it, begins nothing new, and returns whether nobody would miss this node now: ask it until then.
+    """
 
     stop: Callable[[], None]
+    drain: Callable[[], bool]
 
 
 @frozen(kw_only=True)

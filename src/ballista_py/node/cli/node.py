@@ -44,6 +44,7 @@ OPTIONS = {
     "data_dir": "folder for caches and spilling",
     "cache_max_bytes": "executor: copies of data files at most",
     "cache_format": "executor: keep copies as parquet or vortex; default: as they are stored",
+    "drain_timeout_ms": "how long the node may take to hand over after SIGTERM, before it stops",
     "log_level": "DEBUG, INFO, WARNING or ERROR",
     "node_mtls_ca_certificate_file": "PEM: the authority of this cluster's nodes",
     "node_mtls_certificate_file": "PEM: this node's certificate",
@@ -63,7 +64,7 @@ OPTIONS = {
 
 
 def node(config: str | None, parent_pid: int | None, **fields: Any) -> None:
-    """Run one node until it is told to stop (SIGTERM or Ctrl-C)."""
+    """Run one node until it is told to stop: SIGTERM hands over first, Ctrl-C stops at once."""
     from ballista_py.node.process import run_node
 
     given = {name: value for name, value in fields.items() if value not in (None, [])}

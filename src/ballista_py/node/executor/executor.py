@@ -20,6 +20,7 @@ from ballista_py.errors import BallistaError
 from ballista_py.logs import log_event
 from ballista_py.memory_budget import MemoryBudget
 from ballista_py.node.config import NodeConfig
+from ballista_py.node.drain import ExecutorDrain
 from ballista_py.node.engine_processes import (
     engine_workers,
     node_memory,
@@ -100,7 +101,15 @@ def start_executor(config: NodeConfig, runtime: Runtime | None = None) -> Runnin
         up.callback(links.lease.leave)
         info = links.lease.info
         log_event(_log, "started", data=info.data_address, parts=info.parts_location, instance=info.instance_id)
-        return RunningNode(up.pop_all().close)
+        drain = ExecutorDrain(
+            config.node_id,
+            tuple(port for port in (links.flight, links.parts) if port is not None),
+            links.lease,
+            partitions.holder,
+            control.poke,
+            ground.runtime,
+        )
+        return RunningNode(up.pop_all().close, drain)
 
 
 @frozen(kw_only=True)

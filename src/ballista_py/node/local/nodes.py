@@ -90,7 +90,7 @@ class LocalNodes:
     def stop(self) -> None:
         """End every node and let go of the ports. Stopping twice is fine."""
         for process in self.processes.values():
-            process.terminate()
+            process.interrupt()  # all of them: there is nobody to hand anything over to
         for process in self.processes.values():
             process.join(STOP_TIMEOUT_S)
         self._reserved.close()

@@ -76,9 +76,14 @@ class NodeProcess:
             self._process.wait()
 
     def terminate(self) -> None:
-        """Ask the process to end; `join` waits for it."""
+        """Ask the node to hand over what it has, and to end then; `join` waits for it."""
         if self.running:
             os.kill(self.pid, signal.SIGTERM)
+
+    def interrupt(self) -> None:
+        """Ask the node to end at once; `join` waits for it."""
+        if self.running:
+            os.kill(self.pid, signal.SIGINT)
 
     def join(self, timeout_s: float) -> None:
         """Wait until the process has ended; after `timeout_s` it is killed."""

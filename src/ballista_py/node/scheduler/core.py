@@ -136,6 +136,11 @@ class SchedulerCore:
         if report.admitted:
             self.wake_reconciler()
 
+    def hurry(self) -> None:
+        """While an executor drains, look at once what moved and what is to move next: it waits for that."""
+        if any(heartbeat.executor.capacity == 0 for heartbeat in self.registry.newest()):
+            self.wake_reconciler()
+
     def measure(self) -> None:
         """Let the planner know the sizes that executors report."""
         self._catalogs.measure(self.registry.held())

@@ -25,6 +25,7 @@ from ballista_py.engines.duckdb.engine import DuckDBEngine
 from ballista_py.errors import BallistaError
 from ballista_py.logs import log_event
 from ballista_py.node.config import NodeConfig
+from ballista_py.node.drain import SchedulerDrain
 from ballista_py.node.engine_processes import engine_workers
 from ballista_py.node.front_process import FrontProcess
 from ballista_py.node.running import Foundation, RunningNode
@@ -57,6 +58,7 @@ LOOKS_PER_TTL = 6
 LOOKS_PER_INTERVAL = 4
 FLIGHT_TICK_MS = 200
 SPARK_TICK_MS = 1_000
+DRAIN_TICK_MS = 1_000
 TOKENS_TICK_MS = 600_000
 CONTROL_WORKERS = 8
 OWNER_WORKERS = 64
@@ -93,11 +95,12 @@ def start_scheduler(config: NodeConfig, runtime: Runtime | None = None) -> Runni
         ground.loop("tokens", services.writes.tick, TOKENS_TICK_MS)
         _observe(ground, core, links)
         replication = {"replicas": config.replicas, "max_replica_lag_ms": config.max_replica_lag_ms}
+        drain = SchedulerDrain(config.node_id, links.flight, ground.runtime)
         ground.show(
-            ready=core.membership.valid,
+            ready=lambda: core.membership.valid() and not drain.draining,
             status=lambda: {"members": core.members(), "tables": core.tables(), **replication},
         )
-        return RunningNode(up.pop_all().close)
+        return RunningNode(up.pop_all().close, drain)
 
 
 @frozen(kw_only=True)
@@ -269,6 +272,7 @@ def _start_loops(ground: Foundation, core: SchedulerCore, links: _Links) -> None
     ground.loop("beat", core.beat, core.membership.beat_every_ms)
     core.wake_admission = ground.loop("admit", core.admit, ttl_ms / LOOKS_PER_TTL).poke
     core.wake_reconciler = ground.loop("reconcile", core.reconcile, interval_ms).poke
+    ground.loop("drain", core.hurry, DRAIN_TICK_MS)
     ground.loop("measure", core.measure, ttl_ms / LOOKS_PER_TTL)
     ground.loop("reap", core.reap, ttl_ms / LOOKS_PER_TTL)
     ground.loop("flight", links.flight.tick, FLIGHT_TICK_MS)

@@ -127,6 +127,11 @@ class ExecutorLease:
             self._standing = _Standing(info)
             return info
 
+    def drain(self) -> None:
+        """Say from the next heartbeat on that this executor takes nothing more, and that others take what it has."""
+        with self._lock:
+            self._standing = evolve(self._standing, info=evolve(self._standing.info, capacity=0.0))
+
     def leave(self) -> None:
         """Serve nothing from now on. Tell a scheduler afterwards: it may give the partitions away at once."""
         with self._lock:

@@ -1,9 +1,10 @@
 """The scheduler's end of the chain of leases: whom it hears, whom it grants, whom it must re-admit first.
 
-A grant never outlives the scheduler's own lease. An executor whose lease ran out, that is new here, or that was
-silent above `ttl_ms` gets nothing until its re-admission stands in `cluster.json`: first a beat says that the
-silence is over, then one commit admits all who wait, then they are granted. So losing and re-admitting meet in
-one document. A heartbeat that was not answered with a grant does not count as heard.
+A grant never outlives the scheduler's own lease. An executor whose lease ran out, that is new here, that was silent
+above `ttl_ms`, or that says something else of itself than before (a capacity of 0 drains it) gets nothing until its
+re-admission stands in `cluster.json`: first a beat says that the silence is over, then one commit admits all who wait,
+then they are granted. So losing and re-admitting meet in one document. A heartbeat that was not answered with a grant
+does not count as heard.
 """
 
 from __future__ import annotations
@@ -102,6 +103,8 @@ class ExecutorRegistry:
             if known.newest.executor.executor_id != executor.executor_id:
                 return _refusal(heartbeat, "already_registered")
             if heartbeat.sequence >= known.newest.sequence:
+                if heartbeat.executor != known.newest.executor:  # `cluster.json` says something else of it
+                    known.waiting = True
                 known.newest, known.contact_ms = heartbeat, now_ms
             return self._answer(known, heartbeat, now_ms)
 
@@ -239,7 +242,8 @@ class ExecutorRegistry:
                 verdict = verdicts.get(instance)
                 if verdict == "admitted" and self._membership.valid():
                     answers[instance] = self._grant(heartbeat)
-                    known.granted_ms, known.waiting, known.answer = now_ms, False, answers[instance]
+                    known.granted_ms, known.answer = now_ms, answers[instance]
+                    known.waiting = known.newest.executor != heartbeat.executor  # it said more meanwhile
                 elif verdict is not None and verdict != "admitted":
                     answers[instance] = _refusal(heartbeat, verdict)
                     known.waiting, known.answer, known.lost = False, answers[instance], verdict == "lost"

@@ -127,7 +127,8 @@ class Reconciler:
         self._settled = SettledTables()
 
     def tick(self) -> ReconcileReport:
-        """Go once over all tables, with at most `limit` moves; partitions that are new come on top.
+        """Go once over all tables, with at most `limit` moves; partitions that are new come on top, and while an
+        executor drains (its capacity is 0) there is no limit.
 
         Those have owners from the commit on that names them: nobody can ask a table in which one has none. Trouble
         with one table does not keep those outside its co-location group waiting. Raises `Fenced` or
@@ -181,6 +182,8 @@ class Reconciler:
         # Members are read after the maps: so an owner in a map that is no member is one no more, not one to be.
         document = self._membership.cluster.read().document
         executors = _executors(document)
+        if any(executor.capacity == 0 for executor in executors):
+            left = None  # whoever drains waits for all of its partitions to move
         tables = {table.spec.name: self._handed_back(table, document, executors) for table in loaded}
         if only is None:
             self._settled.forget_all_but(tables)

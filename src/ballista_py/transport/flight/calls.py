@@ -210,6 +210,7 @@ class OpenCalls:
         self._begun_in_all = 0
         self._ended_peers: set[str] = set()
         self._closing = False
+        self._draining: BallistaError | None = None
         self._looked_ms = self._asked_ms = runtime.monotonic_ms()
 
     def __len__(self) -> int:
@@ -262,7 +263,7 @@ class OpenCalls:
         """Around the answer to one call, which asks for `verb`. There is no other way in.
 
         Raises `Unauthenticated` for a caller that may not, `TransportError` for a verb that the port does not have,
-        and `TryLater` when too many calls are open, or after `close`.
+        `TryLater` when too many calls are open, or after `close`, and what `drain` was told, after it.
         """
         try:
             who = self.callers.proved(raw_context.claimed, raw_context)
@@ -280,6 +281,8 @@ class OpenCalls:
         with self._lock:
             if self._closing:
                 raise TryLater("the node is shutting down: ask another one")
+            if self._draining is not None and self.access.begins(verb):
+                raise type(self._draining)(self._draining.message)
             if len(self._open) >= self._limit:
                 raise TryLater(f"the node answers {self._limit} calls already: try again later", limit=self._limit)
             if self._caller_limit is not None and self._by_caller[caller] >= self._caller_limit:
@@ -373,6 +376,11 @@ class OpenCalls:
         now_ms = self._runtime.monotonic_ms()
         lines = (call.line for call in self._snapshot())
         return tuple(line for line in lines if line is not None and line.is_silent(now_ms, alive_ms))
+
+    def drain(self, reason: BallistaError) -> None:
+        """From now on whoever asks for something new is told the `reason`; what was begun goes on."""
+        with self._lock:
+            self._draining = reason
 
     def close(self) -> None:
         """Admit no call any more and ask all open ones to end."""

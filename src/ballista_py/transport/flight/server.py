@@ -191,6 +191,10 @@ class FlightServer:
         """How many streams and questions are being answered now."""
         return len(self._calls)
 
+    def drain(self, reason: BallistaError) -> None:
+        """Answer what is new with the `reason` from now on; what was begun goes on, and can be read and cancelled."""
+        self._calls.drain(reason)
+
     def shutdown(self, spawn: Spawn, timeout_ms: float = SHUTDOWN_MS) -> bool:
         """Refuse new calls, end the open ones, release the port. True when all that was done in `timeout_ms`.
 

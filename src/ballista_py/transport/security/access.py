@@ -51,6 +51,14 @@ SQL_ACTIONS = (
 )  # fmt: skip
 
 
+# What a node still answers that is about to stop.
+LOOKING = frozenset({"DoGet", "GET", "HEAD", "DELETE", "ListActions"})
+ENDING = frozenset(
+    f"DoAction {name}"
+    for name in (MEMBERS, "CancelFlightInfo", "CancelQuery", "ClosePreparedStatement", "CloseSession")
+)
+
+
 @frozen
 class Caller:
     """Who calls. `name` is for limits and logs; `kind` is what was proved, None where the port asks for no proof."""
@@ -89,6 +97,15 @@ class Access:
         assert not missing, (
             f"handlers of the {self.port} port that nobody is allowed to call: {', '.join(missing)}"
         )
+
+    def begins(self, verb: str) -> bool:
+        """Whether the verb asks for something new; the others belong to what was begun, or only look.
+
+        >>> access = Access("public", {})
+        >>> access.begins("DoExchange sql"), access.begins("DoGet TicketStatementQuery")
+        (True, False)
+        """
+        return verb.partition(" ")[0] not in LOOKING and verb not in ENDING
 
     def methods(self) -> frozenset[str]:
         """The first words of the verbs."""
