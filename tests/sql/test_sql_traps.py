@@ -173,3 +173,21 @@ def test_a_variance_does_not_overflow_in_a_leg_where_it_would_not_over_all_rows(
     with InProcessCluster(2) as cluster:
         cluster.add("t", rows, "side")
         cluster.check("select var_pop(d), stddev(d) from t")
+
+
+@pytest.mark.parametrize(
+    "sql",
+    [
+        "select id, +(case when a > 2 then [a] end) as v from t",
+        "select max(len(+(case when a > 2 then [a] end))) as v, +max(case when a > 2 then [a] end) as m from t",
+        "select id from t where len(+(case when a > 2 then [a] end)) = 0",
+        "select id, 1 + a, a+a, k + +1, - +1, [+1] from t order by +1",
+    ],
+)
+def test_a_sign_before_a_value_is_no_word_to_leave_out(small: Any, sql: str) -> None:
+    small.check(sql)
+
+
+def test_a_sign_before_a_text_is_refused_as_the_engine_refuses_it(small: Any) -> None:
+    with pytest.raises(SqlError, match="No function matches"):
+        small.check("select +s from t")

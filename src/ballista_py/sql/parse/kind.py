@@ -36,6 +36,11 @@ _OPERATORS = frozenset((
     "(", ")", "[", "]", "{", "}", ",", ".", ";", ":", "::", "+", "-", "*", "/", "//", "%", "^", "**", "||", "=",
     "==", "<>", "!=", "<", "<=", ">", ">=", "&", "|", "<<", ">>",
 ))  # fmt: skip
+# Words of which none can be a name where it stands before an expression.
+_BEFORE_VALUES = frozenset((
+    "SELECT", "DISTINCT", "ALL", "WHERE", "AND", "OR", "NOT", "ON", "BY", "HAVING", "QUALIFY", "CASE", "WHEN", "THEN",
+    "ELSE", "IN", "LIKE", "ILIKE", "BETWEEN", "LIMIT", "OFFSET", "RETURNING", "ANY", "FROM", "AS", "USING", "DEFAULT",
+))  # fmt: skip
 _TYPES = ENGINE.parser_class.TYPE_TOKENS
 _UNIT_FIRST = frozenset(
     ("date_trunc", "datetrunc", "date_part", "datepart", "date_diff", "datediff", "date_sub", "datesub")
@@ -356,7 +361,7 @@ def misread(tokens: Sequence[Token]) -> str | None:
     """What the parser is not known to read as the engine does, in words; None if there is nothing of that kind.
 
     Of the operators that it accepts, `~` becomes another match and `^@` gets another precedence; rare ones are not
-    tried.
+    tried. It leaves out a `+` before a value, by which a missing list is an empty one.
     It makes other calls of some (`REWRITTEN`), a date of a text in a difference of times, takes a column for the name
     of a unit, and `date '2020-01-01'::text` for a text that becomes a date.
     """
@@ -364,6 +369,8 @@ def misread(tokens: Sequence[Token]) -> str | None:
         text = token.text
         if text and token.token_type not in _PLAIN and not text[0].isalnum() and text not in _OPERATORS:
             return f"the operator {text}"
+        if text == "+" and _is_sign(tokens, place):
+            return "+ before a value"
         called = text.lower() if _kinds(tokens, place + 1, 1) == [TokenType.L_PAREN] else ""
         if called in REWRITTEN:
             return f"{text}, of which the parser makes something else"
@@ -374,6 +381,20 @@ def misread(tokens: Sequence[Token]) -> str | None:
         if token.token_type in _TYPES and _kinds(tokens, place + 1, 2) == [TokenType.STRING, TokenType.DCOLON]:
             return f"a cast of a constant of type {text}"
     return None
+
+
+def _is_sign(tokens: Sequence[Token], place: int) -> bool:
+    """Whether an operator begins a value that is no number: nothing that it could be computed with stands before it."""
+    if _kind_at(tokens, place + 1) == TokenType.NUMBER:
+        return False
+    before = tokens[place - 1] if place else None
+    if before is None or before.token_type in _PLAIN:
+        return before is None
+    return before.text.upper().split()[-1] in _BEFORE_VALUES or before.text in _OPERATORS - {")", "]", "}"}
+
+
+def _kind_at(tokens: Sequence[Token], place: int) -> TokenType | None:
+    return tokens[place].token_type if place < len(tokens) else None
 
 
 def _second_text(tokens: Sequence[Token], start: int) -> bool:
