@@ -198,3 +198,14 @@ def test_our_own_client_gives_the_same_frames(cluster, connection):
         result = client.query(query)
     assert result.to_polars().rows() == [tuple(row.values()) for row in result.table.to_pylist()]
     assert result.to_pandas().equals(pandas.read_sql(query, connection))
+
+
+def test_a_column_of_a_parameter_has_one_name_whatever_is_bound(connection, duck):
+    query = "select o_orderkey + ?, ? from orders where o_orderkey < ? order by 1"
+    expected = [name for name, *_ in duck.execute(query, [1, "a", 3]).description]
+    assert rows(connection, query, (1, "a", 3)).column_names == expected == ["(o_orderkey + $1)", "$2"]
+    with connection.cursor() as cursor:
+        assert cursor.adbc_execute_schema(query).names == expected
+    several = pa.record_batch([pa.array([1, 2]), pa.array(["a", "b"]), pa.array([2, 2])], names=["0", "1", "2"])
+    found = rows(connection, query, several)  # of which each row is an answer with these columns
+    assert found.to_pylist() == [dict(zip(expected, row, strict=True)) for row in ((2, "a"), (3, "b"))]

@@ -16,6 +16,7 @@ from ballista_py.partitions.map import PartitionMap
 from ballista_py.partitions.spec import PartitionSpec
 from ballista_py.partitions.table import TableSpec
 from ballista_py.sql.parse.parameter_types import parameter_schema
+from ballista_py.sql.parse.parameter_columns import with_named_columns
 from ballista_py.sql.parse.parameters import bound, names_of, places_of
 from ballista_py.sql.parse.value_rows import MAX_ROWS, row_template
 from ballista_py.sql.plan import Catalog
@@ -403,3 +404,34 @@ def test_rows_of_long_texts_are_more_statements():
 )
 def test_what_is_not_one_row_of_values_is_left_alone(sql):
     assert row_template(sql) is None
+
+
+@pytest.mark.parametrize(
+    "sql",
+    [
+        "select ?::int + 1, ?, a, count(*) filter (a > ?), ? as n, b.* from b group by all",
+        "select $1 -- it\n, $1 || 'a\"b' from b where a = $2 order by 1;",
+        "from b select a + ? limit ?",
+        "with q as (select ? as z, (select 1)) select z, z + ? from q",
+        "select case when a = ? then 'x' else ? end, row_number() over (order by a + ?) from b",
+        "select (select ?), exists(select ?), list_transform([?], lambda x: x + ?), a is distinct from ? from b",
+        "select distinct on (a) ?, a from b",
+        "select ? union all select 2",
+        "select * replace (a + ? as a), count(*) + ? from b group by all",
+        "select unnest([?, ?]), ? in (1, 2)",
+        "select interval (?) day, n: ?, {'a': ?}",
+    ],
+)
+def test_columns_of_parameters_have_the_names_that_the_engine_gives_them(duck, sql):
+    duck.execute("create or replace temp table b (a integer)")
+    values = [pa.scalar(number) for number in range(len(names_of(places_of(sql))))]
+    asked = duck.execute(sql, [value.as_py() for value in values])
+    expected = [name for name, *_ in asked.description]
+    engine = DuckDBEngine()
+    named = with_named_columns(sql, engine.parameter_columns(sql))
+    engine.close()
+    answer = duck.execute(bound(named, {str(number + 1): value for number, value in enumerate(values)}))
+    found = [name for name, *_ in answer.description]
+    if "unnest" in sql:  # what can become several columns is left alone
+        found[0] = expected[0]
+    assert found == expected

@@ -87,6 +87,12 @@ class Engine(Protocol):
         """The names of the parameters in `sql`, which may be any statement; `?` are numbered from 1."""
         ...
 
+    def parameter_columns(self, sql: str) -> tuple[str | None, ...]:
+        """For each item of a query's list: what one node calls that column, if it has a parameter and no name.
+
+        Empty for what is no query, or has no list of that kind."""
+        ...
+
     def require_change(self, sql: str) -> None:
         """Raise `SqlError`, with its position, unless `sql` is one statement that changes something."""
         ...

@@ -101,6 +101,11 @@ class LoadedEngine:
         self._require_open()
         return self._binder.parameters(sql)
 
+    def parameter_columns(self, sql: str) -> tuple[str | None, ...]:
+        """What the columns that `sql` computes from its parameters are called. Raises `SqlError`."""
+        self._require_open()
+        return self._binder.parameter_columns(sql)
+
     def require_change(self, sql: str) -> None:
         """Raise `SqlError`, with its position, unless `sql` is one statement that changes something."""
         self._require_open()

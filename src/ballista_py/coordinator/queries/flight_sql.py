@@ -24,6 +24,7 @@ from ballista_py.sql.own_words import own_places
 from ballista_py.sql.parse.changes import is_alteration, text_for_engine
 from ballista_py.sql.parse.descriptions import CatalogQuery, DescribeQuery, Explain, read_description
 from ballista_py.sql.parse.kind import StatementKind, engine_sql, refusal, statement_kind
+from ballista_py.sql.parse.parameter_columns import with_named_columns
 from ballista_py.sql.parse.parameter_types import parameter_schema
 from ballista_py.sql.parse.parameters import bound, names_of, places_of, with_nulls
 from ballista_py.sql.parse.pivots import any_values
@@ -102,7 +103,10 @@ class Statements:
                 bound_text = self._first_of(statement) if statement.parameters else with_nulls(text)
                 schema = self._writes(text).returns(bound_text)
             return Description(schema=schema, parameters=parameters)
-        first = self._first_of(statement) if statement.parameters is not None else with_nulls(text)
+        if statement.parameters is not None:
+            first = self._first_of(statement)
+        else:
+            first = with_nulls(self._with_named_columns(text))
         with own_places(text, first):
             return Description(schema=self.queries.describe(first), parameters=parameters)
 
@@ -285,8 +289,17 @@ class Statements:
         rows = _rows_of_values(names, statement.parameters)
         if kind != "change" and statement.parameters.num_rows > MAX_QUERY_EXECUTIONS:
             raise SqlError(f"a query runs for at most {MAX_QUERY_EXECUTIONS:,} rows of parameters at once")
+        if kind == "query":
+            text = self._with_named_columns(text)
         template = row_template(text)
         yield from (bound(text, row) for row in rows) if template is None else template.statements(rows)
+
+    def _with_named_columns(self, text: str) -> str:
+        """The query with names for columns that have parameters: those of their places, whatever stands there."""
+        if not places_of(text):
+            return text
+        named = with_named_columns(text, self.engine.parameter_columns(text))
+        return named if not any(self.engine.parameter_columns(named)) else text
 
     def _first_of(self, statement: SqlStatement) -> str:
         with self._reading(statement):

@@ -21,11 +21,14 @@ from ballista_py.engines.duckdb.empty_tables import EmptyTables, empty_database,
 from ballista_py.engines.duckdb.errors import EXPLAIN, translate
 from ballista_py.engines.duckdb.guard import Guard, Statement, require_shallow
 from ballista_py.engines.duckdb.library import duckdb
+from ballista_py.engines.duckdb.parameter_columns import parameter_columns
 from ballista_py.engines.duckdb.types import ArrowTypes, quoted
 from ballista_py.errors import SqlError
+from ballista_py.remembered import Remembered
 from ballista_py.runtime import Runtime
 from ballista_py.work import stopped_by
 
+_MAX_REMEMBERED, _MAX_REMEMBERED_BYTES, _LEAST_BYTES = 512, 1 << 20, 512
 _DESCRIBE = "describe\n"
 _PLAN = "explain (format json)\n"
 _CHANGES = tuple(
@@ -67,6 +70,7 @@ class Binder:
         """With `apart`, statements that are not steady are bound there."""
         self._apart = apart
         self._tables = EmptyTables(runtime)
+        self._columns: Remembered[tuple[str | None, ...]] = Remembered(_MAX_REMEMBERED, _MAX_REMEMBERED_BYTES, runtime)
         self._open()
 
     def _open(self) -> None:
@@ -139,6 +143,15 @@ class Binder:
         except Exception as error:
             raise translate(error, sql) from None
         return frozenset(name for statement in statements for name in statement.named_parameters)
+
+    def parameter_columns(self, sql: str) -> tuple[str | None, ...]:
+        """See `Engine.parameter_columns`. Raises `SqlError` for what is nested too deeply."""
+        require_shallow(sql)
+        known = self._columns.get(sql)
+        if known is None:
+            known = parameter_columns(self._aside, sql)
+            self._columns.put(sql, known, len(sql) + sum(len(name or "") for name in known) + _LEAST_BYTES)
+        return known
 
     def require_change(self, sql: str) -> None:
         """Raise `SqlError`, with its position, unless `sql` is one statement that changes something, to DuckDB, too."""
