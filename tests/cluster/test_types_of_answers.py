@@ -104,7 +104,7 @@ def test_the_error_names_column_and_type_and_a_cast_that_can_be_written(cluster,
             if name in NOT_COMPUTED:
                 assert f"Type '{name.lower()}' cannot be used here" in caught.value.message
                 return
-            table = "" if name == "TYPE" else " of table 'refused'"  # which no answer holds either
+            table = "" if name in ("TYPE", "BIGNUM") else " of table 'refused'"  # which no answer holds either
             assert f"column 'c'{table} would be {kind}, " in caught.value.message
             target = re.search(r"with CAST\(… AS (.*?)\)(?:, or CAST.*)?$", caught.value.message)[1]
             casts.append(f"cast({value} as {target}) as c{number}")
@@ -125,3 +125,11 @@ def test_a_sum_is_told_by_the_name_that_it_has(cluster):
         cluster.sql("create or replace table sums as select sum(i) from range(3) as r(i)")
     cluster.sql("create table sums as select cast(sum(i) as decimal(38, 0)) as s from range(3) as r(i)")
     assert cluster.sql("select s::int as s from sums")["s"].to_pylist() == [3]
+
+
+def test_a_number_that_only_the_engine_can_read_is_refused_with_a_way_out(cluster):
+    with pytest.raises(SqlError, match=r"column 'v' would be BIGNUM, .* with CAST\(… AS VARCHAR\)"):
+        cluster.sql("select 1 as k, 5::bignum as v")
+    with pytest.raises(SqlError, match=r"column 'v' would be BIGNUM\[\], "):
+        cluster.sql("select [5::bignum] as v")
+    assert cluster.sql("select cast(5::bignum as varchar) as v").to_pylist() == [{"v": "5"}]

@@ -183,3 +183,27 @@ def test_comparisons_cannot_be_called_by_their_names(guard, name):
     for sql in written:
         with pytest.raises(SqlError, match="cannot be used here"):
             guard.check(sql, RELATIONS)
+
+
+@pytest.mark.parametrize(
+    "sql",
+    [
+        "select * from read_csv('rows.csv')",
+        "select * from read_csv_auto('rows.csv')",
+        "from read_parquet('rows.parquet')",
+        "from glob('*')",
+        "select * from 'rows.csv'",
+        "from '/srv/rows'",
+        "from 'Rows.PARQUET'",
+    ],
+)
+def test_who_asks_for_a_file_is_told_how_its_rows_come_in(guard, sql):
+    with pytest.raises(
+        SqlError, match=r"a file is read by its client, with COPY table FROM 'file' or Client\.ingest"
+    ):
+        guard.check(sql, RELATIONS)
+
+
+def test_a_table_that_there_is_not_is_no_file(guard):
+    with pytest.raises(SqlError, match=r"^Table 'nosuch' does not exist \(line 1, column 6\)$|does not exist$"):
+        guard.check("from nosuch", RELATIONS)

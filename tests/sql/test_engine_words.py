@@ -55,6 +55,11 @@ def test_a_primary_key_names_its_columns_without_regard_to_case():
             "create table n (a, b) as select 5, 6",
             "'a' cannot be declared here: say its type, or behind AS its name",
         ),
+        ("alter table t drop column s.a", "not fields of the column 's': add a column of the new type"),
+        ("alter table t add column s.a.b int", "not fields of the column 's': add a column of the new type"),
+        ("alter table t rename column s.a to b", "not fields of the column 's': add a column of the new type"),
+        ("alter table t", "^ALTER TABLE ends too early: it has ADD COLUMN"),
+        ("comment on table t", "^COMMENT ends too early: COMMENT ON TABLE t IS 'text'"),
         ("alter table t drop constraint x", "ALTER TABLE with DROP CONSTRAINT cannot be run here"),
     ],
 )

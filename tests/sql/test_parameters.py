@@ -15,8 +15,8 @@ from ballista_py.errors import SqlError
 from ballista_py.partitions.map import PartitionMap
 from ballista_py.partitions.spec import PartitionSpec
 from ballista_py.partitions.table import TableSpec
-from ballista_py.sql.parse.parameter_types import parameter_schema
 from ballista_py.sql.parse.parameter_columns import with_named_columns
+from ballista_py.sql.parse.parameter_types import parameter_schema
 from ballista_py.sql.parse.parameters import bound, names_of, places_of
 from ballista_py.sql.parse.value_rows import MAX_ROWS, row_template
 from ballista_py.sql.plan import Catalog

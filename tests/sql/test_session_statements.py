@@ -136,6 +136,15 @@ def test_a_prepared_text_keeps_the_dialect_that_it_was_written_in(session):
         session.asked("execute q", None)
 
 
+def test_a_prepared_query_can_be_explained(session):
+    session.asked("prepare q as select $1", None)
+    assert session.asked("explain execute q(7)", None).query == "explain select (7)"
+    assert session.asked("/* why */ explain\nanalyze execute q(7)", None).query == (
+        "/* why */ explain\nanalyze select (7)"
+    )
+    assert session.asked("explain select 1", None).query == "explain select 1"
+
+
 def test_what_a_client_keeps_has_a_bound(session):
     for number in range(MAX_PREPARED):
         session.asked(f"prepare q{number} as select 1", None)

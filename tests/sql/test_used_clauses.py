@@ -109,6 +109,18 @@ def test_every_class_of_the_parser_is_a_known_change_a_query_or_refused(kind):
         ("create table c (i int unique)", "UNIQUE' of column 'i' cannot be declared here: a table has one"),
         ("create table c (i int, constraint u unique (i))", "CONSTRAINT u UNIQUE (i)"),
         ("create table c (i int, foreign key (i) references d (i))", "FOREIGN KEY"),
+        ("create table c (i int, foreign key (i) references d (i))", "ask with a join"),
+        (
+            "create table c (i int references d (i))",
+            "declared here: tables do not look at each other, ask with a join",
+        ),
+        ("create table c (i int, j int as (i + 1))", "declared here: compute the column where it is needed"),
+        (
+            "create table c (i int, j int generated always as (i) virtual)",
+            "cannot be VIRTUAL here: compute the column",
+        ),
+        ("create table c (i int, j int generated always as (i) stored, k int)", "cannot be STORED here: compute"),
+        ("create table c (v varchar collate nocase)", "declared here: texts are compared by their bytes"),
         ("create table c (i int default random())", "a default is a constant"),
         ("create table c (i int, b int default i)", "a default is a constant"),
         ("create table c (i int references d (i))", "REFERENCES"),

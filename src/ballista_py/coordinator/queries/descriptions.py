@@ -19,15 +19,26 @@ from ballista_py.sql.parse.descriptions import (
     DescribeQuery,
     DescribeTable,
     Explain,
+    ShowAllTables,
     ShowCreate,
     ShowNames,
     read_description,
 )
 from ballista_py.sql.parse.parameters import with_nulls
-from ballista_py.sql.parse.table_names import DESCRIBED, described_in
+from ballista_py.sql.parse.table_names import CATALOG, DESCRIBED, SCHEMA, described_in
 
 EXPLAINED = pa.schema([pa.field("plan", pa.string(), nullable=False)])
 TABLE_NAMES = pa.schema([pa.field("name", pa.string(), nullable=False)])
+ALL_TABLES = pa.schema(
+    [
+        ("database", pa.string()),
+        ("schema", pa.string()),
+        ("name", pa.string()),
+        ("column_names", pa.list_(pa.field("l", pa.string()))),
+        ("column_types", pa.list_(pa.field("l", pa.string()))),
+        ("temporary", pa.bool_()),
+    ]
+)
 STATEMENT = pa.schema([pa.field("statement", pa.string(), nullable=False)])
 COLUMNS = pa.schema(
     [(name, pa.string()) for name in ("column_name", "column_type", "null", "key", "default", "extra")]
@@ -54,6 +65,8 @@ class Descriptions:
             return self._of_catalog(with_nulls(asked.query), rows=False).schema
         if isinstance(asked, ShowNames):
             return pa.schema([pa.field(asked.column, pa.string(), nullable=False)])
+        if isinstance(asked, ShowAllTables):
+            return ALL_TABLES
         return STATEMENT if isinstance(asked, ShowCreate) else TABLE_NAMES
 
     def answer(self, sql: str, explain: Explainer | None = None) -> pa.Table:
@@ -75,7 +88,17 @@ class Descriptions:
             return self._columns(self._table(asked.table))
         if isinstance(asked, ShowCreate):
             return pa.table([[self._create_text(self._table(asked.table))]], schema=STATEMENT)
-        return pa.table([sorted(self.queries.views.refresh(()).catalog.tables)], schema=TABLE_NAMES)
+        tables = self.queries.views.refresh(()).catalog.tables
+        if isinstance(asked, ShowAllTables):
+            found = (tables[name] for name in sorted(tables))
+            return pa.Table.from_pylist([self._with_columns(table) for table in found], schema=ALL_TABLES)
+        return pa.table([sorted(tables)], schema=TABLE_NAMES)
+
+    def _with_columns(self, table: TableSpec) -> dict[str, Any]:
+        types = list(self.engine.sql_types(table.schema))
+        return dict(
+            zip(ALL_TABLES.names, (CATALOG, SCHEMA, table.name, table.schema.names, types, False), strict=True)
+        )
 
     def _of_catalog(self, query: str, rows: bool = True) -> pa.Table:
         """The answer over the tables of `information_schema`; without `rows` its columns alone."""

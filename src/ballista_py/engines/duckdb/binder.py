@@ -70,7 +70,9 @@ class Binder:
         """With `apart`, statements that are not steady are bound there."""
         self._apart = apart
         self._tables = EmptyTables(runtime)
-        self._columns: Remembered[tuple[str | None, ...]] = Remembered(_MAX_REMEMBERED, _MAX_REMEMBERED_BYTES, runtime)
+        self._columns: Remembered[tuple[str | None, ...]] = Remembered(
+            _MAX_REMEMBERED, _MAX_REMEMBERED_BYTES, runtime
+        )
         self._open()
 
     def _open(self) -> None:

@@ -44,6 +44,8 @@ from ballista_py.sql.parse.shape import shape_of
 # Their argument names an aggregate, or says how JSON becomes a value: only constants are let through.
 _NAMING = frozenset(("aggregate", "array_aggr", "array_aggregate", "list_aggr", "list_aggregate"))
 _SHAPING = frozenset(("from_json", "from_json_strict", "json_transform", "json_transform_strict"))
+_READERS = ("read_", "parquet_scan", "glob", "sniff_csv", "csv_scan")
+_FILES = (".csv", ".tsv", ".parquet", ".json", ".ndjson", ".jsonl", ".gz", ".zst", ".xlsx", ".db", ".duckdb")
 _UNNEST = "unnest"  # a relation by the catalog, and a piece of the select list
 MAX_SHAPE_DEPTH = 100
 MAX_LEVELS = 1_000  # DuckDB's parser ends the process at some tens of thousands
@@ -129,7 +131,7 @@ class Guard:
         if not found.offsets.keys() <= known.keys() | found.ctes.keys():
             for name, offset in self._inspect(sql).offsets.items():  # one of the same shape has it elsewhere
                 if name not in known and name not in found.ctes:
-                    raise error_at(sql, offset, f"Table '{name}' does not exist")
+                    raise error_at(sql, offset, f"Table '{name}' does not exist{_instead_of_file(name)}")
         read = {name for name in found.offsets if name in known}
         once = {name for name in read if found.scanned_once(name)}
         return Statement(
@@ -311,12 +313,19 @@ def _check(sql: str, element: dict[str, Any]) -> None:
         name = str(element["function"].get("function_name", "")).lower()
         unknown = unknown_piece(element["function"])
         if name not in allowed_relations() or unknown is not None:
-            raise error_at(sql, offset, f"Table function '{unknown or name}' cannot be used here")
+            said = f"Table function '{unknown or name}' cannot be used here{_instead_of_file(name)}"
+            raise error_at(sql, offset, said)
     elif kind == "SHOW_REF" and "query" not in element:
         raise SqlError(_in_words("show ref"))
     elif kind == "BASE_TABLE" and len(element["qualified_name"]["path"]) != 1:
         name = ".".join(element["qualified_name"]["path"])
         raise error_at(sql, offset, f"Table '{name}' does not exist: tables have plain names here")
+
+
+def _instead_of_file(name: str) -> str:
+    """What to do about a relation that is a file, or that reads one: no node looks at files of clients."""
+    reads = name.startswith(_READERS) or name.endswith(_FILES) or "/" in name
+    return ": a file is read by its client, with COPY table FROM 'file' or Client.ingest" if reads else ""
 
 
 def _check_call(sql: str, element: dict[str, Any]) -> None:

@@ -45,10 +45,9 @@ class ArrowTypes:
             try:
                 found = cursor.sql(f"select cast(null as {name})").to_arrow_reader(1).schema.field(0)
             except duckdb.NotImplementedException:
-                raise SqlError(
-                    f"column '{column}' would be {name}, which no answer and no table can hold: cast it in the query, "
-                    f"with CAST(… AS VARCHAR)"
-                ) from None
+                raise _held_by_nobody(name, column) from None
+        if _is_opaque(found.type):
+            raise _held_by_nobody(name, column)
         if _has_keys_without_type(found.type):
             raise SqlError(
                 "a column of the answer holds a map whose keys have no type, such as map {}: give it one, for example "
@@ -84,6 +83,18 @@ class ColumnLists:
             self._known.clear()
         pairs = zip(made.columns, made.types, strict=True)
         self._known[schema] = ", ".join(f"{quoted(column)} {kind}" for column, kind in pairs)
+
+
+def _held_by_nobody(name: str, column: str) -> SqlError:
+    return SqlError(
+        f"column '{column}' would be {name}, which no answer and no table can hold: cast it in the query, "
+        f"with CAST(… AS VARCHAR)"
+    )
+
+
+def _is_opaque(kind: pa.DataType) -> bool:
+    """Whether DuckDB gives bytes that only DuckDB can read, as it does for a BIGNUM."""
+    return isinstance(kind, pa.OpaqueType) or any(_is_opaque(kind.field(n).type) for n in range(kind.num_fields))
 
 
 def _has_keys_without_type(kind: pa.DataType) -> bool:

@@ -149,7 +149,7 @@ def _action(words: _Words) -> Alteration:
             raise words.refused("DROP CONSTRAINT", "make a table without it, and fill it with INSERT … SELECT")
         words.takes("COLUMN")
         if_exists = words.takes("IF", "EXISTS")
-        name = words.name()
+        name = words.column()
         _ = words.takes("CASCADE") or words.takes("RESTRICT")  # nothing depends on a column that may be dropped
         return DropColumn(name=name, if_exists=if_exists)
     if words.takes("RENAME"):
@@ -157,19 +157,19 @@ def _action(words: _Words) -> Alteration:
             words.must("TO")
             return RenameTable(to=words.table())
         words.takes("COLUMN")
-        name = words.name()
+        name = words.column()
         words.must("TO")
         return RenameColumn(name=name, to=words.name())
     if words.takes("SET"):
         return _option(words)
     words.must("ALTER")
     words.takes("COLUMN")
-    return _of_column(words, words.name())
+    return _of_column(words, words.column())
 
 
 def _added(words: _Words) -> AddColumn:
     if_not_exists = words.takes("IF", "NOT", "EXISTS")
-    name = words.name()
+    name = words.column()
     kind = words.until(_CONSTRAINTS)
     default, required = None, False
     while not words.is_over():
@@ -286,6 +286,16 @@ class _Words:
         self.place, self.part = self.place + 1, 0
         return token.text
 
+    def column(self) -> str:
+        """The name of a column, which has no parts of its own."""
+        found = self.name()
+        if self.next() == ".":
+            raise SqlError(
+                f"ALTER TABLE changes columns, not fields of the column '{found}': add a column of the new type, and "
+                "fill it with UPDATE"
+            )
+        return found
+
     def path(self) -> list[str]:
         """Names with dots between them."""
         found = [self.name()]
@@ -334,10 +344,14 @@ class _Words:
             self._wrong()
 
     def _wrong(self) -> NoReturn:
+        is_comment = self.text.tokens[0].text.upper() == "COMMENT"
+        verb, has = (
+            ("COMMENT", "COMMENT ON TABLE t IS 'text'") if is_comment else ("ALTER TABLE", f"it has {_FORMS}")
+        )
+        if self.is_over():
+            raise SqlError(f"{verb} ends too early: {has}")
         said = self.next().strip('"')
-        if self.text.tokens[0].text.upper() == "COMMENT":
-            raise SqlError(f"COMMENT cannot be run with '{said}' at that place: COMMENT ON TABLE t IS 'text'")
-        raise SqlError(f"ALTER TABLE cannot be run with '{said}' at that place: it has {_FORMS}")
+        raise SqlError(f"{verb} cannot be run with '{said}' at that place: {has}")
 
     def refused(self, form: str, instead: str) -> SqlError:
         return SqlError(f"ALTER TABLE with {form} cannot be run here: {instead}")

@@ -11,6 +11,7 @@ it, so that positions in errors are those of the user. A clause that is not used
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from itertools import pairwise
 from typing import TypeAlias
 
 from attrs import frozen
@@ -36,7 +37,7 @@ from ballista_py.sql.parse.likes import CreateLike, read_like
 from ballista_py.sql.parse.overwrites import read_overwrite
 from ballista_py.sql.parse.parsing import ENGINE_DIALECT, parsed
 from ballista_py.sql.parse.statement_text import StatementText
-from ballista_py.sql.parse.used_clauses import is_given, require_used
+from ballista_py.sql.parse.used_clauses import COMPUTED, is_given, require_used
 
 
 @frozen(kw_only=True)
@@ -138,7 +139,7 @@ def read_change(sql: str) -> Change | None:
     try:
         (tree,) = parsed(for_parser(plain))
     except ParseError as error:
-        raise _of_joined_sources(tokens) or positioned(error) from None
+        raise _of_joined_sources(tokens) or _of_computed_columns(tokens) or positioned(error) from None
     change = _change_of(tree, StatementText(plain, tokens, keys))
     return overwriting(change, overwrite) if overwrite is not None and isinstance(change, Insert) else change
 
@@ -162,6 +163,19 @@ def _of_joined_sources(tokens: Sequence[Token]) -> SqlError | None:
                 "MERGE takes one source: put the join into a query, USING (SELECT … FROM a JOIN b …) AS s"
             )
     return None
+
+
+def _of_computed_columns(tokens: Sequence[Token]) -> SqlError | None:
+    """What is to be done about a column that is said to be VIRTUAL or STORED, which the parser here does not read."""
+    if tokens[0].text.upper() != "CREATE":
+        return None
+    kinds = (
+        token.text
+        for before, token in pairwise(tokens)
+        if before.token_type == TokenType.R_PAREN and token.text.upper() in ("VIRTUAL", "STORED")
+    )
+    kind = next(kinds, None)
+    return None if kind is None else SqlError(f"a column cannot be {kind.upper()} here: {COMPUTED}")
 
 
 def _copied(text: str) -> CopyFrom:

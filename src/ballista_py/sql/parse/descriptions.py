@@ -16,6 +16,9 @@ from ballista_py.sql.parse.table_names import CATALOG, SCHEMA, catalog_query
 _HAS_OPTIONS = re.compile(r"\s*\(\s*(?!\(|(?:select|with|from|values|table|pivot|unpivot)\b)", re.IGNORECASE)
 # SHOW of these is about something else than a table of that name.
 _NO_TABLES = frozenset(("ALL", "FUNCTIONS", "SETTINGS", "VARIABLES", "VIEWS", "INDEXES", "COLUMNS", "SCHEMA"))
+# What a query begins with, behind SHOW as behind DESCRIBE.
+_QUERIES = frozenset(("SELECT", "WITH", "FROM", "("))
+_MAX_SHOWN = 100
 _QUOTED = (TokenType.IDENTIFIER, TokenType.STRING)
 
 
@@ -47,6 +50,11 @@ class ShowTables:
 
 
 @frozen
+class ShowAllTables:
+    """The tables with their columns and types."""
+
+
+@frozen
 class ShowCreate:
     """The statement that would make the table."""
 
@@ -68,7 +76,9 @@ class CatalogQuery:
     query: str
 
 
-Asked: TypeAlias = Explain | DescribeTable | DescribeQuery | ShowTables | ShowNames | ShowCreate | CatalogQuery
+Asked: TypeAlias = (
+    Explain | DescribeTable | DescribeQuery | ShowTables | ShowAllTables | ShowNames | ShowCreate | CatalogQuery
+)
 
 
 def read_description(sql: str) -> Asked:
@@ -95,11 +105,11 @@ def read_description(sql: str) -> Asked:
     if not text[rest_at:].strip():
         if word == "SHOW":
             raise SqlError("SHOW needs TABLES, COLUMNS FROM a table, CREATE TABLE, or the name of a table")
-        return ShowTables()
+        return ShowAllTables()
     _, after = tokens_of(text[rest_at:])
     words = [token.text.upper() for token in after]
-    if word == "SHOW":
-        return _show(words, after)
+    if word == "SHOW" and (words[0] not in _QUERIES or after[0].token_type in _QUOTED):
+        return _show(words, after, text[rest_at:].strip())
     if words[0] == "TABLE" and len(after) > 1 and _is_name(after[1:]):
         return DescribeTable(_name(after[1:]))
     if _is_name(after) and after[0].text.upper() not in ("TABLE", "VALUES", "FROM"):
@@ -130,7 +140,9 @@ def _query(text: str, word: str) -> str:
     return text
 
 
-def _show(words: Sequence[str], tokens: Sequence[Token]) -> Asked:
+def _show(words: Sequence[str], tokens: Sequence[Token], said: str) -> Asked:
+    if words == ["ALL", "TABLES"]:
+        return ShowAllTables()
     if words in (["TABLES"], ["TABLES", "FROM", SCHEMA.upper()]):
         return ShowTables()
     if words in (["DATABASES"], ["SCHEMAS"]):
@@ -142,9 +154,11 @@ def _show(words: Sequence[str], tokens: Sequence[Token]) -> Asked:
         return ShowCreate(_name(tokens[2:]))
     if _is_name(tokens) and not (words[0] in _NO_TABLES and tokens[0].token_type not in _QUOTED):
         return DescribeTable(_name(tokens))
-    raise SqlError(
-        f"SHOW {' '.join(words[:3])} cannot be run here: ask for TABLES, COLUMNS FROM a table, CREATE TABLE, or a table"
-    )
+    instead = "ask for TABLES, ALL TABLES, COLUMNS FROM a table, CREATE TABLE, or a table"
+    if words[0] == "TABLES":
+        instead = "some of the tables are told by a query of information_schema.tables with WHERE table_name …"
+    shown = said if len(said) <= _MAX_SHOWN else f"{said[:_MAX_SHOWN]}…"
+    raise SqlError(f"SHOW {' '.join(shown.split())} cannot be run here: {instead}")
 
 
 def _is_name(tokens: Sequence[Token]) -> bool:

@@ -32,6 +32,9 @@ _CONSTANT = (
 ENGINES = ("auto", "duckdb", "spark")
 # Possessive: what cannot be a verb after all is not looked at again in every other way.
 _VERB = re.compile(r"(?:\s++|--[^\n]*+(?:\n|\Z)|/\*.*?\*/)*+([A-Za-z]++)\b", re.DOTALL)
+_EXPLAINED = re.compile(
+    r"((?:\s++|--[^\n]*+(?:\n|\Z)|/\*.*?\*/)*+EXPLAIN\s++(?:ANALYZE\s++)?)EXECUTE\b", re.DOTALL | re.IGNORECASE
+)
 _UNIT_S = {"us": 1e-6, "ms": 1e-3, "": 1e-3, "s": 1.0, "min": 60.0, "h": 3_600.0, "d": 86_400.0}
 _DURATION = re.compile(r"([0-9]{1,12}(?:\.[0-9]{1,6})?) ?(us|ms|s|min|h|d|)", re.ASCII)
 
@@ -108,6 +111,16 @@ def read_verb(sql: str) -> str:
     """
     found = _VERB.match(sql)
     return found[1].upper() if found is not None and found[1].upper() in _READ else ""
+
+
+def before_execute(sql: str) -> str:
+    """What stands before the EXECUTE that an EXPLAIN is about; nothing for another statement.
+
+    >>> before_execute("explain analyze execute q(1)"), before_execute("explain select 1")
+    ('explain analyze ', '')
+    """
+    found = _EXPLAINED.match(sql)
+    return "" if found is None else found[1]
 
 
 def with_values(sql: str, values: Mapping[str, str]) -> str:

@@ -125,6 +125,18 @@ _CONSTRAINTS = (
     exp.DefaultColumnConstraint,
 )
 _KEY = "a table has one unique key, its PRIMARY KEY"
+COMPUTED = "compute the column where it is needed, or with the rows that go in"
+_REFERENCE = "tables do not look at each other, ask with a join which rows have no counterpart"
+_UNDECLARED: Mapping[type[object], str] = {
+    exp.UniqueColumnConstraint: _KEY,
+    exp.Reference: _REFERENCE,
+    exp.ForeignKey: _REFERENCE,
+    exp.ComputedColumnConstraint: COMPUTED,
+    exp.GeneratedAsRowColumnConstraint: COMPUTED,
+    exp.GeneratedAsIdentityColumnConstraint: COMPUTED,
+    exp.CollateColumnConstraint: "texts are compared by their bytes, compare lower(…) where case does not count",
+}
+_PLAIN = "a column has a type, NOT NULL, DEFAULT, PRIMARY KEY and CHECK"
 _OPTIONS_OF_TABLES = (
     "a table has PARTITIONED BY (…) and WITH (file_format = …), in the engine's own dialect (duckdb)"
 )
@@ -191,7 +203,7 @@ def _require_declared(tree: exp.Create, dialect: str) -> None:
 def _instead(parts: Sequence[object]) -> str:
     if any(isinstance(part, exp.Identifier) for part in parts):
         return ": say its type, or behind AS its name, as SELECT … AS name does"
-    return f": {_KEY}" if any(isinstance(part, exp.UniqueColumnConstraint) for part in parts) else ""
+    return next((f": {_UNDECLARED[type(part)]}" for part in parts if type(part) in _UNDECLARED), f": {_PLAIN}")
 
 
 def is_given(value: object) -> bool:

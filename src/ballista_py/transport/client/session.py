@@ -51,15 +51,16 @@ class ClientSession:
         What is said beside the statement counts before the session. Raises `SqlError`.
         """
         # A tokenizer, which a client that only sends rows does without.
-        from ballista_py.sql.parse.session_statements import Execute, read_session_statement
+        from ballista_py.sql.parse.session_statements import Execute, before_execute, read_session_statement
 
-        said = read_session_statement(query)
+        explain = before_execute(query)
+        said = read_session_statement(query[len(explain) :])
         with self._lock:
             if said is None:
                 return self._with_options(Asked(query, dialect, engine, timeout))
             if isinstance(said, Execute):
                 text = self._filled(said)
-                return self._with_options(Asked(text.text, text.dialect, engine, timeout))
+                return self._with_options(Asked(explain + text.text, text.dialect, engine, timeout))
             self._do(said, dialect)
             return None
 
