@@ -64,7 +64,9 @@ class Descriptions:
         if isinstance(asked, CatalogQuery):
             return self._of_catalog(with_nulls(asked.query), rows=False).schema
         if isinstance(asked, ShowNames):
-            return pa.schema([pa.field(asked.column, pa.string(), nullable=False)])
+            return pa.schema(
+                [(name, pa.bool_() if isinstance(value, bool) else pa.string()) for name, value in asked.values]
+            )
         if isinstance(asked, ShowAllTables):
             return ALL_TABLES
         return STATEMENT if isinstance(asked, ShowCreate) else TABLE_NAMES
@@ -81,7 +83,7 @@ class Descriptions:
         if isinstance(asked, CatalogQuery):
             return self._of_catalog(asked.query)
         if isinstance(asked, ShowNames):
-            return pa.table([[asked.name]], schema=self.schema(sql))
+            return pa.table([[value] for _, value in asked.values], schema=self.schema(sql))
         if isinstance(asked, DescribeQuery):
             return self._columns_of_query(asked.query)
         if isinstance(asked, DescribeTable):

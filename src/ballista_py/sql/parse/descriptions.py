@@ -63,10 +63,9 @@ class ShowCreate:
 
 @frozen
 class ShowNames:
-    """The one name of a kind: `column` is what the answer calls it."""
+    """The one thing of a kind: the columns of the answer, and what is in them."""
 
-    column: str
-    name: str
+    values: tuple[tuple[str, str | bool], ...]
 
 
 @frozen
@@ -145,9 +144,10 @@ def _show(words: Sequence[str], tokens: Sequence[Token], said: str) -> Asked:
         return ShowAllTables()
     if words in (["TABLES"], ["TABLES", "FROM", SCHEMA.upper()]):
         return ShowTables()
-    if words in (["DATABASES"], ["SCHEMAS"]):
-        column = f"{words[0].lower()[:-1]}_name"
-        return ShowNames(column, CATALOG if words[0] == "DATABASES" else SCHEMA)
+    if words == ["DATABASES"]:
+        return ShowNames((("database_name", CATALOG),))
+    if words == ["SCHEMAS"]:
+        return ShowNames((("database_name", CATALOG), ("schema_name", SCHEMA), ("current", True)))
     if words[0] == "COLUMNS" and len(words) > 1 and words[1] in ("FROM", "IN"):
         return DescribeTable(_name(tokens[2:]))
     if words[:2] == ["CREATE", "TABLE"] and len(words) > 2:
