@@ -15,7 +15,7 @@ from sqlglot import exp
 from sqlglot.errors import ErrorLevel, ParseError, SqlglotError
 from sqlglot.tokenizer_core import Token, TokenType
 
-from ballista_py.errors import SqlError
+from ballista_py.errors import SqlError, UnsupportedExpression
 from ballista_py.sql.dialects.names import known_dialect
 from ballista_py.sql.parse.parsing import ENGINE, ENGINE_DIALECT, measure, parsed_tokens, tokenized
 from ballista_py.sql.parse.query_clauses import require_carried
@@ -241,7 +241,7 @@ def engine_sql(sql: str, dialect: str | None = None, tables: Tables | None = Non
         sql = sql[:place] + unqualified(sql[place:], name)
         if name == ENGINE_DIALECT or statement_kind(sql, name) == "refused":
             return sql
-        text = _translated(blank(sql[:place]) + sql[place:], name, tables)
+        text = _in_the_engines(blank(sql[:place]) + sql[place:], name, tables)
         return sql[:place] + text if place else text
     except ParseError as error:
         raise positioned(error) from None
@@ -249,6 +249,16 @@ def engine_sql(sql: str, dialect: str | None = None, tables: Tables | None = Non
         raise SqlError("the statement is nested too deeply") from None
     except (SqlglotError, ValueError) as error:
         raise SqlError(f"the statement cannot be read as {dialect} SQL: {one_line(str(error))}") from None
+
+
+def _in_the_engines(sql: str, dialect: str, tables: Tables | None) -> str:
+    """The text of another dialect translated. What is refused is shown as it was written."""
+    try:
+        return _translated(sql, dialect, tables)
+    except UnsupportedExpression as error:
+        from ballista_py.sql.dialects.own_pieces import in_own_words
+
+        raise in_own_words(error, sql, dialect) from None
 
 
 def _translated(sql: str, dialect: str, tables: Tables | None) -> str:
