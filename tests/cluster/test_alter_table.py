@@ -428,3 +428,23 @@ def test_what_waits_for_an_executor_that_stands_still_ends_with_its_time(pair, t
     pair.wait_until_loaded()
     assert pair.sql("select count(*) as n from t").to_pylist() == [{"n": 12}]
     pair.sql("drop table if exists late")
+
+
+def test_other_dialects_alter_a_table_as_the_engines_own_does(pair, table):
+    for dialect, sql in (
+        ("postgres", "alter table t add column c int default 7"),
+        ("spark", "alter table t add columns (n string)"),
+        ("postgres", "alter table t rename column b to name"),
+        ("spark", "alter table t alter column a type bigint"),
+        ("postgres", "alter table t alter column c set default 8"),
+        ("spark", "alter table t drop column n"),
+    ):
+        pair.sql(sql, dialect=dialect)
+    given = pair.sql("insert into t (id, name) values (50, 'p') returning id, c as made", dialect="postgres")
+    assert given.to_pylist() == [{"id": 50, "made": 8}]
+    found = pair.sql("select * from t where id in (3, 50) order by id")
+    assert found.to_pylist() == [
+        {"id": 3, "a": 3, "name": "x3", "c": 7},
+        {"id": 50, "a": None, "name": "p", "c": 8},
+    ]
+    assert found.schema.field("a").type == pa.int64()

@@ -7,13 +7,13 @@ from collections.abc import Mapping, Sequence
 from sqlglot import exp
 
 from ballista_py.errors import SqlError
-from ballista_py.sql.dialects.casts import assigned, type_of
+from ballista_py.sql.dialects.alterations import declared_column, read_alteration
+from ballista_py.sql.dialects.casts import assigned
 from ballista_py.sql.dialects.operators import condition
 from ballista_py.sql.dialects.queries import read_from, read_query, table_of
 from ballista_py.sql.dialects.typed import Reader, Relation, Scope, Typed, refused, require_only
-from ballista_py.sql.dialects.value_types import UNKNOWN, ValueType, engine_name
+from ballista_py.sql.dialects.value_types import UNKNOWN, ValueType
 from ballista_py.sql.parse.likes import as_pieces
-from ballista_py.sql.parse.parsing import ENGINE_DIALECT
 
 _USED: Mapping[type[exp.Expr], tuple[str, ...]] = {
     exp.Insert: ("with_", "this", "expression", "by_name", "overwrite"),
@@ -34,8 +34,11 @@ def read_change(reader: Reader, tree: exp.Expr, partition: exp.Expr | None = Non
 
     `partition` is that of an INSERT OVERWRITE.
     """
-    if type(tree) in _USED:
-        require_only(tree, reader.dialect, *_USED[type(tree)])
+    for key, clause in tree.args.items() if type(tree) in _USED else ():
+        if key == "returning" and isinstance(tree, exp.Insert | exp.Update | exp.Delete):
+            _returning(reader, tree, clause)
+        elif key not in _USED[type(tree)] and clause:
+            raise refused(clause if isinstance(clause, exp.Expr) else tree, reader.dialect)
     for constraint in tree.find_all(exp.ColumnConstraint):
         if not isinstance(constraint.args.get("kind"), _CONSTRAINTS):
             raise refused(constraint, reader.dialect)
@@ -50,20 +53,22 @@ def read_change(reader: Reader, tree: exp.Expr, partition: exp.Expr | None = Non
     elif isinstance(tree, exp.Create):
         _create(reader, tree)
     elif isinstance(tree, exp.Alter):
-        _renamed(reader, tree)
+        read_alteration(reader, tree)
     elif not isinstance(tree, exp.Drop | exp.TruncateTable | exp.Copy | exp.Command | exp.Describe | exp.Show):
         raise refused(tree, reader.dialect)
 
 
-def _renamed(reader: Reader, tree: exp.Alter) -> None:
-    """ALTER TABLE … RENAME TO, which means the same everywhere; other forms are refused."""
-    actions = tree.args.get("actions") or []
-    is_plain = len(actions) == 1 and isinstance(actions[0], exp.AlterRename)
-    given = {name for name, value in tree.args.items() if value}
-    if not is_plain or not isinstance(actions[0].this, exp.Table) or given - {"this", "kind", "exists", "actions"}:
-        raise refused(tree, reader.dialect)
-    if str(tree.args.get("kind")).upper() != "TABLE":
-        raise refused(tree, reader.dialect)
+def _returning(reader: Reader, tree: exp.Expr, clause: exp.Expr | None) -> None:
+    """Columns as they are, of a statement about one table: what else RETURNING gives is not the same everywhere."""
+    if clause is None:
+        return
+    require_only(clause, reader.dialect, "expressions")
+    is_one = not any(tree.args.get(key) for key in ("from_", "using"))
+    for item in clause.expressions:
+        inner = item.this if isinstance(item, exp.Alias) else item
+        is_plain = isinstance(inner, exp.Column | exp.Star) and not inner.args.get("except_")
+        if not is_one or not is_plain or reader.dialect != "postgres":
+            raise refused(clause, reader.dialect)
 
 
 def _no_with(reader: Reader, tree: exp.Expr) -> None:
@@ -215,15 +220,7 @@ def _create(reader: Reader, tree: exp.Expr) -> None:
     columns = []
     for item in tree.this.expressions:
         if isinstance(item, exp.ColumnDef):
-            if item.args.get("kind") is None:
-                raise refused(item, reader.dialect, "say the type of the column")
-            kind = type_of(item.args["kind"], reader.dialect)
-            columns.append((item.name, kind))
-            item.set("kind", exp.DataType.build(engine_name(kind), dialect=ENGINE_DIALECT))
-            for default in item.find_all(exp.DefaultColumnConstraint):
-                require_only(default, reader.dialect, "this")
-                value = reader.value(default.this, Scope(sources={}))
-                default.set("this", assigned(value, kind, default.this, reader.dialect))
+            columns.append((item.name, declared_column(reader, item)))
         elif isinstance(item, exp.LikeProperty):
             columns += table_of(reader, item.this).columns
     as_pieces(tree)
