@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ballista_py.engines.duckdb.engine import DuckDBEngine
+from ballista_py.engines.duckdb.parameter_columns import MAX_CHARACTERS, MAX_NAMED, parameter_columns
 from ballista_py.errors import SqlError
 from ballista_py.partitions.map import PartitionMap
 from ballista_py.partitions.spec import PartitionSpec
@@ -435,3 +436,10 @@ def test_columns_of_parameters_have_the_names_that_the_engine_gives_them(duck, s
     if "unnest" in sql:  # what can become several columns is left alone
         found[0] = expected[0]
     assert found == expected
+
+
+def test_very_many_columns_of_parameters_are_named_after_what_is_bound(duck):
+    assert len(parameter_columns(duck, "select " + ", ".join(["?"] * MAX_NAMED))) == MAX_NAMED
+    assert parameter_columns(duck, "select " + ", ".join(["?"] * (MAX_NAMED + 1))) == ()
+    assert parameter_columns(duck, "select ?" + " " * MAX_CHARACTERS) == ()
+    assert parameter_columns(duck, "delete from t where a = ?") == parameter_columns(duck, "selekt ?") == ()

@@ -11,6 +11,8 @@ from ballista_py.engines.duckdb.library import duckdb
 _SERIALIZE = "select json_serialize_sql(?)"
 _WRITE = "select json_deserialize_sql(?)"
 _SELECT = "SELECT "
+MAX_NAMED = 64  # columns of one query: each is written out by itself
+MAX_CHARACTERS = 1 << 16  # of a query: its tree is some fifty times as large
 _MAX_SETS = 200  # of UNION and the like, in each other
 # What is more than one column, named by others.
 _SEVERAL = frozenset(("STAR", "unnest"))
@@ -32,11 +34,14 @@ _ALONE: dict[str, Any] = {
 def parameter_columns(connection: duckdb.DuckDBPyConnection, sql: str) -> tuple[str | None, ...]:
     """For each item of the list that names the columns of a query: its name, if it has a parameter and no other name.
 
-    Nothing is bound or run. An empty tuple stands for a text that is no query, or has no such list.
+    Nothing is bound or run. An empty tuple stands for a text that is no query, has no such list, is very long or has
+    a list of very many such items: their columns are named after what is bound.
 
     >>> parameter_columns(duckdb.connect(), "select a, ? + 1, ? as c from t")
     (None, '($1 + 1)', None)
     """
+    if len(sql) > MAX_CHARACTERS:
+        return ()
     found = _json(connection, _SERIALIZE, sql)
     statements: list[Any] = found.get("statements") or []
     if len(statements) != 1:
@@ -45,7 +50,11 @@ def parameter_columns(connection: duckdb.DuckDBPyConnection, sql: str) -> tuple[
     block = _naming_block(statement["node"])
     if block is None:
         return ()
-    return tuple(_name(connection, statement, block, item) for item in block["select_list"])
+    named = [_needs_name(item) for item in block["select_list"]]
+    if sum(named) > MAX_NAMED:
+        return ()
+    items = zip(block["select_list"], named, strict=True)
+    return tuple(_name(connection, statement, block, item) if needed else None for item, needed in items)
 
 
 def _naming_block(node: dict[str, Any]) -> dict[str, Any] | None:
@@ -62,13 +71,15 @@ def _naming_block(node: dict[str, Any]) -> dict[str, Any] | None:
 def _name(
     connection: duckdb.DuckDBPyConnection, statement: dict[str, Any], block: dict[str, Any], item: dict[str, Any]
 ) -> str | None:
-    kinds = _kinds(item)
-    if item.get("alias") or "PARAMETER" not in kinds or not kinds.isdisjoint(_SEVERAL):
-        return None
     alone = {**statement, "node": {**block, **_ALONE, "select_list": [item]}}
     row = _row(connection, _WRITE, orjson.dumps({"error": False, "statements": [alone]}).decode())
     written = row if isinstance(row, str) else ""
     return written.removeprefix(_SELECT) if written.startswith(_SELECT) else None
+
+
+def _needs_name(item: dict[str, Any]) -> bool:
+    kinds = _kinds(item)
+    return not item.get("alias") and "PARAMETER" in kinds and kinds.isdisjoint(_SEVERAL)
 
 
 def _kinds(item: Any) -> set[Any]:
@@ -102,4 +113,4 @@ def _row(connection: duckdb.DuckDBPyConnection, query: str, text: str) -> object
     return None if row is None else row[0]
 
 
-__all__ = ["parameter_columns"]
+__all__ = ["MAX_CHARACTERS", "MAX_NAMED", "parameter_columns"]
