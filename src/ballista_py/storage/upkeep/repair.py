@@ -18,6 +18,7 @@ from ballista_py.errors import BallistaError, DocumentError, DocumentOlder, Obje
 from ballista_py.partitions.map import PartitionMap
 from ballista_py.partitions.table import TableSpec, table_folder
 from ballista_py.runtime import Runtime, SystemRuntime
+from ballista_py.state.documents.codec import is_misplaced
 from ballista_py.state.documents.decisions import Decision, StatementsDocument, statements_key
 from ballista_py.state.documents.documents import (
     CLUSTER_KEY,
@@ -33,12 +34,12 @@ from ballista_py.state.documents.documents import (
     table_key,
     table_of_map,
 )
-from ballista_py.state.documents.lost_documents import DocumentMemory
+from ballista_py.state.documents.lost_documents import DocumentMemory, way_out
 from ballista_py.state.documents.object_state import ObjectState, Versioned
 from ballista_py.state.stores.store import ConditionalStore
 from ballista_py.storage.formats.files import read_data_file
 from ballista_py.storage.held.seen import SeenManifests
-from ballista_py.storage.manifest import ManifestDocument, manifest_key
+from ballista_py.storage.manifest import DataFile, ManifestDocument, manifest_key
 from ballista_py.storage.partition_storage import PartitionStorage
 from ballista_py.storage.publication import partition_paths
 from ballista_py.storage.token_pages import TokenPages
@@ -109,11 +110,13 @@ class _Look:
         names = [map_name_of(entry.key) for entry in store.list(MAPS_PREFIX)]
         self._maps = {name: self._read(partition_map_key(name), PartitionMapDocument) for name in names}
         self._folders: dict[str, TableSpec] = {}
+        self._proven = 0
         for entry in store.list(SNAPSHOTS_PREFIX):
             if entry.key.endswith(_TABLE) and entry.key.count("/") == 2:
                 found = self._read(entry.key, TableDocument)
                 if found is not None:
                     self._folders[found.document.table.folder] = found.document.table
+                    self._proven = max(self._proven, found.document.catalog_revision)
 
     def repairs(self) -> Repairs:
         """The decisions first, the catalog last: without it no node starts."""
@@ -132,7 +135,9 @@ class _Look:
     def _catalog(self) -> tuple[list[Repair], Mapping[str, TableSpec]]:
         found = self._cluster
         proven = max((m.document.catalog_revision for m in self._maps.values() if m is not None), default=0)
-        if found is not None and found.header.revision >= proven:
+        proven = max(proven, self._proven)
+        altered = [] if found is None else self._altered(found.document.tables)
+        if found is not None and found.header.revision >= proven and not altered:
             return self._describe(found.document.tables), found.document.tables
         if found is None and not self._folders and not self._maps:
             return [], {}
@@ -151,8 +156,19 @@ class _Look:
             admissions=before.admissions + COUNTED_APART,
         )
         state = "lost" if found is None else f"older than revision {proven}"
+        if altered:
+            state = f"older than '{table_key(altered[0].folder)}'"
         what = f"is {state}: make it anew with {len(tables)} table(s): {', '.join(sorted(tables)) or 'none'}"
         return [self._repair(CLUSTER_KEY, ClusterDocument, after, what, proven)], tables
+
+    def _altered(self, tables: Mapping[str, TableSpec]) -> list[TableSpec]:
+        """The tables of which their folders know a newer definition than the catalog."""
+        known = {table.folder: table.definition for table in tables.values()}
+        return [
+            table
+            for folder, table in sorted(self._folders.items())
+            if table.definition > known.get(folder, table.definition)
+        ]
 
     def _describe(self, tables: Mapping[str, TableSpec]) -> list[Repair]:
         """Let every folder say what its table is, as long as the catalog knows it."""
@@ -169,9 +185,10 @@ class _Look:
         if document.dropped or not document.published:
             return None
         known = [*self._folders.values(), *before.tables.values()]
-        for table in known:
-            if (table.map_name, table.incarnation) == (map_name, document.incarnation):
-                return None if table.folder in self._replaced() else table
+        same = [t for t in known if (t.map_name, t.incarnation) == (map_name, document.incarnation)]
+        if same:
+            newest = max(same, key=lambda table: table.definition)
+            return None if newest.folder in self._replaced() else newest
         name = table_of_map(map_name)
         lost = table_key(table_folder(name, document.incarnation))
         self._beyond.append(f"table '{name}' cannot be described: '{lost}' is lost")
@@ -197,13 +214,17 @@ class _Look:
         }
 
     def _has_rows(self, table: TableSpec) -> bool:
-        return any(manifest.files or manifest.epoch for manifest in self._manifests(table).values())
+        return any(_rows_of(manifest) or manifest.epoch for manifest in self._manifests(table).values())
 
     def _manifests(self, table: TableSpec) -> dict[str, ManifestDocument]:
         found = {}
         paths = sorted(partition_paths(self._store, table.folder))
         memory = DocumentMemory()
-        SeenManifests(self._store, memory, "", self._runtime, map).take_in(table.folder, paths)
+        try:
+            SeenManifests(self._store, memory, "", self._runtime, map).take_in(table.folder, paths)
+        except DocumentError as error:
+            self._note_misplaced(error)
+            self._beyond.append(_without_repair(error))
         for path in paths:
             storage = PartitionStorage(self._store, table.folder, path, runtime=self._runtime, memory=memory)
             try:
@@ -212,7 +233,7 @@ class _Look:
                 self._note_misplaced(error)
                 if isinstance(error, DocumentOlder):
                     self._older.add(error.details["key"])
-                self._beyond.append(f"partition '{path}' of table '{table.name}': {error.message}")
+                self._beyond.append(f"partition '{path}' of table '{table.name}': {_without_repair(error)}")
         return found
 
     def _decisions(self, table: TableSpec, manifests: Mapping[str, ManifestDocument]) -> list[Repair]:
@@ -220,16 +241,21 @@ class _Look:
         found = self._read(key, StatementsDocument)
         now = StatementsDocument() if found is None else found.document
         folded = max((manifest.sequence for manifest in manifests.values()), default=0)
-        if now.sequence >= folded and (found is not None or not any(m.prepared for m in manifests.values())):
+        of_files = (file.definition for manifest in manifests.values() for file in _rows_of(manifest))
+        definition = max((table.definition, *of_files))
+        is_missed = found is None and any(manifest.prepared for manifest in manifests.values())
+        if now.sequence >= folded and now.announced >= definition and not is_missed:
             return []
         pages = TokenPages(self._store, self._runtime)
 
         def is_applied(token: str) -> bool:
             return any(pages.applied(manifest, token) is not None for manifest in manifests.values())
 
-        after = _decisions_after(now, folded, manifests, is_applied)
+        after = _decisions_after(now, folded, manifests, is_applied).announcing(definition)
         ended = len(after.decisions) - len(now.decisions)
         state = "lost" if found is None else f"at statement {now.sequence}"
+        if found is not None and now.sequence >= folded:
+            state = f"at definition {now.announced} of a table at {definition} and at statement {now.sequence}"
         what = f"is {state}, manifests know of {folded}: go on from there, {ended} open attempt(s) ended"
         return [self._repair(key, StatementsDocument, after, what)]
 
@@ -246,7 +272,11 @@ class _Look:
                 self._beyond.append(
                     f"partition '{path}' of table '{table.name}': its manifest is lost: put it back"
                 )
-        lacking = {p: m for p, m in manifests.items() if p not in places and (known is None or m.files or m.epoch)}
+        lacking = {
+            path: manifest
+            for path, manifest in manifests.items()
+            if path not in places and (known is None or _rows_of(manifest) or manifest.epoch)
+        }
         behind = [
             path
             for path, manifest in manifests.items()
@@ -299,7 +329,7 @@ class _Look:
 
     def _value_of(self, table: TableSpec, path: str, manifest: ManifestDocument) -> tuple[Any, ...] | None:
         """The value of a partition, read from a row of it; None for one without rows."""
-        for file in manifest.files:
+        for file in _rows_of(manifest):
             rows = read_data_file(self._store, file, table.schema).slice(0, 1).combine_chunks()
             for batch in rows.to_batches():
                 value = tuple(column[0].as_py() for column in table.spec.evaluate(batch))
@@ -315,19 +345,28 @@ class _Look:
             return ObjectState(self._store, key, kind, runtime=self._runtime).read()
         except (ObjectMissing, DocumentError) as error:
             if self._note_misplaced(error):
-                self._beyond.append(error.message)
+                self._beyond.append(_without_repair(error))
             return None
 
     def _note_misplaced(self, error: BallistaError) -> bool:
         """Whether the error says that a document lies in the place of another, which is remembered."""
-        here = "belongs_to" in error.details
-        if here:
+        if is_misplaced(error):
             self._misplaced.add(error.details["key"])
-        return here
+        return is_misplaced(error)
 
     def _repair(self, key: str, kind: type[Any], document: Any, what: str, above: int = 0) -> Repair:
         state = ObjectState(self._store, key, kind, runtime=self._runtime, committed_by="repair")
         return Repair(key=key, what=what, apply=lambda: state.restore(document, above=above))
+
+
+def _rows_of(manifest: ManifestDocument) -> tuple[DataFile, ...]:
+    """The files of a partition, those too which statements wait to put there: they may be decided."""
+    return (*manifest.files, *(file for prepared in manifest.prepared for file in prepared.add))
+
+
+def _without_repair(error: BallistaError) -> str:
+    """What an error says, to whoever is repairing already."""
+    return error.message.replace(way_out(), "put the newest copy back")
 
 
 def _is_behind(pmap: PartitionMap, partition: int, manifest: ManifestDocument) -> bool:
