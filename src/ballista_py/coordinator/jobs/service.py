@@ -39,10 +39,13 @@ from ballista_py.state.documents.jobs import (
     outcome_error,
 )
 from ballista_py.state.stores.store import ObjectEntry
+from ballista_py.work import require_wanted
 
 LOOK_MS = 2_000.0  # a look at the queue that is older is taken anew before a job is admitted
 MARK_MS = 60_000.0  # a document that came so long after its marker is marked again
-LOOK_AGAIN_MS = 200.0
+LOOK_AGAIN_MS = 100.0
+LONGEST_LOOK_AGAIN_MS = 2_000.0
+LOCAL_LOOK_MS = 20.0
 LONGEST_WAIT_MS = 10_000.0
 MAX_LISTED = 1_000
 MAX_TEXT_SHOWN = 300
@@ -56,7 +59,8 @@ RunAll = Callable[[Callable[[Any], Any], Iterable[Any]], Iterable[Any]]
 class JobService:
     """The jobs of clients. Thread-safe. `client` is the name that whoever asks proved to have, or nothing.
 
-    `wake` asks the runner of this scheduler for an early look, `stop_here` to end what it does for a job.
+    `wake` asks the runner of this scheduler for an early look, `stop_here` to end what it does for a job, and
+    `runs_here` whether it does one: as long as it does, nobody need ask the store whether the job has ended.
     """
 
     shelf: JobShelf
@@ -66,6 +70,7 @@ class JobService:
     run_all: RunAll = map
     wake: Callable[[], object] = field(default=lambda: None)
     stop_here: Callable[[str], object] = field(default=lambda _name: None)
+    runs_here: Callable[[str], bool] = field(default=lambda _name: False)
     _rows: Remembered[JobDocument] = field(init=False, factory=lambda: Remembered(_KEPT_ROWS, _KEPT_BYTES))
 
     def submit(self, request: JobRequest, client: str = "", job_id: str | None = None) -> JobDocument:
@@ -126,13 +131,22 @@ class JobService:
         Raises `JobMissing`, and what the store raises.
         """
         until_ms = self.runtime.monotonic_ms() + min(wait_ms, LONGEST_WAIT_MS)
-        name_id = canonical_job_id(job_id)
+        name_id, look_ms = canonical_job_id(job_id), LOOK_AGAIN_MS
         while True:
             found = self.shelf.read(name_id, client)
             left_ms = until_ms - self.runtime.monotonic_ms()
             if left_ms <= 0 or not found.is_open or (state and found.state != state):
                 return found
-            self.runtime.sleep_ms(min(LOOK_AGAIN_MS, left_ms))
+            self._let_pass(found.name, min(look_ms, left_ms), until_ms)
+            look_ms = min(2 * look_ms, LONGEST_LOOK_AGAIN_MS)
+
+    def _let_pass(self, name: str, ms: float, until_ms: float) -> None:
+        """Wait so long, and on until the job is run here no more."""
+        while True:
+            require_wanted()
+            self.runtime.sleep_ms(min(ms, LOCAL_LOOK_MS) if self.runs_here(name) else ms)
+            if not self.runs_here(name) or self.runtime.monotonic_ms() >= until_ms:
+                return
 
     def of_client(self, client: str = "", state: str | None = None) -> list[JobDocument]:
         """The jobs of a client, newest first, at most `MAX_LISTED` of those that changed last.

@@ -6,7 +6,7 @@ import base64
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from hashlib import sha256
-from itertools import chain
+from itertools import chain, islice
 from typing import Any, Protocol
 
 import pyarrow as pa
@@ -195,6 +195,21 @@ class Statements:
         return StreamResult(
             schema=first.schema, batches=series.batches(), trailer=first.stats, cancel=series.cancel
         )
+
+    def text_of(self, statement: SqlStatement) -> tuple[str, StatementKind]:
+        """The statement in the engine's dialect, with literals for its parameters, and its kind.
+
+        Raises `SqlError` for one that cannot be run, and for several rows of parameters.
+        """
+        with self._reading(statement):
+            executions = list(islice(self._executions(statement), 2))
+            if len(executions) != 1:
+                raise SqlError("the statement takes one row of parameters")
+            return executions[0], self._kind(executions[0])
+
+    def described(self, text: str) -> pa.Table:
+        """The answer to a statement that explains or describes, in the engine's dialect."""
+        return self._descriptions.answer(text)
 
     def update(self, statement: SqlStatement, context: CallContext, token: str | None = None) -> int:
         """See `StatementService.update`. A token counts for one text: another statement is another write."""

@@ -15,6 +15,7 @@ from ballista_py.coordinator.writes.service import WriteService
 from ballista_py.engines.duckdb.engine import DuckDBEngine
 from ballista_py.errors import SqlError, TryLater
 from ballista_py.node.scheduler.core import SchedulerCore
+from ballista_py.node.scheduler.jobs import SchedulerJobs
 from ballista_py.node.status.tasks import Tasks
 from ballista_py.sql.own_words import own_places
 from ballista_py.sql.parse.kind import StatementKind, engine_sql, refusal, statement_kind
@@ -24,6 +25,8 @@ from ballista_py.transport.flight.commands import (
     EXECUTE,
     EXPLAIN,
     INGEST,
+    JOB_ACTIONS,
+    JOB_ROWS,
     MEMBERS,
     RECONCILE_ALL,
     REFRESH,
@@ -46,6 +49,7 @@ class Services:
     spark: SparkQueries
     writes: WriteService
     statements: Statements
+    jobs: SchedulerJobs
 
 
 @define(kw_only=True)
@@ -53,8 +57,8 @@ class SchedulerAnswers:
     """A `DataHandler` for the scheduler `node_id`. Before its `services` are there it answers `TryLater`."""
 
     verbs = (
-        *(f"DoExchange {kind}" for kind in (SQL, EXECUTE, INGEST)),
-        *(f"DoAction {name}" for name in (EXPLAIN, TABLES, MEMBERS, RECONCILE_ALL, REFRESH, TASKS)),
+        *(f"DoExchange {kind}" for kind in (SQL, EXECUTE, INGEST, JOB_ROWS)),
+        *(f"DoAction {name}" for name in (EXPLAIN, TABLES, MEMBERS, RECONCILE_ALL, REFRESH, TASKS, *JOB_ACTIONS)),
     )
 
     node_id: str
@@ -73,6 +77,8 @@ class SchedulerAnswers:
         """Answer a client's statement (`commands.sql_command`)."""
         check_command(command)
         services = self.ready()
+        if command.get("kind") == JOB_ROWS:
+            return services.jobs.rows(command)
         with services.queries.reading(_query(command), dialect=_dialect(command)):
             text = _text(command, services.queries)
             kind, is_returned = statement_kind(text), returns_rows(text)
@@ -123,7 +129,7 @@ class SchedulerAnswers:
             return {"executors": services.core.refresh_dataset(body["table"])}
         if name == TASKS:
             return {"rows": self.shown_tasks()}
-        raise SqlError(f"a scheduler has no action '{name}'")
+        return services.jobs.action(name, body)
 
     def give_up(self, task_id: str) -> None:
         """The streams of these legs are cancelled; say it another way, too, for those whose link is stuck."""

@@ -32,6 +32,8 @@ from ballista_py.node.running import Foundation, RunningNode
 from ballista_py.node.scheduler.answers import SchedulerAnswers, Services
 from ballista_py.node.scheduler.control import SchedulerControl
 from ballista_py.node.scheduler.core import SchedulerCore
+from ballista_py.node.scheduler.job_runs import JobRuns
+from ballista_py.node.scheduler.jobs import SchedulerJobs
 from ballista_py.node.scheduler.left_over import LeftOver
 from ballista_py.node.scheduler.observed_queries import ObservedQueries
 from ballista_py.node.secrets_file import read_secrets
@@ -257,13 +259,17 @@ def _services(ground: Foundation, tools: _Tools, core: SchedulerCore, give_up: C
         instance=lambda: core.membership.info.instance_id,
     )
     tickets = LegTickets(cluster_id=ground.cluster_id, runtime=runtime, tls=config.node_tls())
+    spark = SparkQueries(queries, tools.spark, runtime, config.max_merge_bytes)
+    statements = Statements(queries, tools.engine, writes=writes, tickets=tickets)
+    runs = JobRuns(queries, writes, spark, statements, ground.tasks)
     return Services(
         core=core,
         engine=tools.engine,
         queries=queries,
-        spark=SparkQueries(queries, tools.spark, runtime, config.max_merge_bytes),
+        spark=spark,
         writes=writes,
-        statements=Statements(queries, tools.engine, writes=writes, tickets=tickets),
+        statements=statements,
+        jobs=SchedulerJobs.start(ground, core.membership, runs, tools.run_all),
     )
 
 

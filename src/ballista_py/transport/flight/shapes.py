@@ -14,12 +14,18 @@ from typing import Any
 from ballista_py.transport.flight import shape_checks as shape
 from ballista_py.transport.flight.commands import (
     BASE,
+    CANCEL_JOB,
+    CLOSE_JOB,
     EXECUTE,
     EXPLAIN,
+    JOB,
+    JOB_ROWS,
+    JOBS,
     REFRESH,
     RELOAD,
     REWRITE,
     SETTLE,
+    SUBMIT_JOB,
     WRITE,
 )
 
@@ -133,6 +139,7 @@ _REWRITE = shape.fields(
 )
 _STATEMENT = {"query": shape.text}
 _ASKED = {"dialect": shape.maybe(shape.name), "engine": shape.maybe(shape.name)}
+_JOB = {"job_id": shape.name}
 _MODES = shape.one_of(("append", "create", "replace", "create_append", "upsert"))
 
 _AGAIN = {"made": shape.flag, "again": shape.flag}
@@ -153,6 +160,7 @@ _COMMANDS: Mapping[str, shape.Check] = {
             },
         )
     ),
+    JOB_ROWS: shape.fields({"job_id": shape.name}, {"chunk": shape.maybe(shape.count)}),
     BASE: shape.fields({"target": _TARGET, "where": shape.maybe(shape.text), "alias": shape.name}),
     WRITE: shape.fields({"target": _TARGET}),
     REWRITE: shape.fields({"target": _TARGET, "rewrite": _REWRITE}),
@@ -170,4 +178,17 @@ _PART = shape.fields(
 _QUESTIONS: Mapping[str, shape.Check] = {
     EXPLAIN: shape.fields(_STATEMENT, {**_ASKED, "analyze": shape.flag}),
     REFRESH: shape.fields({"table": shape.name}),
+    SUBMIT_JOB: shape.fields(
+        _STATEMENT,
+        {
+            **_ASKED,
+            "name": shape.name,
+            "priority": shape.count,
+            "job_id": shape.maybe(shape.name),
+            "parameters": shape.base64,
+        },
+    ),
+    JOB: shape.fields(_JOB, {"wait_ms": shape.number, "state": shape.name}),
+    JOBS: shape.fields({}, {"state": shape.maybe(shape.name)}),
+    **dict.fromkeys((CANCEL_JOB, CLOSE_JOB), shape.fields(_JOB)),
 }
