@@ -127,6 +127,7 @@ class JobAttempt:
 
     def _written(self) -> ChunkWriter:
         """The result as chunks, all of which lie there."""
+        require_wanted()  # it may have been cancelled before it was begun
         rows = self.statements.run(self.job, self.job.token)
         forget = self.work.add_stop(rows.cancel)
         try:

@@ -3,8 +3,8 @@
 A tick costs one listing of the markers, however many jobs there were before. What else it asks the store is about jobs
 that are open: the document of one that it may begin, and, while others run jobs, `cluster.json`. Whose a job is, is
 read before who is a member: an instance that is missing then was a member when it began the job and never is again.
-So a job is taken from an owner that is gone, and from no other; were it not so, the attempt in the document would still keep the
-result whole.
+So a job is taken from an owner that is gone, and from no other; were it not so, the attempt in the document would
+still keep the result whole.
 """
 
 from __future__ import annotations

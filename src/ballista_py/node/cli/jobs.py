@@ -164,7 +164,7 @@ def results(
 
 
 def _write(job: Any, out: Path, timeout: float | None) -> int:
-    """Write a result into a Parquet file; how many rows it has. Of a file that cannot be written whole nothing stays."""
+    """Write a result into a Parquet file, whole or not at all; how many rows it has."""
     import pyarrow.parquet as pq
 
     rows, unfinished = 0, out.with_name(f"{out.name}.part")

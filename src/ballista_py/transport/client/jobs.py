@@ -1,4 +1,4 @@
-"""Jobs in the hands of a client: submitted, waited for, read chunk by chunk; whatever becomes of a scheduler meanwhile."""
+"""Jobs in the hands of a client: submitted, waited for, read chunk by chunk, whatever becomes of a scheduler."""
 
 from __future__ import annotations
 
@@ -27,6 +27,7 @@ Parameters = Sequence[Any] | Mapping[str, Any]
 T = TypeVar("T")
 OPEN = ("PENDING", "RUNNING")
 ASK_MS = 5_000.0  # a scheduler waits so long for news before it answers
+SHOW_MS = 1_000.0  # and so long for somebody who looks on
 
 
 class Job:
@@ -58,10 +59,9 @@ class Job:
         try:
             while True:
                 left_ms = ASK_MS if until_ms is None else until_ms - self._calls.runtime.monotonic_ms()
-                asked = {"job_id": self.job_id, "wait_ms": max(0.0, min(ASK_MS, left_ms))}
-                if shown is not None:  # each sign of life is one to show
-                    asked["wait_ms"] = min(asked["wait_ms"], 1_000.0)
-                self._row = self._calls.ask(JOB, asked)
+                longest_ms = ASK_MS if shown is None else SHOW_MS
+                wait_ms = max(0.0, min(longest_ms, left_ms))
+                self._row = self._calls.ask(JOB, {"job_id": self.job_id, "wait_ms": wait_ms})
                 if shown is not None:
                     shown.show(self._row)
                 if self._row["state"] not in OPEN:

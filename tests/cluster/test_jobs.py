@@ -1,0 +1,195 @@
+"""Jobs through real processes: kept, run, killed amid it, read elsewhere; nobody's but their client's."""
+
+import json
+import time
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from typer.testing import CliRunner
+
+from ballista_py import LocalCluster, connect
+from ballista_py.errors import InvalidData, JobCancelled, JobMissing, JobRefused, SqlError, TimeLimit
+from ballista_py.node.cli.app import app
+
+pytestmark = pytest.mark.cluster
+SCHEMA = pa.schema([pa.field("id", pa.int64(), nullable=False), ("kind", pa.string())])
+QUERY = "select i, repeat('x', 100) as text, md5(i::varchar) as digest from range(300000) r(i)"
+ROWS = 300_000
+WRITTEN = 40_000
+SLOW = "select count(*) from range(60000) a(i), range(60000) b(j) where (i * j) % 7 = 3"
+TOKENS = {"ada": "ada-ada-ada-ada-ada-1", "bob": "bob-bob-bob-bob-bob-1"}
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory):
+    tokens = tmp_path_factory.mktemp("tokens") / "tokens"
+    tokens.write_text("".join(f"{name}: {token}\n" for name, token in TOKENS.items()))
+    options = {"flight-tokens-file": str(tokens)}
+    with LocalCluster(schedulers=2, executors=1, token=TOKENS["ada"], node_options=options) as found:
+        found.create_table("events", schema=SCHEMA, partition_by=["bucket(2, id)"])
+        yield found
+
+
+@pytest.fixture
+def client(cluster):
+    with connect(url(cluster), token=TOKENS["ada"], retry_reads=True) as found:
+        yield found
+
+
+def url(cluster):
+    return "ballista://" + ",".join(cluster.addresses())
+
+
+def run_cli(cluster, *arguments):
+    options = ["--connect", cluster.addresses()[0], "--token", TOKENS["ada"]]
+    return CliRunner().invoke(app, ["jobs", *arguments, *options])
+
+
+def test_a_change_is_made_and_its_result_kept(client):
+    job = client.submit("insert into events select i, 'a' from range(100) r(i)", name="load")
+    assert job.result(60).to_pylist() == [{"affected_rows": 100}]
+    assert client.job(job.job_id).result().to_pylist() == [{"affected_rows": 100}]
+    again = client.submit("insert into events select i, 'a' from range(100) r(i)", name="load", job_id=job.job_id)
+    assert again.status()["attempt"] == 1
+    returned = client.submit("delete from events where id >= $least returning id", {"least": 98})
+    assert sorted(returned.result(60)["id"].to_pylist()) == [98, 99]
+    counted = client.submit("select count(*) as n from events where id < ? and kind = ?", [50, "a"])
+    assert counted.result(60).to_pylist() == [{"n": 50}]
+    assert {row["job_id"] for row in client.jobs("SUCCEEDED")} >= {job.job_id, returned.job_id, counted.job_id}
+
+
+def test_a_result_comes_chunk_by_chunk_with_its_columns(client):
+    job = client.submit(QUERY)
+    status = job.wait(120)
+    assert (status["state"], status["rows"]) == ("SUCCEEDED", ROWS)
+    assert status["chunks"] > 1
+    numbers = [n for batch in job.stream() for n in batch["i"].to_pylist()]
+    assert sorted(numbers) == list(range(ROWS))
+    empty = client.submit("select id, kind from events where id < 0")
+    assert empty.result(60).schema.names == ["id", "kind"]
+    assert job.close()["state"] == "CLOSED"
+    with pytest.raises(JobRefused, match="given up"):
+        job.result()
+
+
+def test_what_is_wrong_is_told_when_it_is_known(client):
+    with pytest.raises(SqlError, match="selekt"):
+        client.submit("selekt 1")
+    with pytest.raises(SqlError, match="no value was bound"):
+        client.submit("select ?")
+    with pytest.raises(SqlError, match="about the session"):
+        client.submit("set dialect = spark")
+    with pytest.raises(InvalidData, match="is no UUID"):
+        client.submit("select 1", job_id="1")
+    with pytest.raises(InvalidData, match="priority"):
+        client.submit("select 1", priority=11)
+    missing = client.submit("select * from nowhere")
+    with pytest.raises(SqlError, match="'nowhere' does not exist"):
+        missing.result(60)
+    assert missing.status()["state"] == "FAILED"
+    with pytest.raises(JobMissing):
+        client.job("0" * 32)
+
+
+def test_a_running_job_is_cancelled_at_whichever_scheduler_it_runs(cluster, client):
+    job = client.submit(SLOW)
+    with pytest.raises(TimeLimit, match="it goes on"):
+        job.wait(2)
+    running = job.status()
+    assert running["state"] == "RUNNING"
+    other = next(
+        a
+        for a, m in zip(cluster.addresses(), client.members(), strict=False)
+        if m["node_id"] != running["scheduler"]
+    )
+    with connect(f"ballista://{other}", token=TOKENS["ada"]) as elsewhere:
+        assert elsewhere.job(job.job_id).cancel()["state"] == "CANCELLED"
+    with pytest.raises(JobCancelled):
+        job.result()
+    deadline = time.monotonic() + 30
+    while time.monotonic() < deadline and any(
+        "range(60000)" in t["text"] and t["outcome"] == "running" for t in tasks(cluster)
+    ):
+        time.sleep(0.2)
+    assert not any("range(60000)" in t["text"] and t["outcome"] == "running" for t in tasks(cluster))
+
+
+def tasks(cluster):
+    found = []
+    for address in cluster.addresses():
+        with connect(f"ballista://{address}", token=TOKENS["ada"]) as one:
+            found += one.tasks()
+    return found
+
+
+def test_a_client_sees_no_job_of_another(cluster, client):
+    job = client.submit("select 'secret' as text")
+    job.wait(60)
+    with connect(url(cluster), token=TOKENS["bob"]) as bob:
+        assert bob.jobs() == []
+        with pytest.raises(JobMissing):
+            bob.job(job.job_id)
+        with pytest.raises(JobMissing):
+            bob._jobs.rows_of(job.job_id, 0)
+        assert bob.submit("select 1 as n", job_id=job.job_id).result(60).to_pylist() == [{"n": 1}]
+    assert job.result().to_pylist() == [{"text": "secret"}]
+
+
+def test_the_command_line_submits_waits_lists_and_writes_results(cluster, tmp_path):
+    said = run_cli(cluster, "submit", "select 7 as seven", "--name", "seven")
+    assert said.exit_code == 0, said.output
+    job_id = said.stdout.strip()
+    assert json.loads(run_cli(cluster, "wait", job_id, "--json").stdout)["state"] == "SUCCEEDED"
+    assert "seven" in run_cli(cluster, "list", "--state", "succeeded").stdout
+    assert json.loads(run_cli(cluster, "results", job_id, "--json").stdout)["rows"] == [{"seven": 7}]
+    out = tmp_path / "out.parquet"
+    assert run_cli(cluster, "results", job_id, "--out", str(out)).exit_code == 0
+    assert pq.read_table(out).to_pylist() == [{"seven": 7}]
+    assert json.loads(run_cli(cluster, "show", job_id, "--json").stdout)["name"] == "seven"
+    assert json.loads(run_cli(cluster, "close", job_id, "--json").stdout)["state"] == "CLOSED"
+    assert run_cli(cluster, "wait", job_id).exit_code == 1
+
+
+def survives(cluster, client, number, after_s):
+    """Kill the scheduler that runs a query and a change so long after it has begun them; both are done, once."""
+    low = 1_000_000 * (number + 1)
+    write = client.submit(f"insert into events select {low} + i, 'k' from range({WRITTEN}) r(i)")
+    query = client.submit(QUERY)
+    deadline = time.monotonic() + 60
+    while (running := write.status())["state"] == "PENDING" and time.monotonic() < deadline:
+        time.sleep(0.01)
+    time.sleep(after_s)
+    cluster.kill(running["scheduler"])
+    try:
+        assert write.result(120).to_pylist() == [{"affected_rows": WRITTEN}]
+        rows = query.result(120)
+        assert sorted(rows["i"].to_pylist()) == list(range(ROWS))
+        counted = client.sql(f"select count(*) as n, count(distinct id) as d from events where id >= {low}")
+        assert counted.to_pylist() == [{"n": WRITTEN, "d": WRITTEN}]
+        client.sql(f"delete from events where id >= {low}")
+        attempts = write.status()["attempt"], query.status()["attempt"]
+    finally:
+        cluster.start(running["scheduler"])
+    return attempts
+
+
+@pytest.mark.parametrize("after_s", [0.0, 0.4])
+def test_a_killed_scheduler_loses_and_doubles_nothing(cluster, client, after_s):
+    survives(cluster, client, int(after_s * 10), after_s)
+
+
+@pytest.mark.long
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("after_s", [0.05, 0.1, 0.2, 0.3, 0.6, 0.8, 1.0, 1.3, 1.6, 2.0])
+def test_a_scheduler_killed_at_any_moment_loses_and_doubles_nothing(cluster, client, after_s):
+    survives(cluster, client, int(after_s * 100), after_s)
+
+
+def test_nothing_is_left_in_the_queue(cluster):
+    folder = Path(cluster.state_location.removeprefix("file://")) / "jobs" / "open"
+    deadline = time.monotonic() + 30
+    while list(folder.glob("*")) and time.monotonic() < deadline:
+        time.sleep(0.2)
+    assert list(folder.glob("*")) == []
