@@ -4,14 +4,19 @@ import json
 import time
 from pathlib import Path
 
+import adbc_driver_flightsql.dbapi as flightsql
+import grpc
 import pyarrow as pa
+import pyarrow.flight as flight
 import pyarrow.parquet as pq
 import pytest
+from adbc_driver_flightsql import DatabaseOptions
 from typer.testing import CliRunner
 
 from ballista_py import LocalCluster, connect
 from ballista_py.errors import InvalidData, JobCancelled, JobMissing, JobRefused, SqlError, TimeLimit
 from ballista_py.node.cli.app import app
+from ballista_py.transport.flight_sql.messages import message, pack, read
 
 pytestmark = pytest.mark.cluster
 SCHEMA = pa.schema([pa.field("id", pa.int64(), nullable=False), ("kind", pa.string())])
@@ -150,6 +155,85 @@ def test_the_command_line_submits_waits_lists_and_writes_results(cluster, tmp_pa
     assert json.loads(run_cli(cluster, "show", job_id, "--json").stdout)["name"] == "seven"
     assert json.loads(run_cli(cluster, "close", job_id, "--json").stdout)["state"] == "CLOSED"
     assert run_cli(cluster, "wait", job_id).exit_code == 1
+
+
+def poll(cluster, descriptor, token=TOKENS["ada"]):
+    """What a plain gRPC client is told by PollFlightInfo."""
+    with grpc.insecure_channel(cluster.addresses()[0]) as channel:
+        asked = channel.unary_unary(
+            "/arrow.flight.protocol.FlightService/PollFlightInfo",
+            lambda one: one.SerializeToString(),
+            lambda data: read("PollInfo", data),
+        )
+        return asked(descriptor, metadata=[("authorization", f"Bearer {token}")], timeout=60)
+
+
+def polled(cluster, query):
+    """The last answer of as many polls as it takes."""
+    told = poll(
+        cluster, message("FlightDescriptor", type=2, cmd=pack(message("CommandStatementQuery", query=query)))
+    )
+    times = 1
+    while told.HasField("flight_descriptor") and times < 60:
+        assert len(told.info.endpoint) == 0
+        told, times = poll(cluster, told.flight_descriptor), times + 1
+    return told
+
+
+def test_a_statement_is_polled_for_and_its_parts_are_fetched_at_any_scheduler(cluster):
+    told = polled(cluster, QUERY)
+    assert (told.progress, told.info.total_records) == (1.0, ROWS)
+    assert len(told.info.endpoint) > 1
+    options = flight.FlightCallOptions(headers=[(b"authorization", f"Bearer {TOKENS['ada']}".encode())])
+    rows = []
+    for number, part in enumerate(told.info.endpoint):
+        address = cluster.addresses()[number % 2]
+        with flight.connect(f"grpc://{address}") as one:
+            rows += one.do_get(flight.Ticket(part.ticket.ticket), options).read_all()["i"].to_pylist()
+    assert sorted(rows) == list(range(ROWS))
+    other = flight.FlightCallOptions(headers=[(b"authorization", f"Bearer {TOKENS['bob']}".encode())])
+    with flight.connect(f"grpc://{address}") as one, pytest.raises(KeyError, match="there is no job"):
+        one.do_get(flight.Ticket(told.info.endpoint[0].ticket.ticket), other).read_all()
+
+
+def test_a_poll_tells_what_is_wrong(cluster):
+    with pytest.raises(grpc.RpcError, match="SQLSTATE 42601"):
+        polled(cluster, "selekt 1")
+    with pytest.raises(grpc.RpcError, match="SQLSTATE 42P01"):
+        polled(cluster, "select * from nowhere")
+
+
+def test_what_is_polled_for_is_cancelled_by_its_info(cluster, client):
+    command = pack(message("CommandStatementQuery", query=SLOW))
+    told = poll(cluster, message("FlightDescriptor", type=2, cmd=command))
+    options = flight.FlightCallOptions(headers=[(b"authorization", f"Bearer {TOKENS['ada']}".encode())])
+    request = message("CancelFlightInfoRequest", info=told.info.SerializeToString()).SerializeToString()
+    with flight.connect(f"grpc://{cluster.addresses()[0]}") as one:
+        assert list(one.do_action(flight.Action("CancelFlightInfo", request), options))
+    with pytest.raises(grpc.RpcError, match="SQLSTATE 57014"):
+        poll(cluster, told.flight_descriptor)
+    assert client.jobs("CANCELLED")[0]["sql"] == SLOW
+
+
+def test_a_driver_that_polls_reads_the_parts(cluster, client):
+    options = {DatabaseOptions.AUTHORIZATION_HEADER.value: f"Bearer {TOKENS['ada']}"}
+    with (
+        flightsql.connect(cluster.flight_sql_url(), db_kwargs=options, autocommit=True) as connection,
+        connection.cursor() as cursor,
+    ):
+        cursor.adbc_statement.set_options(**{"adbc.statement.exec.incremental": "true"})
+        parts: list[bytes] = []
+        while True:  # each call polls once; nothing new is the end
+            found, _ = cursor.adbc_execute_partitions("select i from range(5000) r(i)")
+            parts += found
+            if not found:
+                break
+        numbers = []
+        for part in parts:
+            cursor.adbc_read_partition(part)
+            numbers += cursor.fetch_arrow_table()["i"].to_pylist()
+    assert sorted(numbers) == list(range(5_000))
+    assert "range(5000)" in client.jobs("SUCCEEDED")[0]["sql"]  # it was polled for, not asked for
 
 
 def survives(cluster, client, number, after_s):

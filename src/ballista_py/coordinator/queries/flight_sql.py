@@ -34,10 +34,11 @@ from ballista_py.sql.plan import Leg
 from ballista_py.transport.flight.calls import CallContext
 from ballista_py.transport.flight.commands import IngestMode, leg_command, with_time_left
 from ballista_py.transport.flight.server import StreamResult
-from ballista_py.transport.flight.shapes import check_answer, check_part
+from ballista_py.transport.flight.shapes import check_answer, check_job_part, check_part
 from ballista_py.transport.flight_sql.metadata import TableInfo
-from ballista_py.transport.flight_sql.service import Description, Part
+from ballista_py.transport.flight_sql.service import Description, Part, PolledJobs
 from ballista_py.transport.flight_sql.statement import SqlStatement
+from ballista_py.transport.flight_sql.status import Unsupported
 from ballista_py.work import require_wanted
 
 MAX_QUERY_EXECUTIONS = 10_000
@@ -71,14 +72,15 @@ class Tickets(Protocol):
 class Statements:
     """A `StatementService` over the query service. Thread-safe.
 
-    `writes` runs what gives no rows; None refuses it. `tickets` lets clients fetch parts from executors that offer
-    that; None: they do not.
+    `writes` runs what gives no rows; None refuses it. `jobs` runs what is polled for. `tickets` lets clients fetch
+    parts from executors that offer that; None: they do not.
     """
 
     queries: QueryService
     engine: Engine
     writes: Writes | None
     tickets: Tickets | None
+    jobs: PolledJobs | None = None
 
     def describe(self, statement: SqlStatement) -> Description:
         """See `StatementService.describe`."""
@@ -169,6 +171,9 @@ class Statements:
 
     def run(self, statement: SqlStatement, context: CallContext) -> StreamResult:
         """See `StatementService.run`. Several rows of parameters give one answer after the other."""
+        if statement.part is not None and "job" in statement.part:
+            check_job_part(statement.part)
+            return self.polled().rows(statement.part["job"], statement.part["chunk"])
         if statement.part is not None and "attempt" in statement.part:
             check_answer(statement.part)
             rows = self._writes(statement.query).answer(statement.part["folder"], statement.part["attempt"])
@@ -235,6 +240,12 @@ class Statements:
         """See `StatementService.ingest`."""
         writes = self._writes(f"insert into {table}")
         return writes.ingest(table, rows, mode=mode, token=_token(token, f"{mode}/{table}"))
+
+    def polled(self) -> PolledJobs:
+        """See `StatementService.polled`."""
+        if self.jobs is None:
+            raise Unsupported("this node runs no jobs: ask with GetFlightInfo")
+        return self.jobs
 
     def tables(self) -> Mapping[str, TableInfo]:
         """See `StatementService.tables`."""

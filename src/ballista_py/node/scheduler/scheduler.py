@@ -36,6 +36,7 @@ from ballista_py.node.scheduler.job_runs import JobRuns
 from ballista_py.node.scheduler.jobs import SchedulerJobs
 from ballista_py.node.scheduler.left_over import LeftOver
 from ballista_py.node.scheduler.observed_queries import ObservedQueries
+from ballista_py.node.scheduler.polled_jobs import SchedulerPolledJobs
 from ballista_py.node.secrets_file import read_secrets
 from ballista_py.runtime import Runtime, SystemRuntime
 from ballista_py.secret import Secret
@@ -262,6 +263,8 @@ def _services(ground: Foundation, tools: _Tools, core: SchedulerCore, give_up: C
     spark = SparkQueries(queries, tools.spark, runtime, config.max_merge_bytes)
     statements = Statements(queries, tools.engine, writes=writes, tickets=tickets)
     runs = JobRuns(queries, writes, spark, statements, ground.tasks)
+    jobs = SchedulerJobs.start(ground, core.membership, runs, tools.run_all)
+    statements.jobs = SchedulerPolledJobs(jobs)
     return Services(
         core=core,
         engine=tools.engine,
@@ -269,7 +272,7 @@ def _services(ground: Foundation, tools: _Tools, core: SchedulerCore, give_up: C
         spark=spark,
         writes=writes,
         statements=statements,
-        jobs=SchedulerJobs.start(ground, core.membership, runs, tools.run_all),
+        jobs=jobs,
     )
 
 

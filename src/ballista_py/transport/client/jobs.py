@@ -22,6 +22,7 @@ from ballista_py.transport.flight.commands import (
     SUBMIT_JOB,
     job_rows_command,
 )
+from ballista_py.transport.flight_sql.statement import ipc_bytes
 
 Parameters = Sequence[Any] | Mapping[str, Any]
 T = TypeVar("T")
@@ -198,11 +199,7 @@ def parameters_text(parameters: Parameters | None) -> str:
             )
         except (pa.ArrowException, TypeError, ValueError, OverflowError):
             raise SqlError(f"parameter {name}: a value of type {type(value).__name__} cannot be bound") from None
-    sink = pa.BufferOutputStream()
-    batch = pa.record_batch(columns)
-    with pa.ipc.new_stream(sink, batch.schema) as writer:
-        writer.write_batch(batch)
-    return base64.b64encode(sink.getvalue()).decode()
+    return base64.b64encode(ipc_bytes(pa.record_batch(columns))).decode()
 
 
 class _Shown:

@@ -60,6 +60,12 @@ def check_answer(part: Mapping[str, Any]) -> None:
         _ANSWER(part, "")
 
 
+def check_job_part(part: Mapping[str, Any]) -> None:
+    """Raises `InvalidData` unless this is what a ticket says of a job and a chunk of its result."""
+    with shape.said_of(_MALFORMED):
+        _JOB_PART(part, "")
+
+
 def _epoch_each(check: shape.Check) -> shape.Check:
     """A table whose partitions have an epoch each."""
 
@@ -167,6 +173,7 @@ _COMMANDS: Mapping[str, shape.Check] = {
     SETTLE: shape.fields({"target": _TARGET, "sequence": shape.maybe(shape.count)}),
     RELOAD: shape.fields({"table": shape.name, "partitions": shape.list_of(shape.count)}),
 }
+_JOB_PART = shape.fields({"job": shape.name, "chunk": shape.maybe(shape.count)}, others=False)
 _ANSWER = shape.fields({"folder": shape.path, "attempt": shape.path}, others=False)
 _PART = shape.fields(
     {

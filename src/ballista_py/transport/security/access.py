@@ -42,6 +42,7 @@ METADATA = (
     "CommandGetTables", "CommandGetXdbcTypeInfo",
 )  # fmt: skip
 QUERIES = ("CommandPreparedStatementQuery", "CommandStatementQuery", "CommandStatementSubstraitPlan")
+POLLED = ("CommandPreparedStatementQuery", "CommandStatementQuery", "TicketStatementQuery")
 PUTS = (
     "CommandPreparedStatementQuery", "CommandPreparedStatementUpdate", "CommandStatementIngest",
     "CommandStatementSubstraitPlan", "CommandStatementUpdate",
@@ -136,6 +137,7 @@ PUBLIC = Access(
         **_each(["DoAction"], (EXPLAIN, TABLES, MEMBERS, RECONCILE_ALL, REFRESH, TASKS, *SQL_ACTIONS), "client"),
         **_each(["DoAction"], JOB_ACTIONS, "client"),
         **_each(["GetFlightInfo", "GetSchema"], (*QUERIES, *METADATA), "client"),
+        **_each(["PollFlightInfo"], POLLED, "client"),
         **_each(["DoGet"], ("TicketStatementQuery", *METADATA), "client"),
         **_each(["DoPut"], PUTS, "client"),
         **_each(["ListActions"], [""], "client"),
