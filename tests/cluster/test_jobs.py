@@ -1,11 +1,16 @@
 """Jobs through real processes: kept, run, killed amid it, read elsewhere; nobody's but their client's."""
 
+import contextlib
 import json
+import os
+import signal
 import time
 from pathlib import Path
 
 import adbc_driver_flightsql.dbapi as flightsql
+import duckdb
 import grpc
+import psutil
 import pyarrow as pa
 import pyarrow.flight as flight
 import pyarrow.parquet as pq
@@ -269,6 +274,25 @@ def test_a_killed_scheduler_loses_and_doubles_nothing(cluster, client, after_s):
 @pytest.mark.parametrize("after_s", [0.05, 0.1, 0.2, 0.3, 0.6, 0.8, 1.0, 1.3, 1.6, 2.0])
 def test_a_scheduler_killed_at_any_moment_loses_and_doubles_nothing(cluster, client, after_s):
     survives(cluster, client, int(after_s * 100), after_s)
+
+
+@pytest.mark.long
+def test_a_scheduler_that_is_told_to_stop_ends_its_job_or_gives_it_back(cluster, client):
+    job = client.submit("select count(*) as n from range(20000) a(i), range(20000) b(j) where (i * j) % 7 = 3")
+    deadline = time.monotonic() + 60
+    while (running := job.status())["state"] == "PENDING" and time.monotonic() < deadline:
+        time.sleep(0.01)
+    os.kill(cluster.pid(running["scheduler"]), signal.SIGTERM)
+    try:
+        expected = duckdb.sql(
+            "select count(*) as n from range(20000) a(i), range(20000) b(j) where (i * j) % 7 = 3"
+        )
+        assert job.result(240).to_pylist() == expected.to_arrow_table().to_pylist()
+        assert job.status()["attempt"] <= 2
+    finally:
+        with contextlib.suppress(psutil.NoSuchProcess):
+            psutil.Process(cluster.pid(running["scheduler"])).wait(120)
+        cluster.start(running["scheduler"])
 
 
 def test_nothing_is_left_in_the_queue(cluster):

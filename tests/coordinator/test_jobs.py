@@ -7,6 +7,7 @@ import pyarrow as pa
 import pytest
 from attrs import define, evolve, field
 
+from ballista_py.coordinator.jobs import collector
 from ballista_py.coordinator.jobs.attempt import JobRows
 from ballista_py.coordinator.jobs.chunks import read_chunk
 from ballista_py.coordinator.jobs.collector import HEAL_MS, KNOWN_MS, JobCollector
@@ -340,6 +341,19 @@ def test_a_scheduler_that_leaves_gives_its_jobs_back_and_no_death_is_counted(sit
     assert (found.state, found.attempt, found.given_back) == ("SUCCEEDED", 2, 1)
 
 
+def test_a_scheduler_about_to_stop_begins_no_job_and_ends_those_that_run(site, one):
+    runs, waits = one.service.submit(request()), one.service.submit(request())
+    one.runner.limits = evolve(LIMITS, max_running=1)
+    one.runner.tick()
+    one.runner.begin_no_more()
+    while one.threads:
+        one.threads.pop()()
+    one.work()
+    states = {one.service.get(job.job_id).state for job in (runs, waits)}
+    assert states == {"SUCCEEDED", "PENDING"}
+    assert one.runner.running() == 0
+
+
 def test_a_statement_that_meets_nodes_that_come_and_go_is_run_again_and_its_rows_are_there_once(site, one):
     site.statements.breaks = [NotOwner("moved"), NotOwner("moved")]
     job = one.service.submit(request("rows 2"))
@@ -489,6 +503,18 @@ def test_a_collector_reads_nothing_about_what_has_not_changed(site, one):
     site.store.asked.clear()
     one.collector.tick()
     assert dict(site.store.asked) == {"list": 2, "create": 1, "delete": 1}  # and what time it is
+
+
+def test_of_one_client_only_so_many_are_kept(site, one, monkeypatch):
+    monkeypatch.setattr(collector.beyond_kept, "__defaults__", (3,))
+    jobs = []
+    for client in ("ada", "ada", "ada", "ada", "ada", "bob"):
+        site.clock.sleep_ms(10)
+        jobs.append((one.service.submit(request(), client), client))
+        one.work()
+    assert one.collector.tick().closed == 2
+    states = [one.service.get(job.job_id, client).state for job, client in jobs]
+    assert states == ["CLOSED"] * 2 + ["SUCCEEDED"] * 4
 
 
 def test_an_open_job_without_a_marker_gets_one(site, one):

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import logging
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Mapping
 from contextlib import suppress
 
 from attrs import Factory, define, evolve, field, frozen
@@ -25,6 +25,7 @@ from ballista_py.state.stores.store import ConditionalStore, ObjectEntry
 
 KNOWN_MS = 3_600_000.0  # for so long the id of a closed job stays known: it may be submitted again
 HEAL_MS = 120_000.0  # after which an open job without a marker is marked again
+MAX_KEPT = 10_000  # jobs of one client, with what is closed: beyond, the oldest that ended are closed early
 MAX_DELETED = 10_000  # in a tick
 _PROBE = f"{JOBS_PREFIX}clock-"
 _log = logging.getLogger(__name__)
@@ -41,7 +42,7 @@ class CollectedJobs:
 
 
 @define
-class _Lies:
+class Lies:
     """What a listing shows of one job."""
 
     document: ObjectEntry | None = None
@@ -74,20 +75,22 @@ class JobCollector:
             return done
         now_ms = store_now_ms(self.shelf.store, self.runtime)
         self._clean = {name: seen for name, seen in self._clean.items() if name in lies}
+        beyond = beyond_kept(lies)
         for name, lie in lies.items():
-            due = lie.document is not None and now_ms - lie.document.modified_ms >= self.limits.result_ttl_ms
+            ttl_ms = 0.0 if name in beyond else self.limits.result_ttl_ms
+            due = lie.document is not None and now_ms - lie.document.modified_ms >= ttl_ms
             if self._clean.get(name) == lie.sight and not due:
                 continue
             try:
-                done = self._collected(done, name, lie, name in open_names, now_ms)
+                done = self._collected(done, name, lie, name in open_names, now_ms, ttl_ms)
             except DocumentError as error:  # one that cannot be read keeps what it has
                 log_event(_log, "job_not_collected", logging.WARNING, job=name, code=error.code, reason=error)
             if done.chunks + done.forgotten >= MAX_DELETED:
                 break
         return done
 
-    def _listed(self) -> tuple[dict[str, _Lies], Collection[str]]:
-        lies: dict[str, _Lies] = defaultdict(_Lies)
+    def _listed(self) -> tuple[dict[str, Lies], Collection[str]]:
+        lies: dict[str, Lies] = defaultdict(Lies)
         open_names = set()
         for entry in self.shelf.listed(JOBS_PREFIX):
             found = JobObject.of_key(entry.key)
@@ -101,7 +104,7 @@ class JobCollector:
         return dict(lies), open_names
 
     def _collected(
-        self, done: CollectedJobs, name: str, lie: _Lies, is_marked: bool, now_ms: int
+        self, done: CollectedJobs, name: str, lie: Lies, is_marked: bool, now_ms: int, ttl_ms: float
     ) -> CollectedJobs:
         try:
             job = self.shelf.read_named(name)
@@ -111,7 +114,7 @@ class JobCollector:
         if job.is_open and not is_marked and age_ms >= HEAL_MS:
             self.shelf.mark(job.marker)
             done = evolve(done, marked=done.marked + 1)
-        if not job.is_open and job.state != "CLOSED" and age_ms >= self.limits.result_ttl_ms:
+        if not job.is_open and job.state != "CLOSED" and age_ms >= ttl_ms:
             with suppress(JobError, ObjectMissing):
                 job = self.shelf.state(name).update(closed).document
                 done = evolve(done, closed=done.closed + 1)
@@ -131,6 +134,20 @@ class JobCollector:
             self.shelf.store.delete(key)
             count += 1
         return count
+
+
+def beyond_kept(lies: Mapping[str, Lies], most: int = MAX_KEPT) -> set[str]:
+    """The jobs of clients that have more than so many, but for the newest of each.
+
+    >>> entries = [ObjectEntry(key="", size=1, version=None, modified_ms=n) for n in range(3)]
+    >>> beyond_kept({f"a.{n}": Lies(entry) for n, entry in enumerate(entries)}, 2)
+    {'a.0'}
+    """
+    of_client: dict[str, list[tuple[int, str]]] = defaultdict(list)
+    for name, lie in lies.items():
+        if lie.document is not None:
+            of_client[name.rpartition(".")[0]].append((lie.document.modified_ms, name))
+    return {name for known in of_client.values() if len(known) > most for _, name in sorted(known)[:-most]}
 
 
 def not_needed(job: JobDocument, chunks: dict[str, JobObject]) -> list[str]:

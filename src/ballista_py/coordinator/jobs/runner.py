@@ -118,9 +118,13 @@ class JobRunner:
         """Whether the job is run here."""
         return name in self._running
 
+    def begin_no_more(self) -> None:
+        """Leave what waits to other schedulers; what runs here goes on."""
+        self._leaving = True
+
     def leave(self) -> None:
         """Begin no job any more; give back those that run here, as far as they can be ended."""
-        self._leaving = True
+        self.begin_no_more()
         for attempt in tuple(self._running.values()):
             attempt.stop(leaving=True)
 

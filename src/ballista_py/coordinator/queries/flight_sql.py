@@ -201,7 +201,7 @@ class Statements:
             schema=first.schema, batches=series.batches(), trailer=first.stats, cancel=series.cancel
         )
 
-    def text_of(self, statement: SqlStatement) -> tuple[str, StatementKind]:
+    def one_execution(self, statement: SqlStatement) -> tuple[str, StatementKind]:
         """The statement in the engine's dialect, with literals for its parameters, and its kind.
 
         Raises `SqlError` for one that cannot be run, and for several rows of parameters.

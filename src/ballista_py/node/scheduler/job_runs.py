@@ -35,7 +35,7 @@ class JobRuns:
 
     def check(self, request: JobRequest) -> None:
         """Raise `SqlError` for a statement that no scheduler runs, and `InvalidData` for parameters that are none."""
-        text, kind = self.statements.text_of(_statement(request))
+        text, kind = self.statements.one_execution(_statement(request))
         if kind == "query":
             self.spark.takes(text, request.engine)
 
@@ -49,7 +49,7 @@ class JobRuns:
             raise
 
     def _run(self, request: JobRequest, token: str, task: Task) -> JobRows:
-        text, kind = self.statements.text_of(_statement(request))
+        text, kind = self.statements.one_execution(_statement(request))
         with own_places(request.sql, text):
             if kind == "change":
                 # In one piece: of a scheduler that dies amid it nothing is left. Whoever runs the job cannot know

@@ -98,7 +98,7 @@ def start_scheduler(config: NodeConfig, runtime: Runtime | None = None) -> Runni
         ground.loop("tokens", services.writes.tick, TOKENS_TICK_MS)
         _observe(ground, core, links)
         replication = {"replicas": config.replicas, "max_replica_lag_ms": config.max_replica_lag_ms}
-        drain = SchedulerDrain(config.node_id, links.flight, ground.runtime)
+        drain = SchedulerDrain(config.node_id, links.flight, ground.runtime, services.jobs.runner)
         ground.show(
             ready=lambda: core.membership.valid() and not drain.draining,
             status=lambda: {"members": core.members(), "tables": core.tables(), **replication},

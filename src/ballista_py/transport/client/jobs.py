@@ -10,7 +10,16 @@ from typing import Any, TypeVar
 import pyarrow as pa
 from attrs import define
 
-from ballista_py.errors import JobCancelled, JobRefused, SqlError, TimeLimit, from_wire
+from ballista_py.errors import (
+    JobCancelled,
+    JobRefused,
+    RetriesExhausted,
+    SqlError,
+    StoreError,
+    TimeLimit,
+    TryLater,
+    from_wire,
+)
 from ballista_py.runtime import Runtime
 from ballista_py.transport.client.schedulers import Schedulers
 from ballista_py.transport.flight.client import FlightPool
@@ -154,13 +163,20 @@ class JobCalls:
 
     def rows(self, state: str | None) -> list[dict[str, Any]]:
         """See `Client.jobs`."""
-        found = self.repeated(lambda: self.schedulers.call(JOBS, {"state": state}))
+        found = self.repeated(lambda: self._asked(JOBS, {"state": state}))
         return list(found["rows"])
 
     def ask(self, action: str, body: Mapping[str, Any]) -> dict[str, Any]:
         """The job, after a question about it that may be asked twice."""
-        found = self.repeated(lambda: self.schedulers.call(action, body))
+        found = self.repeated(lambda: self._asked(action, body))
         return dict(found["job"])
+
+    def _asked(self, action: str, body: Mapping[str, Any]) -> dict[str, Any]:
+        """The reply. What a store in trouble left open is asked for again: a job is submitted under its id."""
+        try:
+            return self.schedulers.call(action, body)
+        except (StoreError, RetriesExhausted) as error:
+            raise TryLater(error.message) from error
 
     def rows_of(self, job_id: str, chunk: int | None) -> pa.Table:
         """The rows of a chunk, whole; of the result, without a number."""
