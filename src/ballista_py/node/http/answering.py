@@ -7,7 +7,7 @@ closed without the end of a chunked body, which every client of HTTP/1.1 takes f
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from contextlib import ExitStack, suppress
 from itertools import chain
 from typing import Any
@@ -21,6 +21,7 @@ from ballista_py.node.http.errors import HttpRefused, error_reply, told
 from ballista_py.node.http.forms import Form
 from ballista_py.transport.arrow.frames import answer_portions
 from ballista_py.transport.flight.calls import OpenCall
+from ballista_py.transport.flight.listener import forget_places
 from ballista_py.transport.flight.paced_answers import paced
 from ballista_py.transport.flight.server import StreamResult
 from ballista_py.work import each_working
@@ -56,10 +57,11 @@ class _Sending:
         try:
             await self.door.run_call(self.call, lambda opened: self._send(opened, outlet), self.held_bytes)
         except Exception as error:
-            if not outlet.has_begun:
+            if outlet.has_begun:
+                await self._break_off(error, send)
+            else:
                 await _refuse(error, send)
-                return
-            await self._break_off(error, send)
+            forget_places(error)
         finally:
             watching.cancel()
 
@@ -72,9 +74,9 @@ class _Sending:
         result = self.run(opened)
         form = self.form
         with ExitStack() as over:
-            over.callback(result.cancel)
             opened.attach(result.cancel)
-            batches = self._batches(result, opened)
+            batches = self._batches(result, opened, over)
+            over.callback(result.cancel)
             first = next(batches, None)  # until there is one, an error has a status
             head = form.begin(result.schema)
             data = head if first is None else head + form.rows(first)
@@ -89,8 +91,15 @@ class _Sending:
                 raise opened.reason
             outlet.write(opened, form.end(), more=False)
 
-    def _batches(self, result: StreamResult, opened: OpenCall) -> Iterator[pa.RecordBatch]:
-        made = each_working(opened.context.work, paced(result.batches, opened.budget, opened.context.caller))
+    def _batches(self, result: StreamResult, opened: OpenCall, over: ExitStack) -> Iterator[pa.RecordBatch]:
+        """The batches of the answer. They are closed when it is `over`, here and now: what is left to the collector of
+        garbage holds memory until then, and ends wherever it happens to be looked for.
+        """
+        reserved = paced(result.batches, opened.budget, opened.context.caller)
+        made = each_working(opened.context.work, reserved)
+        for one in (result.batches, reserved, made):
+            if isinstance(one, Generator):
+                over.callback(one.close)
         size = int(opened.message_bytes() * self.form.wants_bytes)
         return chain.from_iterable(answer_portions(batch, size) for batch in made)
 

@@ -18,7 +18,7 @@ from litestar.exceptions import NotFoundException
 from litestar.handlers import BaseRouteHandler
 
 from ballista_py.errors import TransportError, TryLater
-from ballista_py.node.http.callers import HttpCallers, Shown, required
+from ballista_py.node.http.callers import HttpCallers, Shown, require_own_site, required
 from ballista_py.node.http.connections import HttpConnection
 from ballista_py.transport.flight.call_threads import CallThreads
 from ballista_py.transport.flight.calls import Door, OpenCall, OpenCalls
@@ -83,9 +83,13 @@ class HttpDoor:
         try:
             caller = self.callers.caller(who, connection.headers.get("authorization", ""), link.peer[0])
             self.access.check(verb, caller)
+            if "anyone" not in who:
+                origin, fetched, host = (
+                    connection.headers.get(n, "") for n in ("origin", "sec-fetch-site", "host")
+                )
+                require_own_site(origin, fetched, host, caller.kind is not None)
         except Exception as error:
-            host, port = link.peer
-            self.refusals.note(f"ip:{host}:{port}", error)
+            self.refusals.note("ip:{}:{}".format(*link.peer), error)
             raise
         connection.scope["state"] |= {CALLER: caller, VERB: verb}
 

@@ -6,10 +6,10 @@ from base64 import b64encode
 from collections.abc import Callable
 from math import isfinite
 from typing import Any
-from uuid import UUID
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute
 from pyarrow import types as t
 
 from ballista_py.errors import SqlError
@@ -28,7 +28,7 @@ def json_column(column: pa.Array) -> list[Any]:
     if isinstance(column, pa.ExtensionArray):
         storage = column.storage
         if kind.extension_name == "arrow.uuid":
-            return [None if one is None else str(UUID(bytes=one)) for one in storage.to_pylist()]
+            return [None if one is None else _uuid(one) for one in storage.to_pylist()]
         return json_column(storage)
     if t.is_dictionary(kind):
         return json_column(column.dictionary_decode())
@@ -37,6 +37,16 @@ def json_column(column: pa.Array) -> list[Any]:
     found = next((make for known, make in _WAYS if known(kind)), None)
     values: list[Any] = column.to_pylist() if found is None else found(column)
     return values
+
+
+def _uuid(value: bytes) -> str:
+    """As RFC 9562 writes it.
+
+    >>> _uuid(bytes(range(16)))
+    '00010203-0405-0607-0809-0a0b0c0d0e0f'
+    """
+    text = value.hex()
+    return "-".join((text[:8], text[8:12], text[12:16], text[16:20], text[20:]))
 
 
 def _floats(column: pa.Array) -> list[Any]:
@@ -59,7 +69,7 @@ def _decimals(column: pa.Array) -> list[Any]:
 
 
 def _texts(column: pa.Array) -> list[Any]:
-    values = column.cast(pa.string()).to_pylist()
+    values: list[Any] = column.cast(pa.string()).to_pylist()
     if any(one is not None and one.startswith(_OUT_OF_RANGE) for one in values):
         raise SqlError(
             "the answer has a date or time that has no text: CAST it to VARCHAR, or ask for Arrow "

@@ -79,7 +79,7 @@ class _Parts:
         door = HttpDoor(
             access=access,
             callers=self.callers,
-            statements=statements or looks,
+            statements=looks if statements is None else statements,
             looks=looks,
             threads=self.threads,
             refusals=refusals,

@@ -51,7 +51,8 @@ def routes(shows: NodeShows, door: HttpDoor) -> list[HTTPRouteHandler]:
 
     async def shown(request: Request[Any, Any, Any]) -> Response[dict[str, Any]]:
         """What the node does, as JSON; it differs by role."""
-        return cast("Any", json_response({**node, **await door.run(request, lambda _: shows.status())}))
+        found: Any = json_response({**node, **await door.run(request, lambda _: shows.status())})
+        return cast("Response[dict[str, Any]]", found)
 
     async def tasks(request: Request[Any, Any, Any]) -> Response[bytes]:
         """What runs now and what ended last, newest first, at this node."""
