@@ -19,7 +19,7 @@ from ballista_py.coordinator.jobs.limits import MAX_OPEN_JOBS
 from ballista_py.errors import ConfigError
 from ballista_py.node.config_file import Given, given, read_config_file
 from ballista_py.node.config_values import nearest, value_of
-from ballista_py.node.status.http_connections import HttpLimits
+from ballista_py.node.http.connections import HttpLimits
 from ballista_py.partitions.assignment.assigner import MAX_REPLICAS
 from ballista_py.partitions.table import FileFormatName
 from ballista_py.storage.held.cache import DEFAULT_MAX_BYTES

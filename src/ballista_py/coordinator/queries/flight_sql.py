@@ -252,6 +252,10 @@ class Statements:
         tables = self.queries.views.refresh(()).catalog.tables
         return {name: TableInfo(plain(table.schema), tuple(table.primary_key)) for name, table in tables.items()}
 
+    def text_of(self, statement: SqlStatement) -> str:
+        """The one text that the statement stands for, in the engine's dialect, with literals for its parameters."""
+        return self._first_of(statement)
+
     def _reading(self, statement: SqlStatement) -> AbstractContextManager[None]:
         beside = 0 if statement.parameters is None else statement.parameters.nbytes
         return self.queries.reading(statement.query, beside, statement.dialect)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
+import pyarrow as pa
 from attrs import define, frozen
 
 from ballista_py.coordinator.queries.descriptions import Descriptions
@@ -14,6 +15,7 @@ from ballista_py.coordinator.queries.service import QueryService
 from ballista_py.coordinator.writes.service import WriteService
 from ballista_py.engines.duckdb.engine import DuckDBEngine
 from ballista_py.errors import SqlError, TryLater
+from ballista_py.node.http.sql_request import PostedStatement
 from ballista_py.node.scheduler.core import SchedulerCore
 from ballista_py.node.scheduler.jobs import SchedulerJobs
 from ballista_py.node.status.tasks import Tasks
@@ -89,6 +91,24 @@ class SchedulerAnswers:
                 return _described(services, text, command.get("engine"))
             return self._answered(services, text, kind, command.get("engine"), context)
 
+    def run(self, posted: PostedStatement, context: CallContext) -> StreamResult:
+        """Answer a statement of any kind in rows: those of a change that returns none say how many it has changed."""
+        services = self.ready()
+        text = services.statements.text_of(posted.statement)
+        change: dict[str, Any] = {"token": posted.token, "atomic": posted.atomic}
+        with own_places(posted.statement.query, text):
+            kind = statement_kind(text)
+            if kind != "change" and (posted.atomic or posted.token is not None):
+                raise SqlError("token and atomic are for statements that change something")
+            if returns_rows(text):
+                return returned_rows(services.writes.run(text, **change))
+            if kind == "change":
+                affected = services.writes.execute(text, **change)
+                return _one_row({"affected": affected})
+            if kind in ("explain", "describe"):
+                return _described(services, text, posted.engine)
+            return self._answered(services, text, kind, posted.engine, context)
+
     def write(self, command: Mapping[str, Any], rows: IncomingRows, context: CallContext) -> Mapping[str, Any]:
         """Carry out a write (`commands.execute_command`, `commands.ingest_command`)."""
         check_command(command)
@@ -163,6 +183,11 @@ def _described(services: Services, text: str, engine: object) -> StreamResult:
 
     table = Descriptions(services.queries, services.engine).answer(text, explain)
     return StreamResult(schema=table.schema, batches=table.to_batches())
+
+
+def _one_row(values: Mapping[str, int]) -> StreamResult:
+    batch = pa.RecordBatch.from_pylist([dict(values)])
+    return StreamResult(schema=batch.schema, batches=[batch])
 
 
 def _statement(command: Mapping[str, Any], queries: QueryService) -> str:

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from attrs import frozen
+from litestar.handlers import HTTPRouteHandler
 
 from ballista_py.coordinator.catalogs import Catalogs
 from ballista_py.coordinator.queries.flight_sql import Statements
@@ -28,6 +29,9 @@ from ballista_py.node.config import NodeConfig
 from ballista_py.node.drain import SchedulerDrain
 from ballista_py.node.engine_processes import engine_workers
 from ballista_py.node.front_process import FrontProcess
+from ballista_py.node.http import routes_cluster, routes_sql
+from ballista_py.node.http.door import HttpDoor
+from ballista_py.node.http.routes_cluster import ClusterShows
 from ballista_py.node.running import Foundation, RunningNode
 from ballista_py.node.scheduler.answers import SchedulerAnswers, Services
 from ballista_py.node.scheduler.control import SchedulerControl
@@ -91,7 +95,7 @@ def start_scheduler(config: NodeConfig, runtime: Runtime | None = None) -> Runni
         core.join()
         up.callback(_leave, core.membership)
         _start_loops(ground, core, links)
-        answers.services = services = _services(ground, tools, core, answers.give_up)
+        services = _services(ground, tools, core, answers.give_up)
         links.handler.core = core
         settle = LeftOver(core, services.writes.settle_left_over)
         ground.loop("settle", settle.tick, config.partition_assignment_interval)
@@ -102,7 +106,10 @@ def start_scheduler(config: NodeConfig, runtime: Runtime | None = None) -> Runni
         ground.show(
             ready=lambda: core.membership.valid() and not drain.draining,
             status=lambda: {"members": core.members(), "tables": core.tables(), **replication},
+            routes=partial(_http_routes, ground, core, answers),
+            statements=links.flight.calls,
         )
+        answers.services = services  # last: who is answered here finds every port
         return RunningNode(up.pop_all().close, drain)
 
 
@@ -227,6 +234,19 @@ def _flight_port(ground: Foundation, answers: SchedulerAnswers) -> FlightServer:
             keep=KeepAlive(runtime=runtime, spawn=spawn),
         ),
     )
+
+
+def _http_routes(
+    ground: Foundation, core: SchedulerCore, answers: SchedulerAnswers, door: HttpDoor
+) -> list[HTTPRouteHandler]:
+    """What a scheduler answers over HTTP beside what every node does."""
+    shows = ClusterShows(
+        tables=core.tables,
+        members=core.members,
+        refresh=core.refresh_dataset,
+        cancel=lambda task_id, client: ground.tasks.cancel_of(client, task_id),
+    )
+    return [*routes_cluster.routes(shows, door), *routes_sql.routes(answers.run, door)]
 
 
 def _services(ground: Foundation, tools: _Tools, core: SchedulerCore, give_up: Callable[[str], None]) -> Services:

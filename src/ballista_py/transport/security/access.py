@@ -32,7 +32,7 @@ from ballista_py.transport.flight.commands import (
     WRITE,
 )
 
-Kind = Literal["scheduler", "executor", "client", "ticket", "anyone"]
+Kind = Literal["scheduler", "executor", "client", "viewer", "ticket", "anyone"]
 PortName = Literal["public", "control", "data", "parts", "http", "metrics"]
 SHOWN_CHARS = 80
 
@@ -156,9 +156,16 @@ PARTS = Access("parts", _each(["DoGet"], ["TicketStatementQuery"], "ticket"))
 # Without certificates clients fetch parts where schedulers send legs.
 PLAIN_DATA = Access("data", {**DATA.verbs, **PARTS.verbs})
 HTTP = Access(
-    "http", {**_each(["GET"], ("/health", "/ready"), "anyone"), **_each(["GET"], ("/status", "/tasks"), "client")}
+    "http",
+    {
+        **_each(["GET"], ("/health", "/ready"), "anyone"),
+        **_each(["GET"], ("/openapi.json", "/status", "/tasks"), "client", "viewer"),
+        **_each(["GET"], ("/v1/datasets", "/v1/nodes", "/v1/status", "/v1/tasks"), "client", "viewer"),
+        **_each(["POST"], ("/v1/sql", "/v1/datasets/{name}/acceleration/refresh"), "client"),
+        **_each(["DELETE"], ["/v1/tasks/{task_id}"], "client"),
+    },
 )
-METRICS = Access("metrics", _each(["GET"], ["/metrics"], "client"))
+METRICS = Access("metrics", _each(["GET"], ["/metrics"], "client", "viewer"))
 OPEN_METRICS = Access("metrics", _each(["GET"], ["/metrics"], "anyone"))  # what `open_metrics` makes of it
 
 PORTS: Mapping[PortName, Access] = {
