@@ -397,7 +397,7 @@ def test_the_table_holds_exactly_what_the_ports_can_be_asked(served_paths):
 @pytest.fixture
 def served_paths():
     """The routes of the HTTP ports as a node opens them."""
-    from ballista_py.node.http import routes_cluster, routes_node, routes_sql
+    from ballista_py.node.http import routes_cluster, routes_jobs, routes_node, routes_sql
     from ballista_py.node.http.app import HttpApp
     from ballista_py.node.http.callers import HttpCallers
     from ballista_py.node.http.door import HttpDoor
@@ -413,7 +413,8 @@ def served_paths():
 
     def of_scheduler(door):
         of_node = routes_node.routes(Mock(node_id="s", role="scheduler"), door)
-        return [*of_node, *routes_cluster.routes(Mock(), door), *routes_sql.routes(Mock(), door)]
+        of_clients = (*routes_sql.routes(Mock(), door), *routes_jobs.routes(Mock(), door))
+        return [*of_node, *routes_cluster.routes(Mock(), door), *of_clients]
 
     http = app(PORTS["http"], of_scheduler)
     metrics = app(PORTS["metrics"], lambda door: routes_node.metrics_routes(bytes, door))

@@ -109,3 +109,40 @@ def dataset(row: Mapping[str, Any]) -> Dataset:
         ready=row["ready"],
         failed={str(partition): str(reason) for partition, reason in row["failed"].items()},
     )
+
+
+@frozen(kw_only=True)
+class JobFailure:
+    """Why a job failed."""
+
+    code: str
+    message: str
+
+
+@frozen(kw_only=True)
+class Job:
+    """A job of this client: PENDING, RUNNING, SUCCEEDED, FAILED, CANCELLED or CLOSED. Times are ms since 1970."""
+
+    job_id: str
+    name: str
+    state: str
+    sql: str
+    dialect: str | None
+    engine: str | None
+    priority: int
+    scheduler: str
+    attempt: int
+    chunks: int
+    rows: int
+    bytes: int
+    outcome: str
+    error: JobFailure | None
+    submitted_at_ms: int
+    started_at_ms: int
+    ended_at_ms: int
+
+
+def job(row: Mapping[str, Any]) -> Job:
+    """A job, of what `coordinator.jobs.service.job_row` says of it."""
+    error = row["error"]
+    return Job(**{**row, "error": None if error is None else JobFailure(**error)})

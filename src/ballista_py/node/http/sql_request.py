@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from base64 import b64encode
 from collections.abc import Mapping, Sequence
 from typing import Any, NoReturn
 
@@ -13,7 +14,7 @@ from ballista_py.errors import InvalidData, SqlError
 from ballista_py.node.http.errors import HttpRefused
 from ballista_py.transport.flight import shape_checks as shape
 from ballista_py.transport.flight.wire import has_more_values
-from ballista_py.transport.flight_sql.statement import SqlStatement
+from ballista_py.transport.flight_sql.statement import SqlStatement, ipc_bytes
 
 MAX_TEXT_BYTES = 1 << 20  # as long as a statement may be
 MAX_JSON_BYTES = 4 << 20  # with its parameters, and what JSON writes with more bytes
@@ -50,6 +51,14 @@ def read_statement(content_type: str, body: bytes) -> PostedStatement:
     >>> read_statement("text/plain", b"select 1").statement.query
     'select 1'
     """
+    text = _text_of(content_type, body)
+    if _kind(content_type) != JSON:
+        return PostedStatement(statement=SqlStatement(query=_whole(text)))
+    return _from_json(text, body)
+
+
+def _text_of(content_type: str, body: bytes) -> str:
+    """A body as text. Raises `InvalidData`."""
     charset = content_type.lower().partition("charset=")[2].strip(' "').partition(";")[0].strip(' "')
     if charset not in ("", "utf-8", "utf8", "us-ascii"):
         raise InvalidData("the body must be UTF-8")
@@ -57,28 +66,31 @@ def read_statement(content_type: str, body: bytes) -> PostedStatement:
         text = body.decode()
     except UnicodeDecodeError:
         raise InvalidData("the body is not UTF-8") from None
+    return text
+
+
+def read_job(content_type: str, body: bytes) -> dict[str, Any]:
+    """The body of the action `submit_job` that a posted job means. Raises as `read_statement`.
+
+    >>> read_job("application/json", b'{"sql": "select ?", "parameters": [1], "priority": 9}')["priority"]
+    9
+    """
+    text = _text_of(content_type, body)
     if _kind(content_type) != JSON:
-        return PostedStatement(statement=SqlStatement(query=_whole(text)))
-    return _from_json(text, body)
+        return {"query": _whole(text)}
+    said = _said(text, body, _JOB_FIELDS)
+    row = _row(said.get("parameters"))
+    asked = {
+        name: said[name]
+        for name in ("dialect", "engine", "name", "priority", "job_id")
+        if said.get(name) is not None
+    }
+    parameters = "" if row is None else b64encode(ipc_bytes(row)).decode()
+    return {"query": _whole(said.get("sql") or ""), "parameters": parameters, **asked}
 
 
 def _from_json(text: str, body: bytes) -> PostedStatement:
-    if has_more_values(body, MAX_VALUES):
-        raise InvalidData(f"the body has more than {MAX_VALUES:,} values: load them into a table and join it")
-    try:
-        said = json.loads(text, object_pairs_hook=_once, parse_int=_integer, parse_constant=_no_number)
-    except RecursionError:
-        raise InvalidData("the body is nested too deep") from None
-    except ValueError:
-        raise InvalidData("the body is not valid JSON") from None
-    if not isinstance(said, dict):
-        raise InvalidData('the body must be a JSON object: {"sql": "select …", "parameters": […]}')
-    unknown = sorted(set(said) - _FIELDS.keys())
-    if unknown:
-        raise InvalidData(f"the body has a field that is not known here; known are {', '.join(_FIELDS)}")
-    with shape.said_of("the body is malformed"):
-        for name, check in _FIELDS.items():
-            check(said.get(name), name)
+    said = _said(text, body, _FIELDS)
     timeout = said.get("timeout")
     if timeout is not None and not 0 < timeout <= _MOST_S:
         raise SqlError("a timeout is a positive number of seconds")
@@ -95,6 +107,27 @@ def _from_json(text: str, body: bytes) -> PostedStatement:
     )
 
 
+def _said(text: str, body: bytes, fields: Mapping[str, shape.Check]) -> dict[str, Any]:
+    """The object in a body, which has these fields and no others. Raises `InvalidData`."""
+    if has_more_values(body, MAX_VALUES):
+        raise InvalidData(f"the body has more than {MAX_VALUES:,} values: load them into a table and join it")
+    try:
+        said = json.loads(text, object_pairs_hook=_once, parse_int=_integer, parse_constant=_no_number)
+    except RecursionError:
+        raise InvalidData("the body is nested too deep") from None
+    except ValueError:
+        raise InvalidData("the body is not valid JSON") from None
+    if not isinstance(said, dict):
+        raise InvalidData('the body must be a JSON object: {"sql": "select …", "parameters": […]}')
+    unknown = sorted(set(said) - fields.keys())
+    if unknown:
+        raise InvalidData(f"the body has a field that is not known here; known are {', '.join(fields)}")
+    with shape.said_of("the body is malformed"):
+        for name, check in fields.items():
+            check(said.get(name), name)
+    return said
+
+
 def _parameters(value: Any, place: str) -> None:
     if value is not None and not isinstance(value, list | dict):
         shape.refuse(place, "a list of values, or an object of them by name")
@@ -108,6 +141,17 @@ _FIELDS: Mapping[str, shape.Check] = {
     "timeout": shape.maybe(shape.number),
     "token": shape.maybe(shape.name),
     "atomic": shape.maybe(shape.flag),
+}
+
+
+_JOB_FIELDS: Mapping[str, shape.Check] = {
+    "sql": shape.text,
+    "parameters": _parameters,
+    "dialect": shape.maybe(shape.name),
+    "engine": shape.maybe(shape.name),
+    "name": shape.maybe(shape.name),
+    "priority": shape.maybe(shape.count),
+    "job_id": shape.maybe(shape.name),
 }
 
 

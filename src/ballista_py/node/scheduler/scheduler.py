@@ -29,7 +29,7 @@ from ballista_py.node.config import NodeConfig
 from ballista_py.node.drain import SchedulerDrain
 from ballista_py.node.engine_processes import engine_workers
 from ballista_py.node.front_process import FrontProcess
-from ballista_py.node.http import routes_cluster, routes_sql
+from ballista_py.node.http import routes_cluster, routes_jobs, routes_sql
 from ballista_py.node.http.door import HttpDoor
 from ballista_py.node.http.routes_cluster import ClusterShows
 from ballista_py.node.running import Foundation, RunningNode
@@ -246,7 +246,11 @@ def _http_routes(
         refresh=core.refresh_dataset,
         cancel=lambda task_id, client: ground.tasks.cancel_of(client, task_id),
     )
-    return [*routes_cluster.routes(shows, door), *routes_sql.routes(answers.run, door)]
+    return [
+        *routes_cluster.routes(shows, door),
+        *routes_sql.routes(answers.run, door),
+        *routes_jobs.routes(lambda: answers.ready().jobs, door),
+    ]
 
 
 def _services(ground: Foundation, tools: _Tools, core: SchedulerCore, give_up: Callable[[str], None]) -> Services:

@@ -162,7 +162,9 @@ HTTP = Access(
         **_each(["GET"], ("/openapi.json", "/status", "/tasks"), "client", "viewer"),
         **_each(["GET"], ("/v1/datasets", "/v1/nodes", "/v1/status", "/v1/tasks"), "client", "viewer"),
         **_each(["POST"], ("/v1/sql", "/v1/datasets/{name}/acceleration/refresh"), "client"),
-        **_each(["DELETE"], ["/v1/tasks/{task_id}"], "client"),
+        **_each(["DELETE"], ("/v1/tasks/{task_id}", "/v1/jobs/{job_id}"), "client"),
+        **_each(["POST"], ["/v1/jobs"], "client"),
+        **_each(["GET"], ("/v1/jobs", "/v1/jobs/{job_id}", "/v1/jobs/{job_id}/results"), "client"),
     },
 )
 METRICS = Access("metrics", _each(["GET"], ["/metrics"], "client", "viewer"))
