@@ -25,6 +25,7 @@ from ballista_py.errors import (
     JobResultTooLarge,
     NotOwner,
     SqlError,
+    TimeLimit,
     TryLater,
 )
 from ballista_py.runtime import SystemRuntime
@@ -389,6 +390,23 @@ def test_a_cancelled_job_is_never_done_and_one_that_has_ended_stays(site, one):
         one.service.chunk(runs.job_id, 0)
     assert [sql for sql, *_ in site.statements.done] == ["rows 2"]
     assert site.keys("^jobs/open/") == []
+
+
+def test_a_job_that_takes_longer_than_it_may_is_ended_though_it_gives_no_row(site):
+    one = Scheduler(site, "s1", evolve(LIMITS, timeout_ms=5_000.0))
+    job = one.service.submit(request())
+    one.runner.tick()
+    stopped = []
+    one.threads[0].__self__.work.add_stop(lambda: stopped.append(True))
+    site.clock.sleep_ms(4_000)
+    one.runner.tick()
+    assert not stopped
+    site.clock.sleep_ms(2_000)
+    one.runner.tick()
+    assert stopped
+    one.threads.pop()()
+    with pytest.raises(TimeLimit, match="ended after 5 s: ask for less, or raise job_timeout_ms"):
+        one.service.chunk(job.job_id, 0)
 
 
 def test_nobody_sees_or_touches_a_job_of_another(site, one):

@@ -33,6 +33,7 @@ from ballista_py.errors import (
     PartitionsUnassigned,
     SchemaVersionUnsupported,
     StoreError,
+    TimeLimit,
     TransportError,
     WriteIncomplete,
     to_wire,
@@ -83,11 +84,12 @@ class JobAttempt:
     owner: JobOwner
     over: Callable[[JobAttempt], None]
     work: Work = field(init=False)
+    _begun_ms: float = field(init=False)
     _leaving: bool = field(init=False, default=False)
 
     def __attrs_post_init__(self) -> None:
         self.work = Work(self.runtime, client=self.job.client)
-        self.work.limit_to(self.limits.timeout_ms)
+        self._begun_ms = self.runtime.monotonic_ms()
 
     def run(self) -> None:
         """Do the job to its end; raises nothing."""
@@ -100,6 +102,13 @@ class JobAttempt:
         finally:
             self.work.over()
             self.over(self)
+
+    def end_if_late(self) -> None:
+        """End what is under way once its time is over. To be asked now and then, from any thread."""
+        limit_ms = self.limits.timeout_ms
+        if limit_ms is not None and self.runtime.monotonic_ms() - self._begun_ms >= limit_ms:
+            took = f"the job was ended after {limit_ms / 1e3:g} s"
+            self.work.end(TimeLimit(f"{took}: ask for less, or raise job_timeout_ms of the schedulers"))
 
     def stop(self, *, leaving: bool = False) -> None:
         """End what is under way: somebody else runs the job, or nobody wants it; or its scheduler is `leaving`."""

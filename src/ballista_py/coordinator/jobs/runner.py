@@ -138,8 +138,9 @@ class JobRunner:
         return self.limits.max_running - len(self._running)
 
     def _stop_lost(self, by_name: Collection[str], instance: str) -> None:
-        """End what runs here and is not to be: cancelled, or of an instance before this one and taken over."""
+        """End what runs here and is not to be: late, cancelled, or of an instance before this one and taken over."""
         for name, attempt in tuple(self._running.items()):
+            attempt.end_if_late()
             if name in by_name and attempt.owner.instance_id == instance:
                 continue
             with suppress(JobError):
