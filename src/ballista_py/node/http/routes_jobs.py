@@ -11,7 +11,7 @@ from litestar.handlers import HTTPRouteHandler
 from litestar.openapi.datastructures import ResponseSpec
 from litestar.openapi.spec import OpenAPIMediaType, Operation, RequestBody, Schema
 from litestar.openapi.spec.enums import OpenAPIFormat, OpenAPIType
-from litestar.params import Parameter
+from litestar.params import Parameter, QueryParameter
 
 from ballista_py.errors import InvalidData
 from ballista_py.node.http.answering import StreamedAnswer
@@ -27,8 +27,8 @@ from ballista_py.transport.flight.shape_checks import MAX_NAME_CHARS, MAX_NUMBER
 from ballista_py.transport.flight.shapes import check_question
 
 _ID = Parameter(max_length=64, description="the id of the job, a UUID")
-_STATE = Parameter(query="state", max_length=MAX_NAME_CHARS, description="only those in this state")
-_CHUNK = Parameter(ge=0, le=MAX_NUMBER, description="counted from 0; without it all of the result")
+_STATE = QueryParameter(name="state", max_length=MAX_NAME_CHARS, description="only those in this state")
+_CHUNK = QueryParameter(ge=0, le=MAX_NUMBER, description="counted from 0; without it all of the result")
 _SAID = {
     **REFUSED,
     400: ResponseSpec(HttpError, description="it is not asked as it must be", generate_examples=False),
