@@ -29,7 +29,7 @@ from ballista_py.errors import (
     TryLater,
 )
 from ballista_py.runtime import SystemRuntime
-from ballista_py.state.documents.jobs import JobRequest, OpenJob
+from ballista_py.state.documents.jobs import JobRequest, OpenJob, taken_over
 from ballista_py.state.stores.memory import MemoryStore
 from ballista_py.work import current_client
 
@@ -92,7 +92,7 @@ class Members:
         return frozenset(self.instances_)
 
 
-@define
+@define(slots=False)
 class Me:
     members: Members
     name: str
@@ -325,6 +325,26 @@ def test_a_restarted_scheduler_that_is_busy_finds_what_its_predecessor_left(site
     for _ in range(4):
         again.runner.tick()
     assert {again.service.get(job.job_id).state for job in (*left, *waiting)} == {"RUNNING"}
+
+
+def test_a_scheduler_that_joined_again_ends_what_others_took_over_and_nothing_else(site, one):
+    kept, lost = one.service.submit(request()), one.service.submit(request())
+    one.runner.tick()
+    attempts = {thread.__self__.job.job_id: thread.__self__ for thread in one.threads}
+    site.store.asked.clear()
+    one.runner.tick()
+    assert dict(site.store.asked) == {"list": 1}  # what runs here is not asked for
+    one.die(site)
+    site.members.instances_.add("i-s1-again")
+    one.runner.members.me = lambda: ("s1", "i-s1-again")
+    two = Scheduler(site, "s2", evolve(LIMITS, max_running=1))
+    state = two.runner.shelf.state(lost.name)
+    state.update(lambda job: taken_over(job, job.running, "s2", "i-s2", 0))
+    one.runner.tick()
+    assert attempts[lost.job_id].work.reason is not None
+    assert attempts[kept.job_id].work.reason is None
+    attempts[kept.job_id].run()
+    assert one.service.get(kept.job_id).state == "SUCCEEDED"
 
 
 def test_a_scheduler_that_leaves_gives_its_jobs_back_and_no_death_is_counted(site, one):

@@ -46,7 +46,8 @@ class Book:
 
 @define
 class JobSite:
-    """The world of one run. `applied` counts what jobs wrote, by the job; `tokens` are those under which it was."""
+    """The world of one run. `applied` counts what jobs wrote, by the job; `tokens` are those under which it was;
+    `forgotten` are the outcomes of jobs whose documents went after their time."""
 
     world: World
     faults: Faults = field(factory=Faults)
@@ -54,6 +55,7 @@ class JobSite:
     schedulers: list[JobScheduler] = field(factory=list)
     applied: Counter[str] = field(factory=Counter)
     tokens: set[str] = field(factory=set)
+    forgotten: dict[str, str] = field(factory=dict)
     calm: bool = False
     god: Machine = field(init=False)
     store: JudgedJobStore = field(init=False)
@@ -149,6 +151,11 @@ class JudgedJobStore(MemoryStore):
             job = self._job(key_of_name(marker.name))
             lost = job is not None and job.is_open
             self._site.book.expect(not lost, f"J3: a job that is {job and job.state} lost its marker")
+        ended = self._job(key)
+        if ended is not None:
+            closed = ended.state == "CLOSED"
+            self._site.book.expect(closed, f"J3: job {ended.job_id[:6]} was {ended.state} and is removed")
+            self._site.forgotten[ended.job_id] = ended.outcome
         super().delete(key)
 
     def _job(self, key: str) -> JobDocument | None:
