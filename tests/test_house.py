@@ -79,6 +79,7 @@ NOT_FROM_THE_WIRE = {
     ("transport/flight/methods.py", "do_get"): "a port's own method",
     ("transport/flight/client.py", "do_exchange"): "its reader goes into `FlightRows`",
     ("transport/client/client.py", "open_stream"): "of our own pool: its stream reads through the door",
+    ("transport/client/jobs.py", "open_stream"): "the same",
     ("coordinator/writes/owner_calls.py", "open_stream"): "the same",
     ("coordinator/queries/leg_opener.py", "open_stream"): "the same",
     ("engines/duckdb/change.py", "to_reader"): "a table of this process",

@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     from ballista_py.storage.partition_storage import PartitionStorage
     from ballista_py.transport.client.client import Client, connect
     from ballista_py.transport.client.client_answers import QueryResult, QueryStream
+    from ballista_py.transport.client.jobs import Job
     from ballista_py.transport.security.credentials import Tls
     from ballista_py.transport.security.tokens import StaticTokens, TokenVerifier
 
@@ -86,6 +87,7 @@ _HOMES = {
     "storage.partition_storage": ("PartitionStorage",),
     "transport.client.client": ("Client", "connect"),
     "transport.client.client_answers": ("QueryResult", "QueryStream"),
+    "transport.client.jobs": ("Job",),
     "transport.security.credentials": ("Tls",),
     "transport.security.tokens": ("StaticTokens", "TokenVerifier"),
 }
@@ -118,6 +120,7 @@ __all__ = [
     "Header",
     "Heartbeat",
     "HeldPartitions",
+    "Job",
     "LocalCluster",
     "ManifestDocument",
     "MaterializeReport",

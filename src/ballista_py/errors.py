@@ -31,6 +31,13 @@
     ├── WriteError              a write was not applied
     │   ├── SchemaMismatch          the rows do not fit the table
     │   └── WriteIncomplete         some partitions did not apply: send it again with the same token
+    ├── JobError                a job cannot be had, or not finished
+    │   ├── JobMissing              this client has no such job: it was never submitted, or is forgotten by now
+    │   ├── JobRefused              the state of the job does not allow that: the message says what does
+    │   │   └── JobSuperseded           another attempt runs the job by now: what this one did is nothing
+    │   ├── JobCancelled            the job was cancelled: it has no result
+    │   ├── JobResultTooLarge       its result has more than a job's may have: ask for less
+    │   └── JobAbandoned            every scheduler that ran it is gone: find out why before it is submitted again
     ├── TransportError          the conversation with a node failed
     │   ├── SchedulerLost           the scheduler is gone: connect to another
     │   ├── Unauthenticated         no valid credentials
@@ -247,6 +254,48 @@ class WriteIncomplete(WriteError):
     """Some partitions did not apply the statement; sending it again with the same token completes it."""
 
     code = "write.incomplete"
+
+
+class JobError(BallistaError):
+    """A job cannot be had, or could not be finished."""
+
+    code = "job"
+
+
+class JobMissing(JobError):
+    """The client has no job of that id: it was never submitted, or its time is over and it is forgotten."""
+
+    code = "job.missing"
+
+
+class JobRefused(JobError):
+    """The state of the job does not allow what was asked; nothing was changed."""
+
+    code = "job.refused"
+
+
+class JobSuperseded(JobRefused):
+    """An attempt is not the one that runs the job any more: what it did is nothing."""
+
+    code = "job.refused.superseded"
+
+
+class JobCancelled(JobError):
+    """The job was cancelled before it had a result."""
+
+    code = "job.cancelled"
+
+
+class JobResultTooLarge(JobError):
+    """The result of the job has more bytes, or chunks, than that of a job may have."""
+
+    code = "job.result_too_large"
+
+
+class JobAbandoned(JobError):
+    """As many schedulers as may run a job began it, and each was gone before it had ended it."""
+
+    code = "job.abandoned"
 
 
 class TransportError(BallistaError):

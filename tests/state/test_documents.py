@@ -27,14 +27,13 @@ from ballista_py.state.documents.documents import (
     ClusterDocument,
     FormerName,
     HeartbeatDocument,
-    JobDocument,
     PartitionMapDocument,
     SchedulerInfo,
     heartbeat_key,
-    job_key,
     map_name_of,
     partition_map_key,
 )
+from ballista_py.state.documents.jobs import JobChunk, JobDocument, JobRequest, job_key
 from ballista_py.state.documents.object_state import ObjectState
 from ballista_py.state.members.control import ExecutorInfo
 from ballista_py.state.stores.memory import MemoryStore
@@ -61,6 +60,7 @@ def assigned_map() -> PartitionMap:
     return owned.apply(PartitionAssigner().assign(owned, executors))
 
 
+JOB_ID = "67e5504410b1426f9247bb680e5fe0c8"
 DOCUMENTS = {
     "cluster": (
         "cluster.json",
@@ -102,8 +102,22 @@ DOCUMENTS = {
     ),
     "partition_map": (partition_map_key("events"), PartitionMapDocument(map=assigned_map())),
     "job": (
-        job_key("j1"),
-        JobDocument(job_id="j1", sql="select 1", state="failed", error={"code": "planning.sql", "message": "no"}),
+        job_key(JOB_ID, "ada"),
+        JobDocument(
+            job_id=JOB_ID,
+            client="ada",
+            request=JobRequest(sql="select 1", dialect="spark", name="nightly", priority=7),
+            state="SUCCEEDED",
+            attempt=2,
+            owner="s1",
+            instance="i0",
+            rows=3,
+            bytes=120,
+            files="f0",
+            chunks=(JobChunk(rows=3, bytes=120, digest="d0"),),
+            schema="c2NoZW1h",
+            submitted_at_ms=1_700_000_000_000,
+        ),
     ),
 }
 

@@ -14,15 +14,14 @@ from ballista_py.state.documents.claims import ClaimDocument
 from ballista_py.state.documents.decisions import Statements, StatementsDocument, statements_key
 from ballista_py.state.documents.documents import (
     HeartbeatDocument,
-    JobDocument,
     PartitionMapDocument,
     TableDocument,
     heartbeat_key,
-    job_key,
     partition_map_key,
     table_key,
 )
 from ballista_py.state.documents.fence import activate
+from ballista_py.state.documents.jobs import JobDocument, JobRequest, job_key
 from ballista_py.state.documents.object_state import ObjectState
 from ballista_py.state.documents.token_claims import TokenClaim, token_key
 from ballista_py.state.ownership.partition_store import PartitionStore
@@ -60,7 +59,9 @@ KINDS = {
     "heartbeats": [
         (heartbeat_key(name), HeartbeatDocument(scheduler_id=name, instance_id="i")) for name in ("s1", "s2")
     ],
-    "jobs": [(job_key(name), JobDocument(job_id=name, sql="select 1")) for name in ("j1", "j2")],
+    "jobs": [
+        (job_key(name), JobDocument(job_id=name, request=JobRequest(sql="select 1"))) for name in ("j1", "j2")
+    ],
     "claims": [(f"accelerations/claims/{name}.json", ClaimDocument(prefix=name)) for name in ("c1", "c2")],
     "tokens": [(token_key("t", name), TokenClaim(token=name)) for name in ("load-1", "load-2")],
 }

@@ -9,6 +9,7 @@ import threading
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
+from unittest.mock import Mock
 
 import grpc
 import pyarrow as pa
@@ -394,27 +395,30 @@ def test_the_table_holds_exactly_what_the_ports_can_be_asked(served_paths):
 
 
 @pytest.fixture
-def served_paths(tmp_path):
+def served_paths():
     """The routes of the HTTP ports as a node opens them."""
-    from ballista_py.node.status.metrics import NodeMetrics
-    from ballista_py.node.status.status_ports import StatusPorts
+    from ballista_py.node.http import routes_cluster, routes_jobs, routes_node, routes_sql
+    from ballista_py.node.http.app import HttpApp
+    from ballista_py.node.http.callers import HttpCallers
+    from ballista_py.node.http.door import HttpDoor
+    from ballista_py.transport.flight.calls import OpenCalls
 
-    config = NodeConfig(
-        role="scheduler",
-        node_id="s",
-        state_location=tmp_path.as_uri(),
-        allow_insecure_connections=True,
-        http_port=0,
-        metrics_port=0,
-    )
-    ports = StatusPorts(
-        config, NodeMetrics("s", "scheduler"), SystemRuntime(), ready=lambda: True, status=dict, tasks=list
-    )
-    yield {
-        name: {f"GET {path}" for path in port.paths}
-        for name, port in (("http", ports.http), ("metrics", ports.metrics))
-    }
-    ports.close()
+    def app(access, routes):
+        calls = OpenCalls(1, 1_000, SystemRuntime(), access=access)
+        callers = HttpCallers(None, None)
+        door = HttpDoor(
+            access=access, callers=callers, statements=calls, looks=calls, threads=None, refusals=calls.refusals
+        )
+        return HttpApp(door, routes(door), 16 << 10)
+
+    def of_scheduler(door):
+        of_node = routes_node.routes(Mock(node_id="s", role="scheduler"), door)
+        of_clients = (*routes_sql.routes(Mock(), door), *routes_jobs.routes(Mock(), door))
+        return [*of_node, *routes_cluster.routes(Mock(), door), *of_clients]
+
+    http = app(PORTS["http"], of_scheduler)
+    metrics = app(PORTS["metrics"], lambda door: routes_node.metrics_routes(bytes, door))
+    return {"http": set(http.verbs), "metrics": set(metrics.verbs)}
 
 
 def documented():

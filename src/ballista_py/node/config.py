@@ -15,10 +15,11 @@ from typing import Any, Literal, get_type_hints
 from attrs import Factory, evolve, field, fields, frozen
 from attrs.validators import optional
 
+from ballista_py.coordinator.jobs.limits import MAX_OPEN_JOBS
 from ballista_py.errors import ConfigError
 from ballista_py.node.config_file import Given, given, read_config_file
 from ballista_py.node.config_values import nearest, value_of
-from ballista_py.node.status.http_connections import HttpLimits
+from ballista_py.node.http.connections import HttpLimits
 from ballista_py.partitions.assignment.assigner import MAX_REPLICAS
 from ballista_py.partitions.table import FileFormatName
 from ballista_py.storage.held.cache import DEFAULT_MAX_BYTES
@@ -49,6 +50,11 @@ def _not_negative(_instance: object, attribute: Any, value: float) -> None:
 def _replicas(_instance: object, attribute: Any, value: int) -> None:
     if not 1 <= value <= MAX_REPLICAS:
         raise ConfigError(f"{attribute.name}: {value!r} is not a number from 1 to {MAX_REPLICAS}")
+
+
+def _queue(_instance: object, attribute: Any, value: int) -> None:
+    if not 1 <= value <= MAX_OPEN_JOBS:
+        raise ConfigError(f"{attribute.name}: {value!r} is not a number from 1 to {MAX_OPEN_JOBS:,}")
 
 
 def _port(_instance: object, attribute: Any, value: int) -> None:
@@ -92,9 +98,12 @@ class NodeConfig:
     a scheduler keeps below its `data_dir` until they are read.
 
     What a scheduler is asked ends after `statement_timeout_ms`, whatever it is doing; without one, only what a client
-    limits itself. No statement makes a node take more than `max_merge_bytes` or `memory_limit` and some 500 MB; large
-    answers and processes of the engine, of all clients together, have no more than that either, and wait for room. A
-    scheduler at which a statement runs on Spark has a JVM beside that, whose heap is `spark_memory_bytes`.
+    limits itself. A scheduler runs `max_running_jobs` jobs at once, and the cluster takes `max_queued_jobs` that wait
+    or run; the result of one has at most `max_job_result_bytes` and is kept for `job_result_ttl`; a job ends after
+    `job_timeout_ms`, if there is one, and not by `statement_timeout_ms`. No statement makes a node take more than
+    `max_merge_bytes` or `memory_limit` and some 500 MB; large answers and processes of the engine, of all clients
+    together, have no more than that either, and wait for room. A scheduler at which a statement runs on Spark has a
+    JVM beside that, whose heap is `spark_memory_bytes`.
 
     On SIGTERM a node drains for `drain_timeout_ms` at most before it stops: a scheduler begins no statement any
     more and lets those that run finish, an executor hands its partitions over. SIGINT, or a second signal, stops it
@@ -150,6 +159,11 @@ class NodeConfig:
     max_merge_bytes: int = field(default=4 << 30, validator=_positive)
     spark_memory_bytes: int = field(default=2 << 30, validator=_positive)
     statement_timeout_ms: float | None = field(default=None, validator=optional(_positive))
+    max_running_jobs: int = field(default=4, validator=_positive)
+    max_queued_jobs: int = field(default=1_000, validator=_queue)
+    max_job_result_bytes: int = field(default=16 << 30, validator=_positive)
+    job_result_ttl: float = field(default=86_400_000, validator=_positive)
+    job_timeout_ms: float | None = field(default=None, validator=optional(_positive))
     capacity: float = field(default=1.0, validator=_positive)
     labels: Mapping[str, str] = Factory(dict)
     engine: EngineName = "duckdb"

@@ -34,7 +34,9 @@ def is_duration(name: str) -> bool:
     >>> [is_duration(name) for name in ("ttl_ms", "partition_discovery_interval", "replicas")]
     [True, True, False]
     """
-    return name.endswith(("_ms", "_interval", "_timeout")) and not name.startswith("max_partition_assignments")
+    return name.endswith(("_ms", "_interval", "_timeout", "_ttl")) and not name.startswith(
+        "max_partition_assignments"
+    )
 
 
 def nearest(name: str, known: Collection[str]) -> str:

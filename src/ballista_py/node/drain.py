@@ -10,6 +10,7 @@ from collections.abc import Callable
 
 from attrs import define, field
 
+from ballista_py.coordinator.jobs.runner import JobRunner
 from ballista_py.errors import NotOwner, TryLater
 from ballista_py.runtime import Runtime
 from ballista_py.state.members.executor_lease import ExecutorLease
@@ -23,21 +24,26 @@ POLL_MS = 100.0
 
 @define
 class SchedulerDrain:
-    """Of a scheduler: statements go to another one, those that run end here, and their answers are read here."""
+    """Of a scheduler: statements go to another one, those that run end here, and their answers are read here.
+
+    So it is with jobs; those that still run when its time is over are given back.
+    """
 
     node_id: str
     port: FlightServer
     runtime: Runtime
+    jobs: JobRunner
     draining: bool = field(default=False, init=False)
     _busy_ms: float = field(default=0.0, init=False)
 
     def __call__(self) -> bool:
-        """Whether no call is under way, and none was for a moment."""
+        """Whether no call and no job is under way, and none was for a moment."""
         now_ms = self.runtime.monotonic_ms()
         if not self.draining:
             self.draining, self._busy_ms = True, now_ms
+            self.jobs.begin_no_more()
             self.port.drain(TryLater(f"scheduler '{self.node_id}' is about to stop: ask another one"))
-        if self.port.open_calls():
+        if self.port.open_calls() or self.jobs.running():
             self._busy_ms = now_ms
         return now_ms - self._busy_ms >= QUIET_MS
 

@@ -15,14 +15,16 @@ from ballista_py.memory_budget import MemoryBudget
 from ballista_py.node.allocators import GivesBack
 from ballista_py.node.config import NodeConfig
 from ballista_py.node.engine_processes import GIVE_BACK_MS, WATCH_MS, node_memory, own_bytes
+from ballista_py.node.http.ports import HttpPorts, MoreRoutes, check_tokens
+from ballista_py.node.http.routes_node import NodeShows
 from ballista_py.node.location import open_state_location
 from ballista_py.node.loops import Loop
 from ballista_py.node.status.metrics import NodeMetrics
-from ballista_py.node.status.status_ports import StatusPorts, check_tokens
 from ballista_py.node.status.tasks import Tasks
 from ballista_py.runtime import Runtime
 from ballista_py.state.members.identity import cluster_identity
 from ballista_py.state.stores.store import ConditionalStore
+from ballista_py.transport.flight.calls import OpenCalls
 from ballista_py.transport.security.certificates import check_own
 from ballista_py.transport.security.credentials import Removed
 
@@ -90,8 +92,14 @@ class Foundation:
         self.loop("memory", look, WATCH_MS)
         self.loop("free", GivesBack(own_bytes, self.runtime).tick, GIVE_BACK_MS)
 
-    def show(self, ready: Callable[[], bool], status: Callable[[], Any]) -> None:
-        """Open the ports for probes, people and Prometheus."""
+    def show(
+        self,
+        ready: Callable[[], bool],
+        status: Callable[[], Any],
+        routes: MoreRoutes = lambda _door: (),
+        statements: OpenCalls | None = None,
+    ) -> None:
+        """Open the ports for HTTP. `routes` are those of this role; what is done for clients is one of `statements`."""
         self.metrics.watch_certificate(self.config.node_tls(), self.runtime)
         self.metrics.gauge(
             "reserved_bytes",
@@ -99,9 +107,14 @@ class Foundation:
             ("state",),
             self.budget.shown,
         )
-        ports = StatusPorts(
-            self.config, self.metrics, self.runtime, ready=ready, status=status, tasks=self.shown_tasks
+        shows = NodeShows(
+            node_id=self.config.node_id,
+            role=self.config.role,
+            ready=ready,
+            status=status,
+            tasks=self.shown_tasks,
         )
+        ports = HttpPorts(self.config, self.metrics.text, self.runtime, shows, routes, statements)
         self.up.callback(ports.close)
         log_event(_log, "ports", http=ports.http.port, metrics=ports.metrics.port)
 

@@ -6,7 +6,7 @@ import base64
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from hashlib import sha256
-from itertools import chain
+from itertools import chain, islice
 from typing import Any, Protocol
 
 import pyarrow as pa
@@ -35,10 +35,11 @@ from ballista_py.sql.plan import Leg
 from ballista_py.transport.flight.calls import CallContext
 from ballista_py.transport.flight.commands import IngestMode, leg_command, with_time_left
 from ballista_py.transport.flight.server import StreamResult
-from ballista_py.transport.flight.shapes import check_answer, check_part
+from ballista_py.transport.flight.shapes import check_answer, check_job_part, check_part
 from ballista_py.transport.flight_sql.metadata import TableInfo
-from ballista_py.transport.flight_sql.service import Description, Part
+from ballista_py.transport.flight_sql.service import Description, Part, PolledJobs
 from ballista_py.transport.flight_sql.statement import SqlStatement
+from ballista_py.transport.flight_sql.status import Unsupported
 from ballista_py.work import require_wanted
 
 MAX_QUERY_EXECUTIONS = 10_000
@@ -72,14 +73,15 @@ class Tickets(Protocol):
 class Statements:
     """A `StatementService` over the query service. Thread-safe.
 
-    `writes` runs what gives no rows; None refuses it. `tickets` lets clients fetch parts from executors that offer
-    that; None: they do not.
+    `writes` runs what gives no rows; None refuses it. `jobs` runs what is polled for. `tickets` lets clients fetch
+    parts from executors that offer that; None: they do not.
     """
 
     queries: QueryService
     engine: Engine
     writes: Writes | None
     tickets: Tickets | None
+    jobs: PolledJobs | None = None
 
     def describe(self, statement: SqlStatement) -> Description:
         """See `StatementService.describe`."""
@@ -173,6 +175,9 @@ class Statements:
 
     def run(self, statement: SqlStatement, context: CallContext) -> StreamResult:
         """See `StatementService.run`. Several rows of parameters give one answer after the other."""
+        if statement.part is not None and "job" in statement.part:
+            check_job_part(statement.part)
+            return self.polled().rows(statement.part["job"], statement.part["chunk"])
         if statement.part is not None and "attempt" in statement.part:
             check_answer(statement.part)
             rows = self._writes(statement.query).answer(statement.part["folder"], statement.part["attempt"])
@@ -200,6 +205,21 @@ class Statements:
             schema=first.schema, batches=series.batches(), trailer=first.stats, cancel=series.cancel
         )
 
+    def one_execution(self, statement: SqlStatement) -> tuple[str, StatementKind]:
+        """The statement in the engine's dialect, with literals for its parameters, and its kind.
+
+        Raises `SqlError` for one that cannot be run, and for several rows of parameters.
+        """
+        with self._reading(statement):
+            executions = list(islice(self._executions(statement), 2))
+            if len(executions) != 1:
+                raise SqlError("the statement takes one row of parameters")
+            return executions[0], self._kind(executions[0])
+
+    def described(self, text: str) -> pa.Table:
+        """The answer to a statement that explains or describes, in the engine's dialect."""
+        return self._descriptions.answer(text)
+
     def update(self, statement: SqlStatement, context: CallContext, token: str | None = None) -> int:
         """See `StatementService.update`. A token counts for one text: another statement is another write."""
         changed = 0
@@ -225,10 +245,20 @@ class Statements:
         writes = self._writes(f"insert into {table}")
         return writes.ingest(table, rows, mode=mode, token=_token(token, f"{mode}/{table}"))
 
+    def polled(self) -> PolledJobs:
+        """See `StatementService.polled`."""
+        if self.jobs is None:
+            raise Unsupported("this node runs no jobs: ask with GetFlightInfo")
+        return self.jobs
+
     def tables(self) -> Mapping[str, TableInfo]:
         """See `StatementService.tables`."""
         tables = self.queries.views.refresh(()).catalog.tables
         return {name: TableInfo(plain(table.schema), tuple(table.primary_key)) for name, table in tables.items()}
+
+    def text_of(self, statement: SqlStatement) -> str:
+        """The one text that the statement stands for, in the engine's dialect, with literals for its parameters."""
+        return self._first_of(statement)
 
     def _reading(self, statement: SqlStatement) -> AbstractContextManager[None]:
         beside = 0 if statement.parameters is None else statement.parameters.nbytes

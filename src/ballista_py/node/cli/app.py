@@ -7,15 +7,29 @@ is exit code 2; no traceback is shown.
 from __future__ import annotations
 
 import sys
-import unicodedata
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 from rich.console import Console
 from rich.table import Table
 
-from ballista_py.errors import BallistaError, ConfigError
+from ballista_py.errors import BallistaError
+from ballista_py.node.cli.connecting import (
+    DEFAULT_CONNECT,
+    Connect,
+    Engine,
+    Json,
+    TlsCa,
+    Token,
+    client_of,
+    escaped,
+    print_json,
+    print_rows,
+    text_of,
+    visible,
+)
+from ballista_py.node.cli.jobs import jobs_app
 from ballista_py.node.cli.node import node
 from ballista_py.node.cli.sim import sim_app
 from ballista_py.node.cli.storage import storage_app
@@ -31,19 +45,9 @@ app = typer.Typer(
 app.add_typer(store_app, name="store")
 app.add_typer(storage_app, name="storage")
 app.add_typer(cluster_app, name="cluster")
+app.add_typer(jobs_app, name="jobs")
 app.add_typer(sim_app)
 app.command()(node)
-Connect = Annotated[
-    str, typer.Option(help="host:port of any scheduler", envvar="BALLISTA_CONNECT", show_default=True)
-]
-Token = Annotated[str | None, typer.Option(help="says who you are", envvar="BALLISTA_TOKEN")]
-TlsCa = Annotated[
-    str | None, typer.Option(help="PEM: speak TLS and trust this authority", envvar="BALLISTA_TLS_CA")
-]
-Engine = Annotated[str | None, typer.Option(help="spark: run it there; auto: if its merge would be too large")]
-Json = Annotated[bool, typer.Option("--json", help="print JSON for programs")]
-DEFAULT_CONNECT = "127.0.0.1:50051"
-MAX_SHOWN_ROWS = 100
 LOG_WIDTH = 120
 
 
@@ -88,14 +92,12 @@ def sql(
     timing: Annotated[bool, typer.Option("--stats", help="also print what the statement touched")] = False,
 ) -> None:
     """Run a statement, of any kind that the cluster runs, and print its rows or how many it changed."""
-    with _client(connect, token, tls_ca) as client:
-        result = client.query(_text(query), dialect=dialect, engine=engine)
+    with client_of(connect, token, tls_ca) as client:
+        result = client.query(text_of(query), dialect=dialect, engine=engine)
     if as_json:
-        _print_json(
-            {"columns": result.table.column_names, "rows": result.table.to_pylist(), "stats": result.stats}
-        )
+        print_json({"columns": result.table.column_names, "rows": result.table.to_pylist(), "stats": result.stats})
         return
-    _print_rows(result.table)
+    print_rows(result.table)
     if timing:
         Console(stderr=True).print(result.stats)
 
@@ -112,12 +114,12 @@ def explain(
     as_json: Json = False,
 ) -> None:
     """Show how a statement would run: partitions, legs, fragments, merge."""
-    with _client(connect, token, tls_ca) as client:
-        plan = client.explain(_text(query), dialect=dialect, analyze=analyze, engine=engine)
+    with client_of(connect, token, tls_ca) as client:
+        plan = client.explain(text_of(query), dialect=dialect, analyze=analyze, engine=engine)
     if as_json:
-        _print_json(plan)
+        print_json(plan)
     else:
-        print(_visible(plan["text"]))
+        print(visible(plan["text"]))
 
 
 @app.command()
@@ -125,15 +127,15 @@ def members(
     connect: Connect = DEFAULT_CONNECT, token: Token = None, tls_ca: TlsCa = None, as_json: Json = False
 ) -> None:
     """List the schedulers and executors of the cluster."""
-    with _client(connect, token, tls_ca) as client:
+    with client_of(connect, token, tls_ca) as client:
         rows = client.members()
     if as_json:
-        _print_json(rows)
+        print_json(rows)
         return
     table = Table("node", "role", "address", "instance", "partitions")
     for row in rows:
         shown = (row["node_id"], row["role"], row["address"], row["instance_id"][:8], str(row["partitions"]))
-        table.add_row(*map(_escape, shown))
+        table.add_row(*map(escaped, shown))
     Console().print(table)
 
 
@@ -142,10 +144,10 @@ def tables(
     connect: Connect = DEFAULT_CONNECT, token: Token = None, tls_ca: TlsCa = None, as_json: Json = False
 ) -> None:
     """List the tables of the cluster, and how many of their partitions are loaded and served."""
-    with _client(connect, token, tls_ca) as client:
+    with client_of(connect, token, tls_ca) as client:
         rows = client.tables()
     if as_json:
-        _print_json(rows)
+        print_json(rows)
         return
     table = Table("table", "distribution", "partition by", "serving", "of", "failed")
     for row in rows:
@@ -153,67 +155,13 @@ def tables(
         keys = ", ".join(row["partition_by"])
         table.add_row(
             *map(
-                _escape,
+                escaped,
                 (row["table"], row["distribution"], keys, str(row["serving"]), str(row["partitions"]), failed),
             )
         )
     Console().print(table)
 
 
-def _client(connect: str, token: str | None, tls_ca: str | None) -> Any:
-    from ballista_py.transport.client.client import connect as connect_client
-    from ballista_py.transport.security.credentials import Tls
-
-    return connect_client(connect, token=token, tls=None if tls_ca is None else Tls(ca_file=tls_ca))
-
-
-def _text(query: str) -> str:
-    text = sys.stdin.read() if query == "-" else query
-    if not text.strip():
-        raise ConfigError("the statement is empty")
-    return text
-
-
-def _print_json(value: Any) -> None:
-    import orjson
-
-    sys.stdout.buffer.write(orjson.dumps(value, default=str, option=orjson.OPT_INDENT_2 | orjson.OPT_NON_STR_KEYS))
-    sys.stdout.buffer.write(b"\n")
-
-
-def _print_rows(table: Any) -> None:
-    shown = Table(*(_escape(name) for name in table.column_names))
-    for row in zip(*(column.to_pylist() for column in table.slice(0, MAX_SHOWN_ROWS).columns), strict=True):
-        shown.add_row(*("NULL" if value is None else _escape(str(value)) for value in row))
-    Console().print(shown)
-    hidden = table.num_rows - MAX_SHOWN_ROWS
-    more = f" ({hidden} more not shown)" if hidden > 0 else ""
-    print(f"{table.num_rows} row{'' if table.num_rows == 1 else 's'}{more}")
-
-
-def _escape(text: str) -> str:
-    from rich.markup import escape
-
-    return escape(_visible(text))
-
-
-def _visible(text: str) -> str:
-    """The text with what a terminal would obey, and signs that nobody sees, written out; it may be anybody's.
-
-    >>> print(_visible("a\\x1b[31m b\\u202e\\n"), end="")
-    a\\x1b[31m b\\u202e
-    """
-    return "".join(sign if sign.isprintable() or _is_blank(sign) else _written_out(sign) for sign in text)
-
-
-def _is_blank(sign: str) -> bool:
-    return sign in "\n\t" or unicodedata.category(sign) == "Zs"
-
-
-def _written_out(sign: str) -> str:
-    return sign.encode("unicode_escape", "surrogatepass").decode()
-
-
 def _fail(message: str) -> None:
-    Console(stderr=True, soft_wrap=True, highlight=False).print("[red]error:[/red] " + _escape(message))
+    Console(stderr=True, soft_wrap=True, highlight=False).print("[red]error:[/red] " + escaped(message))
     sys.exit(1)

@@ -182,6 +182,10 @@ class LocalCluster:
         port = f"{words['metrics']}/metrics" if metrics else words["http"]
         return f"{scheme}://127.0.0.1:{port}"
 
+    def http_url(self, node_id: str = "scheduler-1") -> str:
+        """Where a running node answers HTTP: a scheduler statements, at `/v1/sql`, and every node how it is."""
+        return self.status_url(node_id)
+
     def shown(self, node_id: str, path: str = "/status") -> Any:
         """What a running node shows at `/status`, `/tasks`, `/health` or `/ready`; at `/metrics` that is a text.
 

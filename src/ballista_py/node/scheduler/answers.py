@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
+import pyarrow as pa
 from attrs import define, frozen
 
 from ballista_py.coordinator.queries.descriptions import Descriptions
@@ -14,7 +15,9 @@ from ballista_py.coordinator.queries.service import QueryService
 from ballista_py.coordinator.writes.service import WriteService
 from ballista_py.engines.duckdb.engine import DuckDBEngine
 from ballista_py.errors import SqlError, TryLater
+from ballista_py.node.http.sql_request import PostedStatement
 from ballista_py.node.scheduler.core import SchedulerCore
+from ballista_py.node.scheduler.jobs import SchedulerJobs
 from ballista_py.node.status.tasks import Tasks
 from ballista_py.sql.own_words import own_places
 from ballista_py.sql.parse.kind import StatementKind, engine_sql, refusal, statement_kind
@@ -24,6 +27,8 @@ from ballista_py.transport.flight.commands import (
     EXECUTE,
     EXPLAIN,
     INGEST,
+    JOB_ACTIONS,
+    JOB_ROWS,
     MEMBERS,
     RECONCILE_ALL,
     REFRESH,
@@ -46,6 +51,7 @@ class Services:
     spark: SparkQueries
     writes: WriteService
     statements: Statements
+    jobs: SchedulerJobs
 
 
 @define(kw_only=True)
@@ -53,8 +59,8 @@ class SchedulerAnswers:
     """A `DataHandler` for the scheduler `node_id`. Before its `services` are there it answers `TryLater`."""
 
     verbs = (
-        *(f"DoExchange {kind}" for kind in (SQL, EXECUTE, INGEST)),
-        *(f"DoAction {name}" for name in (EXPLAIN, TABLES, MEMBERS, RECONCILE_ALL, REFRESH, TASKS)),
+        *(f"DoExchange {kind}" for kind in (SQL, EXECUTE, INGEST, JOB_ROWS)),
+        *(f"DoAction {name}" for name in (EXPLAIN, TABLES, MEMBERS, RECONCILE_ALL, REFRESH, TASKS, *JOB_ACTIONS)),
     )
 
     node_id: str
@@ -73,6 +79,8 @@ class SchedulerAnswers:
         """Answer a client's statement (`commands.sql_command`)."""
         check_command(command)
         services = self.ready()
+        if command.get("kind") == JOB_ROWS:
+            return services.jobs.rows(command)
         with services.queries.reading(_query(command), dialect=_dialect(command)):
             text = _text(command, services.queries)
             kind, is_returned = statement_kind(text), returns_rows(text)
@@ -82,6 +90,24 @@ class SchedulerAnswers:
             if kind in ("explain", "describe"):
                 return _described(services, text, command.get("engine"))
             return self._answered(services, text, kind, command.get("engine"), context)
+
+    def run(self, posted: PostedStatement, context: CallContext) -> StreamResult:
+        """Answer a statement of any kind in rows: those of a change that returns none say how many it has changed."""
+        services = self.ready()
+        text = services.statements.text_of(posted.statement)
+        change: dict[str, Any] = {"token": posted.token, "atomic": posted.atomic}
+        with own_places(posted.statement.query, text):
+            kind = statement_kind(text)
+            if kind != "change" and (posted.atomic or posted.token is not None):
+                raise SqlError("token and atomic are for statements that change something")
+            if returns_rows(text):
+                return returned_rows(services.writes.run(text, **change))
+            if kind == "change":
+                affected = services.writes.execute(text, **change)
+                return _one_row({"affected": affected})
+            if kind in ("explain", "describe"):
+                return _described(services, text, posted.engine)
+            return self._answered(services, text, kind, posted.engine, context)
 
     def write(self, command: Mapping[str, Any], rows: IncomingRows, context: CallContext) -> Mapping[str, Any]:
         """Carry out a write (`commands.execute_command`, `commands.ingest_command`)."""
@@ -123,7 +149,7 @@ class SchedulerAnswers:
             return {"executors": services.core.refresh_dataset(body["table"])}
         if name == TASKS:
             return {"rows": self.shown_tasks()}
-        raise SqlError(f"a scheduler has no action '{name}'")
+        return services.jobs.action(name, body)
 
     def give_up(self, task_id: str) -> None:
         """The streams of these legs are cancelled; say it another way, too, for those whose link is stuck."""
@@ -157,6 +183,11 @@ def _described(services: Services, text: str, engine: object) -> StreamResult:
 
     table = Descriptions(services.queries, services.engine).answer(text, explain)
     return StreamResult(schema=table.schema, batches=table.to_batches())
+
+
+def _one_row(values: Mapping[str, int]) -> StreamResult:
+    batch = pa.RecordBatch.from_pylist([dict(values)])
+    return StreamResult(schema=batch.schema, batches=[batch])
 
 
 def _statement(command: Mapping[str, Any], queries: QueryService) -> str:

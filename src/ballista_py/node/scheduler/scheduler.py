@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from attrs import frozen
+from litestar.handlers import HTTPRouteHandler
 
 from ballista_py.coordinator.catalogs import Catalogs
 from ballista_py.coordinator.queries.flight_sql import Statements
@@ -28,12 +29,18 @@ from ballista_py.node.config import NodeConfig
 from ballista_py.node.drain import SchedulerDrain
 from ballista_py.node.engine_processes import engine_workers
 from ballista_py.node.front_process import FrontProcess
+from ballista_py.node.http import routes_cluster, routes_jobs, routes_sql
+from ballista_py.node.http.door import HttpDoor
+from ballista_py.node.http.routes_cluster import ClusterShows
 from ballista_py.node.running import Foundation, RunningNode
 from ballista_py.node.scheduler.answers import SchedulerAnswers, Services
 from ballista_py.node.scheduler.control import SchedulerControl
 from ballista_py.node.scheduler.core import SchedulerCore
+from ballista_py.node.scheduler.job_runs import JobRuns
+from ballista_py.node.scheduler.jobs import SchedulerJobs
 from ballista_py.node.scheduler.left_over import LeftOver
 from ballista_py.node.scheduler.observed_queries import ObservedQueries
+from ballista_py.node.scheduler.polled_jobs import SchedulerPolledJobs
 from ballista_py.node.secrets_file import read_secrets
 from ballista_py.runtime import Runtime, SystemRuntime
 from ballista_py.secret import Secret
@@ -88,18 +95,21 @@ def start_scheduler(config: NodeConfig, runtime: Runtime | None = None) -> Runni
         core.join()
         up.callback(_leave, core.membership)
         _start_loops(ground, core, links)
-        answers.services = services = _services(ground, tools, core, answers.give_up)
+        services = _services(ground, tools, core, answers.give_up)
         links.handler.core = core
         settle = LeftOver(core, services.writes.settle_left_over)
         ground.loop("settle", settle.tick, config.partition_assignment_interval)
         ground.loop("tokens", services.writes.tick, TOKENS_TICK_MS)
         _observe(ground, core, links)
         replication = {"replicas": config.replicas, "max_replica_lag_ms": config.max_replica_lag_ms}
-        drain = SchedulerDrain(config.node_id, links.flight, ground.runtime)
+        drain = SchedulerDrain(config.node_id, links.flight, ground.runtime, services.jobs.runner)
         ground.show(
             ready=lambda: core.membership.valid() and not drain.draining,
             status=lambda: {"members": core.members(), "tables": core.tables(), **replication},
+            routes=partial(_http_routes, ground, core, answers),
+            statements=links.flight.calls,
         )
+        answers.services = services  # last: who is answered here finds every port
         return RunningNode(up.pop_all().close, drain)
 
 
@@ -226,6 +236,23 @@ def _flight_port(ground: Foundation, answers: SchedulerAnswers) -> FlightServer:
     )
 
 
+def _http_routes(
+    ground: Foundation, core: SchedulerCore, answers: SchedulerAnswers, door: HttpDoor
+) -> list[HTTPRouteHandler]:
+    """What a scheduler answers over HTTP beside what every node does."""
+    shows = ClusterShows(
+        tables=core.tables,
+        members=core.members,
+        refresh=core.refresh_dataset,
+        cancel=lambda task_id, client: ground.tasks.cancel_of(client, task_id),
+    )
+    return [
+        *routes_cluster.routes(shows, door),
+        *routes_sql.routes(answers.run, door),
+        *routes_jobs.routes(lambda: answers.ready().jobs, door),
+    ]
+
+
 def _services(ground: Foundation, tools: _Tools, core: SchedulerCore, give_up: Callable[[str], None]) -> Services:
     """What answers statements."""
     config, runtime, catalogs = ground.config, ground.runtime, tools.catalogs
@@ -257,13 +284,19 @@ def _services(ground: Foundation, tools: _Tools, core: SchedulerCore, give_up: C
         instance=lambda: core.membership.info.instance_id,
     )
     tickets = LegTickets(cluster_id=ground.cluster_id, runtime=runtime, tls=config.node_tls())
+    spark = SparkQueries(queries, tools.spark, runtime, config.max_merge_bytes)
+    statements = Statements(queries, tools.engine, writes=writes, tickets=tickets)
+    runs = JobRuns(queries, writes, spark, statements, ground.tasks)
+    jobs = SchedulerJobs.start(ground, core.membership, runs, tools.run_all)
+    statements.jobs = SchedulerPolledJobs(jobs)
     return Services(
         core=core,
         engine=tools.engine,
         queries=queries,
-        spark=SparkQueries(queries, tools.spark, runtime, config.max_merge_bytes),
+        spark=spark,
         writes=writes,
-        statements=Statements(queries, tools.engine, writes=writes, tickets=tickets),
+        statements=statements,
+        jobs=jobs,
     )
 
 

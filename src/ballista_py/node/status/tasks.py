@@ -9,7 +9,7 @@ from contextlib import AbstractContextManager
 import pyarrow as pa
 from attrs import define, field
 
-from ballista_py.errors import BallistaError
+from ballista_py.errors import BallistaError, TransportError
 from ballista_py.runtime import Runtime
 from ballista_py.state.members.control import TaskRecord
 from ballista_py.work import Work, current_work
@@ -38,6 +38,11 @@ class Task:
     outcome: str = RUNNING
     took_ms: float = 0.0
     work: Work | None = field(factory=current_work)
+
+    @property
+    def client(self) -> str:
+        """The proved name of the client whose task it is; nothing where clients prove none."""
+        return "" if self.work is None else self.work.client
 
     def end(self, outcome: str) -> None:
         """Say how it ended; only the first time counts."""
@@ -120,6 +125,16 @@ class Tasks:
         for task in found:
             task.cancelled()
         return len(found)
+
+    def cancel_of(self, client: str, task_id: str) -> bool:
+        """End the task of that id if it is one of the client's and runs; whether it is and did. Its reader is told."""
+        with self._lock:
+            found = [t for t in self._running.values() if t.task_id == task_id and t.client == client]
+        for task in found:
+            if task.work is not None:  # first: an answer that ends without a reason would look whole
+                task.work.end(TransportError("the statement was cancelled"))
+            task.cancelled()
+        return bool(found)
 
     def last(self, limit: int) -> tuple[TaskRecord, ...]:
         """What runs now and what ended last, newest first."""

@@ -7,7 +7,7 @@ them (`membership`, `reaper`, `executor_registry`, `partition_store`).
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar
 
 from attrs import Factory, evolve, field, frozen
 
@@ -55,11 +55,6 @@ def table_of_map(map_name: str) -> str:
 def table_key(folder: str) -> str:
     """Where a table's folder says what the table is; `folder` is `TableSpec.folder`."""
     return f"{SNAPSHOTS_PREFIX}{folder}/table.json"
-
-
-def job_key(job_id: str) -> str:
-    """Where the document of a job lies."""
-    return f"jobs/{job_id}.json"
 
 
 @frozen(kw_only=True)
@@ -283,30 +278,3 @@ class TableDocument:
     @property
     def own_key(self) -> str:
         return table_key(self.table.folder)
-
-
-@frozen(kw_only=True)
-class JobDocument:
-    """`jobs/{job_id}.json`: one asynchronous statement. `owner` is the instance that runs it, under `epoch`.
-
-    `chunks` counts the result files `jobs/{job_id}/chunk-{n}.arrow` that are complete.
-    """
-
-    document_kind: ClassVar[str] = "job"
-    schema_version: ClassVar[int] = 1
-    may_vanish: ClassVar[bool] = True
-
-    job_id: str
-    sql: str
-    state: Literal["waiting", "running", "succeeded", "failed", "cancelled"] = "waiting"
-    owner: str = ""
-    epoch: int = 0
-    chunks: int = 0
-    rows: int = 0
-    error: Mapping[str, str] | None = None
-    created_ms: int = 0
-    updated_ms: int = 0
-
-    @property
-    def own_key(self) -> str:
-        return job_key(self.job_id)

@@ -21,15 +21,23 @@ import pyarrow as pa
 from attrs import evolve
 
 from ballista_py.coordinator.catalogs import Catalogs
+from ballista_py.coordinator.jobs.attempt import JobRows
+from ballista_py.coordinator.jobs.collector import JobCollector
+from ballista_py.coordinator.jobs.limits import JobLimits
+from ballista_py.coordinator.jobs.membership import SchedulerMembers
+from ballista_py.coordinator.jobs.runner import JobRunner, JobsSeen
+from ballista_py.coordinator.jobs.service import JobService
+from ballista_py.coordinator.jobs.shelf import JobShelf
 from ballista_py.coordinator.tables.definitions import TableMaker
 from ballista_py.engines.duckdb.engine import DuckDBEngine
 from ballista_py.errors import BallistaError
 from ballista_py.node.config import NodeConfig
 from ballista_py.node.scheduler.core import SchedulerCore
 from ballista_py.runtime import SystemRuntime, seeded_chance
-from ballista_py.state.documents import claims, decisions, documents, token_claims
+from ballista_py.state.documents import claims, decisions, documents, jobs, token_claims
 from ballista_py.state.documents.codec import DocumentCodec, Header
 from ballista_py.state.documents.documents import CLUSTER_KEY, ClusterDocument, SchedulerInfo
+from ballista_py.state.documents.jobs import JobDocument, JobRequest
 from ballista_py.state.documents.object_state import ObjectState
 from ballista_py.state.members.control import Grant, Refusal, UpdatePartitions
 from ballista_py.state.members.executor_lease import ExecutorLease
@@ -53,7 +61,8 @@ GROWTH_MIB = 600
 LINE_CHARS = 5_000
 SCHEMA = pa.schema([pa.field("id", pa.int64(), nullable=False), ("v", pa.string())])
 PARTITIONS = ("expr0=0", "expr0=1")
-_MODULES = (documents, claims, decisions, token_claims, manifest, seen, garbage)
+_MODULES = (documents, claims, decisions, token_claims, manifest, seen, garbage, jobs)
+_JOB = "67e5504410b1426f9247bb680e5fe0c8"
 _HEADER = Header(
     kind="",
     schema_version=1,
@@ -119,6 +128,9 @@ def small_cluster() -> dict[str, bytes]:
         maker.create(name, None, ["bucket(2, id)"], schema=SCHEMA)
     folder = maker.cluster().tables["t"].folder
     maker.drop("gone")
+    JobService(JobShelf(store, runtime), runtime, JobLimits(), JobsSeen(runtime)).submit(
+        JobRequest(sql="select 1"), "", _JOB
+    )
     for number, path in enumerate(PARTITIONS):
         rows = pa.table({"id": [number], "v": ["x"]}, schema=SCHEMA)
         file = write_data_file(store, f"snapshots/{folder}/data/run/{number}.parquet", rows)
@@ -207,10 +219,16 @@ def _ticks(store: MemoryStore, engine: DuckDBEngine) -> tuple[bool, str]:
             partition = PartitionStorage(store, table.folder, path, runtime=runtime)
             partition.commit(add=[], epoch=partition.read().document.epoch, token=path)
 
+    shelf, seen, limits = JobShelf(store, runtime), JobsSeen(runtime), JobLimits(result_ttl_ms=1.0)
+    service = JobService(shelf, runtime, limits, seen)
+    members = SchedulerMembers(scheduler.membership)
+    runner = JobRunner(shelf, runtime, members, _NoStatements(), limits, lambda work: work(), seen)
     steps: list[Callable[[], object]] = [
         scheduler.join, heard, scheduler.admit, heard, holder.tick, holder.seen.tick, heard, scheduler.beat,
         scheduler.reap, scheduler.reconcile, heard, scheduler.measure, scheduler._catalogs.refresh, holder.tick, heard,
         lambda: scheduler._catalogs.sequences(["t"]), scheduler.definition, lambda: find_repairs(store, runtime),
+        runner.tick, lambda: service.get(_JOB), lambda: service.of_client(""), lambda: service.chunk(_JOB, 0),
+        JobCollector(shelf, runtime, limits).tick, lambda: service.cancel(_JOB), lambda: service.close(_JOB),
         keep_house, lambda: TableMaker(store, runtime).drop("t"), scheduler.membership.leave,
     ]  # fmt: skip
     refused = False
@@ -220,6 +238,14 @@ def _ticks(store: MemoryStore, engine: DuckDBEngine) -> tuple[bool, str]:
         if what:
             return refused, what
     return refused, ""
+
+
+class _NoStatements:
+    """What runs the statements of jobs: it gives a row."""
+
+    def run(self, job: JobDocument, token: str) -> JobRows:
+        rows = pa.record_batch({"id": [1]})
+        return JobRows(schema=rows.schema, batches=iter([rows]))
 
 
 def _told(step: Callable[[], object]) -> tuple[bool, str]:

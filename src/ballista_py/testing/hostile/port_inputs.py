@@ -46,6 +46,7 @@ _OWN: tuple[Mapping[str, Any], ...] = (
     {"kind": "rewrite", "target": {**_LEG_TABLE, "incarnation": "i", "token": "e"}, "change": {"where": "true"}},
     {"kind": "settle", "table": "kept", "attempts": {"0": "x"}},
     {"kind": "reload", "table": "kept"},
+    {"kind": "job_rows", "job_id": "67e5504410b1426f9247bb680e5fe0c8", "chunk": 0},
 )  # fmt: skip
 _OWN_ACTIONS: tuple[tuple[str, Mapping[str, Any]], ...] = (
     ("explain", {"query": "select 1", "dialect": None, "engine": None}),
@@ -54,6 +55,14 @@ _OWN_ACTIONS: tuple[tuple[str, Mapping[str, Any]], ...] = (
     ("refresh", {"table": "kept"}),
     ("tasks", {"limit": 3}),
     ("reconcile_all", {}),
+    (
+        "submit_job",
+        {"query": "select 1", "job_id": "67e5504410b1426f9247bb680e5fe0c8", "priority": 5, "name": "n"},
+    ),
+    ("job", {"job_id": "67e5504410b1426f9247bb680e5fe0c8", "wait_ms": 1.0, "state": "PENDING"}),
+    ("jobs", {"state": "FAILED"}),
+    ("cancel_job", {"job_id": "67e5504410b1426f9247bb680e5fe0c8"}),
+    ("close_job", {"job_id": "67e5504410b1426f9247bb680e5fe0c8"}),
 )
 _NUMBERS = (b"0", b"-1", b"1e999", b"-0.0", b"9" * 40, b"18446744073709551616", b"1.5", b"2147483648", b"1E-400")
 _VALUES: tuple[bytes, ...] = (

@@ -22,8 +22,9 @@ from ballista_py.transport.flight.client import FlightPool
 from ballista_py.transport.flight.commands import INGEST, IngestMode
 from ballista_py.transport.flight.server import FlightServer, StreamResult
 from ballista_py.transport.flight_sql.port import FlightSqlService
-from ballista_py.transport.flight_sql.service import Description, Part
+from ballista_py.transport.flight_sql.service import Description, Part, PolledJobs
 from ballista_py.transport.flight_sql.statement import SqlStatement
+from ballista_py.transport.flight_sql.status import Unsupported
 from ballista_py.transport.security.access import PUBLIC
 
 CANARY = b"canary-of-memory-that-nobody-sent"
@@ -78,6 +79,9 @@ class Echo:
             use(batch)
         self._tables[table] = found
         return sum(batch.num_rows for batch in found)
+
+    def polled(self) -> PolledJobs:
+        raise Unsupported("nothing is polled for here")
 
     def tables(self) -> Mapping[str, Any]:
         return {}

@@ -22,6 +22,7 @@ from ballista_py.secret import Secret
 from ballista_py.sql.plan_drawing import ExplainedPlan
 from ballista_py.state.documents.resends import RESEND_MS
 from ballista_py.transport.client.client_answers import QueryResult, QueryStream
+from ballista_py.transport.client.jobs import Job, JobCalls, Parameters
 from ballista_py.transport.client.rows import Rows, arrow_rows
 from ballista_py.transport.client.schedulers import Schedulers
 from ballista_py.transport.client.session import ClientSession
@@ -97,6 +98,7 @@ class Client:
         self._pool = pool
         self._schedulers = Schedulers(addresses, pool, self._runtime)
         self._session = ClientSession(self._runtime)
+        self._jobs = JobCalls(self._schedulers, pool, self._repeated, self._runtime)
 
     def sql(
         self,
@@ -333,6 +335,38 @@ class Client:
     def tasks(self) -> list[dict[str, Any]]:
         """What the scheduler is doing and did last, newest first, one JSON-ready row each."""
         return list(self._schedulers.call(TASKS, {})["rows"])
+
+    def submit(
+        self,
+        query: str,
+        parameters: Parameters | None = None,
+        *,
+        dialect: str | None = None,
+        engine: str | None = None,
+        name: str = "",
+        priority: int = 5,
+        job_id: str | None = None,
+    ) -> Job:
+        """Queue a statement that is run whatever becomes of this client and of the scheduler that runs it.
+
+        Once this has returned the job is done, by any scheduler: what it changes is changed once, all of it or nothing,
+        and its result is whole and kept for a day (`job_result_ttl` of the schedulers). `parameters` are values for `?`
+        in their order, or for `$name` by name. Jobs of one client go by their `priority` (0 to 9, the highest first).
+        The same `job_id` (a UUID; made if not given) submitted again is the same job.
+
+        Raises `SqlError` for a statement that cannot be read, `JobRefused` for an id that another job has, `TryLater`
+        when too many wait.
+        """
+        asked = self._session.rows_asked(query, dialect, engine)
+        return self._jobs.submit(asked.query, parameters, asked.dialect, asked.engine, name, priority, job_id)
+
+    def job(self, job_id: str) -> Job:
+        """A job of this client, wherever it was submitted. Raises `JobMissing`."""
+        return self._jobs.job(job_id)
+
+    def jobs(self, state: str | None = None) -> list[dict[str, Any]]:
+        """The jobs of this client, newest first, one JSON-ready row each; those in one `state`, if it is given."""
+        return self._jobs.rows(state)
 
     def close(self) -> None:
         """Give up the connections."""

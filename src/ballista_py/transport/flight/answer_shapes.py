@@ -13,9 +13,14 @@ from typing import Any
 from ballista_py.transport.flight import shape_checks as shape
 from ballista_py.transport.flight.commands import (
     BASE,
+    CANCEL_JOB,
+    CLOSE_JOB,
     EXECUTE,
     EXPLAIN,
     INGEST,
+    JOB,
+    JOB_ROWS,
+    JOBS,
     LEG,
     MEMBERS,
     RECONCILE_ALL,
@@ -24,6 +29,7 @@ from ballista_py.transport.flight.commands import (
     REWRITE,
     SETTLE,
     SQL,
+    SUBMIT_JOB,
     TABLES,
     TASKS,
     WRITE,
@@ -116,6 +122,17 @@ def _by_partition(said: Any, place: str) -> dict[str, Any]:
     }
 
 
+_JOB_ROW = shape.fields(
+    {
+        "job_id": shape.name,
+        "state": shape.name,
+        "chunks": shape.count,
+        "rows": shape.count,
+        "bytes": shape.count,
+        "attempt": shape.count,
+        "error": shape.maybe(shape.fields({"code": shape.name, "message": _error_text})),
+    }
+)
 _OBJECTS = shape.list_of(shape.mapping_of(shape.anything))
 _TRAILERS: Mapping[object, Known] = {
     LEG: _only({}),
@@ -126,6 +143,7 @@ _TRAILERS: Mapping[object, Known] = {
         }
     ),
     SQL: _all,
+    JOB_ROWS: _all,
 }
 _RESULTS: Mapping[object, Known] = {
     **dict.fromkeys((WRITE, REWRITE, SETTLE), _by_partition),
@@ -136,6 +154,8 @@ _REPLIES: Mapping[str, Known] = {
     EXPLAIN: _all,
     MEMBERS: _only({"rows": _OBJECTS}, {"cluster": shape.maybe(shape.name)}),
     **dict.fromkeys((TABLES, TASKS), _only({"rows": _OBJECTS})),
+    JOBS: _only({"rows": shape.list_of(_JOB_ROW)}),
+    **dict.fromkeys((SUBMIT_JOB, JOB, CANCEL_JOB, CLOSE_JOB), _only({"job": _JOB_ROW})),
     RECONCILE_ALL: _only({"moves": shape.mapping_of(shape.count)}),
     REFRESH: _only({"executors": shape.count}),
 }

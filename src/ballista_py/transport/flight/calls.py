@@ -7,6 +7,8 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
+from attrs import frozen
+
 from ballista_py.errors import BallistaError, TransportError, TryLater, Unauthenticated
 from ballista_py.memory_budget import MemoryBudget
 from ballista_py.runtime import Runtime
@@ -170,6 +172,14 @@ class OpenCall:
         return self._stood_ms
 
 
+@frozen
+class Door:
+    """Another way in to the calls of a port: what may be asked there, and how callers are known."""
+
+    access: Access
+    callers: Callers
+
+
 class OpenCalls:
     """At most `limit` calls at once, and `caller_limit` (None: as many) of one caller. `tick` stops the work of
     those that nobody reads any more, and of those that are not over after `time_limit_ms` or a limit of their own.
@@ -259,15 +269,16 @@ class OpenCalls:
         return Calls(busy=busy, crowded=crowded, refused=self.refusals.take())
 
     @contextmanager
-    def enter(self, raw_context: Any, verb: str) -> Iterator[OpenCall]:
-        """Around the answer to one call, which asks for `verb`. There is no other way in.
+    def enter(self, raw_context: Any, verb: str, door: Door | None = None) -> Iterator[OpenCall]:
+        """Around the answer to one call, which asks for `verb`. There is no other way in; calls that come by another
+        `door` than the port's own count among the same.
 
         Raises `Unauthenticated` for a caller that may not, `TransportError` for a verb that the port does not have,
         `TryLater` when too many calls are open, or after `close`, and what `drain` was told, after it.
         """
         try:
-            who = self.callers.proved(raw_context.claimed, raw_context)
-            self.access.check(verb, who)
+            who = (door or self).callers.proved(raw_context.claimed, raw_context)
+            (door or self).access.check(verb, who)
         except Unauthenticated as error:
             self.refusals.note(raw_context.peer(), error)
             raise
@@ -292,7 +303,7 @@ class OpenCalls:
                 )
             self._open.add(call)
             self._by_caller[caller] += 1
-        if self._front is not None:
+        if self._front is not None and door is None:
             self._front.heard(call.context.peer)
         try:
             with call.working():
@@ -302,7 +313,8 @@ class OpenCalls:
             call.context.work.over()
             with self._lock:
                 self._open.discard(call)
-                self._ended_peers.add(call.context.peer)
+                if door is None:
+                    self._ended_peers.add(call.context.peer)
                 self._by_caller[caller] -= 1
                 if not self._by_caller[caller]:
                     del self._by_caller[caller]

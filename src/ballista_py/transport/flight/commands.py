@@ -1,8 +1,9 @@
 """What is asked over data ports: the commands of streams and the names of questions.
 
-A scheduler answers the stream `sql` and the questions `explain`, `tables`, `members`, `reconcile_all`, `refresh` and
-`tasks`, and carries out the writes `execute` and `ingest`. An executor answers the streams `leg` and `base`, and
-carries out the writes `write`, `rewrite`, `settle` and `reload`.
+A scheduler answers the streams `sql` and `job_rows` and the questions `explain`, `tables`, `members`, `reconcile_all`,
+`refresh`, `tasks`, `submit_job`, `job`, `jobs`, `cancel_job` and `close_job`, and carries out the writes `execute` and
+`ingest`. An executor answers the streams `leg` and `base`, and carries out the writes `write`, `rewrite`, `settle` and
+`reload`.
 """
 
 from __future__ import annotations
@@ -33,6 +34,13 @@ WRITE = "write"
 BASE = "base"
 REFRESH = "refresh"
 TASKS = "tasks"
+SUBMIT_JOB = "submit_job"
+JOB = "job"
+JOBS = "jobs"
+CANCEL_JOB = "cancel_job"
+CLOSE_JOB = "close_job"
+JOB_ROWS = "job_rows"
+JOB_ACTIONS = (SUBMIT_JOB, JOB, JOBS, CANCEL_JOB, CLOSE_JOB)
 
 TIME_LIMIT = "time_limit_ms"
 GRACE_MS = 500.0
@@ -56,6 +64,11 @@ def sql_command(
     if timeout_ms is not None:
         asked[TIME_LIMIT] = timeout_ms
     return {"kind": SQL, "query": query, "dialect": dialect, **asked}
+
+
+def job_rows_command(job_id: str, chunk: int | None = None) -> dict[str, Any]:
+    """The rows of one chunk of a job's result, or, without a number, of all; the trailer holds the `job`."""
+    return {"kind": JOB_ROWS, "job_id": job_id, "chunk": chunk}
 
 
 def with_time_left(command: Mapping[str, Any]) -> dict[str, Any]:
@@ -192,9 +205,15 @@ class WriteTarget:
 
 __all__ = [
     "BASE",
+    "CANCEL_JOB",
+    "CLOSE_JOB",
     "EXECUTE",
     "EXPLAIN",
     "INGEST",
+    "JOB",
+    "JOBS",
+    "JOB_ACTIONS",
+    "JOB_ROWS",
     "LEG",
     "MEMBERS",
     "PARTITION_COLUMN",
@@ -204,6 +223,7 @@ __all__ = [
     "REWRITE",
     "SETTLE",
     "SQL",
+    "SUBMIT_JOB",
     "TABLES",
     "TASKS",
     "WRITE",
@@ -212,6 +232,7 @@ __all__ = [
     "base_command",
     "execute_command",
     "ingest_command",
+    "job_rows_command",
     "leg_command",
     "sql_command",
     "write_command",

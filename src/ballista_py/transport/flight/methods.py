@@ -80,6 +80,10 @@ def _info(port: Any, call: ServedCall) -> None:
     call.send(port.get_flight_info(call, _only(call, "FlightDescriptor")).SerializeToString())
 
 
+def _poll(port: Any, call: ServedCall) -> None:
+    call.send(port.poll_flight_info(call, _only(call, "FlightDescriptor")).SerializeToString())
+
+
 def _schema(port: Any, call: ServedCall) -> None:
     schema = port.get_schema(call, _only(call, "FlightDescriptor"))
     call.send(_encoded("SchemaResult", schema=schema.serialize().to_pybytes()))
@@ -96,6 +100,7 @@ METHODS: Mapping[str, Callable[[Any, ServedCall], None]] = {
     "DoGet": _get,
     "DoAction": _action,
     "GetFlightInfo": _info,
+    "PollFlightInfo": _poll,
     "GetSchema": _schema,
     "ListActions": _actions,
 }

@@ -195,6 +195,11 @@ class FlightServer:
         """Answer what is new with the `reason` from now on; what was begun goes on, and can be read and cancelled."""
         self._calls.drain(reason)
 
+    @property
+    def calls(self) -> OpenCalls:
+        """The calls of this port, among which those of another door can count."""
+        return self._calls
+
     def shutdown(self, spawn: Spawn, timeout_ms: float = SHUTDOWN_MS) -> bool:
         """Refuse new calls, end the open ones, release the port. True when all that was done in `timeout_ms`.
 

@@ -14,12 +14,18 @@ from typing import Any
 from ballista_py.transport.flight import shape_checks as shape
 from ballista_py.transport.flight.commands import (
     BASE,
+    CANCEL_JOB,
+    CLOSE_JOB,
     EXECUTE,
     EXPLAIN,
+    JOB,
+    JOB_ROWS,
+    JOBS,
     REFRESH,
     RELOAD,
     REWRITE,
     SETTLE,
+    SUBMIT_JOB,
     WRITE,
 )
 
@@ -52,6 +58,12 @@ def check_answer(part: Mapping[str, Any]) -> None:
     """Raises `InvalidData` unless this is what a ticket says of the rows that a change returned."""
     with shape.said_of(_MALFORMED):
         _ANSWER(part, "")
+
+
+def check_job_part(part: Mapping[str, Any]) -> None:
+    """Raises `InvalidData` unless this is what a ticket says of a job and a chunk of its result."""
+    with shape.said_of(_MALFORMED):
+        _JOB_PART(part, "")
 
 
 def _epoch_each(check: shape.Check) -> shape.Check:
@@ -133,6 +145,7 @@ _REWRITE = shape.fields(
 )
 _STATEMENT = {"query": shape.text}
 _ASKED = {"dialect": shape.maybe(shape.name), "engine": shape.maybe(shape.name)}
+_JOB = {"job_id": shape.name}
 _MODES = shape.one_of(("append", "create", "replace", "create_append", "upsert"))
 
 _AGAIN = {"made": shape.flag, "again": shape.flag}
@@ -153,12 +166,14 @@ _COMMANDS: Mapping[str, shape.Check] = {
             },
         )
     ),
+    JOB_ROWS: shape.fields({"job_id": shape.name}, {"chunk": shape.maybe(shape.count)}),
     BASE: shape.fields({"target": _TARGET, "where": shape.maybe(shape.text), "alias": shape.name}),
     WRITE: shape.fields({"target": _TARGET}),
     REWRITE: shape.fields({"target": _TARGET, "rewrite": _REWRITE}),
     SETTLE: shape.fields({"target": _TARGET, "sequence": shape.maybe(shape.count)}),
     RELOAD: shape.fields({"table": shape.name, "partitions": shape.list_of(shape.count)}),
 }
+_JOB_PART = shape.fields({"job": shape.name, "chunk": shape.maybe(shape.count)}, others=False)
 _ANSWER = shape.fields({"folder": shape.path, "attempt": shape.path}, others=False)
 _PART = shape.fields(
     {
@@ -170,4 +185,17 @@ _PART = shape.fields(
 _QUESTIONS: Mapping[str, shape.Check] = {
     EXPLAIN: shape.fields(_STATEMENT, {**_ASKED, "analyze": shape.flag}),
     REFRESH: shape.fields({"table": shape.name}),
+    SUBMIT_JOB: shape.fields(
+        _STATEMENT,
+        {
+            **_ASKED,
+            "name": shape.name,
+            "priority": shape.count,
+            "job_id": shape.maybe(shape.name),
+            "parameters": shape.base64,
+        },
+    ),
+    JOB: shape.fields(_JOB, {"wait_ms": shape.number, "state": shape.name}),
+    JOBS: shape.fields({}, {"state": shape.maybe(shape.name)}),
+    **dict.fromkeys((CANCEL_JOB, CLOSE_JOB), shape.fields(_JOB)),
 }

@@ -53,12 +53,16 @@ def run_action(
 
 
 def cancelled_tickets(name: str, body: bytes) -> list[bytes]:
-    """The tickets of the flight info that is to be cancelled. Raises `TransportError` for what is none."""
+    """The tickets of the flight info that is to be cancelled, or, of one without any, how it is asked for again.
+
+    Raises `TransportError` for what is none.
+    """
     request = read("CancelFlightInfoRequest", body) if name == "CancelFlightInfo" else unpack(body)
     if not hasattr(request, "info"):
         raise TransportError("the bytes are no flight info")
     info = read("FlightInfo", request.info)
-    return [endpoint.ticket.ticket for endpoint in info.endpoint]
+    asked = [info.flight_descriptor.cmd] if not info.endpoint and info.flight_descriptor.cmd else []
+    return asked or [endpoint.ticket.ticket for endpoint in info.endpoint]
 
 
 def cancel_result(name: str) -> bytes:

@@ -14,6 +14,7 @@ Location                        uri:string=1
 FlightEndpoint                  ticket:Ticket=1 location:Location*=2
 FlightInfo                      schema:bytes=1 flight_descriptor:FlightDescriptor=2 endpoint:FlightEndpoint*=3 \
 total_records:int64=4 total_bytes:int64=5
+PollInfo                        info:FlightInfo=1 flight_descriptor:FlightDescriptor=2 progress:double?=3
 SchemaResult                    schema:bytes=1
 Action                          type:string=1 body:bytes=2
 ActionType                      type:string=1 description:string=2

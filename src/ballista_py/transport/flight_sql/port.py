@@ -10,7 +10,7 @@ A statement that changes something runs in `get_flight_info`, because drivers as
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
@@ -28,9 +28,11 @@ from ballista_py.transport.flight_sql.actions import ACTIONS, cancel_result, can
 from ballista_py.transport.flight_sql.ahead import KeepAlive
 from ballista_py.transport.flight_sql.answers import answer
 from ballista_py.transport.flight_sql.bindings import Bindings
+from ballista_py.transport.flight_sql.infos import endpoint, flight_info
 from ballista_py.transport.flight_sql.legs import MAX_TICKET_BYTES
 from ballista_py.transport.flight_sql.messages import message, pack, unpack
 from ballista_py.transport.flight_sql.metadata import METADATA, metadata_schema, metadata_table
+from ballista_py.transport.flight_sql.polling import POLL_MS, POLLED, poll_info, polled_job
 from ballista_py.transport.flight_sql.puts import PUTS, put
 from ballista_py.transport.flight_sql.service import StatementService
 from ballista_py.transport.flight_sql.sessions import ACTIONS as SESSION_ACTIONS
@@ -50,7 +52,9 @@ class FlightSqlService(FlightService):
     Without `keep` nothing is sent while a statement thinks.
     """
 
-    spoken = ("DoExchange", "DoAction", "DoGet", "DoPut", "GetFlightInfo", "GetSchema", "ListActions")
+    spoken = (
+        "DoExchange", "DoAction", "DoGet", "DoPut", "GetFlightInfo", "PollFlightInfo", "GetSchema", "ListActions",
+    )  # fmt: skip
     max_command_bytes = 8 << 20
     max_command_values = 100_000
 
@@ -82,11 +86,22 @@ class FlightSqlService(FlightService):
         with self._answering(call, "GetFlightInfo", descriptor.cmd) as (opened, command):
             schema = metadata_schema(command)
             if schema is not None:
-                return _info(schema, descriptor, [_endpoint(pack(command))])
+                return flight_info(schema, descriptor, [endpoint(pack(command))])
             statement = self._bindings.complete(_query(command, _dialect(call)))
             if self._sessions.set_by_statement(statement.query, call.session):
-                return _info(NO_COLUMNS, descriptor, [], 0)
+                return flight_info(NO_COLUMNS, descriptor, [], 0)
             return self._statement_info(descriptor, statement, opened, call.session.token)
+
+    def poll_flight_info(self, call: ServedCall, descriptor: Any) -> Any:
+        """Run a statement as a job, or ask how one is that was begun so; see `polling`."""
+        with self._answering(call, "PollFlightInfo", descriptor.cmd) as (_, command):
+            job_id = polled_job(command)
+            if job_id is not None:
+                return poll_info(self._ready().polled().poll(job_id, POLL_MS), descriptor)
+            statement = self._bindings.complete(_query(command, _dialect(call)))
+            if self._sessions.set_by_statement(statement.query, call.session):
+                return message("PollInfo", info=flight_info(NO_COLUMNS, descriptor, [], 0), progress=1.0)
+            return poll_info(self._ready().polled().submit(statement), descriptor)
 
     def get_schema(self, call: ServedCall, descriptor: Any) -> pa.Schema:
         with self._answering(call, "GetSchema", descriptor.cmd) as (_, command):
@@ -130,6 +145,7 @@ class FlightSqlService(FlightService):
     def verbs(self, handler: DataHandler) -> set[str]:
         sql = {f"DoAction {name}" for name in ACTIONS} | {f"DoPut {name}" for name in PUTS} | {"ListActions"}
         sql |= {f"{method} {name}" for method in ("GetFlightInfo", "GetSchema") for name in (*QUERIES, *METADATA)}
+        sql |= {f"PollFlightInfo {name}" for name in POLLED}
         return super().verbs(handler) | sql | {f"DoGet {name}" for name in ("TicketStatementQuery", *METADATA)}
 
     @contextmanager
@@ -158,7 +174,7 @@ class FlightSqlService(FlightService):
         schema = service.describe(statement).schema if returned is None else returned[0]
         if schema is None:
             changed = service.update(statement, call.context, token)
-            return _info(NO_COLUMNS, descriptor, [], changed)
+            return flight_info(NO_COLUMNS, descriptor, [], changed)
         endpoints = []
         statement = evolve(statement, run_id=self._runtime.new_id())
         for part in service.parts(statement) if returned is None else [returned[1]]:
@@ -167,8 +183,8 @@ class FlightSqlService(FlightService):
             # Whoever is named second is asked when the first does not answer. An executor reads short tickets alone.
             is_short = len(ticket) <= MAX_TICKET_BYTES - _AROUND_TICKET_BYTES
             locations = [] if part.location is None or not is_short else [part.location, _SAME_CONNECTION]
-            endpoints.append(_endpoint(ticket, locations))
-        return _info(schema, descriptor, endpoints)
+            endpoints.append(endpoint(ticket, locations))
+        return flight_info(schema, descriptor, endpoints)
 
     def _rows(self, command: Any, call: OpenCall) -> StreamResult:
         if command.DESCRIPTOR.name == "TicketStatementQuery":
@@ -198,6 +214,10 @@ class FlightSqlService(FlightService):
         found: list[OpenCall] = []
         for ticket in tickets:
             command = unpack(ticket)
+            job_id = polled_job(command)
+            if job_id is not None:
+                self._ready().polled().cancel(job_id)
+                return
             if command.DESCRIPTOR.name == "TicketStatementQuery":
                 run_id = SqlStatement.from_handle(command.statement_handle).run_id or ""
                 with self._lock:
@@ -235,19 +255,3 @@ def _query(command: Any, dialect: str | None) -> SqlStatement:
 
 def _unknown(command: Any) -> TransportError:
     return TransportError(f"{command.DESCRIPTOR.name} is nothing that can be asked in this way")
-
-
-def _endpoint(ticket: bytes, locations: Sequence[str] = ()) -> Any:
-    where = [message("Location", uri=uri) for uri in locations]
-    return message("FlightEndpoint", ticket=message("Ticket", ticket=ticket), location=where)
-
-
-def _info(schema: pa.Schema, descriptor: Any, endpoints: list[Any], records: int = -1) -> Any:
-    return message(
-        "FlightInfo",
-        schema=schema.serialize().to_pybytes(),
-        flight_descriptor=descriptor,
-        endpoint=endpoints,
-        total_records=records,
-        total_bytes=-1,
-    )

@@ -34,6 +34,37 @@ class Part:
     location: str | None = None
 
 
+@frozen(kw_only=True)
+class PolledJob:
+    """A statement that runs as a job: whether it has ended, with its columns and its chunks, or how far it is."""
+
+    job_id: str
+    ended: bool = False
+    schema: pa.Schema | None = None
+    chunks: int = 0
+    rows: int = 0
+
+
+class PolledJobs(Protocol):
+    """Statements that are polled for. Each function is about the jobs of the client that asks."""
+
+    def submit(self, statement: SqlStatement) -> PolledJob:
+        """Queue the statement. Raises what is wrong with it, and `TryLater`."""
+        ...
+
+    def poll(self, job_id: str, wait_ms: float) -> PolledJob:
+        """How the job is; waits so long for its end. Raises the error by which it ended, and `JobMissing`."""
+        ...
+
+    def cancel(self, job_id: str) -> None:
+        """Let the job be done no further. Raises `JobMissing`."""
+        ...
+
+    def rows(self, job_id: str, chunk: int | None) -> StreamResult:
+        """The rows of a chunk of its result; all of them without a number."""
+        ...
+
+
 class StatementService(Protocol):
     """Statements at a node. Called from many threads at once; errors are those of our tree."""
 
@@ -65,6 +96,10 @@ class StatementService(Protocol):
         self, table: str, rows: pa.RecordBatchReader, mode: IngestMode, context: CallContext, token: str | None
     ) -> int:
         """Append `rows` to a table, made or emptied before as `mode` says; how many they were."""
+        ...
+
+    def polled(self) -> PolledJobs:
+        """The statements that are polled for. Raises `Unsupported` where nobody runs jobs."""
         ...
 
     def tables(self) -> Mapping[str, TableInfo]:

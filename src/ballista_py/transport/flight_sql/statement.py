@@ -41,7 +41,7 @@ class SqlStatement:
     def handle(self) -> bytes:
         """The statement as bytes. Raises `SqlError` for parameters that are too large to travel with it."""
         head = to_json({"query": self.query, "dialect": self.dialect, "part": self.part, "run_id": self.run_id})
-        rows = b"" if self.parameters is None else _ipc(self.parameters)
+        rows = b"" if self.parameters is None else ipc_bytes(self.parameters)
         if len(head) + len(rows) > MAX_HANDLE_BYTES:
             raise SqlError(
                 f"the statement and its parameters have more than {MAX_HANDLE_BYTES >> 20} MiB: "
@@ -84,7 +84,8 @@ def signed_digest(handle: bytes) -> str:
     return sha256(sha256(sorted_json(values)).digest() + sha256(rows).digest()).hexdigest()
 
 
-def _ipc(batch: pa.RecordBatch) -> bytes:
+def ipc_bytes(batch: pa.RecordBatch) -> bytes:
+    """The rows as an Arrow stream."""
     sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, batch.schema) as writer:
         writer.write_batch(batch)

@@ -17,6 +17,8 @@ from ballista_py.transport.flight.commands import (
     EXECUTE,
     EXPLAIN,
     INGEST,
+    JOB_ACTIONS,
+    JOB_ROWS,
     LEG,
     MEMBERS,
     RECONCILE_ALL,
@@ -30,7 +32,7 @@ from ballista_py.transport.flight.commands import (
     WRITE,
 )
 
-Kind = Literal["scheduler", "executor", "client", "ticket", "anyone"]
+Kind = Literal["scheduler", "executor", "client", "viewer", "ticket", "anyone"]
 PortName = Literal["public", "control", "data", "parts", "http", "metrics"]
 SHOWN_CHARS = 80
 
@@ -40,6 +42,7 @@ METADATA = (
     "CommandGetTables", "CommandGetXdbcTypeInfo",
 )  # fmt: skip
 QUERIES = ("CommandPreparedStatementQuery", "CommandStatementQuery", "CommandStatementSubstraitPlan")
+POLLED = ("CommandPreparedStatementQuery", "CommandStatementQuery", "TicketStatementQuery")
 PUTS = (
     "CommandPreparedStatementQuery", "CommandPreparedStatementUpdate", "CommandStatementIngest",
     "CommandStatementSubstraitPlan", "CommandStatementUpdate",
@@ -130,9 +133,11 @@ def _each(methods: Iterable[str], names: Iterable[str], *who: Kind) -> dict[str,
 PUBLIC = Access(
     "public",
     {
-        **_each(["DoExchange"], (SQL, EXECUTE, INGEST), "client"),
+        **_each(["DoExchange"], (SQL, EXECUTE, INGEST, JOB_ROWS), "client"),
         **_each(["DoAction"], (EXPLAIN, TABLES, MEMBERS, RECONCILE_ALL, REFRESH, TASKS, *SQL_ACTIONS), "client"),
+        **_each(["DoAction"], JOB_ACTIONS, "client"),
         **_each(["GetFlightInfo", "GetSchema"], (*QUERIES, *METADATA), "client"),
+        **_each(["PollFlightInfo"], POLLED, "client"),
         **_each(["DoGet"], ("TicketStatementQuery", *METADATA), "client"),
         **_each(["DoPut"], PUTS, "client"),
         **_each(["ListActions"], [""], "client"),
@@ -151,9 +156,18 @@ PARTS = Access("parts", _each(["DoGet"], ["TicketStatementQuery"], "ticket"))
 # Without certificates clients fetch parts where schedulers send legs.
 PLAIN_DATA = Access("data", {**DATA.verbs, **PARTS.verbs})
 HTTP = Access(
-    "http", {**_each(["GET"], ("/health", "/ready"), "anyone"), **_each(["GET"], ("/status", "/tasks"), "client")}
+    "http",
+    {
+        **_each(["GET"], ("/health", "/ready"), "anyone"),
+        **_each(["GET"], ("/openapi.json", "/status", "/tasks"), "client", "viewer"),
+        **_each(["GET"], ("/v1/datasets", "/v1/nodes", "/v1/status", "/v1/tasks"), "client", "viewer"),
+        **_each(["POST"], ("/v1/sql", "/v1/datasets/{name}/acceleration/refresh"), "client"),
+        **_each(["DELETE"], ("/v1/tasks/{task_id}", "/v1/jobs/{job_id}"), "client"),
+        **_each(["POST"], ["/v1/jobs"], "client"),
+        **_each(["GET"], ("/v1/jobs", "/v1/jobs/{job_id}", "/v1/jobs/{job_id}/results"), "client"),
+    },
 )
-METRICS = Access("metrics", _each(["GET"], ["/metrics"], "client"))
+METRICS = Access("metrics", _each(["GET"], ["/metrics"], "client", "viewer"))
 OPEN_METRICS = Access("metrics", _each(["GET"], ["/metrics"], "anyone"))  # what `open_metrics` makes of it
 
 PORTS: Mapping[PortName, Access] = {

@@ -13,7 +13,6 @@ from cryptography import x509
 
 from ballista_py.errors import ConfigError, TransportError, TryLater
 from ballista_py.node.local.status_reader import read_status
-from ballista_py.node.status.http_port import HttpPort, json_reply
 from ballista_py.runtime import SystemRuntime
 from ballista_py.secret import Secret
 from ballista_py.transport.security.access import Access
@@ -21,11 +20,9 @@ from ballista_py.transport.security.certificates import CertificateFolder
 from ballista_py.transport.security.credentials import Tls
 from ballista_py.transport.security.tokens import StaticTokens
 
-ANYONE = Access("test", {f"GET {path}": ["anyone"] for path in ("/a", "/busy", "/crash", "/torn")})
-
 
 @pytest.fixture
-def port():
+def port(serve):
     def busy():
         raise TryLater("starting")
 
@@ -35,14 +32,7 @@ def port():
     def crash():
         raise RuntimeError("secret in /root/key")
 
-    made = HttpPort(
-        "127.0.0.1",
-        0,
-        {"/a": lambda: json_reply({"a": 1}), "/busy": busy, "/crash": crash, "/torn": torn},
-        access=ANYONE,
-    )
-    yield made.port
-    made.close()
+    return serve({"/a": lambda: {"a": 1}, "/busy": busy, "/crash": crash, "/torn": torn}).port
 
 
 def ask(port, path, method="GET"):
@@ -61,7 +51,7 @@ def test_paths_are_answered_and_errors_tell_nothing_of_the_node(port):
     assert b"secret" not in body
     assert json.loads(ask(port, "/torn")[1])["error"] == "TLS: a file of the node cannot be read"
     assert ask(port, "/b")[0] == 404
-    assert ask(port, "/a", "POST")[0] == 501
+    assert ask(port, "/a", "POST")[0] == 405
 
 
 @pytest.mark.parametrize(
@@ -86,9 +76,9 @@ def test_a_client_that_says_nothing_holds_up_nobody(port):
         assert ask(port, "/a")[0] == 200
 
 
-def test_a_port_in_use_is_a_config_error_that_names_it(port):
+def test_a_port_in_use_is_a_config_error_that_names_it(port, serve):
     with pytest.raises(ConfigError, match=f"127.0.0.1:{port}"):
-        HttpPort("127.0.0.1", port, {}, access=ANYONE)
+        serve({}, port=port)
 
 
 @pytest.fixture
@@ -100,21 +90,17 @@ def authority(tmp_path):
 
 
 @pytest.fixture
-def guarded(authority, tmp_path):
+def guarded(authority, tmp_path, serve):
     """A port with TLS that asks for a token but at `/open`."""
     tokens = tmp_path / "tokens"
     tokens.write_text("ada a-token-of-some-length\n")
-    routes = {path: lambda: json_reply({"a": 1}) for path in ("/open", "/shut")}
-    made = HttpPort(
-        "127.0.0.1",
-        0,
-        routes,
+    made = serve(
+        {path: lambda: {"a": 1} for path in ("/open", "/shut")},
+        Access("test", {"GET /open": ["anyone"], "GET /shut": ["client"]}),
         tls=authority.tls("n1"),
         verifier=StaticTokens(str(tokens), SystemRuntime()),
-        access=Access("test", {"GET /open": ["anyone"], "GET /shut": ["client"]}),
     )
-    yield f"https://127.0.0.1:{made.port}"
-    made.close()
+    return f"https://127.0.0.1:{made.port}"
 
 
 def test_over_tls_a_path_is_shown_to_whoever_has_a_token_or_needs_none(guarded, authority):

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import json
 from itertools import product
-from types import SimpleNamespace
 
 import pytest
 
 from ballista_py.errors import TransportError
 from ballista_py.node.config import NodeConfig
+from ballista_py.node.http.ports import HttpPorts
+from ballista_py.node.http.routes_node import NodeShows
 from ballista_py.node.local.status_reader import read_status
-from ballista_py.node.status.status_ports import StatusPorts
 from ballista_py.runtime import SystemRuntime
 from ballista_py.secret import Secret
 from ballista_py.transport.security.certificates import CertificateFolder
@@ -52,16 +52,20 @@ def config_of(folder, role, tls, given):
     )
 
 
-def seen(folder, role, tls, given, *tokens):
-    """The paths that callers with these tokens are shown."""
-    ports = StatusPorts(
-        config_of(folder, role, tls, given),
-        SimpleNamespace(text=lambda: b"x 1\n"),
-        SystemRuntime(),
+def ports_of(config):
+    shows = NodeShows(
+        node_id=config.node_id,
+        role=config.role,
         ready=lambda: True,
         status=dict,
-        tasks=lambda: ["secret text"],
+        tasks=lambda: [{"text": "secret"}],
     )
+    return HttpPorts(config, lambda: b"x 1\n", SystemRuntime(), shows)
+
+
+def seen(folder, role, tls, given, *tokens):
+    """The paths that callers with these tokens are shown."""
+    ports = ports_of(config_of(folder, role, tls, given))
     trust = Tls(ca_file=str(folder / "tls" / "ca.pem")) if tls else None
     found = {token: set() for token in tokens}
     try:
@@ -115,14 +119,7 @@ def test_a_node_that_was_told_of_nobody_says_in_its_log_what_to_give_it(folder, 
 
 
 def test_a_node_that_answers_says_that_it_is_well(folder):
-    ports = StatusPorts(
-        config_of(folder, "executor", False, {}),
-        SimpleNamespace(text=lambda: b"x 1\n"),
-        SystemRuntime(),
-        ready=lambda: True,
-        status=dict,
-        tasks=list,
-    )
+    ports = ports_of(config_of(folder, "executor", False, {}))
     try:
         shown = read_status(f"http://localhost:{ports.http.port}/health", None, None)
     finally:

@@ -1,0 +1,1 @@
+"""Jobs at a scheduler: submitted, queued, run, taken over, given out and forgotten; a library without threads."""

@@ -1,0 +1,84 @@
+"""What the commands that ask a cluster have in common: how they reach it, and how they show what it says."""
+
+from __future__ import annotations
+
+import sys
+import unicodedata
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from ballista_py.errors import ConfigError
+
+Connect = Annotated[
+    str, typer.Option(help="host:port of any scheduler", envvar="BALLISTA_CONNECT", show_default=True)
+]
+Token = Annotated[str | None, typer.Option(help="says who you are", envvar="BALLISTA_TOKEN")]
+TlsCa = Annotated[
+    str | None, typer.Option(help="PEM: speak TLS and trust this authority", envvar="BALLISTA_TLS_CA")
+]
+Engine = Annotated[str | None, typer.Option(help="spark: run it there; auto: if its merge would be too large")]
+Json = Annotated[bool, typer.Option("--json", help="print JSON for programs")]
+DEFAULT_CONNECT = "127.0.0.1:50051"
+MAX_SHOWN_ROWS = 100
+
+
+def client_of(connect: str, token: str | None, tls_ca: str | None) -> Any:
+    """A client of the cluster that has a scheduler there."""
+    from ballista_py.transport.client.client import connect as connect_client
+    from ballista_py.transport.security.credentials import Tls
+
+    return connect_client(connect, token=token, tls=None if tls_ca is None else Tls(ca_file=tls_ca))
+
+
+def text_of(query: str) -> str:
+    """The statement, which `-` reads from standard input. Raises `ConfigError` for an empty one."""
+    text = sys.stdin.read() if query == "-" else query
+    if not text.strip():
+        raise ConfigError("the statement is empty")
+    return text
+
+
+def print_json(value: Any) -> None:
+    """Print a value for programs."""
+    import orjson
+
+    sys.stdout.buffer.write(orjson.dumps(value, default=str, option=orjson.OPT_INDENT_2 | orjson.OPT_NON_STR_KEYS))
+    sys.stdout.buffer.write(b"\n")
+
+
+def print_rows(table: Any) -> None:
+    """Print the first rows of a table for people."""
+    shown = Table(*(escaped(name) for name in table.column_names))
+    for row in zip(*(column.to_pylist() for column in table.slice(0, MAX_SHOWN_ROWS).columns), strict=True):
+        shown.add_row(*("NULL" if value is None else escaped(str(value)) for value in row))
+    Console().print(shown)
+    hidden = table.num_rows - MAX_SHOWN_ROWS
+    more = f" ({hidden} more not shown)" if hidden > 0 else ""
+    print(f"{table.num_rows} row{'' if table.num_rows == 1 else 's'}{more}")
+
+
+def escaped(text: str) -> str:
+    """The text as rich shows it, with nothing in it that a terminal would obey."""
+    from rich.markup import escape
+
+    return escape(visible(text))
+
+
+def visible(text: str) -> str:
+    """The text with what a terminal would obey, and signs that nobody sees, written out; it may be anybody's.
+
+    >>> print(visible("a\\x1b[31m b\\u202e\\n"), end="")
+    a\\x1b[31m b\\u202e
+    """
+    return "".join(sign if sign.isprintable() or _is_blank(sign) else _written_out(sign) for sign in text)
+
+
+def _is_blank(sign: str) -> bool:
+    return sign in "\n\t" or unicodedata.category(sign) == "Zs"
+
+
+def _written_out(sign: str) -> str:
+    return sign.encode("unicode_escape", "surrogatepass").decode()

@@ -1,0 +1,169 @@
+"""The way from a request to the thread that answers it, and back: the same door that calls of Flight go through.
+
+A handler runs on the loop of the port and does nothing that waits; what does is given to `HttpDoor`, which lets it run
+on a thread, as a call among those of the node: with its caller, limits and time.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from contextlib import ExitStack, suppress
+from typing import Any, TypeVar
+
+from attrs import define, field, frozen
+from litestar import Request
+from litestar.connection import ASGIConnection
+from litestar.exceptions import NotFoundException
+from litestar.handlers import BaseRouteHandler
+
+from ballista_py.errors import TransportError, TryLater
+from ballista_py.node.http.callers import HttpCallers, Shown, require_own_site, required
+from ballista_py.node.http.connections import HttpConnection
+from ballista_py.transport.flight.call_threads import CallThreads
+from ballista_py.transport.flight.calls import Door, OpenCall, OpenCalls
+from ballista_py.transport.security.access import Access, Caller
+from ballista_py.transport.security.refusals import Refusals
+
+T = TypeVar("T")
+LOOK_S = 0.1
+CALLER, VERB = "caller", "verb"
+
+
+@define(eq=False)
+class HttpCall:
+    """One request as a call. `gone` is set on the loop once its client went away."""
+
+    caller: Caller
+    verb: str
+    connection: HttpConnection
+    gone: bool = False
+
+    @property
+    def claimed(self) -> str:
+        return self.caller.name
+
+    def peer(self) -> str:
+        host, port = self.connection.peer
+        return f"ipv6:%5B{host}%5D:{port}" if ":" in host else f"ipv4:{host}:{port}"
+
+    def is_cancelled(self) -> bool:
+        return self.gone
+
+
+@frozen(kw_only=True)
+class HttpDoor:
+    """Lets requests in. `statements` are the calls of the node among which those of clients count; who only looks is
+    counted among `looks`, so that a node can be looked at while it answers as many statements as it may.
+    """
+
+    access: Access
+    callers: HttpCallers
+    statements: OpenCalls
+    looks: OpenCalls
+    threads: CallThreads
+    refusals: Refusals
+    _running: set[OpenCall] = field(init=False, factory=set)
+    _door: Door = field(init=False)
+
+    @_door.default
+    def _by_http(self) -> Door:
+        return Door(self.access, Shown())
+
+    def guard(self, connection: ASGIConnection[Any, Any, Any, Any], handler: BaseRouteHandler) -> None:
+        """Before every handler: who it is, and whether he may. Raises `Unauthenticated`."""
+        scope: Any = connection.scope
+        if scope["method"] == "OPTIONS":  # says which methods there are, and no more
+            return
+        verb = verb_of(scope["method"], scope["path_template"])
+        who = required(self.access, verb)
+        if not who:
+            raise NotFoundException
+        link: HttpConnection = connection.scope["state"]["connection"]
+        try:
+            caller = self.callers.caller(who, connection.headers.get("authorization", ""), link.peer[0])
+            self.access.check(verb, caller)
+            if "anyone" not in who:
+                origin, fetched, host = (
+                    connection.headers.get(n, "") for n in ("origin", "sec-fetch-site", "host")
+                )
+                require_own_site(origin, fetched, host, caller.kind is not None)
+        except Exception as error:
+            self.refusals.note("ip:{}:{}".format(*link.peer), error)
+            raise
+        connection.scope["state"] |= {CALLER: caller, VERB: verb}
+
+    def call(self, request: Request[Any, Any, Any]) -> HttpCall:
+        """The request that the guard let in, as a call."""
+        state = request.scope["state"]
+        return HttpCall(state[CALLER], state[VERB], state["connection"])
+
+    async def run(self, request: Request[Any, Any, Any], work: Callable[[OpenCall], T]) -> T:
+        """What `work` gives, on a thread, as a call. Raises what it raises, and as `OpenCalls.enter`."""
+        return await self.run_call(self.call(request), work)
+
+    async def run_call(self, call: HttpCall, work: Callable[[OpenCall], T], held_bytes: int = 0) -> T:
+        """As `run`; what the request holds counts among the messages of its client."""
+        calls = self.looks if "viewer" in required(self.access, call.verb) else self.statements
+
+        def answered() -> T:
+            with calls.enter(call, call.verb, self._door) as opened, ExitStack() as over:
+                if calls.holdings is not None:
+                    calls.holdings.exchange(call.claimed, 0, held_bytes)
+                    over.callback(calls.holdings.exchange, call.claimed, held_bytes, 0)
+                self._running.add(opened)
+                over.callback(self._running.discard, opened)
+                return work(opened)
+
+        calls.begin(call.claimed)
+        try:
+            return await asyncio.get_running_loop().run_in_executor(self.threads, answered)
+        finally:
+            calls.end(call.claimed)
+
+    def close(self) -> None:
+        """Ask all that were let in to end."""
+        for opened in list(self._running):
+            opened.ask_to_end(TryLater("the node is shutting down: ask another one"))
+
+
+class Outlet:
+    """What a thread sends to the client of one request: a piece waits until the one before it is taken."""
+
+    def __init__(self, send: Callable[[Any], Any], call: HttpCall, loop: asyncio.AbstractEventLoop) -> None:
+        self._send = send
+        self._call = call
+        self._loop = loop
+        self.has_begun = False
+
+    def begin(self, opened: OpenCall, status: int, headers: list[tuple[bytes, bytes]]) -> None:
+        """Send the head of the answer. From now on an error can be said only by breaking off."""
+        self.has_begun = True
+        self._put(opened, {"type": "http.response.start", "status": status, "headers": headers})
+
+    def write(self, opened: OpenCall, data: bytes, more: bool = True) -> None:
+        """Send a piece. Raises `TransportError` when nobody reads any more, and why the call is to end."""
+        self._put(opened, {"type": "http.response.body", "body": data, "more_body": more})
+
+    def _put(self, opened: OpenCall, message: dict[str, Any]) -> None:
+        if self._call.gone:
+            raise TransportError("the reader of the answer went away")
+        with opened.sending():
+            sent = asyncio.run_coroutine_threadsafe(self._send(message), self._loop)
+            while True:
+                with suppress(TimeoutError):
+                    sent.result(LOOK_S)
+                    return
+                if opened.reason is not None or self._call.gone:
+                    sent.cancel()
+                    return
+
+
+def verb_of(method: str, path: str) -> str:
+    """The verb as the table of access writes it: names in paths without their types.
+
+    >>> verb_of("DELETE", "/v1/tasks/{task_id:str}")
+    'DELETE /v1/tasks/{task_id}'
+    """
+    parts = (part.strip("{}").partition(":")[0].join("{}") if "{" in part else part for part in path.split("/"))
+    return f"{method} {'/'.join(parts)}"

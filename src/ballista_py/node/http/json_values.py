@@ -1,0 +1,168 @@
+"""Arrow columns as values that JSON has, exactly: what it cannot say becomes a text, never another number."""
+
+from __future__ import annotations
+
+from base64 import b64encode
+from collections.abc import Callable
+from math import isfinite
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute
+from pyarrow import types as t
+
+from ballista_py.errors import SqlError
+
+_OUT_OF_RANGE = "<value out of range"
+_NS = {"s": 1_000_000_000, "ms": 1_000_000, "us": 1_000, "ns": 1}
+
+
+def json_column(column: pa.Array) -> list[Any]:
+    """The values of a column, each as JSON has it; None is null.
+
+    Numbers of up to 64 bits are numbers; decimals, dates, times and NaN texts; bytes base64; lists arrays, structs
+    objects, maps arrays of `{"key", "value"}`. Raises `SqlError` for a date or time that has no text.
+    """
+    kind = column.type
+    if isinstance(column, pa.ExtensionArray):
+        storage = column.storage
+        if kind.extension_name == "arrow.uuid":
+            return [None if one is None else _uuid(one) for one in storage.to_pylist()]
+        return json_column(storage)
+    if t.is_dictionary(kind):
+        return json_column(column.dictionary_decode())
+    if t.is_run_end_encoded(kind):
+        return json_column(pa.compute.run_end_decode(column))
+    found = next((make for known, make in _WAYS if known(kind)), None)
+    values: list[Any] = column.to_pylist() if found is None else found(column)
+    return values
+
+
+def _uuid(value: bytes) -> str:
+    """As RFC 9562 writes it.
+
+    >>> _uuid(bytes(range(16)))
+    '00010203-0405-0607-0809-0a0b0c0d0e0f'
+    """
+    text = value.hex()
+    return "-".join((text[:8], text[8:12], text[12:16], text[16:20], text[20:]))
+
+
+def _floats(column: pa.Array) -> list[Any]:
+    values = column.to_pylist()
+    return [one if one is None or isfinite(one) else _not_finite(one) for one in values]
+
+
+def _short_floats(column: pa.Array) -> list[Any]:
+    """Of 32 and 16 bits, with as few digits as tell them apart."""
+    values = column.to_pylist()
+    return [one if one is None else np.float32(one) if isfinite(one) else _not_finite(one) for one in values]
+
+
+def _not_finite(value: float) -> str:
+    return "NaN" if value != value else "Infinity" if value > 0 else "-Infinity"
+
+
+def _decimals(column: pa.Array) -> list[Any]:
+    return [None if one is None else format(one, "f") for one in column.to_pylist()]
+
+
+def _texts(column: pa.Array) -> list[Any]:
+    values: list[Any] = column.cast(pa.string()).to_pylist()
+    if any(one is not None and one.startswith(_OUT_OF_RANGE) for one in values):
+        raise SqlError(
+            "the answer has a date or time that has no text: CAST it to VARCHAR, or ask for Arrow "
+            "(Accept: application/vnd.apache.arrow.stream)"
+        )
+    return values
+
+
+def _moments(column: pa.Array) -> list[Any]:
+    kind = column.type
+    if kind.tz is not None:
+        column = column.cast(pa.timestamp(kind.unit, "UTC"))
+    return [None if one is None else one.replace(" ", "T", 1) for one in _texts(column)]
+
+
+def _durations(column: pa.Array) -> list[Any]:
+    per = _NS[column.type.unit]
+    return [None if one is None else _iso(0, 0, one * per) for one in column.cast(pa.int64()).to_pylist()]
+
+
+def _intervals(column: pa.Array) -> list[Any]:
+    return [None if one is None else _iso(one.months, one.days, one.nanoseconds) for one in column.to_pylist()]
+
+
+def _iso(months: int, days: int, nanoseconds: int) -> str:
+    """A span as ISO 8601 writes it.
+
+    >>> _iso(1, 2, -1_500_000_000)
+    'P1M2DT-1.500000000S'
+    """
+    sign, (seconds, rest) = "-" if nanoseconds < 0 else "", divmod(abs(nanoseconds), 1_000_000_000)
+    time = f"T{sign}{seconds}{f'.{rest:09d}' if rest else ''}S"
+    return f"P{months}M{days}D{time}"
+
+
+def _bytes(column: pa.Array) -> list[Any]:
+    return [None if one is None else b64encode(one).decode() for one in column.to_pylist()]
+
+
+def _lists(column: pa.Array) -> list[Any]:
+    items = iter(json_column(column.flatten()))
+    return [None if size is None else [next(items) for _ in range(size)] for size in _sizes(column)]
+
+
+def _sizes(column: pa.Array) -> list[int | None]:
+    sizes: list[int | None] = pa.compute.list_value_length(column).to_pylist()
+    return sizes
+
+
+def _structs(column: pa.Array) -> list[Any]:
+    kind, valid = column.type, column.is_valid().to_pylist()
+    names = [kind.field(place).name for place in range(kind.num_fields)]
+    refuse_same_names(names)
+    parts = [json_column(part) for part in column.flatten()]
+    rows = zip(*parts, strict=True) if parts else iter([()] * len(column))
+    return [
+        dict(zip(names, row, strict=True)) if is_there else None for is_there, row in zip(valid, rows, strict=True)
+    ]
+
+
+def _maps(column: pa.Array) -> list[Any]:
+    kind = column.type
+    entry = pa.struct([("key", kind.key_type), ("value", kind.item_type)])
+    return _lists(column.cast(pa.list_(entry)))
+
+
+def refuse_same_names(names: list[str]) -> None:
+    """Raises `SqlError` where an object would lose a value, because two have one name."""
+    if len(set(names)) < len(names):
+        twice = next(name for name in names if names.count(name) > 1)
+        raise SqlError(
+            f"two columns are called '{twice[:100]}' and an object of JSON can have one: name them "
+            "with AS, or ask for CSV or Arrow"
+        )
+
+
+_WAYS: tuple[tuple[Callable[[pa.DataType], bool], Callable[[pa.Array], list[Any]]], ...] = (
+    (t.is_float64, _floats),
+    (t.is_floating, _short_floats),
+    (t.is_decimal, _decimals),
+    (t.is_timestamp, _moments),
+    (lambda kind: t.is_date(kind) or t.is_time(kind), _texts),
+    (t.is_duration, _durations),
+    (t.is_interval, _intervals),
+    (
+        lambda kind: t.is_binary(kind) or t.is_large_binary(kind) or t.is_fixed_size_binary(kind)
+        or t.is_binary_view(kind),
+        _bytes,
+    ),
+    (t.is_map, _maps),
+    (
+        lambda kind: t.is_list(kind) or t.is_large_list(kind) or t.is_fixed_size_list(kind) or t.is_list_view(kind),
+        _lists,
+    ),
+    (t.is_struct, _structs),
+)  # fmt: skip

@@ -1,0 +1,76 @@
+"""What a scheduler answers of the cluster, its tables and nodes, and what can be done about them and statements."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Annotated, Any
+
+from attrs import frozen
+from litestar import Request, delete, get, post
+from litestar.handlers import HTTPRouteHandler
+from litestar.openapi.datastructures import ResponseSpec
+from litestar.params import Parameter
+
+from ballista_py.errors import InvalidData, SqlError
+from ballista_py.node.http.door import HttpDoor
+from ballista_py.node.http.errors import HttpRefused
+from ballista_py.node.http.routes_node import REFUSED
+from ballista_py.node.http.shown import Cancelled, Dataset, HttpError, Node, Told, dataset
+from ballista_py.transport.flight.shape_checks import MAX_NAME_CHARS
+
+_NAMED = Parameter(max_length=MAX_NAME_CHARS)
+_CHANGED = {
+    **REFUSED,
+    400: ResponseSpec(HttpError, description="it cannot be done as asked", generate_examples=False),
+    404: ResponseSpec(HttpError, description="there is none of that name", generate_examples=False),
+}
+
+
+@frozen(kw_only=True)
+class ClusterShows:
+    """What a scheduler says of the cluster, and does. `cancel` ends a statement of a client; whether there was one."""
+
+    tables: Callable[[], Sequence[Mapping[str, Any]]]
+    members: Callable[[], Sequence[Mapping[str, Any]]]
+    refresh: Callable[[str], int]
+    cancel: Callable[[str, str], bool]
+
+
+def routes(shows: ClusterShows, door: HttpDoor) -> list[HTTPRouteHandler]:
+    """`/v1/datasets`, `/v1/nodes`, and `DELETE /v1/tasks/{task_id}`."""
+
+    @get("/v1/datasets", responses=REFUSED)
+    async def datasets(request: Request[Any, Any, Any]) -> list[Dataset]:
+        """Every table, and how far its partitions are served."""
+        return [dataset(row) for row in await door.run(request, lambda _: shows.tables())]
+
+    @get("/v1/nodes", responses=REFUSED)
+    async def nodes(request: Request[Any, Any, Any]) -> list[Node]:
+        """The nodes that belong to the cluster now."""
+        return [Node(**row) for row in await door.run(request, lambda _: shows.members())]
+
+    @post("/v1/datasets/{name:str}/acceleration/refresh", status_code=202, responses=_CHANGED)
+    async def refresh(request: Request[Any, Any, Any], name: Annotated[str, _NAMED]) -> Told:
+        """Let every executor compare what it holds of the table with what is stored. It has no body."""
+        await _no_body(request)
+        try:
+            return Told(executors=await door.run(request, lambda _: shows.refresh(name)))
+        except SqlError as error:
+            raise HttpRefused(404, "there is no such table", error.code) from None
+
+    @delete("/v1/tasks/{task_id:str}", status_code=202, responses=_CHANGED)
+    async def cancel(request: Request[Any, Any, Any], task_id: Annotated[str, _NAMED]) -> Cancelled:
+        """End a statement that the client of this token has sent to this scheduler, by whatever port."""
+        await _no_body(request)
+        if not await door.run(request, lambda opened: shows.cancel(task_id, opened.context.work.client)):
+            raise HttpRefused(404, "no statement of this client has that id and runs at this scheduler")
+        return Cancelled(task_id=task_id)
+
+    return [datasets, nodes, refresh, cancel]
+
+
+async def _no_body(request: Request[Any, Any, Any]) -> None:
+    """What is not understood is refused. Raises `InvalidData`."""
+    async for piece in request.stream():
+        if piece.strip():
+            raise InvalidData("this request takes no body")

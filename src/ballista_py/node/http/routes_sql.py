@@ -1,0 +1,125 @@
+"""`POST /v1/sql`: a statement of any kind, and its answer in the form that is asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from litestar import Request, post
+from litestar.handlers import HTTPRouteHandler
+from litestar.openapi.spec import OpenAPIMediaType, OpenAPIResponse, Operation, RequestBody, Schema
+from litestar.openapi.spec.enums import OpenAPIType
+
+from ballista_py.node.http.answering import StreamedAnswer
+from ballista_py.node.http.door import HttpDoor
+from ballista_py.node.http.errors import HttpRefused
+from ballista_py.node.http.forms import FORMS, form_for
+from ballista_py.node.http.sql_request import (
+    JSON,
+    MAX_JSON_BYTES,
+    TEXTS,
+    PostedStatement,
+    max_body_bytes,
+    read_statement,
+)
+from ballista_py.transport.flight.calls import CallContext
+from ballista_py.transport.flight.server import StreamResult
+from ballista_py.transport.flight.shape_checks import MAX_NAME_CHARS
+
+RunStatement = Callable[[PostedStatement, CallContext], StreamResult]
+
+
+def routes(run: RunStatement, door: HttpDoor) -> list[HTTPRouteHandler]:
+    """`POST /v1/sql`, whose statements `run` answers."""
+
+    @post("/v1/sql", status_code=200, operation_class=_SqlOperation, request_max_body_size=MAX_JSON_BYTES)
+    async def sql(request: Request[Any, Any, Any]) -> StreamedAnswer:
+        """Run one statement: a query, a change (its answer is a row with `affected`), EXPLAIN, DESCRIBE or SHOW.
+
+        The answer has the form that `Accept` asks for: JSON (an array of objects), NDJSON, CSV or an Arrow stream. It
+        is sent as it is made. One that breaks off ends the connection without the end of its body.
+        """
+        form = form_for(request.headers.get("accept", ""))
+        content_type = request.headers.get("content-type", "")
+        body = await _body(request, max_body_bytes(content_type))
+        posted = read_statement(content_type, body)
+
+        def answered(opened: Any) -> StreamResult:
+            opened.context.work.limit_to(posted.timeout_ms)
+            return run(posted, opened.context)
+
+        return StreamedAnswer(door, door.call(request), answered, form, len(body))
+
+    return [sql]
+
+
+async def _body(request: Request[Any, Any, Any], most: int) -> bytes:
+    """The body. Raises `HttpRefused` as soon as it is too long."""
+    pieces, size = [], 0
+    async for piece in request.stream():
+        size += len(piece)
+        if size > most:
+            raise HttpRefused(
+                413, f"the body has more than {most >> 20} MiB: load rows with Flight", "invalid_data"
+            )
+        pieces.append(piece)
+    return b"".join(pieces)
+
+
+_TEXT = Schema(type=OpenAPIType.STRING, min_length=1)
+_NAME = Schema(type=OpenAPIType.STRING, max_length=MAX_NAME_CHARS)
+_STATEMENT = Schema(
+    type=OpenAPIType.OBJECT,
+    required=["sql"],
+    additional_properties=False,
+    properties={
+        "sql": _TEXT,
+        "parameters": Schema(one_of=[Schema(type=OpenAPIType.ARRAY), Schema(type=OpenAPIType.OBJECT)]),
+        "dialect": _NAME,
+        "engine": Schema(type=OpenAPIType.STRING, enum=["spark", "auto"]),
+        "timeout": Schema(type=OpenAPIType.NUMBER, exclusive_minimum=0, description="seconds"),
+        "token": Schema(
+            type=OpenAPIType.STRING, max_length=MAX_NAME_CHARS, description="a change is applied once"
+        ),
+        "atomic": Schema(type=OpenAPIType.BOOLEAN),
+    },
+)
+_ROWS = Schema(type=OpenAPIType.ARRAY, items=Schema(type=OpenAPIType.OBJECT))
+_ERROR = Schema(
+    type=OpenAPIType.OBJECT,
+    required=["error", "code"],
+    properties={"error": Schema(type=OpenAPIType.STRING), "code": Schema(type=OpenAPIType.STRING)},
+)
+_REFUSALS = {
+    400: "the statement or the body is wrong",
+    401: "no token of a client",
+    406: "no form of an answer that is wanted",
+    409: "the change was not applied, or not everywhere: send it again with the same token",
+    413: "the body is too large",
+    415: "a body of another type",
+    422: "the statement takes more memory than the node may give it",
+    500: "a fault of the node",
+    503: "the node is busy or not ready; ask again",
+    504: "the time limit of the statement is over",
+}
+
+
+@dataclass
+class _SqlOperation(Operation):
+    """The types of what is posted and answered, which no annotation says."""
+
+    def __post_init__(self) -> None:
+        text = OpenAPIMediaType(schema=_TEXT)
+        self.request_body = RequestBody(
+            required=True, content={JSON: OpenAPIMediaType(schema=_STATEMENT), **dict.fromkeys(TEXTS, text)}
+        )
+        rows = {
+            name: OpenAPIMediaType(schema=_ROWS if name == JSON else Schema(type=OpenAPIType.STRING))
+            for name in FORMS
+        }
+        said = {JSON: OpenAPIMediaType(schema=_ERROR)}
+        self.responses = {
+            "200": OpenAPIResponse(description="the rows", content=rows),
+            **{str(status): OpenAPIResponse(description=why, content=said) for status, why in _REFUSALS.items()},
+        }

@@ -1,0 +1,109 @@
+"""Jobs over HTTP, at a real cluster: queued, shown, fetched in each form, ended; each client's own alone."""
+
+from __future__ import annotations
+
+import json
+import time
+import urllib.error
+import urllib.request
+
+import pyarrow as pa
+import pytest
+
+from ballista_py import LocalCluster
+
+pytestmark = pytest.mark.cluster
+TOKENS = {"ada": "ada-ada-ada-ada-ada-1", "bob": "bob-bob-bob-bob-bob-1"}
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory):
+    tokens = tmp_path_factory.mktemp("tokens") / "tokens"
+    tokens.write_text("".join(f"{name}: {token}\n" for name, token in TOKENS.items()))
+    options = {"flight-tokens-file": str(tokens)}
+    with LocalCluster(schedulers=2, executors=1, token=TOKENS["ada"], node_options=options) as found:
+        yield found
+
+
+def asked(cluster, method, path, body=None, client="ada", node="scheduler-1", **headers):
+    """Status and bytes of an answer."""
+    data = None if body is None else body if isinstance(body, bytes) else json.dumps(body).encode()
+    kind = {} if body is None else {"content-type": "application/json"}
+    said = {
+        "authorization": f"Bearer {TOKENS[client]}",
+        **kind,
+        **{k.replace("_", "-"): v for k, v in headers.items()},
+    }
+    request = urllib.request.Request(cluster.http_url(node) + path, data, said, method=method)
+    try:
+        with urllib.request.urlopen(request, timeout=60) as reply:
+            return reply.status, reply.read()
+    except urllib.error.HTTPError as error:
+        return error.code, error.read()
+
+
+def ended(cluster, job_id, **more):
+    deadline = time.monotonic() + 60
+    while time.monotonic() < deadline:
+        status, body = asked(cluster, "GET", f"/v1/jobs/{job_id}", **more)
+        assert status == 200, body
+        if json.loads(body)["state"] not in ("PENDING", "RUNNING"):
+            return json.loads(body)
+        time.sleep(0.1)
+    raise AssertionError("it does not end")
+
+
+def test_a_job_is_queued_shown_and_fetched_at_any_scheduler_in_each_form(cluster):
+    status, body = asked(
+        cluster, "POST", "/v1/jobs", {"sql": "select ? + 1 as n", "parameters": [41], "name": "sum"}
+    )
+    assert status == 202, body
+    job_id = json.loads(body)["job_id"]
+    shown = ended(cluster, job_id, node="scheduler-2")
+    assert (shown["state"], shown["chunks"], shown["name"]) == ("SUCCEEDED", 1, "sum")
+    path = f"/v1/jobs/{job_id}/results"
+    assert json.loads(asked(cluster, "GET", path)[1]) == [{"n": 42}]
+    assert json.loads(asked(cluster, "GET", f"{path}?chunk=0", node="scheduler-2")[1]) == [{"n": 42}]
+    arrow = asked(cluster, "GET", path, accept="application/vnd.apache.arrow.stream")[1]
+    assert pa.ipc.open_stream(arrow).read_all().to_pylist() == [{"n": 42}]
+    assert asked(cluster, "GET", path, accept="text/csv")[1] == b'"n"\r\n42\r\n'
+    assert job_id in {row["job_id"] for row in json.loads(asked(cluster, "GET", "/v1/jobs?state=SUCCEEDED")[1])}
+    assert json.loads(asked(cluster, "DELETE", f"/v1/jobs/{job_id}")[1])["state"] == "CLOSED"
+    assert asked(cluster, "GET", path)[0] == 409
+
+
+def test_a_job_is_cancelled_and_posted_again_is_the_same(cluster):
+    slow = {"sql": "select count(*) from range(60000) a, range(60000) b where (a.range * b.range) % 7 = 3"}
+    first = json.loads(
+        asked(cluster, "POST", "/v1/jobs", {**slow, "job_id": "67e55044-10b1-426f-9247-bb680e5fe0c8"})[1]
+    )
+    again = asked(cluster, "POST", "/v1/jobs", {**slow, "job_id": first["job_id"]}, node="scheduler-2")
+    assert json.loads(again[1])["job_id"] == first["job_id"]
+    assert asked(cluster, "POST", "/v1/jobs", {"sql": "select 1", "job_id": first["job_id"]})[0] == 409
+    assert json.loads(asked(cluster, "DELETE", f"/v1/jobs/{first['job_id']}")[1])["state"] == "CANCELLED"
+    assert asked(cluster, "GET", f"/v1/jobs/{first['job_id']}/results")[0] == 409
+
+
+def test_another_client_finds_no_such_job(cluster):
+    job_id = json.loads(asked(cluster, "POST", "/v1/jobs", b"select 'secret' as s", content_type="text/plain")[1])[
+        "job_id"
+    ]
+    ended(cluster, job_id)
+    for method, path in (("GET", ""), ("GET", "/results"), ("DELETE", "")):
+        assert asked(cluster, method, f"/v1/jobs/{job_id}{path}", client="bob")[0] == 404
+    assert json.loads(asked(cluster, "GET", "/v1/jobs", client="bob")[1]) == []
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "body", "status"), [
+        ("POST", "/v1/jobs", {"sql": "selekt"}, 400), ("POST", "/v1/jobs", {"sql": ""}, 400),
+        ("POST", "/v1/jobs", {}, 400), ("POST", "/v1/jobs", {"sql": "select 1", "odd": 1}, 400),
+        ("POST", "/v1/jobs", {"sql": "select 1", "priority": 10}, 400), ("POST", "/v1/jobs", b"{", 400),
+        ("POST", "/v1/jobs", {"sql": "select 1", "job_id": "1"}, 400), ("GET", "/v1/jobs?state=odd", None, 400),
+        ("GET", "/v1/jobs/1", None, 400), ("GET", f"/v1/jobs/{'0' * 32}", None, 404),
+        ("GET", f"/v1/jobs/{'0' * 32}/results?chunk=-1", None, 400),
+    ],
+)  # fmt: skip
+def test_what_is_wrong_has_its_status(cluster, method, path, body, status):
+    found, said = asked(cluster, method, path, body)
+    assert (found, set(json.loads(said)) >= {"error"}) == (status, True), said
