@@ -17,7 +17,10 @@ from ballista_py.node.config import NodeConfig
 from ballista_py.node.engine_processes import GIVE_BACK_MS, WATCH_MS, node_memory, own_bytes
 from ballista_py.node.location import open_state_location
 from ballista_py.node.loops import Loop
+from ballista_py.node.observed_store import observed_store
+from ballista_py.node.status.exports import ExportingTracer, metric_readers, tracer_of
 from ballista_py.node.status.metrics import NodeMetrics
+from ballista_py.node.status.node_gauges import observe_node
 from ballista_py.node.status.status_ports import StatusPorts, check_tokens
 from ballista_py.node.status.tasks import Tasks
 from ballista_py.runtime import Runtime
@@ -65,8 +68,15 @@ class Foundation:
         removed = Removed(config.node_mtls_removed_file)
         removed.listed()  # a list that cannot be used is no reason to start
         check_tokens(config, runtime)
-        store = open_state_location(config, runtime)
-        metrics = NodeMetrics(config.node_id, config.role)
+        every_ms = config.otlp_interval_ms
+        metrics = NodeMetrics(config.node_id, config.role, metric_readers(config.otlp_endpoint, every_ms), runtime)
+        up.callback(metrics.close)
+        tracer = tracer_of(
+            config.otlp_endpoint, config.node_id, config.role, config.trace_sample_ratio, runtime, every_ms
+        )
+        if isinstance(tracer, ExportingTracer):
+            up.callback(tracer.close)
+        store = observed_store(open_state_location(config, runtime), metrics, runtime)
         return cls(
             config=config,
             runtime=runtime,
@@ -75,7 +85,7 @@ class Foundation:
             store=store,
             cluster_id=cluster_identity(store, runtime=runtime),
             metrics=metrics,
-            tasks=Tasks(config.node_id, runtime, metrics.ended),
+            tasks=Tasks(config.node_id, runtime, metrics.ended, tracer),
             budget=MemoryBudget(least_budget(node_memory(config)), runtime),
         )
 
@@ -93,12 +103,7 @@ class Foundation:
     def show(self, ready: Callable[[], bool], status: Callable[[], Any]) -> None:
         """Open the ports for probes, people and Prometheus."""
         self.metrics.watch_certificate(self.config.node_tls(), self.runtime)
-        self.metrics.gauge(
-            "reserved_bytes",
-            "Bytes of memory that statements reserved or wait for.",
-            ("state",),
-            self.budget.shown,
-        )
+        observe_node(self.metrics, self.tasks, self.budget, ready)
         ports = StatusPorts(
             self.config, self.metrics, self.runtime, ready=ready, status=status, tasks=self.shown_tasks
         )

@@ -24,6 +24,7 @@ from ballista_py.coordinator.queries.pivots import begun, in_words_of, with_valu
 from ballista_py.coordinator.queries.plan_cache import Plans
 from ballista_py.coordinator.queries.run import OpenLegs, QueryRun
 from ballista_py.coordinator.queries.running_statement import Statement, until_given
+from ballista_py.coordinator.queries.runtime_tables import RUNTIME_SCHEMAS, RuntimeTables
 from ballista_py.engines.apart.trials import Trials
 from ballista_py.engines.engine import Engine
 from ballista_py.errors import (
@@ -44,7 +45,7 @@ from ballista_py.sql.legs import copies_of, legs_of
 from ballista_py.sql.parse.kind import engine_sql
 from ballista_py.sql.parse.parsing import require_length
 from ballista_py.sql.parse.pivots import OVERTAKEN, mentions_pivot, open_pivot
-from ballista_py.sql.parse.table_names import INFORMATION
+from ballista_py.sql.parse.table_names import INFORMATION, SEEN
 from ballista_py.sql.parts import Portion, restricted
 from ballista_py.sql.plan import Leg, QueryPlan
 from ballista_py.state.members.suspects import Suspects
@@ -76,6 +77,7 @@ class QueryService:
     Statements of much text have their place in the `budget` of the node while they are planned.
     Those of clients have their `trials` before they are read.
     What replicas give is at most `max_replica_lag_ms` old; with 0 it is never older than the statement.
+    `runtime_tables` say what the cluster does.
     """
 
     views: Views
@@ -88,6 +90,7 @@ class QueryService:
     heard_ms: HeardMs = field(default=dict, kw_only=True)
     budget: MemoryBudget | None = field(default=None, kw_only=True)
     trials: Trials | None = field(default=None, kw_only=True)
+    runtime_tables: RuntimeTables = field(factory=RuntimeTables, kw_only=True)
     _suspects: Suspects = field(init=False, factory=Suspects)
     plans: Plans = field(init=False)
     _turns: MergingTurns = field(init=False)
@@ -152,7 +155,9 @@ class QueryService:
         view = self.views.refresh(words) if as_of_now else self.views.current(words)
         marks = view.marks(words)
         schemas = {name: view.catalog.schemas[name] for name in marks}
-        return (schemas | CATALOG_SCHEMAS if INFORMATION in words else schemas), marks
+        for schema, told in ((INFORMATION, CATALOG_SCHEMAS), (SEEN, RUNTIME_SCHEMAS)):
+            schemas.update(told if schema in words else {})
+        return schemas, marks
 
     def describe(self, statement: str) -> pa.Schema:
         """The columns of the statement's answer, as a single node gives them. Raises `SqlError`."""

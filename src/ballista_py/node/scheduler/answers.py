@@ -138,7 +138,7 @@ class SchedulerAnswers:
         spark = services.spark
         if spark.takes(text, engine):
             query = spark.open(text)
-            task = self.tasks.begin("spark", text, cancel=query.cancel)
+            task = self.tasks.begin("spark", text, cancel=query.cancel, engine="spark")
             batches = task.follow(query.batches(), lambda: query.cancelled)
             return StreamResult(schema=query.schema, batches=batches, trailer=query.stats, cancel=task.cancelled)
         statement = services.queries.run(text, context.cancelled)

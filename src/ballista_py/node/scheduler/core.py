@@ -328,6 +328,10 @@ class SchedulerCore:
         ]
         return schedulers + executors
 
+    def view(self) -> ClusterView:
+        """The cluster as the store has it now."""
+        return self._catalogs.refresh()
+
     def tables(self) -> list[dict[str, Any]]:
         """Every table and how far its partitions are served."""
         view = self._catalogs.refresh()
