@@ -98,7 +98,7 @@ class JsonFormatter(EventFormatter):
 def configure_logging(
     node_id: str, level: str = "INFO", stream: TextIO | None = None, form: Literal["text", "json"] = "text"
 ) -> None:
-    """Send every log line of this process to `stream` (standard error): `form` of `EventFormatter` or `JsonFormatter`."""
+    """Send every log line of this process to `stream` (standard error), as `EventFormatter` or `JsonFormatter`."""
     handler = logging.StreamHandler(stream or sys.stderr)
     handler.setFormatter((JsonFormatter if form == "json" else EventFormatter)(node_id))
     root = logging.getLogger()

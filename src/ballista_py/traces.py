@@ -15,8 +15,6 @@ from typing import Any, Protocol, TypeVar
 
 from attrs import frozen
 
-from ballista_py.runtime import Runtime
-
 T = TypeVar("T")
 TRACE_HEADER = "traceparent"
 _PARENT = re.compile(r"([0-9a-f]{2})-([0-9a-f]{32})-([0-9a-f]{16})-([0-9a-f]{2})(-[^\s]{0,256})?")
@@ -108,12 +106,12 @@ class PlainSpan:
 class PlainTracer:
     """Gives ids and records nothing. A trace that a caller wants recorded stays so for other nodes."""
 
-    runtime: Runtime
+    new_id: Callable[[], str]  # 32 hexadecimal digits
 
     def begin(self, name: str, parent: TraceContext | None = None, **attributes: Any) -> Span:
-        new = self.runtime.new_id()
+        new = self.new_id()
         if parent is None:
-            return PlainSpan(TraceContext(new, self.runtime.new_id()[:16]))
+            return PlainSpan(TraceContext(new, self.new_id()[:16]))
         return PlainSpan(TraceContext(parent.trace_id, new[:16], parent.sampled))
 
 

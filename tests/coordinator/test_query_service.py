@@ -389,7 +389,7 @@ def test_the_bytes_that_statements_ship_are_counted(site: Site) -> None:
     )
     running = observed.run(JOIN)
     list(running.batches())
-    assert f"ballista_shipped_bytes_total {running.stats()['shipped_bytes']:.1f}" in metrics.text().decode()
+    assert f"scheduler_shipped_bytes_total {running.stats()['shipped_bytes']:.1f}" in metrics.text().decode()
 
 
 def test_an_analysed_plan_says_what_every_leg_gave(site: Site) -> None:

@@ -63,7 +63,7 @@ def _ratio(_instance: object, attribute: Any, value: float) -> None:
         raise ConfigError(f"{attribute.name}: {value!r} is not a number from 0 to 1")
 
 
-def _endpoint(_instance: object, attribute: Any, value: str) -> None:
+def _endpoint(_instance: object, _attribute: Any, value: str) -> None:
     check_endpoint(value)
 
 

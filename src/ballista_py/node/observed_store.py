@@ -1,4 +1,4 @@
-"""The object store as a node sees it: each request counted and timed by its verb, and a span of what it is a part of."""
+"""The object store as a node sees it: each request counted and timed by its verb, and a span where there are any."""
 
 from __future__ import annotations
 

@@ -37,6 +37,7 @@ from ballista_py.errors import (
     TryLater,
     UnsupportedExpression,
 )
+from ballista_py.figures import UNSEEN, Figures
 from ballista_py.memory_budget import MemoryBudget
 from ballista_py.partitions.map import Owner
 from ballista_py.runtime import Runtime
@@ -91,13 +92,14 @@ class QueryService:
     budget: MemoryBudget | None = field(default=None, kw_only=True)
     trials: Trials | None = field(default=None, kw_only=True)
     runtime_tables: RuntimeTables = field(factory=RuntimeTables, kw_only=True)
+    figures: Figures = field(default=UNSEEN, kw_only=True)
     _suspects: Suspects = field(init=False, factory=Suspects)
     plans: Plans = field(init=False)
     _turns: MergingTurns = field(init=False)
 
     def __attrs_post_init__(self) -> None:
         self._turns = MergingTurns(self.runtime, self.budget)
-        self.plans = Plans(self.engine, self.runtime, self.budget)
+        self.plans = Plans(self.engine, self.runtime, self.budget, self.figures)
 
     def explain(self, statement: str, analyze: bool = False) -> dict[str, Any]:
         """The plan as a dict, with the same in words under `text`. Raises what `run` raises while it plans.
@@ -260,6 +262,7 @@ class QueryService:
         ):
             return None
         self._condemn(view, error, self.runtime.monotonic_ms())
+        self._retried()
         if isinstance(error, _REFUSED):  # what begins anew, here or there, takes a moment
             pause(self.runtime, REPLAN_WAIT_MS * (first.running.replans + 1), error)
         other = self._start(statement, cancelled, only, started_ms, first.running.replans + 1, as_of)
@@ -300,6 +303,7 @@ class QueryService:
                     runtime=self.runtime,
                     cancelled=cancelled,
                     wrote=statement,
+                    figures=self.figures,
                 )
                 return run.start(started_ms, replans)
             except BroadcastTooLargeError:
@@ -318,9 +322,15 @@ class QueryService:
                     raise
                 condemned, obstacle = self._condemn(view, error, asked_ms), error
             replans += 1
+            self._retried()
             if not condemned:  # else there may be a copy, which need not be waited for
                 pause(self.runtime, min(REPLAN_WAIT_MS * replans, LONGEST_WAIT_MS), obstacle)
             view, is_fresh = self.views.refresh(words_of(statement)), True
+
+    def _retried(self) -> None:
+        """A statement is planned again, and its stages begin again."""
+        self.figures.add("node_task_retries")
+        self.figures.add("scheduler_stage_retries")
 
     def is_behind(self, view: ClusterView, tables: Collection[str]) -> bool:
         """Whether one of the tables may have been altered since the view was read, as of the last look at sequences.

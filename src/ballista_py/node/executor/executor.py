@@ -83,7 +83,7 @@ def start_executor(config: NodeConfig, runtime: Runtime | None = None) -> Runnin
             runtime=ground.runtime,
         )
         partitions = ExecutorPartitions(
-            links.lease, ground.store, engine, cache, ground.runtime, threads, node_memory(config)
+            links.lease, ground.store, engine, cache, ground.runtime, threads, node_memory(config), ground.metrics
         )
         answers.partitions = partitions
         control = _start_control(ground, links, partitions)

@@ -9,11 +9,13 @@ from attrs import define, frozen
 
 from ballista_py.coordinator.queries.descriptions import Descriptions
 from ballista_py.coordinator.queries.flight_sql import Statements, returned_rows
+from ballista_py.coordinator.queries.given_out import given_out
 from ballista_py.coordinator.queries.on_spark import SparkQueries
 from ballista_py.coordinator.queries.service import QueryService
 from ballista_py.coordinator.writes.service import WriteService
 from ballista_py.engines.duckdb.engine import DuckDBEngine
 from ballista_py.errors import SqlError, TryLater
+from ballista_py.figures import UNSEEN, Figures
 from ballista_py.node.scheduler.core import SchedulerCore
 from ballista_py.node.status.tasks import Tasks
 from ballista_py.sql.own_words import own_places
@@ -46,6 +48,7 @@ class Services:
     spark: SparkQueries
     writes: WriteService
     statements: Statements
+    figures: Figures = UNSEEN
 
 
 @define(kw_only=True)
@@ -73,6 +76,9 @@ class SchedulerAnswers:
         """Answer a client's statement (`commands.sql_command`)."""
         check_command(command)
         services = self.ready()
+        return given_out(self._stream(services, command, context), services.figures, services.queries.runtime)
+
+    def _stream(self, services: Services, command: Mapping[str, Any], context: CallContext) -> StreamResult:
         with services.queries.reading(_query(command), dialect=_dialect(command)):
             text = _text(command, services.queries)
             kind, is_returned = statement_kind(text), returns_rows(text)

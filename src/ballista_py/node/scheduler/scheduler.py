@@ -15,6 +15,7 @@ from attrs import frozen
 from ballista_py.coordinator.catalogs import Catalogs
 from ballista_py.coordinator.queries.flight_sql import Statements
 from ballista_py.coordinator.queries.leg_opener import LegOpener
+from ballista_py.coordinator.queries.leg_watch import LegWatch
 from ballista_py.coordinator.queries.on_spark import SparkQueries
 from ballista_py.coordinator.queries.runtime_tables import RuntimeTables, history_rows
 from ballista_py.coordinator.spark_process import SparkProcess
@@ -88,7 +89,14 @@ def start_scheduler(config: NodeConfig, runtime: Runtime | None = None) -> Runni
         )
         links = _listen(ground, answers)
         core = SchedulerCore(
-            config, links.info, ground.store, tools.catalogs, links.control.push, ground.runtime, tools.run_all
+            config,
+            links.info,
+            ground.store,
+            tools.catalogs,
+            links.control.push,
+            ground.runtime,
+            tools.run_all,
+            ground.metrics,
         )
         up.callback(core.close)
         core.join()
@@ -98,8 +106,8 @@ def start_scheduler(config: NodeConfig, runtime: Runtime | None = None) -> Runni
         links.handler.core = core
         settle = LeftOver(core, services.writes.settle_left_over)
         ground.loop("settle", settle.tick, config.partition_assignment_interval)
-        ground.loop("tokens", services.writes.tick, TOKENS_TICK_MS)
-        observe_scheduler(ground.metrics, core, links.flight, links.control)
+        ground.loop("tokens", partial(_collect, ground, services), TOKENS_TICK_MS)
+        observe_scheduler(ground.metrics, core, links.flight, links.control, tools.legs)
         replication = {"replicas": config.replicas, "max_replica_lag_ms": config.max_replica_lag_ms}
         drain = SchedulerDrain(config.node_id, links.flight, ground.runtime)
         ground.show(
@@ -118,6 +126,7 @@ class _Tools:
     trials: Trials
     pool: FlightPool
     spark: SparkProcess
+    legs: LegWatch
     run_all: Callable[[Callable[[Any], Any], Iterable[Any]], Iterable[Any]]
 
 
@@ -171,6 +180,7 @@ def _tools(ground: Foundation) -> _Tools:
         trials=Trials(processes, runtime),
         pool=pool,
         spark=spark,
+        legs=LegWatch(runtime, ground.metrics),
         run_all=run_all,
     )
 
@@ -248,7 +258,7 @@ def _services(
     queries = ObservedQueries(
         catalogs,
         tools.engine,
-        LegOpener(tools.pool, runtime, spawn, give_up).open,
+        LegOpener(tools.pool, runtime, spawn, give_up, tools.legs).open,
         runtime,
         ground.tasks,
         shipped=ground.metrics.shipped,
@@ -259,6 +269,7 @@ def _services(
         budget=ground.budget,
         trials=tools.trials,
         runtime_tables=_runtime_tables(ground, core, links),
+        figures=ground.metrics,
     )
     ground.loop("spark", tools.spark.tick, SPARK_TICK_MS)
     writes = ObservedWrites(
@@ -281,7 +292,8 @@ def _services(
         queries=queries,
         spark=SparkQueries(queries, tools.spark, runtime, config.max_merge_bytes),
         writes=writes,
-        statements=Statements(queries, tools.engine, writes=writes, tickets=tickets),
+        statements=Statements(queries, tools.engine, writes=writes, tickets=tickets, figures=ground.metrics),
+        figures=ground.metrics,
     )
 
 
@@ -320,6 +332,10 @@ def _start_loops(ground: Foundation, core: SchedulerCore, links: _Links) -> None
     ground.loop("flight", links.flight.tick, FLIGHT_TICK_MS)
     if ground.config.partition_discovery_interval is not None:
         ground.loop("discover", core.discover, ground.config.partition_discovery_interval / LOOKS_PER_INTERVAL)
+
+
+def _collect(ground: Foundation, services: Services) -> None:
+    ground.metrics.add("scheduler_collected_objects", services.writes.tick())
 
 
 def _leave(membership: Membership) -> None:

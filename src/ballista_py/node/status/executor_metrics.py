@@ -13,7 +13,6 @@ from ballista_py.storage.held.holder import PartitionHolder
 from ballista_py.transport.control.client import ControlClient
 from ballista_py.transport.flight.server import FlightServer
 
-
 _OWN: Mapping[str, bool] = {"of_node": True, "adds_up": True}
 
 

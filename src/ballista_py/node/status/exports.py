@@ -34,11 +34,16 @@ def metric_readers(endpoint: str | None, every_ms: float = EXPORT_EVERY_MS) -> l
 
 
 def tracer_of(
-    endpoint: str | None, node_id: str, role: str, ratio: float, runtime: Runtime, every_ms: float = EXPORT_EVERY_MS
+    endpoint: str | None,
+    node_id: str,
+    role: str,
+    ratio: float,
+    runtime: Runtime,
+    every_ms: float = EXPORT_EVERY_MS,
 ) -> Tracer:
     """What begins the spans of a node: recorded for the endpoint, or by their ids alone."""
     if endpoint is None:
-        return PlainTracer(runtime)
+        return PlainTracer(runtime.new_id)
     try:
         from opentelemetry.exporter.otlp.proto.grpc.trace_exporter import OTLPSpanExporter
         from opentelemetry.sdk.trace import TracerProvider

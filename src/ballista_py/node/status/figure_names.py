@@ -1,4 +1,4 @@
-"""Every counter and histogram of a node: its labels, what it means and when it moves. `docs/guide-observing.md` shows it.
+"""Every counter and histogram of a node: its labels, what it means and when it moves (`docs/guide-observing.md`).
 
 Units are in the names. Labels have few values: roles, outcomes, verbs, names of tables, codes of errors.
 """
@@ -47,11 +47,15 @@ _BOTH: Mapping[str, Figure] = {
 }
 _SCHEDULER: Mapping[str, Figure] = {
     "scheduler_statement_duration_ms": _ms("How long statements and changes took.", "kind"),
-    "scheduler_planning_duration_ms": _ms("How long it took to plan; cached: by a plan or a template kept.", "cached"),
+    "scheduler_planning_duration_ms": _ms(
+        "How long it took to plan; cached: by a plan or a template kept.", "cached"
+    ),
     "scheduler_task_scheduling_latency_ms": _ms("From a plan to the first leg that an executor accepted."),
     "scheduler_stages_total": _counter("Stages that began: a round of legs, a broadcast, a merge.", "kind"),
     "scheduler_stage_failures": _counter("Stages that failed.", "kind"),
-    "scheduler_stage_retries": _counter("Rounds of stages that were begun again because a plan had to be made anew."),
+    "scheduler_stage_retries": _counter(
+        "Rounds of stages that were begun again because a plan had to be made anew."
+    ),
     "scheduler_stage_duration_ms": _ms("How long stages took.", "kind"),
     "scheduler_tasks_per_stage": Figure("Legs of each round or broadcast.", (), COUNT_BUCKETS),
     "scheduler_executor_assignments": _counter("Partitions given to an executor by a commit.", "table"),

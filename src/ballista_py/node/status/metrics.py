@@ -1,4 +1,4 @@
-"""The metrics of one node, by the meter `cluster` of OpenTelemetry: for Prometheus, and by OTLP where that is asked for.
+"""The metrics of one node, by the meter `cluster` of OpenTelemetry: for Prometheus, and by OTLP where wanted.
 
 Counters are kept here and read by the SDK when it is asked, because an increment by the SDK itself costs more than much
 of what is counted; histograms are the SDK's. Gauges ask the node when they are read.

@@ -25,7 +25,7 @@ except ImportError as error:
 
 def prometheus_text(data: MetricsData | None) -> bytes:
     """What the SDK has collected, as a page for Prometheus."""
-    return generate_latest(_Collected(data))  # type: ignore[arg-type]  # it is only asked to collect
+    return generate_latest(_Collected(data))
 
 
 @frozen

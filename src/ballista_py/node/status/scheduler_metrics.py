@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from ballista_py.coordinator.queries.leg_watch import LegWatch
 from ballista_py.node.scheduler.core import SchedulerCore
 from ballista_py.node.status.metrics import NodeMetrics
 from ballista_py.transport.control.server import ControlServer
@@ -9,11 +10,17 @@ from ballista_py.transport.flight.server import FlightServer
 
 
 def observe_scheduler(
-    metrics: NodeMetrics, core: SchedulerCore, flight: FlightServer, control: ControlServer
+    metrics: NodeMetrics, core: SchedulerCore, flight: FlightServer, control: ControlServer, legs: LegWatch
 ) -> None:
     """Let `metrics` show how all these are, whenever somebody looks."""
     gauge = metrics.gauge
     gauge("node_open_calls", "Calls of clients that are not answered yet.", (), lambda: {(): flight.open_calls()})
+    gauge(
+        "scheduler_task_queue_depth",
+        "Legs that were sent and that their executors have not accepted yet.",
+        (),
+        lambda: {(): legs.waiting()},
+    )
     gauge(
         "scheduler_active_executors_count",
         "Executors of the cluster that this scheduler hears within their leases.",

@@ -128,7 +128,7 @@ class Tasks:
         self._remembered = deque(maxlen=MAX_REMEMBERED)
         self._lock = self.runtime.lock()
         if self.tracer is None:
-            self.tracer = PlainTracer(self.runtime)
+            self.tracer = PlainTracer(self.runtime.new_id)
 
     def begin(
         self,

@@ -17,6 +17,7 @@ import pyarrow as pa
 from attrs import evolve, frozen
 
 from ballista_py.errors import BallistaError, NotOwner, TableAltered, TryLater
+from ballista_py.figures import UNSEEN, Figures
 from ballista_py.partitions.columns import is_same
 from ballista_py.partitions.table import TableSpec
 from ballista_py.runtime import Runtime, SystemRuntime
@@ -35,6 +36,7 @@ from ballista_py.storage.held.hydration import HydrationMeter, HydrationProgress
 from ballista_py.storage.held.loads import PartitionLoad, PartitionLoads, held_of, in_parts, reason_of
 from ballista_py.storage.held.seen import SeenManifests
 from ballista_py.storage.manifest import ManifestDocument
+from ballista_py.traces import spanned
 
 _log = logging.getLogger(__name__)
 MAX_BATCH_PARTITIONS = 64
@@ -55,7 +57,8 @@ class TickReport:
 class PartitionHolder:
     """One executor's partitions. Safe to share between threads; ticks run one at a time.
 
-    `mapper` runs store requests of one tick at the same time (default: one after the other).
+    `mapper` runs store requests of one tick at the same time (default: one after the other). `figures` are told what
+    was loaded.
 
     >>> from ballista_py.state.stores.memory import MemoryStore
     >>> class Nowhere:
@@ -77,8 +80,10 @@ class PartitionHolder:
         cache: FileCache | None = None,
         runtime: Runtime | None = None,
         mapper: Mapper = map,
+        figures: Figures = UNSEEN,
     ) -> None:
         self._lease = lease
+        self._figures = figures
         self._store = store
         self._runtime = runtime or SystemRuntime()
         self._meter = HydrationMeter(self._runtime)
@@ -424,10 +429,24 @@ class PartitionHolder:
         works = self._loads.read(holdings.table, batch)
         done = 0
         for part in in_parts(works):
-            outcome = self._loads.load(table, part)
+            began_ms = self._runtime.monotonic_ms()
+            with spanned("load", table=table, partitions=len(part)):
+                outcome = self._loads.load(table, part)
             self._settle(table, folder, outcome)
-            done += sum(not work.reason for work in outcome)
+            done += self._loaded(table, outcome, self._runtime.monotonic_ms() - began_ms)
         return done, len(works) - done
+
+    def _loaded(self, table: str, outcome: Sequence[PartitionLoad], took_ms: float) -> int:
+        """Count what was loaded; how many partitions that were."""
+        done = [work for work in outcome if not work.reason]
+        size = sum(work.manifest.bytes for work in done if work.manifest is not None)
+        if done:
+            self._figures.add("dataset_acceleration_snapshot_bootstrap_bytes", size, table=table)
+            self._figures.record("dataset_acceleration_snapshot_bootstrap_duration_ms", took_ms, table=table)
+        if len(done) < len(outcome):
+            failed = len(outcome) - len(done)
+            self._figures.add("dataset_acceleration_snapshot_bootstrap_failures", failed, table=table)
+        return len(done)
 
     def _prepare_all(self) -> int:
         """Make every table that is known, so that a leg may also read none of its partitions here; how many it made,
