@@ -429,24 +429,26 @@ class PartitionHolder:
         works = self._loads.read(holdings.table, batch)
         done = 0
         for part in in_parts(works):
-            began_ms = self._runtime.monotonic_ms()
-            with spanned("load", table=table, partitions=len(part)):
+            with spanned("load", table=table, partitions=len(part)), self._counted(table):
                 outcome = self._loads.load(table, part)
             self._settle(table, folder, outcome)
-            done += self._loaded(table, outcome, self._runtime.monotonic_ms() - began_ms)
+            loaded = sum(not work.reason for work in outcome)
+            if loaded < len(outcome):
+                failed = len(outcome) - loaded
+                self._figures.add("dataset_acceleration_snapshot_bootstrap_failures", failed, table=table)
+            done += loaded
         return done, len(works) - done
 
-    def _loaded(self, table: str, outcome: Sequence[PartitionLoad], took_ms: float) -> int:
-        """Count what was loaded; how many partitions that were."""
-        done = [work for work in outcome if not work.reason]
-        size = sum(work.manifest.bytes for work in done if work.manifest is not None)
-        if done:
+    @contextmanager
+    def _counted(self, table: str) -> Iterator[None]:
+        """Around what loads files, one at a time; those that were here already count for nothing."""
+        before, began_ms = self._meter.progress(0, 0).bytes_loaded, self._runtime.monotonic_ms()
+        yield
+        size = self._meter.progress(0, 0).bytes_loaded - before
+        if size:
+            took_ms = self._runtime.monotonic_ms() - began_ms
             self._figures.add("dataset_acceleration_snapshot_bootstrap_bytes", size, table=table)
             self._figures.record("dataset_acceleration_snapshot_bootstrap_duration_ms", took_ms, table=table)
-        if len(done) < len(outcome):
-            failed = len(outcome) - len(done)
-            self._figures.add("dataset_acceleration_snapshot_bootstrap_failures", failed, table=table)
-        return len(done)
 
     def _prepare_all(self) -> int:
         """Make every table that is known, so that a leg may also read none of its partitions here; how many it made,
