@@ -20,7 +20,8 @@ COUNT = "select count(*) as n, sum(id) as s from events"
 
 @pytest.fixture(scope="module")
 def small():
-    with LocalCluster(schedulers=2, executors=2) as cluster:
+    options = {"task-history-table": "task log", "task-history-interval": "300"}
+    with LocalCluster(schedulers=2, executors=2, node_options=options) as cluster:
         schema = pa.schema([pa.field("id", pa.int64(), nullable=False), ("kind", pa.string())])
         cluster.create_table("events", schema=schema, partition_by=["bucket(4, id)"])
         cluster.ingest("events", pa.table({"id": list(range(100)), "kind": ["a"] * 100}, schema=schema))
@@ -113,6 +114,7 @@ def test_tables_of_runtime_are_joined_with_each_other_and_with_no_others(small):
         group by 1 order by 1"""
     assert [row["role"] for row in small.sql(sql).to_pylist()] == ["executor", "scheduler"]
     both = "select count(*) as n from runtime.partitions p join information_schema.columns c using (table_name)"
+    both = f"{both} where p.table_name = 'events'"
     assert small.sql(both).to_pylist() == [{"n": 8}]
     for sql, said in (
         ("select * from runtime.nodes, events", "runtime cannot be read together with table 'events'"),
@@ -130,11 +132,12 @@ def test_nodes_tables_partitions_and_settings_say_what_is(small):
     assert {name: row["role"] for name, row in nodes.items()} == {
         "scheduler-1": "scheduler", "scheduler-2": "scheduler", "executor-1": "executor", "executor-2": "executor",
     }  # fmt: skip
-    assert sum(row["partitions"] for row in nodes.values()) == 4
-    (table,) = small.sql("select * from runtime.tables").to_pylist()
+    everything = small.sql("select count(*) as n from runtime.partitions").to_pylist()[0]["n"]
+    assert sum(row["partitions"] for row in nodes.values()) == everything > 4
+    (table,) = small.sql("select * from runtime.tables where table_name = 'events'").to_pylist()
     assert (table["table_name"], table["partitions"], table["ready"]) == ("events", 4, True)
     assert table["partition_by"] == ["bucket(4, id)"]
-    partitions = small.sql("select * from runtime.partitions").to_pylist()
+    partitions = small.sql("select * from runtime.partitions where table_name = 'events'").to_pylist()
     assert [row["partition"] for row in partitions] == [0, 1, 2, 3]
     assert {row["owner"] for row in partitions} == {"executor-1", "executor-2"}
     assert {row["state"] for row in partitions} == {"serving"}
@@ -155,6 +158,22 @@ def test_the_history_of_one_node_is_its_alone(small):
             found = client.sql("select distinct node_id from runtime.local_task_history").to_pylist()
             assert len(found) <= 1
     assert HISTORY.names[:3] == ["trace_id", "span_id", "parent_span_id"]
+
+
+def test_the_history_is_in_a_table_of_the_cluster_too_each_task_once(small, wait_until):
+    marked = "select 'kept' as kept, count(*) from events"
+    with small.client() as client:
+        for _ in range(3):
+            client.sql(marked)
+    wanted = {row["span_id"] for row in history(small, "input like '%''kept'' as kept%' and task = 'statement'")}
+    assert len(wanted) == 3
+    kept = "select span_id, \"user\", outcome from \"task log\" where input like '%''kept'' as kept, count%'"
+    wait_until(lambda: small.sql(kept).num_rows >= len(wanted))
+    assert set(small.sql(kept)["span_id"].to_pylist()) >= wanted
+    doubled = small.sql('select span_id from "task log" group by 1 having count(*) > 1')
+    assert doubled.num_rows == 0
+    of = small.sql('select distinct node_id from "task log"')["node_id"].to_pylist()
+    assert all(name.startswith("scheduler-") for name in of)
 
 
 def test_nodes_that_do_not_answer_fail_the_whole_history_and_are_named(small):

@@ -154,8 +154,8 @@ def test_every_node_shows_how_it_is_and_nothing_shows_a_secret(secured):
         paths = ("/health", "/ready", "/status", "/tasks")
         shown += [json.dumps(secured.shown(node_id, path)) for path in paths]
         shown.append(secured.shown(node_id, "/metrics"))
-        assert "ballista_lease_remaining_seconds" in shown[-1]
-        days = float(re.search("^ballista_certificate_remaining_seconds (.*)$", shown[-1], re.M)[1]) / 86_400
+        assert "node_lease_remaining_ms" in shown[-1]
+        days = float(re.search("^node_certificate_remaining_ms (.*)$", shown[-1], re.M)[1]) / 86_400_000
         assert 396 < days < 397
         shown.append(secured.log(node_id))
     assert 'ballista_partitions{state="serving",table="orders"}' in "".join(shown)

@@ -144,13 +144,9 @@ def test_every_figure_is_what_was_done(seen):
     assert by(figure("node_task_rows"), "kind") == {k: v for k, v in rows_of_kind.items() if v}
     assert measured("executor_task_duration_ms") == Counter((task["task"],) for task in of["executor"])
     assert measured("scheduler_statement_duration_ms") == Counter((task["task"],) for task in of["scheduler"])
-    for retried in (
-        "node_task_retries",
-        "scheduler_stage_retries",
-        "node_fences_hit",
-        "scheduler_collected_objects",
-    ):
-        assert by(figure(retried)) == {}, retried  # nothing of it happened
+    nothing = "node_task_retries", "scheduler_stage_retries", "node_fences_hit"
+    for name in (*nothing, "scheduler_collected_objects", "scheduler_history_dropped"):
+        assert by(figure(name)) == {}, name  # nothing of it happened
 
     # planning and stages
     assert sum(measured("scheduler_planning_duration_ms").values()) >= len(planned)

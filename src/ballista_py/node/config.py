@@ -22,6 +22,7 @@ from ballista_py.node.status.http_connections import HttpLimits
 from ballista_py.node.status.otlp_endpoint import check_endpoint
 from ballista_py.partitions.assignment.assigner import MAX_REPLICAS
 from ballista_py.partitions.table import FileFormatName
+from ballista_py.partitions.table_name import require_table_name
 from ballista_py.storage.held.cache import DEFAULT_MAX_BYTES
 from ballista_py.transport.security.connection_guard import ConnectionLimits
 from ballista_py.transport.security.credentials import Tls
@@ -61,6 +62,13 @@ def _port(_instance: object, attribute: Any, value: int) -> None:
 def _ratio(_instance: object, attribute: Any, value: float) -> None:
     if not 0 <= value <= 1:  # false for what is no number, too
         raise ConfigError(f"{attribute.name}: {value!r} is not a number from 0 to 1")
+
+
+def _table(_instance: object, attribute: Any, value: str) -> None:
+    try:
+        require_table_name(value)
+    except ConfigError as error:
+        raise ConfigError(f"{attribute.name}: {error.message}") from None
 
 
 def _endpoint(_instance: object, _attribute: Any, value: str) -> None:
@@ -123,7 +131,8 @@ class NodeConfig:
 
     With an `otlp_endpoint` (`http://host:4317`) the node sends its metrics there each `otlp_interval_ms`, and the
     traces of the `trace_sample_ratio` of statements, but of those in a trace of a client what that says. `log_format`
-    "json" makes each line of the log an object.
+    "json" makes each line of the log an object. With a `task_history_table` a scheduler appends what it did to that
+    table, which it makes, each `task_history_interval`.
     """
 
     role: NodeRole
@@ -177,6 +186,8 @@ class NodeConfig:
     drain_timeout_ms: float = field(default=25_000, validator=_not_negative)
     log_level: LogLevel = "INFO"
     log_format: LogFormat = "text"
+    task_history_table: str | None = field(default=None, validator=optional(_table))
+    task_history_interval: float = field(default=10_000, validator=_positive)
     otlp_endpoint: str | None = field(default=None, validator=optional(_endpoint))
     otlp_interval_ms: float = field(default=15_000, validator=_positive)
     trace_sample_ratio: float = field(default=1.0, validator=_ratio)

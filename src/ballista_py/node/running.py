@@ -18,7 +18,7 @@ from ballista_py.node.engine_processes import GIVE_BACK_MS, WATCH_MS, node_memor
 from ballista_py.node.location import open_state_location
 from ballista_py.node.loops import Loop
 from ballista_py.node.observed_store import observed_store
-from ballista_py.node.status.exports import ExportingTracer, metric_readers, tracer_of
+from ballista_py.node.status.exports import ExportingTracer, closed_in_time, metric_readers, tracer_of
 from ballista_py.node.status.metrics import NodeMetrics
 from ballista_py.node.status.node_gauges import observe_node
 from ballista_py.node.status.status_ports import StatusPorts, check_tokens
@@ -70,7 +70,7 @@ class Foundation:
         check_tokens(config, runtime)
         every_ms = config.otlp_interval_ms
         metrics = NodeMetrics(config.node_id, config.role, metric_readers(config.otlp_endpoint, every_ms), runtime)
-        up.callback(metrics.close)
+        up.callback(closed_in_time, metrics.close)
         tracer = tracer_of(
             config.otlp_endpoint, config.node_id, config.role, config.trace_sample_ratio, runtime, every_ms
         )

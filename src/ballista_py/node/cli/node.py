@@ -47,6 +47,8 @@ OPTIONS = {
     "drain_timeout_ms": "how long the node may take to hand over after SIGTERM, before it stops",
     "log_level": "DEBUG, INFO, WARNING or ERROR",
     "log_format": "text or json",
+    "task_history_table": "scheduler: table to which it appends what it did; default: none",
+    "task_history_interval": "between appending; default: 10s",
     "otlp_endpoint": "collector for metrics and traces (OTLP over gRPC), as http://host:4317",
     "otlp_interval_ms": "between sending metrics and traces; default: 15s",
     "trace_sample_ratio": "which share of statements is traced, 0 to 1; default: all",

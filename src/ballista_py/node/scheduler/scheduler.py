@@ -10,6 +10,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 from attrs import frozen
 
 from ballista_py.coordinator.catalogs import Catalogs
@@ -21,8 +22,10 @@ from ballista_py.coordinator.queries.runtime_tables import RuntimeTables, histor
 from ballista_py.coordinator.spark_process import SparkProcess
 from ballista_py.coordinator.tables.definitions import TableMaker
 from ballista_py.coordinator.writes.owner_calls import OwnerCalls
+from ballista_py.coordinator.writes.service import WriteService
 from ballista_py.engines.apart.trials import Trials
 from ballista_py.engines.duckdb.engine import DuckDBEngine
+from ballista_py.engines.duckdb.types import quoted
 from ballista_py.errors import BallistaError
 from ballista_py.logs import log_event
 from ballista_py.node.config import NodeConfig
@@ -33,6 +36,7 @@ from ballista_py.node.running import Foundation, RunningNode
 from ballista_py.node.scheduler.answers import SchedulerAnswers, Services
 from ballista_py.node.scheduler.control import SchedulerControl
 from ballista_py.node.scheduler.core import SchedulerCore
+from ballista_py.node.scheduler.kept_history import DECLARED, KeptHistory
 from ballista_py.node.scheduler.left_over import LeftOver
 from ballista_py.node.scheduler.observed_queries import ObservedQueries
 from ballista_py.node.scheduler.observed_writes import ObservedWrites
@@ -106,6 +110,8 @@ def start_scheduler(config: NodeConfig, runtime: Runtime | None = None) -> Runni
         links.handler.core = core
         settle = LeftOver(core, services.writes.settle_left_over)
         ground.loop("settle", settle.tick, config.partition_assignment_interval)
+        if config.task_history_table is not None:
+            _keep_history(ground, core, services.writes, config.task_history_table)
         ground.loop("tokens", partial(_collect, ground, services), TOKENS_TICK_MS)
         observe_scheduler(ground.metrics, core, links.flight, links.control, tools.legs)
         replication = {"replicas": config.replicas, "max_replica_lag_ms": config.max_replica_lag_ms}
@@ -332,6 +338,32 @@ def _start_loops(ground: Foundation, core: SchedulerCore, links: _Links) -> None
     ground.loop("flight", links.flight.tick, FLIGHT_TICK_MS)
     if ground.config.partition_discovery_interval is not None:
         ground.loop("discover", core.discover, ground.config.partition_discovery_interval / LOOKS_PER_INTERVAL)
+
+
+def _keep_history(ground: Foundation, core: SchedulerCore, writes: WriteService, table: str) -> None:
+    """Append what this scheduler did to a table; doing that is no task of its own."""
+
+    def append(rows: pa.Table, token: str) -> None:
+        WriteService.ingest(writes, table, rows.to_batches(), token=token, made=True, schema=rows.schema)
+
+    def make() -> None:
+        WriteService.run(writes, DECLARED.format(table=quoted(table)))
+
+    kept = KeptHistory(
+        append,
+        make,
+        lambda: core.membership.info.instance_id,
+        ground.runtime,
+        partial(ground.metrics.add, "scheduler_history_dropped"),
+    )
+    count = ground.tasks.ended
+
+    def ended(task: TaskRecord) -> None:
+        count(task)
+        kept.ended(task)
+
+    ground.tasks.ended = ended
+    ground.loop("history", kept.tick, ground.config.task_history_interval)
 
 
 def _collect(ground: Foundation, services: Services) -> None:

@@ -6,6 +6,8 @@ Headers and certificates for the collector come from the SDK's own environment v
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from threading import Thread
 from typing import Any
 
 from attrs import define, field
@@ -16,8 +18,16 @@ from ballista_py.runtime import Runtime
 from ballista_py.traces import PlainSpan, PlainTracer, Span, TraceContext, Tracer
 
 EXPORT_EVERY_MS = 15_000
+TIMEOUT_S = 2  # for a collector; a node that stops waits no longer for it
 MAX_QUEUED_SPANS = 8_192  # what comes beyond, while the collector does not take them, is dropped
 _EXPORTER = "opentelemetry-exporter-otlp-proto-grpc"
+
+
+def closed_in_time(close: Callable[[], object]) -> None:
+    """Have it closed, and wait no longer than twice `TIMEOUT_S`: who does not listen keeps no node from stopping."""
+    closing = Thread(target=close, name="otlp-close", daemon=True)
+    closing.start()
+    closing.join(2 * TIMEOUT_S)
 
 
 def metric_readers(endpoint: str | None, every_ms: float = EXPORT_EVERY_MS) -> list[Any]:
@@ -29,7 +39,7 @@ def metric_readers(endpoint: str | None, every_ms: float = EXPORT_EVERY_MS) -> l
         from opentelemetry.sdk.metrics.export import PeriodicExportingMetricReader
     except ImportError as error:
         raise MissingExtra.of(_EXPORTER, "node") from error
-    exporter = OTLPMetricExporter(endpoint=endpoint, insecure=endpoint.startswith("http:"))
+    exporter = OTLPMetricExporter(endpoint=endpoint, insecure=endpoint.startswith("http:"), timeout=TIMEOUT_S)
     return [PeriodicExportingMetricReader(exporter, export_interval_millis=every_ms)]
 
 
@@ -54,7 +64,7 @@ def tracer_of(
     provider = TracerProvider(
         resource=resource_of(node_id, role), sampler=ParentBased(TraceIdRatioBased(ratio)), shutdown_on_exit=False
     )
-    exporter = OTLPSpanExporter(endpoint=endpoint, insecure=endpoint.startswith("http:"))
+    exporter = OTLPSpanExporter(endpoint=endpoint, insecure=endpoint.startswith("http:"), timeout=TIMEOUT_S)
     provider.add_span_processor(
         BatchSpanProcessor(exporter, max_queue_size=MAX_QUEUED_SPANS, schedule_delay_millis=every_ms)
     )
@@ -88,7 +98,7 @@ class ExportingTracer:
 
     def close(self) -> None:
         """Send what is waiting, and no more."""
-        self._provider.shutdown()
+        closed_in_time(self._provider.shutdown)
 
 
 @define

@@ -65,6 +65,7 @@ _SCHEDULER: Mapping[str, Figure] = {
     "scheduler_result_fetch_bytes": _counter("Bytes of answers given to clients, in memory."),
     "scheduler_result_fetch_duration_ms": _ms("How long clients took for a chunk of an answer."),
     "scheduler_shipped_bytes": _counter("Bytes that statements moved between executors and this scheduler."),
+    "scheduler_history_dropped": _counter("Tasks that the table of the history had no room for in time."),
     "scheduler_collected_objects": _counter("Tokens and kept answers of long ago that were removed."),
 }
 _EXECUTOR: Mapping[str, Figure] = {
