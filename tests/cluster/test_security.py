@@ -158,7 +158,7 @@ def test_every_node_shows_how_it_is_and_nothing_shows_a_secret(secured):
         days = float(re.search("^node_certificate_remaining_ms (.*)$", shown[-1], re.M)[1]) / 86_400_000
         assert 396 < days < 397
         shown.append(secured.log(node_id))
-    assert 'ballista_partitions{state="serving",table="orders"}' in "".join(shown)
+    assert 'scheduler_partitions{state="serving",table="orders"}' in "".join(shown)
     assert "hunter2" not in "".join(shown)
     assert TOKEN not in "".join(shown)
 
