@@ -97,7 +97,7 @@ def test_every_answer_of_a_task_ends_the_task_when_it_is_cancelled_before_its_fi
     answers = 0
     for path in Path(ballista_py.__file__).parent.rglob("*.py"):
         text = path.read_text()
-        for node in ast.walk(ast.parse(text)):
+        for node in ast.walk(ast.parse(text)) if "asks.begin(" in text else ():
             if isinstance(node, ast.FunctionDef) and "asks.begin(" in (
                 source := ast.get_source_segment(text, node)
             ):

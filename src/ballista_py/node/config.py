@@ -17,9 +17,8 @@ from attrs.validators import optional
 
 from ballista_py.errors import ConfigError
 from ballista_py.node.config_file import Given, given, read_config_file
-from ballista_py.node.config_values import nearest, value_of
+from ballista_py.node.config_values import check_endpoint, nearest, value_of
 from ballista_py.node.status.http_connections import HttpLimits
-from ballista_py.node.status.otlp_endpoint import check_endpoint
 from ballista_py.partitions.assignment.assigner import MAX_REPLICAS
 from ballista_py.partitions.table import FileFormatName
 from ballista_py.partitions.table_name import require_table_name

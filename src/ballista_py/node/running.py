@@ -19,8 +19,7 @@ from ballista_py.node.location import open_state_location
 from ballista_py.node.loops import Loop
 from ballista_py.node.observed_store import observed_store
 from ballista_py.node.status.exports import ExportingTracer, closed_in_time, metric_readers, tracer_of
-from ballista_py.node.status.metrics import NodeMetrics
-from ballista_py.node.status.node_gauges import observe_node
+from ballista_py.node.status.metrics import NodeMetrics, observe_node
 from ballista_py.node.status.status_ports import StatusPorts, check_tokens
 from ballista_py.node.status.tasks import Tasks
 from ballista_py.runtime import Runtime

@@ -9,13 +9,17 @@ from __future__ import annotations
 import logging
 from collections import deque
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import pyarrow as pa
 from attrs import define, field, frozen
 
 from ballista_py.coordinator.queries.runtime_tables import HISTORY, history_rows
+from ballista_py.coordinator.writes.service import WriteService
+from ballista_py.engines.duckdb.types import quoted
 from ballista_py.logs import log_event
+from ballista_py.node.running import Foundation
 from ballista_py.runtime import Runtime
 from ballista_py.state.members.control import TaskRecord
 
@@ -93,3 +97,24 @@ class KeptHistory:
         self._number += 1
         rows = pa.Table.from_pylist(history_rows(tasks), schema=HISTORY)
         return _Batch(f"history/{self.instance()}/{self._number}", rows)
+
+
+def keep_history(ground: Foundation, writes: WriteService, table: str, instance: Callable[[], str]) -> None:
+    """Append what this scheduler does to a table from now on; doing that is no task of its own."""
+
+    def append(rows: pa.Table, token: str) -> None:
+        WriteService.ingest(writes, table, rows.to_batches(), token=token, made=True, schema=rows.schema)
+
+    def make() -> None:
+        WriteService.run(writes, DECLARED.format(table=quoted(table)))
+
+    dropped = partial(ground.metrics.add, "scheduler_history_dropped")
+    kept = KeptHistory(append, make, instance, ground.runtime, dropped)
+    count = ground.tasks.ended
+
+    def ended(task: TaskRecord) -> None:
+        count(task)
+        kept.ended(task)
+
+    ground.tasks.ended = ended
+    ground.loop("history", kept.tick, ground.config.task_history_interval)

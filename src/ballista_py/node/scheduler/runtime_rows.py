@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from attrs import fields, frozen
 
 from ballista_py.coordinator.cluster_view import ClusterView
+from ballista_py.coordinator.queries.runtime_tables import RuntimeTables, history_rows
 from ballista_py.node.config import NodeConfig
 from ballista_py.node.scheduler.core import SchedulerCore
-from ballista_py.state.members.control import HeldPartitions
+from ballista_py.node.status.tasks import Tasks
+from ballista_py.state.documents.documents import SchedulerInfo
+from ballista_py.state.members.control import HeldPartitions, TaskRecord
+from ballista_py.transport.control.service import MAX_TASKS
 
+Histories = Callable[[Sequence[SchedulerInfo], Mapping[str, str]], list[TaskRecord]]
+"""The last tasks of these schedulers and of these executors, by instance; of all of them, or an error."""
 HIDDEN_SETTINGS = frozenset(("store_options",))  # endpoints with keys in them
 SET = "set"
 
@@ -78,6 +84,29 @@ class RuntimeRows:
             if name.endswith("_file") and value is not None:
                 value = SET
             yield {"node_id": self.config.node_id, "name": name, "value": None if value is None else _text(value)}
+
+
+def runtime_tables(core: SchedulerCore, config: NodeConfig, tasks: Tasks, histories: Histories) -> RuntimeTables:
+    """The tables of a scheduler, with the history of all nodes by way of `histories`."""
+    rows = RuntimeRows(core, config)
+
+    def own() -> Sequence[TaskRecord]:
+        return tasks.last(MAX_TASKS)
+
+    def of_all() -> list[TaskRecord]:
+        executors = {instance_id: executor_id for executor_id, instance_id in core.view().members}
+        return [*own(), *histories(core.membership.peers(), executors)]
+
+    return RuntimeTables(
+        {
+            "task_history": lambda: history_rows(of_all()),
+            "local_task_history": lambda: history_rows(own()),
+            "nodes": rows.nodes,
+            "partitions": rows.partitions,
+            "tables": rows.tables,
+            "settings": rows.settings,
+        }
+    )
 
 
 def _text(value: Any) -> str:

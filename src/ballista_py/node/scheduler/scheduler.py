@@ -10,7 +10,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
 from attrs import frozen
 
 from ballista_py.coordinator.catalogs import Catalogs
@@ -18,14 +17,11 @@ from ballista_py.coordinator.queries.flight_sql import Statements
 from ballista_py.coordinator.queries.leg_opener import LegOpener
 from ballista_py.coordinator.queries.leg_watch import LegWatch
 from ballista_py.coordinator.queries.on_spark import SparkQueries
-from ballista_py.coordinator.queries.runtime_tables import RuntimeTables, history_rows
 from ballista_py.coordinator.spark_process import SparkProcess
 from ballista_py.coordinator.tables.definitions import TableMaker
 from ballista_py.coordinator.writes.owner_calls import OwnerCalls
-from ballista_py.coordinator.writes.service import WriteService
 from ballista_py.engines.apart.trials import Trials
 from ballista_py.engines.duckdb.engine import DuckDBEngine
-from ballista_py.engines.duckdb.types import quoted
 from ballista_py.errors import BallistaError
 from ballista_py.logs import log_event
 from ballista_py.node.config import NodeConfig
@@ -36,11 +32,11 @@ from ballista_py.node.running import Foundation, RunningNode
 from ballista_py.node.scheduler.answers import SchedulerAnswers, Services
 from ballista_py.node.scheduler.control import SchedulerControl
 from ballista_py.node.scheduler.core import SchedulerCore
-from ballista_py.node.scheduler.kept_history import DECLARED, KeptHistory
+from ballista_py.node.scheduler.kept_history import keep_history
 from ballista_py.node.scheduler.left_over import LeftOver
 from ballista_py.node.scheduler.observed_queries import ObservedQueries
 from ballista_py.node.scheduler.observed_writes import ObservedWrites
-from ballista_py.node.scheduler.runtime_rows import RuntimeRows
+from ballista_py.node.scheduler.runtime_rows import runtime_tables
 from ballista_py.node.secrets_file import read_secrets
 from ballista_py.node.status.scheduler_metrics import observe_scheduler
 from ballista_py.runtime import Runtime, SystemRuntime
@@ -52,7 +48,6 @@ from ballista_py.state.members.membership import Membership
 from ballista_py.threads import EventLoopThread, map_some, spawn
 from ballista_py.transport.control.histories import Histories
 from ballista_py.transport.control.server import ControlServer
-from ballista_py.transport.control.service import MAX_TASKS
 from ballista_py.transport.flight.client import FlightPool
 from ballista_py.transport.flight.server import FlightServer
 from ballista_py.transport.flight_sql.ahead import KeepAlive
@@ -111,7 +106,7 @@ def start_scheduler(config: NodeConfig, runtime: Runtime | None = None) -> Runni
         settle = LeftOver(core, services.writes.settle_left_over)
         ground.loop("settle", settle.tick, config.partition_assignment_interval)
         if config.task_history_table is not None:
-            _keep_history(ground, core, services.writes, config.task_history_table)
+            keep_history(ground, services.writes, config.task_history_table, lambda: core.membership.instance_id)
         ground.loop("tokens", partial(_collect, ground, services), TOKENS_TICK_MS)
         observe_scheduler(ground.metrics, core, links.flight, links.control, tools.legs)
         replication = {"replicas": config.replicas, "max_replica_lag_ms": config.max_replica_lag_ms}
@@ -274,7 +269,7 @@ def _services(
         heard_ms=core.registry.heard_ms,
         budget=ground.budget,
         trials=tools.trials,
-        runtime_tables=_runtime_tables(ground, core, links),
+        runtime_tables=runtime_tables(core, config, ground.tasks, links.histories),
         figures=ground.metrics,
     )
     ground.loop("spark", tools.spark.tick, SPARK_TICK_MS)
@@ -303,30 +298,6 @@ def _services(
     )
 
 
-def _runtime_tables(ground: Foundation, core: SchedulerCore, links: _Links) -> RuntimeTables:
-    """What the tables of the schema `runtime` are made of."""
-    rows = RuntimeRows(core, ground.config)
-
-    def own() -> Sequence[TaskRecord]:
-        return ground.tasks.last(MAX_TASKS)
-
-    def of_all() -> list[TaskRecord]:
-        members = core.view().members
-        executors = {instance_id: executor_id for executor_id, instance_id in members}
-        return [*own(), *links.histories(core.membership.peers(), executors)]
-
-    return RuntimeTables(
-        {
-            "task_history": lambda: history_rows(of_all()),
-            "local_task_history": lambda: history_rows(own()),
-            "nodes": rows.nodes,
-            "partitions": rows.partitions,
-            "tables": rows.tables,
-            "settings": rows.settings,
-        }
-    )
-
-
 def _start_loops(ground: Foundation, core: SchedulerCore, links: _Links) -> None:
     ttl_ms, interval_ms = ground.config.ttl_ms, ground.config.partition_assignment_interval
     ground.loop("beat", core.beat, core.membership.beat_every_ms)
@@ -338,32 +309,6 @@ def _start_loops(ground: Foundation, core: SchedulerCore, links: _Links) -> None
     ground.loop("flight", links.flight.tick, FLIGHT_TICK_MS)
     if ground.config.partition_discovery_interval is not None:
         ground.loop("discover", core.discover, ground.config.partition_discovery_interval / LOOKS_PER_INTERVAL)
-
-
-def _keep_history(ground: Foundation, core: SchedulerCore, writes: WriteService, table: str) -> None:
-    """Append what this scheduler did to a table; doing that is no task of its own."""
-
-    def append(rows: pa.Table, token: str) -> None:
-        WriteService.ingest(writes, table, rows.to_batches(), token=token, made=True, schema=rows.schema)
-
-    def make() -> None:
-        WriteService.run(writes, DECLARED.format(table=quoted(table)))
-
-    kept = KeptHistory(
-        append,
-        make,
-        lambda: core.membership.info.instance_id,
-        ground.runtime,
-        partial(ground.metrics.add, "scheduler_history_dropped"),
-    )
-    count = ground.tasks.ended
-
-    def ended(task: TaskRecord) -> None:
-        count(task)
-        kept.ended(task)
-
-    ground.tasks.ended = ended
-    ground.loop("history", kept.tick, ground.config.task_history_interval)
 
 
 def _collect(ground: Foundation, services: Services) -> None:

@@ -11,9 +11,10 @@ from functools import partial
 from typing import Any
 
 from ballista_py.errors import MissingExtra
+from ballista_py.memory_budget import MemoryBudget
 from ballista_py.node.status.figure_names import FIGURES, NODE_LABELS, Figure
 from ballista_py.node.status.prometheus_text import prometheus_text
-from ballista_py.node.status.tasks import CANCELLED, DONE
+from ballista_py.node.status.tasks import CANCELLED, DONE, Tasks
 from ballista_py.runtime import Runtime, SystemRuntime
 from ballista_py.state.members.control import TaskRecord
 from ballista_py.transport.security.credentials import Tls
@@ -180,3 +181,28 @@ class NodeMetrics:
 
 def _names(figure: Figure) -> tuple[str, ...]:
     return (*NODE_LABELS, *figure.labels) if figure.of_node else figure.labels
+
+
+def observe_node(metrics: NodeMetrics, tasks: Tasks, budget: MemoryBudget, ready: Callable[[], bool]) -> None:
+    """Let `metrics` show whether the node may serve, what it is at, and what that has reserved."""
+    metrics.gauge(
+        "node_status",
+        "Whether the node may serve: 1 while its lease is valid.",
+        (),
+        lambda: {(): float(ready())},
+        of_node=True,
+    )
+    metrics.gauge(
+        "node_tasks_active",
+        "Statements, changes, legs and writes that run now.",
+        (),
+        lambda: {(): float(tasks.running())},
+        of_node=True,
+        adds_up=True,
+    )
+    metrics.gauge(
+        "node_memory_reserved_bytes",
+        "Bytes of memory that statements reserved or wait for, and all that there are.",
+        ("state",),
+        budget.shown,
+    )

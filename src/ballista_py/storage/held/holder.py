@@ -33,10 +33,10 @@ from ballista_py.storage.held.cache import FileCache
 from ballista_py.storage.held.files import LoadedFiles, Loader, Mapper
 from ballista_py.storage.held.holdings import Holdings, told
 from ballista_py.storage.held.hydration import HydrationMeter, HydrationProgress
+from ballista_py.storage.held.load_figures import LoadFigures
 from ballista_py.storage.held.loads import PartitionLoad, PartitionLoads, held_of, in_parts, reason_of
 from ballista_py.storage.held.seen import SeenManifests
 from ballista_py.storage.manifest import ManifestDocument
-from ballista_py.traces import spanned
 
 _log = logging.getLogger(__name__)
 MAX_BATCH_PARTITIONS = 64
@@ -57,8 +57,7 @@ class TickReport:
 class PartitionHolder:
     """One executor's partitions. Safe to share between threads; ticks run one at a time.
 
-    `mapper` runs store requests of one tick at the same time (default: one after the other). `figures` are told what
-    was loaded.
+    `mapper` runs store requests of one tick at the same time (default: `map`). `figures` are told what was loaded.
 
     >>> from ballista_py.state.stores.memory import MemoryStore
     >>> class Nowhere:
@@ -83,18 +82,18 @@ class PartitionHolder:
         figures: Figures = UNSEEN,
     ) -> None:
         self._lease = lease
-        self._figures = figures
         self._store = store
         self._runtime = runtime or SystemRuntime()
         self._meter = HydrationMeter(self._runtime)
-        self._map = mapper
+        self._figures = LoadFigures(figures, self._meter, self._runtime)
         self._lock = self._runtime.lock()
         self._ticking = self._runtime.lock()  # outer of the two
         self._tables: dict[str, Holdings] = {}
         self._unmade: dict[str, str] = {}  # why the engine's table could not be made, as it is told
         self._changing: Counter[tuple[str, int]] = Counter()  # commits under way, by folder and definition
-        cache = cache or FileCache(store, runtime=self._runtime)
-        self._files = LoadedFiles(loader, cache, self._meter, mapper, self._runtime)
+        self._files = LoadedFiles(
+            loader, cache or FileCache(store, runtime=self._runtime), self._meter, mapper, self._runtime
+        )
         self.memory = DocumentMemory()
         self.decisions = DecisionsCheck(store, self._runtime, self.memory)
         self.seen = SeenManifests(store, self.memory, lease.info.executor_id, self._runtime, mapper)
@@ -429,26 +428,10 @@ class PartitionHolder:
         works = self._loads.read(holdings.table, batch)
         done = 0
         for part in in_parts(works):
-            with spanned("load", table=table, partitions=len(part)), self._counted(table):
-                outcome = self._loads.load(table, part)
+            outcome = self._figures.loaded(table, part, self._loads.load)
             self._settle(table, folder, outcome)
-            loaded = sum(not work.reason for work in outcome)
-            if loaded < len(outcome):
-                failed = len(outcome) - loaded
-                self._figures.add("dataset_acceleration_snapshot_bootstrap_failures", failed, table=table)
-            done += loaded
+            done += sum(not work.reason for work in outcome)
         return done, len(works) - done
-
-    @contextmanager
-    def _counted(self, table: str) -> Iterator[None]:
-        """Around what loads files, one at a time; those that were here already count for nothing."""
-        before, began_ms = self._meter.progress(0, 0).bytes_loaded, self._runtime.monotonic_ms()
-        yield
-        size = self._meter.progress(0, 0).bytes_loaded - before
-        if size:
-            took_ms = self._runtime.monotonic_ms() - began_ms
-            self._figures.add("dataset_acceleration_snapshot_bootstrap_bytes", size, table=table)
-            self._figures.record("dataset_acceleration_snapshot_bootstrap_duration_ms", took_ms, table=table)
 
     def _prepare_all(self) -> int:
         """Make every table that is known, so that a leg may also read none of its partitions here; how many it made,
