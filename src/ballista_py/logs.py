@@ -1,4 +1,4 @@
-"""Structured logs on standard `logging`: one line an event, `key=value` pairs, the node's id in each."""
+"""Structured logs on standard `logging`: one line an event, `key=value` pairs or an object, the node's id in each."""
 
 from __future__ import annotations
 
@@ -6,9 +6,10 @@ import json
 import logging
 import sys
 from datetime import UTC, datetime
-from typing import Any, TextIO
+from typing import Any, Literal, TextIO
 
 from ballista_py.one_line import printable
+from ballista_py.traces import current_trace_id
 
 _FIELDS = "ballista_fields"
 TRACEBACK_EVERY_S = 60.0
@@ -40,13 +41,18 @@ class EventFormatter(logging.Formatter):
         fields: dict[str, Any] = getattr(record, _FIELDS, {})
         words = [self.formatTime(record), record.levelname, self._node_id, record.getMessage().replace("\n", " ")]
         words += [f"{key}={_word(value)}" for key, value in fields.items()]
-        if record.exc_info and record.exc_info[0] is not None:
-            raised = record.exc_info[0].__name__
-            if self._is_new(_place(record.exc_info[1]), record.created):
-                raised = self.formatException(record.exc_info)
-                raised = raised if len(raised) <= TRACEBACK_CHARS else "…" + raised[-TRACEBACK_CHARS:]
+        raised = self._raised(record)
+        if raised:
             words.append(f"exception={_word(raised)}")
         return printable(" ".join(words))
+
+    def _raised(self, record: logging.LogRecord) -> str:
+        if not record.exc_info or record.exc_info[0] is None:
+            return ""
+        if not self._is_new(_place(record.exc_info[1]), record.created):
+            return record.exc_info[0].__name__
+        raised = self.formatException(record.exc_info)
+        return raised if len(raised) <= TRACEBACK_CHARS else "…" + raised[-TRACEBACK_CHARS:]
 
     def _is_new(self, place: tuple[str, str, int], now_s: float) -> bool:
         told_s = self._told_s.get(place)
@@ -64,10 +70,37 @@ class EventFormatter(logging.Formatter):
         return moment.strftime("%Y-%m-%dT%H:%M:%S.") + f"{moment.microsecond // 1000:03d}Z"
 
 
-def configure_logging(node_id: str, level: str = "INFO", stream: TextIO | None = None) -> None:
-    """Send every log line of this process to `stream` (standard error) in the form of `EventFormatter`."""
+class JsonFormatter(EventFormatter):
+    """Each line an object: `time`, `level`, `node_id`, `event`, the event's own fields, `trace_id` if there is one.
+
+    A field of the event that is called as one of these stands under `fields`, which is there for nothing else.
+    """
+
+    def format(self, record: logging.LogRecord) -> str:
+        said: dict[str, Any] = {
+            "time": self.formatTime(record),
+            "level": record.levelname,
+            "node_id": self._node_id,
+            "event": printable(record.getMessage()),
+        }
+        trace_id = current_trace_id()
+        if trace_id:
+            said["trace_id"] = trace_id
+        raised = self._raised(record)
+        if raised:
+            said["exception"] = raised
+        fields: dict[str, Any] = getattr(record, _FIELDS, {})
+        taken = {key: _plain(value) for key, value in fields.items() if key in said}
+        said |= {key: _plain(value) for key, value in fields.items() if key not in said}
+        return json.dumps({**said, "fields": taken} if taken else said, ensure_ascii=True)
+
+
+def configure_logging(
+    node_id: str, level: str = "INFO", stream: TextIO | None = None, form: Literal["text", "json"] = "text"
+) -> None:
+    """Send every log line of this process to `stream` (standard error), as `EventFormatter` or `JsonFormatter`."""
     handler = logging.StreamHandler(stream or sys.stderr)
-    handler.setFormatter(EventFormatter(node_id))
+    handler.setFormatter((JsonFormatter if form == "json" else EventFormatter)(node_id))
     root = logging.getLogger()
     root.handlers[:] = [handler]
     root.setLevel(level.upper())
@@ -80,6 +113,11 @@ def _place(error: BaseException | None) -> tuple[str, str, int]:
         trace = trace.tb_next
     where = ("", 0) if trace is None else (trace.tb_frame.f_code.co_filename, trace.tb_lineno)
     return type(error).__name__, *where
+
+
+def _plain(value: Any) -> Any:
+    """A number as itself, all else as a text of one line."""
+    return value if isinstance(value, bool | int | float) or value is None else printable(str(value))
 
 
 def _word(value: Any) -> str:

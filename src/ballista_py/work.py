@@ -14,6 +14,7 @@ from typing import Any, TypeVar
 
 from ballista_py.errors import BallistaError, TimeLimit, to_wire
 from ballista_py.runtime import Runtime
+from ballista_py.traces import TraceContext, in_this_span
 
 T = TypeVar("T")
 
@@ -22,11 +23,18 @@ class Work:
     """The work behind one call. It may be asked to end from any thread; the first reason counts.
 
     `wanted` says whether anybody still waits for it. `client` is the name that whoever asked for it proved to have;
-    nothing where nobody needs to.
+    nothing where nobody needs to. `trace` is what the caller said that it is part of.
     """
 
-    def __init__(self, runtime: Runtime, wanted: Callable[[], bool] = lambda: True, client: str = "") -> None:
+    def __init__(
+        self,
+        runtime: Runtime,
+        wanted: Callable[[], bool] = lambda: True,
+        client: str = "",
+        trace: TraceContext | None = None,
+    ) -> None:
         self.client = client
+        self.trace = trace
         self._runtime = runtime
         self._wanted = wanted
         self._lock = runtime.lock()
@@ -168,8 +176,9 @@ def each_working(work: Work | None, items: Iterable[T]) -> Iterator[T]:
 
 
 def carried(call: Callable[[Any], T]) -> Callable[[Any], T]:
-    """`call` as part of the work of this thread, in whichever thread it is called."""
+    """`call` as part of the work of this thread, and in its span, in whichever thread it is called."""
     work = current_work()
+    call = in_this_span(call)
 
     def run(item: Any) -> T:
         with working(work):

@@ -63,7 +63,7 @@ def test_metrics_and_tasks_of_all_nodes_are_gathered_by_one_scheduler(lazy):
 
     reports, tasks, definition = asyncio.run(ask())
     assert {report.node_id for report in reports} == {"scheduler-1", "executor-1", "executor-2"}
-    assert all(b"ballista_lease_remaining_seconds" in report.metrics_text for report in reports)
+    assert all(b"node_lease_remaining_ms" in report.metrics_text for report in reports)
     legs = [task for task in tasks if task.kind == "leg" and task.outcome == "done"]
     assert legs
     assert {leg.node_id for leg in legs} <= {"executor-1", "executor-2"}

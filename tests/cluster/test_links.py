@@ -179,8 +179,8 @@ def under_way(proxied):
     found = {}
     for node_id in proxied.cluster.node_ids:
         text = proxied.cluster.shown(node_id, "/metrics")
-        for name in ("open_calls", "statements_running", "legs_running"):
-            for value in re.findall(rf"^ballista_{name}(?:{{.*}})? (\S+)$", text, re.M):
+        for name in ("node_open_calls", "node_tasks_active"):
+            for value in re.findall(rf"^{name}(?:{{.*}})? (\S+)$", text, re.M):
                 found[node_id, name] = float(value)
     assert len(found) >= 2 * len(proxied.cluster.node_ids)
     return {where: value for where, value in found.items() if value}

@@ -34,8 +34,8 @@ def test_replicas_give_what_was_acknowledged_before_and_explain_says_how_old_it_
         assert (status["replicas"], status["max_replica_lag_ms"]) == (2, 0)
         with urlopen(cluster.status_url("executor-1", metrics=True)) as answer:
             text = answer.read().decode()
-        assert 'ballista_replica_age_seconds{table="t"}' in text
-        assert 'ballista_hydration_bytes{state="loaded"}' in text
+        assert 'executor_replica_age_ms{table="t"}' in text
+        assert 'executor_load_bytes_total{state="loaded"}' in text
         cluster.kill("executor-2")
         assert cluster.sql("select sum(v) as n from t")["n"].to_pylist() == [90]
         assert cluster.ingest("t", pa.table([[100, 101], [5, 5]], schema=SCHEMA)) == 2

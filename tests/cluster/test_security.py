@@ -148,17 +148,27 @@ def test_certificates_are_made_shown_and_removed_by_the_command_line(cli, tmp_pa
     assert "another id" in again.stderr
 
 
+def test_the_history_of_all_nodes_comes_over_certificates_and_names_clients(secured):
+    secured.sql("select count(*) as n from orders where o_orderkey <> -4711")
+    rows = secured.sql("select * from runtime.task_history where input like '%-4711%'").to_pylist()
+    assert {row["node_id"] for row in rows if row["task"] == "leg"} == {"executor-1", "executor-2"}
+    assert {row["user"] for row in rows if row["task"] == "statement"} == {"alice"}
+    assert len({row["trace_id"] for row in rows}) == 1
+
+
 def test_every_node_shows_how_it_is_and_nothing_shows_a_secret(secured):
-    shown = []
+    shown = [
+        str(secured.sql(f"select * from runtime.{table}").to_pylist()) for table in ("settings", "task_history")
+    ]
     for node_id in secured.node_ids:
         paths = ("/health", "/ready", "/status", "/tasks")
         shown += [json.dumps(secured.shown(node_id, path)) for path in paths]
         shown.append(secured.shown(node_id, "/metrics"))
-        assert "ballista_lease_remaining_seconds" in shown[-1]
-        days = float(re.search("^ballista_certificate_remaining_seconds (.*)$", shown[-1], re.M)[1]) / 86_400
+        assert "node_lease_remaining_ms" in shown[-1]
+        days = float(re.search("^node_certificate_remaining_ms (.*)$", shown[-1], re.M)[1]) / 86_400_000
         assert 396 < days < 397
         shown.append(secured.log(node_id))
-    assert 'ballista_partitions{state="serving",table="orders"}' in "".join(shown)
+    assert 'scheduler_partitions{state="serving",table="orders"}' in "".join(shown)
     assert "hunter2" not in "".join(shown)
     assert TOKEN not in "".join(shown)
 

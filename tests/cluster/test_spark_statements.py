@@ -78,7 +78,8 @@ def test_a_statement_whose_client_is_killed_is_ended_and_the_next_one_is_answere
     wait_until(lambda: statements(cluster)[0] != "running")
     assert statements(cluster)[0] == "cancelled"
     assert cluster.sql(COUNT, engine="spark").to_pylist() == [{"n": ROWS}]
-    wait_until(lambda: "\nballista_statements_running 0.0" in cluster.shown("scheduler-1", "/metrics"))
+    idle = '\nnode_tasks_active{node_id="scheduler-1",role="scheduler"} 0.0'
+    wait_until(lambda: idle in cluster.shown("scheduler-1", "/metrics"))
 
 
 def test_statements_of_two_clients_run_on_one_spark_at_once(cluster):

@@ -21,7 +21,7 @@ ROWS = (
     "(1, 1, 'a', 'year', timestamp '2024-05-06'), (2, 1, 'ab', 'day', timestamp '2024-05-07'), "
     "(3, 2, null, 'day', null)"
 )
-GAUGES = re.compile(r"^ballista_(?:statements|legs)_running (\S+)$", re.M)
+GAUGES = re.compile(r"^node_tasks_active\S* (\S+)$", re.M)
 PLAIN = ("hit", "hit_2", "place", "number", "row", "rows", "one", "c0", "f0", "b0", "r", "groups", "low", "high")
 
 

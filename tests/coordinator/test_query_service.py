@@ -239,6 +239,35 @@ def test_an_owner_that_refuses_is_waited_for_longer_than_one_that_cannot_be_reac
     assert stats["replans"] == 3
 
 
+def test_stages_and_retries_are_counted_and_each_stage_ends_once(site: Site) -> None:
+    metrics = NodeMetrics("s1", "scheduler")
+    site.service.figures = metrics
+
+    def counts() -> dict[str, float]:
+        lines = metrics.text().decode().splitlines()
+        found = (line.rsplit(" ", 1) for line in lines if not line.startswith("#"))
+        return {name: float(value) for name, value in found if "_bucket" not in name and not name.endswith("_sum")}
+
+    broadcasts = site.service.explain(JOIN)["broadcasts"]
+    site.fails = {len(broadcasts): NotOwner("no longer")}
+    _, stats = site.answer(JOIN)
+    shown = counts()
+    assert stats["replans"] == 1
+    assert shown['node_task_retries_total{node_id="s1",role="scheduler"}'] == 1
+    assert shown["scheduler_stage_retries_total"] == 1
+    for kind, times in (("broadcast", 2 * len(broadcasts)), ("legs", 2), ("merge", 1)):
+        labels = f'{{kind="{kind}"}}'
+        assert shown[f"scheduler_stages_total{labels}"] == times, kind
+        assert shown[f"scheduler_stage_duration_ms_count{labels}"] == times, kind
+    assert shown['scheduler_stage_failures_total{kind="legs"}'] == 1
+    site.fails = {len(site.opened) + len(broadcasts): SqlError("a leg failed")}
+    with pytest.raises(SqlError):
+        site.answer(JOIN)
+    shown = counts()
+    assert shown['scheduler_stage_failures_total{kind="legs"}'] == 2
+    assert shown["scheduler_stage_retries_total"] == 1
+
+
 @pytest.mark.parametrize("stage", [0, 1])
 def test_the_error_of_a_leg_comes_out_as_it_is_whatever_read_it(site: Site, stage: int) -> None:
     site.fails = {stage: SqlError("a leg failed")}
@@ -389,7 +418,7 @@ def test_the_bytes_that_statements_ship_are_counted(site: Site) -> None:
     )
     running = observed.run(JOIN)
     list(running.batches())
-    assert f"ballista_shipped_bytes_total {running.stats()['shipped_bytes']:.1f}" in metrics.text().decode()
+    assert f"scheduler_shipped_bytes_total {running.stats()['shipped_bytes']:.1f}" in metrics.text().decode()
 
 
 def test_an_analysed_plan_says_what_every_leg_gave(site: Site) -> None:

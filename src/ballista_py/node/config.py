@@ -18,10 +18,11 @@ from attrs.validators import optional
 from ballista_py.coordinator.jobs.limits import MAX_OPEN_JOBS
 from ballista_py.errors import ConfigError
 from ballista_py.node.config_file import Given, given, read_config_file
-from ballista_py.node.config_values import nearest, value_of
+from ballista_py.node.config_values import check_endpoint, nearest, value_of
 from ballista_py.node.http.connections import HttpLimits
 from ballista_py.partitions.assignment.assigner import MAX_REPLICAS
 from ballista_py.partitions.table import FileFormatName
+from ballista_py.partitions.table_name import require_table_name
 from ballista_py.storage.held.cache import DEFAULT_MAX_BYTES
 from ballista_py.transport.security.connection_guard import ConnectionLimits
 from ballista_py.transport.security.credentials import Tls
@@ -29,6 +30,7 @@ from ballista_py.transport.security.credentials import Tls
 NodeRole = Literal["scheduler", "executor"]
 EngineName = Literal["duckdb", "polars"]
 LogLevel = Literal["DEBUG", "INFO", "WARNING", "ERROR"]
+LogFormat = Literal["text", "json"]
 _MEMORY = re.compile(r"[0-9]+(\.[0-9]+)? ?(%|[KMGT]i?B|B)", re.IGNORECASE)
 
 
@@ -60,6 +62,22 @@ def _queue(_instance: object, attribute: Any, value: int) -> None:
 def _port(_instance: object, attribute: Any, value: int) -> None:
     if not 0 <= value <= 65535:
         raise ConfigError(f"{attribute.name}: {value!r} is no port; take 1 to 65535, or 0 for any free one")
+
+
+def _ratio(_instance: object, attribute: Any, value: float) -> None:
+    if not 0 <= value <= 1:  # false for what is no number, too
+        raise ConfigError(f"{attribute.name}: {value!r} is not a number from 0 to 1")
+
+
+def _table(_instance: object, attribute: Any, value: str) -> None:
+    try:
+        require_table_name(value)
+    except ConfigError as error:
+        raise ConfigError(f"{attribute.name}: {error.message}") from None
+
+
+def _endpoint(_instance: object, _attribute: Any, value: str) -> None:
+    check_endpoint(value)
 
 
 def _boolean(_instance: object, attribute: Any, value: object) -> None:
@@ -118,6 +136,11 @@ class NodeConfig:
     them they say whether the node is up. With certificates they show the rest to who has a token of the
     `flight_tokens_file` or of the `status_tokens_file`, whose tokens open nothing else, and to nobody without such a
     file; with `open_metrics` everybody sees `/metrics`. Only `allow_insecure_connections` does without certificates.
+
+    With an `otlp_endpoint` (`http://host:4317`) the node sends its metrics there each `otlp_interval_ms`, and the
+    traces of the `trace_sample_ratio` of statements, but of those in a trace of a client what that says. `log_format`
+    "json" makes each line of the log an object. With a `task_history_table` a scheduler appends what it did to that
+    table, which it makes, each `task_history_interval`.
     """
 
     role: NodeRole
@@ -175,6 +198,12 @@ class NodeConfig:
     cache_format: FileFormatName | None = None
     drain_timeout_ms: float = field(default=25_000, validator=_not_negative)
     log_level: LogLevel = "INFO"
+    log_format: LogFormat = "text"
+    task_history_table: str | None = field(default=None, validator=optional(_table))
+    task_history_interval: float = field(default=10_000, validator=_positive)
+    otlp_endpoint: str | None = field(default=None, validator=optional(_endpoint))
+    otlp_interval_ms: float = field(default=15_000, validator=_positive)
+    trace_sample_ratio: float = field(default=1.0, validator=_ratio)
 
     def __attrs_post_init__(self) -> None:
         if (

@@ -8,7 +8,9 @@ from collections.abc import Collection, Mapping
 from difflib import get_close_matches
 from types import NoneType
 from typing import Any, Literal, get_args, get_origin
+from urllib.parse import SplitResult, urlsplit
 
+from ballista_py.errors import ConfigError
 from ballista_py.node.config_file import Given
 
 _INTEGER = re.compile(r"[+-]?[0-9][0-9_]{0,18}")
@@ -16,6 +18,7 @@ _NUMBER = re.compile(r"[+-]?[0-9][0-9_]{0,18}(\.[0-9]{1,18})?([eE][+-]?[0-9]{1,2
 _DURATION = re.compile(r"([0-9]{1,15}(?:\.[0-9]{1,6})?) ?(ms|s|m|h|d)?")
 _UNIT_MS = {None: 1, "ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 _NULLS = ("", "~", "null")
+_OTLP_SCHEMES = ("http", "https")
 _MAX_SHOWN = 60
 _MAX_TEXT = 4_096  # no path is longer
 
@@ -47,6 +50,33 @@ def nearest(name: str, known: Collection[str]) -> str:
     """
     near = get_close_matches(name, sorted(known), 1)
     return f"did you mean '{near[0]}'?" if near else f"known are {', '.join(sorted(known))}"
+
+
+def check_endpoint(endpoint: str) -> str:
+    """The endpoint, if it is one of gRPC. Raises `ConfigError` otherwise.
+
+    >>> check_endpoint("http://127.0.0.1:4317")
+    'http://127.0.0.1:4317'
+    """
+    if not _is_usable(endpoint):
+        raise ConfigError(
+            "otlp_endpoint: write http://host:4317, or https:// where the collector has a certificate; it is one of "
+            "OTLP over gRPC, and what it wants to know goes into OTEL_EXPORTER_OTLP_HEADERS"
+        )
+    return endpoint
+
+
+def _is_usable(endpoint: str) -> bool:
+    try:
+        parts = urlsplit(endpoint)
+        return parts.scheme in _OTLP_SCHEMES and bool(parts.hostname and parts.port) and not _has_more(parts)
+    except ValueError:  # a port that is none
+        return False
+
+
+def _has_more(parts: SplitResult) -> bool:
+    """Whether it names more than a host and a port: that would be sent nowhere, or shown in logs."""
+    return bool(parts.path.strip("/") or parts.query or parts.fragment or parts.username or parts.password)
 
 
 class _Reader:

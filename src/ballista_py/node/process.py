@@ -29,7 +29,7 @@ STOP_LIMIT_MS = 12_000
 def run_node(config: NodeConfig, parent_pid: int | None = None) -> None:
     """Run the node until SIGTERM, after which it drains first, SIGINT, or the end of the process `parent_pid`."""
     runtime = SystemRuntime()
-    configure_logging(config.node_id, config.log_level)
+    configure_logging(config.node_id, config.log_level, form=config.log_format)
     spare_pandas()
     config = with_open_files(config)
     log_event(_log, "starting", role=config.role, state_location=config.state_location, pid=os.getpid())

@@ -19,7 +19,9 @@ from ballista_py.node.http.ports import HttpPorts, MoreRoutes, check_tokens
 from ballista_py.node.http.routes_node import NodeShows
 from ballista_py.node.location import open_state_location
 from ballista_py.node.loops import Loop
-from ballista_py.node.status.metrics import NodeMetrics
+from ballista_py.node.observed_store import observed_store
+from ballista_py.node.status.exports import ExportingTracer, closed_in_time, metric_readers, tracer_of
+from ballista_py.node.status.metrics import NodeMetrics, observe_node
 from ballista_py.node.status.tasks import Tasks
 from ballista_py.runtime import Runtime
 from ballista_py.state.members.identity import cluster_identity
@@ -67,8 +69,15 @@ class Foundation:
         removed = Removed(config.node_mtls_removed_file)
         removed.listed()  # a list that cannot be used is no reason to start
         check_tokens(config, runtime)
-        store = open_state_location(config, runtime)
-        metrics = NodeMetrics(config.node_id, config.role)
+        every_ms = config.otlp_interval_ms
+        metrics = NodeMetrics(config.node_id, config.role, metric_readers(config.otlp_endpoint, every_ms), runtime)
+        up.callback(closed_in_time, metrics.close)
+        tracer = tracer_of(
+            config.otlp_endpoint, config.node_id, config.role, config.trace_sample_ratio, runtime, every_ms
+        )
+        if isinstance(tracer, ExportingTracer):
+            up.callback(tracer.close)
+        store = observed_store(open_state_location(config, runtime), metrics, runtime)
         return cls(
             config=config,
             runtime=runtime,
@@ -77,7 +86,7 @@ class Foundation:
             store=store,
             cluster_id=cluster_identity(store, runtime=runtime),
             metrics=metrics,
-            tasks=Tasks(config.node_id, runtime, metrics.ended),
+            tasks=Tasks(config.node_id, runtime, metrics.ended, tracer),
             budget=MemoryBudget(least_budget(node_memory(config)), runtime),
         )
 
@@ -101,12 +110,7 @@ class Foundation:
     ) -> None:
         """Open the ports for HTTP. `routes` are those of this role; what is done for clients is one of `statements`."""
         self.metrics.watch_certificate(self.config.node_tls(), self.runtime)
-        self.metrics.gauge(
-            "reserved_bytes",
-            "Bytes of memory that statements reserved or wait for.",
-            ("state",),
-            self.budget.shown,
-        )
+        observe_node(self.metrics, self.tasks, self.budget, ready)
         shows = NodeShows(
             node_id=self.config.node_id,
             role=self.config.role,

@@ -20,6 +20,7 @@ from ballista_py.storage.manifest import DataFile, ManifestDocument
 from ballista_py.storage.partition_storage import PartitionStorage
 from ballista_py.storage.publication import caught_up
 from ballista_py.storage.token_pages import TokenPages
+from ballista_py.traces import spanned
 from ballista_py.transport.flight.commands import WriteTarget
 from ballista_py.work import require_wanted
 
@@ -140,7 +141,7 @@ class OwnerCommits:
             ):
                 return 0, found
             try:
-                with self._holder.changing(target.table, exact=exact):
+                with self._holder.changing(target.table, exact=exact), spanned("commit", partition=partition):
                     landed = self._commit(target, storage, epoch, partition, change)
                 return affected_by(storage.applied(landed.document, target.token), change), landed
             except InvariantViolated:

@@ -72,6 +72,8 @@ class OwnerCompaction:
             self.mapper,
             file_format=table.file_format,
             definition=table.definition,
+            figures=self.files.figures,
+            table=table.name,
         )
         mine = LegTable(
             table=table.name,
@@ -94,4 +96,6 @@ class OwnerCompaction:
         if not done:
             spool.discard()
             return None
+        self.files.figures.add("executor_compactions", table=table.name)
+        self.files.figures.add("executor_compacted_files", len(files), table=table.name)
         return Compacted(table=table.name, partition=partition, files=len(files), into=len(new))

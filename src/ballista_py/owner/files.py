@@ -9,6 +9,7 @@ import pyarrow.compute as pc
 
 from ballista_py.engines.engine import Engine
 from ballista_py.errors import SchemaMismatch, TryLater
+from ballista_py.figures import UNSEEN, Figures
 from ballista_py.owner.changes import PartitionChange, part_of
 from ballista_py.partitions.columns import in_fills, is_same, restored, stored_names
 from ballista_py.partitions.conform import conform, require_small_values
@@ -40,8 +41,10 @@ class OwnerFiles:
         runtime: Runtime,
         mapper: Mapper,
         spool_bytes: int = SPOOL_BYTES,
+        figures: Figures = UNSEEN,
     ) -> None:
         self._spool_bytes = spool_bytes
+        self.figures = figures
         self._holder = holder
         self._store = store
         self._engine = engine
@@ -191,6 +194,8 @@ class OwnerFiles:
             max_bytes=self._spool_bytes,
             definition=table.definition,
             on_file=lambda file, rows: self._holder.stage(table.name, file.path, rows),
+            figures=self.figures,
+            table=table.name,
         )
 
     def _rows(

@@ -14,6 +14,7 @@ import pyarrow as pa
 from attrs import evolve
 
 from ballista_py.engines.engine import Engine
+from ballista_py.figures import UNSEEN, Figures
 from ballista_py.owner.changes import NewRows, PartitionChange, part_of
 from ballista_py.owner.commits import OwnerCommits
 from ballista_py.owner.compaction import OwnerCompaction
@@ -50,9 +51,10 @@ class OwnerWrites:
         policy: CompactionPolicy | None = None,
         each: Mapper | None = None,
         spool_bytes: int = SPOOL_BYTES,
+        figures: Figures = UNSEEN,
     ) -> None:
         self._holder = holder
-        self._files = OwnerFiles(holder, store, engine, runtime, mapper, spool_bytes)
+        self._files = OwnerFiles(holder, store, engine, runtime, mapper, spool_bytes, figures)
         self._commits = OwnerCommits(holder, store, runtime, each or map, instance)
         prepared = PreparedStatements(holder, store, self._files, self._commits, runtime)
         self.catch_up, self.settle, self.tick = prepared.catch_up, prepared.settle, prepared.tick

@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from ballista_py.figures import UNSEEN, Figures
 from ballista_py.partitions.spec import PARTITION_COLUMN
 from ballista_py.runtime import Runtime
 from ballista_py.state.stores.store import ConditionalStore
@@ -44,8 +45,8 @@ class RowSpool:
     """Takes batches of a table whose last column is the partition, and gives the files that hold them.
 
     `schema` is that of the table by its `definition`, `file_format` the form of the files. `run_all` works as `map`.
-    `on_file` is told of each file that was written, with its rows, from the threads of `run_all`. Not for several
-    threads.
+    `on_file` is told of each file that was written, with its rows, from the threads of `run_all`, and `figures` how
+    large it is, as one of the `table`. Not for several threads.
     """
 
     def __init__(
@@ -60,6 +61,8 @@ class RowSpool:
         max_bytes: int = SPOOL_BYTES,
         on_file: OnFile | None = None,
         definition: int = 0,
+        figures: Figures = UNSEEN,
+        table: str = "",
     ) -> None:
         self._store = store
         self._runtime = runtime
@@ -70,6 +73,8 @@ class RowSpool:
         self._max_bytes = max_bytes
         self._on_file = on_file
         self._definition = definition
+        self._figures = figures
+        self._table = table
         self._waiting: list[pa.RecordBatch] = []
         self._bytes = 0
         self._written = 0
@@ -119,10 +124,15 @@ class RowSpool:
             try:
                 require_wanted()
                 self._keys.append(keys[part[0]])
+                began_ms = self._runtime.monotonic_ms()
                 file = write_data_file(self._store, keys[part[0]], part[1], self._format, self._definition)
+                took_ms = self._runtime.monotonic_ms() - began_ms
+                self._figures.add("dataset_acceleration_snapshot_write_bytes", file.bytes, table=self._table)
+                self._figures.record("dataset_acceleration_snapshot_write_duration_ms", took_ms, table=self._table)
                 if self._on_file is not None:
                     self._on_file(file, part[1])
             except Exception as error:
+                self._figures.add("dataset_acceleration_snapshot_write_failures", table=self._table)
                 return error
             return file
 

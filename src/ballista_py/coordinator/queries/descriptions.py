@@ -25,7 +25,7 @@ from ballista_py.sql.parse.descriptions import (
     read_description,
 )
 from ballista_py.sql.parse.parameters import with_nulls
-from ballista_py.sql.parse.table_names import CATALOG, DESCRIBED, SCHEMA, described_in
+from ballista_py.sql.parse.table_names import CATALOG, DESCRIBED, SCHEMA, SEEN, described_in
 
 EXPLAINED = pa.schema([pa.field("plan", pa.string(), nullable=False)])
 TABLE_NAMES = pa.schema([pa.field("name", pa.string(), nullable=False)])
@@ -62,7 +62,7 @@ class Descriptions:
         if isinstance(asked, DescribeTable | DescribeQuery):
             return COLUMNS
         if isinstance(asked, CatalogQuery):
-            return self._of_catalog(with_nulls(asked.query), rows=False).schema
+            return self._of_catalog(asked, with_nulls(asked.query), rows=False).schema
         if isinstance(asked, ShowNames):
             return pa.schema(
                 [(name, pa.bool_() if isinstance(value, bool) else pa.string()) for name, value in asked.values]
@@ -81,7 +81,7 @@ class Descriptions:
             said = (explain or self.queries.explain)(asked.query, asked.analyze)
             return pa.table([str(said["text"]).splitlines()], schema=EXPLAINED)
         if isinstance(asked, CatalogQuery):
-            return self._of_catalog(asked.query)
+            return self._of_catalog(asked, asked.query)
         if isinstance(asked, ShowNames):
             return pa.table([[value] for _, value in asked.values], schema=self.schema(sql))
         if isinstance(asked, DescribeQuery):
@@ -102,10 +102,15 @@ class Descriptions:
             zip(ALL_TABLES.names, (CATALOG, SCHEMA, table.name, table.schema.names, types, False), strict=True)
         )
 
-    def _of_catalog(self, query: str, rows: bool = True) -> pa.Table:
-        """The answer over the tables of `information_schema`; without `rows` its columns alone."""
-        tables = self.queries.views.refresh(()).catalog.tables
-        relations = dict(information_schema(tables, self.engine))
+    def _of_catalog(self, asked: CatalogQuery, query: str, rows: bool = True) -> pa.Table:
+        """The answer over tables of `information_schema` and `runtime`; without `rows` its columns alone."""
+        seen = [name for name in asked.tables if name.startswith(f"{SEEN}.")]
+        relations: dict[str, pa.Table] = {}
+        if len(seen) < len(asked.tables):
+            relations = information_schema(self.queries.views.refresh(()).catalog.tables, self.engine)
+        for name in seen:
+            told = self.queries.runtime_tables
+            relations[name.partition(".")[2]] = told.table(name) if rows else told.schema(name).empty_table()
         for name in described_in(query):
             relations[name + DESCRIBED] = self._columns(self._table(name))
         if not rows:

@@ -14,11 +14,13 @@ from attrs import asdict, define, evolve
 
 from ballista_py.coordinator.cluster_view import ClusterView
 from ballista_py.coordinator.queries.descriptions import Descriptions
+from ballista_py.coordinator.queries.given_out import given_out
 from ballista_py.coordinator.queries.running_statement import Statement
 from ballista_py.coordinator.queries.service import QueryService
 from ballista_py.coordinator.writes.whole_writes import Executed
 from ballista_py.engines.engine import Engine
 from ballista_py.errors import BallistaError, SqlError
+from ballista_py.figures import UNSEEN, Figures
 from ballista_py.partitions.columns import plain
 from ballista_py.sql.own_words import own_places
 from ballista_py.sql.parse.changes import is_alteration, text_for_engine
@@ -82,6 +84,7 @@ class Statements:
     writes: Writes | None
     tickets: Tickets | None
     jobs: PolledJobs | None = None
+    figures: Figures = UNSEEN
 
     def describe(self, statement: SqlStatement) -> Description:
         """See `StatementService.describe`."""
@@ -177,7 +180,11 @@ class Statements:
         """See `StatementService.run`. Several rows of parameters give one answer after the other."""
         if statement.part is not None and "job" in statement.part:
             check_job_part(statement.part)
-            return self.polled().rows(statement.part["job"], statement.part["chunk"])
+            rows = self.polled().rows(statement.part["job"], statement.part["chunk"])
+            return given_out(rows, self.figures, self.queries.runtime)
+        return given_out(self._run(statement, context), self.figures, self.queries.runtime)
+
+    def _run(self, statement: SqlStatement, context: CallContext) -> StreamResult:
         if statement.part is not None and "attempt" in statement.part:
             check_answer(statement.part)
             rows = self._writes(statement.query).answer(statement.part["folder"], statement.part["attempt"])

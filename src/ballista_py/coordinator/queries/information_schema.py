@@ -11,7 +11,7 @@ import pyarrow as pa
 from ballista_py.engines.engine import Engine
 from ballista_py.partitions.columns import comment_of, default_of, is_required
 from ballista_py.partitions.table import TableSpec
-from ballista_py.sql.parse.table_names import CATALOG, INFORMATION, SCHEMA
+from ballista_py.sql.parse.table_names import CATALOG, INFORMATION, SCHEMA, TOLD
 
 _TEXT, _INT, _LONG, _FLAG = pa.string(), pa.int32(), pa.int64(), pa.bool_()
 
@@ -95,7 +95,7 @@ def information_schema(tables: Mapping[str, TableSpec], engine: Engine) -> dict[
     """The tables by their names; those that nobody can have a row of are there, too."""
     found = [tables[name] for name in sorted(tables)]
     schemata = [
-        {"catalog_name": CATALOG, "schema_name": name, "schema_owner": "duckdb"} for name in (SCHEMA, INFORMATION)
+        {"catalog_name": CATALOG, "schema_name": name, "schema_owner": "duckdb"} for name in (SCHEMA, *TOLD)
     ]
     return {
         "schemata": _table(SCHEMATA, schemata),

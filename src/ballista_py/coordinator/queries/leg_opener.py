@@ -6,10 +6,12 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Protocol
 
-from attrs import frozen
+from attrs import field, frozen
 
+from ballista_py.coordinator.queries.leg_watch import LegWatch
 from ballista_py.runtime import Runtime
 from ballista_py.sql.plan import Leg
+from ballista_py.traces import current_span, within
 from ballista_py.transport.flight.client import FlightStream
 from ballista_py.transport.flight.commands import leg_command
 from ballista_py.transport.flight.leg_reading import LegStream
@@ -36,6 +38,7 @@ class LegOpener:
     runtime: Runtime
     spawn: Spawn
     give_up: Callable[[str], None]
+    watch: LegWatch = field(factory=LegWatch)
 
     def open(
         self, fragments: Sequence[Sequence[Leg]], addresses: Mapping[str, str], elsewhere: Elsewhere
@@ -46,7 +49,7 @@ class LegOpener:
         """
         alone = len(fragments) == 1 and len(fragments[0]) == 1
         tasks = [_Task(self, addresses, elsewhere, self.runtime.new_id()) for _ in fragments]
-        streams: list[list[FlightStream]] = [[] for _ in fragments]
+        streams: list[list[LegStream]] = [[] for _ in fragments]
         found: list[LegStreams] = []
         try:
             for task, legs, opened in zip(tasks, fragments, streams, strict=True):
@@ -58,7 +61,7 @@ class LegOpener:
                     LegStreams(opened, self.runtime, self.spawn, alone=alone, given_up=give_up, again=task.again)
                 )
         except BaseException:
-            cancelled: list[LegStreams | FlightStream] = [*found, *(one for opened in streams for one in opened)]
+            cancelled: list[LegStreams | LegStream] = [*found, *(one for opened in streams for one in opened)]
             for one in cancelled:
                 one.cancel()
             raise
@@ -76,18 +79,25 @@ class _Task:
         self._addresses = addresses
         self._elsewhere = elsewhere
         self._legs: dict[int, Leg] = {}
+        self._span = current_span()
 
-    def open(self, leg: Leg) -> FlightStream:
+    def open(self, leg: Leg) -> LegStream:
         command = leg_command(leg, self.task_id)
-        stream = self._opener.pool.open_stream(self._addresses[leg.executor_id], command, peer_id=leg.executor_id)
+        address = self._addresses[leg.executor_id]
+        stream = self._opener.watch.opened(
+            leg.executor_id, lambda: self._opener.pool.open_stream(address, command, peer_id=leg.executor_id)
+        )
         self._legs[id(stream)] = leg
         return stream
 
-    def again(self, failed: LegStream, error: BaseException) -> list[FlightStream]:
+    def again(self, failed: LegStream, error: BaseException) -> list[LegStream]:
         """The streams that take the place of one that failed; all of them or an error."""
-        opened: list[FlightStream] = []
+        opened: list[LegStream] = []
         try:
-            opened.extend(self.open(leg) for leg in self._elsewhere(self._legs.pop(id(failed)), error))
+            legs = self._elsewhere(self._legs.pop(id(failed)), error)
+            self._opener.watch.sent_again(len(legs))
+            with within(self._span):
+                opened.extend(map(self.open, legs))
         except BaseException:
             for stream in opened:
                 stream.cancel()

@@ -15,6 +15,7 @@ from attrs import define, evolve, field, frozen
 from ballista_py.coordinator.queries.planning_turns import PlanningTurns
 from ballista_py.engines.engine import Engine
 from ballista_py.errors import SqlError
+from ballista_py.figures import UNSEEN, Figures
 from ballista_py.memory_budget import MemoryBudget
 from ballista_py.remembered import Remembered
 from ballista_py.runtime import Runtime
@@ -23,6 +24,7 @@ from ballista_py.sql.parse.shape import Shape, shapes_of
 from ballista_py.sql.plan import Catalog, QueryPlan
 from ballista_py.sql.plan_template import PlanTemplate, marked, plan_template
 from ballista_py.sql.planner import plan_query
+from ballista_py.traces import spanned
 
 MAX_REMEMBERED = 256
 MAX_REMEMBERED_CHARACTERS = 16_384
@@ -61,6 +63,7 @@ class Plans:
     engine: Engine
     runtime: Runtime
     budget: MemoryBudget | None = None  # of the node
+    figures: Figures = UNSEEN
     _known: Remembered[_Known] = field(init=False)
     _shared: Remembered[_Shared] = field(init=False)
     _catalogs: tuple[Catalog, ...] = field(init=False, default=())  # the one used last comes last
@@ -80,20 +83,25 @@ class Plans:
 
     def plan(self, statement: str, catalog: Catalog, timed: bool = False) -> QueryPlan:
         """How the statement runs; with `timed`, at this moment. Raises `SqlError` and the other planning errors."""
-        with self.turns.turn(statement):
-            return self._planned(statement, catalog, timed)
+        with self.turns.turn(statement), spanned("plan"):
+            began_ms = self.runtime.monotonic_ms()
+            plan, is_new = self._planned(statement, catalog, timed)
+            took_ms = self.runtime.monotonic_ms() - began_ms
+            self.figures.record("scheduler_planning_duration_ms", took_ms, cached="false" if is_new else "true")
+            return plan
 
-    def _planned(self, statement: str, catalog: Catalog, timed: bool) -> QueryPlan:
+    def _planned(self, statement: str, catalog: Catalog, timed: bool) -> tuple[QueryPlan, bool]:
+        """The plan, and whether it was made now."""
         known = self._bound(statement, catalog)
         if mentions_moment(statement):
             moment_ms = self.runtime.wall_ms() if timed else None
-            return plan_query(statement, catalog, known.output, moment_ms=moment_ms)
+            return plan_query(statement, catalog, known.output, moment_ms=moment_ms), True
         if known.plan is not None:
-            return known.plan
+            return known.plan, False
         plan = plan_query(statement, catalog, known.output)
         self._remember(statement, evolve(known, plan=plan))
         self._learn(statement, plan, catalog)
-        return plan
+        return plan, True
 
     def _bound(self, statement: str, catalog: Catalog) -> _Known:
         with self._lock:

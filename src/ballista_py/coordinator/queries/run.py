@@ -13,8 +13,10 @@ from ballista_py.coordinator.cluster_view import ClusterView
 from ballista_py.coordinator.queries.answer_columns import answered, blamed, conformed, not_asked, require_asked
 from ballista_py.coordinator.queries.broadcasts import Broadcasts
 from ballista_py.coordinator.queries.running_statement import LegStreams, Running, Statement
+from ballista_py.coordinator.queries.stages import BROADCAST, LEGS, MERGE, Stage
 from ballista_py.engines.engine import Engine
 from ballista_py.errors import BallistaError, TransportError
+from ballista_py.figures import UNSEEN, Figures
 from ballista_py.runtime import Runtime
 from ballista_py.sql.own_words import in_own_words
 from ballista_py.sql.plan import Broadcast, Fragment, Leg, QueryPlan
@@ -42,12 +44,15 @@ class QueryRun:
     runtime: Runtime
     cancelled: Callable[[], bool]
     wrote: str
+    figures: Figures = UNSEEN
+    _planned_ms: float = field(init=False)
     _sent: Broadcasts = field(init=False, factory=Broadcasts)
     _opened: list[LegStreams] = field(init=False, factory=list)
     _of_streams: list[Sequence[Leg]] = field(init=False, factory=list)
     _fragments: Mapping[str, Fragment] = field(init=False)
 
     def __attrs_post_init__(self) -> None:
+        self._planned_ms = self.runtime.monotonic_ms()
         self._fragments = {fragment.name: fragment for fragment in self.plan.fragments}
 
     def start(self, started_ms: float, replans: int) -> Statement:
@@ -59,8 +64,11 @@ class QueryRun:
         """
         try:
             self._broadcast_all()
-            merged = self._open([("", fragment.name) for fragment in self.plan.fragments if fragment.merged])
-            batches, cancel = self._merge({name: stream for (_, name), stream in merged.items()})
+            wanted = [("", fragment.name) for fragment in self.plan.fragments if fragment.merged]
+            legs = self._round(LEGS, [name for _, name in wanted])
+            with legs.under_way():
+                merged = self._open(wanted)
+            batches, cancel = self._merge({name: stream for (_, name), stream in merged.items()}, legs)
         except BaseException as error:
             for stream in self._opened:
                 stream.cancel()
@@ -81,12 +89,20 @@ class QueryRun:
             runtime=self.runtime,
         )
 
+    def _round(self, kind: str, fragments: Sequence[str]) -> Stage:
+        """The stage of the legs of these fragments, which begins now."""
+        legs = [leg.fragment for leg in self.legs if leg.fragment in fragments]
+        return Stage(kind, self.figures, self.runtime, legs=len(legs), parts=max(1, len(set(legs))))
+
     def _open(self, wanted: Sequence[tuple[str, str]]) -> dict[tuple[str, str], LegStreams]:
         """The streams of fragments, by who reads them and name; one that was pruned to nothing has none."""
         legs_of_each = {key: [leg for leg in self.legs if leg.fragment == key[1]] for key in wanted}
         own = {key: found for key, found in legs_of_each.items() if found}
         asked = [self._sent.loaded(found, self._fragments[name]) for (_, name), found in own.items()]
         found = self.open_legs(asked, self.view.addresses, self.elsewhere) if asked else ()
+        if asked and not self._opened:
+            waited_ms = self.runtime.monotonic_ms() - self._planned_ms
+            self.figures.record("scheduler_task_scheduling_latency_ms", waited_ms)
         self._opened.extend(found)
         self._of_streams.extend(own.values())
         return dict(zip(own, found, strict=True))
@@ -94,6 +110,7 @@ class QueryRun:
     def _broadcast_all(self) -> None:
         """Compute the broadcasts, each as soon as all that its legs read is complete."""
         early: dict[tuple[str, str], LegStreams] = {}
+        stages: dict[str, Stage] = {}
         repeated = self.plan.repeated
         started = set(repeated)
         for broadcast in self.plan.broadcasts:
@@ -102,11 +119,16 @@ class QueryRun:
                 continue
             ready = [one for one in self.plan.broadcasts if one.name not in started and self._may_start(one)]
             started |= {one.name for one in ready}
-            early |= self._open([(one.name, name) for one in ready for name in one.fragments])
-            own = {
-                name: early.pop(key) for name in broadcast.fragments if (key := (broadcast.name, name)) in early
-            }
-            self._broadcast(broadcast, own)
+            stages |= {one.name: self._round(BROADCAST, one.fragments) for one in ready}
+            with stages[broadcast.name].under_way():
+                early |= self._open([(one.name, name) for one in ready for name in one.fragments])
+                own = {
+                    name: early.pop(key)
+                    for name in broadcast.fragments
+                    if (key := (broadcast.name, name)) in early
+                }
+                self._broadcast(broadcast, own)
+            stages[broadcast.name].end(None)
 
     def _may_start(self, broadcast: Broadcast) -> bool:
         """Whether all that the legs of a broadcast read is complete."""
@@ -133,24 +155,30 @@ class QueryRun:
             running.cancel()
             raise
 
-    def _merge(self, streams: Mapping[str, LegStreams]) -> tuple[Iterator[pa.RecordBatch], Callable[[], None]]:
-        """The rows of the answer, cast to the plan's output, and how to stop making them."""
+    def _merge(
+        self, streams: Mapping[str, LegStreams], legs: Stage
+    ) -> tuple[Iterator[pa.RecordBatch], Callable[[], None]]:
+        """The rows of the answer, cast to the plan's output, and how to stop making them. `legs` is their stage."""
+        if not streams:
+            legs.end(None)
         if self.plan.merge_sql is None:
             of_legs = (
-                answered(stream.batches(), stream.schema, self.plan.output, self._who(name))
+                answered(legs.follow(stream.batches()), stream.schema, self.plan.output, self._who(name))
                 for name, stream in streams.items()
             )
             return chain.from_iterable(of_legs), _nothing
         names = [fragment.name for fragment in self.plan.fragments if fragment.merged]
-        relations = self._relations(names, streams)
+        relations = self._relations(names, streams, legs)
+        merge = Stage(MERGE, self.figures, self.runtime)
         try:
-            running = self.engine.query(
-                self.plan.merge_sql, streams={**relations, **self._sent.of(self.plan.merge_uses)}
-            )
+            with merge.under_way():
+                running = self.engine.query(
+                    self.plan.merge_sql, streams={**relations, **self._sent.of(self.plan.merge_uses)}
+                )
         except Exception as error:
             raise blamed(error, self._looks(streams)) from None
         rows = conformed(_with_own_errors(running.batches(), tuple(streams.values())), self.plan.output)
-        return self._blaming(rows, streams), running.cancel
+        return merge.follow(self._blaming(rows, streams)), running.cancel
 
     def _blaming(
         self, rows: Iterator[pa.RecordBatch], streams: Mapping[str, LegStreams]
@@ -177,9 +205,12 @@ class QueryRun:
         return f"executor {named}" if len(executors) == 1 else f"one of the executors {named}"
 
     def _relations(
-        self, names: Collection[str], streams: Mapping[str, LegStreams]
+        self, names: Collection[str], streams: Mapping[str, LegStreams], legs: Stage | None = None
     ) -> dict[str, pa.RecordBatchReader | pa.Table]:
-        """What a merge reads of these fragments. The engine keeps a stream that it reads twice, and may spill it."""
+        """What a merge reads of these fragments. The engine keeps a stream that it reads twice, and may spill it.
+
+        With the last of the streams the stage of their `legs` ends.
+        """
         relations: dict[str, pa.RecordBatchReader | pa.Table] = {}
         for fragment in self.plan.fragments:
             stream = streams.get(fragment.name)
@@ -190,7 +221,8 @@ class QueryRun:
             elif not len(stream.schema):
                 raise not_asked(self._who(fragment.name))
             else:
-                relations[fragment.name] = pa.RecordBatchReader.from_batches(stream.schema, stream.batches())
+                batches = stream.batches() if legs is None else legs.follow(stream.batches())
+                relations[fragment.name] = pa.RecordBatchReader.from_batches(stream.schema, batches)
         return relations
 
 

@@ -24,6 +24,7 @@ from ballista_py.coordinator.queries.pivots import begun, in_words_of, with_valu
 from ballista_py.coordinator.queries.plan_cache import Plans
 from ballista_py.coordinator.queries.run import OpenLegs, QueryRun
 from ballista_py.coordinator.queries.running_statement import Statement, until_given
+from ballista_py.coordinator.queries.runtime_tables import RUNTIME_SCHEMAS, RuntimeTables
 from ballista_py.engines.apart.trials import Trials
 from ballista_py.engines.engine import Engine
 from ballista_py.errors import (
@@ -36,6 +37,7 @@ from ballista_py.errors import (
     TryLater,
     UnsupportedExpression,
 )
+from ballista_py.figures import UNSEEN, Figures
 from ballista_py.memory_budget import MemoryBudget
 from ballista_py.partitions.map import Owner
 from ballista_py.runtime import Runtime
@@ -44,7 +46,7 @@ from ballista_py.sql.legs import copies_of, legs_of
 from ballista_py.sql.parse.kind import engine_sql
 from ballista_py.sql.parse.parsing import require_length
 from ballista_py.sql.parse.pivots import OVERTAKEN, mentions_pivot, open_pivot
-from ballista_py.sql.parse.table_names import INFORMATION
+from ballista_py.sql.parse.table_names import INFORMATION, SEEN
 from ballista_py.sql.parts import Portion, restricted
 from ballista_py.sql.plan import Leg, QueryPlan
 from ballista_py.state.members.suspects import Suspects
@@ -76,6 +78,7 @@ class QueryService:
     Statements of much text have their place in the `budget` of the node while they are planned.
     Those of clients have their `trials` before they are read.
     What replicas give is at most `max_replica_lag_ms` old; with 0 it is never older than the statement.
+    `runtime_tables` say what the cluster does.
     """
 
     views: Views
@@ -88,13 +91,15 @@ class QueryService:
     heard_ms: HeardMs = field(default=dict, kw_only=True)
     budget: MemoryBudget | None = field(default=None, kw_only=True)
     trials: Trials | None = field(default=None, kw_only=True)
+    runtime_tables: RuntimeTables = field(factory=RuntimeTables, kw_only=True)
+    figures: Figures = field(default=UNSEEN, kw_only=True)
     _suspects: Suspects = field(init=False, factory=Suspects)
     plans: Plans = field(init=False)
     _turns: MergingTurns = field(init=False)
 
     def __attrs_post_init__(self) -> None:
         self._turns = MergingTurns(self.runtime, self.budget)
-        self.plans = Plans(self.engine, self.runtime, self.budget)
+        self.plans = Plans(self.engine, self.runtime, self.budget, self.figures)
 
     def explain(self, statement: str, analyze: bool = False) -> dict[str, Any]:
         """The plan as a dict, with the same in words under `text`. Raises what `run` raises while it plans.
@@ -152,7 +157,9 @@ class QueryService:
         view = self.views.refresh(words) if as_of_now else self.views.current(words)
         marks = view.marks(words)
         schemas = {name: view.catalog.schemas[name] for name in marks}
-        return (schemas | CATALOG_SCHEMAS if INFORMATION in words else schemas), marks
+        for schema, told in ((INFORMATION, CATALOG_SCHEMAS), (SEEN, RUNTIME_SCHEMAS)):
+            schemas.update(told if schema in words else {})
+        return schemas, marks
 
     def describe(self, statement: str) -> pa.Schema:
         """The columns of the statement's answer, as a single node gives them. Raises `SqlError`."""
@@ -255,6 +262,7 @@ class QueryService:
         ):
             return None
         self._condemn(view, error, self.runtime.monotonic_ms())
+        self._retried()
         if isinstance(error, _REFUSED):  # what begins anew, here or there, takes a moment
             pause(self.runtime, REPLAN_WAIT_MS * (first.running.replans + 1), error)
         other = self._start(statement, cancelled, only, started_ms, first.running.replans + 1, as_of)
@@ -295,6 +303,7 @@ class QueryService:
                     runtime=self.runtime,
                     cancelled=cancelled,
                     wrote=statement,
+                    figures=self.figures,
                 )
                 return run.start(started_ms, replans)
             except BroadcastTooLargeError:
@@ -313,9 +322,15 @@ class QueryService:
                     raise
                 condemned, obstacle = self._condemn(view, error, asked_ms), error
             replans += 1
+            self._retried()
             if not condemned:  # else there may be a copy, which need not be waited for
                 pause(self.runtime, min(REPLAN_WAIT_MS * replans, LONGEST_WAIT_MS), obstacle)
             view, is_fresh = self.views.refresh(words_of(statement)), True
+
+    def _retried(self) -> None:
+        """A statement is planned again, and its stages begin again."""
+        self.figures.add("node_task_retries")
+        self.figures.add("scheduler_stage_retries")
 
     def is_behind(self, view: ClusterView, tables: Collection[str]) -> bool:
         """Whether one of the tables may have been altered since the view was read, as of the last look at sequences.

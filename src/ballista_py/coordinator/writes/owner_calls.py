@@ -18,6 +18,7 @@ from ballista_py.partitions.set_cover import unassigned
 from ballista_py.partitions.table import TableSpec
 from ballista_py.sql.plan import LegTable
 from ballista_py.sql.rewrite import Rewrite
+from ballista_py.traces import spanned
 from ballista_py.transport.flight.commands import (
     PARTITION_COLUMN,
     RELOAD,
@@ -139,9 +140,10 @@ class OwnerCalls:
         ask: Known = known_values
         routes = RowRoutes(view.catalog.maps[name], view.members, open_stream, ask, skip, among)
         try:
-            for batch in batches:
-                routes.write(batch)
-            routes.open_all(also)
+            with spanned("route", table=name):
+                for batch in batches:
+                    routes.write(batch)
+                routes.open_all(also)
             token = None if seal is None else seal()
         except BaseException:
             routes.abort()

@@ -30,7 +30,7 @@ from ballista_py.sql.parse.kind import engine_sql, statement_kind
 from ballista_py.sql.parse.parameter_types import parameter_schema
 from ballista_py.sql.parse.parameters import bound, with_nulls
 from ballista_py.sql.parse.parsing import SqlglotError
-from ballista_py.sql.parse.table_names import INFORMATION
+from ballista_py.sql.parse.table_names import TOLD
 from ballista_py.threads import spawn
 
 MAX_RUN_MS = 1_000.0
@@ -38,7 +38,7 @@ MAX_ROWS = 4_096
 FEW_TABLES = 4  # of which each has two rows; of more each has one
 _NO_MEMORY = ("Memory allocation failure", "std::bad_alloc")
 _ROWS = '"rows of a trial"'
-_CATALOG = f"{INFORMATION}."
+_TOLD = tuple(f"{schema}." for schema in TOLD)
 
 
 class Trial:
@@ -61,7 +61,7 @@ class Trial:
     def run(self, sql: str, dialect: str | None, schemas: Mapping[str, pa.Schema]) -> bool:
         """Do with a client's text what a node does, over tables of these schemas. Whether it was understood.
 
-        Those of the tables of `information_schema` are called so, with a dot.
+        Those of the tables of `information_schema` and `runtime` are called so, with a dot.
         What is wrong with the text is for the node to say. Raises `SystemError` when the engine fails inside.
         """
         try:
@@ -71,8 +71,7 @@ class Trial:
                 raise SystemError(FAILED)
 
     def _tried(self, sql: str, dialect: str | None, schemas: Mapping[str, pa.Schema]) -> bool:
-        catalog = {name.removeprefix(_CATALOG): schemas[name] for name in schemas if name.startswith(_CATALOG)}
-        tables = {name: schema for name, schema in schemas.items() if not name.startswith(_CATALOG)}
+        tables = {name: schema for name, schema in schemas.items() if not name.startswith(_TOLD)}
         try:
             text = engine_sql(sql, dialect, tables)
             kind = statement_kind(text)
@@ -80,7 +79,8 @@ class Trial:
                 asked = read_description(text)
                 if not isinstance(asked, Explain | DescribeQuery | CatalogQuery):
                     return True
-                tables = catalog if isinstance(asked, CatalogQuery) else tables
+                if isinstance(asked, CatalogQuery):
+                    tables = {name.partition(".")[2]: schemas[name] for name in asked.tables if name in schemas}
                 text, kind = asked.query, "query"
             if kind == "refused":
                 return True

@@ -3,21 +3,23 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from typing import Any
 
 import pyarrow as pa
 from attrs import define
 
 from ballista_py.coordinator.queries.answer_columns import conformed, output_schema
-from ballista_py.engines.engine import Engine
+from ballista_py.engines.engine import Engine, RunningQuery
 from ballista_py.errors import SqlError, TryLater
 from ballista_py.node.executor.partitions import ExecutorPartitions
-from ballista_py.node.status.tasks import Tasks
-from ballista_py.sql.plan import leg_from_json
+from ballista_py.node.status.tasks import Task, Tasks
+from ballista_py.sql.plan import Leg, leg_from_json
 from ballista_py.sql.rewrite import Rewrite
 from ballista_py.storage.decided_files import decided_files
 from ballista_py.storage.held.altered_under import altered_under, rows_unless_altered
+from ballista_py.traces import within
 from ballista_py.transport.arrow.door import read_rows
 from ballista_py.transport.flight.calls import CallContext
 from ballista_py.transport.flight.commands import (
@@ -51,6 +53,7 @@ class ExecutorAnswers:
     node_id: str
     engine: Engine
     tasks: Tasks
+    engine_name: str = ""
     partitions: ExecutorPartitions | None = None
     turns: Turns | None = None  # of legs
 
@@ -75,17 +78,10 @@ class ExecutorAnswers:
         for table in leg.tables if "incarnations" in command else ():
             partitions.holder.owned(table, command["incarnations"][table.table])
         output = output_schema(command)
-        task = self.tasks.begin("leg", leg.sql, str(command.get("task") or ""))
+        task = self.tasks.begin("leg", leg.sql, str(command.get("task") or ""), engine=self.engine_name)
         try:
-            sent = {name: read_rows(data, compressed=True) for name, data in leg.relations.items()}
-            with altered_under(partitions.holder, leg.tables):
-                running = self.engine.query(leg.sql, scans=files, streams=sent)
-            try:  # what it is bound to may have been altered since the files were told
-                for table in leg.tables:
-                    partitions.holder.require_definition(table, exact=True)
-            except BaseException:
-                running.cancel()
-                raise
+            with within(task.span):
+                running = self._running(leg, files, partitions)
         except BaseException as error:
             task.failed(error)
             raise
@@ -95,17 +91,39 @@ class ExecutorAnswers:
         batches = rows if output is None else conformed(rows, output)
         return StreamResult(schema=output or running.schema, batches=task.follow(batches), cancel=task.cancelled)
 
+    def _running(
+        self, leg: Leg, files: Mapping[str, Sequence[int]], partitions: ExecutorPartitions
+    ) -> RunningQuery:
+        """The query of the leg, over the files that hold its partitions."""
+        sent = {name: read_rows(data, compressed=True) for name, data in leg.relations.items()}
+        with altered_under(partitions.holder, leg.tables):
+            running = self.engine.query(leg.sql, scans=files, streams=sent)
+        try:  # what it is bound to may have been altered since the files were told
+            for table in leg.tables:
+                partitions.holder.require_definition(table, exact=True)
+        except BaseException:
+            running.cancel()
+            raise
+        return running
+
     def write(self, command: Mapping[str, Any], rows: IncomingRows, context: CallContext) -> Mapping[str, Any]:
         """Do what a scheduler asks for a statement: take rows in, rewrite, settle, reload."""
         check_command(command)
         kind = command.get("kind")
         if kind == WRITE:
             target = WriteTarget.from_json(command["target"])
-            return self._ready().writes.write(target, rows, lambda: rows.token)
+            with self._observed(WRITE, target) as task:
+                said = self._ready().writes.write(target, rows, lambda: rows.token)
+                task.rows = _affected(said)
+            return said
         rows.drain()
         if kind == REWRITE:
             rewrite = Rewrite(**command["rewrite"])
-            return self._ready().writes.rewrite(WriteTarget.from_json(command["target"]), rewrite)
+            target = WriteTarget.from_json(command["target"])
+            with self._observed(REWRITE, target, rewrite.rows or "") as task:
+                said = self._ready().writes.rewrite(target, rewrite)
+                task.rows = _affected(said)
+            return said
         if kind == SETTLE:
             return self._ready().writes.settle(WriteTarget.from_json(command["target"]), command["sequence"])
         if kind == RELOAD:
@@ -117,12 +135,26 @@ class ExecutorAnswers:
         """An executor answers no questions; `/status` shows what it holds."""
         raise SqlError(f"an executor has no action '{name}'")
 
+    def _observed(self, kind: str, target: WriteTarget, text: str = "") -> AbstractContextManager[Task]:
+        """Around a write of an owner: a task that ends with the block."""
+        text = text or f"{kind} {target.table.table} {list(target.table.partitions)}"
+        return self.tasks.begin(kind, text, engine=self.engine_name).whole()
+
     def _base(self, command: Mapping[str, Any]) -> StreamResult:
         target = WriteTarget.from_json(command["target"])
-        trailer, rows, columns = self._ready().writes.base(target, command["where"], command["alias"])
+        text = f"read {target.table.table} {list(target.table.partitions)}"
+        task = self.tasks.begin(BASE, text, engine=self.engine_name)
+        try:
+            with within(task.span):
+                trailer, rows, columns = self._ready().writes.base(target, command["where"], command["alias"])
+        except BaseException as error:
+            task.failed(error)
+            raise
         schema = columns.append(pa.field(PARTITION_COLUMN, pa.int32()))
         batches = (pa.RecordBatch.from_arrays(batch.columns, schema=schema) for batch in rows())
-        return StreamResult(schema=schema, batches=batches, trailer=lambda: trailer)
+        return StreamResult(
+            schema=schema, batches=task.follow(batches), trailer=lambda: trailer, cancel=task.cancelled
+        )
 
     def _begun_in_turn(self, lane: str, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """The batches; what there is to compute before the first one waits for its turn among the legs of a client."""
@@ -141,3 +173,8 @@ class ExecutorAnswers:
         if self.partitions is None:
             raise TryLater(f"executor '{self.node_id}' is starting")
         return self.partitions
+
+
+def _affected(said: Mapping[str, Any]) -> int:
+    """How many rows a write affected, of what it said by partition."""
+    return sum(int(outcome.get("affected", 0)) for outcome in said.values())

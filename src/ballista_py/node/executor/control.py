@@ -74,6 +74,7 @@ class ExecutorControl:
         if self.lease.answered(message):
             self.holder.drop_all()
             joined = self.lease.rejoin()
+            self.metrics.add("node_fences_hit")
             log_event(_log, "lost", logging.ERROR, instance=joined.instance_id)
             self.poke()
         elif isinstance(message, Grant) and self._allocated != self.lease.info.instance_id:

@@ -73,7 +73,7 @@ def start_executor(config: NodeConfig, runtime: Runtime | None = None) -> Runnin
         threads = StoreThreads()
         up.callback(threads.close)
         turns = Turns(ground.runtime, LEGS_IN_ALL, lambda: ground.budget.is_full, LONGEST_MS)
-        answers = ExecutorAnswers(config.node_id, engine, ground.tasks, turns=turns)
+        answers = ExecutorAnswers(config.node_id, engine, ground.tasks, config.engine, turns=turns)
         links = _listen(ground, answers)
         cache = FileCache(
             ground.store,
@@ -83,7 +83,7 @@ def start_executor(config: NodeConfig, runtime: Runtime | None = None) -> Runnin
             runtime=ground.runtime,
         )
         partitions = ExecutorPartitions(
-            links.lease, ground.store, engine, cache, ground.runtime, threads, node_memory(config)
+            links.lease, ground.store, engine, cache, ground.runtime, threads, node_memory(config), ground.metrics
         )
         answers.partitions = partitions
         control = _start_control(ground, links, partitions)
@@ -95,6 +95,8 @@ def start_executor(config: NodeConfig, runtime: Runtime | None = None) -> Runnin
             lease=links.lease,
             cache=cache,
             holder=partitions.holder,
+            budget=ground.budget,
+            slots=LEGS_IN_ALL,
         )
         _start_loops(ground, links, partitions)
         ground.show(ready=links.lease.valid, status=lambda: _shown(control, cache, partitions))

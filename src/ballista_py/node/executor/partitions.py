@@ -11,6 +11,7 @@ import pyarrow as pa
 from attrs import asdict
 
 from ballista_py.engines.engine import Engine
+from ballista_py.figures import UNSEEN, Figures
 from ballista_py.logs import log_event
 from ballista_py.owner.pipeline_runs import OutsideRuns
 from ballista_py.owner.writes import OwnerWrites
@@ -68,11 +69,14 @@ class ExecutorPartitions:
         runtime: Runtime,
         threads: StoreThreads,
         max_bytes: int,
+        figures: Figures = UNSEEN,
     ) -> None:
-        """`max_bytes` is what the node may take."""
+        """`max_bytes` is what the node may take; `figures` are told what is loaded and written."""
         self._engine = engine
         self._told: Mapping[str, Any] = {}
-        self.holder = PartitionHolder(lease, store, engine, cache=cache, runtime=runtime, mapper=threads.map)
+        self.holder = PartitionHolder(
+            lease, store, engine, cache=cache, runtime=runtime, mapper=threads.map, figures=figures
+        )
         self.replica_reads = ReplicaReads(self.holder, store, runtime, threads.map)
         self.writes = OwnerWrites(
             self.holder,
@@ -83,6 +87,7 @@ class ExecutorPartitions:
             lambda: lease.info.instance_id,
             each=threads.each,
             spool_bytes=spool_bytes(max_bytes),
+            figures=figures,
         )
         self.runs = OutsideRuns(self.holder, store, runtime, lambda: lease.info.instance_id)
 

@@ -20,7 +20,7 @@ from ballista_py.coordinator.tables.embedded_spark import Source
 from ballista_py.errors import BallistaError, ConfigError, TransportError, TryLater
 from ballista_py.node.config import EngineName
 from ballista_py.node.local.nodes import LocalNodes
-from ballista_py.node.local.status_reader import read_status
+from ballista_py.node.local.status_reader import read_status, told_ports
 from ballista_py.node.local.waiting import missing_after, not_loaded
 from ballista_py.node.secrets_file import read_secrets
 from ballista_py.partitions.columns import plain
@@ -174,10 +174,9 @@ class LocalCluster:
 
     def status_url(self, node_id: str, metrics: bool = False) -> str:
         """Where a running node shows how it is: `/status` and others, or with `metrics` those for Prometheus."""
-        lines = [line for line in self.log(node_id).splitlines() if f" {node_id} ports " in line]
-        if not lines:
+        words = told_ports(self.log(node_id), node_id)
+        if not words:
             raise TryLater(f"node '{node_id}' has not started yet")
-        words = dict(word.partition("=")[::2] for word in lines[-1].split() if "=" in word)
         scheme = "http" if self.tls is None else "https"
         port = f"{words['metrics']}/metrics" if metrics else words["http"]
         return f"{scheme}://127.0.0.1:{port}"

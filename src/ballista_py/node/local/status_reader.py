@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import ssl
+from contextlib import suppress
 from urllib.request import Request, urlopen
+
+import orjson
 
 from ballista_py.errors import TransportError
 from ballista_py.secret import Secret
@@ -28,3 +31,20 @@ def read_status(url: str, tls: Tls | None = None, token: Secret | None = None) -
             return body
     except OSError as error:
         raise TransportError(f"{url} gives no answer: {error}") from None
+
+
+def told_ports(log: str, node_id: str) -> dict[str, str]:
+    """The ports that a node said last in its log, of either form, that it listens at; nothing before it does.
+
+    >>> told_ports("2026-01-01T00:00:00.000Z INFO s1 ports http=1 metrics=2", "s1")
+    {'http': '1', 'metrics': '2'}
+    """
+    for line in reversed(log.splitlines()):
+        if line.startswith("{") and '"ports"' in line:
+            with suppress(orjson.JSONDecodeError):
+                said = orjson.loads(line)
+                if said.get("event") == "ports":
+                    return {name: str(said[name]) for name in ("http", "metrics")}
+        if f" {node_id} ports " in line:
+            return dict(word.split("=", 1) for word in line.split() if "=" in word)
+    return {}

@@ -10,11 +10,13 @@ from attrs import define, frozen
 
 from ballista_py.coordinator.queries.descriptions import Descriptions
 from ballista_py.coordinator.queries.flight_sql import Statements, returned_rows
+from ballista_py.coordinator.queries.given_out import given_out
 from ballista_py.coordinator.queries.on_spark import SparkQueries
 from ballista_py.coordinator.queries.service import QueryService
 from ballista_py.coordinator.writes.service import WriteService
 from ballista_py.engines.duckdb.engine import DuckDBEngine
 from ballista_py.errors import SqlError, TryLater
+from ballista_py.figures import UNSEEN, Figures
 from ballista_py.node.http.sql_request import PostedStatement
 from ballista_py.node.scheduler.core import SchedulerCore
 from ballista_py.node.scheduler.jobs import SchedulerJobs
@@ -52,6 +54,7 @@ class Services:
     writes: WriteService
     statements: Statements
     jobs: SchedulerJobs
+    figures: Figures = UNSEEN
 
 
 @define(kw_only=True)
@@ -80,7 +83,10 @@ class SchedulerAnswers:
         check_command(command)
         services = self.ready()
         if command.get("kind") == JOB_ROWS:
-            return services.jobs.rows(command)
+            return given_out(services.jobs.rows(command), services.figures, services.queries.runtime)
+        return given_out(self._stream(services, command, context), services.figures, services.queries.runtime)
+
+    def _stream(self, services: Services, command: Mapping[str, Any], context: CallContext) -> StreamResult:
         with services.queries.reading(_query(command), dialect=_dialect(command)):
             text = _text(command, services.queries)
             kind, is_returned = statement_kind(text), returns_rows(text)
@@ -164,7 +170,7 @@ class SchedulerAnswers:
         spark = services.spark
         if spark.takes(text, engine):
             query = spark.open(text)
-            task = self.tasks.begin("spark", text, cancel=query.cancel)
+            task = self.tasks.begin("spark", text, cancel=query.cancel, engine="spark")
             batches = task.follow(query.batches(), lambda: query.cancelled)
             return StreamResult(schema=query.schema, batches=batches, trailer=query.stats, cancel=task.cancelled)
         statement = services.queries.run(text, context.cancelled)

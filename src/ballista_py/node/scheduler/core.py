@@ -11,6 +11,7 @@ from ballista_py.coordinator.catalogs import Catalogs
 from ballista_py.coordinator.cluster_view import ClusterView
 from ballista_py.coordinator.tables.embedded_spark import EmbeddedPipeline
 from ballista_py.errors import DocumentError, Fenced, SqlError, StoreError, TryLater
+from ballista_py.figures import UNSEEN, Figures
 from ballista_py.logs import log_event
 from ballista_py.node.config import NodeConfig
 from ballista_py.node.secrets_file import read_secrets
@@ -64,8 +65,10 @@ class SchedulerCore:
         push: Push,
         runtime: Runtime,
         run_all: RunAll = map,
+        figures: Figures = UNSEEN,
     ) -> None:
         self._push = push
+        self._figures = figures
         self._run_all = run_all
         self._store = store
         self._catalogs = catalogs
@@ -113,6 +116,7 @@ class SchedulerCore:
             self.membership.beat(self.registry.silences)
         except Fenced as fenced:
             log_event(_log, "fenced", logging.ERROR, reason=fenced)
+            self._figures.add("node_fences_hit")
             self.join()
 
     def heard(self, heartbeat: Heartbeat) -> Grant | Refusal | None:
@@ -274,6 +278,9 @@ class SchedulerCore:
     def _publish(self, report: ReconcileReport, only: Collection[str] | None = None) -> None:
         """Log what was done, read it back, and tell every executor what is now committed."""
         for name, commit in report.commits.items():
+            given = len(commit.assigned) + len(commit.promoted)
+            self._figures.add("scheduler_executor_assignments", given + len(commit.targeted), table=name)
+            self._figures.add("scheduler_epochs_raised", given, table=name)
             log_event(
                 _log,
                 "partitions_assigned",
@@ -327,6 +334,20 @@ class SchedulerCore:
             for id_, e in sorted(cluster.executors.items())
         ]
         return schedulers + executors
+
+    def active_executors(self) -> int:
+        """How many members this scheduler has granted a lease that may not be over."""
+        members = self._catalogs.known().members
+        heard = (one.executor for one in self.registry.newest())
+        return sum((executor.executor_id, executor.instance_id) in members for executor in heard)
+
+    def known(self) -> ClusterView:
+        """The cluster as last read."""
+        return self._catalogs.known()
+
+    def view(self) -> ClusterView:
+        """The cluster as the store has it now."""
+        return self._catalogs.refresh()
 
     def tables(self) -> list[dict[str, Any]]:
         """Every table and how far its partitions are served."""

@@ -11,6 +11,9 @@ from ballista_py.coordinator.queries.running_statement import Statement
 from ballista_py.coordinator.queries.service import QueryService
 from ballista_py.node.status.tasks import CANCELLED, Tasks
 from ballista_py.sql.parts import Portion
+from ballista_py.traces import current_span, within
+
+ENGINE = "duckdb"  # what schedulers merge with
 
 
 @define
@@ -30,9 +33,11 @@ class ObservedQueries(QueryService):
         only: Portion | None = None,
     ) -> Statement:
         """See `QueryService.run`."""
-        task = self.tasks.begin("statement", statement)
+        kind = "statement" if current_span() is None else "query"  # of a change, or of whatever else is under way
+        task = self.tasks.begin(kind, statement, engine=ENGINE)
         try:
-            running = super().run(statement, cancelled, only)
+            with within(task.span):
+                running = super().run(statement, cancelled, only)
         except BaseException as error:
             task.failed(error)
             raise

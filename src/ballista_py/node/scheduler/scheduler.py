@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from functools import partial
@@ -16,11 +16,11 @@ from litestar.handlers import HTTPRouteHandler
 from ballista_py.coordinator.catalogs import Catalogs
 from ballista_py.coordinator.queries.flight_sql import Statements
 from ballista_py.coordinator.queries.leg_opener import LegOpener
+from ballista_py.coordinator.queries.leg_watch import LegWatch
 from ballista_py.coordinator.queries.on_spark import SparkQueries
 from ballista_py.coordinator.spark_process import SparkProcess
 from ballista_py.coordinator.tables.definitions import TableMaker
 from ballista_py.coordinator.writes.owner_calls import OwnerCalls
-from ballista_py.coordinator.writes.service import WriteService
 from ballista_py.engines.apart.trials import Trials
 from ballista_py.engines.duckdb.engine import DuckDBEngine
 from ballista_py.errors import BallistaError
@@ -38,16 +38,22 @@ from ballista_py.node.scheduler.control import SchedulerControl
 from ballista_py.node.scheduler.core import SchedulerCore
 from ballista_py.node.scheduler.job_runs import JobRuns
 from ballista_py.node.scheduler.jobs import SchedulerJobs
+from ballista_py.node.scheduler.kept_history import keep_history
 from ballista_py.node.scheduler.left_over import LeftOver
 from ballista_py.node.scheduler.observed_queries import ObservedQueries
+from ballista_py.node.scheduler.observed_writes import ObservedWrites
 from ballista_py.node.scheduler.polled_jobs import SchedulerPolledJobs
+from ballista_py.node.scheduler.runtime_rows import runtime_tables
 from ballista_py.node.secrets_file import read_secrets
+from ballista_py.node.status.scheduler_metrics import observe_scheduler
 from ballista_py.runtime import Runtime, SystemRuntime
 from ballista_py.secret import Secret
 from ballista_py.spark.answers import AnswerFolder
 from ballista_py.state.documents.documents import SchedulerInfo
+from ballista_py.state.members.control import TaskRecord
 from ballista_py.state.members.membership import Membership
 from ballista_py.threads import EventLoopThread, map_some, spawn
+from ballista_py.transport.control.histories import Histories
 from ballista_py.transport.control.server import ControlServer
 from ballista_py.transport.flight.client import FlightPool
 from ballista_py.transport.flight.server import FlightServer
@@ -89,18 +95,27 @@ def start_scheduler(config: NodeConfig, runtime: Runtime | None = None) -> Runni
         )
         links = _listen(ground, answers)
         core = SchedulerCore(
-            config, links.info, ground.store, tools.catalogs, links.control.push, ground.runtime, tools.run_all
+            config,
+            links.info,
+            ground.store,
+            tools.catalogs,
+            links.control.push,
+            ground.runtime,
+            tools.run_all,
+            ground.metrics,
         )
         up.callback(core.close)
         core.join()
         up.callback(_leave, core.membership)
         _start_loops(ground, core, links)
-        services = _services(ground, tools, core, answers.give_up)
+        services = _services(ground, tools, core, links, answers.give_up)
         links.handler.core = core
         settle = LeftOver(core, services.writes.settle_left_over)
         ground.loop("settle", settle.tick, config.partition_assignment_interval)
-        ground.loop("tokens", services.writes.tick, TOKENS_TICK_MS)
-        _observe(ground, core, links)
+        if config.task_history_table is not None:
+            keep_history(ground, services.writes, config.task_history_table, lambda: core.membership.instance_id)
+        ground.loop("tokens", partial(_collect, ground, services), TOKENS_TICK_MS)
+        observe_scheduler(ground.metrics, core, links.flight, links.control, tools.legs)
         replication = {"replicas": config.replicas, "max_replica_lag_ms": config.max_replica_lag_ms}
         drain = SchedulerDrain(config.node_id, links.flight, ground.runtime, services.jobs.runner)
         ground.show(
@@ -122,6 +137,7 @@ class _Tools:
     trials: Trials
     pool: FlightPool
     spark: SparkProcess
+    legs: LegWatch
     run_all: Callable[[Callable[[Any], Any], Iterable[Any]], Iterable[Any]]
 
 
@@ -133,6 +149,7 @@ class _Links:
     control: ControlServer
     handler: SchedulerControl
     info: SchedulerInfo
+    histories: Callable[[Sequence[SchedulerInfo], Mapping[str, str]], list[TaskRecord]]
 
 
 def _tools(ground: Foundation) -> _Tools:
@@ -174,6 +191,7 @@ def _tools(ground: Foundation) -> _Tools:
         trials=Trials(processes, runtime),
         pool=pool,
         spark=spark,
+        legs=LegWatch(runtime, ground.metrics),
         run_all=run_all,
     )
 
@@ -199,6 +217,7 @@ def _listen(ground: Foundation, answers: SchedulerAnswers) -> _Links:
     up.callback(event_loop.stop)
     control_port = event_loop.call(control.start()).port
     event_loop.start(control.run())
+    histories = Histories(control, config.node_tls(), ground.cluster_id, ground.removed)
     flight = _flight_port(ground, answers)
     up.callback(flight.shutdown, spawn)
     info = SchedulerInfo(
@@ -207,7 +226,13 @@ def _listen(ground: Foundation, answers: SchedulerAnswers) -> _Links:
         flight_address=f"{config.node_advertise_address}:{flight.port}",
         control_address=f"{config.node_advertise_address}:{control_port}",
     )
-    return _Links(flight=flight, control=control, handler=handler, info=info)
+    return _Links(
+        flight=flight,
+        control=control,
+        handler=handler,
+        info=info,
+        histories=lambda schedulers, executors: event_loop.call(histories.of_all(schedulers, executors)),
+    )
 
 
 def _flight_port(ground: Foundation, answers: SchedulerAnswers) -> FlightServer:
@@ -253,13 +278,15 @@ def _http_routes(
     ]
 
 
-def _services(ground: Foundation, tools: _Tools, core: SchedulerCore, give_up: Callable[[str], None]) -> Services:
+def _services(
+    ground: Foundation, tools: _Tools, core: SchedulerCore, links: _Links, give_up: Callable[[str], None]
+) -> Services:
     """What answers statements."""
     config, runtime, catalogs = ground.config, ground.runtime, tools.catalogs
     queries = ObservedQueries(
         catalogs,
         tools.engine,
-        LegOpener(tools.pool, runtime, spawn, give_up).open,
+        LegOpener(tools.pool, runtime, spawn, give_up, tools.legs).open,
         runtime,
         ground.tasks,
         shipped=ground.metrics.shipped,
@@ -269,9 +296,11 @@ def _services(ground: Foundation, tools: _Tools, core: SchedulerCore, give_up: C
         heard_ms=core.registry.heard_ms,
         budget=ground.budget,
         trials=tools.trials,
+        runtime_tables=runtime_tables(core, config, ground.tasks, links.histories),
+        figures=ground.metrics,
     )
     ground.loop("spark", tools.spark.tick, SPARK_TICK_MS)
-    writes = WriteService(
+    writes = ObservedWrites(
         catalogs,
         ground.store,
         tools.engine,
@@ -282,10 +311,11 @@ def _services(ground: Foundation, tools: _Tools, core: SchedulerCore, give_up: C
         runtime,
         config.max_merge_bytes,
         instance=lambda: core.membership.info.instance_id,
+        tasks=ground.tasks,
     )
     tickets = LegTickets(cluster_id=ground.cluster_id, runtime=runtime, tls=config.node_tls())
     spark = SparkQueries(queries, tools.spark, runtime, config.max_merge_bytes)
-    statements = Statements(queries, tools.engine, writes=writes, tickets=tickets)
+    statements = Statements(queries, tools.engine, writes=writes, tickets=tickets, figures=ground.metrics)
     runs = JobRuns(queries, writes, spark, statements, ground.tasks)
     jobs = SchedulerJobs.start(ground, core.membership, runs, tools.run_all)
     statements.jobs = SchedulerPolledJobs(jobs)
@@ -297,6 +327,7 @@ def _services(ground: Foundation, tools: _Tools, core: SchedulerCore, give_up: C
         writes=writes,
         statements=statements,
         jobs=jobs,
+        figures=ground.metrics,
     )
 
 
@@ -313,34 +344,8 @@ def _start_loops(ground: Foundation, core: SchedulerCore, links: _Links) -> None
         ground.loop("discover", core.discover, ground.config.partition_discovery_interval / LOOKS_PER_INTERVAL)
 
 
-def _observe(ground: Foundation, core: SchedulerCore, links: _Links) -> None:
-    gauge = ground.metrics.gauge
-    gauge("statements_running", "Statements that run now.", (), lambda: {(): ground.tasks.running()})
-    gauge("open_calls", "Calls of clients that are not answered yet.", (), lambda: {(): links.flight.open_calls()})
-    gauge(
-        "executors_connected",
-        "Executors that this scheduler hears.",
-        (),
-        lambda: {(): len(links.control.connected())},
-    )
-    gauge(
-        "lease_remaining_seconds",
-        "Seconds until the lease ends, if it is not renewed.",
-        (),
-        lambda: {(): core.membership.remaining_ms() / 1e3},
-    )
-    gauge(
-        "partitions",
-        "Partitions of each table: all of them, and those that are served.",
-        ("table", "state"),
-        lambda: _partitions(core),
-    )
-
-
-def _partitions(core: SchedulerCore) -> dict[tuple[str, ...], float]:
-    rows = core.tables()
-    states = ("partitions", "all"), ("serving", "serving")
-    return {(row["table"], state): float(row[field]) for row in rows for field, state in states}
+def _collect(ground: Foundation, services: Services) -> None:
+    ground.metrics.add("scheduler_collected_objects", services.writes.tick())
 
 
 def _leave(membership: Membership) -> None:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
+from ballista_py.memory_budget import MemoryBudget
 from ballista_py.node.status.metrics import NodeMetrics
 from ballista_py.node.status.tasks import Tasks
 from ballista_py.state.members.executor_lease import ExecutorLease
@@ -9,6 +12,8 @@ from ballista_py.storage.held.cache import FileCache
 from ballista_py.storage.held.holder import PartitionHolder
 from ballista_py.transport.control.client import ControlClient
 from ballista_py.transport.flight.server import FlightServer
+
+_OWN: Mapping[str, bool] = {"of_node": True, "adds_up": True}
 
 
 def observe_executor(
@@ -20,66 +25,90 @@ def observe_executor(
     lease: ExecutorLease,
     cache: FileCache,
     holder: PartitionHolder,
+    budget: MemoryBudget,
+    slots: int,
 ) -> None:
     """Let `metrics` show how all these are, whenever somebody looks."""
     gauge = metrics.gauge
-    gauge("legs_running", "Legs that run now.", (), lambda: {(): tasks.running()})
-    gauge("open_calls", "Calls that are not answered yet.", (), lambda: {(): flight.open_calls()})
+    gauge("executor_tasks_active", "Legs and writes that run now.", (), lambda: {(): tasks.running()}, **_OWN)
+    gauge("executor_task_slots", "Legs that compute at the same time at most.", (), lambda: {(): slots})
     gauge(
-        "schedulers_connected",
+        "executor_memory_available_bytes",
+        "Bytes of memory that nothing under way has reserved.",
+        (),
+        lambda: {(): _available(budget)},
+    )
+    gauge("node_open_calls", "Calls that are not answered yet.", (), lambda: {(): flight.open_calls()})
+    gauge(
+        "executor_connected_schedulers_count",
         "Schedulers that this executor tells what it holds.",
         (),
         lambda: {(): len(control.connected())},
     )
     gauge(
-        "lease_remaining_seconds",
-        "Seconds until the lease ends, if it is not renewed.",
+        "node_lease_remaining_ms",
+        "Milliseconds until the lease ends, if it is not renewed.",
         (),
-        lambda: {(): lease.remaining_ms() / 1e3},
+        lambda: {(): lease.remaining_ms()},
     )
-    gauge("cache_bytes", "Bytes of data files in the cache.", (), lambda: {(): cache.stats().bytes})
-    gauge(
-        "cache_files",
+    gauge("executor_cache_bytes", "Bytes of data files in the cache.", (), lambda: {(): cache.stats().bytes})
+    metrics.counter(
+        "executor_cache_files",
         "Data files that were asked of the cache, by outcome.",
         ("outcome",),
         lambda: _cache_outcomes(cache),
     )
-    gauge(
-        "hydration_bytes",
-        "Bytes of data files that are to be loaded, by state.",
+    metrics.counter(
+        "executor_load_bytes",
+        "Bytes of data files that were to be loaded, are on this machine, and are loaded.",
         ("state",),
         lambda: _hydration(holder),
     )
     gauge(
-        "partitions_wanted",
+        "executor_partitions_wanted",
         "Partitions that this executor is to hold.",
         (),
         lambda: {(): holder.progress().partitions},
     )
     gauge(
-        "replica_age_seconds",
-        "Seconds since the replicas of a table were compared with its manifests.",
+        "executor_replica_age_ms",
+        "Milliseconds since the replicas of a table were compared with its manifests.",
         ("table",),
         lambda: _replica_ages(holder),
     )
     gauge(
-        "partitions_held",
+        "executor_partitions",
         "Partitions that this executor holds, by table and state.",
         ("table", "state"),
         lambda: _partitions(holder),
     )
+    gauge(
+        "executor_map_revision",
+        "The newest revision of the map of a table that this executor was told.",
+        ("table",),
+        lambda: {(table_named(held.table),): float(held.revision) for held in holder.held()},
+    )
+
+
+def _available(budget: MemoryBudget) -> float:
+    return float(max(0, budget.ledger.max_bytes - budget.ledger.held_bytes))
+
+
+def table_named(folder: str) -> str:
+    """The table, of what its folder is called, which has the number of its incarnation at its end."""
+    return folder.rpartition("-")[0] or folder
 
 
 def _partitions(holder: PartitionHolder) -> dict[tuple[str, ...], float]:
     return {
-        (held.table, state): float(len(members))
+        (table_named(held.table), state): float(len(members))
         for held in holder.held()
         for state, members in (("active", held.active), ("loaded", held.loaded), ("failed", held.failed))
     }
 
 
 def _replica_ages(holder: PartitionHolder) -> dict[tuple[str, ...], float]:
-    return {(table,): age_ms / 1e3 for table, age_ms in holder.replica_ages_ms().items()}
+    return {(table,): age_ms for table, age_ms in holder.replica_ages_ms().items()}
 
 
 def _hydration(holder: PartitionHolder) -> dict[tuple[str, ...], float]:

@@ -1,24 +1,35 @@
-"""What a node is doing and did last: statements at a scheduler, legs at an executor."""
+"""What a node is doing and did last: statements and changes at a scheduler, legs and writes at an executor."""
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
 
 import pyarrow as pa
 from attrs import define, field
 
-from ballista_py.errors import BallistaError, TransportError
+from ballista_py.errors import BallistaError, TransportError, to_wire
+from ballista_py.node.status.shown_text import MAX_ERROR_CHARS, MAX_TEXT_CHARS, shown_text
 from ballista_py.runtime import Runtime
 from ballista_py.state.members.control import TaskRecord
-from ballista_py.work import Work, current_work
+from ballista_py.traces import PlainTracer, Span, Tracer, current_span, each_within, within
+from ballista_py.work import Work, current_client, current_work
 
 MAX_REMEMBERED = 1_000
-MAX_TEXT_CHARS = 300
 DONE = "done"
 CANCELLED = "cancelled"
 RUNNING = "running"
+SPANS: Mapping[str, str] = {  # what the span of a task is called
+    "statement": "statement",
+    "change": "statement",
+    "spark": "statement",
+    "query": "query",
+    "leg": "leg.run",
+    "base": "owner.read",
+    "write": "owner.write",
+    "rewrite": "owner.write",
+}
 
 Observer = Callable[[TaskRecord], None]
 
@@ -34,8 +45,14 @@ class Task:
     cancel: Callable[[], None]
     started_at_ms: int
     started_ms: float
+    span: Span
+    parent_span_id: str = ""
+    user: str = ""
+    engine: str = ""
     rows: int = 0
+    bytes: int = 0
     outcome: str = RUNNING
+    error_message: str = ""
     took_ms: float = 0.0
     work: Work | None = field(factory=current_work)
 
@@ -44,23 +61,24 @@ class Task:
         """The proved name of the client whose task it is; nothing where clients prove none."""
         return "" if self.work is None else self.work.client
 
-    def end(self, outcome: str) -> None:
+    def end(self, outcome: str, error: BaseException | None = None) -> None:
         """Say how it ended; only the first time counts."""
-        self._tasks._end(self, outcome)
+        self._tasks._end(self, outcome, error)
 
     def failed(self, error: BaseException) -> None:
         """It ended by an error, one outside the tree is called `error`; or by nobody's waiting for it any more."""
         if self.work is not None and self.work.is_abandoned:
             self.end(CANCELLED)
-        self.end(error.code if isinstance(error, BallistaError) else BallistaError.code)
+        self.end(error.code if isinstance(error, BallistaError) else BallistaError.code, error)
 
     def follow(
         self, batches: Iterable[pa.RecordBatch], cancelled: Callable[[], bool] = lambda: False
     ) -> Iterator[pa.RecordBatch]:
         """The same batches; with their end the task ends. Where they were `cancelled` their error is none."""
         try:
-            for batch in batches:
+            for batch in each_within(self.span, batches):
                 self.rows += batch.num_rows
+                self.bytes += batch.nbytes
                 yield batch
             self.end(DONE)
         except GeneratorExit:
@@ -71,6 +89,17 @@ class Task:
                 self.end(CANCELLED)
             self.failed(error)
             raise
+
+    @contextmanager
+    def whole(self) -> Iterator[Task]:
+        """Around all that the task is; with the end of the block it ends."""
+        try:
+            with within(self.span):
+                yield self
+        except BaseException as error:
+            self.failed(error)
+            raise
+        self.end(DONE)
 
     def attach(self, cancel: Callable[[], None]) -> None:
         """Say how to stop the work behind it; if the task was cancelled already, it is stopped now."""
@@ -88,12 +117,14 @@ class Task:
 class Tasks:
     """The tasks of the node `node_id`, and the last `MAX_REMEMBERED` that ended. Thread-safe.
 
-    `ended` is told of every task that ends.
+    `ended` is told of every task that ends. Each is a span of the `tracer`, a part of what its thread works in, or else
+    of what its caller said.
     """
 
     node_id: str
     runtime: Runtime
     ended: Observer = field(default=lambda _record: None)
+    tracer: Tracer | None = None
     _running: dict[int, Task] = field(factory=dict, init=False)
     _remembered: deque[TaskRecord] = field(init=False)
     _lock: AbstractContextManager[object] = field(init=False)
@@ -101,21 +132,43 @@ class Tasks:
     def __attrs_post_init__(self) -> None:
         self._remembered = deque(maxlen=MAX_REMEMBERED)
         self._lock = self.runtime.lock()
+        if self.tracer is None:
+            self.tracer = PlainTracer(self.runtime.new_id)
 
-    def begin(self, kind: str, text: str, task_id: str = "", cancel: Callable[[], None] = lambda: None) -> Task:
+    def begin(
+        self,
+        kind: str,
+        text: str,
+        task_id: str = "",
+        cancel: Callable[[], None] = lambda: None,
+        engine: str = "",
+    ) -> Task:
         """A task that starts now. `cancel` stops the work behind it; without a `task_id` it gets one of its own."""
+        span, parent_span_id = self._span(SPANS.get(kind, kind))
         task = Task(
             self,
             task_id or self.runtime.new_id(),
             kind,
-            " ".join(text.split())[:MAX_TEXT_CHARS],
+            shown_text(text),
             cancel,
             self.runtime.wall_ms(),
             self.runtime.monotonic_ms(),
+            span,
+            parent_span_id,
+            current_client(),
+            engine,
         )
         with self._lock:
             self._running[id(task)] = task
         return task
+
+    def _span(self, name: str) -> tuple[Span, str]:
+        assert self.tracer is not None
+        outer, work = current_span(), current_work()
+        if outer is not None and outer.recorded:
+            return outer.child(name), outer.context.span_id
+        parent = outer.context if outer is not None else None if work is None else work.trace
+        return self.tracer.begin(name, parent), "" if parent is None else parent.span_id
 
     def cancel(self, task_ids: Iterable[str]) -> int:
         """Stop the work of these tasks; returns how many of them were running."""
@@ -148,14 +201,19 @@ class Tasks:
         """How many tasks run now."""
         return len(self._running)
 
-    def _end(self, task: Task, outcome: str) -> None:
+    def _end(self, task: Task, outcome: str, error: BaseException | None) -> None:
         with self._lock:
             if self._running.pop(id(task), None) is None:
                 return
             task.outcome = outcome
             task.took_ms = self.runtime.monotonic_ms() - task.started_ms
+            if error is not None:
+                task.error_message = shown_text(str(to_wire(error)["message"]), MAX_ERROR_CHARS)
             record = self._record(task, task.took_ms)
             self._remembered.append(record)
+        if task.span.recorded:
+            task.span.set(kind=task.kind, outcome=outcome, rows=task.rows, bytes=task.bytes)
+            task.span.end(error)
         self.ended(record)
 
     def _record(self, task: Task, took_ms: float) -> TaskRecord:
@@ -168,4 +226,16 @@ class Tasks:
             took_ms=took_ms,
             rows=task.rows,
             outcome=task.outcome,
+            trace_id=task.span.context.trace_id,
+            span_id=task.span.context.span_id,
+            parent_span_id=task.parent_span_id,
+            error_message=task.error_message,
+            user=task.user,
+            bytes=task.bytes,
+            engine=task.engine,
         )
+
+
+__all__ = [
+    "CANCELLED", "DONE", "MAX_REMEMBERED", "MAX_TEXT_CHARS", "RUNNING", "SPANS", "Observer", "Task", "Tasks",
+]  # fmt: skip

@@ -11,7 +11,7 @@ from sqlglot.tokenizer_core import Token, TokenType
 
 from ballista_py.errors import SqlError
 from ballista_py.sql.parse.kind import blank, refusal, statement_kind, tokens_of
-from ballista_py.sql.parse.table_names import CATALOG, SCHEMA, catalog_query
+from ballista_py.sql.parse.table_names import CATALOG, SCHEMA, catalog_query, told_tables
 
 _HAS_OPTIONS = re.compile(r"\s*\(\s*(?!\(|(?:select|with|from|values|table|pivot|unpivot)\b)", re.IGNORECASE)
 # SHOW of these is about something else than a table of that name.
@@ -70,9 +70,10 @@ class ShowNames:
 
 @frozen
 class CatalogQuery:
-    """A query over the tables of `information_schema`, which it names by their own names."""
+    """A query over `tables` of `information_schema` and `runtime`, which it names without their schema."""
 
     query: str
+    tables: tuple[str, ...] = ()
 
 
 Asked: TypeAlias = (
@@ -95,7 +96,7 @@ def read_description(sql: str) -> Asked:
         catalog_query(text) if tokens[0].text.upper() not in ("EXPLAIN", "DESCRIBE", "DESC", "SHOW") else None
     )
     if catalog is not None:
-        return CatalogQuery(catalog)
+        return CatalogQuery(catalog, told_tables(text))
     word = tokens[0].text.upper()
     # The tokenizer takes what follows some of these words for one string.
     rest_at = _after_word(text, tokens[0].start)

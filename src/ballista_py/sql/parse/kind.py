@@ -19,7 +19,7 @@ from ballista_py.errors import SqlError, UnsupportedExpression
 from ballista_py.sql.dialects.names import known_dialect
 from ballista_py.sql.parse.parsing import ENGINE, ENGINE_DIALECT, measure, parsed_tokens, tokenized
 from ballista_py.sql.parse.query_clauses import require_carried
-from ballista_py.sql.parse.table_names import INFORMATION, may_read_catalog, reads_catalog, unqualified
+from ballista_py.sql.parse.table_names import INFORMATION, SEEN, may_read_catalog, reads_catalog, unqualified
 from ballista_py.sql.parse.used_clauses import require_used
 
 if TYPE_CHECKING:
@@ -210,7 +210,8 @@ def refusal(sql: str, dialect: str | None = None) -> SqlError:
         name = f"{name} {object_}"
     if kind == "describe" and name not in _DESCRIBES:
         return SqlError(
-            f"a query of {INFORMATION}, or of (DESCRIBE a table), cannot be a part of another statement: send it alone"
+            f"a query of {INFORMATION} or {SEEN}, or of (DESCRIBE a table), cannot be a part of another statement: "
+            "send it alone"
         )
     if kind in ("explain", "describe"):
         return SqlError(f"{name} cannot be run here: it stands before a query, or names a table")

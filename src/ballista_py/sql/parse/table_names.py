@@ -17,6 +17,8 @@ from ballista_py.errors import SqlError
 from ballista_py.sql.parse.parsing import tokenized
 
 CATALOG, SCHEMA, INFORMATION = "ballista", "main", "information_schema"
+SEEN = "runtime"  # the schema of the tables that say what the cluster does
+TOLD = (INFORMATION, SEEN)  # schemas whose tables a scheduler makes up when they are asked for
 DESCRIBED = " "  # behind the name of a table: no table has such a one
 _OURS = ((SCHEMA,), (CATALOG,), (CATALOG, SCHEMA))
 _MAY_QUALIFY = re.compile(rf'\b(?:{SCHEMA}|{CATALOG})"?\s*\.', re.IGNORECASE)
@@ -190,14 +192,18 @@ def _is_used_otherwise(tokens: Sequence[Token]) -> bool:
 
 
 def reads_catalog(tokens: Sequence[Token]) -> bool:
-    """Whether a query reads what the catalog says, tables of `information_schema` or `(DESCRIBE t)`."""
-    return any(INFORMATION in table.words[:-1] or _is_described(tokens, table) for table in named_tables(tokens))
+    """Whether a query reads what a scheduler says, tables of one of the schemas `TOLD` or `(DESCRIBE t)`."""
+    return any(_is_told(table) or _is_described(tokens, table) for table in named_tables(tokens))
 
 
 def may_read_catalog(sql: str) -> bool:
     """Whether there is a word in the text by which a query could read what the catalog says."""
     lower = sql.lower()
-    return INFORMATION in lower or "describe" in lower
+    return any(word in lower for word in (*TOLD, "describe"))
+
+
+def _is_told(table: NamedTable) -> bool:
+    return any(schema in table.words[:-1] for schema in TOLD)
 
 
 def _is_described(tokens: Sequence[Token], table: NamedTable) -> bool:
@@ -214,7 +220,7 @@ def _is_described(tokens: Sequence[Token], table: NamedTable) -> bool:
 
 
 def catalog_query(sql: str) -> str | None:
-    """The query over the tables of `information_schema`, by their own names; None for a text that reads none.
+    """The query over tables of the schemas `TOLD`, by their own names; None for a text that reads none.
 
     What DESCRIBE says of a table is a relation of its name and a blank. Raises `SqlError` for one that reads tables of
     the cluster, too.
@@ -232,14 +238,20 @@ def catalog_query(sql: str) -> str | None:
         return None
     tables, given = list(named_tables(tokens)), _given_names(tokens)
     described = [table for table in tables if _is_described(tokens, table)]
-    found = [table for table in tables if INFORMATION in table.words[:-1]]
+    found = [table for table in tables if _is_told(table)]
     if not found and not described:
         return None
     for table in tables:
-        if table in found and table.words[:-1] not in ((INFORMATION,), (CATALOG, INFORMATION)):
-            raise SqlError(f"'{'.'.join(table.words)}' is no table: name it as {INFORMATION}.{table.words[-1]}")
+        schema = table.words[-2] if table in found else ""
+        if table in found and table.words[:-1] not in ((schema,), (CATALOG, schema)):
+            meant = next(one for one in TOLD if one in table.words)
+            raise SqlError(f"'{'.'.join(table.words)}' is no table: name it as {meant}.{table.words[-1]}")
+        if any(one.words[-1] == table.words[-1] and one.words[-2:] != table.words[-2:] for one in found if schema):
+            raise SqlError(
+                f"'{table.words[-1]}' of two schemas cannot be read together: read them one after the other"
+            )
         if table not in found and table not in described and table.words[-1] not in given:
-            what = INFORMATION if found else "DESCRIBE of a table"
+            what = found[0].words[-2] if found else "DESCRIBE of a table"
             raise SqlError(
                 f"{what} cannot be read together with table '{table.words[-1]}': read them one after the other"
             )
@@ -249,6 +261,16 @@ def catalog_query(sql: str) -> str | None:
         name = f'"{table.words[-1]}"' if is_own else f'from "{table_of(table.words)}{DESCRIBED}"'
         sql = sql[:start] + name.ljust(end - start) + sql[end:]
     return sql
+
+
+def told_tables(sql: str) -> tuple[str, ...]:
+    """The tables of the schemas `TOLD` that a text reads, with their schema.
+
+    >>> told_tables("select * from ballista.runtime.nodes join Runtime.jobs using (node_id)")
+    ('runtime.nodes', 'runtime.jobs')
+    """
+    found = (table for table in named_tables(tokenized(sql)) if _is_told(table))
+    return tuple(dict.fromkeys(".".join(table.words[-2:]) for table in found))
 
 
 def described_in(query: str) -> list[str]:

@@ -149,8 +149,10 @@ class ReportRequest:
 class TaskRecord:
     """One task that a node has ended, or is at now.
 
-    `kind` is `statement`, `leg`, or `spark` for a statement that ran there; the legs of one fragment share their
-    `task_id`. `outcome` is `running`, `done`, `cancelled` or the code of an error. `started_at_ms` is for people.
+    `kind` is `statement`, `change`, `spark` for a statement that ran there, `leg`, `base`, `write` or `rewrite`; the
+    legs of one fragment share their `task_id`. `outcome` is `running`, `done`, `cancelled` or the code of an error, of
+    which `error_message` is the text. `started_at_ms` is for people. `user` is the client as it proved itself. The ids
+    of trace and spans are those that are exported, where they are.
     """
 
     node_id: str
@@ -161,6 +163,15 @@ class TaskRecord:
     took_ms: float
     rows: int
     outcome: str
+    trace_id: str = ""
+    span_id: str = ""
+    parent_span_id: str = ""
+    error_message: str = ""
+    user: str = ""
+    job_id: str = ""
+    bytes: int = 0
+    engine: str = ""
+    labels: Mapping[str, str] = Factory(dict)
 
 
 @frozen(kw_only=True)

@@ -17,6 +17,7 @@ import pyarrow as pa
 from attrs import evolve, frozen
 
 from ballista_py.errors import BallistaError, NotOwner, TableAltered, TryLater
+from ballista_py.figures import UNSEEN, Figures
 from ballista_py.partitions.columns import is_same
 from ballista_py.partitions.table import TableSpec
 from ballista_py.runtime import Runtime, SystemRuntime
@@ -32,6 +33,7 @@ from ballista_py.storage.held.cache import FileCache
 from ballista_py.storage.held.files import LoadedFiles, Loader, Mapper
 from ballista_py.storage.held.holdings import Holdings, told
 from ballista_py.storage.held.hydration import HydrationMeter, HydrationProgress
+from ballista_py.storage.held.load_figures import LoadFigures
 from ballista_py.storage.held.loads import PartitionLoad, PartitionLoads, held_of, in_parts, reason_of
 from ballista_py.storage.held.seen import SeenManifests
 from ballista_py.storage.manifest import ManifestDocument
@@ -55,7 +57,7 @@ class TickReport:
 class PartitionHolder:
     """One executor's partitions. Safe to share between threads; ticks run one at a time.
 
-    `mapper` runs store requests of one tick at the same time (default: one after the other).
+    `mapper` runs store requests of one tick at the same time (default: `map`). `figures` are told what was loaded.
 
     >>> from ballista_py.state.stores.memory import MemoryStore
     >>> class Nowhere:
@@ -77,19 +79,21 @@ class PartitionHolder:
         cache: FileCache | None = None,
         runtime: Runtime | None = None,
         mapper: Mapper = map,
+        figures: Figures = UNSEEN,
     ) -> None:
         self._lease = lease
         self._store = store
         self._runtime = runtime or SystemRuntime()
         self._meter = HydrationMeter(self._runtime)
-        self._map = mapper
+        self._figures = LoadFigures(figures, self._meter, self._runtime)
         self._lock = self._runtime.lock()
         self._ticking = self._runtime.lock()  # outer of the two
         self._tables: dict[str, Holdings] = {}
         self._unmade: dict[str, str] = {}  # why the engine's table could not be made, as it is told
         self._changing: Counter[tuple[str, int]] = Counter()  # commits under way, by folder and definition
-        cache = cache or FileCache(store, runtime=self._runtime)
-        self._files = LoadedFiles(loader, cache, self._meter, mapper, self._runtime)
+        self._files = LoadedFiles(
+            loader, cache or FileCache(store, runtime=self._runtime), self._meter, mapper, self._runtime
+        )
         self.memory = DocumentMemory()
         self.decisions = DecisionsCheck(store, self._runtime, self.memory)
         self.seen = SeenManifests(store, self.memory, lease.info.executor_id, self._runtime, mapper)
@@ -424,7 +428,7 @@ class PartitionHolder:
         works = self._loads.read(holdings.table, batch)
         done = 0
         for part in in_parts(works):
-            outcome = self._loads.load(table, part)
+            outcome = self._figures.loaded(table, part, self._loads.load)
             self._settle(table, folder, outcome)
             done += sum(not work.reason for work in outcome)
         return done, len(works) - done

@@ -224,7 +224,8 @@ def task_to_message(task: TaskRecord) -> pb.TaskRecord:
 
 def task_from_message(message: pb.TaskRecord) -> TaskRecord:
     """What `task_to_message` wrote."""
-    return TaskRecord(**{name: getattr(message, name) for name in _TASK_FIELDS})
+    found = {name: getattr(message, name) for name in _TASK_FIELDS}
+    return TaskRecord(**{**found, "labels": dict(message.labels)})
 
 
 def definition_to_message(definition: AppDefinition) -> pb.GetAppDefinitionReply:

@@ -8,7 +8,7 @@ from attrs import evolve
 
 from ballista_py.errors import ConfigError, InvalidData
 from ballista_py.one_line import one_line
-from ballista_py.state.members.control import ExecutorInfo, Heartbeat, HeldPartitions, NodeReport
+from ballista_py.state.members.control import ExecutorInfo, Heartbeat, HeldPartitions, NodeReport, TaskRecord
 from ballista_py.transport.endpoints import Address
 
 MAX_NAME = 1_024
@@ -18,7 +18,12 @@ MAX_CAPACITY = 1e6
 MAX_REPORTED_TASKS = 1_000
 MAX_TASK_TEXT = 1_024
 MAX_METRICS_BYTES = 4 << 20
+MAX_TASK_LABELS = 16
 MAX_SEQUENCE = 2**53  # what every reader of JSON keeps exactly
+MAX_WALL_MS = 253_402_300_799_999  # the end of the year 9999
+_TASK_NAMES = ("task_id", "kind", "outcome", "user", "job_id", "engine")
+_TASK_IDS = {"trace_id": 32, "span_id": 16, "parent_span_id": 16}
+_HEXADECIMAL = frozenset("0123456789abcdef")
 
 
 def checked(heartbeat: Heartbeat) -> Heartbeat:
@@ -41,19 +46,35 @@ def checked_held(held: HeldPartitions) -> HeldPartitions:
 
 def checked_report(report: NodeReport, executor_id: str) -> NodeReport:
     """The report as that of this executor, whatever it says of itself: texts that can be shown, and no more of them."""
-    tasks = (
-        evolve(
-            task,
-            node_id=executor_id,
-            task_id=one_line(task.task_id, MAX_NAME),
-            kind=one_line(task.kind, MAX_NAME),
-            outcome=one_line(task.outcome, MAX_NAME),
-            text=one_line(task.text, MAX_TASK_TEXT),
-        )
-        for task in report.tasks[:MAX_REPORTED_TASKS]
-    )
+    tasks = (checked_task(task, executor_id) for task in report.tasks[:MAX_REPORTED_TASKS])
     metrics = report.metrics_text if len(report.metrics_text) <= MAX_METRICS_BYTES else b""
     return evolve(report, node_id=executor_id, tasks=tuple(tasks), metrics_text=metrics)
+
+
+def checked_task(task: TaskRecord, node_id: str) -> TaskRecord:
+    """The task as one of that node: texts that can be shown, ids that are ids, numbers that are counts."""
+    names = {name: one_line(getattr(task, name), MAX_NAME) for name in _TASK_NAMES}
+    ids = {
+        name: value if len(value) == size and _HEXADECIMAL.issuperset(value) else ""
+        for name, size in _TASK_IDS.items()
+        for value in (getattr(task, name),)
+    }
+    return evolve(
+        task,
+        **names,
+        **ids,
+        node_id=node_id,
+        text=one_line(task.text, MAX_TASK_TEXT),
+        error_message=one_line(task.error_message, MAX_TASK_TEXT),
+        started_at_ms=min(max(task.started_at_ms, 0), MAX_WALL_MS),
+        took_ms=task.took_ms if 0 <= task.took_ms <= MAX_WALL_MS else 0.0,  # false for what is no number, too
+        rows=min(task.rows, MAX_SEQUENCE),
+        bytes=min(task.bytes, MAX_SEQUENCE),
+        labels={
+            one_line(name, MAX_NAME): one_line(value, MAX_NAME)
+            for name, value in [*task.labels.items()][:MAX_TASK_LABELS]
+        },
+    )
 
 
 def check_name(what: str, name: str) -> None:

@@ -8,6 +8,7 @@ says again whatever the executor does not report to hold.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from concurrent.futures import Executor
 from typing import Any
 
@@ -16,6 +17,7 @@ from attrs import evolve
 from ballista_py.errors import TryLater
 from ballista_py.runtime import SystemRuntime
 from ballista_py.state.documents.documents import MAX_EXECUTORS
+from ballista_py.state.members.control import NodeReport
 from ballista_py.transport.control.codec import ToExecutor
 from ballista_py.transport.control.control_gate import ControlGate, Peers
 from ballista_py.transport.control.grpc import CONTROL_METHODS, aio, rpc
@@ -127,6 +129,10 @@ class ControlServer:
         except RuntimeError:  # the loop has ended
             return False
         return True
+
+    async def reports(self, instances: Sequence[str], tasks: int, wait_s: float) -> dict[str, NodeReport]:
+        """See `ControlService.reports`. On the loop of the server only."""
+        return await self._service.reports(instances, tasks, wait_s)
 
     def connected(self) -> tuple[str, ...]:
         """The executor instances that have a stream here now."""

@@ -177,7 +177,8 @@ class ControlService:
         """The rpc of that name."""
         limit = min(request.limit, MAX_TASKS)
         own = await self._answer(context, self._handler.report, limit)
-        reports = [own, *await self._reports_of_all(limit)]
+        others = {} if request.own_only else await self.reports(tuple(self.peers), limit)
+        reports = [own, *others.values()]
         tasks: list[TaskRecord] = sorted(
             (task for report in reports for task in report.tasks), key=lambda task: -task.started_at_ms
         )
@@ -187,23 +188,28 @@ class ControlService:
         """The rpc of that name. An executor that does not answer in `REPORT_S` is left out."""
         reports = [await self._answer(context, self._handler.report, 0)]
         if request.include_executors:
-            reports += await self._reports_of_all(0)
+            reports += (await self.reports(tuple(self.peers), 0)).values()
         return pb.GetMetricsReply(reports=[report_to_message(report) for report in reports])
 
-    async def _reports_of_all(self, tasks: int) -> list[NodeReport]:
-        """The reports of the executors that have a stream here and answer in time."""
-        waiting: dict[tuple[str, int], asyncio.Future[NodeReport]] = {}
-        for instance_id in tuple(self.peers):
+    async def reports(
+        self, instances: Sequence[str], tasks: int, wait_s: float = REPORT_S
+    ) -> dict[str, NodeReport]:
+        """By instance, the reports of those executors that have a stream here and answer in time."""
+        waiting: dict[str, tuple[tuple[str, int], asyncio.Future[NodeReport]]] = {}
+        for instance_id in instances:
+            if instance_id not in self.peers:
+                continue
             self._asked += 1
             question = instance_id, self._asked
-            self._reports[question] = waiting[question] = asyncio.get_running_loop().create_future()
+            report = self._reports[question] = asyncio.get_running_loop().create_future()
+            waiting[instance_id] = question, report
             self.put(instance_id, Letter.of(ReportRequest(request_id=self._asked, tasks=tasks)))
         try:
             if waiting:
-                await asyncio.wait(waiting.values(), timeout=REPORT_S)
-            return [report.result() for report in waiting.values() if report.done()]
+                await asyncio.wait([report for _, report in waiting.values()], timeout=wait_s)
+            return {name: report.result() for name, (_, report) in waiting.items() if report.done()}
         finally:
-            for question in waiting:
+            for question, _ in waiting.values():
                 self._reports.pop(question, None)
 
     def _take_report(self, peer: Peer, message: pb.NodeReport) -> None:

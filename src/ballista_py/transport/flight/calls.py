@@ -12,6 +12,7 @@ from attrs import frozen
 from ballista_py.errors import BallistaError, TransportError, TryLater, Unauthenticated
 from ballista_py.memory_budget import MemoryBudget
 from ballista_py.runtime import Runtime
+from ballista_py.traces import TraceContext
 from ballista_py.transport.arrow.frames import message_bytes
 from ballista_py.transport.flight.holdings import Holdings
 from ballista_py.transport.flight.keepalive import AnswerLine
@@ -37,10 +38,12 @@ class CallContext:
     `caller` is who calls: a client by the name of its token, a node by its id, or else a host.
     """
 
-    def __init__(self, raw: Any, runtime: Runtime, caller: str = "", client: str = "") -> None:
+    def __init__(
+        self, raw: Any, runtime: Runtime, caller: str = "", client: str = "", trace: TraceContext | None = None
+    ) -> None:
         self.peer: str = raw.peer()
         self.caller = caller
-        self.work = Work(runtime, wanted=lambda: not self.cancelled(), client=client)
+        self.work = Work(runtime, wanted=lambda: not self.cancelled(), client=client, trace=trace)
         self._raw: Any | None = raw
         self._lock = runtime.lock()
 
@@ -285,8 +288,12 @@ class OpenCalls:
         self.strangers.known(raw_context)
         caller = who.name
         client = caller if who.kind == "client" else ""
+        trace = getattr(raw_context, "trace", None)  # of calls over Flight, and whoever else is told one
         call = OpenCall(
-            CallContext(raw_context, self._runtime, caller, client), self._runtime, self._budget, self.__len__
+            CallContext(raw_context, self._runtime, caller, client, trace),
+            self._runtime,
+            self._budget,
+            self.__len__,
         )
         call.context.work.limit_to(self._time_limit_ms)
         with self._lock:

@@ -17,6 +17,7 @@ import pyarrow.flight as flight
 from ballista_py.errors import TimeLimit, TransportError, Unauthenticated
 from ballista_py.runtime import Runtime
 from ballista_py.secret import Secret
+from ballista_py.traces import TRACE_HEADER, told_parent
 from ballista_py.transport.arrow.door import Chunk, FlightRows
 from ballista_py.transport.endpoints import open_flight
 from ballista_py.transport.flight.answer_shapes import known_reply, known_trailer
@@ -215,6 +216,9 @@ class FlightPool:
             headers.append((CLUSTER_HEADER.encode(), self.cluster_id.encode()))
         if self._token is not None:
             headers.append((TOKEN_HEADER.encode(), b"Bearer " + self._token.reveal().encode()))
+        parent = told_parent()
+        if parent:
+            headers.append((TRACE_HEADER.encode(), parent.encode()))
         return flight.FlightCallOptions(timeout=timeout_s, headers=headers)
 
     def _failed(self, error: Exception, address: str, command: Mapping[str, Any] | None = None) -> Exception:

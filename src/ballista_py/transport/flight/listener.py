@@ -13,6 +13,7 @@ from typing import Any
 
 from ballista_py.memory_budget import Reservation
 from ballista_py.runtime import SystemRuntime
+from ballista_py.traces import TraceContext
 from ballista_py.transport.control.grpc import StatusCode, grpc, stream_handler
 from ballista_py.transport.endpoints import (
     FLIGHT_MESSAGE_BYTES,
@@ -57,6 +58,7 @@ class ServedCall:
         self.claimed = ""
         self.session: Any = None
         self.holdings: Holdings | None = None
+        self.trace: TraceContext | None = None
         self._holds = 0
         self._place: Reservation | None = None
         self._requests = requests

@@ -22,6 +22,7 @@ from attrs import evolve, frozen
 from ballista_py.errors import BallistaError, ConfigError, InvalidData, TransportError
 from ballista_py.memory_budget import MemoryBudget
 from ballista_py.runtime import Runtime
+from ballista_py.traces import TRACE_HEADER, read_parent
 from ballista_py.transport.arrow.feed import RowsIn
 from ballista_py.transport.arrow.frames import answer_portions
 from ballista_py.transport.endpoints import FLIGHT_MESSAGE_BYTES, Address
@@ -37,7 +38,7 @@ from ballista_py.transport.flight.wire import from_json, to_json
 from ballista_py.transport.flight.writes import WRITES, IncomingRows
 from ballista_py.transport.front.front import Front, StartFront, has_fronts
 from ballista_py.transport.security.access import Access
-from ballista_py.transport.security.callers import Callers, peer_host
+from ballista_py.transport.security.callers import Callers, header, peer_host
 from ballista_py.transport.security.connection_guard import ConnectionGuard, ConnectionLimits
 from ballista_py.transport.security.credentials import Tls
 from ballista_py.transport.spawn import Spawn
@@ -280,6 +281,7 @@ class FlightService:
                 raise TransportError("this port answers only the commands of ballista_py's own clients")
             self._calls.begin(call.claimed, call.peer() if self.knows_callers else "")
             call.holdings = self._calls.holdings
+            call.trace = read_parent(header(headers, TRACE_HEADER))
             if not self.knows_callers:
                 self._calls.strangers.came(call, peer_host(call.peer()))
             try:

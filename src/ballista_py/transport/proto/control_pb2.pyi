@@ -93,10 +93,12 @@ class AllocateInitialPartitionsReply(_message.Message):
     def __init__(self, updates: _Optional[_Iterable[_Union[UpdatePartitions, _Mapping]]] = ...) -> None: ...
 
 class GetTaskHistoryRequest(_message.Message):
-    __slots__ = ("limit",)
+    __slots__ = ("limit", "own_only")
     LIMIT_FIELD_NUMBER: _ClassVar[int]
+    OWN_ONLY_FIELD_NUMBER: _ClassVar[int]
     limit: int
-    def __init__(self, limit: _Optional[int] = ...) -> None: ...
+    own_only: bool
+    def __init__(self, limit: _Optional[int] = ..., own_only: _Optional[bool] = ...) -> None: ...
 
 class GetTaskHistoryReply(_message.Message):
     __slots__ = ("tasks",)
@@ -105,7 +107,14 @@ class GetTaskHistoryReply(_message.Message):
     def __init__(self, tasks: _Optional[_Iterable[_Union[TaskRecord, _Mapping]]] = ...) -> None: ...
 
 class TaskRecord(_message.Message):
-    __slots__ = ("node_id", "task_id", "kind", "text", "started_at_ms", "took_ms", "rows", "outcome")
+    __slots__ = ("node_id", "task_id", "kind", "text", "started_at_ms", "took_ms", "rows", "outcome", "trace_id", "span_id", "parent_span_id", "error_message", "user", "job_id", "bytes", "engine", "labels")
+    class LabelsEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: str
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[str] = ...) -> None: ...
     NODE_ID_FIELD_NUMBER: _ClassVar[int]
     TASK_ID_FIELD_NUMBER: _ClassVar[int]
     KIND_FIELD_NUMBER: _ClassVar[int]
@@ -114,6 +123,15 @@ class TaskRecord(_message.Message):
     TOOK_MS_FIELD_NUMBER: _ClassVar[int]
     ROWS_FIELD_NUMBER: _ClassVar[int]
     OUTCOME_FIELD_NUMBER: _ClassVar[int]
+    TRACE_ID_FIELD_NUMBER: _ClassVar[int]
+    SPAN_ID_FIELD_NUMBER: _ClassVar[int]
+    PARENT_SPAN_ID_FIELD_NUMBER: _ClassVar[int]
+    ERROR_MESSAGE_FIELD_NUMBER: _ClassVar[int]
+    USER_FIELD_NUMBER: _ClassVar[int]
+    JOB_ID_FIELD_NUMBER: _ClassVar[int]
+    BYTES_FIELD_NUMBER: _ClassVar[int]
+    ENGINE_FIELD_NUMBER: _ClassVar[int]
+    LABELS_FIELD_NUMBER: _ClassVar[int]
     node_id: str
     task_id: str
     kind: str
@@ -122,7 +140,16 @@ class TaskRecord(_message.Message):
     took_ms: float
     rows: int
     outcome: str
-    def __init__(self, node_id: _Optional[str] = ..., task_id: _Optional[str] = ..., kind: _Optional[str] = ..., text: _Optional[str] = ..., started_at_ms: _Optional[int] = ..., took_ms: _Optional[float] = ..., rows: _Optional[int] = ..., outcome: _Optional[str] = ...) -> None: ...
+    trace_id: str
+    span_id: str
+    parent_span_id: str
+    error_message: str
+    user: str
+    job_id: str
+    bytes: int
+    engine: str
+    labels: _containers.ScalarMap[str, str]
+    def __init__(self, node_id: _Optional[str] = ..., task_id: _Optional[str] = ..., kind: _Optional[str] = ..., text: _Optional[str] = ..., started_at_ms: _Optional[int] = ..., took_ms: _Optional[float] = ..., rows: _Optional[int] = ..., outcome: _Optional[str] = ..., trace_id: _Optional[str] = ..., span_id: _Optional[str] = ..., parent_span_id: _Optional[str] = ..., error_message: _Optional[str] = ..., user: _Optional[str] = ..., job_id: _Optional[str] = ..., bytes: _Optional[int] = ..., engine: _Optional[str] = ..., labels: _Optional[_Mapping[str, str]] = ...) -> None: ...
 
 class GetMetricsRequest(_message.Message):
     __slots__ = ("include_executors",)

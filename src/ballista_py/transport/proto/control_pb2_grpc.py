@@ -115,7 +115,7 @@ class ControlServicer:
         raise NotImplementedError('Method not implemented!')
 
     def GetTaskHistory(self, request, context):
-        """What this scheduler, and the executors that it hears, did last; the newest first.
+        """What this scheduler, and the executors that it hears unless only its own is wanted, did last; the newest first.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

@@ -1,0 +1,55 @@
+"""The write service of a node that remembers and counts what it was asked to change."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import pyarrow as pa
+from attrs import define, field
+
+from ballista_py.coordinator.writes.service import WriteService
+from ballista_py.coordinator.writes.whole_writes import Executed
+from ballista_py.node.scheduler.observed_queries import ENGINE
+from ballista_py.node.status.tasks import Tasks
+from ballista_py.transport.flight.commands import IngestMode
+
+
+@define
+class ObservedWrites(WriteService):
+    """As `WriteService`; each statement is one of `tasks` until it is done, and what it asks for is a part of it."""
+
+    tasks: Tasks = field(kw_only=True)
+
+    def run(
+        self,
+        statement: str,
+        *,
+        token: str | None = None,
+        made: bool = False,
+        atomic: bool = False,
+        again: bool | None = None,
+    ) -> Executed:
+        """See `WriteService.run`."""
+        with self.tasks.begin("change", statement, engine=ENGINE).whole() as task:
+            done = super().run(statement, token=token, made=made, atomic=atomic, again=again)
+            task.rows = done.affected
+            return done
+
+    def ingest(
+        self,
+        table: str,
+        reader: pa.RecordBatchReader | Iterable[pa.RecordBatch],
+        *,
+        mode: IngestMode = "append",
+        token: str | None = None,
+        made: bool = False,
+        atomic: bool = False,
+        again: bool | None = None,
+        schema: pa.Schema | None = None,
+    ) -> int:
+        """See `WriteService.ingest`."""
+        with self.tasks.begin("change", f"ingest into {table} ({mode})", engine=ENGINE).whole() as task:
+            task.rows = super().ingest(
+                table, reader, mode=mode, token=token, made=made, atomic=atomic, again=again, schema=schema
+            )
+            return task.rows

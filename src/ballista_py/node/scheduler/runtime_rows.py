@@ -1,0 +1,145 @@
+"""The rows of the `runtime` tables that a scheduler knows itself: nodes, tables, partitions and its settings."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+from attrs import fields, frozen
+
+from ballista_py.coordinator.cluster_view import ClusterView
+from ballista_py.coordinator.queries.runtime_tables import RuntimeTables, history_rows
+from ballista_py.node.config import NodeConfig
+from ballista_py.node.scheduler.core import SchedulerCore
+from ballista_py.node.status.tasks import Tasks
+from ballista_py.state.documents.documents import SchedulerInfo
+from ballista_py.state.members.control import HeldPartitions, TaskRecord
+from ballista_py.transport.control.service import MAX_TASKS
+
+Histories = Callable[[Sequence[SchedulerInfo], Mapping[str, str]], list[TaskRecord]]
+"""The last tasks of these schedulers and of these executors, by instance; of all of them, or an error."""
+HIDDEN_SETTINGS = frozenset(("store_options",))  # endpoints with keys in them
+SET = "set"
+
+
+@frozen
+class RuntimeRows:
+    """What a scheduler says of the cluster, as its store and the heartbeats have it now."""
+
+    core: SchedulerCore
+    config: NodeConfig
+
+    def nodes(self) -> list[dict[str, Any]]:
+        """Every member; `heard` says whether this scheduler hears it itself."""
+        known = {heartbeat.executor.instance_id for heartbeat in self.core.registry.newest()}
+        known.add(self.core.membership.instance_id)
+        return [{**row, "heard": row["instance_id"] in known} for row in self.core.members()]
+
+    def tables(self) -> Iterator[dict[str, Any]]:
+        """Every table, how far it is served and how large its partitions say that they are."""
+        view, held = self.core.view(), self.core.registry.held()
+        status = {row["table"]: row for row in self.core.tables()}
+        for name, table in sorted(view.catalog.tables.items()):
+            sizes = _sizes(view, name, held)
+            yield {
+                **status.get(name, {}),
+                "table_name": name,
+                "source": None if table.source is None else str(table.source.get("format", "")),
+                "file_format": table.file_format,
+                "primary_key": list(table.primary_key),
+                "rows": sum(rows for rows, _ in sizes.values()),
+                "bytes": sum(size for _, size in sizes.values()),
+                "revision": view.catalog.maps[name].revision,
+            }
+
+    def partitions(self) -> Iterator[dict[str, Any]]:
+        """Every partition: who owns it, who holds copies, and what its owner says of it."""
+        view, held = self.core.view(), self.core.registry.held()
+        for name, table in sorted(view.catalog.tables.items()):
+            pmap, sizes = view.catalog.maps[name], _sizes(view, name, held)
+            states = _states(held, table.folder)
+            for partition in pmap.ids().tolist():
+                owner, target = pmap.owner(partition), pmap.target(partition)
+                rows, size = sizes.get(partition, (None, None))
+                yield {
+                    "table_name": name,
+                    "partition": partition,
+                    "path": pmap.path(partition),
+                    "owner": owner and owner[0],
+                    "target": target and target[0],
+                    "state": "unassigned" if owner is None else states.get((owner, partition), "loading"),
+                    "replicas": [replica[0] for replica in pmap.owners(partition)[1:]],
+                    "epoch": pmap.epoch(partition),
+                    "rows": rows,
+                    "bytes": size,
+                    "revision": pmap.revision,
+                }
+
+    def settings(self) -> Iterator[dict[str, Any]]:
+        """What this scheduler was told at its start; of files only that they are set, of secrets nothing."""
+        for attribute in fields(NodeConfig):
+            name, value = attribute.name, getattr(self.config, attribute.name)
+            if name in HIDDEN_SETTINGS or name.endswith("_options"):
+                continue
+            if name.endswith("_file") and value is not None:
+                value = SET
+            yield {"node_id": self.config.node_id, "name": name, "value": None if value is None else _text(value)}
+
+
+def runtime_tables(core: SchedulerCore, config: NodeConfig, tasks: Tasks, histories: Histories) -> RuntimeTables:
+    """The tables of a scheduler, with the history of all nodes by way of `histories`."""
+    rows = RuntimeRows(core, config)
+
+    def own() -> Sequence[TaskRecord]:
+        return tasks.last(MAX_TASKS)
+
+    def of_all() -> list[TaskRecord]:
+        executors = {instance_id: executor_id for executor_id, instance_id in core.view().members}
+        return [*own(), *histories(core.membership.peers(), executors)]
+
+    return RuntimeTables(
+        {
+            "task_history": lambda: history_rows(of_all()),
+            "local_task_history": lambda: history_rows(own()),
+            "nodes": rows.nodes,
+            "partitions": rows.partitions,
+            "tables": rows.tables,
+            "settings": rows.settings,
+        }
+    )
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, Mapping):
+        return ",".join(f"{key}={one}" for key, one in sorted(value.items()))
+    return ",".join(map(str, value)) if isinstance(value, tuple) else str(value)
+
+
+Held = Mapping[tuple[str, str], tuple[HeldPartitions, ...]]
+
+
+def _sizes(view: ClusterView, table: str, held: Held) -> dict[int, tuple[int, int]]:
+    """Rows and bytes of each partition, as its owner reports them."""
+    folder, pmap = view.catalog.tables[table].folder, view.catalog.maps[table]
+    found: dict[int, tuple[int, int]] = {}
+    for member, reports in held.items():
+        for report in reports:
+            if report.table == folder and len(report.rows) == len(report.active):
+                for partition, rows, size in zip(report.active, report.rows, report.bytes, strict=False):
+                    if partition < len(pmap) and pmap.owner(partition) == member:
+                        found[partition] = rows, size
+    return found
+
+
+def _states(held: Held, folder: str) -> dict[tuple[tuple[str, str], int], str]:
+    found: dict[tuple[tuple[str, str], int], str] = {}
+    for member, reports in held.items():
+        for report in reports:
+            if report.table == folder:
+                for state, members in (
+                    ("serving", report.active),
+                    ("loaded", report.loaded),
+                    ("failed", report.failed),
+                ):
+                    found.update({(member, partition): state for partition in members})
+    return found
