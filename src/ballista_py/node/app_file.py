@@ -132,7 +132,8 @@ class _Reader:
             return None
         if field.kind == "options":
             for name, text in unsafe_options(value):
-                self.note(self.places[path], f"{path}.{name}", text)
+                item = given.value.get(name) if isinstance(given.value, Mapping) else None
+                self.note(item.place if item is not None else given.place, f"{path}.{name}", text)
         if field.setting:
             self.options[field.setting] = given
         return value

@@ -30,7 +30,6 @@ from ballista_py.state.documents.documents import AppliedApp, ClusterDocument
 from ballista_py.state.documents.object_state import ObjectState
 
 _log = logging.getLogger(__name__)
-State = Standing | str
 
 
 @frozen(kw_only=True)
@@ -87,8 +86,9 @@ class AppApplier:
         standing = standing_of(app, cluster, self.me)
         if standing not in ("new", "unfinished"):
             objection = objection_of(app, cluster, standing)
-            problems = (Problem("revision" if standing != "other" else "name", objection),) if objection else ()
-            return Applied(standing=standing, problems=problems, known=cluster.app)
+            path = "name" if standing == "other" else "revision"
+            stands = (Problem(path, objection),) if objection else ()
+            return Applied(standing=standing, problems=stands, known=cluster.app)
         plan = plan_of(app, cluster, self.declarations)
         if plan.refused:
             return Applied(standing="refused", problems=plan.refused, left=plan.left, known=cluster.app)

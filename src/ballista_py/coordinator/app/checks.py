@@ -4,13 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from attrs import evolve
-
 from ballista_py.coordinator.app.application import Application, Dataset, Problem
-from ballista_py.coordinator.app.declared import Declarations
-from ballista_py.errors import BallistaError, ConfigError
+from ballista_py.errors import ConfigError
 from ballista_py.partitions.table_name import require_table_name
-from ballista_py.state.documents.documents import ClusterDocument
 
 
 def problems_of(app: Application) -> list[Problem]:
@@ -33,24 +29,6 @@ def problems_of(app: Application) -> list[Problem]:
         found += [Problem(f"{path}{where}", text) for where, text in _objections(dataset)]
     if not found:
         found += _out_of_order(app)
-    return found
-
-
-def declared_problems(app: Application, declarations: Declarations) -> list[Problem]:
-    """What an engine finds wrong with the columns, keys and conditions of datasets without a source."""
-    found: list[Problem] = []
-    cluster = ClusterDocument()
-    for dataset in in_order(app.datasets):
-        if dataset.source is not None:
-            continue
-        alone = dataset
-        mate = next((one for one in app.datasets if one.name == dataset.colocate_with), None)
-        if mate is not None and mate.name not in cluster.tables:  # with a source, or wrong itself
-            alone = evolve(dataset, colocate_with=None)
-        try:
-            cluster = cluster.with_table(declarations.table(alone, cluster))
-        except BallistaError as error:
-            found.append(Problem(app.path_of(dataset.name), error.message))
     return found
 
 

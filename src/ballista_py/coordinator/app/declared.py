@@ -5,11 +5,12 @@ from __future__ import annotations
 import pyarrow as pa
 from attrs import evolve, frozen
 
-from ballista_py.coordinator.app.application import Column, Dataset
+from ballista_py.coordinator.app.application import Application, Column, Dataset, Problem
+from ballista_py.coordinator.app.checks import in_order
 from ballista_py.coordinator.tables.definitions import declare_table
 from ballista_py.coordinator.tables.held_columns import require_columns
 from ballista_py.coordinator.writes.checks import RowChecks
-from ballista_py.errors import ConfigError, SqlError
+from ballista_py.errors import BallistaError, ConfigError, SqlError
 from ballista_py.partitions.bounds import columns_in, require_bounded, require_count
 from ballista_py.partitions.columns import COMMENT, with_said
 from ballista_py.partitions.table import TableSpec, check_names
@@ -99,6 +100,24 @@ class Declarations:
         if [name.lower() for name in made.primary_key] != [name.lower() for name in dataset.primary_key]:
             raise ConfigError("its primary key is said by acceleration.primary_key alone")
         return made
+
+
+def declared_problems(app: Application, declarations: Declarations) -> list[Problem]:
+    """What an engine finds wrong with the columns, keys and conditions of datasets without a source."""
+    found: list[Problem] = []
+    cluster = ClusterDocument()
+    for dataset in in_order(app.datasets):
+        if dataset.source is not None:
+            continue
+        alone = dataset
+        mate = next((one for one in app.datasets if one.name == dataset.colocate_with), None)
+        if mate is not None and mate.name not in cluster.tables:  # with a source, or wrong itself
+            alone = evolve(dataset, colocate_with=None)
+        try:
+            cluster = cluster.with_table(declarations.table(alone, cluster))
+        except BallistaError as error:
+            found.append(Problem(app.path_of(dataset.name), error.message))
+    return found
 
 
 def _declaration(column: Column) -> str:
