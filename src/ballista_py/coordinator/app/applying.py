@@ -6,7 +6,7 @@ import logging
 from collections.abc import Callable, Collection
 from typing import Any
 
-from attrs import Factory, frozen
+from attrs import Factory, evolve, frozen
 
 from ballista_py.coordinator.app.application import Application, Dataset, Problem
 from ballista_py.coordinator.app.declared import Declarations
@@ -23,13 +23,14 @@ from ballista_py.coordinator.app.standing import (
 from ballista_py.coordinator.tables.alter_actions import AlterActions
 from ballista_py.coordinator.tables.definitions import TableMaker
 from ballista_py.coordinator.tables.table_definitions import TableDefinitions
-from ballista_py.errors import BallistaError, ConfigError, ObjectExists, ObjectMissing
+from ballista_py.errors import BallistaError, ConfigError, ObjectExists, ObjectMissing, TryLater
 from ballista_py.logs import log_event
 from ballista_py.partitions.table import TableSpec
 from ballista_py.state.documents.documents import AppliedApp, ClusterDocument
 from ballista_py.state.documents.object_state import ObjectState
 
 _log = logging.getLogger(__name__)
+_MINE: tuple[Standing, ...] = ("new", "unfinished")
 
 
 @frozen(kw_only=True)
@@ -60,8 +61,7 @@ class Applied:
 class AppApplier:
     """Applies files as the instance `me`. To be used by one thread at a time.
 
-    `told` is called with the tables that were changed, so that executors hear of them soon. `alive` says whether this
-    instance may act still; it is asked before each change, and every commit asks the catalog.
+    `told` is called with the tables that were changed, so that executors hear of them soon.
     """
 
     me: Applier
@@ -83,30 +83,37 @@ class AppApplier:
         raises.
         """
         cluster = self.tables.cluster()
-        standing = standing_of(app, cluster, self.me)
-        if standing not in ("new", "unfinished"):
-            objection = objection_of(app, cluster, standing)
-            path = "name" if standing == "other" else "revision"
-            stands = (Problem(path, objection),) if objection else ()
-            return Applied(standing=standing, problems=stands, known=cluster.app)
+        if standing_of(app, cluster, self.me) not in _MINE:
+            return self._stands(app, cluster)
         plan = plan_of(app, cluster, self.declarations)
         if plan.refused:
             return Applied(standing="refused", problems=plan.refused, left=plan.left, known=cluster.app)
-        self._update(lambda now: begun(app, now, self.me))
+        try:
+            self._update(lambda now: begun(app, now, self.me))
+        except (ConfigError, TryLater):
+            return self._stands(app, self.tables.cluster())  # another one was quicker
         log_event(_log, "app_begun", app=app.label, changes=len(plan.tables))
         made, problems = self._make(app, plan_of(app, self.tables.cluster(), self.declarations))
         if made:
             self.told({change.dataset for change in made})
-        if not problems:
-            problems = list(plan_of(app, self.tables.cluster(), self.declarations).refused)
+        cluster = self.tables.cluster()
+        if standing_of(app, cluster, self.me) not in _MINE or (cluster.app and cluster.app.by != self.me.instance):
+            return evolve(self._stands(app, cluster), changes=tuple(made))  # it was taken over, or counts no more
+        problems = problems or list(plan_of(app, cluster, self.declarations).refused)
         if problems:
-            return Applied(
-                standing="failed", changes=tuple(made), problems=tuple(problems), known=self.tables.cluster().app
-            )
+            return Applied(standing="failed", changes=tuple(made), problems=tuple(problems), known=cluster.app)
         known = self._update(lambda now: completed(app, now, self.me)).app
         log_event(_log, "app_applied", app=app.label, changes=len(made))
         settings = tuple(change for change in plan.changes if change.kind == "settings")
         return Applied(standing="applied", changes=(*made, *settings), left=plan.left, known=known)
+
+    def _stands(self, app: Application, cluster: ClusterDocument) -> Applied:
+        """Where a file stands that is not for this instance to apply, and why."""
+        standing = standing_of(app, cluster, self.me)
+        objection = objection_of(app, cluster, standing)
+        path = "name" if standing == "other" else "revision"
+        problems = (Problem(path, objection),) if objection else ()
+        return Applied(standing=standing, problems=problems, known=cluster.app)
 
     def _make(self, app: Application, plan: Plan) -> tuple[list[Change], list[Problem]]:
         made: list[Change] = []
@@ -128,6 +135,7 @@ class AppApplier:
 
     def _change(self, app: Application, change: Change, dataset: Dataset | None) -> None:
         guard = guard_of(app, self.me, [change.mark])
+        guard(self.tables.cluster())  # before a source is read for nothing
         if change.kind == "drop":
             self.tables.drop(change.dataset, change.mark, guard)
         elif change.kind == "alter":

@@ -16,6 +16,7 @@ from rich.console import Console
 from rich.table import Table
 
 from ballista_py.errors import BallistaError, ConfigError
+from ballista_py.node.cli.app_file import app_app
 from ballista_py.node.cli.node import node
 from ballista_py.node.cli.sim import sim_app
 from ballista_py.node.cli.storage import storage_app
@@ -28,6 +29,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     help="Distributed SQL on a cluster whose only shared service is an object store.",
 )
+app.add_typer(app_app, name="app")
 app.add_typer(store_app, name="store")
 app.add_typer(storage_app, name="storage")
 app.add_typer(cluster_app, name="cluster")

@@ -81,9 +81,7 @@ class SchedulerApp:
         return {
             "file": mine,
             "standing": None if self._app is None else "waiting" if last is None else last.standing,
-            "problems": []
-            if last is None or self._file is None
-            else [str(self._file.placed(p)) for p in last.problems],
+            "problems": [str(problem) for problem in problems],
             "left": [] if last is None else list(last.left),
             "applied": None
             if applied is None
