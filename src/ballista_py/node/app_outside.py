@@ -13,7 +13,6 @@ from attrs import evolve
 
 from ballista_py.coordinator.app.applying import AppApplier, Applied
 from ballista_py.coordinator.app.declared import Declarations, declared_problems
-from ballista_py.coordinator.app.standing import Applier
 from ballista_py.coordinator.tables.definitions import TableMaker
 from ballista_py.coordinator.tables.table_definitions import TableDefinitions
 from ballista_py.coordinator.writes.checks import RowChecks
@@ -65,7 +64,7 @@ def applier_of(
     with _declarations() as declarations:
         try:
             yield AppApplier(
-                me=Applier(f"apply-{runtime.new_id()}", False),
+                me=f"apply-{runtime.new_id()}",
                 catalog=ObjectState(store, CLUSTER_KEY, ClusterDocument, runtime=runtime, retry=SHARED),
                 tables=tables,
                 definitions=TableDefinitions(store, runtime),
@@ -85,7 +84,7 @@ def apply_app(file: AppFile, applier: AppApplier, runtime: Runtime | None = None
     until_ms = runtime.monotonic_ms() + PATIENCE_MS
     while True:
         applied = applier.apply(app)
-        taken_over = applied.known is not None and applied.known.by != applier.me.instance
+        taken_over = applied.known is not None and applied.known.by != applier.me
         if applied.standing != "elsewhere" and not (applied.standing == "failed" and taken_over):
             return applied
         if runtime.monotonic_ms() > until_ms:

@@ -12,7 +12,6 @@ from ballista_py.coordinator.app.application import Application, Dataset, Proble
 from ballista_py.coordinator.app.declared import Declarations
 from ballista_py.coordinator.app.plan import Change, Plan, plan_of
 from ballista_py.coordinator.app.standing import (
-    Applier,
     Standing,
     begun,
     completed,
@@ -22,7 +21,7 @@ from ballista_py.coordinator.app.standing import (
 )
 from ballista_py.coordinator.tables.alter_actions import AlterActions
 from ballista_py.coordinator.tables.definitions import TableMaker
-from ballista_py.coordinator.tables.table_definitions import TableDefinitions
+from ballista_py.coordinator.tables.table_definitions import Guard, TableDefinitions
 from ballista_py.errors import BallistaError, ConfigError, ObjectExists, ObjectMissing, TryLater
 from ballista_py.logs import log_event
 from ballista_py.partitions.table import TableSpec
@@ -64,7 +63,7 @@ class AppApplier:
     `told` is called with the tables that were changed, so that executors hear of them soon.
     """
 
-    me: Applier
+    me: str
     catalog: ObjectState[ClusterDocument]
     tables: TableMaker
     definitions: TableDefinitions
@@ -97,12 +96,13 @@ class AppApplier:
         if made:
             self.told({change.dataset for change in made})
         cluster = self.tables.cluster()
-        if standing_of(app, cluster, self.me) not in _MINE or (cluster.app and cluster.app.by != self.me.instance):
+        if standing_of(app, cluster, self.me) not in _MINE or (cluster.app and cluster.app.by != self.me):
             return evolve(self._stands(app, cluster), changes=tuple(made))  # it was taken over, or counts no more
-        problems = problems or list(plan_of(app, cluster, self.declarations).refused)
+        rest = plan_of(app, cluster, self.declarations)
+        problems = problems or list(rest.refused)
         if problems:
             return Applied(standing="failed", changes=tuple(made), problems=tuple(problems), known=cluster.app)
-        known = self._update(lambda now: completed(app, now, self.me)).app
+        known = self._update(lambda now: completed(app, now, self.me, rest.agreeing)).app
         log_event(_log, "app_applied", app=app.label, changes=len(made))
         settings = tuple(change for change in plan.changes if change.kind == "settings")
         return Applied(standing="applied", changes=(*made, *settings), left=plan.left, known=known)
@@ -137,7 +137,7 @@ class AppApplier:
         guard = guard_of(app, self.me, [change.mark])
         guard(self.tables.cluster())  # before a source is read for nothing
         if change.kind == "drop":
-            self.tables.drop(change.dataset, change.mark, guard)
+            self.tables.drop(change.dataset, change.mark, _same_table(change, guard))
         elif change.kind == "alter":
             self._alter(change, guard)
         elif dataset is not None:
@@ -179,3 +179,15 @@ class AppApplier:
                 return self.catalog.create(change(ClusterDocument())).document
             except ObjectExists:
                 return self.catalog.update(change).document
+
+
+def _same_table(change: Change, guard: Guard) -> Guard:
+    """A guard that lets nothing be dropped but the very table that the application has."""
+
+    def same(cluster: ClusterDocument) -> None:
+        guard(cluster)
+        found = cluster.tables.get(change.dataset)
+        if found is not None and found.folder != change.folder:
+            raise ConfigError(f"table '{change.dataset}' is another one by now: it stays")
+
+    return same

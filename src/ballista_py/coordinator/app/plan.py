@@ -6,7 +6,7 @@ file does not name any more is left alone, unless the file says `prune`.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any, Literal
 
 import pyarrow as pa
@@ -39,7 +39,7 @@ ANEW = "make a dataset of another name with it, fill that with INSERT … SELECT
 class Change:
     """One change: a table is made, altered by all of `actions` at once, or dropped; or `settings` are noted.
 
-    `what` says it in words. `mark` is what the catalog remembers of it.
+    `what` says it in words. `mark` is what the catalog remembers of it. `folder` is that of the table to be dropped.
     """
 
     kind: Literal["create", "alter", "drop", "settings"]
@@ -47,6 +47,7 @@ class Change:
     what: tuple[str, ...] = ()
     actions: tuple[Alteration, ...] = ()
     mark: str = ""
+    folder: str = ""
 
     def to_json(self) -> dict[str, Any]:
         """For programs."""
@@ -55,11 +56,15 @@ class Change:
 
 @frozen(kw_only=True)
 class Plan:
-    """The changes, in the order in which they can be made; what is refused; tables that are left although unnamed."""
+    """The changes, in the order in which they can be made; what is refused; tables that are left although unnamed.
+
+    `agreeing` are the tables that are as the file says, by name, with their folders.
+    """
 
     changes: tuple[Change, ...] = ()
     refused: tuple[Problem, ...] = ()
-    left: tuple[str, ...] = Factory(tuple)
+    left: tuple[str, ...] = ()
+    agreeing: Mapping[str, str] = Factory(dict)
 
     @property
     def tables(self) -> tuple[Change, ...]:
@@ -71,6 +76,7 @@ def plan_of(app: Application, cluster: ClusterDocument, declarations: Declaratio
     """What brings the catalog to the file. A change whose mark the catalog remembers is not made again."""
     changes: list[Change] = []
     refused: list[Problem] = []
+    agreeing: dict[str, str] = {}
     expected = cluster
     for dataset in in_order(app.datasets):
         path = app.path_of(dataset.name)
@@ -87,10 +93,13 @@ def plan_of(app: Application, cluster: ClusterDocument, declarations: Declaratio
                 changes.append(_created(app, dataset))
             else:
                 found = _Differences(dataset, now, cluster, declarations)
-                refused += [Problem(f"{path}{where}", text) for where, text in found.refused()]
+                objections = [Problem(f"{path}{where}", text) for where, text in found.refused()]
                 actions = tuple(found.actions())
+                refused += objections
+                if not actions and not objections:
+                    agreeing[dataset.name] = now.folder
                 if actions:
-                    mark = mark_of_change(app, "alter", dataset.name)
+                    mark = mark_of_change(app, dataset.name)
                     what = tuple(map(_in_words, actions))
                     changes.append(
                         Change(kind="alter", dataset=dataset.name, what=what, actions=actions, mark=mark)
@@ -100,7 +109,7 @@ def plan_of(app: Application, cluster: ClusterDocument, declarations: Declaratio
     pruned, left = _unnamed(app, cluster)
     changes += pruned
     made = [change for change in changes if change.mark not in cluster.definitions]
-    return Plan(changes=(*made, *_settings(app, cluster)), refused=tuple(refused), left=left)
+    return Plan(changes=(*made, *_settings(app, cluster)), refused=tuple(refused), left=left, agreeing=agreeing)
 
 
 class _Differences:
@@ -225,7 +234,7 @@ def _created(app: Application, dataset: Dataset) -> Change:
     split = f"split by {keys}" if keys else "whole on every executor"
     of = "of its source" if dataset.source is not None else f"with {len(dataset.columns)} column(s)"
     mate = f", co-located with '{dataset.colocate_with}'" if dataset.colocate_with else ""
-    mark = mark_of_change(app, "create", dataset.name)
+    mark = mark_of_change(app, dataset.name)
     return Change(kind="create", dataset=dataset.name, what=(f"{of}, {split}{mate}",), mark=mark)
 
 
@@ -240,7 +249,8 @@ def _unnamed(app: Application, cluster: ClusterDocument) -> tuple[list[Change], 
     pruned = [name for name, folder in gone.items() if app.prune and cluster.tables[name].folder == folder]
     what = ("with all of its rows: the file does not name it and says prune",)
     return [
-        Change(kind="drop", dataset=name, what=what, mark=mark_of_change(app, "drop", name)) for name in pruned
+        Change(kind="drop", dataset=name, what=what, mark=mark_of_change(app, name), folder=gone[name])
+        for name in pruned
     ], tuple(name for name in gone if name not in pruned)
 
 

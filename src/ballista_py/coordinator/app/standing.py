@@ -8,11 +8,11 @@ stay as they left them, until the next revision.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from hashlib import sha256
 from typing import Literal
 
-from attrs import evolve, frozen
+from attrs import evolve
 
 from ballista_py.coordinator.app.application import Application, label_of
 from ballista_py.errors import ConfigError, TryLater
@@ -22,15 +22,7 @@ Standing = Literal["new", "unfinished", "elsewhere", "applied", "older", "differ
 MARK_DIGITS = 16
 
 
-@frozen
-class Applier:
-    """Who applies: an instance, which is a member of the cluster if it `is_member`, or else somebody from outside."""
-
-    instance: str
-    is_member: bool
-
-
-def standing_of(app: Application, cluster: ClusterDocument, me: Applier) -> Standing:
+def standing_of(app: Application, cluster: ClusterDocument, me: str) -> Standing:
     """What is to be made of a file.
 
     `new`: to be begun; `unfinished`: to be completed, by whom it is left to; `elsewhere`: another one is at it;
@@ -48,7 +40,7 @@ def standing_of(app: Application, cluster: ClusterDocument, me: Applier) -> Stan
         return "different"
     if found.complete:
         return "applied"
-    return "unfinished" if found.by == me.instance or not _is_at_it(found, cluster) else "elsewhere"
+    return "unfinished" if found.by == me or not _is_at_it(found, cluster) else "elsewhere"
 
 
 def objection_of(app: Application, cluster: ClusterDocument, standing: Standing) -> str:
@@ -67,7 +59,7 @@ def objection_of(app: Application, cluster: ClusterDocument, standing: Standing)
     return f"{mine} is another application than {theirs}, which this cluster serves: set name to '{found.name}'"
 
 
-def begun(app: Application, cluster: ClusterDocument, me: Applier) -> ClusterDocument:
+def begun(app: Application, cluster: ClusterDocument, me: str) -> ClusterDocument:
     """The catalog once `me` has begun the file, or taken over what another one has begun.
 
     Raises `ConfigError` for a file that does not count (any more), and `TryLater` while another one is at it.
@@ -80,38 +72,43 @@ def begun(app: Application, cluster: ClusterDocument, me: Applier) -> ClusterDoc
     objection = objection_of(app, cluster, standing)
     if objection:
         raise ConfigError(objection)
-    _require_member(cluster, me)
     known = _known_datasets(cluster)
     datasets = {**{dataset.name: "" for dataset in app.datasets}, **known}
     started = AppliedApp(
         name=app.name,
         revision=app.revision,
         digest=app.digest,
-        by=me.instance,
+        by=me,
         datasets=datasets,
         settings=dict(app.settings),
     )
     return evolve(cluster, app=started)
 
 
-def completed(app: Application, cluster: ClusterDocument, me: Applier) -> ClusterDocument:
-    """The catalog once all changes are made. Raises as `guard_of` does."""
+def completed(
+    app: Application, cluster: ClusterDocument, me: str, agreeing: Mapping[str, str]
+) -> ClusterDocument:
+    """The catalog once all changes are made. Raises as `guard_of` does.
+
+    `agreeing` are the tables that are as the file says, with their folders: they are the application's from now on. One
+    that somebody else has made under a name of the file, and that is another one, is not.
+    """
     guard_of(app, me)(cluster)
     assert cluster.app is not None
     named = {dataset.name for dataset in app.datasets}
     kept = {
-        name: cluster.tables[name].folder if name in named and name in cluster.tables else folder
+        name: agreeing.get(name, folder)
         for name, folder in cluster.app.datasets.items()
         if name in named or name in cluster.tables
     }
     return evolve(cluster, app=evolve(cluster.app, complete=True, datasets=kept))
 
 
-def guard_of(app: Application, me: Applier, marks: Sequence[str] = ()) -> Callable[[ClusterDocument], None]:
+def guard_of(app: Application, me: str, marks: Sequence[str] = ()) -> Callable[[ClusterDocument], None]:
     """What every commit for the file asks of the catalog that it replaces.
 
-    It raises `ConfigError` once a newer revision was begun, another one has taken over, this instance is no member any
-    more, or a change of these `marks` was made already.
+    It raises `ConfigError` once a newer revision was begun, another one has taken over, or a change of these `marks` was
+    made already.
     """
 
     def guard(cluster: ClusterDocument) -> None:
@@ -119,21 +116,24 @@ def guard_of(app: Application, me: Applier, marks: Sequence[str] = ()) -> Callab
         is_mine = (
             found is not None
             and (found.name, found.revision, found.digest) == (app.name, app.revision, app.digest)
-            and found.by == me.instance
+            and found.by == me
         )
         if not is_mine:
             now = "nothing" if found is None else label_of(found.name, found.revision, found.digest)
             raise ConfigError(f"{app.label} is applied by somebody else, or counts no more: it is {now} now")
-        _require_member(cluster, me)
-        if any(mark in cluster.definitions for mark in marks):
+            if any(mark in cluster.definitions for mark in marks):
             raise ConfigError(f"this change of {app.label} was made already")
 
     return guard
 
 
-def mark_of_change(app: Application | AppliedApp, kind: str, dataset: str) -> str:
-    """What the catalog remembers of one change: it is made once, whoever makes it and however often it is tried."""
-    text = f"app\0{app.name}\0{app.revision}\0{app.digest}\0{kind}\0{dataset}"
+def mark_of_change(app: Application | AppliedApp, dataset: str) -> str:
+    """What the catalog remembers of the change of one table for a file: it is made once.
+
+    It is one mark whether the table is made, altered or dropped, so that one which somebody drops after it was altered
+    for the file is not made again for it.
+    """
+    text = f"app\0{app.name}\0{app.revision}\0{app.digest}\0{dataset}"
     return sha256(text.encode()).hexdigest()[:MARK_DIGITS]
 
 
@@ -145,7 +145,7 @@ def _known_datasets(cluster: ClusterDocument) -> dict[str, str]:
         name: cluster.tables[name].folder
         if not folder
         and name in cluster.tables
-        and mark_of_change(cluster.app, "create", name) in cluster.definitions
+        and mark_of_change(cluster.app, name) in cluster.definitions
         else folder
         for name, folder in cluster.app.datasets.items()
     }
@@ -156,8 +156,3 @@ def _is_at_it(found: AppliedApp, cluster: ClusterDocument) -> bool:
     return any(
         scheduler.instance_id == found.by and not scheduler.leaving for scheduler in cluster.schedulers.values()
     )
-
-
-def _require_member(cluster: ClusterDocument, me: Applier) -> None:
-    if me.is_member and not any(s.instance_id == me.instance for s in cluster.schedulers.values()):
-        raise ConfigError("this scheduler is no member of the cluster any more: another one applies the file")

@@ -9,7 +9,6 @@ from typing import Any
 from ballista_py.coordinator.app.application import SHOWN_DIGITS, Application
 from ballista_py.coordinator.app.applying import AppApplier, Applied
 from ballista_py.coordinator.app.declared import Declarations
-from ballista_py.coordinator.app.standing import Applier
 from ballista_py.coordinator.tables.definitions import TableMaker
 from ballista_py.coordinator.tables.table_definitions import TableDefinitions
 from ballista_py.coordinator.writes.checks import RowChecks
@@ -99,7 +98,7 @@ class SchedulerApp:
             self._store, CLUSTER_KEY, ClusterDocument, runtime=self._runtime, retry=SHARED, committed_by=instance
         )
         return AppApplier(
-            me=Applier(instance, True),
+            me=instance,
             catalog=state,
             tables=self._tables,
             definitions=TableDefinitions(self._store, self._runtime),
