@@ -73,7 +73,8 @@ class AppApplier:
     def look(self, app: Application) -> tuple[Standing, Plan, ClusterDocument]:
         """Where a file stands, and how it differs from the catalog; nothing is changed."""
         cluster = self.tables.cluster()
-        return standing_of(app, cluster, self.me), plan_of(app, cluster, self.declarations), cluster
+        standing = standing_of(app, cluster, self.me)
+        return standing, plan_of(app, cluster, self.declarations, drift=standing == "applied"), cluster
 
     def apply(self, app: Application) -> Applied:
         """Make the changes that the catalog lacks, if the file counts and nobody else is at it.

@@ -16,7 +16,7 @@ from ballista_py.coordinator.app.application import Application, Dataset, Proble
 from ballista_py.coordinator.app.checks import in_order
 from ballista_py.coordinator.app.declared import Declarations
 from ballista_py.coordinator.app.standing import mark_of_change
-from ballista_py.errors import BallistaError
+from ballista_py.errors import BallistaError, ConfigError
 from ballista_py.partitions.alterations import is_wider
 from ballista_py.partitions.columns import comment_of, default_of, is_required
 from ballista_py.partitions.spec import PartitionSpec
@@ -72,44 +72,50 @@ class Plan:
         return tuple(change for change in self.changes if change.kind != "settings")
 
 
-def plan_of(app: Application, cluster: ClusterDocument, declarations: Declarations) -> Plan:
-    """What brings the catalog to the file. A change whose mark the catalog remembers is not made again."""
+def plan_of(
+    app: Application, cluster: ClusterDocument, declarations: Declarations, *, drift: bool = False
+) -> Plan:
+    """What brings the catalog to the file.
+
+    What was done for a dataset is not done again, and what somebody has made of its table since is left alone: the
+    catalog remembers it. With `drift` that is shown nevertheless.
+    """
     changes: list[Change] = []
     refused: list[Problem] = []
     agreeing: dict[str, str] = {}
     expected = cluster
     for dataset in in_order(app.datasets):
-        path = app.path_of(dataset.name)
-        now = cluster.tables.get(dataset.name)
+        mark, now = mark_of_change(app, dataset.name), cluster.tables.get(dataset.name)
+        is_done = mark in cluster.definitions and not drift
         try:
             if dataset.name in cluster.unreadable:
-                refused.append(Problem(path, f"this release cannot read table '{dataset.name}', which is there"))
-            elif now is None:
-                mate = dataset.colocate_with
-                if dataset.source is None and (
-                    mate is None or mate in expected.tables
-                ):  # else the mate is to be made
-                    expected = expected.with_table(declarations.table(dataset, expected))
-                changes.append(_created(app, dataset))
-            else:
+                raise ConfigError(f"this release cannot read table '{dataset.name}', which is there")
+            if now is None and not is_done:
+                expected = _with_declared(dataset, expected, declarations)
+                changes.append(_created(dataset, mark))
+            elif now is not None:
                 found = _Differences(dataset, now, cluster, declarations)
-                objections = [Problem(f"{path}{where}", text) for where, text in found.refused()]
-                actions = tuple(found.actions())
-                refused += objections
+                objections, actions = list(found.refused()), tuple(found.actions())
                 if not actions and not objections:
                     agreeing[dataset.name] = now.folder
-                if actions:
-                    mark = mark_of_change(app, dataset.name)
-                    what = tuple(map(_in_words, actions))
-                    changes.append(
-                        Change(kind="alter", dataset=dataset.name, what=what, actions=actions, mark=mark)
-                    )
+                elif not is_done:
+                    path = app.path_of(dataset.name)
+                    refused += [Problem(f"{path}{where}", text) for where, text in objections]
+                    changes += [_altered(dataset, actions, mark)] if actions else []
         except BallistaError as error:
-            refused.append(Problem(path, error.message))
+            refused.append(Problem(app.path_of(dataset.name), error.message))
     pruned, left = _unnamed(app, cluster)
-    changes += pruned
-    made = [change for change in changes if change.mark not in cluster.definitions]
-    return Plan(changes=(*made, *_settings(app, cluster)), refused=tuple(refused), left=left, agreeing=agreeing)
+    changes += [change for change in pruned if change.mark not in cluster.definitions]
+    changes += _settings(app, cluster)
+    return Plan(changes=tuple(changes), refused=tuple(refused), left=left, agreeing=agreeing)
+
+
+def _with_declared(dataset: Dataset, expected: ClusterDocument, declarations: Declarations) -> ClusterDocument:
+    """With the table that a dataset will be, as far as that is known before its source is read."""
+    mate = dataset.colocate_with
+    if dataset.source is not None or (mate is not None and mate not in expected.tables):
+        return expected
+    return expected.with_table(declarations.table(dataset, expected))
 
 
 class _Differences:
@@ -229,13 +235,17 @@ class _Differences:
         return sql_type(one) == sql_type(other)
 
 
-def _created(app: Application, dataset: Dataset) -> Change:
+def _created(dataset: Dataset, mark: str) -> Change:
     keys = ", ".join(key if isinstance(key, str) else next(iter(key.values())) for key in dataset.partition_by)
     split = f"split by {keys}" if keys else "whole on every executor"
     of = "of its source" if dataset.source is not None else f"with {len(dataset.columns)} column(s)"
     mate = f", co-located with '{dataset.colocate_with}'" if dataset.colocate_with else ""
-    mark = mark_of_change(app, dataset.name)
     return Change(kind="create", dataset=dataset.name, what=(f"{of}, {split}{mate}",), mark=mark)
+
+
+def _altered(dataset: Dataset, actions: tuple[Alteration, ...], mark: str) -> Change:
+    what = tuple(map(_in_words, actions))
+    return Change(kind="alter", dataset=dataset.name, what=what, actions=actions, mark=mark)
 
 
 def _unnamed(app: Application, cluster: ClusterDocument) -> tuple[list[Change], tuple[str, ...]]:

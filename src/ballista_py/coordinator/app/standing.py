@@ -85,9 +85,7 @@ def begun(app: Application, cluster: ClusterDocument, me: str) -> ClusterDocumen
     return evolve(cluster, app=started)
 
 
-def completed(
-    app: Application, cluster: ClusterDocument, me: str, agreeing: Mapping[str, str]
-) -> ClusterDocument:
+def completed(app: Application, cluster: ClusterDocument, me: str, agreeing: Mapping[str, str]) -> ClusterDocument:
     """The catalog once all changes are made. Raises as `guard_of` does.
 
     `agreeing` are the tables that are as the file says, with their folders: they are the application's from now on. One
@@ -107,8 +105,8 @@ def completed(
 def guard_of(app: Application, me: str, marks: Sequence[str] = ()) -> Callable[[ClusterDocument], None]:
     """What every commit for the file asks of the catalog that it replaces.
 
-    It raises `ConfigError` once a newer revision was begun, another one has taken over, or a change of these `marks` was
-    made already.
+    It raises `ConfigError` once a newer revision was begun, another one has taken over, or a change of these `marks`
+    was made already.
     """
 
     def guard(cluster: ClusterDocument) -> None:
@@ -121,7 +119,7 @@ def guard_of(app: Application, me: str, marks: Sequence[str] = ()) -> Callable[[
         if not is_mine:
             now = "nothing" if found is None else label_of(found.name, found.revision, found.digest)
             raise ConfigError(f"{app.label} is applied by somebody else, or counts no more: it is {now} now")
-            if any(mark in cluster.definitions for mark in marks):
+        if any(mark in cluster.definitions for mark in marks):
             raise ConfigError(f"this change of {app.label} was made already")
 
     return guard
@@ -143,9 +141,7 @@ def _known_datasets(cluster: ClusterDocument) -> dict[str, str]:
         return {}
     return {
         name: cluster.tables[name].folder
-        if not folder
-        and name in cluster.tables
-        and mark_of_change(cluster.app, name) in cluster.definitions
+        if not folder and name in cluster.tables and mark_of_change(cluster.app, name) in cluster.definitions
         else folder
         for name, folder in cluster.app.datasets.items()
     }

@@ -254,7 +254,7 @@ def run(seed: int, rules: Rules) -> Counter[str]:
         if world.draw(30) == 0:
             people.append(world.person())
         people = [one for one in people if not _ended(one)]
-    _settle(world, holds)
+    _settle(world)
     return world.wrong
 
 
@@ -267,7 +267,7 @@ def _start(world: World, holds: dict[int, tuple[int, File]], place: int) -> None
     world.members.add(world.instances)
 
 
-def _settle(world: World, holds: dict[int, tuple[int, File]]) -> None:
+def _settle(world: World) -> None:
     """When all is quiet, the file that counts is applied whole by a scheduler that has it."""
     if world.app is None:
         return
