@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pyarrow as pa
-from attrs import evolve, frozen
+from attrs import evolve, field, frozen
 
 from ballista_py.coordinator.app.application import Application, Column, Dataset, Problem
 from ballista_py.coordinator.app.checks import in_order
@@ -14,6 +14,7 @@ from ballista_py.errors import BallistaError, ConfigError, SqlError
 from ballista_py.partitions.bounds import columns_in, require_bounded, require_count
 from ballista_py.partitions.columns import COMMENT, with_said
 from ballista_py.partitions.table import TableSpec, check_names
+from ballista_py.remembered import Remembered
 from ballista_py.sql.column_types import require_kept_schema
 from ballista_py.sql.own_words import without_position
 from ballista_py.sql.parse.changes import quoted, read_change, text_for_engine
@@ -21,18 +22,32 @@ from ballista_py.sql.parse.creates import CreateTable
 from ballista_py.state.documents.documents import ClusterDocument
 from ballista_py.storage.formats.formats import require_held
 
+MAX_REMEMBERED, MAX_REMEMBERED_BYTES = 1_024, 8 << 20
+COLUMN_BYTES = 512
+
 
 @frozen
 class Declarations:
-    """Reads declarations with the engine of `checks`. Thread-safe."""
+    """Reads declarations with the engine of `checks`, each once. Thread-safe."""
 
     checks: RowChecks
+    _read: Remembered[pa.Schema] = field(
+        factory=lambda: Remembered(MAX_REMEMBERED, MAX_REMEMBERED_BYTES), init=False, eq=False
+    )
 
     def schema(self, dataset: Dataset) -> pa.Schema:
-        """The columns of a dataset without a source.
+        """The columns of a dataset without a source. Raises `SqlError` and `ConfigError`, naming what is wrong."""
+        key = (dataset.name, dataset.columns, dataset.primary_key, dataset.checks, dataset.file_format)
+        found = self._read.get(key)
+        if found is None:
+            found = self._schema(dataset)
+            self._read.put(key, found, COLUMN_BYTES * len(found))
+        return found
 
-        They are read as CREATE TABLE reads them, so that whatever it refuses is refused here. Raises `SqlError` and
-        `ConfigError`, naming what is wrong.
+    def _schema(self, dataset: Dataset) -> pa.Schema:
+        """The columns as the engine reads them.
+
+        They are read as CREATE TABLE reads them, so that whatever it refuses is refused here.
         """
         try:
             made = self._made(dataset)
@@ -80,7 +95,8 @@ class Declarations:
         if dataset.primary_key:
             pieces.append(f"PRIMARY KEY ({', '.join(map(quoted, dataset.primary_key))})")
         pieces += [f"CHECK ({check}\n)" for check in dataset.checks]
-        text = f"CREATE TABLE {quoted(dataset.name)} ({', '.join(pieces)})"
+        # Each on a line of its own: a comment in one ends there, and swallows nothing of the others.
+        text = f"CREATE TABLE {quoted(dataset.name)} ({', '.join(f'{piece}\n' for piece in pieces)})"
         self.checks.engine.require_change(text_for_engine(text) or text)
         made = read_change(text)
         if not isinstance(made, CreateTable) or made.columns is None:
