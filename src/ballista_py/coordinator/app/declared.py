@@ -96,7 +96,7 @@ class Declarations:
             pieces.append(f"PRIMARY KEY ({', '.join(map(quoted, dataset.primary_key))})")
         pieces += [f"CHECK ({check}\n)" for check in dataset.checks]
         # Each on a line of its own: a comment in one ends there, and swallows nothing of the others.
-        text = f"CREATE TABLE {quoted(dataset.name)} ({', '.join(f'{piece}\n' for piece in pieces)})"
+        text = f"CREATE TABLE {quoted(dataset.name)} (" + "\n, ".join(pieces) + "\n)"
         self.checks.engine.require_change(text_for_engine(text) or text)
         made = read_change(text)
         if not isinstance(made, CreateTable) or made.columns is None:
