@@ -103,7 +103,7 @@ _DATASET = (
         name="file_format",
         kind="choice",
         choices=("parquet", "vortex"),
-        help="of the files of a table without a source; default: parquet",
+        help="how files of a table without a source are written; default: parquet",
         ours=True,
     ),
     Field(name="acceleration", kind="section", fields=_ACCELERATION, help="how the table is kept"),
@@ -181,8 +181,8 @@ APPLICATION = Field(
     kind="section",
     help="All that a cluster serves, in one file.",
     fields=(
-        Field(name="version", kind="choice", choices=("v1",), required=True, help="of this form of file"),
-        Field(name="name", required=True, help="of the application; a cluster serves one, and keeps its name"),
+        Field(name="version", kind="choice", choices=("v1",), required=True, help="the form of this file: v1"),
+        Field(name="name", required=True, help="the name of the application; a cluster serves one"),
         Field(
             name="revision",
             kind="count",

@@ -45,7 +45,7 @@ DATASET = {
     "mode": "a table without a source can be written to, one with a source cannot: leave it out",
     "metadata": _SEMANTIC,
     "has_metadata_table": _SEMANTIC,
-    "replication": "say how many executors hold each partition in runtime.params.replicas",
+    "replication": "all tables have as many copies: say how many in runtime.params.replicas",
     "time_column": _TIME,
     "time_format": _TIME,
     "time_partition_column": _TIME,
@@ -111,7 +111,7 @@ def accelerated(what: str) -> dict[str, str]:
         **dict.fromkeys(snapshots, _SNAPSHOTS),
         "on_zero_results": _FEDERATED,
         "ready_state": _READY,
-        "indexes": "there are no indexes; a query is pruned by partition_by, primary_key and what files say of columns",
+        "indexes": "there are no indexes: a query is pruned by partition_by, primary_key and what files say of columns",
         "on_conflict": "say it with each statement: Client.upsert, MERGE or INSERT OR REPLACE",
         "metrics": "every table has the same metrics: leave it out",
     }

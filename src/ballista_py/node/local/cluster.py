@@ -132,8 +132,11 @@ class LocalCluster:
     ) -> None:
         self.stop()
 
-    def start(self, node_id: str | None = None) -> LocalCluster:
-        """Start one stopped node, or all of them, and return when they are members and schedulers answer."""
+    def start(self, node_id: str | None = None, *, applied: bool = True) -> LocalCluster:
+        """Start one stopped node, or all of them, and return when they are members and schedulers answer.
+
+        It waits until their application files are `applied`, too, unless it is told not to.
+        """
         self._stopped = False
         names = self.node_ids if node_id is None else (node_id,)
         before = self._tables.instances()
@@ -141,7 +144,7 @@ class LocalCluster:
             self._nodes.process(name).start()
         try:
             self._nodes.wait_until_members(names, before, self._tables.instances, self._client_of, self._runtime)
-            if self._nodes.apps.keys() & {*names}:
+            if applied and self._nodes.apps.keys() & {*names}:
                 self.wait_until_applied(*names)
         except BaseException:
             if node_id is None:
@@ -149,21 +152,35 @@ class LocalCluster:
             raise
         return self
 
-    def wait_until_applied(self, *node_ids: str, timeout_ms: float = LOAD_TIMEOUT_MS) -> None:
+    def wait_until_applied(
+        self, *node_ids: str, timeout_ms: float = LOAD_TIMEOUT_MS, progress: Progress | None = None
+    ) -> None:
         """Return when the application files of these schedulers (default: all that run) are applied, or do not count.
 
-        Raises `ConfigError` with the reasons for one that cannot be applied, and `TryLater` after `timeout_ms`.
+        The tables that they name are served then. `progress(done, total)` counts those that are there. Raises
+        `ConfigError` with the reasons for one that cannot be applied, and `TryLater` after `timeout_ms`.
         """
         names = [name for name in node_ids or self._nodes.apps if name in self._nodes.apps]
         running = [name for name in names if self._nodes.process(name).running]
-        waiting = missing_after(timeout_ms, lambda: not_applied(running, self.shown), self._runtime)
+
+        def missing() -> list[str]:
+            if progress is not None:
+                progress(*self._named_tables())
+            return not_applied(running, self.shown)
+
+        waiting = missing_after(timeout_ms, missing, self._runtime)
         if waiting:
             raise TryLater(f"not applied after {timeout_ms / 1e3:.0f} s: {'; '.join(waiting)}")
-        named = self._tables.cluster().app
-        tables = self._tables.cluster().tables
-        present = [] if named is None else [name for name in named.datasets if name in tables]
+        catalog = self._tables.cluster()
+        present = [] if catalog.app is None else [name for name in catalog.app.datasets if name in catalog.tables]
         if present and running:
             self.wait_until_loaded(*present, timeout_ms=timeout_ms)
+
+    def _named_tables(self) -> tuple[int, int]:
+        """How many tables of the application there are, and how many it names."""
+        catalog = self._tables.cluster()
+        named = {} if catalog.app is None else catalog.app.datasets
+        return sum(name in catalog.tables for name in named), len(named)
 
     def stop(self) -> None:
         """End every node and remove the temporary folder. Stopping twice is fine."""
