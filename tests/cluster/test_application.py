@@ -23,14 +23,20 @@ def text(revision: int, *names: str, more: str = "") -> str:
     return f"version: v1\nname: shop\nrevision: {revision}\ndatasets:\n{datasets}"
 
 
+WHO = ", {name: who, type: varchar, default: \"'me'\"}"
+SOURCE = (
+    "  - name: rows\n    from: rows.parquet\n    description: a hundred\n"
+    "    acceleration: {partition_by: ['bucket(4, id)']}\n"
+)
+
+
 @pytest.fixture(scope="module")
 def files(tmp_path_factory):
     folder = tmp_path_factory.mktemp("apps")
+    pq.write_table(pa.table({"id": range(100), "kind": ["a", "b"] * 50}), folder / "rows.parquet")
     made = {name: folder / f"{name}.yaml" for name in ("scheduler-1", "scheduler-2")}
     made["scheduler-1"].write_text(text(1, "events"))
-    made["scheduler-2"].write_text(
-        text(2, "events", "clicks", more=", {name: who, type: varchar, default: \"'me'\"}")
-    )
+    made["scheduler-2"].write_text(text(2, "events", "clicks", more=WHO) + SOURCE)
     return made
 
 
@@ -63,9 +69,18 @@ def test_the_newest_revision_counts_and_the_other_scheduler_is_named(cluster):
     assert (catalog(cluster).app.revision, catalog(cluster).namings) == (2, namings)
 
 
+def test_a_dataset_with_a_source_has_all_its_rows(cluster, files):
+    assert cluster.sql("select count(*) as n, sum(id) as s from rows").to_pylist() == [{"n": 100, "s": 4950}]
+    table = catalog(cluster).tables["rows"]
+    assert (table.comment, table.source) == (
+        "a hundred",
+        {"path": str(files["scheduler-2"].parent / "rows.parquet")},
+    )
+
+
 def test_killed_while_it_applies_another_one_completes_it_and_makes_nothing_twice(cluster, files):
     before = catalog(cluster)
-    third = text(3, "events", "clicks", *MANY, more=", {name: who, type: varchar, default: \"'me'\"}")
+    third = text(3, "events", "clicks", *MANY, more=WHO) + SOURCE
     cluster.kill("scheduler-1")
     files["scheduler-1"].write_text(third)
     cluster.start("scheduler-1", applied=False)
@@ -98,17 +113,3 @@ def test_a_file_that_cannot_be_applied_is_no_start(tmp_path):
         LocalCluster(schedulers=1, executors=1, app=app),
     ):
         pass
-
-
-def test_a_dataset_with_a_source_is_made_once_with_all_its_rows(tmp_path):
-    pq.write_table(pa.table({"id": range(100), "kind": ["a", "b"] * 50}), tmp_path / "rows.parquet")
-    app = tmp_path / "app.yaml"
-    app.write_text(
-        "version: v1\nname: shop\nrevision: 1\ndatasets:\n  - name: rows\n    from: rows.parquet\n"
-        "    description: a hundred\n    acceleration: {partition_by: ['bucket(4, id)']}\n"
-    )
-    with LocalCluster(schedulers=2, executors=1, app=app) as made:
-        assert made.sql("select count(*) as n, sum(id) as s from rows").to_pylist() == [{"n": 100, "s": 4950}]
-        table = catalog(made).tables["rows"]
-        assert (table.comment, table.source["path"]) == ("a hundred", str(tmp_path / "rows.parquet"))
-        assert {made.shown(name)["app"]["standing"] for name in ("scheduler-1", "scheduler-2")} == {"applied"}
