@@ -146,6 +146,30 @@ def test_overtaken_after_each_write_by_a_newer_file_nothing_of_the_older_is_done
     assert at > 20
 
 
+def test_who_counts_as_dead_and_wakes_up_after_another_one_took_over_commits_nothing(new_cluster):
+    for at in range(1, 1_000, 3):
+        cluster = new_cluster()
+        cluster.applier("one").apply(FIRST)
+        seen = []
+
+        def take_over(cluster=cluster, seen=seen):
+            cluster.evict("one")
+            amid = cluster.applier("two")
+            amid.tables.create = lambda name, *more, **options: (_ for _ in ()).throw(StoreError("not yet"))
+            seen.append((amid.apply(SECOND).standing, cluster.now))
+
+        store = Watched(cluster.store, at, take_over)
+        slow = cluster.applier("one", store).apply(SECOND)
+        if not seen:
+            break
+        standing, then = seen[0]
+        assert slow.standing in ("elsewhere", "applied")
+        assert (cluster.now.app, cluster.now.tables) == (then.app, then.tables), f"write {at}, {standing}"
+        assert cluster.applier("two").apply(SECOND).standing == "applied"
+        is_as_second_says(cluster)
+    assert at > 20
+
+
 def test_with_lost_replies_each_table_is_made_once(new_cluster):
     for seed in range(6):
         cluster = new_cluster()
