@@ -17,6 +17,7 @@ from ballista_py.coordinator.app.standing import (
     completed,
     guard_of,
     objection_of,
+    path_of,
     standing_of,
 )
 from ballista_py.coordinator.tables.alter_actions import AlterActions
@@ -112,8 +113,7 @@ class AppApplier:
         """Where a file stands that is not for this instance to apply, and why."""
         standing = standing_of(app, cluster, self.me)
         objection = objection_of(app, cluster, standing)
-        path = "name" if standing == "other" else "revision"
-        problems = (Problem(path, objection),) if objection else ()
+        problems = (Problem(path_of(standing), objection),) if objection else ()
         return Applied(standing=standing, problems=problems, known=cluster.app)
 
     def _make(self, app: Application, plan: Plan) -> tuple[list[Change], list[Problem]]:

@@ -59,6 +59,11 @@ def objection_of(app: Application, cluster: ClusterDocument, standing: Standing)
     return f"{mine} is another application than {theirs}, which this cluster serves: set name to '{found.name}'"
 
 
+def path_of(standing: Standing) -> str:
+    """The field that `objection_of` is about."""
+    return "name" if standing == "other" else "revision"
+
+
 def begun(app: Application, cluster: ClusterDocument, me: str) -> ClusterDocument:
     """The catalog once `me` has begun the file, or taken over what another one has begun.
 

@@ -6,15 +6,16 @@ import logging
 from collections.abc import Callable, Collection
 from typing import Any
 
-from ballista_py.coordinator.app.application import SHOWN_DIGITS, Application
+from ballista_py.coordinator.app.application import SHOWN_DIGITS, Application, Problem
 from ballista_py.coordinator.app.applying import AppApplier, Applied
 from ballista_py.coordinator.app.declared import Declarations
+from ballista_py.coordinator.app.standing import objection_of, path_of, standing_of
 from ballista_py.coordinator.tables.definitions import TableMaker
 from ballista_py.coordinator.tables.table_definitions import TableDefinitions
 from ballista_py.coordinator.writes.checks import RowChecks
 from ballista_py.engines.engine import Engine
 from ballista_py.logs import log_event
-from ballista_py.node.app_file import AppFile
+from ballista_py.node.app_file import AppFile, Placed
 from ballista_py.runtime import Runtime
 from ballista_py.state.documents.documents import CLUSTER_KEY, ClusterDocument, SchedulerInfo
 from ballista_py.state.documents.object_state import SHARED, ObjectState
@@ -69,24 +70,36 @@ class SchedulerApp:
         self._say(self._last)
 
     def shown(self) -> dict[str, Any]:
-        """The files of all schedulers, and what is applied, for `/status`."""
+        """The files of all schedulers, what is applied, and where this one's file stands now, for `/status`."""
         cluster = self._tables.cluster()
         applied = cluster.app
-        mine = None
+        mine: dict[str, Any] | None = None
+        standing: str | None = None
+        shown: tuple[Placed, ...] = ()
         if self._app is not None and self._file is not None:
             mine = {"file": self._file.path, **_shown_file(self._app.name, self._app.revision, self._app.digest)}
-        last = self._last
-        problems = () if last is None or self._file is None else map(self._file.placed, last.problems)
+            standing, problems = self._standing(self._app, cluster)
+            shown = tuple(map(self._file.placed, problems))
+        known = None
+        if applied is not None:
+            known = {**_shown_file(applied.name, applied.revision, applied.digest), "complete": applied.complete}
         return {
             "file": mine,
-            "standing": None if self._app is None else "waiting" if last is None else last.standing,
-            "problems": [str(problem) for problem in problems],
-            "left": [] if last is None else list(last.left),
-            "applied": None
-            if applied is None
-            else {**_shown_file(applied.name, applied.revision, applied.digest), "complete": applied.complete},
+            "standing": standing,
+            "problems": [str(problem) for problem in shown],
+            "left": [] if self._last is None else list(self._last.left),
+            "applied": known,
             "schedulers": [_of_member(info) for _, info in sorted(cluster.schedulers.items())],
         }
+
+    def _standing(self, app: Application, cluster: ClusterDocument) -> tuple[str, tuple[Problem, ...]]:
+        """As the catalog is now; as the last try left it while that is for this scheduler to change."""
+        now = standing_of(app, cluster, self._membership.info.instance_id)
+        last = self._last
+        if now in ("new", "unfinished"):
+            return ("waiting", ()) if last is None else (last.standing, last.problems)
+        objection = objection_of(app, cluster, now)
+        return now, ((Problem(path_of(now), objection),) if objection else ())
 
     def close(self) -> None:
         """End the Spark of this file, if one runs."""
