@@ -26,7 +26,13 @@ if TYPE_CHECKING:
     from ballista_py.spark.watermark import Watermark
     from ballista_py.state.documents import fence
     from ballista_py.state.documents.codec import Header
-    from ballista_py.state.documents.documents import AdmittedExecutor, ClusterDocument, FormerName, SchedulerInfo
+    from ballista_py.state.documents.documents import (
+        AdmittedExecutor,
+        AppliedApp,
+        ClusterDocument,
+        FormerName,
+        SchedulerInfo,
+    )
     from ballista_py.state.documents.object_state import ObjectState, Retry, Versioned
     from ballista_py.state.members.control import ExecutorInfo, Grant, Heartbeat, HeldPartitions, Refusal
     from ballista_py.state.members.executor_lease import ExecutorLease
@@ -70,7 +76,13 @@ _HOMES = {
     "spark.report": ("MaterializeReport", "SkewedPartition", "WrittenPartition"),
     "spark.watermark": ("Watermark",),
     "state.documents.codec": ("Header",),
-    "state.documents.documents": ("AdmittedExecutor", "ClusterDocument", "FormerName", "SchedulerInfo"),
+    "state.documents.documents": (
+        "AdmittedExecutor",
+        "AppliedApp",
+        "ClusterDocument",
+        "FormerName",
+        "SchedulerInfo",
+    ),
     "state.documents.object_state": ("ObjectState", "Retry", "Versioned"),
     "state.members.control": ("ExecutorInfo", "Grant", "Heartbeat", "HeldPartitions", "Refusal"),
     "state.members.executor_lease": ("ExecutorLease",),
@@ -99,6 +111,7 @@ _HOME_OF = {name: home for home, names in _HOMES.items() for name in names} | _M
 __all__ = [
     "AdmissionReport",
     "AdmittedExecutor",
+    "AppliedApp",
     "AppliedToken",
     "AssignmentPlan",
     "Balance",

@@ -24,6 +24,7 @@ from ballista_py.state.documents.documents import (
     REMEMBERED_DEFINITIONS,
     REMEMBERED_DROPS,
     REMEMBERED_NAMES,
+    AppliedApp,
     ClusterDocument,
     FormerName,
     HeartbeatDocument,
@@ -81,6 +82,15 @@ DOCUMENTS = {
                 },
                 labels={"team": "ünit"},
                 lost_instances=("i9",),
+                app=AppliedApp(
+                    name="shop",
+                    revision=3,
+                    digest="d1",
+                    by="i0",
+                    complete=True,
+                    datasets={"events": "events-5f2a", "nation": ""},
+                    settings={"replicas": "2"},
+                ),
             ).admit(INFO)
         ),
     ),
@@ -142,6 +152,16 @@ def test_a_table_spec_survives_json_exactly():
     assert table_from_json(table_to_json(table)) == table
     with pytest.raises(DocumentUnreadable):
         table_from_json(b"{}")
+
+
+def test_a_catalog_of_a_release_that_knew_no_application_is_read():
+    store = MemoryStore()
+    written = orjson.loads((GOLDEN / "cluster.json").read_bytes())
+    del written["app"]
+    store.create("cluster.json", orjson.dumps(written))
+    assert ObjectState(store, "cluster.json", ClusterDocument).read().document == evolve(
+        DOCUMENTS["cluster"][1], app=None
+    )
 
 
 def test_an_executor_that_was_removed_is_remembered_within_a_bound():

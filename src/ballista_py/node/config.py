@@ -99,6 +99,9 @@ class NodeConfig:
     `store_options` go to the client of the object store (endpoint, credentials); they are never shown.
     `skew_ms` is how much longer than a lease a node waits before it calls another dead.
 
+    `app` is the application file: what it says of schedulers stands below this configuration, and a scheduler applies
+    it; see `docs/guide-app.md`.
+
     An executor keeps copies of data files from a store elsewhere below `data_dir`, at most `cache_max_bytes` of them,
     and finds them again when it is restarted. With a `cache_format` it keeps them in that one (`vortex` loads
     faster) whatever the store holds.
@@ -146,6 +149,7 @@ class NodeConfig:
     role: NodeRole
     node_id: str
     state_location: str
+    app: str | None = None
     store_options: Mapping[str, Any] = field(factory=dict, repr=False)
     node_bind_address: str = "127.0.0.1"
     node_advertise_address: str = "127.0.0.1"
@@ -266,10 +270,12 @@ _SECRET_FIELDS = ("store_options",)
 def load_config(path: str | None, overrides: Mapping[str, Any]) -> NodeConfig:
     """The configuration in the YAML file at `path` (if any), with every override that is not None put over it.
 
-    Raises `ConfigError` naming the file or the field.
+    What the application file says stands below both. Raises `ConfigError` naming the file or the field.
     """
     found: dict[str, Given] = dict(read_config_file(path)) if path is not None else {}
     found |= {name: given(value) for name, value in overrides.items() if value is not None}
+    shared = _of_application(found["app"]) if "app" in found else {}
+    found = {**shared, **found}
     kinds = _kinds()
     for name, one in found.items():
         if name not in kinds:
@@ -277,6 +283,8 @@ def load_config(path: str | None, overrides: Mapping[str, Any]) -> NodeConfig:
                 f"{one.place or 'configuration'}: unknown field {name[:60]!a}; {nearest(name, kinds)}"
             )
     values = {name: value_of(name, kinds[name], one, secret=name in _SECRET_FIELDS) for name, one in found.items()}
+    if found.get("store_options") is not None and found["store_options"] is shared.get("store_options"):
+        values["store_options"] = _with_secrets(values["store_options"], values.get("secrets_file"))
     for name in ("role", "node_id", "state_location"):
         if not values.get(name):
             raise ConfigError(f"{name}: missing; give --{name.replace('_', '-')} or set it in the YAML file")
@@ -286,6 +294,23 @@ def load_config(path: str | None, overrides: Mapping[str, Any]) -> NodeConfig:
         name = error.message.partition(":")[0]
         place = found[name].place if name in found else ""
         raise ConfigError(f"{place}: {error.message}" if place else error.message) from None
+
+
+def _of_application(file: Given) -> Mapping[str, Given]:
+    """What an application file says of schedulers. Raises `ConfigError` for one with mistakes."""
+    from ballista_py.node.app_file import read_app_file  # with an engine, which other nodes may do without
+
+    read = read_app_file(value_of("app", str, file))
+    read.require()
+    return read.options
+
+
+def _with_secrets(options: Mapping[str, Any], file: str | None) -> dict[str, Any]:
+    """Options of the object store, with what they reference. Raises `ConfigError` naming a key, never a value."""
+    from ballista_py.node.secrets_file import read_secrets
+    from ballista_py.state.documents.secret_references import with_secrets
+
+    return dict(with_secrets(options, {} if file is None else read_secrets(file)))
 
 
 @cache

@@ -52,8 +52,11 @@ def given(value: Any) -> Given:
     raise ConfigError(f"a {type(value).__name__} is no value of a configuration")
 
 
-def read_config_file(path: str) -> Mapping[str, Given]:
-    """The fields in the YAML file at `path`, `-` in their names as `_`. Raises `ConfigError` naming file and line."""
+def read_config_file(path: str, *, as_written: bool = False) -> Mapping[str, Given]:
+    """The fields in the YAML file at `path`, `-` in their names as `_`, unless they are taken `as_written`.
+
+    Raises `ConfigError` naming file and line.
+    """
     text = _read(path)
     events = _events(path, text)
     try:
@@ -68,6 +71,8 @@ def read_config_file(path: str) -> Mapping[str, Given]:
     if not isinstance(top.value, Mapping):
         kind = "list" if isinstance(top.value, tuple) else "text"
         raise ConfigError(f"{path}: holds a {kind}; a mapping of field to value is needed")
+    if as_written:
+        return top.value
     fields: dict[str, Given] = {}
     for name, value in top.value.items():
         field = name.replace("-", "_")

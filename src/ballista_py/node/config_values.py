@@ -23,12 +23,12 @@ _MAX_SHOWN = 60
 _MAX_TEXT = 4_096  # no path is longer
 
 
-def value_of(name: str, kind: Any, found: Given, *, secret: bool = False) -> Any:
+def value_of(name: str, kind: Any, found: Given, *, secret: bool = False, duration: bool | None = None) -> Any:
     """The value of the field `name`, whose type is `kind`. Raises `ConfigError` with the place and the way out.
 
-    With `secret` no error shows the value.
+    With `secret` no error shows the value. Whether a number is a `duration` is told by the name, if nobody says so.
     """
-    return _Reader(name, secret).read(kind, found)
+    return _Reader(name, secret, is_duration(name) if duration is None else duration).read(kind, found)
 
 
 def is_duration(name: str) -> bool:
@@ -80,9 +80,10 @@ def _has_more(parts: SplitResult) -> bool:
 
 
 class _Reader:
-    def __init__(self, name: str, secret: bool) -> None:
+    def __init__(self, name: str, secret: bool, duration: bool) -> None:
         self._name = name
         self._secret = secret
+        self._is_duration = duration
 
     def read(self, kind: Any, found: Given) -> Any:
         if NoneType in get_args(kind):
@@ -100,7 +101,7 @@ class _Reader:
             return self._choice(found, get_args(kind))
         if kind is bool:
             return self._boolean(found)
-        if kind is float and is_duration(self._name):
+        if kind is float and self._is_duration:
             return self._duration(found)
         if kind in (int, float):
             return self._number(found, kind)

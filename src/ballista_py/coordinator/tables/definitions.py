@@ -13,7 +13,7 @@ from attrs import evolve
 from ballista_py.coordinator.tables.embedded_spark import EmbeddedPipeline, Source
 from ballista_py.coordinator.tables.held_columns import require_columns, require_engines_hold
 from ballista_py.coordinator.tables.replacements import ROWS, Named, TableReplacements
-from ballista_py.coordinator.tables.table_definitions import TableDefinitions
+from ballista_py.coordinator.tables.table_definitions import Guard, TableDefinitions, unguarded
 from ballista_py.errors import (
     ConfigError,
     DocumentError,
@@ -83,6 +83,7 @@ def declare_table(
     checks: Sequence[str] = (),
     file_format: FileFormatName = "parquet",
     replaces: bool = False,
+    comment: str | None = None,
 ) -> TableSpec:
     """The declaration of a table that may join `cluster`, or, if it `replaces`, take the place of one; pure.
 
@@ -110,6 +111,7 @@ def declare_table(
         primary_key=tuple(primary_key),
         checks=tuple(checks),
         file_format=file_format,
+        comment=comment,
         map_apart=replaces or any(other.map_name == name for other in cluster.tables.values()),
     )
     if colocate_with is None:
@@ -173,6 +175,8 @@ class TableMaker:
         progress: Progress | None = None,
         fill: Fill | None = None,
         replaces: bool = False,
+        comment: str | None = None,
+        guard: Guard = unguarded,
     ) -> TableSpec:
         """Write the table's partitions, then its map, then publish its name. See `LocalCluster.create_table`.
 
@@ -181,6 +185,7 @@ class TableMaker:
 
         Until the name is published nobody sees anything of the table; an attempt that failed can be repeated. Of
         several attempts at one name, each with an incarnation of its own, one succeeds and no other touches it.
+        `guard` is asked of the very catalog that the name is put into; what it raises passes through.
         """
         if (source is None) == (schema is None):
             raise ConfigError(f"table '{name}' needs either a source, or a schema if it is a managed table")
@@ -202,6 +207,7 @@ class TableMaker:
         incarnation = incarnation or self._runtime.new_id()[:INCARNATION_DIGITS]
 
         def declare(cluster: ClusterDocument) -> TableSpec:
+            guard(cluster)
             require_engines_hold(cluster, name, found)
             declared = declare_table(
                 cluster,
@@ -216,6 +222,7 @@ class TableMaker:
                 checks=checks,
                 file_format=file_format,
                 replaces=replaces,
+                comment=comment,
             )
             require_bounded(declared)
             return declared
@@ -331,10 +338,11 @@ class TableMaker:
         """Remember a statement that had nothing to do, as `done`."""
         self._cluster.update(lambda cluster: cluster.noted(mark))
 
-    def drop(self, name: str, mark: str | None = None) -> bool:
+    def drop(self, name: str, mark: str | None = None, guard: Guard = unguarded) -> bool:
         """Take the table out of the cluster, at once for every new statement; whether there was one.
 
         Its files stay until they are collected as garbage. `mark` is remembered in the same commit; see `done`.
+        `guard` is asked of the very catalog that it is taken out of.
         """
         before = self.cluster()
         table = before.tables.get(name)
@@ -342,6 +350,7 @@ class TableMaker:
             return False
 
         def change(cluster: ClusterDocument) -> ClusterDocument:
+            guard(cluster)
             now = cluster.tables.get(name)
             same = (now is None) == (table is None) and (now is None or table is None or _alike(now, table))
             return cluster.without_table(name, mark) if same else cluster

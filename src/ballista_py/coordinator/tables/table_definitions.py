@@ -8,6 +8,7 @@ no end has announced stays announced; it makes readers look once more, and `conc
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import suppress
 
 from attrs import evolve, frozen
@@ -42,6 +43,11 @@ from ballista_py.work import pause
 ATTEMPTS = 8
 TURN_MS = 10_000.0
 LOOK_MS = 25.0
+Guard = Callable[[ClusterDocument], None]
+
+
+def unguarded(_cluster: ClusterDocument) -> None:
+    """A guard that lets every commit through."""
 
 
 @frozen
@@ -61,14 +67,16 @@ class TableDefinitions:
         except ObjectMissing:
             return ClusterDocument()
 
-    def commit(self, table: TableSpec, alter: Alter, mark: str | None = None) -> TableSpec:
+    def commit(
+        self, table: TableSpec, alter: Alter, mark: str | None = None, guard: Guard = unguarded
+    ) -> TableSpec:
         """Make of the table what `alter` makes of its newest definition; the table that there is then.
 
         `alter` is called again where somebody else was quicker. `mark` is remembered in the same commit. Raises
         `SqlError` for a table that was dropped, `TryLater` when others are quicker again and again, and what `alter`
-        raises; nothing was changed then.
+        and `guard` raise, which is asked of the very catalog that is replaced; nothing was changed then.
         """
-        return self._commit_after(table, alter, mark, self.let_through(table))
+        return self._commit_after(table, alter, mark, self.let_through(table), guard)
 
     def let_through(self, table: TableSpec) -> tuple[str, ...]:
         """Wait, but not for long, for statements that an earlier definition kept from being done; those awaited.
@@ -83,10 +91,16 @@ class TableDefinitions:
         return first
 
     def _commit_after(
-        self, table: TableSpec, alter: Alter, mark: str | None, waited_for: tuple[str, ...] = ()
+        self,
+        table: TableSpec,
+        alter: Alter,
+        mark: str | None,
+        waited_for: tuple[str, ...] = (),
+        guard: Guard = unguarded,
     ) -> TableSpec:
         for _ in range(ATTEMPTS):
             cluster = self._read()
+            guard(cluster)
             now = _same(cluster, table)
             require_described(self.store, now, lambda: _same(self._read(), table))
             wanted = alter(now)
@@ -99,7 +113,7 @@ class TableDefinitions:
                 _require_free(cluster, wanted.name)
             Statements(self.store, now.folder, runtime=self.runtime).announce(wanted.definition, waited_for)
             with suppress(VersionConflict):
-                self._commit(now, wanted, mark)
+                self._commit(now, wanted, mark, guard)
                 return wanted
         raise TryLater(f"table '{table.name}' is being altered by others: try again later")
 
@@ -110,10 +124,11 @@ class TableDefinitions:
             table, lambda now: evolve(now, definition=announced) if now.definition < announced else now, None
         )
 
-    def _commit(self, now: TableSpec, wanted: TableSpec, mark: str | None) -> None:
+    def _commit(self, now: TableSpec, wanted: TableSpec, mark: str | None, guard: Guard) -> None:
         """Put `wanted` in the place of `now`. Raises `VersionConflict` when that is not there any more."""
 
         def change(cluster: ClusterDocument) -> ClusterDocument:
+            guard(cluster)
             found = cluster.tables.get(now.name)
             if found is None or found.incarnation != now.incarnation or found.definition != now.definition:
                 raise VersionConflict(f"table '{now.name}' was altered meanwhile", key=CLUSTER_KEY)

@@ -15,6 +15,7 @@ from rich.console import Console
 from rich.table import Table
 
 from ballista_py.errors import BallistaError
+from ballista_py.node.cli.app_file import app_app
 from ballista_py.node.cli.connecting import (
     DEFAULT_CONNECT,
     Connect,
@@ -42,6 +43,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     help="Distributed SQL on a cluster whose only shared service is an object store.",
 )
+app.add_typer(app_app, name="app")
 app.add_typer(store_app, name="store")
 app.add_typer(storage_app, name="storage")
 app.add_typer(cluster_app, name="cluster")

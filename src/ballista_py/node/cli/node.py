@@ -15,6 +15,7 @@ OPTIONS = {
     "node_id": "unique in the cluster; kept over restarts",
     "state_location": "URL of the cluster's documents",
     "config": "a YAML file with any of these fields",
+    "app": "a YAML file for the whole cluster: its datasets, and what its schedulers share",
     "node_bind_address": "interface to listen on",
     "node_advertise_address": "host that the others connect to",
     "flight_port": "scheduler: port for clients",

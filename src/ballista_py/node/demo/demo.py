@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import tempfile
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -20,11 +21,12 @@ from ballista_py.engines.same_answer import difference
 from ballista_py.errors import BallistaError
 from ballista_py.node.cli.progress import Steps
 from ballista_py.node.demo.demo_queries import QUERIES
-from ballista_py.node.demo.tpch_data import TABLES, create_tpch_tables, generate_tpch
+from ballista_py.node.demo.tpch_data import TABLES, generate_tpch
 from ballista_py.node.local.cluster import LocalCluster
 from ballista_py.runtime import Runtime, SystemRuntime
 
 SCHEDULERS, EXECUTORS = 2, 3
+APP = Path(__file__).parent / "app.yaml"
 VICTIMS = ("scheduler-1", "executor-1")
 TTL_MS = 3_000
 RETRY_FOR_MS = 60_000
@@ -64,6 +66,8 @@ class Demo:
                 data = generate_tpch(folder / f"tpch-{self.scale:g}", self.scale, advance)
             with steps.step("answer the queries with DuckDB alone"):
                 expected = _expected(data)
+            app = data / APP.name
+            shutil.copyfile(APP, app)
             state = Path(tempfile.mkdtemp(prefix="state-", dir=folder))
             cluster = LocalCluster(
                 schedulers=SCHEDULERS,
@@ -71,13 +75,14 @@ class Demo:
                 state_location=(state / "cluster").as_uri(),
                 ttl_ms=TTL_MS,
                 detached=self.keep,
+                app=app,
             )
             stays = False
             try:
                 with steps.step(f"start {SCHEDULERS} schedulers and {EXECUTORS} executors"):
-                    cluster.start()
-                with steps.step("partition the tables on Spark, assign and load them") as advance:
-                    create_tpch_tables(cluster, data, advance)
+                    cluster.start(applied=False)
+                with steps.step(f"partition the tables of {APP.name} on Spark, assign and load them") as advance:
+                    cluster.wait_until_applied(progress=advance)
                 right = self._before_and_after(cluster, expected)
                 stays = self.keep and right
             finally:

@@ -21,7 +21,7 @@ from ballista_py.errors import BallistaError, ConfigError, TransportError, TryLa
 from ballista_py.node.config import EngineName
 from ballista_py.node.local.nodes import LocalNodes
 from ballista_py.node.local.status_reader import read_status, told_ports
-from ballista_py.node.local.waiting import missing_after, not_loaded
+from ballista_py.node.local.waiting import missing_after, not_applied, not_loaded
 from ballista_py.node.secrets_file import read_secrets
 from ballista_py.partitions.columns import plain
 from ballista_py.partitions.spec import PartitionBy
@@ -58,8 +58,10 @@ class LocalCluster:
     `engine`; what Polars does not do exactly as DuckDB fails with an error that names it. `detached` nodes outlive
     this process. With `tls` nodes prove themselves to each other by certificates made for this cluster, and `tls`
     holds what a client needs to trust them; otherwise everything is plain TCP on the loopback interface. `ports` says
-    by node which ports it was given. The process of a node gets the environment of this one, and what
-    `node_environment` gives for its name. `token` is what this process shows to schedulers that ask for one.
+    by node which ports it was given. `app` is an application file that schedulers apply, or one for each by its name;
+    the cluster has started when it is applied and its tables are served. The process of a node gets the environment of
+    this one, and what `node_environment` gives for its name. `token` is what this process shows to schedulers that ask
+    for one.
 
     Raises `ConfigError` when the state location cannot be used or a node does not come up.
     """
@@ -77,6 +79,7 @@ class LocalCluster:
         detached: bool = False,
         tls: bool = False,
         token: str | Secret | None = None,
+        app: str | Path | Mapping[str, str | Path] | None = None,
         node_options: Mapping[str, str] | None = None,
         node_environment: Callable[[str], Mapping[str, str]] | None = None,
         runtime: Runtime | None = None,
@@ -115,6 +118,7 @@ class LocalCluster:
             detached=detached,
             authority=self._certificates,
             environment=node_environment or (lambda _: {}),
+            apps=_app_files(app, schedulers),
         )
         self.ports = self._nodes.ports
         secrets = read_secrets(options["secrets-file"]) if "secrets-file" in options else {}
@@ -128,8 +132,11 @@ class LocalCluster:
     ) -> None:
         self.stop()
 
-    def start(self, node_id: str | None = None) -> LocalCluster:
-        """Start one stopped node, or all of them, and return when they are members and schedulers answer."""
+    def start(self, node_id: str | None = None, *, applied: bool = True) -> LocalCluster:
+        """Start one stopped node, or all of them, and return when they are members and schedulers answer.
+
+        It waits until their application files are `applied`, too, unless it is told not to.
+        """
         self._stopped = False
         names = self.node_ids if node_id is None else (node_id,)
         before = self._tables.instances()
@@ -137,11 +144,43 @@ class LocalCluster:
             self._nodes.process(name).start()
         try:
             self._nodes.wait_until_members(names, before, self._tables.instances, self._client_of, self._runtime)
+            if applied and self._nodes.apps.keys() & {*names}:
+                self.wait_until_applied(*names)
         except BaseException:
             if node_id is None:
                 self.stop()
             raise
         return self
+
+    def wait_until_applied(
+        self, *node_ids: str, timeout_ms: float = LOAD_TIMEOUT_MS, progress: Progress | None = None
+    ) -> None:
+        """Return when the application files of these schedulers (default: all that run) are applied, or do not count.
+
+        The tables that they name are served then. `progress(done, total)` counts those that are there. Raises
+        `ConfigError` with the reasons for one that cannot be applied, and `TryLater` after `timeout_ms`.
+        """
+        names = [name for name in node_ids or self._nodes.apps if name in self._nodes.apps]
+        running = [name for name in names if self._nodes.process(name).running]
+
+        def missing() -> list[str]:
+            if progress is not None:
+                progress(*self._named_tables())
+            return not_applied(running, self.shown)
+
+        waiting = missing_after(timeout_ms, missing, self._runtime)
+        if waiting:
+            raise TryLater(f"not applied after {timeout_ms / 1e3:.0f} s: {'; '.join(waiting)}")
+        catalog = self._tables.cluster()
+        present = [] if catalog.app is None else [name for name in catalog.app.datasets if name in catalog.tables]
+        if present and running:
+            self.wait_until_loaded(*present, timeout_ms=timeout_ms)
+
+    def _named_tables(self) -> tuple[int, int]:
+        """How many tables of the application there are, and how many it names."""
+        catalog = self._tables.cluster()
+        named = {} if catalog.app is None else catalog.app.datasets
+        return sum(name in catalog.tables for name in named), len(named)
 
     def stop(self) -> None:
         """End every node and remove the temporary folder. Stopping twice is fine."""
@@ -372,3 +411,15 @@ class LocalCluster:
             for row in rows
         )
         return f"<table><tr><th>node</th><th>role</th><th>address</th><th>partitions</th></tr>{cells}</table>"
+
+
+def _app_files(app: str | Path | Mapping[str, str | Path] | None, schedulers: int) -> dict[str, str]:
+    """The application file of each scheduler that has one. Raises `ConfigError` for a name that no scheduler has."""
+    names = [f"scheduler-{number + 1}" for number in range(schedulers)]
+    if app is None:
+        return {}
+    given = app if isinstance(app, Mapping) else dict.fromkeys(names, app)
+    unknown = sorted(given.keys() - {*names})
+    if unknown:
+        raise ConfigError(f"this cluster has no scheduler '{unknown[0]}'; it has {', '.join(names)}")
+    return {name: str(Path(path).resolve()) for name, path in given.items()}

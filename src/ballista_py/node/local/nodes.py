@@ -27,8 +27,8 @@ ADVERTISE = "node-advertise-address"
 class LocalNodes:
     """`scheduler-1`, …, `executor-1`, …: each with ports, and with data and a log in `folder`, over restarts too.
 
-    `options` are told to every node; `environment` has the variables of each. With an `authority` each
-    proves itself by a certificate.
+    `options` are told to every node, `apps` are the application files of schedulers; `environment` has the variables of
+    each. With an `authority` each proves itself by a certificate.
     """
 
     def __init__(
@@ -43,12 +43,14 @@ class LocalNodes:
         detached: bool,
         authority: CertificateFolder | None,
         environment: Callable[[str], Mapping[str, str]],
+        apps: Mapping[str, str] | None = None,
     ) -> None:
         self._folder = folder
         self._environment = environment
         self._options = options
         self._detached = detached
         self._authority = authority
+        self.apps = dict(apps or {})
         self._reserved = ReservedPorts(2 * schedulers + executors)
         given = iter(self._reserved.numbers())
         self.ports: dict[str, dict[str, int]] = {}
@@ -118,6 +120,7 @@ class LocalNodes:
             role,
             *_words({f"{k}-port": v for k, v in ports.items()}),
         ]
+        words += ["--app", self.apps[node_id]] if node_id in self.apps else []
         words += [*more, "--node-id", node_id, "--data-dir", str(self._folder / node_id)]
         words += ["--http-port", "0", "--metrics-port", "0", *self._credentials(node_id, role)]
         self.ports[node_id] = ports

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
-from ballista_py.errors import BallistaError, TransportError, TryLater
+from ballista_py.errors import BallistaError, ConfigError, TransportError, TryLater
 from ballista_py.runtime import Runtime
 from ballista_py.transport.client.client import Client
 
@@ -55,3 +56,22 @@ def still_starting(addresses: Sequence[str], client_of: Callable[[str], Client])
         except BallistaError:  # it may have reasons of its own to refuse this process
             continue
     return starting
+
+
+def not_applied(schedulers: Sequence[str], shown: Callable[[str], Any]) -> list[str]:
+    """The schedulers that are not done with their application files.
+
+    Raises `ConfigError` for a file of which something cannot be applied. One that does not count is done with.
+    """
+    waiting = []
+    for name in schedulers:
+        try:
+            found = shown(name)["app"]
+        except TransportError as error:
+            waiting.append(f"{name}: {error}")
+            continue
+        if found["standing"] in ("refused", "failed"):
+            raise ConfigError("; ".join(found["problems"]))
+        if found["standing"] in ("waiting", "new", "unfinished", "elsewhere"):
+            waiting.append(f"{name} is not done with {found['file']['name']} revision {found['file']['revision']}")
+    return waiting

@@ -25,6 +25,7 @@ from ballista_py.engines.apart.trials import Trials
 from ballista_py.engines.duckdb.engine import DuckDBEngine
 from ballista_py.errors import BallistaError
 from ballista_py.logs import log_event
+from ballista_py.node.app_file import AppFile, read_app_file
 from ballista_py.node.config import NodeConfig
 from ballista_py.node.drain import SchedulerDrain
 from ballista_py.node.engine_processes import engine_workers
@@ -34,6 +35,7 @@ from ballista_py.node.http.door import HttpDoor
 from ballista_py.node.http.routes_cluster import ClusterShows
 from ballista_py.node.running import Foundation, RunningNode
 from ballista_py.node.scheduler.answers import SchedulerAnswers, Services
+from ballista_py.node.scheduler.application import SchedulerApp, labels_of
 from ballista_py.node.scheduler.control import SchedulerControl
 from ballista_py.node.scheduler.core import SchedulerCore
 from ballista_py.node.scheduler.job_runs import JobRuns
@@ -93,7 +95,8 @@ def start_scheduler(config: NodeConfig, runtime: Runtime | None = None) -> Runni
             tasks=ground.tasks,
             shown_tasks=ground.shown_tasks,
         )
-        links = _listen(ground, answers)
+        file = None if config.app is None else read_app_file(config.app)
+        links = _listen(ground, answers, file)
         core = SchedulerCore(
             config,
             links.info,
@@ -116,11 +119,17 @@ def start_scheduler(config: NodeConfig, runtime: Runtime | None = None) -> Runni
             keep_history(ground, services.writes, config.task_history_table, lambda: core.membership.instance_id)
         ground.loop("tokens", partial(_collect, ground, services), TOKENS_TICK_MS)
         observe_scheduler(ground.metrics, core, links.flight, links.control, tools.legs)
+        application = _application(ground, tools, core, file)
         replication = {"replicas": config.replicas, "max_replica_lag_ms": config.max_replica_lag_ms}
         drain = SchedulerDrain(config.node_id, links.flight, ground.runtime, services.jobs.runner)
         ground.show(
             ready=lambda: core.membership.valid() and not drain.draining,
-            status=lambda: {"members": core.members(), "tables": core.tables(), **replication},
+            status=lambda: {
+                "members": core.members(),
+                "tables": core.tables(),
+                "app": application.shown(),
+                **replication,
+            },
             routes=partial(_http_routes, ground, core, answers),
             statements=links.flight.calls,
         )
@@ -196,7 +205,7 @@ def _tools(ground: Foundation) -> _Tools:
     )
 
 
-def _listen(ground: Foundation, answers: SchedulerAnswers) -> _Links:
+def _listen(ground: Foundation, answers: SchedulerAnswers, file: AppFile | None) -> _Links:
     """Open the ports; who asks before the scheduler has joined is answered with `TryLater`."""
     config, up = ground.config, ground.up
     secrets: Mapping[str, Secret] = {} if config.secrets_file is None else read_secrets(config.secrets_file)
@@ -225,6 +234,7 @@ def _listen(ground: Foundation, answers: SchedulerAnswers) -> _Links:
         instance_id="",
         flight_address=f"{config.node_advertise_address}:{flight.port}",
         control_address=f"{config.node_advertise_address}:{control_port}",
+        labels=labels_of(None if file is None else file.require()),
     )
     return _Links(
         flight=flight,
@@ -329,6 +339,25 @@ def _services(
         jobs=jobs,
         figures=ground.metrics,
     )
+
+
+def _application(ground: Foundation, tools: _Tools, core: SchedulerCore, file: AppFile | None) -> SchedulerApp:
+    """What applies the file of this scheduler, if it has one."""
+    config = ground.config
+    secrets: Mapping[str, Secret] = {} if config.secrets_file is None else read_secrets(config.secrets_file)
+    made = SchedulerApp(
+        file,
+        ground.store,
+        ground.runtime,
+        tools.engine,
+        TableMaker(ground.store, ground.runtime, secrets, run_all=tools.run_all),
+        core.membership,
+        lambda tables: core.reconcile_table(*tables),
+    )
+    ground.up.callback(made.close)
+    if file is not None:
+        ground.loop("app", made.tick, config.partition_assignment_interval)
+    return made
 
 
 def _start_loops(ground: Foundation, core: SchedulerCore, links: _Links) -> None:

@@ -89,6 +89,24 @@ class FormerName:
 
 
 @frozen(kw_only=True)
+class AppliedApp:
+    """The application that a cluster serves: the newest `revision` of its file that was begun.
+
+    `digest` tells two files of one revision apart. `by` is the instance that applies it, or did; it alone commits
+    changes for it. `complete` once every change is made. `datasets` are the tables that its revisions have named, each
+    with its folder, or nothing as long as it is not known to be there. `settings` are what the file says of schedulers.
+    """
+
+    name: str
+    revision: int
+    digest: str
+    by: str = ""
+    complete: bool = False
+    datasets: Mapping[str, str] = Factory(dict)
+    settings: Mapping[str, str] = Factory(dict)
+
+
+@frozen(kw_only=True)
 class ClusterDocument:
     """`cluster.json`: who belongs to the cluster and which tables it has. `ClusterDocument()` is an empty cluster.
 
@@ -98,8 +116,9 @@ class ClusterDocument:
     can be told. `namings` counts how often a table was given a name. `definitions` are marks of the last
     statements that made or dropped a table, some with the number of its first rows, so that one sent again does
     nothing. `former_names` are those that tables lost last, oldest first, to another one or to none: a statement that
-    is sent again may have been for such a table. `labels` belong to the application. `unreadable` are tables, as JSON,
-    that this release cannot read; it keeps them, and their names, and may drop them.
+    is sent again may have been for such a table. `labels` belong to the application. `app` is the application file that
+    was applied last: here, because what applies it commits tables under the condition that it is still the newest.
+    `unreadable` are tables, as JSON, that this release cannot read; it keeps them, and their names, and may drop them.
     """
 
     document_kind: ClassVar[str] = "cluster"
@@ -115,6 +134,7 @@ class ClusterDocument:
     definitions: tuple[str, ...] = ()
     namings: int = 0
     former_names: tuple[FormerName, ...] = ()
+    app: AppliedApp | None = None
     unreadable: Mapping[str, Any] = field(factory=dict, metadata={SET_ASIDE_OF: "tables"})
 
     def members(self) -> frozenset[tuple[str, str]]:

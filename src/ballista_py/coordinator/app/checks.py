@@ -1,0 +1,111 @@
+"""Whether an application makes sense by itself, as far as that can be known without its sources and a cluster."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from ballista_py.coordinator.app.application import Application, Dataset, Problem
+from ballista_py.errors import ConfigError
+from ballista_py.partitions.table_name import require_table_name
+
+
+def problems_of(app: Application) -> list[Problem]:
+    """What is wrong with an application, all of it at once; pure, and without an engine."""
+    found: list[Problem] = []
+    first: dict[str, int] = {}
+    for number, dataset in enumerate(app.datasets):
+        path = f"datasets[{number}]"
+        try:
+            require_table_name(dataset.name)
+        except ConfigError as error:
+            found.append(Problem(f"{path}.name", error.message))
+        if dataset.name in first:
+            found.append(
+                Problem(
+                    f"{path}.name", f"'{dataset.name}' is the name of datasets[{first[dataset.name]}]: keep one"
+                )
+            )
+        first.setdefault(dataset.name, number)
+        found += [Problem(f"{path}{where}", text) for where, text in _objections(dataset)]
+    if not found:
+        found += _out_of_order(app)
+    return found
+
+
+def in_order(datasets: Sequence[Dataset]) -> list[Dataset]:
+    """The datasets, each after the one that it is co-located with; those of a circle last.
+
+    >>> lines, orders = Dataset(name="lines", colocate_with="orders"), Dataset(name="orders")
+    >>> [dataset.name for dataset in in_order([lines, orders])]
+    ['orders', 'lines']
+    """
+    named = {dataset.name for dataset in datasets}
+    placed: list[Dataset] = []
+    done: set[str] = set()
+    waiting = list(datasets)
+    while waiting:
+        ready = [d for d in waiting if d.colocate_with not in named or d.colocate_with in done]
+        placed += ready or waiting
+        done |= {dataset.name for dataset in ready}
+        waiting = [dataset for dataset in waiting if dataset not in ready] if ready else []
+    return placed
+
+
+def _objections(dataset: Dataset) -> Iterator[tuple[str, str]]:
+    if dataset.source is None and not dataset.columns:
+        yield (
+            "",
+            f"dataset '{dataset.name}' has neither `from` nor `columns`: give it a source, or its columns",
+        )
+    if dataset.source is not None:
+        for name in ("columns", "checks", "file_format"):
+            if getattr(dataset, name):
+                yield (
+                    f".{name}",
+                    "a dataset with a source has that of its source: leave it out, or leave out `from`",
+                )
+        if dataset.primary_key:
+            yield (
+                ".acceleration.primary_key",
+                "a dataset with a source cannot enforce a key: leave it out, or leave out `from`",
+            )
+    if dataset.distribution == "replicated":
+        if dataset.partition_by:
+            yield ".acceleration.partition_by", "a replicated dataset is not split: leave it out"
+        if dataset.colocate_with:
+            yield ".colocate_with", "a replicated dataset is everywhere: leave it out"
+    elif not dataset.partition_by:
+        yield (
+            "",
+            f"dataset '{dataset.name}' does not say how its rows are split: give acceleration.partition_by, as "
+            '["bucket(16, id)"], or distribution: replicated',
+        )
+    seen: set[str] = set()
+    for number, column in enumerate(dataset.columns):
+        if column.name.lower() in seen:
+            yield (
+                f".columns[{number}].name",
+                f"'{column.name}' is the name of another column: SQL makes A and a one",
+            )
+        seen.add(column.name.lower())
+    for name in dataset.primary_key if dataset.columns else ():
+        if name.lower() not in seen:
+            yield ".acceleration.primary_key", f"there is no column '{name}'"
+
+
+def _out_of_order(app: Application) -> Iterator[Problem]:
+    by_name = {dataset.name: dataset for dataset in app.datasets}
+    for number, dataset in enumerate(app.datasets):
+        path, mate = f"datasets[{number}].colocate_with", dataset.colocate_with
+        if mate is None:
+            continue
+        if mate not in by_name:
+            yield Problem(path, f"there is no dataset '{mate}' in this file")
+        elif by_name[mate].distribution == "replicated":
+            yield Problem(path, f"'{mate}' is replicated: a dataset is co-located with one that is split")
+        else:
+            steps, at = 0, dataset
+            while at.colocate_with in by_name and steps <= len(by_name):
+                steps, at = steps + 1, by_name[at.colocate_with]
+            if steps > len(by_name):
+                yield Problem(path, f"'{dataset.name}' is co-located with itself, by others: let one stand alone")

@@ -1,0 +1,117 @@
+"""What a spicepod may say and an application file may not, with what to do instead: words only."""
+
+from __future__ import annotations
+
+_REFRESH = (
+    "no schedule refreshes a table yet: call LocalCluster.refresh_table, or SparkPipeline.refresh from yours"
+)
+_RETENTION = "no retention is kept yet: run DELETE on a schedule of your own"
+_SNAPSHOTS = "the files of every table lie on the object store already: there is nothing to take a snapshot of"
+_ENGINE = "every table has the engine of its executors: start those with --engine duckdb or --engine polars"
+_READY = "a dataset is ready once its partitions are loaded: see ballista-py tables"
+_SEMANTIC = "nothing reads it here: leave it out"
+_SEARCH = "there is no search and there are no models here: leave it out"
+_FEDERATED = "no query is sent on to a source here: leave it out"
+_TYPES = (
+    "a column of a type that cannot be kept is an error: leave it out, and cast or drop the column in the source"
+)
+_TIME = "no time column is kept of a table yet: name it in the Watermark of LocalCluster.refresh_table"
+_TLS = (
+    "it is each node's own: give it to the node, as --node-mtls-certificate-file or --flight-tls-certificate-file"
+)
+_MEMORY = "it is each node's own: give it to the node, as --memory-limit, --data-dir and --threads"
+
+TOP = {
+    "kind": "this is no spicepod: leave it out",
+    "views": "there are no views yet: make a table with CREATE TABLE … AS, or keep the query in the program that asks",
+    "management": "nothing manages a cluster from outside: leave it out",
+    "snapshots": _SNAPSHOTS,
+    "extensions": "there are no extensions: leave it out",
+    "secrets": "secrets are in the schedulers' own --secrets-file: leave it out, and refer to them as ${secrets:name}",
+    "metadata": _SEMANTIC,
+    "catalogs": "a catalog cannot be mounted: name its tables as datasets",
+    "models": _SEARCH,
+    "embeddings": _SEARCH,
+    "rerankers": _SEARCH,
+    "search_engines": _SEARCH,
+    "tools": _SEARCH,
+    "workers": _SEARCH,
+    "functions": "functions cannot be declared: leave it out",
+    "dependencies": "a file stands for itself: write its datasets here",
+}
+DATASET = {
+    "ref": "a file stands for itself: write the dataset here",
+    "access": "a table without a source can be written to, one with a source cannot: leave it out",
+    "mode": "a table without a source can be written to, one with a source cannot: leave it out",
+    "metadata": _SEMANTIC,
+    "has_metadata_table": _SEMANTIC,
+    "replication": "all tables have as many copies: say how many in runtime.params.replicas",
+    "time_column": _TIME,
+    "time_format": _TIME,
+    "time_partition_column": _TIME,
+    "time_partition_format": _TIME,
+    "embeddings": _SEARCH,
+    "vectors": _SEARCH,
+    "dependsOn": "datasets are made in the order that colocate_with asks for: leave it out",
+    "invalid_type_action": _TYPES,
+    "unsupported_type_action": _TYPES,
+    "ready_state": _READY,
+    "metrics": "every table has the same metrics: leave it out",
+    "check_availability": _FEDERATED,
+}
+RUNTIME = {
+    "auth": "tokens are in a file of each scheduler: give it --flight-tokens-file",
+    "caching": "answers are not cached: leave it out",
+    "results_cache": "answers are not cached: leave it out",
+    "dataset_load_parallelism": "datasets are made one after the other: leave it out",
+    "tls": _TLS,
+    "tracing": "it is each node's own: leave it out",
+    "telemetry": "nothing is sent to anybody: leave it out",
+    "task_history": "the last statements of each node are at /tasks: leave it out",
+    "cors": "pages of other origins may not ask: leave it out",
+    "cpu": _MEMORY,
+    "query": _MEMORY,
+    "memory_limit": _MEMORY,
+    "temp_directory": _MEMORY,
+    "flight": "the limits of messages are fixed: leave it out",
+    "mcp": _SEARCH,
+    "shutdown_timeout": "a node stops within ten seconds: leave it out",
+    "ready_state": "a node is ready when its lease is valid: leave it out",
+    "output_level": "it is each node's own: give it to the node, as --log-level",
+    "metrics": "all metrics are at /metrics of each node: leave it out",
+    "functions": "functions cannot be declared: leave it out",
+    "source_rate_control": "sources are read by Spark, at its pace: leave it out",
+}
+
+
+def columns() -> dict[str, str]:
+    """Of a column."""
+    return {"embeddings": _SEARCH, "full_text_search": _SEARCH, "metadata": _SEMANTIC}
+
+
+def accelerated(what: str) -> dict[str, str]:
+    """Of the acceleration of something."""
+    refreshes = (
+        "refresh_check_interval", "refresh_cron", "refresh_on_startup", "refresh_retry_enabled",
+        "refresh_retry_max_attempts", "refresh_jitter_enabled", "refresh_jitter_max",
+    )  # fmt: skip
+    part = f"{what} has all rows of its source: leave it out, and point `from` at files that have been filtered"
+    retention = ("retention_check_enabled", "retention_check_interval", "retention_period", "retention_sql")
+    snapshots = ("snapshots", "snapshots_trigger", "snapshots_trigger_threshold", "snapshots_compaction")
+    return {
+        "engine": _ENGINE,
+        "engine_secret": _ENGINE,
+        "params": _ENGINE,
+        "mode": "executors load what fits into memory and spill the rest below --data-dir: leave it out",
+        **dict.fromkeys(refreshes, _REFRESH),
+        "refresh_sql": part,
+        "refresh_data_window": part,
+        "refresh_append_overlap": _TIME,
+        **dict.fromkeys(retention, _RETENTION),
+        **dict.fromkeys(snapshots, _SNAPSHOTS),
+        "on_zero_results": _FEDERATED,
+        "ready_state": _READY,
+        "indexes": "there are no indexes: a query is pruned by partition_by, primary_key and what files say of columns",
+        "on_conflict": "say it with each statement: Client.upsert, MERGE or INSERT OR REPLACE",
+        "metrics": "every table has the same metrics: leave it out",
+    }
