@@ -133,17 +133,20 @@ class QueryService:
             raise
 
     @contextmanager
-    def reading(self, statement: str, beside: int = 0, dialect: str | None = None) -> Iterator[None]:
+    def reading(
+        self, statement: str, dialect: str | None = None, values: pa.RecordBatch | None = None
+    ) -> Iterator[None]:
         """Around what reads a client's text: it waits for its turn among those of the client, and is tried.
 
-        Values of so many bytes `beside` it are written into it.
+        The `values` of its parameters are written into it.
 
         Raises `SqlError` for a text that is too long, and as `PlanningTurns.turn` and `Trials.require_survived`.
         """
         require_length(statement)
-        with self.plans.turns.turn(statement, beside):
+        kinds, size = (None, 0) if values is None else (values.schema, values.nbytes)
+        with self.plans.turns.turn(statement, size):
             if self.trials is not None:
-                self.trials.require_survived(statement, dialect, partial(self._tables_of, statement))
+                self.trials.require_survived(statement, dialect, partial(self._tables_of, statement), kinds)
             yield
 
     def _tables_of(self, statement: str, as_of_now: bool) -> tuple[Mapping[str, pa.Schema], Mapping[str, str]]:

@@ -96,7 +96,13 @@ class Worker:
         with _bounded_time(MAX_TRIAL_S):
             if self._trial is None:
                 self._trial = Trial(self._binder, self._runtime)
-            understood = self._trial.run(command["sql"], command["dialect"], _schemas(command["schemas"]))
+            parameters = command["parameters"]
+            understood = self._trial.run(
+                command["sql"],
+                command["dialect"],
+                _schemas(command["schemas"]),
+                None if parameters is None else unpacked(parameters),
+            )
         self._frames.send({"understood": understood})
 
     def _describe(self, command: Mapping[str, Any]) -> None:

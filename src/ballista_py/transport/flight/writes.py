@@ -19,8 +19,8 @@ from ballista_py.errors import InvalidData, TransportError
 from ballista_py.partitions.spec import PARTITION_COLUMN
 from ballista_py.transport.arrow.door import FlightRows
 from ballista_py.transport.arrow.frames import portions
-from ballista_py.transport.arrow.sizes import in_pieces
 from ballista_py.transport.arrow.messages import MAX_BODY_BYTES
+from ballista_py.transport.arrow.sizes import in_pieces
 from ballista_py.transport.flight.answer_shapes import known_result
 from ballista_py.transport.flight.errors import FLIGHT_FAILURES
 from ballista_py.transport.flight.shape_checks import MAX_KEPT_TOKEN_CHARS
