@@ -11,6 +11,7 @@ from typing import Any, TextIO
 from ballista_py.one_line import printable
 
 _FIELDS = "ballista_fields"
+QUOTE_CLIENTS = ("sqlglot",)
 TRACEBACK_EVERY_S = 60.0
 TRACEBACK_CHARS = 16_000
 TRACEBACK_PLACES = 64
@@ -65,12 +66,17 @@ class EventFormatter(logging.Formatter):
 
 
 def configure_logging(node_id: str, level: str = "INFO", stream: TextIO | None = None) -> None:
-    """Send every log line of this process to `stream` (standard error) in the form of `EventFormatter`."""
+    """Send every log line of this process to `stream` (standard error) in the form of `EventFormatter`.
+
+    Libraries that say in theirs what a client wrote say nothing: it may be long, and forge what it likes.
+    """
     handler = logging.StreamHandler(stream or sys.stderr)
     handler.setFormatter(EventFormatter(node_id))
     root = logging.getLogger()
     root.handlers[:] = [handler]
     root.setLevel(level.upper())
+    for name in QUOTE_CLIENTS:
+        logging.getLogger(name).setLevel(logging.CRITICAL)
 
 
 def _place(error: BaseException | None) -> tuple[str, str, int]:

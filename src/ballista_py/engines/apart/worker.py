@@ -27,6 +27,7 @@ from ballista_py.engines.duckdb.change import run_change
 from ballista_py.engines.duckdb.engine import DuckDBEngine
 from ballista_py.engines.engine import Engine
 from ballista_py.errors import BallistaError, MergeTooLarge, TransportError, to_wire
+from ballista_py.logs import configure_logging
 from ballista_py.runtime import SystemRuntime
 from ballista_py.without_pandas import spare_pandas
 
@@ -38,6 +39,7 @@ def main(arguments: list[str]) -> None:
     connected, life = (int(argument) for argument in arguments)
     _end_with(life)
     spare_pandas()
+    configure_logging(f"engine-{os.getpid()}", "WARNING")
     Worker(socket.socket(fileno=connected)).serve()
 
 
