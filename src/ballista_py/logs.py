@@ -12,6 +12,7 @@ from ballista_py.one_line import printable
 from ballista_py.traces import current_trace_id
 
 _FIELDS = "ballista_fields"
+QUOTE_CLIENTS = ("sqlglot",)
 TRACEBACK_EVERY_S = 60.0
 TRACEBACK_CHARS = 16_000
 TRACEBACK_PLACES = 64
@@ -104,6 +105,8 @@ def configure_logging(
     root = logging.getLogger()
     root.handlers[:] = [handler]
     root.setLevel(level.upper())
+    for name in QUOTE_CLIENTS:
+        logging.getLogger(name).setLevel(logging.CRITICAL)
 
 
 def _place(error: BaseException | None) -> tuple[str, str, int]:

@@ -35,6 +35,7 @@ class Work:
     ) -> None:
         self.client = client
         self.trace = trace
+        self.is_apart = False  # what is computed for it is computed where it can be ended, whatever it is
         self._runtime = runtime
         self._wanted = wanted
         self._lock = runtime.lock()
@@ -150,6 +151,19 @@ def current_client() -> str:
     """The proved name of the client for whom this thread works; nothing if there is none."""
     work = current_work()
     return "" if work is None else work.client
+
+
+def run_apart() -> None:
+    """Have all that is computed for the work of this thread computed where it can be ended, at other nodes, too."""
+    work = current_work()
+    if work is not None:
+        work.is_apart = True
+
+
+def runs_apart() -> bool:
+    """Whether what this thread computes is to be computed where it can be ended, whatever it is."""
+    work = current_work()
+    return work is not None and work.is_apart
 
 
 @contextmanager

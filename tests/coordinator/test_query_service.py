@@ -516,3 +516,33 @@ def test_statements_of_one_client_that_merge_wait_for_each_others_first_rows(sit
     first.over()
     second.over()
     assert not turns.taken("a")
+
+
+@pytest.mark.parametrize("how", ["run", "describe", "types", "plan"])
+def test_others_wait_while_the_engine_of_the_scheduler_begins_anew(site: Site, monkeypatch, how: str) -> None:
+    """A statement of one client broke it: `select 1` of another one was told NotOwner, and had to be sent again."""
+    engine = site.service.engine
+
+    def look(duration_ms: float) -> None:
+        site.clock.waited_ms += duration_ms
+        if site.clock.waited_ms > 500:
+            engine.watch()
+
+    monkeypatch.setattr(site.clock, "sleep_ms", look)
+    engine._lost = True
+    statement = "select count(*) as n from sales"
+    if how == "run":
+        assert site.answer(statement)[0].to_pylist() == [{"n": 4_000}]
+    elif how == "describe":
+        assert site.service.describe(statement).names == ["n"]
+    elif how == "types":
+        assert site.service.types(statement) == (("n", "BIGINT"),)
+    else:
+        assert site.service.plan(statement)[0].output.names == ["n"]
+    assert engine.begun == 1
+
+
+def test_who_waits_for_an_engine_that_does_not_begin_is_told_so(site: Site) -> None:
+    site.service.engine._lost = True
+    with pytest.raises(NotOwner, match="begins anew"):
+        site.answer("select count(*) as n from sales")

@@ -12,14 +12,14 @@ from ballista_py.engines.apart.trial import Trial
 _run = Trial.run
 
 
-def _fail(self, sql, dialect, schemas):
+def _fail(self, sql, dialect, schemas, parameters=None):
     if "ends the process" in sql:
         os.kill(os.getpid(), 11)
     if "never comes back" in sql:
         re.match("(a+)+$", "a" * 64 + "b")  # in compiled code, which gives the interpreter to nobody
     if "breaks the database" in sql:
         raise SystemError("the engine failed")
-    return _run(self, sql, dialect, schemas)
+    return _run(self, sql, dialect, schemas, parameters)
 
 
 if __name__ == "__main__":

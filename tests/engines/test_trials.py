@@ -12,11 +12,13 @@ import pytest
 from ballista_py.engines.apart.sample_rows import sample_rows
 from ballista_py.engines.apart.trials import AFTER_DEATH_MS, Trials
 from ballista_py.engines.apart.workers import MOST_IDLE, STEPS_BACK_MS, Workers
+from ballista_py.engines.duckdb.binder import Binder
 from ballista_py.errors import SqlError, TimeLimit
 from ballista_py.node import engine_processes
 from ballista_py.node.engine_processes import EngineProcess, own_bytes
 from ballista_py.runtime import SystemRuntime
-from ballista_py.work import Work, working
+from ballista_py.transport.flight.commands import as_part, take_part
+from ballista_py.work import Work, run_apart, runs_apart, working
 
 RUNTIME = SystemRuntime()
 SCHEMAS = {"t": pa.schema([("a", pa.int32()), ("b", pa.string()), ("c", pa.int32())])}
@@ -31,7 +33,7 @@ class Tries:
         self.tried = []
         self.understands = understands
 
-    def try_statement(self, sql, dialect, schemas, share):
+    def try_statement(self, sql, dialect, schemas, share, parameters=None):
         self.tried.append((sql, dialect, sorted(schemas)))
         return self.understands
 
@@ -157,6 +159,11 @@ MOMENT = "make_timestamp(-9223372036854775807 - {})::varchar"
         f"select * from t where c = ? and b <> {MOMENT.format('[a][1]')}",
         f"select {MOMENT.format('[?][1]')} from t",
         f"update t set b = {MOMENT.format('[?][1]')}",
+        f"pivot ({BREAKS.replace('*', 'x.*')}) on a",
+        f"pivot t on a || ({BREAKS.replace('*', 'count(*)')}) using count(*)",
+        f"with w as ({BREAKS.replace('*', 'x.*')}) pivot w on a, b",
+        f"insert into t pivot ({BREAKS.replace('*', 'x.*')}) on a",
+        f"explain pivot ({BREAKS.replace('*', 'x.*')}) on a",
         f"create table u (a int default 1, check (b <> {MOMENT.format('a')} || '['), b varchar)",
     ],
 )  # fmt: skip
@@ -182,6 +189,8 @@ def test_all_that_an_engine_computes_of_a_statement_is_tried(workers, text):
         "copy t from 'a.csv'",
         "select table_name from information_schema.columns where ordinal_position = ?",
         "show tables",
+        "pivot t on a using max(b)",
+        "create table u as from (pivot t on a, c in (1) using max(b))",
     ],
 )
 def test_statements_that_are_right_are_understood(workers, started, text):
@@ -189,6 +198,68 @@ def test_statements_that_are_right_are_understood(workers, started, text):
     assert workers.try_statement(text, None, {**SCHEMAS, "information_schema.columns": columns})
     assert len(started) == 1
     assert started[0].returncode() is None
+
+
+# It breaks over intervals, and over nothing that the text alone lets guess.
+OVER_INTERVALS = "select 1 from (select $1 as v) x asof join (select $1 as v) y on x.v >= y.v"
+
+
+@pytest.mark.parametrize("kind", [pa.duration("us"), pa.duration("s"), pa.month_day_nano_interval()])
+def test_values_of_other_types_are_another_statement(workers, kind):
+    given = pa.schema([("1", kind)])
+    assert workers.try_statement(OVER_INTERVALS, None, SCHEMAS)
+    assert workers.try_statement(OVER_INTERVALS, None, SCHEMAS, parameters=pa.schema([("1", pa.int64())]))
+    with pytest.raises(SqlError, match="the engine itself fails over this statement"):
+        Trials(workers, RUNTIME).require_survived(OVER_INTERVALS, None, tables({"t": "1"}), given)
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [pa.duration("us"), pa.list_(pa.int64()), pa.binary(), pa.struct([("a", pa.int8())]), pa.decimal256(50)],
+)
+def test_a_plain_text_with_values_that_are_not_is_tried(kind):
+    tries = Tries()
+    trials = Trials(tries, RUNTIME)
+    plain = pa.schema([("1", pa.int64()), ("2", pa.string()), ("3", pa.date32()), ("4", pa.null())])
+    trials.require_survived("select ?, ?, ?, ? from t", None, tables({"t": "1"}), plain)
+    assert not tries.tried
+    for _ in range(2):
+        trials.require_survived("select ? from t", None, tables({"t": "1"}), pa.schema([("1", kind)]))
+    assert len(tries.tried) == 1
+
+
+@pytest.mark.parametrize(
+    ("text", "given"),
+    [
+        ("select [nosuch] from t", None),
+        ("select [date_trunc(b, current_date)] from t", None),  # of other rows it may be something
+        ("select [count(*)] from range(100000000000) r(i), t where i % 2 = 3", None),
+        ("select [?] from t", pa.schema([("1", pa.int64()), ("2", pa.int64())])),
+        ("select [date_trunc(?, current_date)] from t", pa.schema([("1", pa.string())])),
+    ],
+)
+def test_what_could_not_be_tried_to_its_end_runs_apart(workers, text, given):
+    for trials in (Trials(workers, RUNTIME),) * 2:
+        for sql, is_apart in ((text, True), ("select [a] from t", False), (text, True)):
+            with working(Work(RUNTIME)):
+                trials.require_survived(sql, None, tables({"t": "1"}), given if sql == text else None)
+                assert runs_apart() == is_apart
+
+
+def test_what_runs_apart_does_so_at_other_nodes(workers):
+    binder = Binder(RUNTIME)
+    plain, there = binder.check("select a from t", SCHEMAS), Work(RUNTIME)
+    with working(Work(RUNTIME)):
+        assert not plain.is_apart(SCHEMAS.values())
+        run_apart()
+        assert plain.is_apart(SCHEMAS.values())
+        sent = as_part({"kind": "leg"})
+    take_part(there, {"kind": "leg"})
+    assert not there.is_apart
+    take_part(there, sent)
+    with working(there):
+        assert runs_apart()
+    binder.close()
 
 
 def test_what_ends_a_process_is_refused(failing, started):

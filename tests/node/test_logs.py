@@ -3,10 +3,13 @@
 import io
 import logging
 import re
+from contextlib import suppress
 
 import pytest
 
+from ballista_py.errors import SqlError
 from ballista_py.logs import configure_logging, log_event
+from ballista_py.sql.parse.parsing import parsed_one
 
 
 @pytest.fixture
@@ -35,6 +38,15 @@ def test_no_terminal_obeys_a_line(stream):
     assert all(line.isprintable() for line in lines)
     assert "2J" not in lines[0]
     assert lines[1].rstrip().endswith("peer said hello")
+
+
+def test_what_a_client_wrote_is_not_in_the_log_of_a_node(stream):
+    """The parser warns with the text of a statement that it does not know, whole and as it is."""
+    with suppress(SqlError):
+        parsed_one(
+            "truncate t returning a, '\n2026-11-24T08:00:00.000Z ERROR scheduler-1 forged \x1b[31m' || repeat"
+        )
+    assert stream.getvalue() == ""
 
 
 def test_an_exception_stays_on_the_line_of_its_event(stream):

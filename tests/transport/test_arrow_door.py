@@ -186,3 +186,41 @@ def test_the_size_of_a_value_is_that_of_its_own_bytes():
 def test_a_patched_body_is_another_one():
     made = patched(column(pa.array([1, 2, 3], pa.int64())), 8, "<q", 7)
     assert struct.unpack_from("<3q", made[-1].body) == (1, 7, 3)
+
+
+def _viewed(times, size):
+    """So many texts that are one, as views of it."""
+    views = b"".join(struct.pack("<i4sii", size, b"xxxx", 0, 0) for _ in range(times))
+    buffers = [None, pa.py_buffer(views), pa.py_buffer(b"x" * size)]
+    return pa.Array.from_buffers(pa.string_view(), times, buffers)
+
+
+SHARED = {
+    "dictionary": pa.DictionaryArray.from_arrays(pa.array([0, None, 1] * 400), pa.array(["x" * 5_000, "y"])),
+    "view": _viewed(1_200, 5_000),
+    "run ends": pa.RunEndEncodedArray.from_arrays(pa.array([700, 1_200], pa.int32()), ["x" * 5_000, "y"]),
+    "struct of a dictionary": pa.StructArray.from_arrays(
+        [pa.DictionaryArray.from_arrays(pa.array([0, 1] * 600), pa.array(["x" * 5_000, "y"]))], ["a"]
+    ),
+    "list of views": pa.ListArray.from_arrays(pa.array(range(0, 2_402, 2), pa.int32()), _viewed(2_400, 2_500)),
+    "list views": pa.ListViewArray.from_arrays([0] * 1_200, [2_000] * 1_200, pa.array(range(2_000), pa.int16())),
+}
+
+
+@pytest.mark.parametrize("name", SHARED)
+def test_rows_that_share_values_come_in_pieces_of_what_they_are_written_out(name):
+    rows = pa.record_batch({"id": pa.array(range(1_200)), "s": SHARED[name]}).slice(5)
+    pieces = list(arrow_sizes.in_pieces(rows, 60_000))
+    assert len(pieces) > 20
+    assert all(batch_bytes(piece) < 90_000 for piece in pieces)
+    assert [row for piece in pieces for row in piece.to_pylist()] == rows.to_pylist()
+
+
+def test_rows_that_share_nothing_come_as_they_are():
+    rows = pa.record_batch({"id": pa.array(range(1_200)), "s": ["x" * 5_000] * 1_200})
+    assert [id(piece) for piece in arrow_sizes.in_pieces(rows, 1_000)] == [id(rows)]
+
+
+def test_a_row_that_is_larger_than_a_piece_stands_alone():
+    rows = pa.record_batch({"s": _viewed(3, 5_000)})
+    assert [piece.num_rows for piece in arrow_sizes.in_pieces(rows, 100)] == [1, 1, 1]

@@ -364,6 +364,15 @@ def test_a_front_ends_when_its_node_is_killed_and_leaves_nothing(folder, kit):
     kit.wait_until(lambda: not os.path.exists(home))
 
 
+def test_names_of_certificates_are_those_of_the_folder_of_the_node(serve, folder, trusting, monkeypatch):
+    """`cluster tls add` prints such names; the front works in another folder, and ended over them for ever."""
+    tls = folder.tls("executor-1")
+    monkeypatch.chdir(os.path.dirname(tls.certificate_file))
+    near = Tls(certificate_file=os.path.relpath(tls.certificate_file), key_file=os.path.relpath(tls.key_file))
+    served = serve(tls=near, front=FrontProcess)
+    assert trusting.call(f"localhost:{served.server.port}", "echo", {"a": 1})["body"] == {"a": 1}
+
+
 def test_what_cannot_be_listened_at_or_shown_is_said_in_one_line(fronted, serve, folder, tmp_path):
     served = fronted()
     with pytest.raises(ConfigError, match=r"cannot listen on 127.0.0.1:\d+: the port is in use"):

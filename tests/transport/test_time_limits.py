@@ -8,7 +8,7 @@ import pytest
 
 from ballista_py.errors import SqlError, TimeLimit, TransportError
 from ballista_py.runtime import SystemRuntime
-from ballista_py.transport.flight.commands import RELOAD, SETTLE, time_limit, with_time_left
+from ballista_py.transport.flight.commands import RELOAD, SETTLE, as_part, time_limit
 from ballista_py.transport.flight_sql import sessions
 from ballista_py.transport.flight_sql.messages import message, read
 from ballista_py.transport.flight_sql.sessions import Sessions, timeout_ms
@@ -66,7 +66,7 @@ def test_what_is_left_of_the_time_goes_with_commands_but_not_with_what_is_decide
         list(pool.open_stream(served.address, {"batches": 1}))
         work.limit_to(60_000)
         list(pool.open_stream(served.address, {"batches": 1}))
-        assert "time_limit_ms" not in with_time_left({"kind": SETTLE}) | with_time_left({"kind": RELOAD})
+        assert "time_limit_ms" not in as_part({"kind": SETTLE}) | as_part({"kind": RELOAD})
     list(pool.open_stream(served.address, {"batches": 1}))
     before, amid, after = served.handler.commands
     assert "time_limit_ms" not in before.keys() | after.keys()

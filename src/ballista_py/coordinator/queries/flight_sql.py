@@ -35,7 +35,7 @@ from ballista_py.sql.parse.value_rows import row_template
 from ballista_py.sql.parts import Portion, is_divisible, portion_of
 from ballista_py.sql.plan import Leg
 from ballista_py.transport.flight.calls import CallContext
-from ballista_py.transport.flight.commands import IngestMode, leg_command, with_time_left
+from ballista_py.transport.flight.commands import IngestMode, as_part, leg_command
 from ballista_py.transport.flight.server import StreamResult
 from ballista_py.transport.flight.shapes import check_answer, check_job_part, check_part
 from ballista_py.transport.flight_sql.metadata import TableInfo
@@ -173,7 +173,7 @@ class Statements:
         part = statement.part or {}
         if self.tickets is None or self._location(leg, view) is None:
             return part
-        signed = self.tickets.issue(leg.executor_id, with_time_left(command), statement.digest())
+        signed = self.tickets.issue(leg.executor_id, as_part(command), statement.digest())
         return {**part, "leg": signed}
 
     def run(self, statement: SqlStatement, context: CallContext) -> StreamResult:
@@ -268,8 +268,7 @@ class Statements:
         return self._first_of(statement)
 
     def _reading(self, statement: SqlStatement) -> AbstractContextManager[None]:
-        beside = 0 if statement.parameters is None else statement.parameters.nbytes
-        return self.queries.reading(statement.query, beside, statement.dialect)
+        return self.queries.reading(statement.query, statement.dialect, statement.parameters)
 
     def _text(self, statement: SqlStatement) -> str:
         if statement.dialect is None:

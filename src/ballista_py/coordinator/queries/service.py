@@ -11,7 +11,7 @@ import re
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 
 import pyarrow as pa
 from attrs import define, evolve, field
@@ -62,6 +62,7 @@ LONGEST_WAIT_MS = 1_000.0
 _REFUSED = (NotOwner, LeaseExpired)
 _WORD = re.compile(r"\w+")
 
+T = TypeVar("T")
 HeardMs = Callable[[], Mapping[str, float]]
 AsOf = Mapping[str, int]
 Sequences = Callable[[Collection[str]], AsOf]
@@ -138,17 +139,20 @@ class QueryService:
             raise
 
     @contextmanager
-    def reading(self, statement: str, beside: int = 0, dialect: str | None = None) -> Iterator[None]:
+    def reading(
+        self, statement: str, dialect: str | None = None, values: pa.RecordBatch | None = None
+    ) -> Iterator[None]:
         """Around what reads a client's text: it waits for its turn among those of the client, and is tried.
 
-        Values of so many bytes `beside` it are written into it.
+        The `values` of its parameters are written into it.
 
         Raises `SqlError` for a text that is too long, and as `PlanningTurns.turn` and `Trials.require_survived`.
         """
         require_length(statement)
-        with self.plans.turns.turn(statement, beside):
+        kinds, size = (None, 0) if values is None else (values.schema, values.nbytes)
+        with self.plans.turns.turn(statement, size):
             if self.trials is not None:
-                self.trials.require_survived(statement, dialect, partial(self._tables_of, statement))
+                self.trials.require_survived(statement, dialect, partial(self._tables_of, statement), kinds)
             yield
 
     def _tables_of(self, statement: str, as_of_now: bool) -> tuple[Mapping[str, pa.Schema], Mapping[str, str]]:
@@ -169,7 +173,8 @@ class QueryService:
     def types(self, statement: str) -> tuple[tuple[str, str], ...]:
         """Name and type of each column of the statement's answer, as the engine's SQL writes it. Raises `SqlError`."""
         with self._spelled(statement) as (statement, _):
-            return self.engine.types(statement, self._newest_for(statement).catalog.schemas)
+            schemas = self._newest_for(statement).catalog.schemas
+            return self._patiently(lambda: self.engine.types(statement, schemas))
 
     def plan(self, statement: str) -> tuple[QueryPlan, tuple[Leg, ...], ClusterView]:
         """How the statement would run, and over what, as of now. Raises what `run` raises while it plans."""
@@ -391,11 +396,22 @@ class QueryService:
         words = words_of(statement)
         view = self.views.current(words)
         try:
-            self.plans.output(statement, view.catalog)
+            self._patiently(lambda: self.plans.output(statement, view.catalog))
         except SqlError:
             view = self.views.refresh(words)
             view.require_usable(words)
         return view
+
+    def _patiently(self, bind: Callable[[], T]) -> T:
+        """What `bind` gives, asked again while the engine of this node begins anew after somebody's statement."""
+        until_ms = self.runtime.monotonic_ms() + PATIENCE_MS
+        while True:
+            try:
+                return bind()
+            except NotOwner as error:
+                if self.runtime.monotonic_ms() >= until_ms:
+                    raise
+                pause(self.runtime, REPLAN_WAIT_MS, error)
 
     def _plan(
         self,

@@ -27,7 +27,9 @@ def _sample(kind: pa.DataType, count: int) -> pa.Array:
 
 def _value(kind: pa.DataType) -> object:
     """An ordinary value of the type, as Python has it."""
-    if pa.types.is_list(kind) or pa.types.is_large_list(kind):
+    if pa.types.is_dictionary(kind):
+        return _value(kind.value_type)
+    if pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_list_view(kind):
         return [_value(kind.value_type)]
     if pa.types.is_fixed_size_list(kind):
         return [_value(kind.value_type)] * kind.list_size
@@ -47,6 +49,8 @@ def _value(kind: pa.DataType) -> object:
         return True
     if pa.types.is_floating(kind):
         return 1.0
+    if pa.types.is_duration(kind):
+        return datetime.timedelta(days=1)
     if pa.types.is_interval(kind):
         return pa.MonthDayNano([0, 1, 0])
     if pa.types.is_binary(kind) or pa.types.is_large_binary(kind) or pa.types.is_binary_view(kind):

@@ -6,8 +6,9 @@ texts end the process, some break the database, some are read for hours. All of 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from typing import Any
 
 import pyarrow as pa
 
@@ -19,17 +20,18 @@ from ballista_py.engines.duckdb.change import check_change
 from ballista_py.engines.duckdb.guard import Guard
 from ballista_py.engines.duckdb.library import LOCKDOWN, duckdb
 from ballista_py.engines.duckdb.types import quoted
-from ballista_py.errors import BallistaError
+from ballista_py.errors import BallistaError, SqlError
 from ballista_py.runtime import Runtime
 from ballista_py.sql.parse.alterations import AlterTable
 from ballista_py.sql.parse.changes import General, Local, read_change, text_for_engine
 from ballista_py.sql.parse.creates import CreateTable
 from ballista_py.sql.parse.descriptions import CatalogQuery, DescribeQuery, Explain, read_description
 from ballista_py.sql.parse.inserts import Insert
-from ballista_py.sql.parse.kind import engine_sql, statement_kind
+from ballista_py.sql.parse.kind import StatementKind, engine_sql, statement_kind
 from ballista_py.sql.parse.parameter_types import parameter_schema
 from ballista_py.sql.parse.parameters import bound, with_nulls
 from ballista_py.sql.parse.parsing import SqlglotError
+from ballista_py.sql.parse.pivots import MAX_PIVOTS, open_pivot
 from ballista_py.sql.parse.table_names import TOLD
 from ballista_py.threads import spawn
 
@@ -58,19 +60,32 @@ class Trial:
         self._scratch.execute("set global lock_configuration = true")
         self._guard = Guard(self._scratch)
 
-    def run(self, sql: str, dialect: str | None, schemas: Mapping[str, pa.Schema]) -> bool:
-        """Do with a client's text what a node does, over tables of these schemas. Whether it was understood.
+    def run(
+        self,
+        sql: str,
+        dialect: str | None,
+        schemas: Mapping[str, pa.Schema],
+        parameters: pa.Schema | None = None,
+    ) -> bool:
+        """Do with a client's text what a node does, over tables of these schemas. Whether all of it was done.
 
-        Those of the tables of `information_schema` and `runtime` are called so, with a dot.
+        Those of the tables of `information_schema` and `runtime` are called so, with a dot. `parameters` are the types
+        of the values that it will be run with, where they are known.
         What is wrong with the text is for the node to say. Raises `SystemError` when the engine fails inside.
         """
         try:
-            return self._tried(sql, dialect, schemas)
+            return self._tried(sql, dialect, schemas, parameters)
         finally:
             if self._binder.is_broken() or is_broken(self._scratch):
                 raise SystemError(FAILED)
 
-    def _tried(self, sql: str, dialect: str | None, schemas: Mapping[str, pa.Schema]) -> bool:
+    def _tried(
+        self,
+        sql: str,
+        dialect: str | None,
+        schemas: Mapping[str, pa.Schema],
+        parameters: pa.Schema | None,
+    ) -> bool:
         tables = {name: schema for name, schema in schemas.items() if not name.startswith(_TOLD)}
         try:
             text = engine_sql(sql, dialect, tables)
@@ -84,19 +99,35 @@ class Trial:
                 text, kind = asked.query, "query"
             if kind == "refused":
                 return True
-            texts = [*_with_values(text, tables)]
+            texts = [*_with_values(text, tables, parameters)]
         except (BallistaError, SqlglotError):
             return False
-        understood = False
-        for text in texts:
-            with suppress(BallistaError, SqlglotError):
-                (self._run_query if kind == "query" else self._run_change)(text, tables)
-                understood = True
-        return understood
+        done = [self._is_done(text, kind, tables) for text in texts]
+        return done[0] if parameters is not None else any(done)
 
-    def _run_query(self, query: str, schemas: Mapping[str, pa.Schema]) -> None:
-        if not self._binder.check(query, schemas).is_apart(schemas.values()):  # else the node runs it apart, too
-            self._over_few_rows(query, schemas)
+    def _is_done(self, text: str, kind: StatementKind, schemas: Mapping[str, pa.Schema]) -> bool:
+        try:
+            text = self._with_pivots(text, schemas)
+            (self._run_query if kind == "query" else self._run_change)(text, schemas)
+        except (BallistaError, SqlglotError):
+            return False
+        return True
+
+    def _with_pivots(self, text: str, schemas: Mapping[str, pa.Schema]) -> str:
+        """The text with the values of each PIVOT written out, which are asked for as a node does."""
+        for _ in range(MAX_PIVOTS):
+            found = open_pivot(text)
+            if found is None:
+                break
+            asked = [self._run_query(query, schemas) for query in found.asked]
+            text = found.closed([[str(value) for (value,) in rows] for rows in asked])
+        return text
+
+    def _run_query(self, query: str, schemas: Mapping[str, pa.Schema]) -> list[tuple[Any, ...]]:
+        """A few of the rows that it gives over few rows; none of one that the node runs apart, too."""
+        if self._binder.check(query, schemas).is_apart(schemas.values()):
+            return []
+        return self._over_few_rows(query, schemas)
 
     def _run_change(self, change: str, schemas: Mapping[str, pa.Schema]) -> None:
         """Run what of a change an engine computes."""
@@ -106,10 +137,12 @@ class Trial:
                 self._run_query(read.query, schemas)
             else:
                 self._declare(read)
-        elif isinstance(read, AlterTable | Insert | Local | General):
+        elif isinstance(read, AlterTable):
+            with suppress(SqlError):  # a node computes nothing of it but the default, and has clauses of its own
+                self._over_few_rows(text_for_engine(change) or change, schemas)
+        elif isinstance(read, Insert | Local | General):
             text = text_for_engine(change) or change
-            if not isinstance(read, AlterTable):
-                check_change(self._guard, text, schemas)
+            check_change(self._guard, text, schemas)
             self._over_few_rows(text, schemas)
 
     def _declare(self, create: CreateTable) -> None:
@@ -126,7 +159,9 @@ class Trial:
                 connection.execute(f"select ({check}\n) from {_ROWS} as {name}").fetchall()
             connection.execute(f"insert into {name} default values")
 
-    def _over_few_rows(self, text: str, schemas: Mapping[str, pa.Schema]) -> None:
+    def _over_few_rows(self, text: str, schemas: Mapping[str, pa.Schema]) -> list[tuple[Any, ...]]:
+        """The first rows. Raises `SqlError` where it did not come to its end: nobody knows what it would have done."""
+        found: list[tuple[Any, ...]] | None = None
         with self._unchanged() as connection:
             for name, schema in schemas.items():
                 rows = sample_rows(schema, 2 if len(schemas) <= FEW_TABLES else 1)
@@ -134,7 +169,10 @@ class Trial:
                 connection.execute(f"create table {quoted(name)} as from {_ROWS}")
                 connection.unregister(_ROWS.strip('"'))
             with self._for_a_while():
-                connection.execute(text).fetchmany(MAX_ROWS)
+                found = connection.execute(text).fetchmany(MAX_ROWS)
+        if found is None:
+            raise SqlError("it did not come to its end over made-up rows")
+        return found
 
     @contextmanager
     def _unchanged(self) -> Iterator[duckdb.DuckDBPyConnection]:
@@ -172,17 +210,36 @@ class Trial:
                 changed.notify_all()
 
 
-def _with_values(text: str, schemas: Mapping[str, pa.Schema]) -> Iterator[str]:
-    """The statement as it is; one with parameters with ordinary values for them, and with NULL for each."""
+def _with_values(text: str, schemas: Mapping[str, pa.Schema], given: pa.Schema | None) -> Iterator[str]:
+    """The statement as it is; one with parameters with ordinary values for them, and with NULL for each.
+
+    Raises `SqlError` for values of another number, and of a type of which no value can be made up.
+    """
     kinds = parameter_schema(text, schemas)
     if not kinds.names:
         yield text
+        return
+    if given is not None:
+        yield bound(text, _values_of(kinds.names, given))
+        yield with_nulls(text)
         return
     for unknown in (pa.int64(), pa.string()) if pa.null() in kinds.types else (pa.null(),):
         known = pa.schema([(field.name, unknown if field.type == pa.null() else field.type) for field in kinds])
         row = sample_rows(known, 1)
         yield bound(text, {name: row[name][0] for name in known.names})
     yield with_nulls(text)
+
+
+def _values_of(names: Sequence[str], given: pa.Schema) -> dict[str, pa.Scalar]:
+    """Made-up values of the types that are given, by name if they have the parameters' names, else in order."""
+    if len(names) != len(given):
+        raise SqlError("there are not as many values as parameters")
+    row = sample_rows(given, 1)
+    values = [row.column(place)[0] for place in range(len(given))]
+    if any(not value.is_valid and value.type != pa.null() for value in values):
+        raise SqlError("no value can be made up for a parameter")
+    by_name = set(names) == set(given.names)
+    return {name: values[given.names.index(name) if by_name else place] for place, name in enumerate(names)}
 
 
 __all__ = ["Trial"]

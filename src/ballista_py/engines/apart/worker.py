@@ -27,6 +27,7 @@ from ballista_py.engines.duckdb.change import run_change
 from ballista_py.engines.duckdb.engine import DuckDBEngine
 from ballista_py.engines.engine import Engine
 from ballista_py.errors import BallistaError, MergeTooLarge, TransportError, to_wire
+from ballista_py.logs import configure_logging
 from ballista_py.runtime import SystemRuntime
 from ballista_py.without_pandas import spare_pandas
 
@@ -38,6 +39,7 @@ def main(arguments: list[str]) -> None:
     connected, life = (int(argument) for argument in arguments)
     _end_with(life)
     spare_pandas()
+    configure_logging(f"engine-{os.getpid()}", "WARNING")
     Worker(socket.socket(fileno=connected)).serve()
 
 
@@ -96,7 +98,13 @@ class Worker:
         with _bounded_time(MAX_TRIAL_S):
             if self._trial is None:
                 self._trial = Trial(self._binder, self._runtime)
-            understood = self._trial.run(command["sql"], command["dialect"], _schemas(command["schemas"]))
+            parameters = command["parameters"]
+            understood = self._trial.run(
+                command["sql"],
+                command["dialect"],
+                _schemas(command["schemas"]),
+                None if parameters is None else unpacked(parameters),
+            )
         self._frames.send({"understood": understood})
 
     def _describe(self, command: Mapping[str, Any]) -> None:

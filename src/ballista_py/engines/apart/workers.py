@@ -145,14 +145,25 @@ class Workers:
         return ApartQuery(unpacked(answer["schema"]), talk, close)
 
     def try_statement(
-        self, sql: str, dialect: str | None, schemas: Mapping[str, pa.Schema], share: int = MIN_SHARE_BYTES
+        self,
+        sql: str,
+        dialect: str | None,
+        schemas: Mapping[str, pa.Schema],
+        share: int = MIN_SHARE_BYTES,
+        parameters: pa.Schema | None = None,
     ) -> bool:
         """See `Trial.run`; the process may take so much memory.
 
         Raises `SqlError` for a statement over which it ended, or that took too long, `MergeTooLarge` where it took more
         than its share, and why the work of this thread has ended.
         """
-        command = {"do": "try", "sql": sql, "dialect": dialect, "schemas": _packed(schemas)}
+        command = {
+            "do": "try",
+            "sql": sql,
+            "dialect": dialect,
+            "schemas": _packed(schemas),
+            "parameters": None if parameters is None else packed(parameters),
+        }
         try:
             return bool(self._asked(command, share, is_trial=True)["understood"])
         except BallistaError as error:

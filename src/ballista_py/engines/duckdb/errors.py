@@ -56,6 +56,7 @@ _BY_KIND: list[tuple[re.Pattern[str], Callable[[], BallistaError]]] = [
         re.compile(rf"(?:FATAL|IO|TransactionContext) Error.*{INVALIDATED}", re.DOTALL),
         lambda: NotOwner(BEGINS_ANEW),
     ),
+    (re.compile("Connection Error: Connection (?:has )?already (?:been )?closed"), lambda: NotOwner(BEGINS_ANEW)),
     (
         re.compile("IO Error.*(?:No space left on device|Disk quota exceeded|File too large)", re.DOTALL),
         lambda: MergeTooLarge(_NO_ROOM),

@@ -16,7 +16,7 @@ from ballista_py.errors import SqlError
 from ballista_py.sql.bind.query import Expr
 from ballista_py.sql.parse.parsing import ENGINE_DIALECT
 
-MAX_VALUES = 100_000  # of one parameter: each becomes a literal and then a tree
+MAX_VALUES = 100_000  # of all parameters, wherever they are named: each becomes a literal and then a tree
 _INTEGERS = {8: "TINYINT", 16: "SMALLINT", 32: "INT", 64: "BIGINT"}
 _LISTS = (pa.types.is_list, pa.types.is_large_list, pa.types.is_fixed_size_list, pa.types.is_list_view)
 _TEXTS = (pa.types.is_string, pa.types.is_large_string, pa.types.is_string_view)
@@ -55,12 +55,27 @@ def is_bytes(kind: pa.DataType) -> bool:
     return any(test(kind) for test in _BYTES)
 
 
+def held_by(value: pa.Scalar) -> int:
+    """How many values the parameter holds, itself or all that is within it.
+
+    >>> held_by(pa.scalar(7)), held_by(pa.scalar([1, 2, 3]))
+    (1, 3)
+    """
+    if pa.types.is_dictionary(value.type) and value.is_valid:
+        value = value.dictionary[value.index.as_py()]
+    if not value.is_valid or not is_nested(value.type):
+        return 1
+    if pa.types.is_struct(value.type):
+        return sum((held_by(value[place]) for place in range(value.type.num_fields)), 1)
+    return max(1, _count(value.values))
+
+
 def nested_literal(value: pa.Scalar, literal: Callable[[pa.Scalar], Expr]) -> Expr:
     """The value as a tree; `literal` writes what is no list, struct or map.
 
     Raises `SqlError` as that does, and for one that holds too many values before any of them is written.
     """
-    values = _count(pa.array([value.as_py()], value.type) if pa.types.is_struct(value.type) else value.values)
+    values = held_by(value)
     if values > MAX_VALUES:
         raise SqlError(
             f"a parameter holds {values:,} values, more than {MAX_VALUES:,}: ingest them into a table and join it"

@@ -7,6 +7,7 @@ into SQL.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from decimal import Decimal
 from itertools import pairwise
@@ -18,8 +19,16 @@ from sqlglot.tokenizer_core import Token, TokenType
 
 from ballista_py.errors import SqlError
 from ballista_py.sql.bind.query import Expr
-from ballista_py.sql.parse.nested_literals import engine_type, is_bytes, is_nested, is_text, nested_literal
-from ballista_py.sql.parse.parsing import ENGINE_DIALECT, tokenized
+from ballista_py.sql.parse.nested_literals import (
+    MAX_VALUES,
+    engine_type,
+    held_by,
+    is_bytes,
+    is_nested,
+    is_text,
+    nested_literal,
+)
+from ballista_py.sql.parse.parsing import ENGINE_DIALECT, MAX_BOUND_CHARS, tokenized
 from ballista_py.sql.parse.time_texts import date_text, time_text, timestamp_text
 
 _NAMES = (TokenType.NUMBER, TokenType.VAR)
@@ -67,20 +76,35 @@ def names_of(places: Sequence[Place]) -> tuple[str, ...]:
 def bound(sql: str, values: Mapping[str, pa.Scalar]) -> str:
     """The statement with a literal for every parameter.
 
-    Raises `SqlError` for a parameter without a value, and for a value of a type that has no literal.
+    Each value is written once and counts wherever it is named, so nothing is made that is larger than what is taken.
+
+    Raises `SqlError` for a parameter without a value, for a value of a type that has no literal, and where the values
+    are more than `MAX_VALUES`, or longer than `MAX_BOUND_CHARS`, at all places together.
 
     >>> bound("select * from t where a = ?", {"1": pa.scalar("it's")})
     "select * from t where a = 'it''s'"
     """
-    written: list[str] = []
-    done = 0
-    for place in places_of(sql):
+    places = places_of(sql)
+    for place in places:
         if place.name not in values:
             raise SqlError(f"parameter {place.name} has no value")
+    _require_few(places, values)
+    literals: dict[str, str] = {}
+    written: list[str] = []
+    done, length = 0, len(sql)
+    for place in places:
+        if place.name not in literals:
+            literals[place.name] = literal(values[place.name]).sql(ENGINE_DIALECT)
+        length += len(literals[place.name])
+        if length > MAX_BOUND_CHARS:
+            raise SqlError(
+                f"with its parameters the statement has more than {MAX_BOUND_CHARS:,} characters: name them at fewer "
+                "places, or ingest them into a table and join it"
+            )
         # Blanks, because `1?` must not become `11`.
         before = " " if place.start and (sql[place.start - 1].isalnum() or sql[place.start - 1] == "-") else ""
         after = " " if sql[place.stop : place.stop + 1].isalnum() else ""
-        written += [sql[done : place.start], before, literal(values[place.name]).sql(ENGINE_DIALECT), after]
+        written += [sql[done : place.start], before, literals[place.name], after]
         done = place.stop
     return "".join((*written, sql[done:]))
 
@@ -129,6 +153,17 @@ def literal(value: pa.Scalar) -> Expr:
     if is_nested(kind):
         return nested_literal(value, literal)
     raise SqlError(f"a parameter of type {kind} cannot be bound")
+
+
+def _require_few(places: Sequence[Place], values: Mapping[str, pa.Scalar]) -> None:
+    """Raise `SqlError` for too many values, each counted wherever it is named, before any of them is a tree."""
+    times = Counter(place.name for place in places)
+    count = sum(held_by(values[name]) * number for name, number in times.items())
+    if count > MAX_VALUES and count > len(places):
+        raise SqlError(
+            f"the parameters hold {count:,} values at the places where they are named, more than {MAX_VALUES:,}: "
+            "ingest them into a table and join it"
+        )
 
 
 def _follows(token: Token, following: Token | None) -> bool:

@@ -1,11 +1,12 @@
 """How many bytes the values of an array take once each is written out at its own place.
 
 Dictionaries, run ends, views and list views name a value many times: a few kilobytes can stand for terabytes. The
-sizes are found without making the values.
+sizes are found without making the values, and rows that are to be written out are taken in pieces by them.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -17,6 +18,7 @@ import pyarrow.lib as lib
 from ballista_py.errors import InvalidData
 
 MAX_SLOTS = 1 << 24
+PIECE_BYTES = 16 << 20
 _SHARING = frozenset((
     lib.Type_DICTIONARY, lib.Type_RUN_END_ENCODED, lib.Type_STRING_VIEW, lib.Type_BINARY_VIEW, lib.Type_LIST_VIEW,
     lib.Type_LARGE_LIST_VIEW, lib.Type_DENSE_UNION,
@@ -49,6 +51,28 @@ def written_out(array: pa.Array) -> float:
     if kind in _VIEWS:
         return slots + float(_view_lengths(array).sum(dtype=np.float64))
     return float(_sizes(array).sum())
+
+
+def in_pieces(batch: pa.RecordBatch, max_bytes: int = PIECE_BYTES) -> Iterator[pa.RecordBatch]:
+    """The rows of a valid batch, as many at once as take `max_bytes` when they are written out; a larger one alone.
+
+    Rows that share no values come as they are: what they take they have brought.
+
+    >>> rows = pa.record_batch({"a": pa.array(["x" * 1_000] * 4).dictionary_encode()})
+    >>> [piece.num_rows for piece in in_pieces(rows, 2_500)]
+    [2, 2]
+    """
+    if not any(shares(kind) for kind in batch.schema.types):
+        yield batch
+        return
+    for begin in range(0, batch.num_rows, MAX_SLOTS):
+        part = batch.slice(begin, MAX_SLOTS)
+        sums = np.cumsum(sum(_sizes(column) for column in part.columns if shares(column.type)))
+        start, before = 0, 0.0
+        while start < part.num_rows:
+            stop = max(start + 1, int(np.searchsorted(sums, before + max_bytes, side="right")))
+            yield part.slice(start, stop - start)
+            start, before = stop, float(sums[stop - 1])
 
 
 def viewed_text(array: Any) -> float:

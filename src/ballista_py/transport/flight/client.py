@@ -21,7 +21,7 @@ from ballista_py.traces import TRACE_HEADER, told_parent
 from ballista_py.transport.arrow.door import Chunk, FlightRows
 from ballista_py.transport.endpoints import open_flight
 from ballista_py.transport.flight.answer_shapes import known_reply, known_trailer
-from ballista_py.transport.flight.commands import REWRITE, TIME_LIMIT, time_limit, with_time_left
+from ballista_py.transport.flight.commands import REWRITE, TIME_LIMIT, as_part, time_limit
 from ballista_py.transport.flight.errors import FLIGHT_FAILURES, from_flight, is_link_failure
 from ballista_py.transport.flight.wire import MAX_SAID_BYTES, from_json, to_json
 from ballista_py.transport.flight.writes import WriteStream
@@ -110,7 +110,7 @@ class FlightPool:
         it). With TLS the node must prove that it is `peer_id`,
         or if that is None the host in `address`. Raises `TransportError` when the link failed.
         """
-        command = with_time_left(command)
+        command = as_part(command)
         options = self._options(_patience_s(command) if timeout_ms is None else timeout_ms / 1e3)
         client = self._client(address, peer_id)
         try:
@@ -139,7 +139,7 @@ class FlightPool:
     ) -> WriteStream:
         """Start to send rows of `schema` under `command`. Raises `TransportError` when the link failed."""
         client = self._client(address, peer_id)
-        command = with_time_left(command)
+        command = as_part(command)
         try:
             descriptor = flight.FlightDescriptor.for_command(to_json(command))
             writer, reader = client.do_exchange(descriptor, self._options(_patience_s(command)))

@@ -17,7 +17,7 @@ from attrs import Factory, frozen
 from ballista_py.errors import SqlError
 from ballista_py.partitions.spec import PARTITION_COLUMN
 from ballista_py.sql.plan import Leg, LegTable
-from ballista_py.work import current_client, current_work
+from ballista_py.work import Work, current_client, current_work
 
 SQL = "sql"
 LEG = "leg"
@@ -43,6 +43,7 @@ JOB_ROWS = "job_rows"
 JOB_ACTIONS = (SUBMIT_JOB, JOB, JOBS, CANCEL_JOB, CLOSE_JOB)
 
 TIME_LIMIT = "time_limit_ms"
+APART = "apart"
 GRACE_MS = 500.0
 
 IngestMode = Literal["append", "create", "replace", "create_append", "upsert"]
@@ -71,16 +72,23 @@ def job_rows_command(job_id: str, chunk: int | None = None) -> dict[str, Any]:
     return {"kind": JOB_ROWS, "job_id": job_id, "chunk": chunk}
 
 
-def with_time_left(command: Mapping[str, Any]) -> dict[str, Any]:
-    """The command, with what is left of the time of the work that it is part of.
+def as_part(command: Mapping[str, Any]) -> dict[str, Any]:
+    """The command as part of the work of this thread: with what is left of its time, and whether it runs apart.
 
     Who asks gets a moment more than that, so that the error is its own.
     """
     work = current_work()
-    if command.get("kind") in (SETTLE, RELOAD):  # what is decided is done, however long that takes
+    if work is None or command.get("kind") in (SETTLE, RELOAD):  # what is decided is done, however long that takes
         return dict(command)
-    left_ms = None if work is None else work.left_ms()
-    return dict(command) if left_ms is None else {**command, TIME_LIMIT: left_ms + GRACE_MS}
+    left_ms = work.left_ms()
+    limited = {} if left_ms is None else {TIME_LIMIT: left_ms + GRACE_MS}
+    return {**command, **limited, **({APART: True} if work.is_apart else {})}
+
+
+def take_part(work: Work, command: Mapping[str, Any]) -> None:
+    """Let what is done for a command be as it says: ended after its time, run apart. Raises as `time_limit`."""
+    work.limit_to(time_limit(command))
+    work.is_apart = work.is_apart or command.get(APART) is True
 
 
 def time_limit(command: Mapping[str, Any]) -> float | None:

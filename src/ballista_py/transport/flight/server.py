@@ -28,7 +28,7 @@ from ballista_py.transport.arrow.frames import answer_portions
 from ballista_py.transport.endpoints import FLIGHT_MESSAGE_BYTES, Address
 from ballista_py.transport.flight.call_threads import CallThreads
 from ballista_py.transport.flight.calls import CallContext, OpenCall, OpenCalls
-from ballista_py.transport.flight.commands import time_limit
+from ballista_py.transport.flight.commands import take_part
 from ballista_py.transport.flight.errors import to_flight
 from ballista_py.transport.flight.keepalive import AnswerLine
 from ballista_py.transport.flight.listener import FlightListener, ServedCall
@@ -300,7 +300,7 @@ class FlightService:
         data = bounded(descriptor.cmd, self.max_command_bytes)
         command = _command(data, self.max_command_values)
         with self._calls.enter(call, f"DoExchange {command.get('kind')}") as opened:
-            opened.context.work.limit_to(time_limit(command))
+            take_part(opened.context.work, command)
             writes = command.get("kind") in WRITES
             with opened.answering(writer, filling=not writes) as line:
                 if writes:
@@ -311,7 +311,7 @@ class FlightService:
     def do_action(self, call: ServedCall, action: Any) -> list[bytes]:
         with self._calls.enter(call, f"DoAction {action.type}") as opened:
             body = _command(bounded(action.body, self.max_command_bytes), self.max_command_values)
-            opened.context.work.limit_to(time_limit(body))
+            take_part(opened.context.work, body)
             return [to_json(self._handler.action(action.type, body, opened.context))]
 
 

@@ -20,6 +20,7 @@ from ballista_py.partitions.spec import PARTITION_COLUMN
 from ballista_py.transport.arrow.door import FlightRows
 from ballista_py.transport.arrow.frames import portions
 from ballista_py.transport.arrow.messages import MAX_BODY_BYTES
+from ballista_py.transport.arrow.sizes import in_pieces
 from ballista_py.transport.flight.answer_shapes import known_result
 from ballista_py.transport.flight.errors import FLIGHT_FAILURES
 from ballista_py.transport.flight.shape_checks import MAX_KEPT_TOKEN_CHARS
@@ -167,7 +168,7 @@ class IncomingRows:
                 self._check(from_json(chunk.said, most_bytes=MAX_SAID_BYTES))
                 return
             self._tally.add(chunk.rows)
-            yield chunk.rows
+            yield from in_pieces(chunk.rows)
             self._acknowledge({"ack": self._tally.rows})
         raise TransportError(
             f"the rows broke off after {self._tally.rows}, without their end marker: none was written"

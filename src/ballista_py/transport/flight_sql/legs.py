@@ -7,7 +7,7 @@ from typing import Any
 
 from ballista_py.errors import TransportError
 from ballista_py.transport.flight.calls import OpenCalls
-from ballista_py.transport.flight.commands import time_limit
+from ballista_py.transport.flight.commands import take_part
 from ballista_py.transport.flight.listener import ServedCall
 from ballista_py.transport.flight.methods import Writer
 from ballista_py.transport.flight.server import DataHandler, FlightService
@@ -50,7 +50,7 @@ class PartsService(FlightService):
         try:
             command = self._command_of(*_leg_ticket(ticket.ticket))
             with self._calls.enter(call, FETCH) as opened:
-                opened.context.work.limit_to(time_limit(command))
+                take_part(opened.context.work, command)
                 answer(self._handler.stream(command, opened.context), opened, writer, self._keep)
         except BaseException as error:
             raise to_status(error) from None

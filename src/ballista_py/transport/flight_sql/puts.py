@@ -10,6 +10,7 @@ import pyarrow as pa
 from ballista_py.errors import SqlError, TransportError
 from ballista_py.partitions.loadable import why_not_loaded
 from ballista_py.transport.arrow.door import FlightRows, batch_bytes
+from ballista_py.transport.arrow.sizes import in_pieces
 from ballista_py.transport.flight.call_status import LinkBroke
 from ballista_py.transport.flight.calls import OpenCall
 from ballista_py.transport.flight.commands import IngestMode
@@ -126,7 +127,8 @@ def _ingest(command: Any, rows: FlightRows, service: StatementService, call: Ope
     mode = _MODES.get((options.if_not_exist == 1, options.if_exists))
     if mode is None:
         raise Unsupported("that combination of what to do with missing and with existing tables is not provided")
-    found = pa.RecordBatchReader.from_batches(rows.schema, batches(rows, call))
+    pieces = (piece for batch in batches(rows, call) for piece in in_pieces(batch))
+    found = pa.RecordBatchReader.from_batches(rows.schema, pieces)
     return service.ingest(command.table, found, mode, call.context, token)
 
 

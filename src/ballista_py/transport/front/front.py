@@ -171,8 +171,9 @@ class Front:
             "backend": f"{self._home}/grpc",
             "port": self.port,
             "listeners": [one.fileno() for one in self._listeners],
-            "certificate": self._tls.certificate_file,
-            "key": self._tls.key_file,
+            # It works in another folder than the node.
+            "certificate": os.path.abspath(self._tls.certificate_file or ""),
+            "key": os.path.abspath(self._tls.key_file or ""),
             "limits": asdict(self._limits.before_grpc()),
             "header_bytes": FLIGHT_METADATA_BYTES,
         }
