@@ -24,6 +24,7 @@ from ballista_py.node.local.status_reader import read_status
 from ballista_py.node.local.waiting import missing_after, not_loaded
 from ballista_py.node.secrets_file import read_secrets
 from ballista_py.partitions.columns import plain
+from ballista_py.partitions.new_table import NewTable
 from ballista_py.partitions.spec import PartitionBy
 from ballista_py.partitions.table import Distribution, FileFormatName
 from ballista_py.runtime import Runtime, SystemRuntime
@@ -224,10 +225,11 @@ class LocalCluster:
         token: str | None = None,
         atomic: bool = False,
         engine: str | None = None,
+        timeout: float | None = None,
     ) -> pa.Table:
         """Run a statement and return all of its rows; see `Client.sql`."""
         with self.client() as client:
-            return client.sql(query, dialect=dialect, token=token, atomic=atomic, engine=engine)
+            return client.sql(query, dialect=dialect, token=token, atomic=atomic, engine=engine, timeout=timeout)
 
     def ingest(
         self,
@@ -237,14 +239,21 @@ class LocalCluster:
         mode: IngestMode = "append",
         token: str | None = None,
         atomic: bool = False,
+        timeout: float | None = None,
     ) -> int:
         """Add rows to a table; how many. See `Client.ingest`."""
         with self.client() as client:
-            return client.ingest(table, data, mode=mode, token=token, atomic=atomic)
+            return client.ingest(table, data, mode=mode, token=token, atomic=atomic, timeout=timeout)
+
+    def upsert(self, table: str, data: Rows, *, token: str | None = None) -> int:
+        """Put rows in the place of those with their primary keys, or add them; see `Client.upsert`."""
+        with self.client() as client:
+            return client.upsert(table, data, token=token)
 
     def drop_table(self, name: str) -> None:
         """End a table: no statement finds it any more, its executors unload it, its files become garbage."""
-        self.sql(f'drop table "{name}"')
+        with self.client() as client:
+            client.drop_table(name)
 
     def explain(
         self, query: str, dialect: str | None = None, *, analyze: bool = False, engine: str | None = None
@@ -257,6 +266,21 @@ class LocalCluster:
         """The nodes that belong to the cluster now, as its schedulers see it."""
         with self.client() as client:
             return client.members()
+
+    def tables(self) -> list[dict[str, Any]]:
+        """The tables of the cluster, one JSON-ready row each."""
+        with self.client() as client:
+            return client.tables()
+
+    def tasks(self) -> list[dict[str, Any]]:
+        """What the first running scheduler is doing and did last, newest first, one JSON-ready row each."""
+        with self.client() as client:
+            return client.tasks()
+
+    def cancel(self, task_id: str) -> bool:
+        """End a statement by its `task_id`, whichever scheduler runs it; whether it was running."""
+        with self.client() as client:
+            return client.cancel(task_id)
 
     def create_table(
         self,
@@ -283,18 +307,17 @@ class LocalCluster:
         Raises `PartitionKeysMissing`, `UnsupportedExpression`, and `ConfigError` for a name that is taken or a
         source that cannot be read; nothing is left behind then.
         """
-        self._tables.create(
-            name,
-            source,
-            partition_by,
-            schema=None if schema is None else plain(schema),
+        new = NewTable(
+            name=name,
+            source=source,
+            partition_by=partition_by,
             distribution=distribution,
             colocate_with=colocate_with,
             primary_key=primary_key,
             checks=checks,
             file_format=file_format,
-            progress=progress,
         )
+        self._tables.create(**new.keywords(), schema=None if schema is None else plain(schema), progress=progress)
         with self.client() as client:
             client.reconcile_all()
         if wait:

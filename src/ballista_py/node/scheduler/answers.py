@@ -16,11 +16,14 @@ from ballista_py.engines.duckdb.engine import DuckDBEngine
 from ballista_py.errors import SqlError, TryLater
 from ballista_py.node.scheduler.core import SchedulerCore
 from ballista_py.node.status.tasks import Tasks
+from ballista_py.partitions.new_table import NewTable
 from ballista_py.sql.own_words import own_places
 from ballista_py.sql.parse.kind import StatementKind, engine_sql, refusal, statement_kind
 from ballista_py.sql.parse.returning import returns_rows
 from ballista_py.transport.flight.calls import CallContext
 from ballista_py.transport.flight.commands import (
+    CANCEL,
+    CREATE_TABLE,
     EXECUTE,
     EXPLAIN,
     INGEST,
@@ -53,8 +56,8 @@ class SchedulerAnswers:
     """A `DataHandler` for the scheduler `node_id`. Before its `services` are there it answers `TryLater`."""
 
     verbs = (
-        *(f"DoExchange {kind}" for kind in (SQL, EXECUTE, INGEST)),
-        *(f"DoAction {name}" for name in (EXPLAIN, TABLES, MEMBERS, RECONCILE_ALL, REFRESH, TASKS)),
+        *(f"DoExchange {kind}" for kind in (SQL, EXECUTE, INGEST, CREATE_TABLE)),
+        *(f"DoAction {name}" for name in (EXPLAIN, TABLES, MEMBERS, RECONCILE_ALL, REFRESH, TASKS, CANCEL)),
     )
 
     node_id: str
@@ -84,7 +87,7 @@ class SchedulerAnswers:
             return self._answered(services, text, kind, command.get("engine"), context)
 
     def write(self, command: Mapping[str, Any], rows: IncomingRows, context: CallContext) -> Mapping[str, Any]:
-        """Carry out a write (`commands.execute_command`, `commands.ingest_command`)."""
+        """Carry out a write (`commands.execute_command`, `ingest_command`, `create_table_command`)."""
         check_command(command)
         if command.get("kind") == EXECUTE:
             rows.drain()
@@ -92,6 +95,10 @@ class SchedulerAnswers:
             text = _statement(command, services.queries)
             with own_places(command["query"], text):
                 return {"affected": services.writes.execute(text, **_sent(command))}
+        if command.get("kind") == CREATE_TABLE:
+            rows.drain()
+            self.ready().writes.create(NewTable.from_json(command), rows.schema, **_sent(command))
+            return {}
         if command.get("kind") != INGEST:
             raise SqlError("a scheduler takes rows for tables, not for partitions")
         affected = self.ready().writes.ingest(
@@ -123,6 +130,8 @@ class SchedulerAnswers:
             return {"executors": services.core.refresh_dataset(body["table"])}
         if name == TASKS:
             return {"rows": self.shown_tasks()}
+        if name == CANCEL:
+            return {"cancelled": self.tasks.cancel_own(body["task"], context.work.client)}
         raise SqlError(f"a scheduler has no action '{name}'")
 
     def give_up(self, task_id: str) -> None:

@@ -9,7 +9,7 @@ from contextlib import AbstractContextManager
 import pyarrow as pa
 from attrs import define, field
 
-from ballista_py.errors import BallistaError
+from ballista_py.errors import BallistaError, TransportError
 from ballista_py.runtime import Runtime
 from ballista_py.state.members.control import TaskRecord
 from ballista_py.work import Work, current_work
@@ -19,6 +19,7 @@ MAX_TEXT_CHARS = 300
 DONE = "done"
 CANCELLED = "cancelled"
 RUNNING = "running"
+CANCELLED_TEXT = "the statement was cancelled"
 
 Observer = Callable[[TaskRecord], None]
 
@@ -38,6 +39,11 @@ class Task:
     outcome: str = RUNNING
     took_ms: float = 0.0
     work: Work | None = field(factory=current_work)
+
+    @property
+    def client(self) -> str:
+        """The proved name of the client who sent it."""
+        return "" if self.work is None else self.work.client
 
     def end(self, outcome: str) -> None:
         """Say how it ended; only the first time counts."""
@@ -120,6 +126,16 @@ class Tasks:
         for task in found:
             task.cancelled()
         return len(found)
+
+    def cancel_own(self, task_id: str, client: str) -> bool:
+        """End a task that `client` has sent, whose caller is told why; whether one of its own was running."""
+        with self._lock:
+            found = [task for task in self._running.values() if task.task_id == task_id and task.client == client]
+        for task in found:
+            if task.work is not None:
+                task.work.end(TransportError(CANCELLED_TEXT))
+            task.cancelled()
+        return bool(found)
 
     def last(self, limit: int) -> tuple[TaskRecord, ...]:
         """What runs now and what ended last, newest first."""

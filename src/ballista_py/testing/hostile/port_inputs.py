@@ -40,6 +40,9 @@ _OWN: tuple[Mapping[str, Any], ...] = (
     {"kind": "execute", "query": "delete from kept where id = -1", "dialect": "duckdb", "token": "a", "made": True,
      "atomic": False},
     {"kind": "ingest", "table": "kept", "mode": "append", "token": "b", "made": False, "atomic": True},
+    {"kind": "create_table", "table": "made", "token": "m", "partition_by": ["bucket(2, id)", {"k": "id"}],
+     "distribution": "partitioned", "colocate_with": None, "primary_key": ["id"], "checks": ["id > 0"],
+     "file_format": "parquet"},
     {"kind": "leg", "task": "t", "leg": {"sql": "select 1 as a", "tables": [_LEG_TABLE], "partitions": [0]}},
     {"kind": "base", "target": {**_LEG_TABLE, "incarnation": "i", "token": "c"}, "where": "id = 1", "alias": "k"},
     {"kind": "write", "target": {**_LEG_TABLE, "incarnation": "i", "token": "d", "remove": {"0": ["f"]}}},
@@ -54,6 +57,7 @@ _OWN_ACTIONS: tuple[tuple[str, Mapping[str, Any]], ...] = (
     ("refresh", {"table": "kept"}),
     ("tasks", {"limit": 3}),
     ("reconcile_all", {}),
+    ("cancel", {"task": "0f3a"}),
 )
 _NUMBERS = (b"0", b"-1", b"1e999", b"-0.0", b"9" * 40, b"18446744073709551616", b"1.5", b"2147483648", b"1E-400")
 _VALUES: tuple[bytes, ...] = (

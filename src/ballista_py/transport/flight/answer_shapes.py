@@ -13,6 +13,8 @@ from typing import Any
 from ballista_py.transport.flight import shape_checks as shape
 from ballista_py.transport.flight.commands import (
     BASE,
+    CANCEL,
+    CREATE_TABLE,
     EXECUTE,
     EXPLAIN,
     INGEST,
@@ -131,6 +133,7 @@ _RESULTS: Mapping[object, Known] = {
     **dict.fromkeys((WRITE, REWRITE, SETTLE), _by_partition),
     **dict.fromkeys((EXECUTE, INGEST), _only({"affected": _rows})),
     RELOAD: _only({}),
+    CREATE_TABLE: _only({}),
 }
 _REPLIES: Mapping[str, Known] = {
     EXPLAIN: _all,
@@ -138,4 +141,5 @@ _REPLIES: Mapping[str, Known] = {
     **dict.fromkeys((TABLES, TASKS), _only({"rows": _OBJECTS})),
     RECONCILE_ALL: _only({"moves": shape.mapping_of(shape.count)}),
     REFRESH: _only({"executors": shape.count}),
+    CANCEL: _only({"cancelled": shape.flag}),
 }

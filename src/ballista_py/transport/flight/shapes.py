@@ -9,11 +9,14 @@ more.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, get_args
 
+from ballista_py.partitions.table import FILE_FORMATS, Distribution
 from ballista_py.transport.flight import shape_checks as shape
 from ballista_py.transport.flight.commands import (
     BASE,
+    CANCEL,
+    CREATE_TABLE,
     EXECUTE,
     EXPLAIN,
     REFRESH,
@@ -142,6 +145,18 @@ _COMMANDS: Mapping[str, shape.Check] = {
     "ingest": shape.fields(
         {"table": shape.name, "mode": _MODES, "token": shape.name}, {**_AGAIN, "atomic": shape.flag}
     ),
+    CREATE_TABLE: shape.fields(
+        {"table": shape.name, "token": shape.name},
+        {
+            **_AGAIN,
+            "partition_by": shape.list_of(shape.one_type_of(shape.name, shape.mapping_of(shape.name))),
+            "distribution": shape.one_of(get_args(Distribution)),
+            "colocate_with": shape.maybe(shape.name),
+            "primary_key": shape.list_of(shape.name),
+            "checks": shape.list_of(shape.text),
+            "file_format": shape.one_of(FILE_FORMATS),
+        },
+    ),
     "leg": _incarnation_each(
         shape.fields(
             {"leg": _LEG},
@@ -170,4 +185,5 @@ _PART = shape.fields(
 _QUESTIONS: Mapping[str, shape.Check] = {
     EXPLAIN: shape.fields(_STATEMENT, {**_ASKED, "analyze": shape.flag}),
     REFRESH: shape.fields({"table": shape.name}),
+    CANCEL: shape.fields({"task": shape.name}),
 }

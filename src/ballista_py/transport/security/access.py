@@ -14,6 +14,8 @@ from attrs import field, frozen
 from ballista_py.errors import TransportError, Unauthenticated
 from ballista_py.transport.flight.commands import (
     BASE,
+    CANCEL,
+    CREATE_TABLE,
     EXECUTE,
     EXPLAIN,
     INGEST,
@@ -130,8 +132,10 @@ def _each(methods: Iterable[str], names: Iterable[str], *who: Kind) -> dict[str,
 PUBLIC = Access(
     "public",
     {
-        **_each(["DoExchange"], (SQL, EXECUTE, INGEST), "client"),
-        **_each(["DoAction"], (EXPLAIN, TABLES, MEMBERS, RECONCILE_ALL, REFRESH, TASKS, *SQL_ACTIONS), "client"),
+        **_each(["DoExchange"], (SQL, EXECUTE, INGEST, CREATE_TABLE), "client"),
+        **_each(
+            ["DoAction"], (EXPLAIN, TABLES, MEMBERS, RECONCILE_ALL, REFRESH, TASKS, CANCEL, *SQL_ACTIONS), "client"
+        ),
         **_each(["GetFlightInfo", "GetSchema"], (*QUERIES, *METADATA), "client"),
         **_each(["DoGet"], ("TicketStatementQuery", *METADATA), "client"),
         **_each(["DoPut"], PUTS, "client"),

@@ -1,0 +1,172 @@
+"""What a client can do beside asking: make and end tables, end its own statements; through one cluster with tokens."""
+
+import inspect
+import threading
+import time
+
+import pyarrow as pa
+import pytest
+
+from ballista_py import Client, LocalCluster, connect
+from ballista_py.errors import (
+    BallistaError,
+    ConfigError,
+    InvalidData,
+    PartitionKeysMissing,
+    SqlError,
+    TransportError,
+)
+
+pytestmark = pytest.mark.cluster
+ALICE, BOB = "alice-0123456789abcdef", "bob-0123456789abcdef"
+SCHEMA = pa.schema([pa.field("id", pa.int64(), nullable=False), ("kind", pa.string())])
+# What is about processes of this machine, or reads a source with rights of this process.
+OF_THE_MACHINE = {
+    "addresses", "client", "data_dir", "flight_sql_url", "kill", "log", "node_ids", "pid", "refresh_table", "remove",
+    "shown", "start", "status_url", "stop",
+}  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory):
+    tokens = tmp_path_factory.mktemp("tokens") / "tokens"
+    tokens.write_text(f"alice {ALICE}\nbob {BOB}\n")
+    options = {"flight-tokens-file": str(tokens)}
+    with LocalCluster(schedulers=2, executors=1, token=ALICE, node_options=options) as made:
+        yield made
+
+
+@pytest.fixture
+def client(cluster):
+    with cluster.client() as made:
+        yield made
+
+
+def named(found):
+    return {name for name in dir(found) if not name.startswith("_")}
+
+
+def test_a_client_has_what_a_local_cluster_has():
+    assert named(LocalCluster) - OF_THE_MACHINE <= named(Client)
+
+
+@pytest.mark.parametrize("name", sorted(named(LocalCluster) & named(Client)))
+def test_both_take_the_same_words(name):
+    mine, other = (inspect.signature(getattr(kind, name)).parameters for kind in (LocalCluster, Client))
+    only_here = {"create_table": {"progress", "wait"}, "wait_until_loaded": {"timeout_ms"}}.get(name, set())
+    assert set(mine) - only_here <= set(other)
+
+
+def test_a_client_makes_a_table_and_ends_it(client):
+    client.create_table(
+        "events", None, [{"part": "bucket(4, id)"}], schema=SCHEMA, primary_key=["id"], checks=["id > 0"]
+    )
+    client.wait_until_loaded("events")
+    assert client.ingest("events", pa.table({"id": [1, 2], "kind": ["a", None]}, schema=SCHEMA)) == 2
+    with pytest.raises(BallistaError, match=r"violates CHECK \(id > 0\)"):
+        client.ingest("events", pa.table({"id": [0], "kind": ["a"]}, schema=SCHEMA))
+    with pytest.raises(BallistaError, match="primary key"):
+        client.ingest("events", pa.table({"id": [1], "kind": ["b"]}, schema=SCHEMA))
+    assert client.sql("select kind from events where id = 1")["kind"].to_pylist() == ["a"]
+    (row,) = (row for row in client.tables() if row["table"] == "events")
+    assert (row["partitions"], row["distribution"]) == (4, "partitioned")
+    with pytest.raises(ConfigError, match="exists already"):
+        client.create_table("events", None, [{"part": "bucket(4, id)"}], schema=SCHEMA)
+    client.create_table("beside", None, ["bucket(4, id)"], schema=SCHEMA, colocate_with="events")
+    client.create_table("everywhere", schema=SCHEMA, distribution="replicated")
+    for name in ("beside", "everywhere", "events"):
+        client.drop_table(name)
+    assert not {"beside", "everywhere", "events"} & {row["table"] for row in client.tables()}
+
+
+def test_a_table_that_is_asked_for_twice_under_one_token_is_made_once(client):
+    for _ in range(2):
+        client.create_table("once", None, ["bucket(2, id)"], schema=SCHEMA, token="the one")
+    client.drop_table("once")
+    client.create_table("once", None, ["bucket(2, id)"], schema=SCHEMA, token="the one")  # was made, and dropped
+    assert "once" not in {row["table"] for row in client.tables()}
+
+
+@pytest.mark.parametrize(
+    ("asked", "error", "said"),
+    [
+        ({"source": "/etc/passwd", "partition_by": ["id"]}, ConfigError, "which no client can name"),
+        ({}, ConfigError, "needs a schema"),
+        ({"schema": SCHEMA}, PartitionKeysMissing, "no partition keys"),
+        ({"schema": SCHEMA, "partition_by": ["bucket(2, id)"], "checks": ["id"]}, SqlError, "is no condition"),
+        (
+            {"schema": SCHEMA, "partition_by": ["id"], "checks": ["true), check (false"]},
+            SqlError,
+            "is no condition by itself",
+        ),
+        (
+            {
+                "schema": SCHEMA,
+                "partition_by": ["id"],
+                "checks": ["length(getenv('HOME')) > 0"],
+            },
+            BallistaError,
+            "getenv",
+        ),
+        ({"schema": SCHEMA, "partition_by": ["id"], "file_format": "orc"}, InvalidData, "file_format"),
+        ({"schema": SCHEMA, "partition_by": ["id"], "colocate_with": "nope"}, ConfigError, "co-located"),
+        ({"schema": SCHEMA, "partition_by": ["id"], "primary_key": ["nope"]}, ConfigError, "no column 'nope'"),
+    ],
+)
+def test_what_cannot_be_made_is_named_and_leaves_nothing(client, asked, error, said):
+    with pytest.raises(error, match=said):
+        client.create_table("never", **asked)
+    assert "never" not in {row["table"] for row in client.tables()}
+
+
+def test_a_source_is_refused_by_the_scheduler_too(client, cluster):
+    """Whoever speaks the protocol by himself gets no further."""
+    command = {
+        "kind": "create_table",
+        "table": "never",
+        "token": "t",
+        "partition_by": ["id"],
+        "source": "/etc/passwd",
+    }
+    with pytest.raises(ConfigError, match="which no client can name"):
+        client._pool.open_write(cluster.addresses()[0], command, SCHEMA).finish()
+    assert "never" not in {row["table"] for row in client.tables()}
+
+
+LONG = (
+    "select sum(a.range * b.range) as s from range(3000000) a, range(3000000) b where (a.range + b.range) % 7 = 3"
+)
+
+
+def test_a_client_ends_its_own_statements_and_no_others(cluster, client):
+    ended = []
+
+    def run():
+        with connect(cluster.addresses()[0], token=ALICE) as other:
+            try:
+                ended.append(other.sql(LONG))
+            except BallistaError as error:
+                ended.append(error)
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    try:
+        task = None
+        while task is None:
+            running = [row for row in client.tasks() if row["outcome"] == "running" and "range" in row["text"]]
+            task = running[0]["task_id"] if running else None
+            time.sleep(0.02)
+        with connect(cluster.addresses()[1], token=BOB) as bob:
+            assert not bob.cancel(task)
+        assert not client.cancel("no-such-task")
+        assert thread.is_alive()
+        with connect(
+            cluster.addresses()[1], token=ALICE
+        ) as elsewhere:  # another scheduler than the one that runs it
+            assert elsewhere.cancel(task)
+    finally:
+        thread.join(60)
+    (error,) = ended
+    assert isinstance(error, TransportError)
+    assert "the statement was cancelled" in str(error)
+    assert not client.cancel(task)
