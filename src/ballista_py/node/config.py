@@ -226,7 +226,9 @@ def load_config(path: str | None, overrides: Mapping[str, Any]) -> NodeConfig:
     Raises `ConfigError` naming the file or the field.
     """
     found: dict[str, Given] = dict(read_config_file(path)) if path is not None else {}
-    found |= {name: given(value) for name, value in overrides.items() if value is not None}
+    for name, value in overrides.items():
+        if value is not None:
+            found[name] = _over(found.get(name), given(value))
     kinds = _kinds()
     for name, one in found.items():
         if name not in kinds:
@@ -243,6 +245,13 @@ def load_config(path: str | None, overrides: Mapping[str, Any]) -> NodeConfig:
         name = error.message.partition(":")[0]
         place = found[name].place if name in found else ""
         raise ConfigError(f"{place}: {error.message}" if place else error.message) from None
+
+
+def _over(earlier: Given | None, later: Given) -> Given:
+    """The later value; of names and values those of both, the later ones first."""
+    if earlier is None or not (isinstance(earlier.value, Mapping) and isinstance(later.value, Mapping)):
+        return later
+    return evolve(earlier, value={**earlier.value, **later.value})
 
 
 @cache

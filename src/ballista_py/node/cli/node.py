@@ -7,6 +7,7 @@ from typing import Annotated, Any, get_args, get_origin, get_type_hints
 
 import typer
 
+from ballista_py.node.cli.store_options import store_options
 from ballista_py.node.config import NodeConfig, load_config
 from ballista_py.node.config_values import is_duration
 
@@ -14,6 +15,7 @@ OPTIONS = {
     "role": "scheduler or executor",
     "node_id": "unique in the cluster; kept over restarts",
     "state_location": "URL of the cluster's documents",
+    "store_option": "name=value of the store's client, as region=eu-west-1; '@NAME' reads a variable; may be repeated",
     "config": "a YAML file with any of these fields",
     "node_bind_address": "interface to listen on",
     "node_advertise_address": "host that the others connect to",
@@ -63,11 +65,13 @@ OPTIONS = {
 }
 
 
-def node(config: str | None, parent_pid: int | None, **fields: Any) -> None:
+def node(config: str | None, parent_pid: int | None, store_option: list[str] | None, **fields: Any) -> None:
     """Run one node until it is told to stop: SIGTERM hands over first, Ctrl-C stops at once."""
     from ballista_py.node.process import run_node
 
     given = {name: value for name, value in fields.items() if value not in (None, [])}
+    if store_option:
+        given["store_options"] = store_options(store_option)
     run_node(load_config(config, given), parent_pid=parent_pid)
 
 
@@ -86,7 +90,7 @@ def _shown_type(name: str, hint: Any) -> str:
 
 
 def _parameters() -> list[Parameter]:
-    hints = get_type_hints(NodeConfig)
+    hints = {**get_type_hints(NodeConfig), "store_option": tuple[str, ...]}
     options = {name: _option(name, hints.get(name), text) for name, text in OPTIONS.items()}
     options["parent_pid"] = Annotated[int | None, typer.Option(hidden=True)]
     return [

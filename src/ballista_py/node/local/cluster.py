@@ -51,8 +51,9 @@ LOAD_TIMEOUT_MS = 600_000
 class LocalCluster:
     """A cluster of real processes on this machine, for development, tests and small installations.
 
-    Used as a context manager it is up inside the block and gone after it. `state_location` is a `file://` URL;
-    None takes a temporary folder that is removed at the end. A cluster started on the state of an earlier one
+    Used as a context manager it is up inside the block and gone after it. `state_location` is a URL, of a
+    remote store with `store_options` for its client (endpoint, keys, region; see `docs/guide-stores.md`); None takes a
+    temporary folder that is removed at the end. A cluster started on the state of an earlier one
     serves its tables. Nodes are named `scheduler-1`, …, `executor-1`, …. Leases last `ttl_ms`; a dead node's
     partitions have new owners a little more than `ttl_ms` + `skew_ms` after its death. Executors share the cores and
     the memory of the machine (`node_options={"memory-limit": "2GB"}` gives each so much) and run their legs on
@@ -78,6 +79,7 @@ class LocalCluster:
         detached: bool = False,
         tls: bool = False,
         token: str | Secret | None = None,
+        store_options: Mapping[str, Any] | None = None,
         node_options: Mapping[str, str] | None = None,
         node_environment: Callable[[str], Mapping[str, str]] | None = None,
         runtime: Runtime | None = None,
@@ -91,7 +93,7 @@ class LocalCluster:
         if detached:
             self._remove_folder.atexit = False
         self.state_location = state_location or (self._folder / "state").as_uri()
-        store = open_store(self.state_location)
+        store = open_store(self.state_location, **(store_options or {}))
         options = {
             "state-location": self.state_location,
             "ttl-ms": str(ttl_ms),
@@ -99,12 +101,19 @@ class LocalCluster:
             "partition-assignment-interval": str(ttl_ms),
             **(node_options or {}),
         }
+        if store_options:
+            if "config" in options:
+                raise ConfigError("store_options: the nodes are given a config file already: write them in there")
+            options["config"] = str(
+                self._private_file("store.yaml", orjson.dumps({"store_options": store_options}))
+            )
         self._token = Secret(token) if isinstance(token, str) else token
         self._certificates = self._make_authority() if tls else None
         self._viewer = self._token
         if tls and "status-tokens-file" not in options:
             self._viewer = Secret(self._runtime.new_id())
-            options["status-tokens-file"] = str(self._viewer_file(self._viewer))
+            only_here = f"local-cluster {self._viewer.reveal()}\n".encode()
+            options["status-tokens-file"] = str(self._private_file("viewers", only_here))
         self.tls = None if self._certificates is None else Tls(ca_file=str(self._certificates.ca_file))
         self._nodes = LocalNodes(
             self._folder,
@@ -374,11 +383,11 @@ class LocalCluster:
         made.init()
         return made
 
-    def _viewer_file(self, token: Secret) -> Path:
-        """The file that lets nobody but this process look at the status of the nodes."""
-        made = self._folder / "viewers"
+    def _private_file(self, name: str, content: bytes) -> Path:
+        """A file of secrets, which its owner alone may read."""
+        made = self._folder / name
         made.touch(mode=0o600)
-        made.write_text(f"local-cluster {token.reveal()}\n")
+        made.write_bytes(content)
         return made
 
     def _repr_html_(self) -> str:
