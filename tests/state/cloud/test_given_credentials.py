@@ -129,4 +129,6 @@ def test_the_cluster_of_the_guide_runs_on_the_store(endpoint, capsys):
     exec(at_server(example, endpoint), {})
     assert "[{'m': 2}]" in capsys.readouterr().out
     with pytest.raises(ConfigError, match="config file already"):
-        LocalCluster(1, 0, "s3://bucket/p", store_options={"key": "k", "secret": "s"}, node_options={"config": "x"})
+        LocalCluster(
+            1, 0, "s3://bucket/p", store_options={"key": "k", "secret": "s"}, node_options={"config": "x"}
+        )
