@@ -1,10 +1,15 @@
 """What a client can do beside asking: make and end tables, end its own statements; through one cluster with tokens."""
 
+import base64
 import inspect
 import threading
 import time
 
+import adbc_driver_flightsql.dbapi as flightsql
+import adbc_driver_manager
+import grpc
 import pyarrow as pa
+import pyarrow.flight as flight
 import pytest
 
 from ballista_py import Client, LocalCluster, connect
@@ -170,3 +175,51 @@ def test_a_client_ends_its_own_statements_and_no_others(cluster, client):
     assert isinstance(error, TransportError)
     assert "the statement was cancelled" in str(error)
     assert not client.cancel(task)
+
+
+def flight_sql(cluster, user, password):
+    options = {"username": user, "password": password}
+    return flightsql.connect(cluster.flight_sql_url(), db_kwargs=options, autocommit=True)
+
+
+def test_a_driver_comes_in_with_user_and_password(cluster):
+    with flight_sql(cluster, "alice", ALICE) as connection, connection.cursor() as cursor:
+        cursor.execute("select 1 + 1 as two")
+        assert cursor.fetchall() == [(2,)]
+    for user, password in (("bob", ALICE), ("alice", "no-such-token-here")):
+        with pytest.raises(adbc_driver_manager.Error) as raised, flight_sql(cluster, user, password):
+            pass
+        assert "are not those of a client" in str(raised.value)
+        assert ALICE not in str(raised.value)
+
+
+def test_the_token_of_a_handshake_is_its_clients_and_of_one_scheduler(cluster):
+    one, other = (flight.FlightClient(f"grpc://{address}") for address in cluster.addresses())
+    with one, other:
+        name, value = one.authenticate_basic_token("bob", BOB)
+        assert (name, BOB.encode() in value) == (b"authorization", False)
+        options = flight.FlightCallOptions(headers=[(name, value)])
+        task = f'{{"task": "{"0" * 32}"}}'.encode()
+        (answer,) = one.do_action(flight.Action("cancel", task), options)
+        assert answer.body.to_pybytes() == b'{"cancelled":false}'
+        with pytest.raises(flight.FlightUnauthenticatedError, match="at the scheduler that gave it"):
+            list(other.do_action(flight.Action("members", b"{}"), options))
+        token = value.decode().removeprefix("Bearer ")
+        with connect(cluster.addresses()[0], token=token) as mine:
+            assert mine.sql("select 1 as a").num_rows == 1
+
+
+def test_a_handshake_says_nothing_to_a_stranger_and_reads_nothing_of_him(cluster):
+    """Raw gRPC: what the messages of a handshake hold is not looked at, however much it is."""
+    with grpc.insecure_channel(cluster.addresses()[0]) as channel:
+        handshake = channel.stream_stream("/arrow.flight.protocol.FlightService/Handshake")
+        for headers in ((), (("authorization", "Basic !"),), (("authorization", f"Bearer {ALICE}"),)):
+            call = handshake(iter([b"\x12\x10" + b"x" * 16]), metadata=headers, timeout=30)
+            with pytest.raises(grpc.RpcError) as raised:
+                list(call)
+            assert raised.value.code() is grpc.StatusCode.UNAUTHENTICATED
+            assert "authorization" not in dict(call.initial_metadata())
+        shown = base64.b64encode(f"alice:{ALICE}".encode()).decode()
+        call = handshake(iter([]), metadata=(("authorization", f"Basic {shown}"),), timeout=30)
+        assert list(call) == []
+        assert dict(call.initial_metadata())["authorization"].startswith("Bearer handshake.")

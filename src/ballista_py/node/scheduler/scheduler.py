@@ -48,7 +48,8 @@ from ballista_py.transport.flight_sql.ahead import KeepAlive
 from ballista_py.transport.flight_sql.leg_tickets import LegTickets
 from ballista_py.transport.flight_sql.port import FlightSqlService
 from ballista_py.transport.security.access import PUBLIC
-from ballista_py.transport.security.callers import Anyone, Callers, Clients
+from ballista_py.transport.security.callers import Anyone, Clients
+from ballista_py.transport.security.passwords import Passwords
 from ballista_py.transport.security.same_cluster import OfOneCluster
 from ballista_py.transport.security.tokens import StaticTokens
 from ballista_py.work import carried
@@ -203,12 +204,13 @@ def _listen(ground: Foundation, answers: SchedulerAnswers) -> _Links:
 def _flight_port(ground: Foundation, answers: SchedulerAnswers) -> FlightServer:
     """The port for clients."""
     config, runtime = ground.config, ground.runtime
+    passwords = _passwords(config, runtime)
     return FlightServer(
         f"{config.node_bind_address}:{config.flight_port}",
         answers,
         runtime,
         access=PUBLIC,
-        callers=OfOneCluster(_clients(config, runtime), ground.cluster_id),
+        callers=OfOneCluster(Anyone() if passwords is None else Clients(passwords), ground.cluster_id),
         caller_limit=config.max_calls_per_client,
         time_limit_ms=config.statement_timeout_ms,
         tls=config.flight_tls(),
@@ -222,6 +224,7 @@ def _flight_port(ground: Foundation, answers: SchedulerAnswers) -> FlightServer:
             ready=lambda: answers.ready().statements,
             runtime=runtime,
             keep=KeepAlive(runtime=runtime, spawn=spawn),
+            passwords=passwords,
         ),
     )
 
@@ -317,8 +320,8 @@ def _leave(membership: Membership) -> None:
         log_event(_log, "leave_failed", logging.WARNING, code=error.code, reason=error)
 
 
-def _clients(config: NodeConfig, runtime: Runtime) -> Callers:
-    """Who may ask this scheduler."""
+def _passwords(config: NodeConfig, runtime: Runtime) -> Passwords | None:
+    """What says who may ask this scheduler; None: everybody."""
     if config.flight_tokens_file is None:
-        return Anyone()
-    return Clients(StaticTokens(config.flight_tokens_file, runtime))
+        return None
+    return Passwords(StaticTokens(config.flight_tokens_file, runtime), runtime)

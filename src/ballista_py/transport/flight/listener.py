@@ -55,6 +55,7 @@ class ServedCall:
     ) -> None:
         self.method = method
         self.claimed = ""
+        self.given_token = ""
         self.session: Any = None
         self.holdings: Holdings | None = None
         self._holds = 0

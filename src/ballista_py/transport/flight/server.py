@@ -266,7 +266,7 @@ class FlightService:
         try:
             headers = call.headers()
             try:
-                call.claimed = self._calls.callers.claimed(headers)
+                call.claimed = self.claimed(call, headers)
             except BaseException as error:
                 shown = error if isinstance(error, BallistaError) else type(error).__name__
                 self._calls.refusals.note(call.peer(), shown)
@@ -285,6 +285,10 @@ class FlightService:
                 self._calls.end(call.claimed)
         except BaseException as error:
             raise to_flight(error) from None
+
+    def claimed(self, call: ServedCall, headers: Mapping[str, Any]) -> str:
+        """Whom the headers of a call name. Raises `Unauthenticated`."""
+        return self._calls.callers.claimed(headers)
 
     def open(self, call: ServedCall, headers: Mapping[str, Any]) -> None:
         """What else is done with a call before it is answered."""

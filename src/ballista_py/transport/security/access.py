@@ -139,7 +139,7 @@ PUBLIC = Access(
         **_each(["GetFlightInfo", "GetSchema"], (*QUERIES, *METADATA), "client"),
         **_each(["DoGet"], ("TicketStatementQuery", *METADATA), "client"),
         **_each(["DoPut"], PUTS, "client"),
-        **_each(["ListActions"], [""], "client"),
+        **_each(["Handshake", "ListActions"], [""], "client"),
     },
 )
 CONTROL = Access(
