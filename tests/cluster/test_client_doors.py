@@ -223,3 +223,16 @@ def test_a_handshake_says_nothing_to_a_stranger_and_reads_nothing_of_him(cluster
         call = handshake(iter([]), metadata=(("authorization", f"Basic {shown}"),), timeout=30)
         assert list(call) == []
         assert dict(call.initial_metadata())["authorization"].startswith("Bearer handshake.")
+
+
+def test_unions_are_taken_as_parameters(cluster):
+    """What drivers of JDBC bind: ADBC sends the batch as it is."""
+    kinds = [pa.array(["b"]), pa.array([7, 8])]
+    number = pa.UnionArray.from_dense(pa.array([1], pa.int8()), pa.array([1], pa.int32()), kinds)
+    text = pa.UnionArray.from_dense(pa.array([0], pa.int8()), pa.array([0], pa.int32()), kinds)
+    with flight_sql(cluster, "alice", ALICE) as connection, connection.cursor() as cursor:
+        cursor.execute("create table bound (id bigint, kind varchar)")
+        cursor.execute("insert into bound values (?, ?)", pa.record_batch([number, text], ["1", "2"]))
+        cursor.execute("select id, kind from bound where id = ?", pa.record_batch([number], ["1"]))
+        assert cursor.fetchall() == [(8, "b")]
+        cursor.execute("drop table bound")
