@@ -2,6 +2,7 @@
 
 import base64
 import inspect
+import operator
 import threading
 import time
 
@@ -11,6 +12,11 @@ import grpc
 import pyarrow as pa
 import pyarrow.flight as flight
 import pytest
+from opentelemetry.exporter.otlp.proto.grpc.metric_exporter import OTLPMetricExporter
+from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportMetricsServiceRequest
+from opentelemetry.sdk.metrics import MeterProvider
+from opentelemetry.sdk.metrics.export import MetricExportResult, PeriodicExportingMetricReader
+from opentelemetry.sdk.resources import Resource
 
 from ballista_py import Client, LocalCluster, connect
 from ballista_py.errors import (
@@ -36,7 +42,7 @@ OF_THE_MACHINE = {
 def cluster(tmp_path_factory):
     tokens = tmp_path_factory.mktemp("tokens") / "tokens"
     tokens.write_text(f"alice {ALICE}\nbob {BOB}\n")
-    options = {"flight-tokens-file": str(tokens)}
+    options = {"flight-tokens-file": str(tokens), "otlp-metrics-table": "otel_metrics"}
     with LocalCluster(schedulers=2, executors=1, token=ALICE, node_options=options) as made:
         yield made
 
@@ -236,3 +242,88 @@ def test_unions_are_taken_as_parameters(cluster):
         cursor.execute("select id, kind from bound where id = ?", pa.record_batch([number], ["1"]))
         assert cursor.fetchall() == [(8, "b")]
         cursor.execute("drop table bound")
+
+
+@pytest.fixture
+def exporter(cluster):
+    made = []
+
+    def make(token, scheduler=0):
+        headers = {} if token is None else {"authorization": f"Bearer {token}"}
+        found = OTLPMetricExporter(cluster.addresses()[scheduler], insecure=True, headers=headers, timeout=20)
+        made.append(found)
+        return found
+
+    yield make
+    for one in made:
+        one.shutdown()
+
+
+def measured(exporter, record):
+    """Let the SDK of OpenTelemetry measure what `record` does with a meter, and export it."""
+    outcomes = []
+    export = exporter.export
+    exporter.export = lambda *given, **more: outcomes.append(export(*given, **more)) or outcomes[-1]
+    reader = PeriodicExportingMetricReader(exporter, export_interval_millis=3_600_000)
+    provider = MeterProvider([reader], resource=Resource({"service.name": "shop"}))
+    record(provider.get_meter("doors"))
+    reader.force_flush(20_000)
+    exporter.export = lambda *given, **more: MetricExportResult.SUCCESS  # nothing at its end
+    provider.shutdown()
+    return outcomes
+
+
+def some(meter):
+    meter.create_counter("orders", unit="1").add(3, {"path": "/a"})
+    meter.create_counter("orders", unit="1").add(4, {"path": "/b"})
+    meter.create_histogram("took", unit="ms").record(12.5)
+
+
+def test_exports_of_the_sdk_are_rows_of_the_table_of_metrics(cluster, client, exporter):
+    for scheduler in (0, 1):  # the table is made by the first, at whichever scheduler it comes in
+        assert measured(exporter(ALICE, scheduler), some) == [MetricExportResult.SUCCESS]
+    found = client.sql(
+        "select metric, kind, attributes['path'] as path, whole_value, count, resource['service.name'] as service "
+        "from otel_metrics order by all"
+    ).to_pylist()
+    orders = {"metric": "orders", "kind": "sum", "count": None, "service": "shop"}
+    took = {
+        "metric": "took",
+        "kind": "histogram",
+        "path": None,
+        "whole_value": None,
+        "count": 1,
+        "service": "shop",
+    }
+    wanted = [{**orders, "path": "/a", "whole_value": 3}, {**orders, "path": "/b", "whole_value": 4}, took]
+    key = operator.itemgetter("metric", "path")
+    assert sorted(found, key=lambda row: str(key(row))) == [row for row in wanted for _ in range(2)]
+    late = "select count(*) as n from otel_metrics where time not between now() - interval '1 hour' and now()"
+    assert client.sql(late)["n"].to_pylist() == [0]
+    (row,) = (row for row in client.tables() if row["table"] == "otel_metrics")
+    assert row["partitions"] == 8
+
+
+def test_who_shows_no_token_exports_nothing(client, exporter):
+    before = client.sql("select count(*) as n from otel_metrics")["n"].to_pylist()
+    for token in (None, "no-such-token-here"):
+        assert measured(exporter(token), some) == [MetricExportResult.FAILURE]
+    assert client.sql("select count(*) as n from otel_metrics")["n"].to_pylist() == before
+
+
+def test_a_bad_export_is_refused_whole_with_a_status_that_is_not_sent_again(cluster, client):
+    before = client.sql("select count(*) as n from otel_metrics")["n"].to_pylist()
+    request = ExportMetricsServiceRequest()
+    metrics = request.resource_metrics.add().scope_metrics.add().metrics
+    metrics.add(name="good").gauge.data_points.add(time_unix_nano=1, as_int=1)
+    metrics.add(name="bad").gauge.data_points.add(time_unix_nano=2**63, as_int=1)
+    with grpc.insecure_channel(cluster.addresses()[0]) as channel:
+        export = channel.unary_unary(
+            "/opentelemetry.proto.collector.metrics.v1.MetricsService/Export",
+            request_serializer=ExportMetricsServiceRequest.SerializeToString,
+        )
+        with pytest.raises(grpc.RpcError) as raised:
+            export(request, metadata=(("authorization", f"Bearer {ALICE}"),), timeout=20)
+    assert raised.value.code() is grpc.StatusCode.INVALID_ARGUMENT
+    assert "metric 'bad'" in raised.value.details()
+    assert client.sql("select count(*) as n from otel_metrics")["n"].to_pylist() == before

@@ -37,6 +37,7 @@ OPTIONS = {
     "max_replica_lag_ms": "scheduler: how old what replicas give may be; default: no older than the query",
     "max_merge_bytes": "memory of merges at a scheduler",
     "spark_memory_bytes": "scheduler: heap of the JVM that runs what is run on Spark",
+    "otlp_metrics_table": "scheduler: take OpenTelemetry's metrics at the port for clients, into this table",
     "statement_timeout_ms": "scheduler: how long a statement may take; default: as long as its client waits",
     "capacity": "executor: its share of the load, relative",
     "engine": "executor: what runs its legs, duckdb or polars",

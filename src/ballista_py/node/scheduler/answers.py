@@ -11,6 +11,7 @@ from ballista_py.coordinator.queries.descriptions import Descriptions
 from ballista_py.coordinator.queries.flight_sql import Statements, returned_rows
 from ballista_py.coordinator.queries.on_spark import SparkQueries
 from ballista_py.coordinator.queries.service import QueryService
+from ballista_py.coordinator.writes.metrics_table import MetricsTable
 from ballista_py.coordinator.writes.service import WriteService
 from ballista_py.engines.duckdb.engine import DuckDBEngine
 from ballista_py.errors import SqlError, TryLater
@@ -49,6 +50,7 @@ class Services:
     spark: SparkQueries
     writes: WriteService
     statements: Statements
+    metrics: MetricsTable | None = None
 
 
 @define(kw_only=True)
@@ -71,6 +73,12 @@ class SchedulerAnswers:
         if self.services is None:
             raise TryLater(f"scheduler '{self.node_id}' is starting")
         return self.services
+
+    def metrics_table(self) -> MetricsTable:
+        """Where exports of metrics go. Raises `TryLater` while the scheduler starts."""
+        found = self.ready().metrics
+        assert found is not None
+        return found
 
     def stream(self, command: Mapping[str, Any], context: CallContext) -> StreamResult:
         """Answer a client's statement (`commands.sql_command`)."""

@@ -18,6 +18,7 @@ from ballista_py.coordinator.queries.leg_opener import LegOpener
 from ballista_py.coordinator.queries.on_spark import SparkQueries
 from ballista_py.coordinator.spark_process import SparkProcess
 from ballista_py.coordinator.tables.definitions import TableMaker
+from ballista_py.coordinator.writes.metrics_table import MetricsTable
 from ballista_py.coordinator.writes.owner_calls import OwnerCalls
 from ballista_py.coordinator.writes.service import WriteService
 from ballista_py.engines.apart.trials import Trials
@@ -225,6 +226,7 @@ def _flight_port(ground: Foundation, answers: SchedulerAnswers) -> FlightServer:
             runtime=runtime,
             keep=KeepAlive(runtime=runtime, spawn=spawn),
             passwords=passwords,
+            metrics=None if config.otlp_metrics_table is None else answers.metrics_table,
         ),
     )
 
@@ -259,6 +261,7 @@ def _services(ground: Foundation, tools: _Tools, core: SchedulerCore, give_up: C
         config.max_merge_bytes,
         instance=lambda: core.membership.info.instance_id,
     )
+    metrics = config.otlp_metrics_table
     tickets = LegTickets(cluster_id=ground.cluster_id, runtime=runtime, tls=config.node_tls())
     return Services(
         core=core,
@@ -267,6 +270,7 @@ def _services(ground: Foundation, tools: _Tools, core: SchedulerCore, give_up: C
         spark=SparkQueries(queries, tools.spark, runtime, config.max_merge_bytes),
         writes=writes,
         statements=Statements(queries, tools.engine, writes=writes, tickets=tickets),
+        metrics=None if metrics is None else MetricsTable(writes, metrics, runtime),
     )
 
 

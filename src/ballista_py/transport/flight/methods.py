@@ -96,6 +96,10 @@ def _handshake(port: Any, call: ServedCall) -> None:
     call.send_headers({TOKEN_HEADER: f"Bearer {port.do_handshake(call)}"})
 
 
+def _export(port: Any, call: ServedCall) -> None:
+    call.send(port.export(call, _first(call)))
+
+
 METHODS: Mapping[str, Callable[[Any, ServedCall], None]] = {
     "DoExchange": _exchange,
     "DoPut": _put,
@@ -105,6 +109,7 @@ METHODS: Mapping[str, Callable[[Any, ServedCall], None]] = {
     "GetSchema": _schema,
     "ListActions": _actions,
     "Handshake": _handshake,
+    "Export": _export,
 }
 
 

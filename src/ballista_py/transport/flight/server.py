@@ -170,6 +170,7 @@ class FlightServer:
             offended=self._offended,
             behind=None if self._front is None else self._front.target,
             message_bytes=message_bytes,
+            besides=self._service.besides,
         )
         self.port = self._listener.port
         if self._front is not None:
@@ -251,6 +252,7 @@ class FlightService:
     max_command_bytes = MAX_COMMAND_BYTES  # of nodes, with broadcasts
     max_command_values: int | None = None
     knows_callers = True  # by the headers of a call
+    besides: Mapping[str, str] = {}  # methods of other services, by path
 
     def __init__(self, handler: DataHandler, calls: OpenCalls) -> None:
         self._handler = handler

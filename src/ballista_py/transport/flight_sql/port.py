@@ -32,16 +32,19 @@ from ballista_py.transport.flight_sql.legs import MAX_TICKET_BYTES
 from ballista_py.transport.flight_sql.messages import message, pack, unpack
 from ballista_py.transport.flight_sql.metadata import METADATA, metadata_schema, metadata_table
 from ballista_py.transport.flight_sql.puts import PUTS, put
-from ballista_py.transport.flight_sql.service import StatementService
+from ballista_py.transport.flight_sql.service import MetricsSink, StatementService
 from ballista_py.transport.flight_sql.sessions import ACTIONS as SESSION_ACTIONS
 from ballista_py.transport.flight_sql.sessions import Session, Sessions, timeout_ms
 from ballista_py.transport.flight_sql.statement import SqlStatement
 from ballista_py.transport.flight_sql.status import NotRunning, Unsupported, to_status
+from ballista_py.transport.otlp.rows import read_export
 from ballista_py.transport.security.callers import TOKEN_HEADER, header
 from ballista_py.transport.security.passwords import Passwords
 from ballista_py.work import current_client
 
 QUERIES = ("CommandPreparedStatementQuery", "CommandStatementQuery", "CommandStatementSubstraitPlan")
+METRICS_PATH = "/opentelemetry.proto.collector.metrics.v1.MetricsService/Export"
+EXPORT = "Export"
 NO_COLUMNS = pa.schema([])
 NO_TOKEN = "nobody-is-asked"  # noqa: S105 - what is said where there are no tokens
 _AROUND_TICKET_BYTES = 1 << 10  # of the message that carries one
@@ -51,11 +54,12 @@ class FlightSqlService(FlightService):
     """The Flight methods of a scheduler. `ready` gives the service, or raises `TryLater` while there is none.
 
     Without `keep` nothing is sent while a statement thinks. `passwords` are asked at handshakes; without any clients
-    show nothing, and a handshake lets in everybody as every other call does.
+    show nothing, and a handshake lets in everybody as every other call does. `metrics` takes exports of OpenTelemetry's
+    metrics service; without it that is no service of the port.
     """
 
     spoken = (
-        "DoExchange", "DoAction", "DoGet", "DoPut", "GetFlightInfo", "GetSchema", "ListActions", "Handshake",
+        "DoExchange", "DoAction", "DoGet", "DoPut", "GetFlightInfo", "GetSchema", "ListActions", "Handshake", "Export",
     )  # fmt: skip
     max_command_bytes = 8 << 20
     max_command_values = 100_000
@@ -69,7 +73,11 @@ class FlightSqlService(FlightService):
         runtime: Runtime,
         keep: KeepAlive | None = None,
         passwords: Passwords | None = None,
+        metrics: Callable[[], MetricsSink] | None = None,
     ) -> None:
+        self._metrics = metrics
+        if metrics is not None:
+            self.besides = {METRICS_PATH: EXPORT}
         self._passwords = passwords
         self._ready = ready
         self._keep = keep
@@ -91,8 +99,15 @@ class FlightSqlService(FlightService):
         with self._calls.enter(call, "Handshake"):
             return call.given_token or NO_TOKEN
 
+    def export(self, call: ServedCall, data: bytes) -> bytes:
+        """Take in an export of metrics, whole or not at all; returns the answer, which has nothing to say."""
+        with self._calls.enter(call, f"{EXPORT} metrics"):
+            assert self._metrics is not None
+            self._metrics().take(read_export(data))
+            return b""
+
     def open(self, call: ServedCall, headers: Mapping[str, Any]) -> None:
-        if call.method == "Handshake":  # its headers are its answer
+        if call.method in ("Handshake", EXPORT):  # they are of no session
             return
         call.session = self._sessions.start_call(headers, call.claimed)
         back = call.session.sending_headers()
@@ -150,7 +165,7 @@ class FlightSqlService(FlightService):
 
     def verbs(self, handler: DataHandler) -> set[str]:
         sql = {f"DoAction {name}" for name in ACTIONS} | {f"DoPut {name}" for name in PUTS} | {"ListActions"}
-        sql.add("Handshake")
+        sql |= {"Handshake", f"{EXPORT} metrics"}
         sql |= {f"{method} {name}" for method in ("GetFlightInfo", "GetSchema") for name in (*QUERIES, *METADATA)}
         return super().verbs(handler) | sql | {f"DoGet {name}" for name in ("TicketStatementQuery", *METADATA)}
 

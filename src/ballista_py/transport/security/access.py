@@ -140,6 +140,7 @@ PUBLIC = Access(
         **_each(["DoGet"], ("TicketStatementQuery", *METADATA), "client"),
         **_each(["DoPut"], PUTS, "client"),
         **_each(["Handshake", "ListActions"], [""], "client"),
+        **_each(["Export"], ["metrics"], "client"),
     },
 )
 CONTROL = Access(
