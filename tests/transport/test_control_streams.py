@@ -777,7 +777,7 @@ def test_no_rpc_is_answered_for_another_cluster(control):
                     refused.append(error.code())
         return refused
 
-    assert control.wait_for(ask()) == [grpc.StatusCode.FAILED_PRECONDITION] * 6
+    assert control.wait_for(ask()) == [grpc.StatusCode.PERMISSION_DENIED] * 6
     assert scheduler.handler.left == []
 
 

@@ -85,6 +85,11 @@ def _boolean(_instance: object, attribute: Any, value: object) -> None:
         raise ConfigError(f"{attribute.name}: {value!r} is neither true nor false")
 
 
+def _table_name(_instance: object, attribute: Any, value: str) -> None:
+    if not re.fullmatch(r"[a-z_][a-z0-9_]{0,62}", value):
+        raise ConfigError(f"{attribute.name}: {value!r} is no name of a table; take small letters, digits and _")
+
+
 def _memory(_instance: object, attribute: Any, value: str) -> None:
     if not _MEMORY.fullmatch(value):
         raise ConfigError(f"{attribute.name}: {value!r} is no size of memory; write it as 4GB, 512MB or 25%")
@@ -129,6 +134,9 @@ class NodeConfig:
     On SIGTERM a node drains for `drain_timeout_ms` at most before it stops: a scheduler begins no statement any
     more and lets those that run finish, an executor hands its partitions over. SIGINT, or a second signal, stops it
     at once.
+
+    With an `otlp_metrics_table` a scheduler takes exports of OpenTelemetry's metrics (OTLP over gRPC) at its port for
+    clients, from who may ask it, into that managed table; the first export makes it.
 
     Nodes prove themselves to each other with the three `node_mtls_…` files; `node_mtls_removed_file` lists the ids
     of nodes that are not let in any more. Clients are shown the same certificate, or that in `flight_tls_…`, and
@@ -185,6 +193,7 @@ class NodeConfig:
     max_replica_lag_ms: float = field(default=0.0, validator=_not_negative)
     max_merge_bytes: int = field(default=4 << 30, validator=_positive)
     spark_memory_bytes: int = field(default=2 << 30, validator=_positive)
+    otlp_metrics_table: str | None = field(default=None, validator=optional(_table_name))
     statement_timeout_ms: float | None = field(default=None, validator=optional(_positive))
     max_running_jobs: int = field(default=4, validator=_positive)
     max_queued_jobs: int = field(default=1_000, validator=_queue)
@@ -273,7 +282,9 @@ def load_config(path: str | None, overrides: Mapping[str, Any]) -> NodeConfig:
     What the application file says stands below both. Raises `ConfigError` naming the file or the field.
     """
     found: dict[str, Given] = dict(read_config_file(path)) if path is not None else {}
-    found |= {name: given(value) for name, value in overrides.items() if value is not None}
+    for name, value in overrides.items():
+        if value is not None:
+            found[name] = _over(found.get(name), given(value))
     shared = _of_application(found["app"]) if "app" in found else {}
     found = {**shared, **found}
     kinds = _kinds()
@@ -311,6 +322,13 @@ def _with_secrets(options: Mapping[str, Any], file: str | None) -> dict[str, Any
     from ballista_py.state.documents.secret_references import with_secrets
 
     return dict(with_secrets(options, {} if file is None else read_secrets(file)))
+
+
+def _over(earlier: Given | None, later: Given) -> Given:
+    """The later value; of names and values those of both, the later ones first."""
+    if earlier is None or not (isinstance(earlier.value, Mapping) and isinstance(later.value, Mapping)):
+        return later
+    return evolve(earlier, value={**earlier.value, **later.value})
 
 
 @cache

@@ -50,6 +50,11 @@ def run_node(config: NodeConfig, parent_pid: int | None = None) -> None:
         return parent_pid is not None and os.getppid() != parent_pid
 
     while not told and not orphaned():
+        failure = node.failed()
+        if failure is not None:
+            log_event(_log, "failed", logging.ERROR, code=failure.code)
+            print(f"error: {failure}", file=sys.stderr, flush=True)
+            os._exit(1)  # it never was a member: there is nothing to hand over
         runtime.sleep_ms(POLL_MS)
     if told and told[0] == signal.SIGTERM and config.drain_timeout_ms > 0:
         log_event(_log, "draining", at_most_ms=config.drain_timeout_ms)

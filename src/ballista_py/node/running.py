@@ -10,6 +10,7 @@ from typing import Any
 from attrs import asdict, frozen
 
 from ballista_py.engines.apart.shares import least_budget
+from ballista_py.errors import BallistaError
 from ballista_py.logs import log_event
 from ballista_py.memory_budget import MemoryBudget
 from ballista_py.node.allocators import GivesBack
@@ -39,10 +40,12 @@ class RunningNode:
     """A node that answers. `stop` leaves the cluster and ends every call, loop and thread; ten seconds at most.
 
     `drain`, before it, begins nothing new, and returns whether nobody would miss this node now: ask it until then.
+    `failed` gives the reason why it is of no use any more, if it found one.
     """
 
     stop: Callable[[], None]
     drain: Callable[[], bool]
+    failed: Callable[[], BallistaError | None] = lambda: None
 
 
 @frozen(kw_only=True)

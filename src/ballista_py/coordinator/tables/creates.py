@@ -15,8 +15,9 @@ from ballista_py.coordinator.tables.table_definitions import TableDefinitions
 from ballista_py.coordinator.writes.checks import RowChecks
 from ballista_py.engines.engine import Engine
 from ballista_py.errors import ConfigError, SqlError, UnsupportedExpression
-from ballista_py.partitions.bounds import require_count
+from ballista_py.partitions.bounds import MAX_CHECK_CHARS, columns_in, require_chars, require_count
 from ballista_py.partitions.columns import COMMENT, DEFAULT, comment_of, default_of, is_required, with_said
+from ballista_py.partitions.new_table import NewTable
 from ballista_py.partitions.spec import PartitionBy
 from ballista_py.partitions.table import TableSpec
 from ballista_py.sql.column_types import require_kept_answer
@@ -61,6 +62,47 @@ class TableCreates:
             require_kept_answer(change.table, name, kind)
         with self.running(change.query) as running:
             return self._make(change, running.schema, token, running.batches())
+
+    def asked(self, new: NewTable, schema: pa.Schema, token: str) -> int:
+        """Make a table of these very columns, which nobody wrote as SQL; 0. The same sent again does nothing.
+
+        What is SQL in it passes the guard as it would in a statement: its CHECKs are read as those of the statement
+        that declares the same columns.
+        """
+        earlier = self.ddl.done(new.name, token)
+        if earlier is not None:
+            return earlier
+        require_count(new.name, columns_in(schema.types))
+        for check in new.checks:
+            require_chars(check, MAX_CHECK_CHARS, f"a CHECK of table '{new.name}'")
+        text = self._statement_of(new, schema)
+        try:
+            with self.queries.reading(text):
+                self.engine.require_change(text_for_engine(text) or text)
+                made = read_change(text)
+        except SqlError as error:  # its place is one in a text that nobody wrote
+            raise without_position(error) from None
+        if not isinstance(made, CreateTable) or len(made.checks) != len(new.checks):
+            raise SqlError(f"a CHECK of table '{new.name}' is no condition by itself: write each as one")
+        if [name for name, _ in made.columns or ()] != schema.names:
+            raise SqlError(f"the columns of table '{new.name}' cannot be told apart")
+        return self.ddl.make(
+            new.name,
+            schema,
+            new.partition_by,
+            primary_key=new.primary_key,
+            checks=made.checks,
+            file_format=new.file_format,
+            token=token,
+            distribution=new.distribution,
+            colocate_with=new.colocate_with,
+        )
+
+    def _statement_of(self, new: NewTable, schema: pa.Schema) -> str:
+        kinds = self.engine.sql_types(schema)
+        columns = [f"{quoted(field.name)} {kind}" for field, kind in zip(schema, kinds, strict=True)]
+        checks = [f"CHECK ({check}\n)" for check in new.checks]
+        return f"create table {quoted(new.name)} ({', '.join([*columns, *checks])})"
 
     def _like(self, change: CreateLike, token: str) -> int:
         """Make a table with the columns that others have as of now."""

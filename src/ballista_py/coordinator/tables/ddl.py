@@ -16,7 +16,7 @@ from ballista_py.coordinator.writes.checks import RowChecks
 from ballista_py.coordinator.writes.rounds import FIRST_WAIT_MS, Growth
 from ballista_py.errors import ConfigError, SqlError
 from ballista_py.partitions.spec import PartitionBy
-from ballista_py.partitions.table import FILE_FORMATS, FileFormatName, TableSpec
+from ballista_py.partitions.table import FILE_FORMATS, Distribution, FileFormatName, TableSpec
 from ballista_py.runtime import Runtime
 from ballista_py.sql.parse.changes import DropTable
 from ballista_py.state.documents.resends import PATIENCE_MS
@@ -53,11 +53,13 @@ class TableWrites:
         file_format: str = "parquet",
         token: str,
         rows: Iterable[pa.RecordBatch] | None = None,
+        distribution: Distribution | None = None,
+        colocate_with: str | None = None,
     ) -> int:
         """Create a managed table, of `rows` if they are given; how many they are. `replaces` as `TableMaker.create`.
 
         It is seen with all of its rows, or not at all. The same statement sent again is content, also if its table
-        was dropped since.
+        was dropped since. Without a `distribution` one without keys is kept whole by every executor.
         """
         earlier = self.done(name, token)
         if earlier is not None:
@@ -75,7 +77,8 @@ class TableWrites:
                 None,
                 partition_by,
                 schema=schema,
-                distribution="partitioned" if partition_by else "replicated",
+                distribution=distribution or ("partitioned" if partition_by else "replicated"),
+                colocate_with=colocate_with,
                 primary_key=primary_key,
                 checks=checks,
                 file_format=file_format_named(file_format),

@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable
 from contextlib import closing, nullcontext
 
+import orjson
 import pyarrow as pa
 from attrs import define, evolve, field
 
@@ -48,6 +49,7 @@ from ballista_py.errors import (
     WriteIncomplete,
 )
 from ballista_py.partitions.columns import plain
+from ballista_py.partitions.new_table import NewTable
 from ballista_py.partitions.table import TableSpec
 from ballista_py.partitions.table_name import folded
 from ballista_py.runtime import Runtime
@@ -205,6 +207,28 @@ class WriteService:
             return self._carried_out(
                 statement, self._token(token, made, again, "execute", statement, atomic), atomic
             )
+
+    def create(
+        self,
+        new: NewTable,
+        schema: pa.Schema,
+        *,
+        token: str | None = None,
+        made: bool = False,
+        again: bool | None = None,
+        atomic: bool = False,
+    ) -> None:
+        """Make a managed table of these columns, as CREATE TABLE does. The same under its token again does nothing.
+
+        Raises `ConfigError` for a name that is taken and a table with a source, and what `TableMaker.create` raises.
+        """
+        new.require_no_source()
+        columns, said = plain(schema), orjson.dumps(new.to_json(), option=orjson.OPT_SORT_KEYS).decode()
+        mine = self._token(token, made, again, "create_table", said, columns.to_string())
+        with self._definition_turns.turn(said):
+            if mine.given:
+                self._claims.claim(DEFINITIONS, mine.kept)
+            self._creates.asked(new, columns, mine.kept)
 
     def _carried_out(self, statement: str, mine: WriteToken, atomic: bool) -> Executed:
         with self.queries.plans.turns.turn(statement):

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from ballista_py.errors import BallistaError
-from ballista_py.node.cli.store import store_options
+from ballista_py.node.cli.store_options import store_options
 from ballista_py.one_line import printable
 
 app_app = typer.Typer(no_args_is_help=True, help="One file for the whole cluster: check it, compare it, apply it.")

@@ -7,6 +7,7 @@ from typing import Annotated, Any, get_args, get_origin, get_type_hints
 
 import typer
 
+from ballista_py.node.cli.store_options import store_options
 from ballista_py.node.config import NodeConfig, load_config
 from ballista_py.node.config_values import is_duration
 
@@ -14,6 +15,7 @@ OPTIONS = {
     "role": "scheduler or executor",
     "node_id": "unique in the cluster; kept over restarts",
     "state_location": "URL of the cluster's documents",
+    "store_option": "name=value of the store's client, as region=eu-west-1; '@NAME' reads a variable; may be repeated",
     "config": "a YAML file with any of these fields",
     "app": "a YAML file for the whole cluster: its datasets, and what its schedulers share",
     "node_bind_address": "interface to listen on",
@@ -36,6 +38,7 @@ OPTIONS = {
     "max_replica_lag_ms": "scheduler: how old what replicas give may be; default: no older than the query",
     "max_merge_bytes": "memory of merges at a scheduler",
     "spark_memory_bytes": "scheduler: heap of the JVM that runs what is run on Spark",
+    "otlp_metrics_table": "scheduler: take OpenTelemetry's metrics at the port for clients, into this table",
     "statement_timeout_ms": "scheduler: how long a statement may take; default: as long as its client waits",
     "max_running_jobs": "scheduler: jobs at once",
     "max_queued_jobs": "scheduler: jobs that wait or run, in the cluster; beyond, clients are told to try later",
@@ -75,11 +78,13 @@ OPTIONS = {
 }
 
 
-def node(config: str | None, parent_pid: int | None, **fields: Any) -> None:
+def node(config: str | None, parent_pid: int | None, store_option: list[str] | None, **fields: Any) -> None:
     """Run one node until it is told to stop: SIGTERM hands over first, Ctrl-C stops at once."""
     from ballista_py.node.process import run_node
 
     given = {name: value for name, value in fields.items() if value not in (None, [])}
+    if store_option:
+        given["store_options"] = store_options(store_option)
     run_node(load_config(config, given), parent_pid=parent_pid)
 
 
@@ -98,7 +103,7 @@ def _shown_type(name: str, hint: Any) -> str:
 
 
 def _parameters() -> list[Parameter]:
-    hints = get_type_hints(NodeConfig)
+    hints = {**get_type_hints(NodeConfig), "store_option": tuple[str, ...]}
     options = {name: _option(name, hints.get(name), text) for name, text in OPTIONS.items()}
     options["parent_pid"] = Annotated[int | None, typer.Option(hidden=True)]
     return [

@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from ballista_py.errors import ConfigError
-from ballista_py.node.cli.store import store_options
+from ballista_py.node.cli.store_options import store_options
 from ballista_py.partitions.table import TableSpec
 from ballista_py.runtime import SystemRuntime
 from ballista_py.state.documents.claims import end_dead_claims

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from concurrent.futures import ThreadPoolExecutor
-from typing import Annotated, Any
+from typing import Annotated
 
 import orjson
 import typer
 from attrs import asdict
 
-from ballista_py.errors import ConfigError
+from ballista_py.node.cli.store_options import store_options
 from ballista_py.state.stores.check import RACERS, StoreReport, check_store
 from ballista_py.state.stores.store import open_store
 
@@ -55,28 +54,3 @@ def _print(report: StoreReport) -> None:
     if report.not_tested:
         print("?: not tested, because of --quick or because nothing came up that shows it")
     print("safe: nodes may coordinate on this store" if report.safe else "UNSAFE: coordination would lose updates")
-
-
-def store_options(words: list[str]) -> dict[str, Any]:
-    """`name=value` words as options: text, JSON objects, `true` and `false`, `@NAME` for a variable's value."""
-    found: dict[str, Any] = {}
-    for word in words:
-        name, separator, text = word.partition("=")
-        if not separator or not name.isidentifier():
-            raise ConfigError(f"option '{name}' is not usable: write --option name=value")
-        if text.startswith("@"):
-            if text[1:] not in os.environ:
-                raise ConfigError(f"option '{name}' names the environment variable '{text[1:]}', which is not set")
-            found[name] = os.environ[text[1:]]
-        elif text in ("true", "false"):
-            found[name] = text == "true"
-        elif text.startswith("{"):
-            try:
-                found[name] = orjson.loads(text)
-            except orjson.JSONDecodeError:
-                raise ConfigError(
-                    f"option '{name}' is not usable: its value starts with '{{' and is no JSON"
-                ) from None
-        else:
-            found[name] = text
-    return found

@@ -7,6 +7,7 @@ every scheduler, and calls their ticks. It decides nothing itself.
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, suppress
 from functools import partial
@@ -86,7 +87,8 @@ def start_executor(config: NodeConfig, runtime: Runtime | None = None) -> Runnin
             links.lease, ground.store, engine, cache, ground.runtime, threads, node_memory(config), ground.metrics
         )
         answers.partitions = partitions
-        control = _start_control(ground, links, partitions)
+        failures: list[BallistaError] = []
+        control = _start_control(ground, links, partitions, failures.append)
         observe_executor(
             ground.metrics,
             tasks=ground.tasks,
@@ -111,7 +113,7 @@ def start_executor(config: NodeConfig, runtime: Runtime | None = None) -> Runnin
             control.poke,
             ground.runtime,
         )
-        return RunningNode(up.pop_all().close, drain)
+        return RunningNode(up.pop_all().close, drain, lambda: failures[0] if failures else None)
 
 
 @frozen(kw_only=True)
@@ -180,7 +182,12 @@ def _parts_port(ground: Foundation, tickets: LegTicketCheck, answers: ExecutorAn
     return port
 
 
-def _start_control(ground: Foundation, links: _Links, partitions: ExecutorPartitions) -> ControlClient:
+def _start_control(
+    ground: Foundation,
+    links: _Links,
+    partitions: ExecutorPartitions,
+    foreign: Callable[[BallistaError], None],
+) -> ControlClient:
     """Hold what schedulers want held, and tell each of them what that is.
 
     A node that stops says so first, so that its partitions are given away at once, while its ports still answer.
@@ -232,6 +239,7 @@ def _start_control(ground: Foundation, links: _Links, partitions: ExecutorPartit
         tls=config.node_tls(),
         removed=ground.removed,
         cluster_id=ground.cluster_id,
+        foreign=foreign,
     )
     up.callback(leave)
     up.callback(holding.stop)

@@ -24,6 +24,7 @@ from ballista_py.node.local.status_reader import read_status, told_ports
 from ballista_py.node.local.waiting import missing_after, not_applied, not_loaded
 from ballista_py.node.secrets_file import read_secrets
 from ballista_py.partitions.columns import plain
+from ballista_py.partitions.new_table import NewTable
 from ballista_py.partitions.spec import PartitionBy
 from ballista_py.partitions.table import Distribution, FileFormatName
 from ballista_py.runtime import Runtime, SystemRuntime
@@ -50,8 +51,9 @@ LOAD_TIMEOUT_MS = 600_000
 class LocalCluster:
     """A cluster of real processes on this machine, for development, tests and small installations.
 
-    Used as a context manager it is up inside the block and gone after it. `state_location` is a `file://` URL;
-    None takes a temporary folder that is removed at the end. A cluster started on the state of an earlier one
+    Used as a context manager it is up inside the block and gone after it. `state_location` is a URL, of a
+    remote store with `store_options` for its client (endpoint, keys, region; see `docs/guide-stores.md`); None takes a
+    temporary folder that is removed at the end. A cluster started on the state of an earlier one
     serves its tables. Nodes are named `scheduler-1`, …, `executor-1`, …. Leases last `ttl_ms`; a dead node's
     partitions have new owners a little more than `ttl_ms` + `skew_ms` after its death. Executors share the cores and
     the memory of the machine (`node_options={"memory-limit": "2GB"}` gives each so much) and run their legs on
@@ -80,6 +82,7 @@ class LocalCluster:
         tls: bool = False,
         token: str | Secret | None = None,
         app: str | Path | Mapping[str, str | Path] | None = None,
+        store_options: Mapping[str, Any] | None = None,
         node_options: Mapping[str, str] | None = None,
         node_environment: Callable[[str], Mapping[str, str]] | None = None,
         runtime: Runtime | None = None,
@@ -93,7 +96,7 @@ class LocalCluster:
         if detached:
             self._remove_folder.atexit = False
         self.state_location = state_location or (self._folder / "state").as_uri()
-        store = open_store(self.state_location)
+        store = open_store(self.state_location, **(store_options or {}))
         options = {
             "state-location": self.state_location,
             "ttl-ms": str(ttl_ms),
@@ -101,12 +104,19 @@ class LocalCluster:
             "partition-assignment-interval": str(ttl_ms),
             **(node_options or {}),
         }
+        if store_options:
+            if "config" in options:
+                raise ConfigError("store_options: the nodes are given a config file already: write them in there")
+            options["config"] = str(
+                self._private_file("store.yaml", orjson.dumps({"store_options": store_options}))
+            )
         self._token = Secret(token) if isinstance(token, str) else token
         self._certificates = self._make_authority() if tls else None
         self._viewer = self._token
         if tls and "status-tokens-file" not in options:
             self._viewer = Secret(self._runtime.new_id())
-            options["status-tokens-file"] = str(self._viewer_file(self._viewer))
+            only_here = f"local-cluster {self._viewer.reveal()}\n".encode()
+            options["status-tokens-file"] = str(self._private_file("viewers", only_here))
         self.tls = None if self._certificates is None else Tls(ca_file=str(self._certificates.ca_file))
         self._nodes = LocalNodes(
             self._folder,
@@ -266,10 +276,11 @@ class LocalCluster:
         token: str | None = None,
         atomic: bool = False,
         engine: str | None = None,
+        timeout: float | None = None,
     ) -> pa.Table:
         """Run a statement and return all of its rows; see `Client.sql`."""
         with self.client() as client:
-            return client.sql(query, dialect=dialect, token=token, atomic=atomic, engine=engine)
+            return client.sql(query, dialect=dialect, token=token, atomic=atomic, engine=engine, timeout=timeout)
 
     def ingest(
         self,
@@ -279,14 +290,21 @@ class LocalCluster:
         mode: IngestMode = "append",
         token: str | None = None,
         atomic: bool = False,
+        timeout: float | None = None,
     ) -> int:
         """Add rows to a table; how many. See `Client.ingest`."""
         with self.client() as client:
-            return client.ingest(table, data, mode=mode, token=token, atomic=atomic)
+            return client.ingest(table, data, mode=mode, token=token, atomic=atomic, timeout=timeout)
+
+    def upsert(self, table: str, data: Rows, *, token: str | None = None) -> int:
+        """Put rows in the place of those with their primary keys, or add them; see `Client.upsert`."""
+        with self.client() as client:
+            return client.upsert(table, data, token=token)
 
     def drop_table(self, name: str) -> None:
         """End a table: no statement finds it any more, its executors unload it, its files become garbage."""
-        self.sql(f'drop table "{name}"')
+        with self.client() as client:
+            client.drop_table(name)
 
     def explain(
         self, query: str, dialect: str | None = None, *, analyze: bool = False, engine: str | None = None
@@ -299,6 +317,21 @@ class LocalCluster:
         """The nodes that belong to the cluster now, as its schedulers see it."""
         with self.client() as client:
             return client.members()
+
+    def tables(self) -> list[dict[str, Any]]:
+        """The tables of the cluster, one JSON-ready row each."""
+        with self.client() as client:
+            return client.tables()
+
+    def tasks(self) -> list[dict[str, Any]]:
+        """What the first running scheduler is doing and did last, newest first, one JSON-ready row each."""
+        with self.client() as client:
+            return client.tasks()
+
+    def cancel(self, task_id: str) -> bool:
+        """End a statement by its `task_id`, whichever scheduler runs it; whether it was running."""
+        with self.client() as client:
+            return client.cancel(task_id)
 
     def create_table(
         self,
@@ -325,18 +358,17 @@ class LocalCluster:
         Raises `PartitionKeysMissing`, `UnsupportedExpression`, and `ConfigError` for a name that is taken or a
         source that cannot be read; nothing is left behind then.
         """
-        self._tables.create(
-            name,
-            source,
-            partition_by,
-            schema=None if schema is None else plain(schema),
+        new = NewTable(
+            name=name,
+            source=source,
+            partition_by=partition_by,
             distribution=distribution,
             colocate_with=colocate_with,
             primary_key=primary_key,
             checks=checks,
             file_format=file_format,
-            progress=progress,
         )
+        self._tables.create(**new.keywords(), schema=None if schema is None else plain(schema), progress=progress)
         with self.client() as client:
             client.reconcile_all()
         if wait:
@@ -393,11 +425,11 @@ class LocalCluster:
         made.init()
         return made
 
-    def _viewer_file(self, token: Secret) -> Path:
-        """The file that lets nobody but this process look at the status of the nodes."""
-        made = self._folder / "viewers"
+    def _private_file(self, name: str, content: bytes) -> Path:
+        """A file of secrets, which its owner alone may read."""
+        made = self._folder / name
         made.touch(mode=0o600)
-        made.write_text(f"local-cluster {token.reveal()}\n")
+        made.write_bytes(content)
         return made
 
     def _repr_html_(self) -> str:

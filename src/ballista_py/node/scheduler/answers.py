@@ -13,6 +13,7 @@ from ballista_py.coordinator.queries.flight_sql import Statements, returned_rows
 from ballista_py.coordinator.queries.given_out import given_out
 from ballista_py.coordinator.queries.on_spark import SparkQueries
 from ballista_py.coordinator.queries.service import QueryService
+from ballista_py.coordinator.writes.metrics_table import MetricsTable
 from ballista_py.coordinator.writes.service import WriteService
 from ballista_py.engines.duckdb.engine import DuckDBEngine
 from ballista_py.errors import SqlError, TryLater
@@ -21,11 +22,14 @@ from ballista_py.node.http.sql_request import PostedStatement
 from ballista_py.node.scheduler.core import SchedulerCore
 from ballista_py.node.scheduler.jobs import SchedulerJobs
 from ballista_py.node.status.tasks import Tasks
+from ballista_py.partitions.new_table import NewTable
 from ballista_py.sql.own_words import own_places
 from ballista_py.sql.parse.kind import StatementKind, engine_sql, refusal, statement_kind
 from ballista_py.sql.parse.returning import returns_rows
 from ballista_py.transport.flight.calls import CallContext
 from ballista_py.transport.flight.commands import (
+    CANCEL,
+    CREATE_TABLE,
     EXECUTE,
     EXPLAIN,
     INGEST,
@@ -55,6 +59,7 @@ class Services:
     statements: Statements
     jobs: SchedulerJobs
     figures: Figures = UNSEEN
+    metrics: MetricsTable | None = None
 
 
 @define(kw_only=True)
@@ -62,8 +67,11 @@ class SchedulerAnswers:
     """A `DataHandler` for the scheduler `node_id`. Before its `services` are there it answers `TryLater`."""
 
     verbs = (
-        *(f"DoExchange {kind}" for kind in (SQL, EXECUTE, INGEST, JOB_ROWS)),
-        *(f"DoAction {name}" for name in (EXPLAIN, TABLES, MEMBERS, RECONCILE_ALL, REFRESH, TASKS, *JOB_ACTIONS)),
+        *(f"DoExchange {kind}" for kind in (SQL, EXECUTE, INGEST, CREATE_TABLE, JOB_ROWS)),
+        *(
+            f"DoAction {name}"
+            for name in (EXPLAIN, TABLES, MEMBERS, RECONCILE_ALL, REFRESH, TASKS, CANCEL, *JOB_ACTIONS)
+        ),
     )
 
     node_id: str
@@ -77,6 +85,12 @@ class SchedulerAnswers:
         if self.services is None:
             raise TryLater(f"scheduler '{self.node_id}' is starting")
         return self.services
+
+    def metrics_table(self) -> MetricsTable:
+        """Where exports of metrics go. Raises `TryLater` while the scheduler starts."""
+        found = self.ready().metrics
+        assert found is not None
+        return found
 
     def stream(self, command: Mapping[str, Any], context: CallContext) -> StreamResult:
         """Answer a client's statement (`commands.sql_command`)."""
@@ -116,7 +130,7 @@ class SchedulerAnswers:
             return self._answered(services, text, kind, posted.engine, context)
 
     def write(self, command: Mapping[str, Any], rows: IncomingRows, context: CallContext) -> Mapping[str, Any]:
-        """Carry out a write (`commands.execute_command`, `commands.ingest_command`)."""
+        """Carry out a write (`commands.execute_command`, `ingest_command`, `create_table_command`)."""
         check_command(command)
         if command.get("kind") == EXECUTE:
             rows.drain()
@@ -124,6 +138,10 @@ class SchedulerAnswers:
             text = _statement(command, services.queries)
             with own_places(command["query"], text):
                 return {"affected": services.writes.execute(text, **_sent(command))}
+        if command.get("kind") == CREATE_TABLE:
+            rows.drain()
+            self.ready().writes.create(NewTable.from_json(command), rows.schema, **_sent(command))
+            return {}
         if command.get("kind") != INGEST:
             raise SqlError("a scheduler takes rows for tables, not for partitions")
         affected = self.ready().writes.ingest(
@@ -155,6 +173,8 @@ class SchedulerAnswers:
             return {"executors": services.core.refresh_dataset(body["table"])}
         if name == TASKS:
             return {"rows": self.shown_tasks()}
+        if name == CANCEL:
+            return {"cancelled": self.tasks.cancel_of(context.work.client, body["task"])}
         return services.jobs.action(name, body)
 
     def give_up(self, task_id: str) -> None:

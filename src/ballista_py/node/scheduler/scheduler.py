@@ -20,6 +20,7 @@ from ballista_py.coordinator.queries.leg_watch import LegWatch
 from ballista_py.coordinator.queries.on_spark import SparkQueries
 from ballista_py.coordinator.spark_process import SparkProcess
 from ballista_py.coordinator.tables.definitions import TableMaker
+from ballista_py.coordinator.writes.metrics_table import MetricsTable
 from ballista_py.coordinator.writes.owner_calls import OwnerCalls
 from ballista_py.engines.apart.trials import Trials
 from ballista_py.engines.duckdb.engine import DuckDBEngine
@@ -63,7 +64,8 @@ from ballista_py.transport.flight_sql.ahead import KeepAlive
 from ballista_py.transport.flight_sql.leg_tickets import LegTickets
 from ballista_py.transport.flight_sql.port import FlightSqlService
 from ballista_py.transport.security.access import PUBLIC
-from ballista_py.transport.security.callers import Anyone, Callers, Clients
+from ballista_py.transport.security.callers import Anyone, Clients
+from ballista_py.transport.security.passwords import Passwords
 from ballista_py.transport.security.same_cluster import OfOneCluster
 from ballista_py.transport.security.tokens import StaticTokens
 from ballista_py.work import carried
@@ -248,12 +250,13 @@ def _listen(ground: Foundation, answers: SchedulerAnswers, file: AppFile | None)
 def _flight_port(ground: Foundation, answers: SchedulerAnswers) -> FlightServer:
     """The port for clients."""
     config, runtime = ground.config, ground.runtime
+    passwords = _passwords(config, runtime)
     return FlightServer(
         f"{config.node_bind_address}:{config.flight_port}",
         answers,
         runtime,
         access=PUBLIC,
-        callers=OfOneCluster(_clients(config, runtime), ground.cluster_id),
+        callers=OfOneCluster(Anyone() if passwords is None else Clients(passwords), ground.cluster_id),
         caller_limit=config.max_calls_per_client,
         time_limit_ms=config.statement_timeout_ms,
         tls=config.flight_tls(),
@@ -267,6 +270,8 @@ def _flight_port(ground: Foundation, answers: SchedulerAnswers) -> FlightServer:
             ready=lambda: answers.ready().statements,
             runtime=runtime,
             keep=KeepAlive(runtime=runtime, spawn=spawn),
+            passwords=passwords,
+            metrics=None if config.otlp_metrics_table is None else answers.metrics_table,
         ),
     )
 
@@ -323,6 +328,7 @@ def _services(
         instance=lambda: core.membership.info.instance_id,
         tasks=ground.tasks,
     )
+    metrics = config.otlp_metrics_table
     tickets = LegTickets(cluster_id=ground.cluster_id, runtime=runtime, tls=config.node_tls())
     spark = SparkQueries(queries, tools.spark, runtime, config.max_merge_bytes)
     statements = Statements(queries, tools.engine, writes=writes, tickets=tickets, figures=ground.metrics)
@@ -338,6 +344,7 @@ def _services(
         statements=statements,
         jobs=jobs,
         figures=ground.metrics,
+        metrics=None if metrics is None else MetricsTable(writes, metrics, runtime),
     )
 
 
@@ -384,8 +391,8 @@ def _leave(membership: Membership) -> None:
         log_event(_log, "leave_failed", logging.WARNING, code=error.code, reason=error)
 
 
-def _clients(config: NodeConfig, runtime: Runtime) -> Callers:
-    """Who may ask this scheduler."""
+def _passwords(config: NodeConfig, runtime: Runtime) -> Passwords | None:
+    """What says who may ask this scheduler; None: everybody."""
     if config.flight_tokens_file is None:
-        return Anyone()
-    return Clients(StaticTokens(config.flight_tokens_file, runtime))
+        return None
+    return Passwords(StaticTokens(config.flight_tokens_file, runtime), runtime)

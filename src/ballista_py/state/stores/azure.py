@@ -25,6 +25,7 @@ from ballista_py.state.stores.remote import (
 from ballista_py.state.stores.store import ObjectEntry, StoredObject
 
 _BUSY = {"ServerBusy", "OperationTimedOut_NotApplied"}
+_NOBODY = {"AuthorizationFailure", "NoAuthenticationInformation", "PublicAccessNotPermitted"}
 _MISMATCH = {"BlobAlreadyExists", "ConditionNotMet"}
 
 
@@ -123,6 +124,8 @@ class AzureStore(RemoteStore):
             getattr(getattr(error, "error_code", None), "value", None) or getattr(error, "error_code", "") or ""
         )
         status = error.status_code or 0
+        if status == 401 or code in _NOBODY:
+            return Trouble.unproven("abfs", code or str(status))
         if isinstance(error, ClientAuthenticationError):
             return Trouble(Meaning.REFUSED, code or "authentication")
         if code in _BUSY:

@@ -147,11 +147,15 @@ class GcsStore(RemoteStore):
 
     def _trouble(self, error: Exception) -> Trouble:
         if not isinstance(error, _RefusalError):
+            if type(error).__name__ == "DefaultCredentialsError":
+                return Trouble.unproven("gs", "DefaultCredentialsError")
             if type(error).__module__.startswith("google.auth"):  # before anything was sent
                 return Trouble(Meaning.UNSENT, type(error).__name__)
             return aiohttp_trouble(error)
         if error.bucket_is_missing:
             return Trouble(Meaning.REFUSED, "the bucket does not exist")
+        if error.status == 401:
+            return Trouble.unproven("gs", "401")
         return Trouble(meaning_of_status(error.status), str(error.status))
 
 

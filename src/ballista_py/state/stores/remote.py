@@ -39,6 +39,14 @@ READ_TRIES = 8
 BUSY_RETRY_MS = 40.0
 LOST_RETRY_MS = 5.0  # short: a write may wait to be judged by this read while others commit on
 
+CREDENTIALS = {  # how to give them, to whom there are none
+    "s3": "set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_PROFILE; or give the store options key and secret, "
+    "or anon=true for a bucket that everybody may write",
+    "gs": "set GOOGLE_APPLICATION_CREDENTIALS to the file of a key, or give the store option token",
+    "abfs": "set AZURE_STORAGE_CONNECTION_STRING, or AZURE_STORAGE_ACCOUNT_NAME and AZURE_STORAGE_ACCOUNT_KEY; or give "
+    "the store options connection_string, or account_name and account_key",
+}
+
 R = TypeVar("R")
 
 
@@ -50,6 +58,7 @@ class Meaning(Enum):
     RACED = "another write of the object was under way"
     BUSY = "the store sent the request away"
     REFUSED = "the store refused the request"
+    UNPROVEN = "the store refused the request: it was shown no credentials that it takes"
     UNSENT = "the store could not be reached"
     UNKNOWN = "no usable reply came"
 
@@ -60,9 +69,16 @@ class Trouble:
 
     meaning: Meaning
     code: str
+    way_out: str = ""
 
     def __str__(self) -> str:
-        return f"{self.meaning.value} ({self.code})"
+        said = f"{self.meaning.value} ({self.code})"
+        return f"{said}: {self.way_out}" if self.way_out else said
+
+    @classmethod
+    def unproven(cls, scheme: str, code: str) -> Trouble:
+        """There were no credentials; how to give some."""
+        return cls(Meaning.UNPROVEN, code, CREDENTIALS[scheme])
 
 
 class TooLargeError(Exception):
@@ -169,7 +185,7 @@ class RemoteStore(ConditionalStore):
                 trouble = self._trouble(error)
             if trouble.meaning is Meaning.MISSING:
                 return None
-            if trouble.meaning is Meaning.REFUSED:
+            if trouble.meaning in (Meaning.REFUSED, Meaning.UNPROVEN):
                 break
             if tries < READ_TRIES:
                 unit_ms = BUSY_RETRY_MS if trouble.meaning is Meaning.BUSY else LOST_RETRY_MS
@@ -220,7 +236,7 @@ def cannot_open(scheme: str, options: dict[str, Any], error: Exception) -> Confi
     names = ", ".join(sorted(options)) or "none"
     return ConfigError(
         f"{scheme}:// cannot be opened with the given options ({names}): {type(error).__name__}; "
-        "check their names and values, or the credentials of the environment"
+        f"check their names and values. For credentials {CREDENTIALS[scheme]}"
     )
 
 

@@ -6,6 +6,7 @@ version. Documents therefore never have equal bytes twice (`ObjectState` sees to
 
 from __future__ import annotations
 
+import os
 from typing import Any
 
 from ballista_py.errors import MissingExtra
@@ -35,15 +36,20 @@ _BUSY = {
     "OperationAborted",
 }
 _PART_BYTES = 1 << 20
+REGION, DEFAULT_REGION = (
+    "AWS_REGION",
+    "AWS_DEFAULT_REGION",
+)  # the first is that of newer SDKs, which ours does not read
 _NO_BUCKET = {"NoSuchBucket", "NotImplemented"}
 
 
 class S3Store(RemoteStore):
     """Objects of one bucket below `prefix`, as a `ConditionalStore`. Objects are at most 5 GiB.
 
-    `options` go to `s3fs.S3FileSystem` (`endpoint_url`, `key`, `secret`, `token`, `anon`, `client_kwargs`,
-    `config_kwargs`, …). Repetition inside the client is off. Raises `MissingExtra` and, for options that s3fs does
-    not take, `ConfigError`. The bucket is not asked for anything before the first verb.
+    `region` is that of the bucket (without one AWS_DEFAULT_REGION or AWS_REGION says it). Other `options` go to
+    `s3fs.S3FileSystem` (`endpoint_url`, `key`, `secret`, `token`, `anon`, `client_kwargs`, `config_kwargs`, …).
+    Repetition inside the client is off. Raises `MissingExtra` and, for options that s3fs does not take, `ConfigError`.
+    The bucket is not asked for anything before the first verb.
     """
 
     def __init__(
@@ -68,6 +74,11 @@ class S3Store(RemoteStore):
             "retries": {"total_max_attempts": 1},
             "http_session_cls": _once_only_session(),
         }
+        region = options.pop("region", None)
+        if region is None and DEFAULT_REGION not in os.environ:
+            region = os.environ.get(REGION)
+        if region is not None:
+            options["client_kwargs"] = {"region_name": region, **options.get("client_kwargs", {})}
         self._fs = open_filesystem("s3", s3fs.S3FileSystem, **{**options, "config_kwargs": config})
         try:
             in_loop(self._fs, self._fs.set_session)
@@ -121,13 +132,10 @@ class S3Store(RemoteStore):
         from botocore import exceptions as boto
 
         if not isinstance(error, boto.ClientError):
-            before_sending = (
-                boto.NoCredentialsError,
-                boto.PartialCredentialsError,
-                boto.CredentialRetrievalError,
-                boto.ParamValidationError,
-            )
-            if isinstance(error, before_sending):
+            nobody = boto.NoCredentialsError, boto.PartialCredentialsError, boto.CredentialRetrievalError
+            if isinstance(error, nobody):
+                return Trouble.unproven("s3", type(error).__name__)
+            if isinstance(error, boto.ParamValidationError):  # before sending
                 return Trouble(Meaning.REFUSED, type(error).__name__)
             return aiohttp_trouble(error)
         code = str(error.response.get("Error", {}).get("Code", ""))

@@ -102,7 +102,8 @@ class _Nodes:
     """A scheduler and an executor as processes, and a way to every door. `send` says whether it was refused."""
 
     def __init__(self, stack: ExitStack) -> None:
-        self._cluster = stack.enter_context(LocalCluster(schedulers=1, executors=1))
+        options = {"otlp-metrics-table": "metrics"}
+        self._cluster = stack.enter_context(LocalCluster(schedulers=1, executors=1, node_options=options))
         self._folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
         self._cluster.sql("create table kept (id bigint) partitioned by (bucket(2, id))")
         self._cluster.sql("create table sound (id bigint) partitioned by (bucket(2, id))")

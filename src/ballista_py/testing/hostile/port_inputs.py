@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import string
 from collections.abc import Callable, Iterator, Mapping
+from functools import cache
 from typing import Any
 
 import orjson
@@ -15,6 +16,7 @@ from ballista_py.transport.control.grpc import messages as pb
 from ballista_py.transport.flight_sql.messages import message, pack
 
 FLIGHT_METHODS = ("GetFlightInfo", "GetSchema", "DoGet", "DoPut", "DoExchange", "DoAction", "Handshake")
+_EXPORT = "/opentelemetry.proto.collector.metrics.v1.MetricsService/Export"
 _HANDLE = orjson.dumps({"query": "select $1 as c", "dialect": None, "part": None, "run_id": None}) + b"\n"
 _FLIGHT_SQL = (
     pack(message("CommandStatementQuery", query="select count(*) from kept where id = 7")),
@@ -40,6 +42,9 @@ _OWN: tuple[Mapping[str, Any], ...] = (
     {"kind": "execute", "query": "delete from kept where id = -1", "dialect": "duckdb", "token": "a", "made": True,
      "atomic": False},
     {"kind": "ingest", "table": "kept", "mode": "append", "token": "b", "made": False, "atomic": True},
+    {"kind": "create_table", "table": "made", "token": "m", "partition_by": ["bucket(2, id)", {"k": "id"}],
+     "distribution": "partitioned", "colocate_with": None, "primary_key": ["id"], "checks": ["id > 0"],
+     "file_format": "parquet"},
     {"kind": "leg", "task": "t", "leg": {"sql": "select 1 as a", "tables": [_LEG_TABLE], "partitions": [0]}},
     {"kind": "base", "target": {**_LEG_TABLE, "incarnation": "i", "token": "c"}, "where": "id = 1", "alias": "k"},
     {"kind": "write", "target": {**_LEG_TABLE, "incarnation": "i", "token": "d", "remove": {"0": ["f"]}}},
@@ -63,6 +68,7 @@ _OWN_ACTIONS: tuple[tuple[str, Mapping[str, Any]], ...] = (
     ("jobs", {"state": "FAILED"}),
     ("cancel_job", {"job_id": "67e5504410b1426f9247bb680e5fe0c8"}),
     ("close_job", {"job_id": "67e5504410b1426f9247bb680e5fe0c8"}),
+    ("cancel", {"task": "0f3a"}),
 )
 _NUMBERS = (b"0", b"-1", b"1e999", b"-0.0", b"9" * 40, b"18446744073709551616", b"1.5", b"2147483648", b"1E-400")
 _VALUES: tuple[bytes, ...] = (
@@ -128,6 +134,8 @@ def _http(door: str) -> Callable[[Any], Input]:
 
 
 def _protobuf(chance: Any) -> Input:
+    if chance.random() < 0.1:
+        return Input("flight", _EXPORT, _damaged(_export(), chance))
     method = _pick(FLIGHT_METHODS, chance)
     if method == "DoAction":
         name, body = _pick(_ACTIONS, chance)
@@ -136,6 +144,27 @@ def _protobuf(chance: Any) -> Input:
     other = _pick(_FLIGHT_SQL, chance)
     data = command + other if chance.random() < 0.1 else command
     return Input("flight", method, _damaged(data, chance) if chance.random() < 0.9 else data)
+
+
+@cache
+def _export() -> bytes:
+    """Metrics of OpenTelemetry, of each kind."""
+    from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportMetricsServiceRequest
+
+    made = ExportMetricsServiceRequest()
+    resource = made.resource_metrics.add()
+    resource.resource.attributes.add(key="service.name").value.string_value = "fuzz"
+    metrics = resource.scope_metrics.add().metrics
+    metrics.add(name="g").gauge.data_points.add(time_unix_nano=1, as_int=7).attributes.add(
+        key="a"
+    ).value.int_value = 1
+    metrics.add(name="s").sum.data_points.add(time_unix_nano=1, as_double=0.5)
+    metrics.add(name="h").histogram.data_points.add(time_unix_nano=1, explicit_bounds=[1], bucket_counts=[1, 2])
+    metrics.add(name="e").exponential_histogram.data_points.add(time_unix_nano=1).positive.bucket_counts.extend(
+        [1, 2]
+    )
+    metrics.add(name="q").summary.data_points.add(time_unix_nano=1).quantile_values.add(quantile=0.5, value=1)
+    return bytes(made.SerializeToString())
 
 
 def _json(door: str) -> Callable[[Any], Input]:

@@ -133,7 +133,7 @@ class RawFlight:
         return bytes(prepared.prepared_statement_handle)
 
     def raw(self, method: str, requests: Sequence[bytes], compression: Any = None) -> list[bytes]:
-        """Any method with any bytes, which gRPC may send under `compression`."""
+        """Any method, one of another service by its path, with any bytes; gRPC may send them under `compression`."""
         return self._stream(method, requests, compression)
 
     def lives(self) -> bool:
@@ -151,7 +151,7 @@ class RawFlight:
         return [(TOKEN_HEADER, f"Bearer {secret}")]
 
     def _stream(self, method: str, requests: Iterable[bytes], compression: Any = None) -> list[bytes]:
-        call = self._channel.stream_stream(_SERVICE + method)
+        call = self._channel.stream_stream(method if method.startswith("/") else _SERVICE + method)
         with closing(_Sent(requests)) as sent:
             return list(call(sent, timeout=self.answer_s, metadata=self._metadata(), compression=compression))
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
 import pyarrow as pa
@@ -10,6 +10,7 @@ from attrs import astuple
 
 from ballista_py.errors import (
     BallistaError,
+    ConfigError,
     OwnershipError,
     PartitionsUnassigned,
     SchedulerLost,
@@ -17,11 +18,15 @@ from ballista_py.errors import (
     TryLater,
     WriteIncomplete,
 )
+from ballista_py.partitions.new_table import NewTable
+from ballista_py.partitions.spec import PartitionBy
+from ballista_py.partitions.table import Distribution, FileFormatName
 from ballista_py.runtime import Runtime, SystemRuntime
 from ballista_py.secret import Secret
 from ballista_py.sql.plan_drawing import ExplainedPlan
 from ballista_py.state.documents.resends import RESEND_MS
 from ballista_py.transport.client.client_answers import QueryResult, QueryStream
+from ballista_py.transport.client.cluster_calls import ClusterCalls
 from ballista_py.transport.client.jobs import Job, JobCalls, Parameters
 from ballista_py.transport.client.rows import Rows, arrow_rows
 from ballista_py.transport.client.schedulers import Schedulers
@@ -31,11 +36,8 @@ from ballista_py.transport.endpoints import TLS_SCHEMES, Address
 from ballista_py.transport.flight.client import FlightPool, FlightStream
 from ballista_py.transport.flight.commands import (
     EXPLAIN,
-    RECONCILE_ALL,
-    REFRESH,
-    TABLES,
-    TASKS,
     IngestMode,
+    create_table_command,
     execute_command,
     ingest_command,
     sql_command,
@@ -82,7 +84,7 @@ def connect(
     return client
 
 
-class Client:
+class Client(ClusterCalls):
     """Asks schedulers. Use it from any number of threads, and `close` it or use it as a context manager.
 
     A scheduler that cannot be reached before a statement started is passed over, as is one that says to try later.
@@ -181,6 +183,64 @@ class Client:
         Raises `SqlError` for a table without a primary key, and `SchemaMismatch`.
         """
         return self.ingest(table, data, mode="upsert", token=token)
+
+    def create_table(
+        self,
+        name: str,
+        source: None = None,
+        partition_by: PartitionBy = (),
+        *,
+        schema: pa.Schema | None = None,
+        distribution: Distribution = "partitioned",
+        colocate_with: str | None = None,
+        primary_key: Sequence[str] = (),
+        checks: Sequence[str] = (),
+        file_format: FileFormatName = "parquet",
+        token: str | None = None,
+        timeout: float | None = None,
+    ) -> None:
+        """Make an empty managed table of these columns, and return when it is served.
+
+        Its `primary_key` columns are unique and not null, its rows fulfil the SQL conditions in `checks`, and its files
+        are of `file_format`. A replicated table takes no `partition_by`. Sent again under its `token` (made if not
+        given) it is made once. A table with a `source` is made by `LocalCluster.create_table`, where that can be read:
+        a scheduler reads nothing that a client names.
+
+        Raises `PartitionKeysMissing`, `UnsupportedExpression`, `ConfigError` for a name that is taken or a source,
+        `SqlError` for a check that is no condition, and `TimeLimit` after `timeout` seconds.
+
+        >>> client.create_table("events", None, ["bucket(8, id)"], schema=schema)  # doctest: +SKIP
+        """
+        new = NewTable(
+            name=name,
+            source=source,
+            partition_by=partition_by,
+            distribution=distribution,
+            colocate_with=colocate_with,
+            primary_key=primary_key,
+            checks=checks,
+            file_format=file_format,
+        )
+        new.require_no_source()
+        if schema is None:
+            raise ConfigError(f"table '{name}' needs a schema: the columns that it has")
+        left = TimeLeft(self._runtime, self._session.time_limit(timeout))
+        given, made = token or self._runtime.new_id(), not token
+
+        def run(address: str, again: bool) -> None:
+            command = create_table_command(new, given, left.ms(), made)
+            stream = self._pool.open_write(address, {**command, "again": again}, schema)
+            try:
+                stream.finish()
+            except BaseException:
+                stream.abort()
+                raise
+
+        self._applied(run, left)
+
+    def drop_table(self, name: str) -> None:
+        """End a table: no statement finds it any more, its executors unload it, its files become garbage."""
+        self.sql('drop table "{}"'.format(name.replace('"', '""')))
 
     def _execute(
         self, query: str, dialect: str | None, token: str | None, atomic: bool, timeout: float | None
@@ -312,29 +372,6 @@ class Client:
         asked = self._session.rows_asked(query, dialect, engine)
         command = sql_command(asked.query, asked.dialect, asked.engine)
         return ExplainedPlan(self._schedulers.call(EXPLAIN, {**command, "analyze": analyze}))
-
-    def tables(self) -> list[dict[str, Any]]:
-        """The tables of the cluster, one JSON-ready row each."""
-        return list(self._schedulers.call(TABLES, {})["rows"])
-
-    def members(self) -> list[dict[str, Any]]:
-        """The schedulers and executors of the cluster, one JSON-ready row each."""
-        return self._schedulers.members()
-
-    def reconcile_all(self) -> dict[str, int]:
-        """Let a scheduler assign what waits, without the limit of an interval; the moves made, by table."""
-        return dict(self._schedulers.call(RECONCILE_ALL, {})["moves"])
-
-    def refresh(self, table: str) -> int:
-        """Let every executor compare what it holds of the table with what is stored; returns how many were told.
-
-        Raises `SqlError` for a table that there is not.
-        """
-        return int(self._schedulers.call(REFRESH, {"table": table})["executors"])
-
-    def tasks(self) -> list[dict[str, Any]]:
-        """What the scheduler is doing and did last, newest first, one JSON-ready row each."""
-        return list(self._schedulers.call(TASKS, {})["rows"])
 
     def submit(
         self,

@@ -18,6 +18,7 @@ from ballista_py.runtime import Runtime
 from ballista_py.state.documents.object_state import Retry
 from ballista_py.transport.control.grpc import aio
 from ballista_py.transport.control.link import LINK_FAILURES, ControlledExecutor, Link, until_one_ends
+from ballista_py.transport.control.outages import Outages
 from ballista_py.transport.endpoints import Address
 from ballista_py.transport.security.credentials import Removed, Tls
 
@@ -47,8 +48,8 @@ class ControlClient:
     goes to every scheduler each `heartbeat_ms`, and at once after `poke`: that is how an update is acknowledged. A
     stream over which nothing came back for `silence_ms` counts as broken. `workers` run the executor's methods.
     With `tls` every scheduler must prove the id that it goes by before it is told anything; one in `removed` is neither
-    told nor heard. A scheduler of another
-    cluster than `cluster_id` is told nothing either.
+    told nor heard. A scheduler of another cluster than `cluster_id` is told nothing either; `foreign` is told when
+    there are none but such at all `seeds`, and none of this cluster was ever heard.
 
     Raises `ConfigError` for a seed that is not an address.
     """
@@ -66,10 +67,13 @@ class ControlClient:
         tls: Tls | None = None,
         removed: Removed | None = None,
         cluster_id: str = "",
+        foreign: Callable[[BallistaError], None] = lambda _error: None,
     ) -> None:
+        self._foreign = foreign
         self._removed = removed or Removed()
         self._cluster_id = cluster_id
         self._seeds = tuple(str(Address.parse(seed)) for seed in seeds)
+        self._outages = Outages(self._seeds)
         self._executor = executor
         self._workers = workers
         self._runtime = runtime
@@ -163,7 +167,7 @@ class ControlClient:
                             continue
                         await self._converse(link)
                 except (*LINK_FAILURES, BallistaError) as error:
-                    _log.info("control stream to %s broke: %s", address, _said(error))
+                    self._failed(link, error)
                 except asyncio.CancelledError:
                     if _is_being_cancelled():
                         raise
@@ -173,10 +177,26 @@ class ControlClient:
                 self._peer_ids.pop(address, None)  # another scheduler may live there next time
                 failures = 1 if link.answered else failures + 1
                 if address not in self._listed and address not in self._seeds:
+                    self._outages.forget(address)
                     return
                 await asyncio.sleep(reconnect_delay_ms(failures, self._runtime.random()) / 1e3)
         finally:
             self._keepers.pop(address, None)
+
+    def _failed(self, link: Link, error: BaseException) -> None:
+        """Say that a stream broke, or that the scheduler is waited for: at first, and then each minute."""
+        address, now_ms = link.address, self._runtime.monotonic_ms()
+        if link.answered:
+            self._outages.heard(address)
+        if self._outages.says(address, now_ms):
+            if link.answered:
+                _log.info("control stream to %s broke: %s", address, _said(error))
+            else:
+                waited_s = self._outages.lasted_s(address, now_ms)
+                _log.warning("waiting for the scheduler at %s for %.0f s: %s", address, waited_s, _said(error))
+        vain = self._outages.failed(address, error)
+        if vain is not None:
+            self._foreign(vain)
 
     async def _introduced(self, link: Link) -> bool:
         """Whether the scheduler has only now said who it is; then the next link lets it prove that."""
@@ -200,6 +220,7 @@ class ControlClient:
     async def _learn(self, link: Link) -> str:
         """Start a conversation with every scheduler that this one lists; returns its own id."""
         scheduler_id, schedulers = await link.schedulers()
+        self._outages.heard(link.address)
         self._removed.check(scheduler_id)
         if link.peer_id is not None and scheduler_id != link.peer_id:
             raise Unauthenticated(f"the scheduler '{link.peer_id}' calls itself '{scheduler_id}'")

@@ -12,7 +12,7 @@ from typing import Any
 
 from attrs import frozen
 
-from ballista_py.errors import BallistaError, TransportError, TryLater, Unauthenticated, to_wire
+from ballista_py.errors import BallistaError, TransportError, TryLater, Unauthenticated, WrongCluster, to_wire
 from ballista_py.transport.control.grpc import (
     CONTROL_METHODS,
     StatusCode,
@@ -21,6 +21,7 @@ from ballista_py.transport.control.grpc import (
     parsed,
     stream_handler,
 )
+from ballista_py.transport.control.outages import FOREIGN
 from ballista_py.transport.endpoints import CONTROL_METADATA_BYTES
 from ballista_py.transport.security.access import Access, Caller
 from ballista_py.transport.security.callers import CLUSTER_HEADER
@@ -98,6 +99,8 @@ class ControlGate(aio.ServerInterceptor):  # type: ignore[misc]  # gRPC has no t
                     status = StatusCode.UNAUTHENTICATED
                 elif isinstance(error, TryLater):
                     status = StatusCode.RESOURCE_EXHAUSTED
+                elif isinstance(error, WrongCluster):
+                    status = FOREIGN
                 await context.abort(status, str(to_wire(error)["message"]))
 
         # Every verb is a stream, and of bytes: nothing of a message is taken in before its sender is known, and gRPC

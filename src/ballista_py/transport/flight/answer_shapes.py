@@ -13,8 +13,10 @@ from typing import Any
 from ballista_py.transport.flight import shape_checks as shape
 from ballista_py.transport.flight.commands import (
     BASE,
+    CANCEL,
     CANCEL_JOB,
     CLOSE_JOB,
+    CREATE_TABLE,
     EXECUTE,
     EXPLAIN,
     INGEST,
@@ -149,6 +151,7 @@ _RESULTS: Mapping[object, Known] = {
     **dict.fromkeys((WRITE, REWRITE, SETTLE), _by_partition),
     **dict.fromkeys((EXECUTE, INGEST), _only({"affected": _rows})),
     RELOAD: _only({}),
+    CREATE_TABLE: _only({}),
 }
 _REPLIES: Mapping[str, Known] = {
     EXPLAIN: _all,
@@ -158,4 +161,5 @@ _REPLIES: Mapping[str, Known] = {
     **dict.fromkeys((SUBMIT_JOB, JOB, CANCEL_JOB, CLOSE_JOB), _only({"job": _JOB_ROW})),
     RECONCILE_ALL: _only({"moves": shape.mapping_of(shape.count)}),
     REFRESH: _only({"executors": shape.count}),
+    CANCEL: _only({"cancelled": shape.flag}),
 }

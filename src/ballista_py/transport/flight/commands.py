@@ -1,9 +1,9 @@
 """What is asked over data ports: the commands of streams and the names of questions.
 
 A scheduler answers the streams `sql` and `job_rows` and the questions `explain`, `tables`, `members`, `reconcile_all`,
-`refresh`, `tasks`, `submit_job`, `job`, `jobs`, `cancel_job` and `close_job`, and carries out the writes `execute` and
-`ingest`. An executor answers the streams `leg` and `base`, and carries out the writes `write`, `rewrite`, `settle` and
-`reload`.
+`refresh`, `tasks`, `cancel`, `submit_job`, `job`, `jobs`, `cancel_job` and `close_job`, and carries out the writes
+`execute`, `ingest` and `create_table`. An executor answers the streams `leg` and `base`, and carries out the writes
+`write`, `rewrite`, `settle` and `reload`.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from typing import Any, Literal
 from attrs import Factory, frozen
 
 from ballista_py.errors import SqlError
+from ballista_py.partitions.new_table import NewTable
 from ballista_py.partitions.spec import PARTITION_COLUMN
 from ballista_py.sql.plan import Leg, LegTable
 from ballista_py.work import Work, current_client, current_work
@@ -41,6 +42,8 @@ CANCEL_JOB = "cancel_job"
 CLOSE_JOB = "close_job"
 JOB_ROWS = "job_rows"
 JOB_ACTIONS = (SUBMIT_JOB, JOB, JOBS, CANCEL_JOB, CLOSE_JOB)
+CANCEL = "cancel"
+CREATE_TABLE = "create_table"
 
 TIME_LIMIT = "time_limit_ms"
 APART = "apart"
@@ -140,6 +143,14 @@ def ingest_command(
     return {**({} if timeout_ms is None else {TIME_LIMIT: timeout_ms}), "kind": INGEST, **told}
 
 
+def create_table_command(
+    table: NewTable, token: str, timeout_ms: float | None = None, made: bool = False
+) -> dict[str, Any]:
+    """Make a table of no rows; its columns are those of the stream. `made` as for `execute_command`."""
+    told = {**table.to_json(), "token": token, "made": made}
+    return {**({} if timeout_ms is None else {TIME_LIMIT: timeout_ms}), "kind": CREATE_TABLE, **told}
+
+
 def write_command(target: WriteTarget) -> dict[str, Any]:
     """Take in rows at an owner; the answer says by partition what was `affected`, or which `error` kept it."""
     return {"kind": WRITE, "target": target.to_json()}
@@ -213,8 +224,10 @@ class WriteTarget:
 
 __all__ = [
     "BASE",
+    "CANCEL",
     "CANCEL_JOB",
     "CLOSE_JOB",
+    "CREATE_TABLE",
     "EXECUTE",
     "EXPLAIN",
     "INGEST",
@@ -238,6 +251,7 @@ __all__ = [
     "IngestMode",
     "WriteTarget",
     "base_command",
+    "create_table_command",
     "execute_command",
     "ingest_command",
     "job_rows_command",

@@ -56,6 +56,7 @@ class ServedCall:
     ) -> None:
         self.method = method
         self.claimed = ""
+        self.given_token = ""
         self.session: Any = None
         self.holdings: Holdings | None = None
         self.trace: TraceContext | None = None
@@ -196,7 +197,7 @@ class FlightListener(grpc.GenericRpcHandler):  # type: ignore[misc]  # gRPC has 
     headers are larger than they may be; the call is refused. With `ask_client` only clients whose certificate
     is of the authority in `tls` get in; files of `tls` that are replaced count for the next connection. A port that is
     `behind` a front listens at that Unix socket instead, and headers were measured when they come. A message above
-    `message_bytes` is refused by its first bytes. Raises
+    `message_bytes` is refused by its first bytes. `besides` are methods of other services, by path. Raises
     `ConfigError` naming the address when it cannot be had, or the file that cannot be used.
     """
 
@@ -211,6 +212,7 @@ class FlightListener(grpc.GenericRpcHandler):  # type: ignore[misc]  # gRPC has 
         offended: Callable[[str], None],
         behind: str | None = None,
         message_bytes: int = FLIGHT_MESSAGE_BYTES,
+        besides: Mapping[str, str] | None = None,
     ) -> None:
         self._answer = answer
         self._offended = offended
@@ -219,6 +221,7 @@ class FlightListener(grpc.GenericRpcHandler):  # type: ignore[misc]  # gRPC has 
         self._running = 0
         self._server = grpc.server(threads, options=flight_server_options(not ask_client, message_bytes))
         self._handlers = {f"/{SERVICE}/{name}": stream_handler(self._handler(name)) for name in METHODS}
+        self._handlers |= {path: stream_handler(self._handler(name)) for path, name in (besides or {}).items()}
         self._offence = stream_handler(self._offence_handler())
         self._tells_of_offence_until_ms = 0.0
         self._server.add_generic_rpc_handlers((self,))

@@ -16,6 +16,7 @@ from ballista_py.transport.arrow.frames import RowsOut
 from ballista_py.transport.flight.frames import data_frame, read_data
 from ballista_py.transport.flight.listener import ServedCall
 from ballista_py.transport.flight_sql.messages import message, read
+from ballista_py.transport.security.callers import TOKEN_HEADER
 
 MAX_COMMAND_BYTES = 64 << 20
 
@@ -94,6 +95,15 @@ def _actions(port: Any, call: ServedCall) -> None:
         call.send(_encoded("ActionType", type=name, description=about))
 
 
+def _handshake(port: Any, call: ServedCall) -> None:
+    """What it says stands in its headers; the messages of older clients are not read, for they come from strangers."""
+    call.send_headers({TOKEN_HEADER: f"Bearer {port.do_handshake(call)}"})
+
+
+def _export(port: Any, call: ServedCall) -> None:
+    call.send(port.export(call, _first(call)))
+
+
 METHODS: Mapping[str, Callable[[Any, ServedCall], None]] = {
     "DoExchange": _exchange,
     "DoPut": _put,
@@ -103,6 +113,8 @@ METHODS: Mapping[str, Callable[[Any, ServedCall], None]] = {
     "PollFlightInfo": _poll,
     "GetSchema": _schema,
     "ListActions": _actions,
+    "Handshake": _handshake,
+    "Export": _export,
 }
 
 

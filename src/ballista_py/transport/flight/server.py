@@ -171,6 +171,7 @@ class FlightServer:
             offended=self._offended,
             behind=None if self._front is None else self._front.target,
             message_bytes=message_bytes,
+            besides=self._service.besides,
         )
         self.port = self._listener.port
         if self._front is not None:
@@ -257,6 +258,7 @@ class FlightService:
     max_command_bytes = MAX_COMMAND_BYTES  # of nodes, with broadcasts
     max_command_values: int | None = None
     knows_callers = True  # by the headers of a call
+    besides: Mapping[str, str] = {}  # methods of other services, by path
 
     def __init__(self, handler: DataHandler, calls: OpenCalls) -> None:
         self._handler = handler
@@ -272,7 +274,7 @@ class FlightService:
         try:
             headers = call.headers()
             try:
-                call.claimed = self._calls.callers.claimed(headers)
+                call.claimed = self.claimed(call, headers)
             except BaseException as error:
                 shown = error if isinstance(error, BallistaError) else type(error).__name__
                 self._calls.refusals.note(call.peer(), shown)
@@ -292,6 +294,10 @@ class FlightService:
                 self._calls.end(call.claimed)
         except BaseException as error:
             raise to_flight(error) from None
+
+    def claimed(self, call: ServedCall, headers: Mapping[str, Any]) -> str:
+        """Whom the headers of a call name. Raises `Unauthenticated`."""
+        return self._calls.callers.claimed(headers)
 
     def open(self, call: ServedCall, headers: Mapping[str, Any]) -> None:
         """What else is done with a call before it is answered."""

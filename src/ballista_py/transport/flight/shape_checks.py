@@ -105,6 +105,11 @@ def one_of(choices: Collection[str]) -> Check:
     return check
 
 
+def one_type_of(of_text: Check, of_object: Check) -> Check:
+    """A text or an object."""
+    return lambda value, place: (of_text if isinstance(value, str) else of_object)(value, place)
+
+
 def list_of(item: Check) -> Check:
     def check(value: Any, place: str) -> None:
         if not isinstance(value, list | tuple):

@@ -9,13 +9,16 @@ more.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, get_args
 
+from ballista_py.partitions.table import FILE_FORMATS, Distribution
 from ballista_py.transport.flight import shape_checks as shape
 from ballista_py.transport.flight.commands import (
     BASE,
+    CANCEL,
     CANCEL_JOB,
     CLOSE_JOB,
+    CREATE_TABLE,
     EXECUTE,
     EXPLAIN,
     JOB,
@@ -155,6 +158,18 @@ _COMMANDS: Mapping[str, shape.Check] = {
     "ingest": shape.fields(
         {"table": shape.name, "mode": _MODES, "token": shape.name}, {**_AGAIN, "atomic": shape.flag}
     ),
+    CREATE_TABLE: shape.fields(
+        {"table": shape.name, "token": shape.name},
+        {
+            **_AGAIN,
+            "partition_by": shape.list_of(shape.one_type_of(shape.name, shape.mapping_of(shape.name))),
+            "distribution": shape.one_of(get_args(Distribution)),
+            "colocate_with": shape.maybe(shape.name),
+            "primary_key": shape.list_of(shape.name),
+            "checks": shape.list_of(shape.text),
+            "file_format": shape.one_of(FILE_FORMATS),
+        },
+    ),
     "leg": _incarnation_each(
         shape.fields(
             {"leg": _LEG},
@@ -198,4 +213,5 @@ _QUESTIONS: Mapping[str, shape.Check] = {
     JOB: shape.fields(_JOB, {"wait_ms": shape.number, "state": shape.name}),
     JOBS: shape.fields({}, {"state": shape.maybe(shape.name)}),
     **dict.fromkeys((CANCEL_JOB, CLOSE_JOB), shape.fields(_JOB)),
+    CANCEL: shape.fields({"task": shape.name}),
 }

@@ -34,26 +34,35 @@ from ballista_py.transport.flight_sql.messages import message, pack, unpack
 from ballista_py.transport.flight_sql.metadata import METADATA, metadata_schema, metadata_table
 from ballista_py.transport.flight_sql.polling import POLL_MS, POLLED, poll_info, polled_job
 from ballista_py.transport.flight_sql.puts import PUTS, put
-from ballista_py.transport.flight_sql.service import StatementService
+from ballista_py.transport.flight_sql.service import MetricsSink, StatementService
 from ballista_py.transport.flight_sql.sessions import ACTIONS as SESSION_ACTIONS
 from ballista_py.transport.flight_sql.sessions import Session, Sessions, timeout_ms
 from ballista_py.transport.flight_sql.statement import SqlStatement
 from ballista_py.transport.flight_sql.status import NotRunning, Unsupported, to_status
+from ballista_py.transport.otlp.rows import read_export
+from ballista_py.transport.security.callers import TOKEN_HEADER, header
+from ballista_py.transport.security.passwords import Passwords
 from ballista_py.work import current_client
 
 QUERIES = ("CommandPreparedStatementQuery", "CommandStatementQuery", "CommandStatementSubstraitPlan")
+METRICS_PATH = "/opentelemetry.proto.collector.metrics.v1.MetricsService/Export"
+EXPORT = "Export"
 NO_COLUMNS = pa.schema([])
+NO_TOKEN = "nobody-is-asked"  # noqa: S105 - what is said where there are no tokens
 _AROUND_TICKET_BYTES = 1 << 10  # of the message that carries one
 
 
 class FlightSqlService(FlightService):
     """The Flight methods of a scheduler. `ready` gives the service, or raises `TryLater` while there is none.
 
-    Without `keep` nothing is sent while a statement thinks.
+    Without `keep` nothing is sent while a statement thinks. `passwords` are asked at handshakes; without any clients
+    show nothing, and a handshake lets in everybody as every other call does. `metrics` takes exports of OpenTelemetry's
+    metrics service; without it that is no service of the port.
     """
 
     spoken = (
         "DoExchange", "DoAction", "DoGet", "DoPut", "GetFlightInfo", "PollFlightInfo", "GetSchema", "ListActions",
+        "Handshake", "Export",
     )  # fmt: skip
     max_command_bytes = 8 << 20
     max_command_values = 100_000
@@ -66,7 +75,13 @@ class FlightSqlService(FlightService):
         ready: Callable[[], StatementService],
         runtime: Runtime,
         keep: KeepAlive | None = None,
+        passwords: Passwords | None = None,
+        metrics: Callable[[], MetricsSink] | None = None,
     ) -> None:
+        self._metrics = metrics
+        if metrics is not None:
+            self.besides = {METRICS_PATH: EXPORT}
+        self._passwords = passwords
         self._ready = ready
         self._keep = keep
         self._runtime = runtime
@@ -76,7 +91,27 @@ class FlightSqlService(FlightService):
         self._runs: dict[tuple[str, str], list[OpenCall]] = {}  # by client and run_id
         super().__init__(handler, calls)
 
+    def claimed(self, call: ServedCall, headers: Mapping[str, Any]) -> str:
+        if call.method != "Handshake" or self._passwords is None:
+            return super().claimed(call, headers)
+        name, call.given_token = self._passwords.introduced(header(headers, TOKEN_HEADER))
+        return name
+
+    def do_handshake(self, call: ServedCall) -> str:
+        """The token for the calls that follow; nobody asks for it where clients show none."""
+        with self._calls.enter(call, "Handshake"):
+            return call.given_token or NO_TOKEN
+
+    def export(self, call: ServedCall, data: bytes) -> bytes:
+        """Take in an export of metrics, whole or not at all; returns the answer, which has nothing to say."""
+        with self._calls.enter(call, f"{EXPORT} metrics"):
+            assert self._metrics is not None
+            self._metrics().take(read_export(data))
+            return b""
+
     def open(self, call: ServedCall, headers: Mapping[str, Any]) -> None:
+        if call.method in ("Handshake", EXPORT):  # they are of no session
+            return
         call.session = self._sessions.start_call(headers, call.claimed)
         back = call.session.sending_headers()
         if back:
@@ -144,6 +179,7 @@ class FlightSqlService(FlightService):
 
     def verbs(self, handler: DataHandler) -> set[str]:
         sql = {f"DoAction {name}" for name in ACTIONS} | {f"DoPut {name}" for name in PUTS} | {"ListActions"}
+        sql |= {"Handshake", f"{EXPORT} metrics"}
         sql |= {f"{method} {name}" for method in ("GetFlightInfo", "GetSchema") for name in (*QUERIES, *METADATA)}
         sql |= {f"PollFlightInfo {name}" for name in POLLED}
         return super().verbs(handler) | sql | {f"DoGet {name}" for name in ("TicketStatementQuery", *METADATA)}

@@ -21,6 +21,7 @@ from ballista_py.transport.flight_sql.service import StatementService
 from ballista_py.transport.flight_sql.sessions import Session
 from ballista_py.transport.flight_sql.statement import MAX_HANDLE_BYTES, SqlStatement
 from ballista_py.transport.flight_sql.status import Unsupported
+from ballista_py.transport.flight_sql.union_parameters import combined, without_unions
 
 MAX_PARAMETER_BYTES = 64 << 20
 PUTS = frozenset((
@@ -95,17 +96,15 @@ def _parameters(rows: FlightRows, call: OpenCall, max_bytes: int) -> pa.RecordBa
     """The rows of parameters, or None when the client sent no row."""
     found, size = [], 0
     for batch in batches(rows, call):
-        _require_loadable(batch)
-        found.append(batch)
         size += batch_bytes(batch)
         if size > max_bytes:
             raise SqlError(
                 f"the parameters have more than {max_bytes >> 20} MiB: ingest them into a table instead"
             )
-    if not found:
-        return None
-    combined: pa.RecordBatch = pa.Table.from_batches(found).combine_chunks().to_batches()[0]
-    return combined
+        batch = without_unions(batch)
+        _require_loadable(batch)
+        found.append(batch)
+    return combined(found) if found else None
 
 
 def _require_loadable(batch: pa.RecordBatch) -> None:

@@ -65,6 +65,14 @@ class PolledJobs(Protocol):
         ...
 
 
+class MetricsSink(Protocol):
+    """Where exports of metrics go. Called from many threads at once; errors are those of our tree."""
+
+    def take(self, rows: pa.RecordBatch) -> None:
+        """Keep the rows of one export, all of them or none."""
+        ...
+
+
 class StatementService(Protocol):
     """Statements at a node. Called from many threads at once; errors are those of our tree."""
 

@@ -14,6 +14,8 @@ from attrs import field, frozen
 from ballista_py.errors import TransportError, Unauthenticated
 from ballista_py.transport.flight.commands import (
     BASE,
+    CANCEL,
+    CREATE_TABLE,
     EXECUTE,
     EXPLAIN,
     INGEST,
@@ -133,14 +135,17 @@ def _each(methods: Iterable[str], names: Iterable[str], *who: Kind) -> dict[str,
 PUBLIC = Access(
     "public",
     {
-        **_each(["DoExchange"], (SQL, EXECUTE, INGEST, JOB_ROWS), "client"),
-        **_each(["DoAction"], (EXPLAIN, TABLES, MEMBERS, RECONCILE_ALL, REFRESH, TASKS, *SQL_ACTIONS), "client"),
+        **_each(["DoExchange"], (SQL, EXECUTE, INGEST, CREATE_TABLE, JOB_ROWS), "client"),
+        **_each(
+            ["DoAction"], (EXPLAIN, TABLES, MEMBERS, RECONCILE_ALL, REFRESH, TASKS, CANCEL, *SQL_ACTIONS), "client"
+        ),
         **_each(["DoAction"], JOB_ACTIONS, "client"),
         **_each(["GetFlightInfo", "GetSchema"], (*QUERIES, *METADATA), "client"),
         **_each(["PollFlightInfo"], POLLED, "client"),
         **_each(["DoGet"], ("TicketStatementQuery", *METADATA), "client"),
         **_each(["DoPut"], PUTS, "client"),
-        **_each(["ListActions"], [""], "client"),
+        **_each(["Handshake", "ListActions"], [""], "client"),
+        **_each(["Export"], ["metrics"], "client"),
     },
 )
 CONTROL = Access(

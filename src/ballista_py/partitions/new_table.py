@@ -1,0 +1,80 @@
+"""What is asked of a table that is to be made: one definition, whoever asks for it and by whichever way it comes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from attrs import asdict, field, frozen
+
+from ballista_py.errors import ConfigError
+from ballista_py.partitions.spec import PartitionBy
+from ballista_py.partitions.table import Distribution, FileFormatName
+
+
+def _texts(given: Sequence[str]) -> tuple[str, ...]:
+    return tuple(given)
+
+
+def _keys(partition_by: PartitionBy) -> PartitionBy:
+    """As it was given, but as a tuple; what is no list is refused where the keys are read."""
+    return partition_by if isinstance(partition_by, str | Mapping) else tuple(partition_by)
+
+
+@frozen(kw_only=True)
+class NewTable:
+    """A table as it is asked for, without its columns: those come beside it, or are those of its `source`.
+
+    Whether it can be made is found out where it is made.
+
+    >>> NewTable(name="t", partition_by=["bucket(4, id)"]).to_json()["partition_by"]
+    ['bucket(4, id)']
+    """
+
+    name: str
+    source: str | Mapping[str, Any] | None = None
+    partition_by: PartitionBy = field(default=(), converter=_keys)
+    distribution: Distribution = "partitioned"
+    colocate_with: str | None = None
+    primary_key: tuple[str, ...] = field(default=(), converter=_texts)
+    checks: tuple[str, ...] = field(default=(), converter=_texts)
+    file_format: FileFormatName = "parquet"
+
+    def require_no_source(self) -> None:
+        """Raise `ConfigError` for a table with a source: a client may not say what a scheduler reads.
+
+        A scheduler reads with its own rights: files of its machine, buckets of its credentials. Whoever has a token
+        could have it read any of them into a table.
+        """
+        if self.source is not None:
+            raise ConfigError(
+                f"table '{self.name}' has a source, which no client can name: a scheduler would read it with rights "
+                "of its own. Make it with LocalCluster.create_table where the source can be read, or send the "
+                "rows with ingest"
+            )
+
+    def keywords(self) -> dict[str, Any]:
+        """All that is asked for, by name."""
+        return asdict(self, recurse=False)
+
+    def to_json(self) -> dict[str, Any]:
+        """JSON-ready values, of a table without a source."""
+        keys = [key if isinstance(key, str) else dict(key) for key in self.partition_by]
+        return {
+            "table": self.name,
+            "partition_by": keys,
+            "distribution": self.distribution,
+            "colocate_with": self.colocate_with,
+            "primary_key": list(self.primary_key),
+            "checks": list(self.checks),
+            "file_format": self.file_format,
+        }
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> NewTable:
+        """The table that `to_json` described; what was left out is as ever."""
+        told = {name: data[name] for name in _TOLD if name in data}
+        return cls(name=data["table"], **told)
+
+
+_TOLD = ("source", "partition_by", "distribution", "colocate_with", "primary_key", "checks", "file_format")

@@ -1,0 +1,1 @@
+"""OpenTelemetry metrics that come in by OTLP over gRPC."""

@@ -1,0 +1,177 @@
+"""What one export of OpenTelemetry's metrics service holds, as rows: one for each data point; pure.
+
+An export is read whole or refused whole, in words that name what is wrong with it: `InvalidData`, which exporters do
+not send again.
+"""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Iterator
+from typing import Any
+
+import orjson
+import pyarrow as pa
+
+from ballista_py.errors import InvalidData, MissingExtra
+from ballista_py.transport.otlp.histograms import explicit
+from ballista_py.transport.protobuf_sizes import require_unpackable
+
+MAX_EXPORT_BYTES = 4 << 20  # what collectors of OpenTelemetry take by default
+MAX_POINTS = 50_000
+MAX_ATTRIBUTES = 128  # of one point, its resource and its scope each
+MAX_TEXT_CHARS = 4_096
+MAX_NESTED = 8  # an attribute may be a list of lists
+
+_TEXTS = pa.map_(pa.string(), pa.string())
+_MOMENT = pa.timestamp("ns", "UTC")
+SCHEMA = pa.schema([
+    pa.field("metric", pa.string(), nullable=False),
+    pa.field("kind", pa.string(), nullable=False),  # gauge, sum, histogram, exponential_histogram or summary
+    ("unit", pa.string()),
+    ("description", pa.string()),
+    ("resource", _TEXTS),
+    ("scope", pa.string()),
+    ("attributes", _TEXTS),
+    ("start_time", _MOMENT),
+    pa.field("time", _MOMENT, nullable=False),
+    ("value", pa.float64()),  # of a gauge or sum; NULL where nothing was recorded
+    ("whole_value", pa.int64()),  # the same, exactly, where it is a whole number
+    ("is_monotonic", pa.bool_()),  # of a sum
+    ("temporality", pa.string()),  # delta or cumulative
+    ("count", pa.int64()),
+    ("sum", pa.float64()),
+    ("min", pa.float64()),
+    ("max", pa.float64()),
+    ("bounds", pa.list_(pa.float64())),  # of a histogram, ascending; as many and one more buckets
+    ("buckets", pa.list_(pa.int64())),
+    ("quantiles", pa.list_(pa.struct([("quantile", pa.float64()), ("value", pa.float64())]))),  # of a summary
+])  # fmt: skip
+_KINDS = ("gauge", "sum", "histogram", "exponential_histogram", "summary")
+_TEMPORALITY = {1: "delta", 2: "cumulative"}
+_NOTHING_RECORDED = 1
+_MOST = (1 << 63) - 1
+
+
+def read_export(data: bytes) -> pa.RecordBatch:
+    """The data points of an `ExportMetricsServiceRequest`. Raises `InvalidData`, and then none of them counts."""
+    request = _request(data)
+    rows = list(_rows(request))
+    try:
+        found: pa.RecordBatch = pa.RecordBatch.from_pylist(rows, SCHEMA)
+    except (pa.ArrowException, OverflowError, ValueError):
+        raise InvalidData("the export holds a number that no metric can have: none of it was taken") from None
+    return found
+
+
+def _request(data: bytes) -> Any:
+    try:
+        from google.protobuf.message import DecodeError
+        from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportMetricsServiceRequest
+    except ImportError:
+        raise MissingExtra.of("opentelemetry-proto", "node") from None
+
+    if len(data) > MAX_EXPORT_BYTES:
+        raise InvalidData(f"an export has more than {MAX_EXPORT_BYTES >> 20} MiB: export more often, or in parts")
+    require_unpackable(data, ExportMetricsServiceRequest.DESCRIPTOR)
+    try:
+        return ExportMetricsServiceRequest.FromString(data)
+    except DecodeError:
+        raise InvalidData("the bytes are no export of OpenTelemetry's metrics service") from None
+
+
+def _rows(request: Any) -> Iterator[dict[str, Any]]:
+    count = 0
+    for resource in request.resource_metrics:
+        of_resource = _texts(resource.resource.attributes, "a resource")
+        for scope in resource.scope_metrics:
+            of_scope = _text(scope.scope.name, "the name of a scope") or None
+            for metric in scope.metrics:
+                for row in _points(metric):
+                    count += 1
+                    if count > MAX_POINTS:
+                        raise InvalidData(f"an export has more than {MAX_POINTS:,} data points: export in parts")
+                    yield {**row, "resource": of_resource, "scope": of_scope}
+
+
+def _points(metric: Any) -> Iterator[dict[str, Any]]:
+    name, kind = _text(metric.name, "the name of a metric"), metric.WhichOneof("data")
+    if not name:
+        raise InvalidData("a metric of the export has no name: none of it was taken")
+    if kind not in _KINDS:
+        raise InvalidData(f"metric '{name}' is of no kind that is known here: none of the export was taken")
+    data = getattr(metric, kind)
+    known = {
+        "metric": name,
+        "kind": kind,
+        "unit": _text(metric.unit, f"the unit of '{name}'") or None,
+        "description": _text(metric.description, f"the description of '{name}'") or None,
+        "is_monotonic": data.is_monotonic if kind == "sum" else None,
+        "temporality": _TEMPORALITY.get(getattr(data, "aggregation_temporality", 0)),
+    }
+    for point in data.data_points:
+        moments = point.start_time_unix_nano, point.time_unix_nano
+        if max(moments) > _MOST:
+            raise InvalidData(f"a point of metric '{name}' has a time beyond the year 2262: none of it was taken")
+        said = {
+            "attributes": _texts(point.attributes, f"a point of '{name}'"),
+            "start_time": moments[0] or None,
+            "time": moments[1],
+        }
+        recorded = not point.flags & _NOTHING_RECORDED
+        yield {**known, **said, **(_values(kind, point, name) if recorded else {})}
+
+
+def _values(kind: str, point: Any, name: str) -> dict[str, Any]:
+    """What one point tells, by column."""
+    if kind in ("gauge", "sum"):
+        if point.WhichOneof("value") == "as_int":
+            return {"value": float(point.as_int), "whole_value": point.as_int}
+        return {"value": point.as_double if point.WhichOneof("value") else None}
+    if kind == "summary":
+        quantiles = [{"quantile": one.quantile, "value": one.value} for one in point.quantile_values]
+        return {"count": point.count, "sum": point.sum, "quantiles": quantiles}
+    bounds, buckets = (
+        (point.explicit_bounds, point.bucket_counts) if kind == "histogram" else explicit(point, name)
+    )
+    if buckets and len(buckets) != len(bounds) + 1:
+        raise InvalidData(f"a point of histogram '{name}' has {len(buckets)} buckets for {len(bounds)} bounds")
+    told = {one: getattr(point, one) for one in ("sum", "min", "max") if point.HasField(one)}
+    return {"count": point.count, "bounds": list(bounds), "buckets": list(buckets), **told}
+
+
+def _texts(attributes: Any, where: str) -> list[tuple[str, str]]:
+    """Names and values; of a name that comes twice the last, as maps have each once."""
+    if len(attributes) > MAX_ATTRIBUTES:
+        raise InvalidData(f"{where} has more than {MAX_ATTRIBUTES} attributes: none of the export was taken")
+    found = {}
+    for attribute in attributes:
+        name = _text(attribute.key, f"the name of an attribute of {where}")
+        found[name] = _text(_written(attribute.value), f"attribute '{name}' of {where}")
+    return list(found.items())
+
+
+def _written(value: Any) -> str:
+    plain = _plain(value, 0)
+    return plain if isinstance(plain, str) else orjson.dumps(plain).decode()
+
+
+def _plain(value: Any, depth: int) -> Any:
+    kind = value.WhichOneof("value")
+    if depth > MAX_NESTED:
+        raise InvalidData(
+            f"an attribute has values nested more than {MAX_NESTED} deep: none of the export was taken"
+        )
+    if kind == "array_value":
+        return [_plain(one, depth + 1) for one in value.array_value.values]
+    if kind == "kvlist_value":
+        return {one.key: _plain(one.value, depth + 1) for one in value.kvlist_value.values}
+    if kind == "bytes_value":
+        return base64.b64encode(value.bytes_value).decode()
+    return None if kind is None else getattr(value, kind, None)
+
+
+def _text(text: str, what: str) -> str:
+    if len(text) > MAX_TEXT_CHARS:
+        raise InvalidData(f"{what} has more than {MAX_TEXT_CHARS:,} characters: none of the export was taken")
+    return text
