@@ -6,7 +6,7 @@ from base64 import b64decode
 from typing import Any
 
 import pyarrow as pa
-from attrs import define
+from attrs import define, evolve
 
 from ballista_py.coordinator.jobs.attempt import JobRows
 from ballista_py.coordinator.queries.flight_sql import Statements
@@ -43,7 +43,7 @@ class JobRuns:
         """See `JobStatements.run`."""
         task = self.tasks.begin("job", job.request.sql)
         try:
-            return self._run(job.request, token, task)
+            return evolve(self._run(job.request, token, task), cancel=task.cancelled)
         except BaseException as error:
             task.failed(error)
             raise
@@ -64,7 +64,6 @@ class JobRuns:
                 return JobRows(
                     schema=query.schema,
                     batches=task.follow(query.batches(), lambda: query.cancelled),
-                    cancel=query.cancel,
                 )
             work = current_work()
             running = self.queries.run(text, lambda: work is not None and work.reason is not None)
@@ -72,7 +71,7 @@ class JobRuns:
             rows = running.batches()
             if request.engine == "auto":
                 rows = self.spark.with_both_reasons(text, rows)
-            return JobRows(schema=running.schema, batches=task.follow(rows), cancel=running.cancel)
+            return JobRows(schema=running.schema, batches=task.follow(rows))
 
 
 def _statement(request: JobRequest) -> SqlStatement:
