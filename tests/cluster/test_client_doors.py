@@ -3,6 +3,8 @@
 import base64
 import inspect
 import operator
+import subprocess
+import sys
 import threading
 import time
 
@@ -327,3 +329,21 @@ def test_a_bad_export_is_refused_whole_with_a_status_that_is_not_sent_again(clus
     assert raised.value.code() is grpc.StatusCode.INVALID_ARGUMENT
     assert "metric 'bad'" in raised.value.details()
     assert client.sql("select count(*) as n from otel_metrics")["n"].to_pylist() == before
+
+
+def test_the_command_line_cancels(cluster):
+    command = [
+        sys.executable,
+        "-m",
+        "ballista_py.node",
+        "cancel",
+        "--connect",
+        cluster.addresses()[0],
+        "--token",
+        BOB,
+    ]
+    done = subprocess.run([*command, "no-such-task"], capture_output=True, text=True, timeout=60)
+    assert (done.returncode, done.stderr) == (
+        1,
+        "error: no statement of yours with the id 'no-such-task' runs now\n",
+    )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from datetime import UTC, datetime
 
 import pyarrow as pa
 import pytest
@@ -54,6 +55,7 @@ def test_every_kind_of_point_is_a_row():
     assert (rows["h"]["bounds"], rows["h"]["buckets"]) == ([1, 5], [1, 1, 1])
     assert (rows["h"]["count"], rows["h"]["sum"], rows["h"]["min"], rows["h"]["max"]) == (3, 7, 1, None)
     assert rows["q"]["quantiles"] == [{"quantile": 0.5, "value": 1.25}]
+    assert rows["g"]["time"] == datetime(2023, 11, 14, 22, 13, 20, tzinfo=UTC)
     assert rows["n"]["value"] is None  # nothing was recorded
     assert {row["kind"] for row in rows.values()} == {"gauge", "sum", "histogram", "summary"}
 

@@ -8,14 +8,13 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, ClassVar
 
 import typer
 from rich.console import Console
 from rich.table import Table
 
-from ballista_py.errors import BallistaError
-from ballista_py.node.cli.app_file import app_app
+from ballista_py.errors import BallistaError, ConfigError
 from ballista_py.node.cli.connecting import (
     DEFAULT_CONNECT,
     Connect,
@@ -30,26 +29,32 @@ from ballista_py.node.cli.connecting import (
     text_of,
     visible,
 )
-from ballista_py.node.cli.jobs import jobs_app
-from ballista_py.node.cli.node import node
-from ballista_py.node.cli.sim import sim_app
-from ballista_py.node.cli.storage import storage_app
-from ballista_py.node.cli.store import store_app
-from ballista_py.node.cli.tls import cluster_app
+from ballista_py.node.cli.lazy import Later, LazyGroup
+
+
+class Commands(LazyGroup):
+    """All commands; those that need more than a client are imported when they are run."""
+
+    later: ClassVar = {
+        "node": Later("ballista_py.node.cli.node", "node_app", "Run one node until it is told to stop."),
+        "store": Later("ballista_py.node.cli.store", "store_app", "Look at an object store."),
+        "storage": Later(
+            "ballista_py.node.cli.storage", "storage_app", "Look at what tables keep on the store, and clean up."
+        ),
+        "app": Later("ballista_py.node.cli.app_file", "app_app", "The application file of a cluster."),
+        "jobs": Later("ballista_py.node.cli.jobs", "jobs_app", "Statements that outlive whoever sent them."),
+        "cluster": Later("ballista_py.node.cli.tls", "cluster_app", "What a whole cluster needs."),
+        "sim": Later("ballista_py.node.cli.sim", "sim_app", "Attack a simulated cluster with faults, from seeds."),
+    }
+
 
 app = typer.Typer(
+    cls=Commands,
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
     help="Distributed SQL on a cluster whose only shared service is an object store.",
 )
-app.add_typer(app_app, name="app")
-app.add_typer(store_app, name="store")
-app.add_typer(storage_app, name="storage")
-app.add_typer(cluster_app, name="cluster")
-app.add_typer(jobs_app, name="jobs")
-app.add_typer(sim_app)
-app.command()(node)
 LOG_WIDTH = 120
 
 
@@ -162,6 +167,22 @@ def tables(
             )
         )
     Console().print(table)
+
+
+@app.command()
+def cancel(
+    task_id: Annotated[
+        str, typer.Argument(help="the id of a statement that runs, as /tasks and Client.tasks show it")
+    ],
+    connect: Connect = DEFAULT_CONNECT,
+    token: Token = None,
+    tls_ca: TlsCa = None,
+) -> None:
+    """End a statement of your own, whichever scheduler runs it; exit 1 if it does not run."""
+    with client_of(connect, token, tls_ca) as client:
+        if not client.cancel(task_id):
+            raise ConfigError(f"no statement of yours with the id '{task_id}' runs now")
+    print("cancelled")
 
 
 def _fail(message: str) -> None:

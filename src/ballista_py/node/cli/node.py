@@ -119,3 +119,5 @@ def _option(name: str, hint: Any, text: str) -> Any:
 
 
 node.__signature__ = Signature(_parameters())  # type: ignore[attr-defined]  # what typer makes the options of
+node_app = typer.Typer(add_completion=False)
+node_app.command()(node)

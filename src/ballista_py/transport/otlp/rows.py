@@ -24,7 +24,10 @@ MAX_TEXT_CHARS = 4_096
 MAX_NESTED = 8  # an attribute may be a list of lists
 
 _TEXTS = pa.map_(pa.string(), pa.string())
-_MOMENT = pa.timestamp("ns", "UTC")
+_MOMENT = pa.timestamp(
+    "us", "UTC"
+)  # as all moments of SQL here: those with nanoseconds are compared with no other
+_NANOS = 1_000
 SCHEMA = pa.schema([
     pa.field("metric", pa.string(), nullable=False),
     pa.field("kind", pa.string(), nullable=False),  # gauge, sum, histogram, exponential_histogram or summary
@@ -115,8 +118,8 @@ def _points(metric: Any) -> Iterator[dict[str, Any]]:
             raise InvalidData(f"a point of metric '{name}' has a time beyond the year 2262: none of it was taken")
         said = {
             "attributes": _texts(point.attributes, f"a point of '{name}'"),
-            "start_time": moments[0] or None,
-            "time": moments[1],
+            "start_time": moments[0] // _NANOS or None,
+            "time": moments[1] // _NANOS,
         }
         recorded = not point.flags & _NOTHING_RECORDED
         yield {**known, **said, **(_values(kind, point, name) if recorded else {})}
