@@ -411,7 +411,10 @@ def test_what_is_not_one_row_of_values_is_left_alone(sql):
     [
         (pa.scalar("x" * 3_900_000), "more than 4,000,000 characters"),
         (pa.scalar(b"x" * 1_900_000), "more than 4,000,000 characters"),
-        (pa.scalar(list(range(99_000))), "the parameters hold 4,950,000 values at the places where they are named"),
+        (
+            pa.scalar(list(range(99_000))),
+            "the parameters hold 4,950,000 values at the places where they are named",
+        ),
         (pa.scalar({"a": [1] * 40_000, "b": [2] * 40_000}), "values at the places where they are named"),
         (pa.scalar([(n, n) for n in range(30_000)], pa.map_(pa.int64(), pa.int64())), "values at the places"),
     ],
