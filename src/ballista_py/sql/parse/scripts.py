@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from attrs import frozen
-from sqlglot.tokens import TokenType
+from sqlglot.tokenizer_core import TokenType
 
 from ballista_py.errors import SqlError
 from ballista_py.sql.parse.parsing import tokenized
