@@ -13,8 +13,11 @@ import sys
 import time
 
 import pytest
+from prompt_toolkit.completion import CompleteEvent
+from prompt_toolkit.document import Document
 
 from ballista_py import LocalCluster
+from ballista_py.node.cli.shell import Names
 
 pytestmark = pytest.mark.cluster
 PATIENCE_S = 120
@@ -132,12 +135,17 @@ def test_ctrl_c_ends_the_statement_and_not_the_shell(terminal):
     assert terminal.process.wait(PATIENCE_S) == 0
 
 
-def test_tables_and_columns_are_completed(terminal):
-    terminal.shows("ballista>")
-    terminal.type("select count(*) as n from vis\t;\r")
-    assert re.search(r"│ 2 +│", terminal.shows(r"1 row\b"))
-    terminal.type("select max(i) from (select id as i from visits) where pa\x1b")
-    terminal.type("\x03")
+def test_tables_and_the_columns_of_those_that_are_named_are_completed():
+    names = Names({"visits": ("id", "page"), "other": ("size",)})
+
+    def offered(text: str) -> list[str]:
+        return [one.text for one in names.get_completions(Document(text), CompleteEvent())]
+
+    assert offered("select count(*) from vis") == ["visits"]
+    assert offered("select * from visits where pa") == ["page", "partitioned"]
+    assert "size" not in offered("select * from visits where s")
+    assert offered(".ta") == [".tables"]
+    assert offered(".schema o") == ["other"]
 
 
 def run(cluster, *words: str, stdin: str = ""):
