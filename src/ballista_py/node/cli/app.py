@@ -1,4 +1,4 @@
-"""The command line: `ballista-py demo | sql | explain | members | node`.
+"""The command line: `ballista-py demo | sql | shell | explain | members | node`.
 
 Results go to standard output, everything else to standard error. An error is one line and exit code 1; wrong usage
 is exit code 2; no traceback is shown.
@@ -6,7 +6,9 @@ is exit code 2; no traceback is shown.
 
 from __future__ import annotations
 
+import os
 import sys
+from importlib.metadata import version
 from pathlib import Path
 from typing import Annotated, ClassVar
 
@@ -30,6 +32,7 @@ from ballista_py.node.cli.connecting import (
     visible,
 )
 from ballista_py.node.cli.lazy import Later, LazyGroup
+from ballista_py.node.cli.scripts import run_script, script_of
 
 
 class Commands(LazyGroup):
@@ -50,8 +53,8 @@ class Commands(LazyGroup):
 
 app = typer.Typer(
     cls=Commands,
-    no_args_is_help=True,
-    add_completion=False,
+    invoke_without_command=True,
+    context_settings={"max_content_width": 80, "help_option_names": ["--help", "-h"]},
     pretty_exceptions_enable=False,
     help="Distributed SQL on a cluster whose only shared service is an object store.",
 )
@@ -69,6 +72,58 @@ def main() -> None:
         sys.exit(1)
     except KeyboardInterrupt:
         sys.exit(130)
+
+
+def _version(asked: bool) -> None:
+    if asked:
+        print(f"ballista-py {version('ballista_py')}")
+        raise typer.Exit
+
+
+@app.callback()
+def begin(
+    context: typer.Context,
+    _version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="say the version, and end")
+    ] = False,
+) -> None:
+    """Distributed SQL on a cluster whose only shared service is an object store.
+
+    Without a command, on a terminal, it is the shell.
+    """
+    if context.invoked_subcommand is not None:
+        return
+    if sys.stdin.isatty() and sys.stdout.isatty():
+        given = (os.environ.get(name) for name in ("BALLISTA_CONNECT", "BALLISTA_TOKEN", "BALLISTA_TLS_CA"))
+        shell(next(given) or DEFAULT_CONNECT, *given)
+    else:
+        print(context.get_help())
+
+
+@app.command()
+def shell(connect: Connect = DEFAULT_CONNECT, token: Token = None, tls_ca: TlsCa = None) -> None:
+    """Type statements and see their answers, with history and completion."""
+    from ballista_py.node.cli.shell import Shell
+
+    with client_of(connect, token, tls_ca) as client:
+        Shell(client).run()
+
+
+@app.command()
+def refresh(
+    table: Annotated[str, typer.Argument(help="the table whose files something else than the cluster changed")],
+    connect: Connect = DEFAULT_CONNECT,
+    token: Token = None,
+    tls_ca: TlsCa = None,
+    as_json: Json = False,
+) -> None:
+    """Let every executor compare what it holds of a table with what is stored."""
+    with client_of(connect, token, tls_ca) as client:
+        executors = client.refresh(table)
+    if as_json:
+        print_json({"table": table, "executors": executors})
+    else:
+        print(f"{executors} executor{'' if executors == 1 else 's'} told")
 
 
 @app.command()
@@ -89,7 +144,11 @@ def demo(
 
 @app.command()
 def sql(
-    query: Annotated[str, typer.Argument(help="the statement; '-' reads it from standard input")],
+    query: Annotated[str | None, typer.Argument(help="the statement; '-' reads it from standard input")] = None,
+    file: Annotated[
+        Path | None,
+        typer.Option("--file", "-f", help="a file of statements, parted by semicolons; '-': standard input"),
+    ] = None,
     connect: Connect = DEFAULT_CONNECT,
     token: Token = None,
     tls_ca: TlsCa = None,
@@ -98,9 +157,18 @@ def sql(
     as_json: Json = False,
     timing: Annotated[bool, typer.Option("--stats", help="also print what the statement touched")] = False,
 ) -> None:
-    """Run a statement, of any kind that the cluster runs, and print its rows or how many it changed."""
+    """Run a statement of any kind, or all of a file, and print rows or how many changed.
+
+    Of a file the first statement that fails ends it, named by its number and line; those before it were carried out.
+    With --json each statement of a file gives a line.
+    """
+    if (query is None) == (file is None):
+        raise ConfigError("give one statement, or a file of statements with --file")
+    if file is not None:
+        run_script(script_of(file), client_of(connect, token, tls_ca), dialect, engine, as_json)
+        return
     with client_of(connect, token, tls_ca) as client:
-        result = client.query(text_of(query), dialect=dialect, engine=engine)
+        result = client.query(text_of(query or ""), dialect=dialect, engine=engine)
     if as_json:
         print_json({"columns": result.table.column_names, "rows": result.table.to_pylist(), "stats": result.stats})
         return

@@ -51,13 +51,19 @@ def print_json(value: Any) -> None:
 
 def print_rows(table: Any) -> None:
     """Print the first rows of a table for people."""
-    shown = Table(*(escaped(name) for name in table.column_names))
-    for row in zip(*(column.to_pylist() for column in table.slice(0, MAX_SHOWN_ROWS).columns), strict=True):
-        shown.add_row(*("NULL" if value is None else escaped(str(value)) for value in row))
+    shown, count = rows_shown(table, MAX_SHOWN_ROWS)
     Console().print(shown)
-    hidden = table.num_rows - MAX_SHOWN_ROWS
+    print(count)
+
+
+def rows_shown(table: Any, most: int) -> tuple[Table, str]:
+    """The first `most` rows of a table as people see them, and a line that says how many there are."""
+    shown = Table(*(escaped(name) for name in table.column_names))
+    for row in zip(*(column.to_pylist() for column in table.slice(0, most).columns), strict=True):
+        shown.add_row(*("NULL" if value is None else escaped(str(value)) for value in row))
+    hidden = table.num_rows - most
     more = f" ({hidden} more not shown)" if hidden > 0 else ""
-    print(f"{table.num_rows} row{'' if table.num_rows == 1 else 's'}{more}")
+    return shown, f"{table.num_rows} row{'' if table.num_rows == 1 else 's'}{more}"
 
 
 def escaped(text: str) -> str:
