@@ -27,7 +27,7 @@ from ballista_py.state.members.control import ExecutorInfo
 from ballista_py.state.ownership.partition_store import PartitionStore
 from ballista_py.state.stores.memory import MemoryStore
 from ballista_py.storage.formats.files import write_data_file
-from ballista_py.storage.held.seen import SeenManifests
+from ballista_py.storage.held.seen import SeenManifests, seen_key
 from ballista_py.storage.manifest import Prepared, manifest_key
 from ballista_py.storage.partition_storage import PartitionStorage
 from ballista_py.storage.upkeep.repair import find_repairs, require_nobody_alive
@@ -130,6 +130,21 @@ def test_a_map_comes_back_with_every_value_and_epochs_above_those_in_manifests(l
     assert {after.value(p) for p in range(len(after))} == {before.value(p) for p in range(len(before))}
     epochs = {before.path(p): before.epoch(p) for p in range(len(before))}
     assert all(after.epoch(p) > epochs[after.path(p)] and after.owner(p) is None for p in range(len(after)))
+
+
+@pytest.mark.parametrize("lost", [True, False])
+def test_a_map_gets_partitions_whose_only_rows_a_decided_statement_waits_to_put_there(location, lost):
+    """The client was told that its rows are there; nobody has folded them in yet."""
+    table, key = location.values, partition_map_key("w")
+    storage = location.storage(table, table.spec.path(("new",)))
+    storage.create()
+    storage.prepare(Prepared(attempt="a", token="s", add=(location.file(table, 9, "new"),)), epoch=0)
+    Statements(location.store, table.folder).commit("a", "s", affected=1)
+    if lost:
+        location.lose(key)
+    assert location.repair() == [key]
+    pmap = location.maps().read("w")
+    assert ("new",) in {pmap.value(p) for p in range(len(pmap))}
 
 
 def test_an_older_map_gets_the_values_that_it_lacks_and_keeps_its_own_places(location):
@@ -281,7 +296,7 @@ def test_a_living_scheduler_keeps_everybody_from_repairing(location, monkeypatch
     require_nobody_alive(location.store, 35_000, Beaten())
 
 
-@pytest.mark.parametrize("kind", ["manifests", "maps", "decisions", "tables"])
+@pytest.mark.parametrize("kind", ["manifests", "maps", "decisions", "tables", "notes"])
 def test_swapped_documents_are_named_and_nothing_is_written_before_they_are_put_back(location, kind):
     b, w = location.buckets.folder, location.values.folder
     location.decide(location.values, location.values.spec.path(("x",)))
@@ -290,7 +305,12 @@ def test_swapped_documents_are_named_and_nothing_is_written_before_they_are_put_
         "maps": [partition_map_key("b"), partition_map_key("w")],
         "decisions": [statements_key(b), statements_key(w)],
         "tables": [table_key(b), table_key(w)],
+        "notes": [seen_key(b, "e1"), seen_key(w, "e1")],
     }[kind]
+    memory = DocumentMemory()
+    for table, path in ((location.buckets, "expr0=0"), (location.values, location.values.spec.path(("x",)))):
+        PartitionStorage(location.store, table.folder, path, memory=memory).read()
+    SeenManifests(location.store, memory, "e1", SystemRuntime(), map).tick()
     here, there = (location.store.get(key).data for key in keys)
 
     def put(*each: bytes) -> None:
@@ -317,6 +337,7 @@ def test_a_manifest_that_is_older_than_executors_saw_it_is_named_beyond_repair(l
     (said,) = find_repairs(location.store).beyond
     assert "partition 'expr0=0' of table 'b'" in said
     assert "and was at" in said
+    assert said.endswith("put the newest copy back")  # whoever reads this is repairing already
 
 
 def test_every_attempt_that_a_repair_ends_has_a_number_of_its_own(location):

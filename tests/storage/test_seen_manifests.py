@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from ballista_py.engines.duckdb.engine import DuckDBEngine
-from ballista_py.errors import DocumentOlder
+from ballista_py.errors import DocumentOlder, DocumentUnreadable
 from ballista_py.runtime import SystemRuntime
 from ballista_py.state.documents.lost_documents import DocumentMemory, Seen
 from ballista_py.state.stores.memory import MemoryStore
@@ -131,6 +131,43 @@ def test_what_cannot_be_read_proves_nothing():
     after, memory = notes.of("e2")
     after.take_in("t", PATHS)
     assert memory.of(KEY) is None
+
+
+def test_notes_that_cannot_be_read_are_made_anew_by_whose_they_are():
+    notes = Notes()
+    seen, memory = notes.of("e1")
+    memory.learn(KEY, Seen(1, "a"))
+    seen.tick()
+    put_back(notes.store, seen_key("t", "e1"), b"torn")
+    memory.learn(KEY, Seen(2, "b"))
+    assert seen.tick() == 1
+    after, remembered = notes.of("e2")
+    after.take_in("t", PATHS)
+    assert remembered.of(KEY) == Seen(2, "b")
+
+
+def test_notes_in_the_place_of_others_are_named_and_nothing_is_loaded_or_written_by_them(went_back):
+    """They say nothing of this table; those that do may prove that a manifest is an older copy."""
+    world, store = went_back, went_back.store
+    key, other = seen_key("t", "e1"), seen_key("u", "e1")
+    seen, memory = SeenManifests(store, DocumentMemory(), "e1", SystemRuntime(), map), DocumentMemory()
+    memory.learn(manifest_key("u", "expr0=1"), Seen(1, "a"))
+    SeenManifests(store, memory, "e1", SystemRuntime(), map).tick()
+    mine, theirs = store.get(key).data, store.get(other).data
+    put_back(store, key, theirs)
+    load(world, 2)
+    with pytest.raises(DocumentUnreadable, match=f"'{key}' is the document that belongs to '{other}'"):
+        world.read((1, 2))
+    memory.learn(KEY, Seen(9, "i"))
+    with pytest.raises(DocumentUnreadable, match="belongs to"):
+        SeenManifests(store, memory, "e1", SystemRuntime(), map).tick()
+    with pytest.raises(DocumentUnreadable, match="belongs to"):
+        seen.take_in("t", PATHS)
+    assert (store.get(KEY).data, store.get(key).data) == (world.copy, theirs)
+    put_back(store, key, mine)
+    load(world, 3)
+    with pytest.raises(DocumentOlder):
+        world.read((1, 3))
 
 
 def test_notes_on_tables_that_are_gone_are_removed_and_those_of_others_are_no_garbage():

@@ -66,7 +66,7 @@ def test_what_is_extended_is_one_span_and_what_is_given_up_or_over_ends(world):
     ]
 
 
-def _count_up(seed, lie):
+def _count_up(seed, lie, key="count.json"):
     """Three machines add one to a document again and again; what is wrong with what they saw."""
     world, history = World(seed), History()
     store = MemoryStore(runtime=Machine(world, "store"))
@@ -76,15 +76,15 @@ def _count_up(seed, lie):
         seen = VirtualStore(machine, store, history, Faults)
         while True:
             try:
-                found = seen.get("count.json")
-                seen.replace("count.json", found.data + machine.new_id().encode(), found.version)
+                found = seen.get(key)
+                seen.replace(key, found.data + machine.new_id().encode(), found.version)
             except VersionConflict:
                 continue
             except BallistaError:
                 machine.sleep_ms(100)
 
     founder = Machine(world, "founder")
-    founder.spawn(lambda: VirtualStore(founder, store, history, Faults.none).create("count.json", b"0"))
+    founder.spawn(lambda: VirtualStore(founder, store, history, Faults.none).create(key, b"0"))
     world.run(1_000)
     for name in "abc":
         machine = Machine(world, name)
@@ -102,3 +102,11 @@ def test_a_store_that_loses_updates_or_goes_back_is_found_out_by_what_its_client
         failure = first_failure(lambda seed, lie=lie: _count_up(seed, lie), seeds=20)
         assert failure is not None
         assert word in failure.problems[0]
+
+
+@pytest.mark.parametrize("key", ["count", "jobs/1", "count.txt", "a/b.arrow"])
+def test_objects_of_any_name_are_judged(key):
+    assert _count_up(1, None, key) == []
+    failure = first_failure(lambda seed: _count_up(seed, "replaces-over", key), seeds=20)
+    assert failure is not None
+    assert "lost" in failure.problems[0]

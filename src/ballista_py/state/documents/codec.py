@@ -345,8 +345,15 @@ def _is_readable(item: Any, kind: Any) -> bool:
 
 def _foreign(key: str, kind: str) -> DocumentUnreadable:
     return DocumentUnreadable(
-        f"object '{key}' is not a '{kind}' document of ballista_py: this location holds something else", key=key
+        f"object '{key}' is not a '{kind}' document of ballista_py: this location holds something else, or it is damaged: "
+        "put the newest copy back, or stop all nodes and run `ballista-py storage repair`",
+        key=key,
     )
+
+
+def is_misplaced(error: BaseException) -> bool:
+    """Whether an error says that a document lies in the place of another, whose it is to be given back to."""
+    return isinstance(error, DocumentUnreadable) and "belongs_to" in error.details
 
 
 def _misplaced(key: str, own: str) -> DocumentUnreadable:

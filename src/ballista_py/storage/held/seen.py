@@ -17,6 +17,7 @@ from attrs import Factory, evolve, frozen
 
 from ballista_py.errors import DocumentUnreadable, ObjectExists, ObjectMissing
 from ballista_py.runtime import Runtime
+from ballista_py.state.documents.codec import is_misplaced
 from ballista_py.state.documents.lost_documents import DocumentMemory, Seen
 from ballista_py.state.documents.object_state import ObjectState
 from ballista_py.state.stores.store import ConditionalStore
@@ -77,7 +78,11 @@ class SeenManifests:
         self._read: dict[str, tuple[str | None, SeenDocument]] = {}
 
     def take_in(self, folder: str, paths: Iterable[str]) -> None:
-        """Remember what anybody noted of these partitions, before their manifests are read."""
+        """Remember what anybody noted of these partitions, before their manifests are read.
+
+        Notes that cannot be read prove nothing, and are made anew. Raises `DocumentUnreadable` for those that lie in the
+        place of others, and what the store raises.
+        """
         wanted = set(paths)
         entries = [(entry.key, entry.version) for entry in self._store.list(f"{SEEN_PREFIX}{folder}/")]
         for found in self._map(self._noted_at, entries):
@@ -112,6 +117,10 @@ class SeenManifests:
             with suppress(ObjectExists):
                 state.create(SeenDocument())
             state.update(lambda document: document.with_newer(found))
+        except DocumentUnreadable as error:
+            if is_misplaced(error):
+                raise
+            state.restore(SeenDocument().with_newer(found))
 
     def _noted_at(self, entry: tuple[str, str | None]) -> SeenDocument:
         key, version = entry
@@ -120,8 +129,10 @@ class SeenManifests:
             return known[1]
         try:
             read = ObjectState(self._store, key, SeenDocument, runtime=self._runtime).read()
-        except (ObjectMissing, DocumentUnreadable):  # it proves nothing
-            return SeenDocument()
+        except (ObjectMissing, DocumentUnreadable) as error:
+            if is_misplaced(error):  # what was noted here lies elsewhere
+                raise
+            return SeenDocument()  # it proves nothing
         self._read[key] = (read.version, read.document)
         return read.document
 

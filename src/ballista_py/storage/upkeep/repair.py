@@ -18,6 +18,7 @@ from ballista_py.errors import BallistaError, DocumentError, DocumentOlder, Obje
 from ballista_py.partitions.map import PartitionMap
 from ballista_py.partitions.table import TableSpec, table_folder
 from ballista_py.runtime import Runtime, SystemRuntime
+from ballista_py.state.documents.codec import is_misplaced
 from ballista_py.state.documents.decisions import Decision, StatementsDocument, statements_key
 from ballista_py.state.documents.documents import (
     CLUSTER_KEY,
@@ -33,12 +34,12 @@ from ballista_py.state.documents.documents import (
     table_key,
     table_of_map,
 )
-from ballista_py.state.documents.lost_documents import DocumentMemory
+from ballista_py.state.documents.lost_documents import DocumentMemory, way_out
 from ballista_py.state.documents.object_state import ObjectState, Versioned
 from ballista_py.state.stores.store import ConditionalStore
 from ballista_py.storage.formats.files import read_data_file
 from ballista_py.storage.held.seen import SeenManifests
-from ballista_py.storage.manifest import ManifestDocument, manifest_key
+from ballista_py.storage.manifest import DataFile, ManifestDocument, manifest_key
 from ballista_py.storage.partition_storage import PartitionStorage
 from ballista_py.storage.publication import partition_paths
 from ballista_py.storage.token_pages import TokenPages
@@ -197,13 +198,17 @@ class _Look:
         }
 
     def _has_rows(self, table: TableSpec) -> bool:
-        return any(manifest.files or manifest.epoch for manifest in self._manifests(table).values())
+        return any(_rows_of(manifest) or manifest.epoch for manifest in self._manifests(table).values())
 
     def _manifests(self, table: TableSpec) -> dict[str, ManifestDocument]:
         found = {}
         paths = sorted(partition_paths(self._store, table.folder))
         memory = DocumentMemory()
-        SeenManifests(self._store, memory, "", self._runtime, map).take_in(table.folder, paths)
+        try:
+            SeenManifests(self._store, memory, "", self._runtime, map).take_in(table.folder, paths)
+        except DocumentError as error:
+            self._note_misplaced(error)
+            self._beyond.append(_without_repair(error))
         for path in paths:
             storage = PartitionStorage(self._store, table.folder, path, runtime=self._runtime, memory=memory)
             try:
@@ -212,7 +217,7 @@ class _Look:
                 self._note_misplaced(error)
                 if isinstance(error, DocumentOlder):
                     self._older.add(error.details["key"])
-                self._beyond.append(f"partition '{path}' of table '{table.name}': {error.message}")
+                self._beyond.append(f"partition '{path}' of table '{table.name}': {_without_repair(error)}")
         return found
 
     def _decisions(self, table: TableSpec, manifests: Mapping[str, ManifestDocument]) -> list[Repair]:
@@ -246,7 +251,11 @@ class _Look:
                 self._beyond.append(
                     f"partition '{path}' of table '{table.name}': its manifest is lost: put it back"
                 )
-        lacking = {p: m for p, m in manifests.items() if p not in places and (known is None or m.files or m.epoch)}
+        lacking = {
+            path: manifest
+            for path, manifest in manifests.items()
+            if path not in places and (known is None or _rows_of(manifest) or manifest.epoch)
+        }
         behind = [
             path
             for path, manifest in manifests.items()
@@ -299,7 +308,7 @@ class _Look:
 
     def _value_of(self, table: TableSpec, path: str, manifest: ManifestDocument) -> tuple[Any, ...] | None:
         """The value of a partition, read from a row of it; None for one without rows."""
-        for file in manifest.files:
+        for file in _rows_of(manifest):
             rows = read_data_file(self._store, file, table.schema).slice(0, 1).combine_chunks()
             for batch in rows.to_batches():
                 value = tuple(column[0].as_py() for column in table.spec.evaluate(batch))
@@ -315,19 +324,28 @@ class _Look:
             return ObjectState(self._store, key, kind, runtime=self._runtime).read()
         except (ObjectMissing, DocumentError) as error:
             if self._note_misplaced(error):
-                self._beyond.append(error.message)
+                self._beyond.append(_without_repair(error))
             return None
 
     def _note_misplaced(self, error: BallistaError) -> bool:
         """Whether the error says that a document lies in the place of another, which is remembered."""
-        here = "belongs_to" in error.details
-        if here:
+        if is_misplaced(error):
             self._misplaced.add(error.details["key"])
-        return here
+        return is_misplaced(error)
 
     def _repair(self, key: str, kind: type[Any], document: Any, what: str, above: int = 0) -> Repair:
         state = ObjectState(self._store, key, kind, runtime=self._runtime, committed_by="repair")
         return Repair(key=key, what=what, apply=lambda: state.restore(document, above=above))
+
+
+def _rows_of(manifest: ManifestDocument) -> tuple[DataFile, ...]:
+    """The files of a partition, those too which statements wait to put there: they may be decided."""
+    return (*manifest.files, *(file for prepared in manifest.prepared for file in prepared.add))
+
+
+def _without_repair(error: BallistaError) -> str:
+    """What an error says, to whoever is repairing already."""
+    return error.message.replace(way_out(), "put the newest copy back")
 
 
 def _is_behind(pmap: PartitionMap, partition: int, manifest: ManifestDocument) -> bool:

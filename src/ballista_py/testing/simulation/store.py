@@ -59,13 +59,11 @@ class VirtualStore(ConditionalStore):
             self._history.add(
                 Landed(at_ms=self._world.now_ms, node=node, key=key, base=base, version=version, data=data)
             )
-            if key.endswith(".json"):
-                self._note(sent_ms, "write", key, base, version, INF)
+            self._note(sent_ms, "write", key, base, version, INF)
             return version
 
         version: str = self._call(key, land, writes=True)
-        if key.endswith(".json"):
-            self._note(sent_ms, "write", key, base, version, self._world.now_ms)
+        self._note(sent_ms, "write", key, base, version, self._world.now_ms)
         return version
 
     def _note(self, sent_ms: float, kind: Any, key: str, base: str | None, version: str, end_ms: float) -> None:
