@@ -152,7 +152,7 @@ def test_nothing_is_kept_of_tables_that_were_dropped_long_ago(store, monkeypatch
     catalogs, maker = Catalogs(store, runtime), TableMaker(store, runtime)
 
     def kept():
-        known = (catalogs._maps, catalogs._statements, catalogs._announced, catalogs._runs, catalogs._refused)
+        known = (catalogs._maps, catalogs._statements, catalogs._runs, catalogs._refused)
         return max(map(len, known))
 
     for number in range(8):

@@ -10,6 +10,8 @@ from ballista_py.node.executor.answers import ExecutorAnswers
 from ballista_py.node.status.tasks import Tasks
 from ballista_py.owner.writes import OwnerWrites
 from ballista_py.partitions import alterations
+from ballista_py.state.documents.documents import CLUSTER_KEY, ClusterDocument
+from ballista_py.state.documents.object_state import ObjectState
 from ballista_py.storage.formats.files import write_data_file
 from ballista_py.transport.flight.commands import WriteTarget, leg_command
 
@@ -184,3 +186,20 @@ class Partitions:
         pass
 
     catch_up = freshen = require_owner
+
+
+def test_a_file_of_a_definition_that_the_catalog_lacks_says_that_the_catalog_is_older(world, altered):
+    """A definition is in the catalog before any file is written by it."""
+    rows = pa.table([*world.rows(5).columns, pa.array([1], pa.int32())], schema=altered.schema)
+    file = write_data_file(world.store, "snapshots/t/data/run/new.parquet", rows, definition=1)
+    world.storage(0).commit(add=[file], epoch=1, token="new")
+    catalog = ObjectState(world.store, CLUSTER_KEY, ClusterDocument)
+    catalog.create(ClusterDocument(tables={"t": world.table()}))
+    world.holder.refresh("t")
+    assert world.holder.tick().failed == 1
+    (said,) = world.holder.held()[0].failed.values()
+    assert "'cluster.json' is at definition of table 't' 0, but partition 'expr0=0' knows of 1" in said
+    catalog.update(lambda _: ClusterDocument(tables={"t": altered}))
+    world.clock.now_ms += 5_000
+    world.holder.tick()
+    assert "was not told yet" in next(iter(world.holder.held()[0].failed.values()))

@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Collection, Mapping
 from contextlib import suppress
+from functools import partial
 from typing import TypeVar
 
 import pyarrow as pa
@@ -41,7 +42,11 @@ from ballista_py.state.documents.documents import (
 )
 from ballista_py.state.documents.lost_documents import DocumentMemory, way_out
 from ballista_py.state.documents.object_state import ObjectState
-from ballista_py.state.ownership.catalog_proof import require_proven_catalog
+from ballista_py.state.ownership.catalog_proof import (
+    require_announced,
+    require_described,
+    require_proven_catalog,
+)
 from ballista_py.state.ownership.table_sizes import KnownSizes, is_same_held
 from ballista_py.state.ownership.table_status import Held
 from ballista_py.state.stores.store import ConditionalStore
@@ -64,6 +69,15 @@ class _CachedMap:
     catalog_revision: int
 
 
+@frozen
+class _KnownStatements:
+    """What is known of the statements of a table; set as a whole, so that threads mix nothing."""
+
+    version: str
+    sequence: int
+    announced: int
+
+
 class Catalogs:
     """Reads `cluster.json` and every table's map; unchanged documents are not parsed again. Thread-safe."""
 
@@ -77,8 +91,7 @@ class Catalogs:
         self._maps: dict[str, _CachedMap] = {}  # by their names
         self._view: ClusterView | None = None
         self._words: Collection[str] | None = None  # of the refresh under way
-        self._statements: dict[str, tuple[str, int]] = {}
-        self._announced: dict[str, int] = {}  # by folder
+        self._statements: dict[str, _KnownStatements] = {}  # by folder
         self._held: Held = {}
         self._sizes = KnownSizes()
         self._runs: dict[str, tuple[float, int]] = {}  # table -> when asked, sequence
@@ -105,16 +118,23 @@ class Catalogs:
         return self.refresh(changed) if changed else view
 
     def examine(self) -> Mapping[str, BallistaError]:
-        """Find the tables of which a partition with rows is in no map, and refuse them from now on; why, by table.
+        """Find the tables of which a partition with rows is in no map, or whose folder knows of a newer definition than
+        the catalog, and refuse them from now on; why, by table.
 
         To be called once, when nothing is known yet. Errors of the store pass through.
         """
         for table in self.refresh().catalog.tables.values():
             try:
                 require_placed(self._store, table, self._runtime)
+                require_described(self._store, table, partial(self._of_folder, table.folder))
             except DocumentError as error:
                 self._refused[table.folder] = error
         return self.refresh().unusable
+
+    def _of_folder(self, folder: str) -> TableSpec | None:
+        """The table of a folder as the catalog has it now."""
+        tables = self.refresh().catalog.tables.values()
+        return next((table for table in tables if table.folder == folder), None)
 
     def measure(self, held: Held) -> None:
         """Take in what executors report of the sizes of their partitions; asks nothing of the store.
@@ -145,37 +165,41 @@ class Catalogs:
         for name in tables:
             spec = view.catalog.tables.get(name)
             if spec is not None:
-                found[name] = self._sequence(spec.folder) if spec.source is None else self._last_run(spec)
+                found[name] = self._sequence(spec) if spec.source is None else self._last_run(spec)
         return found
 
     def definitions(self, tables: Collection[str]) -> dict[str, int]:
         """The newest definition that there may be of tables, as of the last look at their `sequences`."""
         view = self._view or self.refresh()
         found = (view.catalog.tables[name] for name in tables if name in view.catalog.tables)
-        return {table.name: self._announced.get(table.folder, 0) for table in found}
+        known = {table.name: self._statements.get(table.folder) for table in found}
+        return {name: 0 if one is None else one.announced for name, one in known.items()}
 
     def _last_run(self, table: TableSpec) -> int:
         now_ms, known = self._runtime.monotonic_ms(), self._runs.get(table.folder)
         if known is not None and now_ms - known[0] < RUNS_MS:
             return known[1]
-        sequence = self._sequence(table.folder)
+        sequence = self._sequence(table)
         if not table.spec.is_static and (known is None or known[1] != sequence):
             self.refresh()  # the map names a run's new partitions before the run counts
         self._runs[table.folder] = (now_ms, sequence)
         return sequence
 
-    def _sequence(self, folder: str) -> int:
-        key = statements_key(folder)
-        cached = self._statements.get(key)
+    def _sequence(self, table: TableSpec) -> int:
+        """As of now; `table` was read before. Raises `DocumentLost` and `DocumentOlder` as its definition proves."""
+        key = statements_key(table.folder)
+        known = self._statements.get(table.folder)
         try:
-            if cached is not None and not self._differs(key, cached[0]):
-                return cached[1]
-            read = self._state(key, StatementsDocument).read()
+            if known is None or self._differs(key, known.version):
+                read = self._state(key, StatementsDocument).read()
+                known = _KnownStatements(read.version, read.document.sequence, read.document.announced)
+                self._statements[table.folder] = known
         except ObjectMissing:
+            if table.definition:
+                raise DocumentLost(f"document '{key}' is gone: {way_out()}", key=key) from None
             return 0
-        self._statements[key] = (read.version, read.document.sequence)
-        self._announced[folder] = read.document.announced
-        return read.document.sequence
+        require_announced(table.folder, known.announced, table.definition)
+        return known.sequence
 
     def refresh(self, words: Collection[str] | None = None) -> ClusterView:
         """Read what changed and return the new view. Errors of the store pass through.
@@ -271,11 +295,9 @@ class Catalogs:
         tables = [*cluster.tables.values(), *cluster.dropped.values()]
         names = {table.map_name for table in tables}
         folders = {table.folder for table in tables}
-        keys = {statements_key(folder) for folder in folders}
         for kept, known in (
             (names, self._maps),
-            (keys, self._statements),
-            (folders, self._announced),
+            (folders, self._statements),
             (folders, self._runs),
             (folders, self._refused),
         ):

@@ -234,11 +234,11 @@ class TableMaker:
         replaces: bool,
     ) -> TableSpec:
         """Write the partitions and the map of the table that `declare` gives, and publish its name."""
-        table = declare(self.cluster())
+        table, revision = declare(self.cluster()), self._revision()
         name, incarnation = table.name, table.incarnation
         described = ObjectState(self._store, table_key(table.folder), TableDocument, runtime=self._runtime)
         with suppress(ObjectExists, OutcomeUnknown):  # by an earlier attempt of the same statement
-            described.create(TableDocument(table=table))
+            described.create(TableDocument(table=table, catalog_revision=revision))
         if table.map_apart:  # so that what is left of an attempt that ends here is known to be no table's
             self._propose(table, _first_map(table, {}))
         rows = self._write(table, progress) if fill is None else fill(table)
@@ -368,6 +368,13 @@ class TableMaker:
             return self._cluster.read().document
         except ObjectMissing:
             return ClusterDocument()
+
+    def _revision(self) -> int:
+        """Of `cluster.json`, as it is now."""
+        try:
+            return self._cluster.read().header.revision
+        except ObjectMissing:
+            return 0
 
     def instances(self) -> dict[str, str]:
         """The instance id of every member, by node id."""

@@ -35,6 +35,7 @@ from ballista_py.state.documents.documents import (
     table_key,
 )
 from ballista_py.state.documents.object_state import SHARED, ObjectState
+from ballista_py.state.ownership.catalog_proof import require_described
 from ballista_py.state.stores.store import ConditionalStore
 from ballista_py.work import pause
 
@@ -87,6 +88,7 @@ class TableDefinitions:
         for _ in range(ATTEMPTS):
             cluster = self._read()
             now = _same(cluster, table)
+            require_described(self.store, now, lambda: _same(self._read(), table))
             wanted = alter(now)
             if wanted is now:
                 if mark is not None:
@@ -136,7 +138,8 @@ class TableDefinitions:
             return evolve(now, catalog_revision=max(now.catalog_revision, revision))
 
         def of_folder(now: TableDocument) -> TableDocument:
-            return now if now.table.definition >= table.definition else TableDocument(table=table)
+            newer = TableDocument(table=table, catalog_revision=revision)
+            return now if now.table.definition >= table.definition else newer
 
         with suppress(ObjectMissing, DocumentError):
             self._state(partition_map_key(table.map_name), PartitionMapDocument).update(of_map)
@@ -146,7 +149,7 @@ class TableDefinitions:
                 described.update(of_folder)
         except ObjectMissing:
             with suppress(ObjectExists):
-                described.create(TableDocument(table=table))
+                described.create(TableDocument(table=table, catalog_revision=revision))
 
     @property
     def _cluster(self) -> ObjectState[ClusterDocument]:

@@ -31,6 +31,7 @@ from ballista_py.runtime import Runtime
 from ballista_py.state.documents.decisions import Decision, KnownDecisions, Statements
 from ballista_py.state.documents.resends import PATIENCE_MS
 from ballista_py.state.documents.undecided import attempt_by, is_orphan
+from ballista_py.state.ownership.catalog_proof import require_announced
 from ballista_py.state.stores.store import ConditionalStore
 from ballista_py.work import pause, working
 
@@ -159,6 +160,7 @@ class WriteRounds:
             earlier = before.of(token)
             if earlier is not None:
                 return self._decided_before(table, earlier)
+            require_announced(table.folder, before.announced, table.definition)
             if before.announced > table.definition:
                 raise TableAltered(
                     f"table '{table.name}' was altered meanwhile: plan the statement again", table=table.name

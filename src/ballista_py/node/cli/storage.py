@@ -93,13 +93,16 @@ def collect(
         for prefix in end_dead_claims(store, SystemRuntime()):
             print(f"nobody holds the claim on {prefix} any more")
     folders = {spec.folder for spec in _tables(store, None)}
-    unreadable = read_catalog(store)[0].document.unreadable
+    catalog = read_catalog(store)[0]
+    unreadable = catalog.document.unreadable
     if unreadable:
         raise ConfigError(
             f"table '{min(unreadable)}' cannot be read by this release: nobody can tell which files are garbage; "
             "use the release that wrote it, or drop the table"
         )
-    garbage = find_garbage(store, folders, min_age_ms=min_age_minutes * MINUTE_MS)
+    garbage = find_garbage(
+        store, folders, min_age_ms=min_age_minutes * MINUTE_MS, revision=catalog.header.revision
+    )
     for name, reason in garbage.kept.items():
         print(f"{name}: all files are kept, because {reason}")
     for file in garbage.files[:WORKERS]:

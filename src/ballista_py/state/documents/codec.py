@@ -345,8 +345,8 @@ def _is_readable(item: Any, kind: Any) -> bool:
 
 def _foreign(key: str, kind: str) -> DocumentUnreadable:
     return DocumentUnreadable(
-        f"object '{key}' is not a '{kind}' document of ballista_py: this location holds something else, or it is damaged: "
-        "put the newest copy back, or stop all nodes and run `ballista-py storage repair`",
+        f"object '{key}' is not a '{kind}' document of ballista_py: this location holds something else, or it "
+        "is damaged: put the newest copy back, or stop all nodes and run `ballista-py storage repair`",
         key=key,
     )
 

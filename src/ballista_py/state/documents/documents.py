@@ -269,12 +269,16 @@ class PartitionMapDocument:
 
 @frozen(kw_only=True)
 class TableDocument:
-    """`snapshots/{folder}/table.json`: what the table is whose partitions lie there, in case the catalog is lost."""
+    """`snapshots/{folder}/table.json`: what the table is whose partitions lie there, in case the catalog is lost.
+
+    `catalog_revision` is one that `cluster.json` had before this was written: an older catalog is a wrong one.
+    """
 
     document_kind: ClassVar[str] = "table"
     schema_version: ClassVar[int] = 1
 
     table: TableSpec
+    catalog_revision: int = 0
 
     @property
     def own_key(self) -> str:

@@ -2,24 +2,29 @@
 
 Each partition map names the revision of `cluster.json` at which its table's name was last made or dropped, or its
 partitions were last assigned. So a catalog that knows less than what lies there is found out wherever the two meet:
-when a map is committed or read, when a scheduler joins, and before anything is collected.
+when a map is committed or read, when a scheduler joins, and before anything is collected. Definitions of tables are
+compared besides: with what was announced to their readers, and with what their folders say they are.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 
 from ballista_py.errors import DocumentError, DocumentLost, ObjectMissing
+from ballista_py.partitions.table import TableSpec
 from ballista_py.runtime import Runtime, SystemRuntime
+from ballista_py.state.documents.decisions import statements_key
 from ballista_py.state.documents.documents import (
     CLUSTER_KEY,
     MAPS_PREFIX,
     SNAPSHOTS_PREFIX,
     ClusterDocument,
     PartitionMapDocument,
+    TableDocument,
     map_name_of,
     partition_map_key,
+    table_key,
     table_of_map,
 )
 from ballista_py.state.documents.lost_documents import require_proven, way_out
@@ -48,6 +53,31 @@ def require_proven_catalog(revision: int, map_name: str, proven: int) -> None:
     """Raises `DocumentOlder` when `cluster.json`, read after the map of that name which proves a revision, is older."""
     table = table_of_map(map_name)
     require_proven(CLUSTER_KEY, "revision", revision, proven, f"the partition map of table '{table}'")
+
+
+def require_announced(folder: str, announced: int, definition: int) -> None:
+    """Raises `DocumentOlder` when the decisions of a table know of no `definition` so new.
+
+    One is announced there before it is committed to the catalog, which must have been read before them.
+    """
+    require_proven(statements_key(folder), "definition", announced, definition, f"'{CLUSTER_KEY}'")
+
+
+def require_described(store: ConditionalStore, table: TableSpec, newest: Callable[[], TableSpec | None]) -> None:
+    """Raises `DocumentOlder` when the table's folder knows of a newer definition of it than the catalog.
+
+    It is told of a definition once that is committed. `newest` reads the catalog again, should it have changed since
+    `table` was read. What is not there, or cannot be read, proves nothing.
+    """
+    try:
+        described = ObjectState(store, table_key(table.folder), TableDocument).read().document.table
+    except (ObjectMissing, DocumentError):
+        return
+    if described.definition > table.definition:
+        now = newest()
+        if now is not None:
+            what = f"definition of table '{now.name}'"
+            require_proven(CLUSTER_KEY, what, now.definition, described.definition, f"'{table_key(table.folder)}'")
 
 
 def read_catalog(

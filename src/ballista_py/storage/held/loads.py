@@ -25,7 +25,12 @@ from ballista_py.errors import (
 from ballista_py.partitions.table import TableSpec
 from ballista_py.runtime import Runtime
 from ballista_py.state.documents.decisions import Statements
-from ballista_py.state.documents.documents import PartitionMapDocument, partition_map_key
+from ballista_py.state.documents.documents import (
+    CLUSTER_KEY,
+    ClusterDocument,
+    PartitionMapDocument,
+    partition_map_key,
+)
 from ballista_py.state.documents.lost_documents import DocumentMemory, require_proven, way_out
 from ballista_py.state.documents.object_state import ObjectState
 from ballista_py.state.members.control import PartitionAssignment
@@ -95,7 +100,10 @@ class PartitionLoads:
         except Exception as error:
             if len(works) > 1:
                 return [done for work in works for done in self.load(table, [work])]
-            return [evolve(_failed(work.assignment, error), manifest=work.manifest) for work in works]
+            return [
+                evolve(_failed(work.assignment, self._older_catalog(table, work, error)), manifest=work.manifest)
+                for work in works
+            ]
         return list(works)
 
     def _read(self, table: TableSpec, assignment: PartitionAssignment) -> PartitionLoad | None:
@@ -134,6 +142,30 @@ class PartitionLoads:
             version=found.version,
             read_ms=read_ms,
         )
+
+    def _older_catalog(self, table: str, work: PartitionLoad, failure: Exception) -> Exception:
+        """Why files are of a newer definition than was told here: it comes yet, or the catalog is an older copy.
+
+        A definition is in the catalog before any file is written by it; so the catalog, read now, is older if it has a
+        lower one.
+        """
+        manifest = work.manifest
+        if manifest is None:
+            return failure
+        newest = max((file.definition for file in needed_files(manifest)), default=0)
+        if newest <= self.files.definition(table):
+            return failure
+        try:
+            state = ObjectState(self.store, CLUSTER_KEY, ClusterDocument, runtime=self.runtime)
+            tables = state.read().document.tables.values()
+            for now in (known for known in tables if known.folder == manifest.table):
+                what, by = f"definition of table '{now.name}'", f"partition '{work.assignment.path}'"
+                require_proven(CLUSTER_KEY, what, now.definition, newest, by)
+        except DocumentError as error:
+            return error
+        except StoreError:  # nobody knows
+            return failure
+        return failure
 
     def _older_map(self, table: TableSpec, assignment: PartitionAssignment, fenced: Fenced) -> BallistaError:
         """Why the fence refused the epoch of an assignment: a newer owner, or a map that gives out old epochs again.

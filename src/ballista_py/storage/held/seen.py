@@ -80,8 +80,8 @@ class SeenManifests:
     def take_in(self, folder: str, paths: Iterable[str]) -> None:
         """Remember what anybody noted of these partitions, before their manifests are read.
 
-        Notes that cannot be read prove nothing, and are made anew. Raises `DocumentUnreadable` for those that lie in the
-        place of others, and what the store raises.
+        Notes that cannot be read prove nothing, and are made anew. Raises `DocumentUnreadable` for those that lie in
+        the place of others, and what the store raises.
         """
         wanted = set(paths)
         entries = [(entry.key, entry.version) for entry in self._store.list(f"{SEEN_PREFIX}{folder}/")]

@@ -21,6 +21,7 @@ from ballista_py.partitions.table import TableSpec, table_folder
 from ballista_py.runtime import Runtime, SystemRuntime
 from ballista_py.state.documents.claims import claimed_prefixes
 from ballista_py.state.documents.documents import (
+    CLUSTER_KEY,
     MAPS_PREFIX,
     PartitionMapDocument,
     TableDocument,
@@ -77,11 +78,13 @@ def find_garbage(
     *,
     min_age_ms: float = MIN_AGE_MS,
     runtime: Runtime | None = None,
+    revision: int | None = None,
 ) -> Garbage:
     """The objects below `snapshots/` that no manifest of the tables (their `folders`) names; nothing is removed.
 
-    It notes what it finds, so that a later call, `min_age_ms` after, can tell. All of a folder that is no table's is
-    garbage once its youngest object is old enough, to be removed no sooner than claims of tokens end. Raises
+    `revision` is that of the catalog which knows of no other tables; one that was made under a newer one keeps its
+    files. It notes what it finds, so that a later call, `min_age_ms` after, can tell. All of a folder that is no
+    table's is garbage once its youngest object is old enough, to be removed no sooner than claims of tokens end. Raises
     `ConfigError` for a `min_age_ms` below `MAX_WRITE_MS`, and what the store raises.
     """
     if min_age_ms < MAX_WRITE_MS:
@@ -97,7 +100,7 @@ def find_garbage(
     young = 0
     for folder, entries in sorted(tables.items()):
         if folder not in folders and any(e.key == table_key(folder) for e in entries):
-            reason = _unproven(store, folder, runtime)
+            reason = _unproven(store, folder, runtime, revision)
             if reason:
                 kept[folder] = reason
                 continue
@@ -133,10 +136,13 @@ def _folder_of(key: str) -> str:
     return key.removeprefix(_ROOT).partition("/")[0]
 
 
-def _unproven(store: ConditionalStore, folder: str, runtime: Runtime) -> str:
+def _unproven(store: ConditionalStore, folder: str, runtime: Runtime, revision: int | None) -> str:
     """Why a folder that is no table's may be one's nevertheless, though the catalog does not say so; empty if not."""
     try:
-        table = ObjectState(store, table_key(folder), TableDocument, runtime=runtime).read().document.table
+        described = ObjectState(store, table_key(folder), TableDocument, runtime=runtime).read().document
+        if revision is not None and described.catalog_revision > revision:
+            return f"it was made under a newer '{CLUSTER_KEY}' than the one that lies here"
+        table = described.table
         ObjectState(store, partition_map_key(table.map_name), PartitionMapDocument, runtime=runtime).read()
     except ObjectMissing:
         return "no partition map says that its table was dropped"

@@ -110,11 +110,13 @@ class _Look:
         names = [map_name_of(entry.key) for entry in store.list(MAPS_PREFIX)]
         self._maps = {name: self._read(partition_map_key(name), PartitionMapDocument) for name in names}
         self._folders: dict[str, TableSpec] = {}
+        self._proven = 0
         for entry in store.list(SNAPSHOTS_PREFIX):
             if entry.key.endswith(_TABLE) and entry.key.count("/") == 2:
                 found = self._read(entry.key, TableDocument)
                 if found is not None:
                     self._folders[found.document.table.folder] = found.document.table
+                    self._proven = max(self._proven, found.document.catalog_revision)
 
     def repairs(self) -> Repairs:
         """The decisions first, the catalog last: without it no node starts."""
@@ -133,7 +135,9 @@ class _Look:
     def _catalog(self) -> tuple[list[Repair], Mapping[str, TableSpec]]:
         found = self._cluster
         proven = max((m.document.catalog_revision for m in self._maps.values() if m is not None), default=0)
-        if found is not None and found.header.revision >= proven:
+        proven = max(proven, self._proven)
+        altered = [] if found is None else self._altered(found.document.tables)
+        if found is not None and found.header.revision >= proven and not altered:
             return self._describe(found.document.tables), found.document.tables
         if found is None and not self._folders and not self._maps:
             return [], {}
@@ -152,8 +156,19 @@ class _Look:
             admissions=before.admissions + COUNTED_APART,
         )
         state = "lost" if found is None else f"older than revision {proven}"
+        if altered:
+            state = f"older than '{table_key(altered[0].folder)}'"
         what = f"is {state}: make it anew with {len(tables)} table(s): {', '.join(sorted(tables)) or 'none'}"
         return [self._repair(CLUSTER_KEY, ClusterDocument, after, what, proven)], tables
+
+    def _altered(self, tables: Mapping[str, TableSpec]) -> list[TableSpec]:
+        """The tables of which their folders know a newer definition than the catalog."""
+        known = {table.folder: table.definition for table in tables.values()}
+        return [
+            table
+            for folder, table in sorted(self._folders.items())
+            if table.definition > known.get(folder, table.definition)
+        ]
 
     def _describe(self, tables: Mapping[str, TableSpec]) -> list[Repair]:
         """Let every folder say what its table is, as long as the catalog knows it."""
@@ -170,9 +185,10 @@ class _Look:
         if document.dropped or not document.published:
             return None
         known = [*self._folders.values(), *before.tables.values()]
-        for table in known:
-            if (table.map_name, table.incarnation) == (map_name, document.incarnation):
-                return None if table.folder in self._replaced() else table
+        same = [t for t in known if (t.map_name, t.incarnation) == (map_name, document.incarnation)]
+        if same:
+            newest = max(same, key=lambda table: table.definition)
+            return None if newest.folder in self._replaced() else newest
         name = table_of_map(map_name)
         lost = table_key(table_folder(name, document.incarnation))
         self._beyond.append(f"table '{name}' cannot be described: '{lost}' is lost")
@@ -225,16 +241,21 @@ class _Look:
         found = self._read(key, StatementsDocument)
         now = StatementsDocument() if found is None else found.document
         folded = max((manifest.sequence for manifest in manifests.values()), default=0)
-        if now.sequence >= folded and (found is not None or not any(m.prepared for m in manifests.values())):
+        of_files = (file.definition for manifest in manifests.values() for file in _rows_of(manifest))
+        definition = max((table.definition, *of_files))
+        is_missed = found is None and any(manifest.prepared for manifest in manifests.values())
+        if now.sequence >= folded and now.announced >= definition and not is_missed:
             return []
         pages = TokenPages(self._store, self._runtime)
 
         def is_applied(token: str) -> bool:
             return any(pages.applied(manifest, token) is not None for manifest in manifests.values())
 
-        after = _decisions_after(now, folded, manifests, is_applied)
+        after = _decisions_after(now, folded, manifests, is_applied).announcing(definition)
         ended = len(after.decisions) - len(now.decisions)
         state = "lost" if found is None else f"at statement {now.sequence}"
+        if found is not None and now.sequence >= folded:
+            state = f"at definition {now.announced} of a table at {definition} and at statement {now.sequence}"
         what = f"is {state}, manifests know of {folded}: go on from there, {ended} open attempt(s) ended"
         return [self._repair(key, StatementsDocument, after, what)]
 

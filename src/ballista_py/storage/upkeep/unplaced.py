@@ -9,10 +9,12 @@ from __future__ import annotations
 from ballista_py.errors import DocumentOlder
 from ballista_py.partitions.table import TableSpec
 from ballista_py.runtime import Runtime
+from ballista_py.state.documents.decisions import Statements
 from ballista_py.state.documents.documents import PartitionMapDocument, partition_map_key
 from ballista_py.state.documents.lost_documents import way_out
 from ballista_py.state.documents.object_state import ObjectState
 from ballista_py.state.stores.store import ConditionalStore
+from ballista_py.storage.held.replicas import with_committed
 from ballista_py.storage.partition_storage import PartitionStorage
 from ballista_py.storage.publication import partition_paths
 
@@ -26,11 +28,15 @@ def require_placed(store: ConditionalStore, table: TableSpec, runtime: Runtime) 
     if table.spec.is_static:
         return
     missing = partition_paths(store, table.folder) - _places(store, table, runtime)
-    with_rows = {
-        path
-        for path in missing
-        if PartitionStorage(store, table.folder, path, runtime=runtime).read().document.files
+    if not missing:
+        return
+    found = {
+        path: PartitionStorage(store, table.folder, path, runtime=runtime).read().document for path in missing
     }
+    decisions = Statements(
+        store, table.folder, runtime=runtime
+    ).read()  # after the manifests, of which some wait for it
+    with_rows = {path for path, manifest in found.items() if with_committed(manifest, decisions).files}
     lost = sorted(with_rows - _places(store, table, runtime)) if with_rows else []
     if lost:
         key = partition_map_key(table.map_name)
