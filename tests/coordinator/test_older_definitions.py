@@ -95,28 +95,6 @@ def test_decisions_of_an_altered_table_that_are_gone_are_missed(location):
     assert Catalogs(location.store, location.runtime).sequences(["t"]) == {"t": 0}
 
 
-def test_threads_that_read_decisions_at_once_mix_nothing(location, monkeypatch):
-    """One read them before an ALTER and goes on after it; what it read is of one moment, and asked again later."""
-    reader = Catalogs(location.store, location.runtime)
-    reader.refresh()
-    read = ObjectState.read
-
-    def overtaken(state):
-        found = read(state)
-        if state.key == location.decisions:
-            monkeypatch.undo()
-            location.alter()
-            reader.refresh()
-            assert reader.sequences(["t"]) == {"t": 1}
-            assert reader.definitions(["t"]) == {"t": 1}
-        return found
-
-    monkeypatch.setattr(ObjectState, "read", overtaken)
-    assert reader.sequences(["t"]) == {"t": 1}
-    assert reader.sequences(["t"]) == {"t": 1}
-    assert reader.definitions(["t"]) == {"t": 1}
-
-
 @pytest.mark.parametrize("also", [(), ("maps",), ("maps", "decisions")])
 @pytest.mark.parametrize("how", ["altered", "renamed"])
 def test_a_catalog_as_of_before_an_alter_is_named_altered_no_further_and_repaired(location, also, how):
