@@ -7,6 +7,9 @@ import shutil
 import subprocess
 from concurrent.futures import ThreadPoolExecutor
 
+import pytest
+
+from ballista_py.errors import BallistaError
 from ballista_py.state.members.identity import IDENTITY_KEY, cluster_identity
 from ballista_py.state.members.location import check_location
 from ballista_py.state.stores.memory import MemoryStore
@@ -55,3 +58,16 @@ def test_a_location_in_which_only_the_identity_stands_is_free_to_become_a_cluste
     store = MemoryStore()
     cluster_identity(store)
     check_location(store, "memory://fresh")
+
+
+@pytest.mark.parametrize("fault", ["lost_reply", "lost_request", "unavailable", "conflict_echo"])
+def test_a_node_starts_though_the_reply_about_the_identity_is_lost(unreliable, runtime, fault):
+    unreliable.plan = {1: fault, 2: fault}
+    assert cluster_identity(unreliable, runtime=runtime) == cluster_identity(unreliable.store)
+
+
+def test_a_store_that_never_answers_is_asked_for_the_identity_a_few_times_and_named(unreliable, runtime):
+    unreliable.chance = lambda: "unavailable"
+    with pytest.raises(BallistaError, match="throttled"):
+        cluster_identity(unreliable, runtime=runtime)
+    assert 1 < unreliable.writes < 10

@@ -239,6 +239,33 @@ def test_faults_of_the_network_are_not_taken_for_broken_promises(quick, runtime)
     assert verdicts
 
 
+class Echoing(MemoryStore):
+    """A memory store behind a network that sends one of `each` writes twice: the second reply is what comes back."""
+
+    def __init__(self, each: int) -> None:
+        super().__init__()
+        self.each, self.sent = each, 0
+
+    def create(self, key, data):
+        return self._sent(lambda: super(Echoing, self).create(key, data))
+
+    def replace(self, key, data, version):
+        return self._sent(lambda: super(Echoing, self).replace(key, data, version))
+
+    def _sent(self, send):
+        self.sent += 1
+        if self.sent % self.each == 0:
+            send()
+        return send()
+
+
+@pytest.mark.parametrize("quick", [True, False])
+@pytest.mark.parametrize("each", [1, 3, 7])
+def test_a_conflict_with_our_own_write_is_not_taken_for_a_broken_promise(each, quick, runtime):
+    """`ObjectState` knows such an echo for its own, and nodes start on such a link."""
+    check_store(Echoing(each), quick=quick, runtime=runtime).require_safe()
+
+
 def test_a_store_that_cannot_be_reached_is_unavailable_and_not_unsafe(runtime):
     store = FaultyStore(MemoryStore(), StoreFaults(throttled=1.0), runtime=runtime)
     with pytest.raises(StoreUnavailable, match="busy"):

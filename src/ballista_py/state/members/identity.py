@@ -11,12 +11,14 @@ import hashlib
 import os
 from contextlib import suppress
 
-from ballista_py.errors import ObjectExists, StoreUnavailable
+from ballista_py.errors import ObjectExists, OutcomeUnknown, StoreUnavailable
 from ballista_py.runtime import Runtime, SystemRuntime
 from ballista_py.state.stores.store import ConditionalStore, local_path
 
 IDENTITY_KEY = "identity"
 _DIGEST_BYTES = 16
+_TRIES = 5
+_WAIT_MS = 200.0
 
 
 def cluster_identity(store: ConditionalStore, *, runtime: Runtime | None = None) -> str:
@@ -27,7 +29,7 @@ def cluster_identity(store: ConditionalStore, *, runtime: Runtime | None = None)
     owner, the rights or the links of that one file: then restart all nodes. A file system that keeps no time of
     change tells no copies.
 
-    Raises what a store in trouble raises.
+    Raises what a store in trouble raises, once it was asked `_TRIES` times.
 
     >>> from ballista_py.state.stores.memory import MemoryStore
     >>> store = MemoryStore()
@@ -35,9 +37,16 @@ def cluster_identity(store: ConditionalStore, *, runtime: Runtime | None = None)
     True
     """
     runtime = runtime or SystemRuntime()
-    with suppress(ObjectExists):
-        store.create(IDENTITY_KEY, runtime.new_id().encode())
-    made = store.get(IDENTITY_KEY).data + _lies_since(store).encode()
+    for left in reversed(range(_TRIES)):
+        try:
+            with suppress(ObjectExists):
+                store.create(IDENTITY_KEY, runtime.new_id().encode())
+            made = store.get(IDENTITY_KEY).data + _lies_since(store).encode()
+            break
+        except (StoreUnavailable, OutcomeUnknown):  # a node does not end over one lost reply
+            if not left:
+                raise
+            runtime.sleep_ms(_WAIT_MS)
     return hashlib.blake2b(made, digest_size=_DIGEST_BYTES).hexdigest()
 
 

@@ -1,6 +1,7 @@
 """Where `check_store` tries a promise: a store, a folder of its own, and requests that wait out a busy store.
 
-A reply that is lost is read back and never counted as a broken promise. A store that says of a write that it surely
+A reply that is lost is read back and never counted as a broken promise, nor is a write that a network sent twice, of
+which the second came back as a conflict with the first. A store that says of a write that it surely
 did not happen is read back as well: whoever believes it sends the write again.
 """
 
@@ -163,7 +164,9 @@ class Bench:
                 lost = True
                 landed = self._landed(key, data, before)
             except (ObjectExists, VersionConflict) as error:
-                landed = self._landed(key, data, before) if lost else None
+                landed = self._landed(
+                    key, data, before
+                )  # the echo of our own write, which came to the store twice
                 if landed is None:
                     raise BrokenPromise(f"a write that was due was refused: {error.code}") from None
             if landed is not None:
