@@ -58,7 +58,10 @@ class SchedulerJobs:
         every_ms = min(LONGEST_COLLECT_MS, limits.result_ttl_ms / COLLECTS_PER_TTL)
         ground.loop("job results", JobCollector(shelf, runtime, limits, members.leads).tick, every_ms)
         ground.metrics.gauge(
-            "jobs_running", "Jobs that run at this scheduler.", (), lambda: {(): runner.running()}
+            "scheduler_job_queue_depth",
+            "Jobs: those that run at this scheduler, and all that were open when it looked last.",
+            ("state",),
+            lambda: {("running",): runner.running(), ("open",): len(runner.seen.open_jobs)},
         )
         return cls(service=service, runner=runner, runs=runs)
 

@@ -86,7 +86,6 @@ FIGURES: Mapping[str, Mapping[str, Figure]] = {
     "executor": {**_BOTH, **_EXECUTOR},
 }
 NOT_YET: Mapping[str, str] = {  # of the contract, and what has to be there first
-    "scheduler_job_queue_depth": "jobs",
     "executor_shuffle_write_bytes": "shuffles between executors",
     "executor_shuffle_write_rows": "shuffles between executors",
     "executor_shuffle_write_duration_ms": "shuffles between executors",
