@@ -58,7 +58,9 @@ def test_a_name_whose_extra_is_not_installed_says_in_one_sentence_what_to_instal
 
 
 def test_the_command_line_without_its_extra_says_what_to_install():
-    code = WITHOUT.partition("import ballista_py")[0] + "from ballista_py.node.__main__ import main; main()"
+    code = WITHOUT.partition("import ballista_py")[0].replace("sys.argv[1]", "hidden")
+    code = "import sys\nhidden = sys.argv[1]\n" + code
+    code += "from ballista_py.node.__main__ import main; sys.argv = ['ballista-py', 'node']; main()"
     for package in ("typer", "yaml"):
         said = subprocess.run([sys.executable, "-c", code, package], capture_output=True, text=True)
         assert said.returncode == 1

@@ -11,6 +11,8 @@ import typer
 from attrs import frozen
 from typer.core import TyperCommand, TyperGroup
 
+from ballista_py.errors import MissingExtra
+
 
 @frozen
 class Later:
@@ -21,8 +23,11 @@ class Later:
     help: str
 
     def load(self, called: str) -> Any:
-        """The command itself."""
-        found = typer.main.get_command(getattr(import_module(self.module), self.name))
+        """The command itself. Raises `MissingExtra` where something that it needs is not installed."""
+        try:
+            found = typer.main.get_command(getattr(import_module(self.module), self.name))
+        except ModuleNotFoundError as error:
+            raise MissingExtra.of(str(error.name), "node") from None
         found.name = called
         return found
 
