@@ -52,6 +52,8 @@ def patterns_of(path):
 PUT_TOGETHER = {
     "coordinator/queries/plan_cache.py": 1,  # the name of a table, escaped
     "engines/duckdb/errors.py": 2,
+    "node/app_values.py": 2,
+    "node/status/shown_text.py": 1,
     "spark/layout.py": 1,
     "spark/reasons.py": 2,
     "spark/statements.py": 1,

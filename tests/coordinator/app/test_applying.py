@@ -203,7 +203,7 @@ def test_with_lost_replies_each_table_is_made_once(new_cluster):
             runtime=SeededChance(seed),
         )
         for app in (FIRST, SECOND):
-            for _ in range(60):
+            for _ in range(600):
                 try:
                     if cluster.applier("one", store).apply(app).standing == "applied":
                         break

@@ -390,7 +390,7 @@ def test_an_executor_answers_no_statements(cluster):
 
 def test_shown_still_reads_what_nodes_show(cluster):
     assert cluster.shown("scheduler-1", "/ready")["ready"]
-    assert "ballista_statements_running" in cluster.shown("scheduler-1", "/metrics")
+    assert "node_tasks_active" in cluster.shown("scheduler-1", "/metrics")
     with pytest.raises(TransportError, match="404"):
         cluster.shown("executor-1", "/nothing")
 

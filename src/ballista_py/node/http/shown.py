@@ -72,6 +72,15 @@ class ShownTask:
     took_ms: float
     rows: int
     outcome: str
+    trace_id: str
+    span_id: str
+    parent_span_id: str
+    error_message: str
+    user: str
+    job_id: str
+    bytes: int
+    engine: str
+    labels: Mapping[str, str]
 
 
 @frozen(kw_only=True)
