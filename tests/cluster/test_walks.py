@@ -1,6 +1,6 @@
 """How many modules of ours a statement enters, over all processes: a reader of it has to know these rooms.
 
-The numbers are ceilings that only go down. Counted are client, scheduler and executors; loops and control streams,
+The numbers are ceilings that only go down; they went up once, when history, traces and jobs came. Counted are client, scheduler and executors; loops and control streams,
 which go on without any statement, are not. Each is the least of three runs.
 """
 
@@ -22,7 +22,7 @@ from ballista_py import LocalCluster, connect
 
 pytestmark = pytest.mark.cluster
 SRC = str(Path(ballista_py.__file__).parent)
-CEILINGS = {"select": 155, "ingest": 128, "create": 166, "update": 164}
+CEILINGS = {"select": 163, "ingest": 139, "create": 176, "update": 176}
 
 
 @pytest.fixture(scope="module")
