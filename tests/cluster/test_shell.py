@@ -182,8 +182,6 @@ def test_a_file_of_statements_is_run_until_one_fails_and_that_one_is_named(clust
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (("sql",), "give one statement"),
-        (("sql", "select 1", "-f", "x"), "give one statement"),
         (("sql", "-f", "/nowhere/x.sql"), "--file /nowhere/x.sql: No such file"),
         (("sql", "-f", "-"), "there is no statement"),
         (("refresh", "nope"), "there is no table 'nope'"),
@@ -203,4 +201,8 @@ def test_small_commands(cluster):
     typo = run(cluster, "tabels")
     assert typo.returncode == 2
     assert "tables" in typo.stderr
+    for words in (("sql",), ("sql", "select 1", "-f", "x")):
+        wrong = run(cluster, *words)
+        assert wrong.returncode == 2
+        assert "give one statement" in wrong.stderr
     assert max(map(len, run(cluster, "sql", "--help").stdout.splitlines())) <= 80

@@ -163,7 +163,7 @@ def sql(
     With --json each statement of a file gives a line.
     """
     if (query is None) == (file is None):
-        raise ConfigError("give one statement, or a file of statements with --file")
+        raise typer.BadParameter("give one statement, or a file of statements with --file")
     if file is not None:
         run_script(script_of(file), client_of(connect, token, tls_ca), dialect, engine, as_json)
         return
