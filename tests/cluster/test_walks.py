@@ -1,7 +1,8 @@
 """How many modules of ours a statement enters, over all processes: a reader of it has to know these rooms.
 
-The numbers are ceilings that only go down; they went up once, when history, traces and jobs came. Counted are client, scheduler and executors; loops and control streams,
-which go on without any statement, are not. Each is the least of three runs.
+The numbers are ceilings that only go down; they went up once, when history, traces and jobs came. Counted are client,
+scheduler and executors; loops and control streams, which go on without any statement, are not. Each is the least of
+three runs.
 """
 
 from __future__ import annotations
