@@ -18,6 +18,7 @@ from ballista_py.state.documents.decisions import Statements, statements_key
 from ballista_py.state.documents.documents import (
     CLUSTER_KEY,
     ClusterDocument,
+    PartitionMapDocument,
     TableDocument,
     partition_map_key,
     table_key,
@@ -136,7 +137,12 @@ def test_a_definition_that_comes_while_it_is_compared_is_no_older_catalog(locati
 
     monkeypatch.setattr(ObjectState, "read", overtaken)
     assert not catalogs.examine()
-    assert ObjectState(location.store, table_key(location.table.folder), TableDocument).read().header.revision == 2
+    assert (
+        ObjectState(location.store, table_key(location.table.folder), TableDocument)
+        .read()
+        .document.table.definition
+        == 1
+    )
 
 
 def test_nothing_is_collected_of_a_table_that_was_made_under_a_newer_catalog(location):
@@ -153,6 +159,31 @@ def test_nothing_is_collected_of_a_table_that_was_made_under_a_newer_catalog(loc
     location.put_back(CLUSTER_KEY, partition_map_key("t"))
     assert kept() == {new.folder: "it was made under a newer 'cluster.json' than the one that lies here"}
     assert CLUSTER_KEY in {one.key for one in find_repairs(location.store).repairs}
+
+
+@pytest.mark.parametrize("replaces", [True, False])
+@pytest.mark.parametrize("served", [True, False])
+def test_a_name_goes_to_the_table_that_was_made_and_served_last_whatever_older_maps_say(
+    location, replaces, served
+):
+    if not replaces:
+        location.maker.drop("t")
+    new = location.maker.create("t", None, ["bucket(2, k)"], schema=SCHEMA, replaces=replaces)
+    if served:
+        for path in ("expr0=0", "expr0=1"):
+            storage = PartitionStorage(location.store, new.folder, path, committed_by="i")
+            storage.create()
+            storage.activate(1)
+    location.put_back(CLUSTER_KEY, partition_map_key("t"))
+    if replaces:
+        location.store.delete(partition_map_key(new.map_name))
+    for one in find_repairs(location.store).repairs:
+        one.apply()
+    (after,) = ObjectState(location.store, CLUSTER_KEY, ClusterDocument).read().document.tables.values()
+    assert after.folder == (new.folder if served else location.table.folder)
+    pmap = ObjectState(location.store, partition_map_key(after.map_name), PartitionMapDocument).read().document
+    assert pmap.incarnation == after.incarnation
+    assert find_repairs(location.store).repairs == ()
 
 
 def test_a_map_without_a_partition_whose_rows_are_decided_and_not_folded_in_is_older(location):
