@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import pyarrow as pa
 import pytest
+from attrs import evolve
 
 from ballista_py.coordinator.catalogs import Catalogs
 from ballista_py.coordinator.tables.definitions import TableMaker
@@ -159,12 +160,23 @@ def test_nothing_is_collected_of_a_table_that_was_made_under_a_newer_catalog(loc
     location.put_back(CLUSTER_KEY, partition_map_key("t"))
     assert kept() == {new.folder: "it was made under a newer 'cluster.json' than the one that lies here"}
     assert CLUSTER_KEY in {one.key for one in find_repairs(location.store).repairs}
+    nodes_join(location)
+    assert kept() == {
+        new.folder: f"the partition map of its name is that of '{location.table.folder}', which was made before it"
+    }
+
+
+def nodes_join(location) -> None:
+    """Commits to the older copy make it look newer."""
+    state = ObjectState(location.store, CLUSTER_KEY, ClusterDocument)
+    for n in range(9):
+        state.update(lambda cluster, n=n: evolve(cluster, labels={"n": str(n)}))
 
 
 @pytest.mark.parametrize("replaces", [True, False])
-@pytest.mark.parametrize("served", [True, False])
+@pytest.mark.parametrize(("served", "joined"), [(True, False), (True, True), (False, False)])
 def test_a_name_goes_to_the_table_that_was_made_and_served_last_whatever_older_maps_say(
-    location, replaces, served
+    location, replaces, served, joined
 ):
     if not replaces:
         location.maker.drop("t")
@@ -177,6 +189,8 @@ def test_a_name_goes_to_the_table_that_was_made_and_served_last_whatever_older_m
     location.put_back(CLUSTER_KEY, partition_map_key("t"))
     if replaces:
         location.store.delete(partition_map_key(new.map_name))
+    if joined:
+        nodes_join(location)
     for one in find_repairs(location.store).repairs:
         one.apply()
     (after,) = ObjectState(location.store, CLUSTER_KEY, ClusterDocument).read().document.tables.values()

@@ -136,8 +136,8 @@ class _Look:
         found = self._cluster
         proven = max((m.document.catalog_revision for m in self._maps.values() if m is not None), default=0)
         proven = max(proven, *self._made.values(), 0)
-        altered = [] if found is None else self._altered(found.document.tables)
-        if found is not None and found.header.revision >= proven and not altered:
+        behind = [] if found is None else self._behind(found.document.tables)
+        if found is not None and found.header.revision >= proven and not behind:
             return self._describe(found.document.tables), found.document.tables
         if found is None and not self._folders and not self._maps:
             return [], {}
@@ -158,19 +158,23 @@ class _Look:
             admissions=before.admissions + COUNTED_APART,
         )
         state = "lost" if found is None else f"older than revision {proven}"
-        if altered:
-            state = f"older than '{table_key(altered[0].folder)}'"
+        if behind:
+            state = f"older than '{table_key(behind[0].folder)}'"
         what = f"is {state}: make it anew with {len(tables)} table(s): {', '.join(sorted(tables)) or 'none'}"
         return [self._repair(CLUSTER_KEY, ClusterDocument, after, what, proven)], tables
 
-    def _altered(self, tables: Mapping[str, TableSpec]) -> list[TableSpec]:
-        """The tables of which their folders know a newer definition than the catalog."""
+    def _behind(self, tables: Mapping[str, TableSpec]) -> list[TableSpec]:
+        """What folders know that the catalog does not, however high its revision is by now: nodes may have joined.
+
+        These are tables with a newer definition, and those that have the name of an older one.
+        """
         known = {table.folder: table.definition for table in tables.values()}
-        return [
+        altered = [
             table
             for folder, table in sorted(self._folders.items())
             if table.definition > known.get(folder, table.definition)
         ]
+        return altered + [newer for table in tables.values() if (newer := self._newer(table)) is not None]
 
     def _describe(self, tables: Mapping[str, TableSpec]) -> list[Repair]:
         """Let every folder say what its table is, as long as the catalog knows it."""
