@@ -134,8 +134,8 @@ class _Look:
 
     def _catalog(self) -> tuple[list[Repair], Mapping[str, TableSpec]]:
         found = self._cluster
-        proven = max((m.document.catalog_revision for m in self._maps.values() if m is not None), default=0)
-        proven = max(proven, *self._made.values(), 0)
+        of_maps = (read.document.catalog_revision for read in self._maps.values() if read is not None)
+        proven = max((0, *of_maps, *self._made.values()))
         behind = [] if found is None else self._behind(found.document.tables)
         if found is not None and found.header.revision >= proven and not behind:
             return self._describe(found.document.tables), found.document.tables
