@@ -36,7 +36,7 @@ SCHEMA = pa.schema([pa.field("id", pa.int64(), nullable=False), ("kind", pa.stri
 # What is about processes of this machine, or reads a source with rights of this process.
 OF_THE_MACHINE = {
     "addresses", "client", "data_dir", "flight_sql_url", "kill", "log", "node_ids", "pid", "refresh_table", "remove",
-    "shown", "start", "status_url", "stop",
+    "http_url", "shown", "start", "status_url", "stop", "wait_until_applied",
 }  # fmt: skip
 
 

@@ -11,7 +11,7 @@ import time
 import pytest
 
 from ballista_py import LocalCluster, connect, open_store
-from ballista_py.errors import BallistaError, SchedulerLost, SqlError
+from ballista_py.errors import BallistaError, ConfigError, SchedulerLost, SqlError, TransportError
 from ballista_py.state.documents.documents import CLUSTER_KEY, ClusterDocument
 from ballista_py.state.documents.object_state import ObjectState
 from ballista_py.storage.partition_storage import PartitionStorage
@@ -68,6 +68,25 @@ def test_metrics_and_tasks_of_all_nodes_are_gathered_by_one_scheduler(lazy):
     assert legs
     assert {leg.node_id for leg in legs} <= {"executor-1", "executor-2"}
     assert len(definition.tables_json) == 8
+
+
+def test_to_start_a_cluster_starts_what_is_stopped_of_it_and_nothing_twice(lazy):
+    before = {node: lazy.pid(node) for node in lazy.node_ids}
+    lazy.start()
+    assert {node: lazy.pid(node) for node in lazy.node_ids} == before
+    with pytest.raises(ConfigError, match="node 'executor-1' is running already"):
+        lazy.start("executor-1")
+    lazy.kill("executor-2")
+    lazy.start()
+    assert {node for node in lazy.node_ids if lazy.pid(node) != before[node]} == {"executor-2"}
+
+
+def test_a_cluster_that_was_stopped_says_so_when_it_is_started(tmp_path):
+    cluster = LocalCluster(1, 1, (tmp_path / "state").as_uri())
+    cluster.stop()
+    for node in (None, "executor-1"):
+        with pytest.raises(TransportError, match="was stopped: make another one"):
+            cluster.start(node)
 
 
 def test_a_client_sees_what_ran_and_what_it_cancelled(lazy):

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import pyarrow as pa
 import pytest
+from attrs import evolve
 
 from ballista_py.coordinator.catalogs import Catalogs
 from ballista_py.coordinator.tables.definitions import TableMaker
@@ -18,6 +19,7 @@ from ballista_py.state.documents.decisions import Statements, statements_key
 from ballista_py.state.documents.documents import (
     CLUSTER_KEY,
     ClusterDocument,
+    PartitionMapDocument,
     TableDocument,
     partition_map_key,
     table_key,
@@ -136,7 +138,12 @@ def test_a_definition_that_comes_while_it_is_compared_is_no_older_catalog(locati
 
     monkeypatch.setattr(ObjectState, "read", overtaken)
     assert not catalogs.examine()
-    assert ObjectState(location.store, table_key(location.table.folder), TableDocument).read().header.revision == 2
+    assert (
+        ObjectState(location.store, table_key(location.table.folder), TableDocument)
+        .read()
+        .document.table.definition
+        == 1
+    )
 
 
 def test_nothing_is_collected_of_a_table_that_was_made_under_a_newer_catalog(location):
@@ -153,6 +160,44 @@ def test_nothing_is_collected_of_a_table_that_was_made_under_a_newer_catalog(loc
     location.put_back(CLUSTER_KEY, partition_map_key("t"))
     assert kept() == {new.folder: "it was made under a newer 'cluster.json' than the one that lies here"}
     assert CLUSTER_KEY in {one.key for one in find_repairs(location.store).repairs}
+    nodes_join(location)
+    assert kept() == {
+        new.folder: f"the partition map of its name is that of '{location.table.folder}', which was made before it"
+    }
+
+
+def nodes_join(location) -> None:
+    """Commits to the older copy make it look newer."""
+    state = ObjectState(location.store, CLUSTER_KEY, ClusterDocument)
+    for n in range(9):
+        state.update(lambda cluster, n=n: evolve(cluster, labels={"n": str(n)}))
+
+
+@pytest.mark.parametrize("replaces", [True, False])
+@pytest.mark.parametrize(("served", "joined"), [(True, False), (True, True), (False, False)])
+def test_a_name_goes_to_the_table_that_was_made_and_served_last_whatever_older_maps_say(
+    location, replaces, served, joined
+):
+    if not replaces:
+        location.maker.drop("t")
+    new = location.maker.create("t", None, ["bucket(2, k)"], schema=SCHEMA, replaces=replaces)
+    if served:
+        for path in ("expr0=0", "expr0=1"):
+            storage = PartitionStorage(location.store, new.folder, path, committed_by="i")
+            storage.create()
+            storage.activate(1)
+    location.put_back(CLUSTER_KEY, partition_map_key("t"))
+    if replaces:
+        location.store.delete(partition_map_key(new.map_name))
+    if joined:
+        nodes_join(location)
+    for one in find_repairs(location.store).repairs:
+        one.apply()
+    (after,) = ObjectState(location.store, CLUSTER_KEY, ClusterDocument).read().document.tables.values()
+    assert after.folder == (new.folder if served else location.table.folder)
+    pmap = ObjectState(location.store, partition_map_key(after.map_name), PartitionMapDocument).read().document
+    assert pmap.incarnation == after.incarnation
+    assert find_repairs(location.store).repairs == ()
 
 
 def test_a_map_without_a_partition_whose_rows_are_decided_and_not_folded_in_is_older(location):

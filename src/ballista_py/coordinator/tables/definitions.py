@@ -20,6 +20,7 @@ from ballista_py.errors import (
     ObjectExists,
     ObjectMissing,
     OutcomeUnknown,
+    StoreError,
     UnsupportedExpression,
     VersionConflict,
 )
@@ -241,11 +242,11 @@ class TableMaker:
         replaces: bool,
     ) -> TableSpec:
         """Write the partitions and the map of the table that `declare` gives, and publish its name."""
-        table, revision = declare(self.cluster()), self._revision()
+        table, before = declare(self.cluster()), self._revision()
         name, incarnation = table.name, table.incarnation
         described = ObjectState(self._store, table_key(table.folder), TableDocument, runtime=self._runtime)
         with suppress(ObjectExists, OutcomeUnknown):  # by an earlier attempt of the same statement
-            described.create(TableDocument(table=table, catalog_revision=revision))
+            described.create(TableDocument(table=table, catalog_revision=before))
         if table.map_apart:  # so that what is left of an attempt that ends here is known to be no table's
             self._propose(table, _first_map(table, {}))
         rows = self._write(table, progress) if fill is None else fill(table)
@@ -274,6 +275,8 @@ class TableMaker:
             return evolve(now, published=True, catalog_revision=proven, replaced=replaced)
 
         self._map(table).update(publish)
+        with suppress(StoreError, DocumentError):  # it proves less then
+            described.update(lambda now: evolve(now, catalog_revision=max(now.catalog_revision, revision)))
         if named.replaced is not None:
             self._prove_end(named.replaced, revision)
         return named.table

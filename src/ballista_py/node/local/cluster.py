@@ -143,12 +143,21 @@ class LocalCluster:
         self.stop()
 
     def start(self, node_id: str | None = None, *, applied: bool = True) -> LocalCluster:
-        """Start one stopped node, or all of them, and return when they are members and schedulers answer.
+        """Start one stopped node, or all that are, and return when they are members and schedulers answer.
 
-        It waits until their application files are `applied`, too, unless it is told not to.
+        It waits until their application files are `applied`, too, unless it is told not to. Raises `ConfigError` for
+        one that is running, and for a node that does not come up; `TransportError` once the cluster was stopped.
         """
+        if not self._folder.exists():
+            raise _was_stopped()
+        if node_id is not None and self._nodes.process(node_id).running:
+            raise ConfigError(f"node '{node_id}' is running already")
         self._stopped = False
-        names = self.node_ids if node_id is None else (node_id,)
+        names = (
+            tuple(name for name in self.node_ids if not self._nodes.process(name).running)
+            if node_id is None
+            else (node_id,)
+        )
         before = self._tables.instances()
         for name in names:
             self._nodes.process(name).start()
@@ -257,7 +266,7 @@ class LocalCluster:
         """`host:port` of every running scheduler, for clients."""
         found = self._nodes.addresses()
         if self._stopped:
-            raise TransportError("this cluster was stopped: make another one")
+            raise _was_stopped()
         if not found:
             raise TransportError(
                 "no scheduler of this cluster is running; start one with cluster.start('scheduler-1')"
@@ -455,3 +464,7 @@ def _app_files(app: str | Path | Mapping[str, str | Path] | None, schedulers: in
     if unknown:
         raise ConfigError(f"this cluster has no scheduler '{unknown[0]}'; it has {', '.join(names)}")
     return {name: str(Path(path).resolve()) for name, path in given.items()}
+
+
+def _was_stopped() -> TransportError:
+    return TransportError("this cluster was stopped: make another one")

@@ -28,6 +28,7 @@ from ballista_py.state.documents.documents import (
     map_name_of,
     partition_map_key,
     table_key,
+    table_of_map,
 )
 from ballista_py.state.documents.object_state import ObjectState
 from ballista_py.state.documents.token_claims import CLAIMED_MS
@@ -143,11 +144,22 @@ def _unproven(store: ConditionalStore, folder: str, runtime: Runtime, revision: 
         if revision is not None and described.catalog_revision > revision:
             return f"it was made under a newer '{CLUSTER_KEY}' than the one that lies here"
         table = described.table
-        ObjectState(store, partition_map_key(table.map_name), PartitionMapDocument, runtime=runtime).read()
+        found = (
+            ObjectState(store, partition_map_key(table.map_name), PartitionMapDocument, runtime=runtime)
+            .read()
+            .document
+        )
     except ObjectMissing:
         return "no partition map says that its table was dropped"
     except BallistaError as error:
         return error.message
+    if found.incarnation == table.incarnation:
+        return ""
+    key = table_key(table_folder(table_of_map(table.map_name), found.incarnation))
+    with suppress(BallistaError):  # it proves nothing
+        other = ObjectState(store, key, TableDocument, runtime=runtime).read().document
+        if 0 < other.catalog_revision < described.catalog_revision:
+            return f"the partition map of its name is that of '{other.table.folder}', which was made before it"
     return ""
 
 

@@ -110,13 +110,13 @@ class _Look:
         names = [map_name_of(entry.key) for entry in store.list(MAPS_PREFIX)]
         self._maps = {name: self._read(partition_map_key(name), PartitionMapDocument) for name in names}
         self._folders: dict[str, TableSpec] = {}
-        self._proven = 0
+        self._made: dict[str, int] = {}  # by folder, the revision of the catalog under which it was described
         for entry in store.list(SNAPSHOTS_PREFIX):
             if entry.key.endswith(_TABLE) and entry.key.count("/") == 2:
                 found = self._read(entry.key, TableDocument)
                 if found is not None:
                     self._folders[found.document.table.folder] = found.document.table
-                    self._proven = max(self._proven, found.document.catalog_revision)
+                    self._made[found.document.table.folder] = found.document.catalog_revision
 
     def repairs(self) -> Repairs:
         """The decisions first, the catalog last: without it no node starts."""
@@ -134,10 +134,10 @@ class _Look:
 
     def _catalog(self) -> tuple[list[Repair], Mapping[str, TableSpec]]:
         found = self._cluster
-        proven = max((m.document.catalog_revision for m in self._maps.values() if m is not None), default=0)
-        proven = max(proven, self._proven)
-        altered = [] if found is None else self._altered(found.document.tables)
-        if found is not None and found.header.revision >= proven and not altered:
+        of_maps = (read.document.catalog_revision for read in self._maps.values() if read is not None)
+        proven = max((0, *of_maps, *self._made.values()))
+        behind = [] if found is None else self._behind(found.document.tables)
+        if found is not None and found.header.revision >= proven and not behind:
             return self._describe(found.document.tables), found.document.tables
         if found is None and not self._folders and not self._maps:
             return [], {}
@@ -145,6 +145,8 @@ class _Look:
         found_tables = [self._of_map(name, read.document, before) for name, read in self._maps.items() if read]
         tables = {table.name: table for table in found_tables if table is not None}
         tables |= self._without_map(tables, before)
+        newer = {name: self._newer(table) for name, table in tables.items()}
+        tables |= {name: table for name, table in newer.items() if table is not None}
         namings = before.namings + COUNTED_APART
         after = evolve(
             before,
@@ -156,19 +158,23 @@ class _Look:
             admissions=before.admissions + COUNTED_APART,
         )
         state = "lost" if found is None else f"older than revision {proven}"
-        if altered:
-            state = f"older than '{table_key(altered[0].folder)}'"
+        if behind:
+            state = f"older than '{table_key(behind[0].folder)}'"
         what = f"is {state}: make it anew with {len(tables)} table(s): {', '.join(sorted(tables)) or 'none'}"
         return [self._repair(CLUSTER_KEY, ClusterDocument, after, what, proven)], tables
 
-    def _altered(self, tables: Mapping[str, TableSpec]) -> list[TableSpec]:
-        """The tables of which their folders know a newer definition than the catalog."""
+    def _behind(self, tables: Mapping[str, TableSpec]) -> list[TableSpec]:
+        """What folders know that the catalog does not, however high its revision is by now: nodes may have joined.
+
+        These are tables with a newer definition, and those that have the name of an older one.
+        """
         known = {table.folder: table.definition for table in tables.values()}
-        return [
+        altered = [
             table
             for folder, table in sorted(self._folders.items())
             if table.definition > known.get(folder, table.definition)
         ]
+        return altered + [newer for table in tables.values() if (newer := self._newer(table)) is not None]
 
     def _describe(self, tables: Mapping[str, TableSpec]) -> list[Repair]:
         """Let every folder say what its table is, as long as the catalog knows it."""
@@ -193,6 +199,25 @@ class _Look:
         lost = table_key(table_folder(name, document.incarnation))
         self._beyond.append(f"table '{name}' cannot be described: '{lost}' is lost")
         return None
+
+    def _newer(self, table: TableSpec) -> TableSpec | None:
+        """The table that took the name of this one, where the map that says so is lost, or an older copy.
+
+        It was made under a newer catalog, and an owner has served it: so it had the name.
+        """
+        later = [
+            other
+            for folder, other in self._folders.items()
+            if other.name == table.name
+            and self._made.get(folder, 0) > self._made.get(table.folder, 0)
+            and not self._is_mapped(other)
+            and any(manifest.epoch for manifest in self._manifests(other).values())
+        ]
+        return max(later, key=lambda other: self._made[other.folder], default=None)
+
+    def _is_mapped(self, table: TableSpec) -> bool:
+        found = self._maps.get(table.map_name)
+        return found is not None and found.document.incarnation == table.incarnation
 
     def _replaced(self) -> set[str]:
         """The folders of tables that others took the place of."""
