@@ -202,7 +202,9 @@ def test_our_own_client_gives_the_same_frames(cluster, connection):
 
 def test_a_column_of_a_parameter_has_one_name_whatever_is_bound(connection, duck):
     query = "select o_orderkey + ?, ? from orders where o_orderkey < ? order by 1"
-    expected = [name for name, *_ in duck.execute(query, [1, "a", 3]).description]
+    asked = duck.execute(query, [1, "a", 3])
+    expected = [name for name, *_ in asked.description]
+    asked.fetchall()  # else nobody can ask anything else over this connection, which all tests share
     assert rows(connection, query, (1, "a", 3)).column_names == expected == ["(o_orderkey + $1)", "$2"]
     with connection.cursor() as cursor:
         assert cursor.adbc_execute_schema(query).names == expected

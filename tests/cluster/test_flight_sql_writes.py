@@ -115,7 +115,7 @@ def test_rows_that_do_not_fit_are_refused_and_nothing_is_written(cursor, items):
 def test_the_examples_of_the_guide_run_as_they_stand(small, capsys):
     text = (Path(__file__).parents[2] / "docs" / "guide-flight-sql.md").read_text()
     blocks = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
-    assert len(blocks) == 3  # the third shows the options of TLS
+    assert len(blocks) == 4  # the others show the options of TLS, and a user with a password
     names = {}
     first = blocks[0].replace("grpc://127.0.0.1:50051", small.flight_sql_url())
     assert small.flight_sql_url() in first
