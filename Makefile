@@ -7,12 +7,12 @@ BIN := .venv/bin
 # Tests start hundreds of nodes: without byte code each would compile every module anew.
 export PYTHONDONTWRITEBYTECODE :=
 .DEFAULT_GOAL := help
-.PHONY: whole soak scenarios help demo test coverage long lint types bench docs proto clean sim mutants sim-mutants source-mutants fuzz fuzz-sql fuzz-changes fuzz-guard fuzz-calls fuzz-ports fuzz-wire fuzz-documents
+.PHONY: whole soak scenarios help demo test coverage long lint types bench docs proto lock clean sim mutants sim-mutants source-mutants fuzz fuzz-sql fuzz-changes fuzz-guard fuzz-calls fuzz-ports fuzz-wire fuzz-documents
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 10
 
-.venv/.ready-%: pyproject.toml scripts/bootstrap.py
+.venv/.ready-%: pyproject.toml constraints.txt scripts/bootstrap.py
 	@$(PYTHON) scripts/bootstrap.py $*
 	@touch $@
 
@@ -91,6 +91,9 @@ docs: .venv/.ready-docs ## build the documentation into docs/_build
 proto: .venv/.ready-proto ## regenerate the protobuf modules after a change of control.proto
 	@cd src && ../$(BIN)/python -m grpc_tools.protoc -I. --python_out=. --grpc_python_out=. --pyi_out=. \
 		ballista_py/transport/proto/control.proto
+
+lock: .venv/.ready-dev ## write the versions that .venv has into constraints.txt, which every target installs
+	@{ head -1 constraints.txt; $(BIN)/python -m pip list --format=freeze | grep -v -E '^(ballista_py|pip|setuptools)=='; } > .venv/lock && mv .venv/lock constraints.txt
 
 clean: ## remove .venv and everything that was built
 	@rm -rf .venv build dist docs/_build .coverage .coverage.* .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -18,6 +18,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 VENV = ROOT / ".venv"
+LOCK = ROOT / "constraints.txt"  # a release of tomorrow must not change what a commit of today does
 PYTHON = VENV / "bin" / "python"
 EXTRAS = {"demo": "demo", "dev": "all", "docs": "node", "proto": "node"}
 NODE_SERVERS = ["azurite@3.35.0", "s3rver@3.7.1"]
@@ -50,7 +51,10 @@ def main():
         )
     groups = [word for group in GROUPS[profile] for word in ("--group", group)]
     print("installing ballista_py[%s] into .venv (some minutes the first time)" % extras, flush=True)
-    run([*pip, "--quiet", "-e", ".[%s]" % extras, *groups], "the installation failed; the lines above say why")
+    run(
+        [*pip, "--quiet", "--constraint", str(LOCK), "-e", ".[%s]" % extras, *groups],
+        "the installation failed; the lines above say why",
+    )
     if profile == "dev":
         print("installing the servers of the store tests into .venv", flush=True)
         install_node_servers(pip)
