@@ -6,6 +6,7 @@ import sys
 import pytest
 
 from ballista_py.node.config import NodeConfig
+from ballista_py.node.http.connections import HttpLimits
 from ballista_py.node.open_files import OWN_FILES, PORTS, wanted, within
 
 CONFIG = NodeConfig(
@@ -70,4 +71,4 @@ def test_the_ports_of_a_node_together_leave_it_files_of_its_own(files):
 def test_whoever_may_open_enough_has_all_connections():
     assert wanted(CONFIG) == PORTS * CONFIG.max_connections + OWN_FILES
     assert within(CONFIG, wanted(CONFIG)) == CONFIG
-    assert within(CONFIG, 1 << 20).http_limits().connections == 64
+    assert within(CONFIG, 1 << 20).http_limits() == HttpLimits()

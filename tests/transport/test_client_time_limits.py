@@ -11,7 +11,7 @@ import pytest
 from ballista_py.errors import TimeLimit, TransportError
 from ballista_py.transport.client.client import connect
 from ballista_py.transport.flight import client as flight_client
-from ballista_py.transport.flight import server
+from ballista_py.transport.flight import commands
 from ballista_py.transport.flight.server import StreamResult
 
 ROWS = pa.record_batch({"n": pa.array(range(3), pa.int64())})
@@ -49,7 +49,7 @@ class Mute:
 @pytest.fixture
 def quick(monkeypatch):
     monkeypatch.setattr(flight_client, "LATE_MS", 300.0)
-    monkeypatch.setattr(server, "time_limit", lambda _command: None)
+    monkeypatch.setattr(commands, "time_limit", lambda _command: None)
 
 
 def ended(ask):

@@ -39,7 +39,7 @@ from ballista_py.state.documents.jobs import (
     outcome_error,
 )
 from ballista_py.state.stores.store import ObjectEntry
-from ballista_py.work import require_wanted
+from ballista_py.work import pause
 
 LOOK_MS = 2_000.0  # a look at the queue that is older is taken anew before a job is admitted
 MARK_MS = 60_000.0  # a document that came so long after its marker is marked again
@@ -143,8 +143,7 @@ class JobService:
     def _let_pass(self, name: str, ms: float, until_ms: float) -> None:
         """Wait so long, and on until the job is run here no more."""
         while True:
-            require_wanted()
-            self.runtime.sleep_ms(min(ms, LOCAL_LOOK_MS) if self.runs_here(name) else ms)
+            pause(self.runtime, min(ms, LOCAL_LOOK_MS) if self.runs_here(name) else ms)
             if not self.runs_here(name) or self.runtime.monotonic_ms() >= until_ms:
                 return
 
