@@ -38,14 +38,32 @@ def test_the_catalog_has_its_name_in_a_change_too():
 
 
 @pytest.mark.parametrize(
-    "sql", ["select md5_number('a') as a", "select [170141183460469231731687303715884105727]"]
+    "sql",
+    [
+        "select md5_number('a') as a",
+        "select [170141183460469231731687303715884105727]",
+        "select '-170141183460469231731687303715884105728'::hugeint",
+        "select 340282366920938463463374607431768211455::uhugeint",
+        "select 170141183460469231731687303715884105728::uhugeint",
+        "select {'a': [map {1: 340282366920938463463374607431768211455::uhugeint}]}",
+        "select [340282366920938463463374607431768211455::uhugeint]::uhugeint[1]",
+        "select 340282366920938463463374607431768211455::uhugeint::union(n uhugeint, s varchar)",
+    ],
 )
 def test_a_number_beyond_what_a_client_can_read_is_refused_with_the_way_out(engine, sql):
     with pytest.raises(SqlError, match=r"does not fit DECIMAL\(38, 0\): cast it to DOUBLE or VARCHAR"):
         rows(engine, sql)
 
 
+def test_a_number_beyond_it_is_refused_of_a_change_too():
+    read = pa.table({"a": [1]}).to_reader()
+    sql = "update t set a = 2 returning [340282366920938463463374607431768211455::uhugeint]"
+    with pytest.raises(SqlError, match="does not fit DECIMAL"), run_change(sql, "t", read, {}, returning=True):
+        pass
+
+
 def test_a_number_within_it_comes(engine):
+    assert [int(one) for one in rows(engine, "select [-1::hugeint, 7::uhugeint::hugeint] as a")[0]["a"]] == [-1, 7]
     largest = 10**38 - 1
     assert [int(value) for value in rows(engine, f"select {largest}::hugeint as a")[0].values()] == [largest]
 

@@ -15,6 +15,7 @@ from contextlib import contextmanager
 import pyarrow as pa
 from attrs import frozen
 
+from ballista_py.engines.duckdb.answer_values import AnswerCheck
 from ballista_py.engines.duckdb.errors import translate
 from ballista_py.engines.duckdb.guard import Guard, Statement
 from ballista_py.engines.duckdb.library import LOCKDOWN, duckdb
@@ -107,7 +108,10 @@ def run_change(
                     connection.execute(f"alter table {name} add primary key ({', '.join(map(quoted, key))})")
                 connection.execute(f"create table {_BEFORE} as select rowid as {place}, * from {name}")
                 done = connection.execute(sql)  # as a relation its columns would get other names (`v`, `v_1`)
+                kinds = [str(column[1]) for column in done.description or ()]
                 returned = done.to_arrow_table() if returning else None
+                if returned is not None:
+                    _check_values(returned, kinds)
                 affected = _count(done) if returned is None else returned.num_rows
                 gone = connection.sql(
                     f"select {place} from (from {_BEFORE} except select rowid, * from {name}) order by {place}"
@@ -127,6 +131,12 @@ def run_change(
             yield changed
         finally:
             connection.close()
+
+
+def _check_values(rows: pa.Table, kinds: Sequence[str]) -> None:
+    check = AnswerCheck(rows.schema, kinds)
+    for batch in rows.to_batches():
+        check.check(batch)
 
 
 def _count(done: duckdb.DuckDBPyConnection) -> int:

@@ -8,19 +8,14 @@ from contextlib import suppress
 import pyarrow as pa
 
 from ballista_py.engines.apart.large import BATCH_ROWS
+from ballista_py.engines.duckdb.answer_values import AnswerCheck
 from ballista_py.engines.duckdb.errors import translate
 from ballista_py.engines.duckdb.library import duckdb
 from ballista_py.engines.duckdb.types import ColumnLists, quoted
-from ballista_py.errors import BallistaError, ConfigError, SqlError, TransportError
+from ballista_py.errors import BallistaError, ConfigError, TransportError
 from ballista_py.work import current_client
 
 ENDLESS_MS = 5_000.0
-_HUGE = str(pa.decimal128(38, 0))  # as which DuckDB hands out its HUGEINT, also one that is larger
-_TOO_HUGE = (
-    "a whole number in the answer does not fit DECIMAL(38, 0): cast it to DOUBLE or VARCHAR in the statement"
-)
-_TIME = str(pa.time64("us"))  # DuckDB's has 24:00:00 besides, Arrow's ends before
-_TOO_LATE = "the time 24:00:00 cannot be kept or answered: take 00:00:00, or cast it to VARCHAR in the statement"
 
 
 class StreamSource:
@@ -93,13 +88,7 @@ class DuckDBQuery:
         """`prefix` stands before `sql` in what was bound; `failed` is told how it failed."""
         self._batch_rows = batch_rows
         self.schema = schema
-        looked_at = ((_HUGE, _TOO_HUGE), (_TIME, _TOO_LATE))
-        self._looked_at = [
-            (number, said)
-            for number, kind in enumerate(map(str, schema.types))
-            for type_, said in looked_at
-            if type_ in kind
-        ]
+        self._values = AnswerCheck(schema, [str(kind) for kind in relation.types])
         self._prefix = prefix
         self._failed = failed
         self._cursor = cursor
@@ -164,7 +153,7 @@ class DuckDBQuery:
                 for batch in reader:
                     self._check_not_cancelled()  # an interrupt in the instant before the start has no effect
                     if batch.num_rows:
-                        self._check_values(batch)
+                        self._values.check(batch)
                         self._computes = False  # whoever reads may take as long as he likes
                         yield batch
                         self._computes = True
@@ -180,14 +169,6 @@ class DuckDBQuery:
             self._computes = False
             del relation
             self._cursor.close()
-
-    def _check_values(self, batch: pa.RecordBatch) -> None:
-        """Raise `SqlError` for values of the engine that Arrow does not have."""
-        for number, said in self._looked_at:
-            try:
-                batch.column(number).validate(full=True)
-            except pa.ArrowInvalid:
-                raise SqlError(said) from None
 
     def _check_not_cancelled(self) -> None:
         if self._cancelled:
