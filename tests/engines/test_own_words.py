@@ -55,6 +55,13 @@ def test_a_number_beyond_what_a_client_can_read_is_refused_with_the_way_out(engi
         rows(engine, sql)
 
 
+@pytest.mark.parametrize("value", ["'12:00:00+02'::timetz", "[{'a': '12:00:00+02'::timetz}]"])
+def test_a_time_that_would_lose_its_offset_is_refused(engine, value):
+    with pytest.raises(SqlError, match="TIME WITH TIME ZONE, whose offset cannot be answered: cast it to VARCHAR"):
+        rows(engine, f"select {value} as a")
+    assert rows(engine, "select '12:00:00+02'::timetz::varchar as a, now() as b")[0]["a"] == "12:00:00+02"
+
+
 def test_a_number_beyond_it_is_refused_of_a_change_too():
     read = pa.table({"a": [1]}).to_reader()
     sql = "update t set a = 2 returning [340282366920938463463374607431768211455::uhugeint]"

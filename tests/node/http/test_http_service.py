@@ -163,7 +163,11 @@ def test_every_type_is_said_exactly_in_every_form(link, cluster):
 
 
 def test_what_json_cannot_say_is_refused_and_arrow_can(link):
-    for statement in ("select 1 as a, 2 as a", "select 'infinity'::timestamp as a"):
+    for statement in (
+        "select 1 as a, 2 as a",
+        "select timestamp '200000-01-01 00:00:00' as a",
+        "select timestamptz '200000-01-01 00:00:00+00' as a",
+    ):
         status, _, body = sql(link, statement)
         assert (status, json.loads(body)["code"]) == (400, "planning.sql")
         assert sql(link, statement, ARROW)[0] == 200
@@ -319,6 +323,13 @@ HOSTILE = {
     "a huge number": (b'{"sql": "select ?", "parameters": [' + b"9" * 5_000 + b"]}", "application/json", 400),
     "beyond 64 bits": (b'{"sql": "select ?", "parameters": [9223372036854775808]}', "application/json", 400),
     "no number": (b'{"sql": "select ?", "parameters": [NaN]}', "application/json", 400),
+    "a parameter beyond DOUBLE": (b'{"sql": "select ?", "parameters": [1e400]}', "application/json", 400),
+    "half of a surrogate pair": (b'{"sql": "select \'\\ud800\'"}', "application/json", 400),
+    "half of one in a parameter": (
+        b'{"sql": "select $a", "parameters": {"a\\udc00": 1}}',
+        "application/json",
+        400,
+    ),
     "too large a float": (b'{"sql": "select 1", "timeout": 1e999}', "application/json", 400),
     "no object": (b"[1]", "application/json", 400),
     "an unknown field": (b'{"sql": "select 1", "sqll": 1}', "application/json", 400),

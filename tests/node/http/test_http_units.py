@@ -12,6 +12,7 @@ from ballista_py.errors import BallistaError, InvalidData, SqlError, Unauthentic
 from ballista_py.node.http.callers import HttpCallers, require_own_site
 from ballista_py.node.http.errors import HttpRefused, error_reply, status_of
 from ballista_py.node.http.forms import FORMS, form_for
+from ballista_py.node.http.json_values import json_column
 from ballista_py.node.http.sql_request import MAX_JSON_BYTES, MAX_TEXT_BYTES, max_body_bytes, read_statement
 from ballista_py.transport.security.access import Access, Caller
 
@@ -200,3 +201,22 @@ def test_pages_of_other_sites_are_not_answered(origin, fetched, host, is_proved,
         with pytest.raises(HttpRefused) as refused:
             require_own_site(origin, fetched, host, is_proved)
         assert refused.value.status == 403
+
+
+@pytest.mark.parametrize("unit", ["s", "ms", "us", "ns"])
+@pytest.mark.parametrize("zone", [None, "Asia/Tokyo"])
+def test_the_ends_of_time_are_texts_that_read_back(unit, zone):
+    numbers = pa.array([2**63 - 1, None, -(2**63 - 1), 0], pa.int64())
+    column = pa.Array.from_buffers(pa.timestamp(unit, zone), 4, numbers.buffers())
+    *ends, epoch = json_column(column)
+    assert ends == ["infinity", None, "-infinity"]
+    assert epoch.startswith("1970-01-01T00:00:00")
+    assert epoch.endswith("Z") == (zone is not None)
+    assert json_column(pa.array([2**31 - 1, 1 - 2**31], pa.int32()).cast(pa.date32())) == ["infinity", "-infinity"]
+
+
+@pytest.mark.parametrize("zone", [None, "UTC"])
+def test_a_moment_beyond_what_arrow_can_write_is_refused_with_and_without_a_zone(zone):
+    far = pa.Array.from_buffers(pa.timestamp("us", zone), 1, pa.array([6 * 10**18], pa.int64()).buffers())
+    with pytest.raises(SqlError, match="CAST it to VARCHAR"):
+        json_column(far)

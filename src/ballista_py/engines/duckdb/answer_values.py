@@ -19,20 +19,29 @@ _TIME = str(pa.time64("us"))  # DuckDB's has 24:00:00 besides, Arrow's ends befo
 _TOO_LATE = "the time 24:00:00 cannot be kept or answered: take 00:00:00, or cast it to VARCHAR in the statement"
 
 
+_ZONED = "TIME WITH TIME ZONE"  # comes from DuckDB as a time without its offset
+_NO_ZONE = (
+    "the answer has a TIME WITH TIME ZONE, whose offset cannot be answered: cast it to VARCHAR in the statement"
+)
+
+
 class AnswerCheck:
     """Looks at the columns of an answer whose types can hold what Arrow cannot.
 
     `kinds` are the engine's own names of their types, as it has more of them than Arrow: UHUGEINT and HUGEINT come
-    as one type, where the upper half of UHUGEINT would be negative.
+    as one type, where the upper half of UHUGEINT would be negative, and a time with an offset as one without.
     """
 
     def __init__(self, schema: pa.Schema, kinds: Sequence[str]) -> None:
         shown = [str(kind) for kind in schema.types]
+        self._zoned = any(_ZONED in kind for kind in kinds)
         self._times = [place for place, kind in enumerate(shown) if _TIME in kind]
         self._huge = [(place, "UHUGEINT" in kinds[place]) for place, kind in enumerate(shown) if _HUGE in kind]
 
     def check(self, batch: pa.RecordBatch) -> None:
         """Raise `SqlError` for a value that would be another one, or none, in Arrow."""
+        if self._zoned and batch.num_rows:
+            raise SqlError(_NO_ZONE)
         for place in self._times:
             _require_valid(batch.column(place), _TOO_LATE)
         for place, is_unsigned in self._huge:
@@ -40,7 +49,7 @@ class AnswerCheck:
             _require_valid(column, _TOO_HUGE)
             for numbers in _whole_numbers(column):
                 least = pc.min(numbers)
-                if least.is_valid and (is_unsigned and least.as_py() < 0 or least.as_py() == _LOWEST.as_py()):
+                if least.is_valid and ((is_unsigned and least.as_py() < 0) or least.as_py() == _LOWEST.as_py()):
                     raise SqlError(_TOO_HUGE)
 
 

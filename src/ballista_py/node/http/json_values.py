@@ -14,6 +14,7 @@ from pyarrow import types as t
 
 from ballista_py.errors import SqlError
 
+_ENDS = ("infinity", "-infinity")
 _OUT_OF_RANGE = "<value out of range"
 _NS = {"s": 1_000_000_000, "ms": 1_000_000, "us": 1_000, "ns": 1}
 
@@ -78,11 +79,27 @@ def _texts(column: pa.Array) -> list[Any]:
     return values
 
 
+def _dates(column: pa.Array) -> list[Any]:
+    return _finite(column, column.cast(pa.int32()) if t.is_date32(column.type) else column.cast(pa.int64()))
+
+
 def _moments(column: pa.Array) -> list[Any]:
-    kind = column.type
-    if kind.tz is not None:
-        column = column.cast(pa.timestamp(kind.unit, "UTC"))
-    return [None if one is None else one.replace(" ", "T", 1) for one in _texts(column)]
+    kind, numbers = column.type, column.cast(pa.int64())
+    zone = "" if kind.tz is None else "Z"  # written without: Arrow checks the range of those alone
+    texts = _finite(numbers.cast(pa.timestamp(kind.unit)), numbers)
+    return [one if one is None or one in _ENDS else f"{one.replace(' ', 'T', 1)}{zone}" for one in texts]
+
+
+def _finite(column: pa.Array, numbers: pa.Array) -> list[Any]:
+    """The texts of dates or times, whose `numbers` are the engine's own: its largest and smallest are no moment."""
+    last = 2 ** (numbers.type.bit_width - 1) - 1
+    ends = {last: "infinity", -last: "-infinity"}
+    found = [None if one is None else ends.get(one) for one in numbers.to_pylist()]
+    if not any(found):
+        return _texts(column)
+    is_end = pa.array([one is not None for one in found])
+    texts = _texts(pa.compute.if_else(is_end, pa.scalar(None, column.type), column))
+    return [end or text for end, text in zip(found, texts, strict=True)]
 
 
 def _durations(column: pa.Array) -> list[Any]:
@@ -151,7 +168,8 @@ _WAYS: tuple[tuple[Callable[[pa.DataType], bool], Callable[[pa.Array], list[Any]
     (t.is_floating, _short_floats),
     (t.is_decimal, _decimals),
     (t.is_timestamp, _moments),
-    (lambda kind: t.is_date(kind) or t.is_time(kind), _texts),
+    (t.is_date, _dates),
+    (t.is_time, _texts),
     (t.is_duration, _durations),
     (t.is_interval, _intervals),
     (

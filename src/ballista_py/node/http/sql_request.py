@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from base64 import b64encode
 from collections.abc import Mapping, Sequence
+from math import isfinite
 from typing import Any, NoReturn
 
 import pyarrow as pa
@@ -112,9 +113,15 @@ def _said(text: str, body: bytes, fields: Mapping[str, shape.Check]) -> dict[str
     if has_more_values(body, MAX_VALUES):
         raise InvalidData(f"the body has more than {MAX_VALUES:,} values: load them into a table and join it")
     try:
-        said = json.loads(text, object_pairs_hook=_once, parse_int=_integer, parse_constant=_no_number)
+        said = json.loads(
+            text, object_pairs_hook=_once, parse_int=_integer, parse_float=_float, parse_constant=_no_number
+        )
+        if "\\u" in text:
+            json.dumps(said, ensure_ascii=False).encode()  # half of a surrogate pair is no text
     except RecursionError:
         raise InvalidData("the body is nested too deep") from None
+    except UnicodeEncodeError:
+        raise InvalidData("a text of the body has half of a surrogate pair (\\ud800 to \\udfff)") from None
     except ValueError:
         raise InvalidData("the body is not valid JSON") from None
     if not isinstance(said, dict):
@@ -183,6 +190,13 @@ def _integer(digits: str) -> int:
     ):
         raise InvalidData("a whole number of the body has more than 64 bits: send it as a text and CAST it")
     return int(digits)
+
+
+def _float(digits: str) -> float:
+    value = float(digits)
+    if not isfinite(value):
+        raise InvalidData("a number of the body is beyond DOUBLE: send it as a text and CAST it")
+    return value
 
 
 def _no_number(_word: str) -> NoReturn:
