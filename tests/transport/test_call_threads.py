@@ -140,3 +140,19 @@ def test_a_client_with_too_much_at_once_is_told_so_and_goes_on_when_it_is_less(s
         first.join(30)
         assert flight.action("echo", to_json({"x": large}))
     assert not holdings.of("127.0.0.1")
+
+
+def test_what_is_held_besides_messages_counts_until_it_is_over():
+    holdings = Holdings(SystemRuntime(), max_bytes=100)
+    with holdings.holding("ada") as hold:
+        hold(60)
+        hold(90)
+        assert holdings.of("ada") == 90
+        with holdings.holding("ada") as second, pytest.raises(TryLater, match="take"):
+            second(20)
+        with pytest.raises(TryLater), holdings.holding("ada") as third:
+            third(11)
+        assert holdings.of("ada") == 90
+        with holdings.holding("bob") as other:
+            other(1_000)  # one alone is always let in
+    assert holdings.of("ada") == holdings.of("bob") == 0

@@ -22,18 +22,20 @@ _MESSAGE, _TEXTS = 11, (9, 12)  # kinds of a field: message; string and bytes
 _MAX_DEPTH = 64
 
 
-def require_unpackable(data: bytes, descriptor: Any, most: int = MAX_UNPACKED_BYTES) -> None:
-    """Raise `InvalidData` if the message of this `descriptor` would take more than `most` bytes once it is read.
+def require_unpackable(data: bytes, descriptor: Any, most: int = MAX_UNPACKED_BYTES) -> int:
+    """How many bytes the message of this `descriptor` takes at most once it is read.
 
-    What is no such message is left to whoever reads it: to refuse it takes nothing.
+    Raises `InvalidData` for more than `most`. What is no such message is left to whoever reads it: to refuse it takes
+    nothing.
     """
-    if len(data) * MESSAGE_BYTES // _LEAST_BYTES <= most:
-        return
+    at_most = len(data) * MESSAGE_BYTES // _LEAST_BYTES
+    if at_most <= min(most, MAX_UNPACKED_BYTES):
+        return at_most
     scan = _Scan(data, most)
     try:
-        scan.message(0, len(data), _fields(descriptor), 0)
+        return scan.message(0, len(data), _fields(descriptor), 0)
     except IndexError:  # it is cut off
-        return
+        return 0
 
 
 class _Scan:
@@ -41,8 +43,11 @@ class _Scan:
         self._data = data
         self._left = self._most = most
 
-    def message(self, at: int, end: int, fields: dict[int, Any], depth: int) -> None:
-        """Count a message from `at` to `end`; groups of fields that nobody knows count as what stands around them."""
+    def message(self, at: int, end: int, fields: dict[int, Any], depth: int) -> int:
+        """Count a message from `at` to `end`; groups of fields that nobody knows count as what stands around them.
+
+        Returns what was counted so far.
+        """
         data = self._data
         while at < end:
             key, at = self._number(at)
@@ -65,6 +70,7 @@ class _Scan:
                 raise IndexError
         if at > len(data):
             raise IndexError
+        return self._most - self._left
 
     def _delimited(self, at: int, end: int, kind: Any, depth: int) -> None:
         if callable(kind):

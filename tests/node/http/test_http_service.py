@@ -8,7 +8,7 @@ import re
 import socket
 import struct
 import time
-from contextlib import closing
+from contextlib import ExitStack, closing, suppress
 from urllib.parse import urlsplit
 
 import pyarrow as pa
@@ -355,6 +355,31 @@ def test_a_hostile_body_is_one_clear_error(link, case):
     assert set(told) == {"error", "code"}
     assert "\n" not in told["error"]
     assert sql(link, "select 1")[0] == 200
+
+
+def test_bodies_that_never_end_count_among_the_calls_of_their_client_alone(link, cluster):
+    place = urlsplit(cluster.http_url())
+    head = (
+        f"POST /v1/sql HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {BOB}\r\n"
+        "Content-Type: application/json\r\nContent-Length: 4000000\r\n\r\n{"
+    )
+    with ExitStack() as stack:
+        begun = [stack.enter_context(socket.create_connection((place.hostname, place.port), 60)) for _ in range(7)]
+        for one in begun:
+            one.sendall(head.encode())
+        answers = []
+        for one in begun:
+            one.settimeout(2)
+            with suppress(TimeoutError):
+                answers.append(one.recv(200))
+        assert len(answers) == 1  # twice as many as may be answered are read
+        assert b" 503 " in answers[0]
+        assert sql(link, "select 1")[0] == 200
+        assert sql(link, "select 1", token=BOB)[0] == 503
+        begun[0].close()
+        until = time.monotonic() + 30
+        while sql(link, "select 1", token=BOB)[0] != 200:
+            assert time.monotonic() < until
 
 
 def test_methods_that_are_not_answered_say_which_are(link):

@@ -187,3 +187,37 @@ def test_bytes_that_are_no_export_end_in_an_error_of_ours():
 
 def test_an_export_of_nothing_has_no_rows():
     assert read_export(b"").equals(pa.RecordBatch.from_pylist([], SCHEMA))
+
+
+def test_rows_that_repeat_a_large_resource_are_refused_before_they_are_made():
+    """A megabyte of points below one resource of 128 kB would be rows of 5 GB."""
+    made, metrics = request()
+    for number in range(127):
+        made.resource_metrics[0].resource.attributes.add(key=f"k{number}").value.string_value = "R" * 1_000
+    points = metrics.add(name="g").gauge.data_points
+    for _ in range(10_000):
+        points.add(time_unix_nano=1, as_double=1.0)
+    with pytest.raises(InvalidData, match="the rows of the export take more than 64 MiB"):
+        read_export(made.SerializeToString())
+    del points[400:]
+    assert read_export(made.SerializeToString()).num_rows == 400
+
+
+def test_an_export_as_large_as_may_be_is_taken_and_what_it_takes_is_asked_for():
+    made, metrics = request()
+    points = metrics.add(name="g").gauge.data_points
+    for number in range(20_000):
+        one = points.add(time_unix_nano=1, as_double=1.0)
+        for name in ("a", "b", "c"):
+            one.attributes.add(key=name).value.string_value = f"value {number}"
+    asked = []
+    found = read_export(made.SerializeToString(), asked.append)
+    assert found.num_rows == 20_000
+    assert len(asked) == 2
+    assert asked[1] - asked[0] >= found.nbytes
+    with pytest.raises(BallistaError, match="full"):
+        read_export(made.SerializeToString(), refuse)
+
+
+def refuse(_size):
+    raise BallistaError("full")

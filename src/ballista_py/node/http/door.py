@@ -18,6 +18,7 @@ from litestar.exceptions import NotFoundException
 from litestar.handlers import BaseRouteHandler
 
 from ballista_py.errors import TransportError, TryLater
+from ballista_py.node.http.bodies import read_body
 from ballista_py.node.http.callers import HttpCallers, Shown, require_own_site, required
 from ballista_py.node.http.connections import HttpConnection
 from ballista_py.transport.flight.call_threads import CallThreads
@@ -98,19 +99,31 @@ class HttpDoor:
         state = request.scope["state"]
         return HttpCall(state[CALLER], state[VERB], state["connection"])
 
+    async def body(self, request: Request[Any, Any, Any], most: int) -> bytes:
+        """The body of a request, which counts among the calls of its client and among their messages as it comes.
+
+        Raises as `read_body`, and `TryLater` when too many calls or bytes are here already.
+        """
+        call = self.call(request)
+        calls = self._calls_of(call)
+        calls.begin(call.claimed)
+        try:
+            with calls.holding(call.claimed) as hold:
+                return await read_body(request, most, hold)
+        finally:
+            calls.end(call.claimed)
+
     async def run(self, request: Request[Any, Any, Any], work: Callable[[OpenCall], T]) -> T:
         """What `work` gives, on a thread, as a call. Raises what it raises, and as `OpenCalls.enter`."""
         return await self.run_call(self.call(request), work)
 
     async def run_call(self, call: HttpCall, work: Callable[[OpenCall], T], held_bytes: int = 0) -> T:
         """As `run`; what the request holds counts among the messages of its client."""
-        calls = self.looks if "viewer" in required(self.access, call.verb) else self.statements
+        calls = self._calls_of(call)
 
         def answered() -> T:
             with calls.enter(call, call.verb, self._door) as opened, ExitStack() as over:
-                if calls.holdings is not None:
-                    calls.holdings.exchange(call.claimed, 0, held_bytes)
-                    over.callback(calls.holdings.exchange, call.claimed, held_bytes, 0)
+                over.enter_context(calls.holding(call.claimed))(held_bytes)
                 self._running.add(opened)
                 over.callback(self._running.discard, opened)
                 return work(opened)
@@ -120,6 +133,9 @@ class HttpDoor:
             return await asyncio.get_running_loop().run_in_executor(self.threads, answered)
         finally:
             calls.end(call.claimed)
+
+    def _calls_of(self, call: HttpCall) -> OpenCalls:
+        return self.looks if "viewer" in required(self.access, call.verb) else self.statements
 
     def close(self) -> None:
         """Ask all that were let in to end."""

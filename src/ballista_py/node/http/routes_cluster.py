@@ -11,7 +11,8 @@ from litestar.handlers import HTTPRouteHandler
 from litestar.openapi.datastructures import ResponseSpec
 from litestar.params import Parameter
 
-from ballista_py.errors import InvalidData, SqlError
+from ballista_py.errors import SqlError
+from ballista_py.node.http.bodies import read_no_body
 from ballista_py.node.http.door import HttpDoor
 from ballista_py.node.http.errors import HttpRefused
 from ballista_py.node.http.routes_node import REFUSED
@@ -52,7 +53,7 @@ def routes(shows: ClusterShows, door: HttpDoor) -> list[HTTPRouteHandler]:
     @post("/v1/datasets/{name:str}/acceleration/refresh", status_code=202, responses=_CHANGED)
     async def refresh(request: Request[Any, Any, Any], name: Annotated[str, _NAMED]) -> Told:
         """Let every executor compare what it holds of the table with what is stored. It has no body."""
-        await _no_body(request)
+        await read_no_body(request)
         try:
             return Told(executors=await door.run(request, lambda _: shows.refresh(name)))
         except SqlError as error:
@@ -61,16 +62,9 @@ def routes(shows: ClusterShows, door: HttpDoor) -> list[HTTPRouteHandler]:
     @delete("/v1/tasks/{task_id:str}", status_code=202, responses=_CHANGED)
     async def cancel(request: Request[Any, Any, Any], task_id: Annotated[str, _NAMED]) -> Cancelled:
         """End a statement that the client of this token has sent to this scheduler, by whatever port."""
-        await _no_body(request)
+        await read_no_body(request)
         if not await door.run(request, lambda opened: shows.cancel(task_id, opened.context.work.client)):
             raise HttpRefused(404, "no statement of this client has that id and runs at this scheduler")
         return Cancelled(task_id=task_id)
 
     return [datasets, nodes, refresh, cancel]
-
-
-async def _no_body(request: Request[Any, Any, Any]) -> None:
-    """What is not understood is refused. Raises `InvalidData`."""
-    async for piece in request.stream():
-        if piece.strip():
-            raise InvalidData("this request takes no body")

@@ -13,10 +13,9 @@ from litestar.openapi.spec import OpenAPIMediaType, Operation, RequestBody, Sche
 from litestar.openapi.spec.enums import OpenAPIFormat, OpenAPIType
 from litestar.params import Parameter, QueryParameter
 
-from ballista_py.errors import InvalidData
 from ballista_py.node.http.answering import StreamedAnswer
+from ballista_py.node.http.bodies import read_no_body
 from ballista_py.node.http.door import HttpDoor
-from ballista_py.node.http.errors import HttpRefused
 from ballista_py.node.http.forms import form_for
 from ballista_py.node.http.routes_node import REFUSED
 from ballista_py.node.http.shown import HttpError, Job, job
@@ -62,7 +61,7 @@ def routes(jobs: Callable[[], Jobs], door: HttpDoor) -> list[HTTPRouteHandler]:
     async def submit(request: Request[Any, Any, Any]) -> Job:
         """Queue a statement. Posted again with the same `job_id` it is the same job."""
         content_type = request.headers.get("content-type", "")
-        body = await _body(request, max_body_bytes(content_type))
+        body = await door.body(request, max_body_bytes(content_type))
         asked = read_job(content_type, body)
         return job((await door.run(request, lambda _: ask(SUBMIT_JOB, asked)))["job"])
 
@@ -98,25 +97,10 @@ def routes(jobs: Callable[[], Jobs], door: HttpDoor) -> list[HTTPRouteHandler]:
             asked = {"job_id": job_id}
             return ask(CANCEL_JOB if ask(JOB, asked)["job"]["state"] in _OPEN else CLOSE_JOB, asked)
 
-        async for piece in request.stream():
-            if piece.strip():
-                raise InvalidData("this request takes no body")
+        await read_no_body(request)
         return job((await door.run(request, lambda _: ended()))["job"])
 
     return [submit, list_jobs, show, results, end]
-
-
-async def _body(request: Request[Any, Any, Any], most: int) -> bytes:
-    """The body. Raises `HttpRefused` as soon as it is too long."""
-    pieces, size = [], 0
-    async for piece in request.stream():
-        size += len(piece)
-        if size > most:
-            raise HttpRefused(
-                413, f"the body has more than {most >> 20} MiB: load rows with Flight", "invalid_data"
-            )
-        pieces.append(piece)
-    return b"".join(pieces)
 
 
 _NAME = Schema(type=OpenAPIType.STRING, max_length=MAX_NAME_CHARS)

@@ -12,8 +12,8 @@ from litestar.openapi.spec import OpenAPIMediaType, OpenAPIResponse, Operation, 
 from litestar.openapi.spec.enums import OpenAPIType
 
 from ballista_py.node.http.answering import StreamedAnswer
+from ballista_py.node.http.bodies import COPIES
 from ballista_py.node.http.door import HttpDoor
-from ballista_py.node.http.errors import HttpRefused
 from ballista_py.node.http.forms import FORMS, form_for
 from ballista_py.node.http.sql_request import (
     JSON,
@@ -42,29 +42,16 @@ def routes(run: RunStatement, door: HttpDoor) -> list[HTTPRouteHandler]:
         """
         form = form_for(request.headers.get("accept", ""))
         content_type = request.headers.get("content-type", "")
-        body = await _body(request, max_body_bytes(content_type))
+        body = await door.body(request, max_body_bytes(content_type))
         posted = read_statement(content_type, body)
 
         def answered(opened: Any) -> StreamResult:
             opened.context.work.limit_to(posted.timeout_ms)
             return run(posted, opened.context)
 
-        return StreamedAnswer(door, door.call(request), answered, form, len(body))
+        return StreamedAnswer(door, door.call(request), answered, form, COPIES * len(body))
 
     return [sql]
-
-
-async def _body(request: Request[Any, Any, Any], most: int) -> bytes:
-    """The body. Raises `HttpRefused` as soon as it is too long."""
-    pieces, size = [], 0
-    async for piece in request.stream():
-        size += len(piece)
-        if size > most:
-            raise HttpRefused(
-                413, f"the body has more than {most >> 20} MiB: load rows with Flight", "invalid_data"
-            )
-        pieces.append(piece)
-    return b"".join(pieces)
 
 
 _TEXT = Schema(type=OpenAPIType.STRING, min_length=1)

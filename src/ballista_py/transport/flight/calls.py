@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
 
 from attrs import frozen
@@ -183,6 +183,10 @@ class Door:
     callers: Callers
 
 
+def _not_counted(_size: int) -> None:
+    return
+
+
 class OpenCalls:
     """At most `limit` calls at once, and `caller_limit` (None: as many) of one caller. `tick` stops the work of
     those that nobody reads any more, and of those that are not over after `time_limit_ms` or a limit of their own.
@@ -228,6 +232,10 @@ class OpenCalls:
 
     def __len__(self) -> int:
         return len(self._open)
+
+    def holding(self, claimed: str) -> AbstractContextManager[Callable[[int], None]]:
+        """Around something of a caller that is held in memory; see `Holdings.holding`. Callers without a limit may."""
+        return nullcontext(_not_counted) if self.holdings is None else self.holdings.holding(claimed)
 
     def begin(self, claimed: str, peer: str = "") -> None:
         """A call was begun by whoever its headers name; `end` follows in any case. gRPC has given it a thread already,

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 from ballista_py.errors import TryLater
 from ballista_py.memory_budget import OF_THE_REST, MemoryBudget, Reservation
@@ -41,6 +43,25 @@ class Holdings:
                 del self._held[client]
         if refusal is not None:
             raise TryLater(refusal)
+
+    @contextmanager
+    def holding(self, client: str) -> Iterator[Callable[[int], None]]:
+        """Around what `client` has here besides messages: gives what is told how many bytes it takes from now on.
+
+        That raises as `exchange`, and then nothing counts.
+        """
+        held = 0
+
+        def hold(size: int) -> None:
+            nonlocal held
+            before, held = held, 0
+            self.exchange(client, before, size)
+            held = size
+
+        try:
+            yield hold
+        finally:
+            hold(0)
 
     def reserved(self, client: str, size: int) -> Reservation | None:
         """The place of a message that was let in, to be given back with it. It is there: nobody waits."""

@@ -104,9 +104,9 @@ class FlightSqlService(FlightService):
 
     def export(self, call: ServedCall, data: bytes) -> bytes:
         """Take in an export of metrics, whole or not at all; returns the answer, which has nothing to say."""
-        with self._calls.enter(call, f"{EXPORT} metrics"):
+        with self._calls.enter(call, f"{EXPORT} metrics"), self._calls.holding(call.claimed) as hold:
             assert self._metrics is not None
-            self._metrics().take(read_export(data))
+            self._metrics().take(read_export(data, hold))
             return b""
 
     def open(self, call: ServedCall, headers: Mapping[str, Any]) -> None:

@@ -7,7 +7,7 @@ not send again.
 from __future__ import annotations
 
 import base64
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import orjson
@@ -21,6 +21,9 @@ MAX_EXPORT_BYTES = 4 << 20  # what collectors of OpenTelemetry take by default
 MAX_POINTS = 50_000
 MAX_ATTRIBUTES = 128  # of one point, its resource and its scope each
 MAX_TEXT_CHARS = 4_096
+MAX_UNPACKED_BYTES = 256 << 20  # of an export as objects, each of which takes a hundred times its bytes
+MAX_ROW_BYTES = 64 << 20  # of its rows together: each repeats its resource, which an export names once
+ROW_BYTES = 512  # of a row without its texts and lists
 MAX_NESTED = 8  # an attribute may be a list of lists
 
 _TEXTS = pa.map_(pa.string(), pa.string())
@@ -56,10 +59,22 @@ _NOTHING_RECORDED = 1
 _MOST = (1 << 63) - 1
 
 
-def read_export(data: bytes) -> pa.RecordBatch:
-    """The data points of an `ExportMetricsServiceRequest`. Raises `InvalidData`, and then none of them counts."""
-    request = _request(data)
-    rows = list(_rows(request))
+def read_export(data: bytes, hold: Callable[[int], None] = lambda _size: None) -> pa.RecordBatch:
+    """The data points of an `ExportMetricsServiceRequest`. Raises `InvalidData`, and then none of them counts.
+
+    `hold` is asked before so many bytes are taken in all, and may raise.
+    """
+    request, unpacked = _request(data, hold)
+    rows, size = [], 0
+    for row in _rows(request):
+        size += _row_bytes(row)
+        if size > MAX_ROW_BYTES:
+            raise InvalidData(
+                f"the rows of the export take more than {MAX_ROW_BYTES >> 20} MiB, as each repeats the attributes of "
+                "its resource: export more often, in parts, or with fewer attributes"
+            )
+        rows.append(row)
+    hold(unpacked + 2 * size)
     try:
         found: pa.RecordBatch = pa.RecordBatch.from_pylist(rows, SCHEMA)
     except (pa.ArrowException, OverflowError, ValueError):
@@ -67,7 +82,8 @@ def read_export(data: bytes) -> pa.RecordBatch:
     return found
 
 
-def _request(data: bytes) -> Any:
+def _request(data: bytes, hold: Callable[[int], None]) -> tuple[Any, int]:
+    """The export, and how many bytes it takes at most."""
     try:
         from google.protobuf.message import DecodeError
         from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportMetricsServiceRequest
@@ -76,9 +92,10 @@ def _request(data: bytes) -> Any:
 
     if len(data) > MAX_EXPORT_BYTES:
         raise InvalidData(f"an export has more than {MAX_EXPORT_BYTES >> 20} MiB: export more often, or in parts")
-    require_unpackable(data, ExportMetricsServiceRequest.DESCRIPTOR)
+    size = require_unpackable(data, ExportMetricsServiceRequest.DESCRIPTOR, MAX_UNPACKED_BYTES)
+    hold(size)
     try:
-        return ExportMetricsServiceRequest.FromString(data)
+        return ExportMetricsServiceRequest.FromString(data), size
     except DecodeError:
         raise InvalidData("the bytes are no export of OpenTelemetry's metrics service") from None
 
@@ -95,6 +112,20 @@ def _rows(request: Any) -> Iterator[dict[str, Any]]:
                     if count > MAX_POINTS:
                         raise InvalidData(f"an export has more than {MAX_POINTS:,} data points: export in parts")
                     yield {**row, "resource": of_resource, "scope": of_scope}
+
+
+def _row_bytes(row: dict[str, Any]) -> int:
+    """What a row takes in Arrow, or somewhat more."""
+    texts = [row[name] or "" for name in ("metric", "unit", "description", "scope")]
+    for name in ("resource", "attributes"):
+        for pair in row[name]:
+            texts += pair
+    numbers = sum(2 * len(row.get(name) or ()) for name in ("bounds", "buckets", "quantiles"))
+    return (
+        ROW_BYTES
+        + 8 * (numbers + len(texts))
+        + sum(len(text) if text.isascii() else 4 * len(text) for text in texts)
+    )
 
 
 def _points(metric: Any) -> Iterator[dict[str, Any]]:
