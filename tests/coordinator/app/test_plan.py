@@ -151,3 +151,16 @@ def test_a_type_that_says_more_than_a_type_is_refused(cluster):
     for check in ("id > 0) , check (id > 1", "id > 0), n bigint, check (id > 1"):
         wrong = application(1, dataset("events", checks=(check,)))
         assert plan_of(wrong, cluster.now, cluster.declarations).refused, check
+
+
+@pytest.mark.parametrize("key", ["bucket(8, n)", "n"])
+def test_what_only_alter_finds_out_is_refused_before_anything_is_begun(cluster, key):
+    small = evolve(dataset("events", Column(name="n", kind="int", nullable=False)), partition_by=[key])
+    wide = evolve(dataset("events", Column(name="n", kind="bigint", nullable=False)), partition_by=[key])
+    plan = plan_after(cluster, small, wide)
+    assert not plan.changes
+    assert [problem.path for problem in plan.refused] == ["datasets[0]"]
+    before = cluster.now
+    assert cluster.applier("one").apply(application(2, wide)).standing == "refused"
+    assert cluster.now == before
+    assert cluster.applier("one").apply(application(1, small)).standing == "applied"

@@ -20,12 +20,10 @@ from ballista_py.coordinator.app.standing import (
     path_of,
     standing_of,
 )
-from ballista_py.coordinator.tables.alter_actions import AlterActions
 from ballista_py.coordinator.tables.definitions import TableMaker
 from ballista_py.coordinator.tables.table_definitions import Guard, TableDefinitions
 from ballista_py.errors import BallistaError, ConfigError, ObjectExists, ObjectMissing, TryLater
 from ballista_py.logs import log_event
-from ballista_py.partitions.table import TableSpec
 from ballista_py.state.documents.documents import AppliedApp, ClusterDocument
 from ballista_py.state.documents.object_state import ObjectState
 
@@ -162,14 +160,7 @@ class AppApplier:
         table = self.definitions.newest(change.dataset)
         if table is None:
             raise ConfigError(f"table '{change.dataset}' was dropped meanwhile")
-        actions = AlterActions(self.declarations.checks)
-        alters = [actions.checked(actions.of(change.dataset, action)) for action in change.actions]
-
-        def alter(now: TableSpec) -> TableSpec:
-            for one in alters:
-                now = one(now)
-            return now
-
+        alter = self.declarations.alteration(change.dataset, change.actions)
         self.definitions.commit(table, alter, change.mark, guard)
 
     def _update(self, change: Callable[[ClusterDocument], ClusterDocument]) -> ClusterDocument:

@@ -2,21 +2,26 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import pyarrow as pa
 from attrs import evolve, field, frozen
 
 from ballista_py.coordinator.app.application import Application, Column, Dataset, Problem
 from ballista_py.coordinator.app.checks import in_order
+from ballista_py.coordinator.tables.alter_actions import AlterActions
 from ballista_py.coordinator.tables.definitions import declare_table
 from ballista_py.coordinator.tables.held_columns import require_columns
 from ballista_py.coordinator.writes.checks import RowChecks
 from ballista_py.errors import BallistaError, ConfigError, SqlError
+from ballista_py.partitions.alterations import Alter
 from ballista_py.partitions.bounds import columns_in, require_bounded, require_count
 from ballista_py.partitions.columns import COMMENT, with_said
 from ballista_py.partitions.table import TableSpec, check_names
 from ballista_py.remembered import Remembered
 from ballista_py.sql.column_types import require_kept_schema
 from ballista_py.sql.own_words import without_position
+from ballista_py.sql.parse.alterations import Alteration
 from ballista_py.sql.parse.changes import quoted, read_change, text_for_engine
 from ballista_py.sql.parse.creates import CreateTable
 from ballista_py.state.documents.documents import ClusterDocument
@@ -63,6 +68,21 @@ class Declarations:
         require_kept_schema(dataset.name, schema)
         require_held(dataset.name, dataset.file_format or "parquet", schema)
         return schema
+
+    def alteration(self, name: str, actions: Sequence[Alteration]) -> Alter:
+        """All `actions` on a table at once: its definition as it will be, of one as it is. That raises what ALTER does.
+
+        Raises `SqlError` and `ConfigError` for what an engine cannot read.
+        """
+        made = AlterActions(self.checks)
+        alters = [made.checked(made.of(name, action)) for action in actions]
+
+        def alter(now: TableSpec) -> TableSpec:
+            for one in alters:
+                now = one(now)
+            return now
+
+        return alter
 
     def table(self, dataset: Dataset, cluster: ClusterDocument) -> TableSpec:
         """The table that a dataset without a source would be in a cluster that has no table of its name.

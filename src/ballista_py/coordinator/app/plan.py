@@ -99,6 +99,8 @@ def plan_of(
                 if not actions and not objections:
                     agreeing[dataset.name] = now.folder
                 elif not is_done:
+                    if not objections:  # tried, so that nothing is begun that ALTER would refuse
+                        declarations.alteration(dataset.name, actions)(now)
                     path = app.path_of(dataset.name)
                     refused += [Problem(f"{path}{where}", text) for where, text in objections]
                     changes += [_altered(dataset, actions, mark)] if actions else []
