@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 
 import pyarrow as pa
 from attrs import define, evolve, field
 
 from ballista_py.coordinator.queries.running_statement import Statement
 from ballista_py.coordinator.queries.service import QueryService
+from ballista_py.node.status.plans import plan_of
 from ballista_py.node.status.tasks import CANCELLED, Tasks
 from ballista_py.sql.parts import Portion
 from ballista_py.traces import current_span, within
@@ -41,6 +43,7 @@ class ObservedQueries(QueryService):
         except BaseException as error:
             task.failed(error)
             raise
+        task.plan = partial(plan_of, running)
         task.attach(running.cancel)
         followed = task.follow(running.batches())
         return evolve(running, batches=self._counted(followed, running), cancel_first=lambda: task.end(CANCELLED))
