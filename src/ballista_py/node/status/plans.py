@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ballista_py.coordinator.queries.running_statement import Statement
+from ballista_py.coordinator.queries.running_statement import Running
 from ballista_py.node.status.shown_text import MAX_TEXT_CHARS, shown_text
 from ballista_py.sql.plan import Broadcast, Fragment, Leg, LegProgress
 
@@ -16,9 +16,8 @@ _READ_CHARS = 4 * MAX_TEXT_CHARS  # as much as `shown_text` looks at
 _NOTHING = LegProgress(rows=0, bytes=0, took_ms=0.0)
 
 
-def plan_of(statement: Statement) -> dict[str, Any]:
+def plan_of(running: Running, stats: Mapping[str, Any]) -> dict[str, Any]:
     """The plan, JSON-ready, with its texts as they are: `shown_plan` is for other eyes."""
-    running = statement.running
     given: dict[int, LegProgress] = {
         id(leg): progress
         for legs, stream in zip(running.of_streams, running.streams, strict=False)
@@ -32,7 +31,7 @@ def plan_of(statement: Statement) -> dict[str, Any]:
         "merge_sql": None if plan.merge_sql is None else plan.merge_sql[:_READ_CHARS],
         "merge_uses": list(plan.merge_uses[:MAX_PARTS]),
         "notes": [note[:_READ_CHARS] for note in plan.notes[:MAX_NOTES]],
-        "stats": statement.stats(),
+        "stats": dict(stats),
     }
 
 

@@ -31,10 +31,9 @@ async function act(method, path, done) {
   }
 }
 
-// In the order of the page; those whose part this node does not have are left out.
-const VIEWS = [
-  running(act), nodes(), tables(act), ended(act), jobs(act), memory(),
-];
+// Two columns where there is room; those whose part this node does not have are left out.
+const COLUMNS = [[running(act), tables(act), ended(act)], [nodes(), memory(), jobs(act)]];
+const VIEWS = COLUMNS.flat();
 let heardAt = 0;
 let isPaused = false;
 let isDrawing = false;
@@ -143,5 +142,5 @@ setInterval(() => {
   else if (heardAt && !isPaused) draw(); // what runs gets older
 }, 1000);
 
-byId("main").append(...VIEWS.map((view) => view.section));
+byId("main").append(...COLUMNS.map((views) => el("div", { class: "column" }, ...views.map((view) => view.section))));
 start();

@@ -36,11 +36,11 @@ function fill(line, row, colours) {
   gauge(reserved, share(held, all), row.answered === false ? "does not answer" : `${size(held)} of ${size(all)}${waited ? `, ${size(waited)} wait` : ""}`);
   const { asked = 0, loaded: done = 0 } = row.load ?? {};
   mark(loaded.firstElementChild, "hidden", !asked);
-  gauge(loaded, share(done, asked), asked ? `${size(done)} of ${size(asked)}` : "");
+  gauge(loaded, share(done, asked), asked ? (done === asked ? size(done) : `${size(done)} of ${size(asked)}`) : "");
   const files = row.cache_files ?? {};
-  say(cache, row.cache_bytes === undefined ? "" : `${size(row.cache_bytes)}, ${count(files.reused ?? 0)} reused, ${count(files.fetched ?? 0)} fetched${files.damaged ? `, ${count(files.damaged)} damaged` : ""}`);
+  say(cache, row.cache_bytes === undefined ? "" : [size(row.cache_bytes), ...["reused", "fetched", "damaged"].filter((name) => files[name]).map((name) => `${count(files[name])} ${name}`)].join(", "));
   mark(cache, "class", files.damaged ? "bad" : null);
-  say(spilled, row.spill_bytes === undefined ? "" : row.spill_bytes ? size(row.spill_bytes) : "nothing");
+  say(spilled, row.spill_bytes === undefined ? "" : row.spill_bytes ? size(row.spill_bytes) : "–");
   mark(spilled, "class", row.spill_bytes ? "warn" : null);
 }
 

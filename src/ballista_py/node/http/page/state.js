@@ -6,6 +6,7 @@ export const state = {
   unfolded: new Set(),
   chosen: null, // the executor whose partitions stand out
   filter: "",
+  all: false, // whether all is shown that ended
   gone: new Map(), // nodes that were there since the page was opened: id -> { node, at }
   skew: 0, // this clock minus the node's, ms
 };

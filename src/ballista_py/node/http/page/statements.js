@@ -8,6 +8,9 @@ import { changed, nothing, view } from "./view.js";
 import { count, moment, size, some, took, whole } from "./words.js";
 
 const ASK_AGAIN_MS = 1000;
+const FEW = 15; // shown of what ended, until more are asked for
+const MOST = 100;
+const MERGE = " merge"; // no executor is called so
 const CUT = 400; // characters of what ended, as events have it
 const name_of = (task) => `${task.node_id} ${task.task_id} ${task.span_id}`;
 
@@ -21,20 +24,28 @@ export function running(act) {
     mark(none, "hidden", found.length > 0);
     const colours = owners();
     keep(list, found, name_of, (task) => make(task, act), (line, task) => fill(line, task, legs[task.task_id], colours));
-  }, { wide: true });
+  });
 }
 
 export function ended(act) {
   const list = el("ol", { class: "list tasks" });
   const none = nothing("Nothing has ended here yet.");
-  return view("ended", "Ended", ["ended", "elsewhere"], [list, none], () => {
+  const more = el("button", { type: "button", class: "more" });
+  more.addEventListener("click", () => {
+    state.all = !state.all;
+    changed();
+  });
+  return view("ended", "Ended", ["ended", "elsewhere"], [list, none, more], () => {
     const others = part("elsewhere", []).filter((task) => task.outcome !== "running");
     const found = [...part("ended", []), ...others].filter(is_wanted)
       .sort((a, b) => b.started_at_ms + b.took_ms - a.started_at_ms - a.took_ms);
     mark(none, "hidden", found.length > 0);
     const colours = owners();
-    keep(list, found.slice(0, 80), name_of, (task) => make(task, act), (line, task) => fill(line, task, undefined, colours));
-  }, { wide: true });
+    const most = state.all ? MOST : FEW;
+    say(more, state.all ? "Fewer" : `${count(found.length - FEW)} more`);
+    mark(more, "hidden", found.length <= FEW);
+    keep(list, found.slice(0, most), name_of, (task) => make(task, act), (line, task) => fill(line, task, undefined, colours));
+  });
 }
 
 const is_wanted = (task) => wanted(task.text, task.user, task.node_id, task.kind, task.outcome, task.trace_id);
@@ -90,7 +101,13 @@ function progress(bars, legs, colours) {
   mark(bars, "aria-valuemax", legs.length);
   mark(bars, "aria-valuenow", ended);
   mark(bars, "aria-label", `${ended} of ${some(legs.length, "leg")} ended`);
-  keep(bars, legs, (leg) => `${leg.fragment} ${leg.executor_id}`, () => el("span", { class: "leg" }), (bar, leg) => {
+  const merge = ended === legs.length ? [{ fragment: "", executor_id: MERGE }] : [];
+  keep(bars, [...legs, ...merge], (leg) => `${leg.fragment} ${leg.executor_id}`, () => el("span", { class: "leg" }), (bar, leg) => {
+    if (leg.executor_id === MERGE) {
+      mark(bar, "class", "leg none");
+      say(bar, "merging what they gave");
+      return;
+    }
     const number = colours.get(leg.executor_id);
     mark(bar, "class", `leg ${number === undefined ? "none" : `o${number % 8}`}${leg.ended ? " ended" : leg.rows ? " gives" : ""}`);
     say(bar, `${leg.executor_id} ${leg.ended || leg.rows ? `${count(leg.rows)} rows` : "…"}`);

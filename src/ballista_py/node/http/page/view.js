@@ -3,9 +3,9 @@
 import { el } from "./dom.js";
 
 /** A part of the page over `parts` of the events; `draw` fills it. With `own` it is for clients alone. */
-export function view(id, title, parts, content, draw, { aside = null, own = false, wide = false } = {}) {
+export function view(id, title, parts, content, draw, { aside = null, own = false } = {}) {
   const trouble = el("p", { class: "notice", role: "alert", hidden: true });
-  const section = el("section", { id, "aria-labelledby": `${id}-title`, tabindex: "-1", class: wide ? "wide" : null },
+  const section = el("section", { id, "aria-labelledby": `${id}-title`, tabindex: "-1" },
     el("div", { class: "head" }, el("h2", { id: `${id}-title` }, title), aside),
     trouble,
     ...content);
