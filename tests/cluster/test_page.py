@@ -43,8 +43,8 @@ def asked(cluster, method, path, body=None, client="ada", kind="text/plain"):
 def cluster(tmp_path_factory):
     program()
     folder = tmp_path_factory.mktemp("page")
-    (folder / "tokens").write_text("".join(f"{name}: {TOKENS[name]}\n" for name in ("ada", "bob")))
-    (folder / "viewers").write_text(f"eye: {TOKENS['eye']}\n")
+    (folder / "tokens").write_text("".join(f"{name} {TOKENS[name]}\n" for name in ("ada", "bob")))
+    (folder / "viewers").write_text(f"eye {TOKENS['eye']}\n")
     options = {"flight-tokens-file": str(folder / "tokens"), "status-tokens-file": str(folder / "viewers")}
     with LocalCluster(schedulers=1, executors=2, token=TOKENS["ada"], node_options=options) as found:
         found.create_table("events", schema=SCHEMA, partition_by=["bucket(8, id)"])

@@ -21,10 +21,10 @@ from ballista_py.runtime import Runtime
 
 FOLDER = "page"
 INDEX = "index.html"
-TYPES: Mapping[str, str] = {
-    "css": "text/css; charset=utf-8",
-    "html": "text/html; charset=utf-8",
-    "js": "text/javascript; charset=utf-8",
+TYPES: Mapping[str, str] = {  # texts are UTF-8, which the framework says
+    "css": "text/css",
+    "html": "text/html",
+    "js": "text/javascript",
     "svg": "image/svg+xml",
 }
 # Nothing but its own files, no script or style within the page, no frame around it, no form that is sent anywhere.
