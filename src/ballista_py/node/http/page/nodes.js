@@ -9,7 +9,7 @@ import { count, moment, share, took } from "./words.js";
 export function nodes() {
   const body = el("tbody");
   const table = el("table", { class: "fold" },
-    el("thead", {}, el("tr", {}, ...["node", "state", "lease", "partitions", "address"].map((name, index) =>
+    el("thead", {}, el("tr", {}, ...["node", "state", "heard, lease", "partitions", "address"].map((name, index) =>
       el("th", { scope: "col", class: index === 3 ? "number" : null }, name)))), body);
   const lease = el("p", { class: "muted aside" });
   return view("nodes", "Nodes", ["nodes"], [table], () => {
@@ -28,7 +28,7 @@ function make() {
   return el("tr", {},
     el("th", { scope: "row" }, el("span", { class: "owner", "aria-hidden": "true" }), el("span")),
     el("td", { "data-label": "state" }, el("span", { class: "badge" })),
-    el("td", { "data-label": "lease" }, el("span", { class: "meter", "aria-hidden": "true" }, el("i")), el("span", { class: "nowrap" })),
+    el("td", { "data-label": "lease", title: "How long ago it was heard here, and how much of its lease is left" }, el("span", { class: "meter", "aria-hidden": "true" }, el("i")), el("span", { class: "nowrap" })),
     el("td", { "data-label": "partitions", class: "number" }),
     el("td", { "data-label": "address", class: "mono" }));
 }
@@ -48,7 +48,7 @@ function fill(line, row, colours) {
   const left = gone ? 0 : isOwn ? row.left : node.silent_ms === null ? null : Math.max(0, row.ttl - node.silent_ms);
   mark(lease.firstElementChild, "hidden", left === null);
   measure(lease.firstElementChild, "--share", `${share(left ?? 0, row.ttl)}%`);
-  say(lease.lastElementChild, gone ? `left ${moment(gone)}` : isOwn ? `${took(row.left)} left` : node.silent_ms === null ? "" : `heard ${took(Math.round(node.silent_ms))} ago`);
+  say(lease.lastElementChild, gone ? `left ${moment(gone)}` : isOwn ? `${took(row.left)} left` : node.silent_ms === null ? "" : `${took(Math.round(node.silent_ms))} ago`);
   say(partitions, node.role === "executor" ? count(gone ? 0 : node.partitions) : "");
   say(address, node.address);
   mark(line, "class", gone ? "gone" : null);

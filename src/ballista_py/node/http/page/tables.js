@@ -123,7 +123,7 @@ function fill_cell(element, cell, place, colours, most, isWhole) {
   mark(element, "class", `cell s-${cell[place.state]} ${isWhole || number === undefined ? "none" : `o${number % 8}`}${isChosen ? "" : " dim"}`);
   measure(bar, "--share", `${bytes ? Math.max(8, Math.round(100 * Math.sqrt(bytes / most))) : 0}%`);
   say(label, { failed: "!", unassigned: "?" }[cell[place.state]] ?? (isWhole ? "∗" : number === undefined ? "" : number + 1));
-  keep(dots, replicas.slice(0, MAX_DOTS), (name) => name, () => el("i"), (dot, name) => mark(dot, "class", `o${(colours.get(name) ?? 0) % 8}`));
+  keep(dots, isWhole ? [] : replicas.slice(0, MAX_DOTS), (name) => name, () => el("i"), (dot, name) => mark(dot, "class", `o${(colours.get(name) ?? 0) % 8}`));
   const words = [
     `partition ${cell[place.partition]}`, readable(cell[place.path]), isWhole ? "at every executor" : owner ? `owner ${owner}` : "no owner", cell[place.state],
     cell[place.rows] === null ? "" : some(cell[place.rows], "row"), bytes === null ? "" : size(bytes), `epoch ${cell[place.epoch]}`,
