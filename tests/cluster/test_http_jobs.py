@@ -94,6 +94,35 @@ def test_another_client_finds_no_such_job(cluster):
     assert json.loads(asked(cluster, "GET", "/v1/jobs", client="bob")[1]) == []
 
 
+def test_the_table_of_jobs_has_those_of_the_client_that_asks(cluster):
+    submitted = {"sql": "select 'secret' as s", "name": "of ada", "priority": 7}
+    job_id = json.loads(asked(cluster, "POST", "/v1/jobs", submitted)[1])["job_id"]
+    failed = json.loads(asked(cluster, "POST", "/v1/jobs", {"sql": "select error('no') as s"})[1])["job_id"]
+    shown = ended(cluster, job_id)
+    ended(cluster, failed)
+
+    def rows(client, node):
+        said = {
+            "sql": "select * from runtime.jobs where job_id in (?, ?) order by sql",
+            "parameters": [job_id, failed],
+        }
+        return json.loads(asked(cluster, "POST", "/v1/sql", said, client=client, node=node)[1])
+
+    for node in ("scheduler-1", "scheduler-2"):
+        row, other = rows("ada", node)
+        assert (row["job_id"], row["name"], row["state"], row["priority"]) == (job_id, "of ada", "SUCCEEDED", 7)
+        same = "sql", "scheduler", "attempt", "chunks", "rows", "bytes"
+        assert {name: row[name] for name in same} == {name: shown[name] for name in same}
+        assert (row["error_code"], row["error_message"], row["dialect"]) == (None, None, None)
+        assert row["submitted_at"] <= row["started_at"] <= row["ended_at"]
+        assert (other["state"], other["chunks"]) == ("FAILED", 0)
+        assert (other["error_code"], "no" in other["error_message"]) == ("planning.sql", True)
+        assert rows("bob", node) == []
+    assert cluster.sql(f"select state from runtime.jobs where job_id = '{job_id}'").to_pylist() == [
+        {"state": "SUCCEEDED"}
+    ]
+
+
 @pytest.mark.parametrize(
     ("method", "path", "body", "status"), [
         ("POST", "/v1/jobs", {"sql": "selekt"}, 400), ("POST", "/v1/jobs", {"sql": ""}, 400),

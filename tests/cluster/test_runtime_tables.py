@@ -25,6 +25,8 @@ def small():
         schema = pa.schema([pa.field("id", pa.int64(), nullable=False), ("kind", pa.string())])
         cluster.create_table("events", schema=schema, partition_by=["bucket(4, id)"])
         cluster.ingest("events", pa.table({"id": list(range(100)), "kind": ["a"] * 100}, schema=schema))
+        with cluster.client() as client:
+            client.submit("select 1 as n").wait()
         yield cluster
 
 

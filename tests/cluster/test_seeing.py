@@ -6,6 +6,7 @@ import json
 import re
 import sys
 import time
+import urllib.request
 from collections import Counter
 from pathlib import Path
 from types import SimpleNamespace
@@ -75,6 +76,13 @@ def workload(cluster, tracer):
     with tracer.start_as_current_span("write") as span, cluster.client() as client:
         client.sql("insert into events values (1000, 'new'), (1001, 'new')")
     traces["write"] = f"{span.get_span_context().trace_id:032x}", f"{span.get_span_context().span_id:016x}"
+    with tracer.start_as_current_span("http") as span:
+        context = span.get_span_context()
+        traces["http"] = f"{context.trace_id:032x}", f"{context.span_id:016x}"
+        said = {"content-type": "text/plain", "traceparent": f"00-{'-'.join(traces['http'])}-01"}
+        url = f"{cluster.http_url('scheduler-1')}/v1/sql"
+        with urllib.request.urlopen(urllib.request.Request(url, TOTAL.encode(), said), timeout=60) as reply:
+            assert json.load(reply)[0]["n"] == 102
     with pytest.raises(SqlError):
         ask("select nonsense from events")
     history = ask("select * from runtime.task_history where outcome != 'running'").to_pylist()
@@ -109,7 +117,7 @@ def test_every_figure_is_what_was_done(seen):
         role: [task for task in history if task["node_id"].startswith(role)] for role in ("scheduler", "executor")
     }
     statements = [task for task in of["scheduler"] if task["task"] == "statement"]
-    assert Counter(status_of(task) for task in statements) == {"done": 5, "failed": 1}
+    assert Counter(status_of(task) for task in statements) == {"done": 6, "failed": 1}
     planned = [
         task for task in of["scheduler"] if task["task"] in ("statement", "query") and status_of(task) == "done"
     ]
@@ -280,6 +288,17 @@ def test_a_statement_is_one_trace_from_the_client_to_the_engine(seen):
     (row,) = [task for task in seen.history if task["trace_id"] == trace and task["task"] == "statement"]
     assert row["span_id"] == statement.span_id.hex()
     assert not [span for _, span in spans if any(ALL in str(one.value) for one in span.attributes)]
+
+
+def test_a_statement_over_http_is_one_trace_from_its_client_to_the_engine(seen):
+    trace, client_span = seen.traces["http"]
+    spans = seen.collector.trace(trace, "statement", "leg", "leg.run")
+    ids = {span.span_id.hex(): span.name for _, span in spans}
+    ((node, statement),) = [one for one in spans if one[1].name == "statement"]
+    assert (node, statement.parent_span_id.hex()) == ("scheduler-1", client_span)
+    legs = [(node, span) for node, span in spans if span.name == "leg.run"]
+    assert {node for node, _ in legs} == {"executor-1", "executor-2"}
+    assert {ids[span.parent_span_id.hex()] for _, span in legs} == {"leg"}
 
 
 def test_a_write_is_one_trace_to_its_commits(seen):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import glob
 import os
 import re
 import shutil
@@ -25,6 +26,7 @@ WATCH_MS = 100.0
 GIVE_BACK_MS = 3_000.0
 DEFAULT_MEMORY = "80%"
 _AMOUNT = re.compile(r"([0-9]+(?:\.[0-9]*)?)\s*(%|[kmgt]i?b|bytes?|b)", re.ASCII | re.IGNORECASE)
+SPILLED = ("spill*", "engine/spill*", "worker-*")  # of schedulers, of executors, of processes of either
 MODULE = "ballista_py.engines.apart.worker"
 # What else is in a node's environment may be a secret.
 _KEPT = (
@@ -174,3 +176,13 @@ def memory_bytes(limit: str | None) -> int:
     if unit == "%":
         return int(number / 100 * psutil.virtual_memory().total)
     return int(number * (1024 if "i" in unit else 1000) ** " kmgt".index(unit[0] if unit[0] != "b" else " "))
+
+
+def spilled_bytes(folder: str | None) -> int:
+    """Bytes of what the engine of a node and its processes have spilled below the node's folder; 0 without one."""
+    found = 0
+    for pattern in SPILLED if folder is not None else ():
+        for path in glob.glob(os.path.join(glob.escape(folder or ""), pattern, "**"), recursive=True):
+            with suppress(OSError):  # gone meanwhile
+                found += os.stat(path).st_size if os.path.isfile(path) else 0
+    return found

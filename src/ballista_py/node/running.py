@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from typing import Any
 
@@ -15,7 +15,8 @@ from ballista_py.logs import log_event
 from ballista_py.memory_budget import MemoryBudget
 from ballista_py.node.allocators import GivesBack
 from ballista_py.node.config import NodeConfig
-from ballista_py.node.engine_processes import GIVE_BACK_MS, WATCH_MS, node_memory, own_bytes
+from ballista_py.node.engine_processes import GIVE_BACK_MS, WATCH_MS, node_memory, own_bytes, spilled_bytes
+from ballista_py.node.http.feed import Part
 from ballista_py.node.http.ports import HttpPorts, MoreRoutes, check_tokens
 from ballista_py.node.http.routes_node import NodeShows
 from ballista_py.node.location import open_state_location
@@ -23,7 +24,8 @@ from ballista_py.node.loops import Loop
 from ballista_py.node.observed_store import observed_store
 from ballista_py.node.status.exports import ExportingTracer, closed_in_time, metric_readers, tracer_of
 from ballista_py.node.status.metrics import NodeMetrics, observe_node
-from ballista_py.node.status.tasks import Tasks
+from ballista_py.node.status.plans import leg_progress
+from ballista_py.node.status.tasks import RUNNING, Tasks
 from ballista_py.runtime import Runtime
 from ballista_py.state.members.identity import cluster_identity
 from ballista_py.state.stores.store import ConditionalStore
@@ -33,6 +35,9 @@ from ballista_py.transport.security.credentials import Removed
 
 _log = logging.getLogger(__name__)
 SHOWN_TASKS = 100
+TASKS_MS = 900.0  # between two looks of a page
+PAGE_ENDED = 60
+PAGE_TEXT_CHARS = 400
 
 
 @frozen
@@ -110,20 +115,43 @@ class Foundation:
         status: Callable[[], Any],
         routes: MoreRoutes = lambda _door: (),
         statements: OpenCalls | None = None,
+        parts: Sequence[Part] = (),
     ) -> None:
-        """Open the ports for HTTP. `routes` are those of this role; what is done for clients is one of `statements`."""
+        """Open the ports for HTTP. `routes` are those of this role, `parts` what its page shows beside what every node
+        does; what is done for clients is one of `statements`.
+        """
         self.metrics.watch_certificate(self.config.node_tls(), self.runtime)
-        observe_node(self.metrics, self.tasks, self.budget, ready)
+        observe_node(self.metrics, self.tasks, self.budget, ready, self.spilled)
         shows = NodeShows(
             node_id=self.config.node_id,
             role=self.config.role,
             ready=ready,
             status=status,
             tasks=self.shown_tasks,
+            parts=[
+                Part(name="running", every_ms=TASKS_MS, make=self._running),
+                Part(name="ended", every_ms=TASKS_MS, make=self._ended),
+                *parts,
+            ],
         )
         ports = HttpPorts(self.config, self.metrics.text, self.runtime, shows, routes, statements)
         self.up.callback(ports.close)
         log_event(_log, "ports", http=ports.http.port, metrics=ports.metrics.port)
+
+    def spilled(self) -> int:
+        """Bytes that this node has spilled."""
+        return spilled_bytes(self.config.data_dir)
+
+    def _running(self) -> dict[str, Any]:
+        """What runs now, and how far its legs are."""
+        legs = {task_id: leg_progress(plan) for task_id, plan in self.tasks.plans().items()}
+        tasks = [asdict(task) for task in self.tasks.last(SHOWN_TASKS) if task.outcome == RUNNING]
+        return {"tasks": tasks, "legs": legs, "now_ms": self.runtime.wall_ms() if tasks else 0}
+
+    def _ended(self) -> list[dict[str, Any]]:
+        """What ended last, newest first; texts are cut, `/v1/tasks` has more of them."""
+        ended = (task for task in self.tasks.last(SHOWN_TASKS) if task.outcome != RUNNING)
+        return [{**asdict(task), "text": task.text[:PAGE_TEXT_CHARS]} for task in ended][:PAGE_ENDED]
 
     def shown_tasks(self) -> list[dict[str, Any]]:
         """The last statements and legs, for people and clients."""

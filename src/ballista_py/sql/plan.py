@@ -235,11 +235,12 @@ class Leg:
 
 @frozen(kw_only=True)
 class LegProgress:
-    """What a leg has given so far, and how long it has taken since it was accepted."""
+    """What a leg has given so far, how long it has taken since it was accepted, and whether that is all."""
 
     rows: int
     bytes: int
     took_ms: float
+    ended: bool = False
 
 
 def leg_from_json(data: Mapping[str, Any]) -> Leg:

@@ -37,13 +37,24 @@ def serve():
     """Ports with such routes: `serve({"/a": function}, access=…)`."""
     with ExitStack() as up:
 
-        def start(answers, access=None, *, verifier=None, tls=None, limits=None, calls=None, port=0):
+        def start(
+            answers,
+            access=None,
+            *,
+            verifier=None,
+            tls=None,
+            limits=None,
+            calls=None,
+            port=0,
+            more=None,
+            viewers=None,
+        ):
             runtime = SystemRuntime()
             access = access or Access("test", {f"GET {path}": ["anyone"] for path in answers})
             calls = calls or OpenCalls(64, 60_000, runtime, access=access)
             door = HttpDoor(
                 access=access,
-                callers=HttpCallers(verifier, verifier),
+                callers=HttpCallers(verifier, viewers or verifier),
                 statements=calls,
                 looks=calls,
                 threads=CallThreads(spawn, 80),
@@ -52,12 +63,12 @@ def serve():
             thread = EventLoopThread("http")
             up.callback(thread.stop)
             limits = limits or HttpLimits()
-            app = HttpApp(
-                door, [route(path, answer, door) for path, answer in answers.items()], limits.header_bytes
-            )
+            handlers = [route(path, answer, door) for path, answer in answers.items()]
+            app = HttpApp(door, [*handlers, *(more(door) if more else ())], limits.header_bytes)
             made = HttpPort("127.0.0.1", port, app, thread, runtime, tls=tls, limits=limits)
             up.callback(made.close)
             up.callback(door.close)
+            made.door = door
             return made
 
         yield start

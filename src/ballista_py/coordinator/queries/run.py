@@ -89,6 +89,19 @@ class QueryRun:
             runtime=self.runtime,
         )
 
+    def so_far(self) -> Running:
+        """What is at work by now. To be asked from any thread, and stops nothing."""
+        of_streams = tuple(self._of_streams)
+        return Running(
+            plan=self.plan,
+            legs=self.legs,
+            streams=tuple(self._opened)[: len(of_streams)],
+            cancel_merge=lambda: None,
+            replans=0,
+            sent_bytes=self._sent.sent_bytes,
+            of_streams=of_streams,
+        )
+
     def _round(self, kind: str, fragments: Sequence[str]) -> Stage:
         """The stage of the legs of these fragments, which begins now."""
         legs = [leg.fragment for leg in self.legs if leg.fragment in fragments]

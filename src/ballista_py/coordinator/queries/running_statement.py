@@ -62,6 +62,19 @@ class Running:
         for stream in self.streams:
             stream.cancel()
 
+    def stats(self, took_ms: float) -> dict[str, Any]:
+        """See `Statement.stats`."""
+        split = [t for fragment in self.plan.fragments for t in fragment.tables if not t.whole]
+        return {
+            "partitions": len({(t.table, p) for t in split for p in t.partitions}),
+            "partitions_total": sum({t.table: t.total for t in split}.values()),
+            "executors": sorted({leg.executor_id for leg in self.legs}),
+            "legs": len(self.legs),
+            "shipped_bytes": self.sent_bytes + sum(stream.bytes_received for stream in self.streams),
+            "took_ms": took_ms,
+            "replans": self.replans,
+        }
+
     def become(self, other: Running) -> None:
         """Let another run take the place of this one."""
         self.plan, self.legs, self.replans = other.plan, other.legs, other.replans
@@ -104,17 +117,7 @@ class Statement:
 
     def stats(self) -> dict[str, Any]:
         """What the statement touched: partitions, executors, legs, bytes shipped by and with legs, milliseconds."""
-        running = self.running
-        split = [t for fragment in running.plan.fragments for t in fragment.tables if not t.whole]
-        return {
-            "partitions": len({(t.table, p) for t in split for p in t.partitions}),
-            "partitions_total": sum({t.table: t.total for t in split}.values()),
-            "executors": sorted({leg.executor_id for leg in running.legs}),
-            "legs": len(running.legs),
-            "shipped_bytes": running.sent_bytes + sum(stream.bytes_received for stream in running.streams),
-            "took_ms": self._runtime.monotonic_ms() - self._started_ms,
-            "replans": running.replans,
-        }
+        return self.running.stats(self._runtime.monotonic_ms() - self._started_ms)
 
 
 def until_given(

@@ -1,7 +1,7 @@
 """The tables of the schema `runtime`: what the cluster does and did, as rows for every way into a scheduler.
 
 What they hold is asked for when a query names them. Whoever may send statements may read them, as `members`, `tables`
-and `tasks` (`docs/security.md`): the history shows the statements of everybody.
+and `tasks` (`docs/security.md`): the history shows the statements of everybody. Of jobs each client sees its own.
 """
 
 from __future__ import annotations
@@ -61,6 +61,16 @@ TABLES = pa.schema(
         *((name, _LONG) for name in ("rows", "bytes", "revision")),
     ]
 )
+JOBS = pa.schema(
+    [
+        *((name, _TEXT) for name in ("job_id", "name", "state", "sql", "dialect", "engine")),
+        ("priority", _LONG),
+        ("scheduler", _TEXT),
+        *((name, _LONG) for name in ("attempt", "chunks", "rows", "bytes")),
+        *((name, _TEXT) for name in ("outcome", "error_code", "error_message")),
+        *((name, _MOMENT) for name in ("submitted_at", "started_at", "ended_at")),
+    ]
+)
 SETTINGS = pa.schema([(name, _TEXT) for name in ("node_id", "name", "value")])
 RUNTIME_SCHEMAS: Mapping[str, pa.Schema] = {
     f"{SEEN}.task_history": HISTORY,
@@ -68,6 +78,7 @@ RUNTIME_SCHEMAS: Mapping[str, pa.Schema] = {
     f"{SEEN}.nodes": NODES,
     f"{SEEN}.partitions": PARTITIONS,
     f"{SEEN}.tables": TABLES,
+    f"{SEEN}.jobs": JOBS,
     f"{SEEN}.settings": SETTINGS,
 }
 _US_PER_MS = 1_000
@@ -104,6 +115,25 @@ class RuntimeTables:
 def history_rows(tasks: Iterable[TaskRecord]) -> list[dict[str, Any]]:
     """The tasks as rows of `HISTORY`, those that started last first. What runs has no end."""
     return [_history_row(task) for task in sorted(tasks, key=lambda task: (-task.started_at_ms, task.span_id))]
+
+
+def jobs_rows(jobs: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Jobs, as `jobs.service.job_row` tells each, as rows of `JOBS`. What has not come yet is null."""
+    return [_job_row(job) for job in jobs]
+
+
+def _job_row(job: Mapping[str, Any]) -> dict[str, Any]:
+    error = job["error"] or {}
+    moments = ("submitted_at", "started_at", "ended_at")
+    return {
+        **job,
+        "engine": job["engine"] or None,
+        "scheduler": job["scheduler"] or None,
+        "outcome": job["outcome"] or None,
+        "error_code": error.get("code"),
+        "error_message": error.get("message"),
+        **{name: job[f"{name}_ms"] * _US_PER_MS if job[f"{name}_ms"] else None for name in moments},
+    }
 
 
 def _history_row(task: TaskRecord) -> dict[str, Any]:

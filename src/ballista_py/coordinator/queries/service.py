@@ -310,6 +310,7 @@ class QueryService:
                     wrote=statement,
                     figures=self.figures,
                 )
+                self.begins(run)
                 return run.start(started_ms, replans)
             except BroadcastTooLargeError:
                 broadcasting = False
@@ -331,6 +332,9 @@ class QueryService:
             if not condemned:  # else there may be a copy, which need not be waited for
                 pause(self.runtime, min(REPLAN_WAIT_MS * replans, LONGEST_WAIT_MS), obstacle)
             view, is_fresh = self.views.refresh(words_of(statement)), True
+
+    def begins(self, run: QueryRun) -> None:
+        """A statement of this thread is about to be run so; who watches statements is told. Nobody does here."""
 
     def _retried(self) -> None:
         """A statement is planned again, and its stages begin again."""

@@ -33,6 +33,7 @@ from ballista_py.node.front_process import FrontProcess
 from ballista_py.node.loops import Loop
 from ballista_py.node.running import Foundation, RunningNode
 from ballista_py.node.status.executor_metrics import observe_executor
+from ballista_py.node.status.memory_rows import memory_part, memory_row
 from ballista_py.runtime import Runtime, SystemRuntime
 from ballista_py.state.members.executor_lease import ExecutorLease
 from ballista_py.storage.held.cache import FileCache
@@ -101,7 +102,11 @@ def start_executor(config: NodeConfig, runtime: Runtime | None = None) -> Runnin
             slots=LEGS_IN_ALL,
         )
         _start_loops(ground, links, partitions)
-        ground.show(ready=links.lease.valid, status=lambda: _shown(control, cache, partitions))
+        ground.show(
+            ready=links.lease.valid,
+            status=lambda: _shown(control, cache, partitions),
+            parts=[memory_part(lambda: [memory_row(config.node_id, "executor", ground.metrics.text())])],
+        )
         up.callback(links.lease.leave)
         info = links.lease.info
         log_event(_log, "started", data=info.data_address, parts=info.parts_location, instance=info.instance_id)

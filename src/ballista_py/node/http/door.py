@@ -21,6 +21,8 @@ from ballista_py.errors import TransportError, TryLater
 from ballista_py.node.http.bodies import read_body
 from ballista_py.node.http.callers import HttpCallers, Shown, require_own_site, required
 from ballista_py.node.http.connections import HttpConnection
+from ballista_py.node.http.live_streams import LiveStreams
+from ballista_py.traces import TRACE_HEADER, TraceContext, read_parent
 from ballista_py.transport.flight.call_threads import CallThreads
 from ballista_py.transport.flight.calls import Door, OpenCall, OpenCalls
 from ballista_py.transport.security.access import Access, Caller
@@ -33,11 +35,15 @@ CALLER, VERB = "caller", "verb"
 
 @define(eq=False)
 class HttpCall:
-    """One request as a call. `gone` is set on the loop once its client went away."""
+    """One request as a call. `gone` is set on the loop once its client went away.
+
+    `trace` is what its client said that it is part of.
+    """
 
     caller: Caller
     verb: str
     connection: HttpConnection
+    trace: TraceContext | None = None
     gone: bool = False
 
     @property
@@ -64,6 +70,7 @@ class HttpDoor:
     looks: OpenCalls
     threads: CallThreads
     refusals: Refusals
+    live: LiveStreams = field(init=False, factory=LiveStreams)
     _running: set[OpenCall] = field(init=False, factory=set)
     _door: Door = field(init=False)
 
@@ -97,7 +104,8 @@ class HttpDoor:
     def call(self, request: Request[Any, Any, Any]) -> HttpCall:
         """The request that the guard let in, as a call."""
         state = request.scope["state"]
-        return HttpCall(state[CALLER], state[VERB], state["connection"])
+        trace = read_parent(request.headers.get(TRACE_HEADER, ""))
+        return HttpCall(state[CALLER], state[VERB], state["connection"], trace)
 
     async def body(self, request: Request[Any, Any, Any], most: int) -> bytes:
         """The body of a request, which counts among the calls of its client and among their messages as it comes.
@@ -139,6 +147,7 @@ class HttpDoor:
 
     def close(self) -> None:
         """Ask all that were let in to end."""
+        self.live.close()
         for opened in list(self._running):
             opened.ask_to_end(TryLater("the node is shutting down: ask another one"))
 

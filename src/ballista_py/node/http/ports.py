@@ -10,12 +10,13 @@ from attrs import frozen
 from litestar.handlers import HTTPRouteHandler
 
 from ballista_py.node.config import NodeConfig
-from ballista_py.node.http import routes_node
+from ballista_py.node.http import routes_node, routes_page
 from ballista_py.node.http.app import HttpApp
 from ballista_py.node.http.callers import HttpCallers
 from ballista_py.node.http.door import HttpDoor
 from ballista_py.node.http.port import HttpPort
 from ballista_py.node.http.routes_node import NodeShows
+from ballista_py.node.http.routes_page import PageShows
 from ballista_py.runtime import Runtime
 from ballista_py.threads import EventLoopThread, spawn
 from ballista_py.transport.flight.call_threads import CallThreads
@@ -140,10 +141,18 @@ class HttpPorts:
                 config.metrics_port, for_metrics, lambda door: routes_node.metrics_routes(metrics, door), None
             )
             self.http = parts.open(
-                config.http_port, HTTP, lambda door: [*routes_node.routes(shows, door), *routes(door)], statements
+                config.http_port,
+                HTTP,
+                lambda door: [*_of_every_node(shows, door, runtime), *routes(door)],
+                statements,
             )
             self._up = up.pop_all()
 
     def close(self) -> None:
         """End what is being answered and release both ports."""
         self._up.close()
+
+
+def _of_every_node(shows: NodeShows, door: HttpDoor, runtime: Runtime) -> list[HTTPRouteHandler]:
+    page = PageShows(node_id=shows.node_id, role=shows.role, parts=shows.parts)
+    return [*routes_node.routes(shows, door), *routes_page.routes(page, door, runtime)]

@@ -16,7 +16,8 @@ from ballista_py.node.http.bodies import read_no_body
 from ballista_py.node.http.door import HttpDoor
 from ballista_py.node.http.errors import HttpRefused
 from ballista_py.node.http.routes_node import REFUSED
-from ballista_py.node.http.shown import Cancelled, Dataset, HttpError, Node, Told, dataset
+from ballista_py.node.http.shown import Cancelled, Dataset, HttpError, Node, ShownPlan, Told, dataset
+from ballista_py.node.status.plans import shown_plan
 from ballista_py.transport.flight.shape_checks import MAX_NAME_CHARS
 
 _NAMED = Parameter(max_length=MAX_NAME_CHARS)
@@ -29,16 +30,19 @@ _CHANGED = {
 
 @frozen(kw_only=True)
 class ClusterShows:
-    """What a scheduler says of the cluster, and does. `cancel` ends a statement of a client; whether there was one."""
+    """What a scheduler says of the cluster, and does. `cancel` ends a statement of a client; whether there was one.
+    `plan` says how a statement runs or ran, None for one that is not known (any more).
+    """
 
     tables: Callable[[], Sequence[Mapping[str, Any]]]
     members: Callable[[], Sequence[Mapping[str, Any]]]
     refresh: Callable[[str], int]
     cancel: Callable[[str, str], bool]
+    plan: Callable[[str], Mapping[str, Any] | None]
 
 
 def routes(shows: ClusterShows, door: HttpDoor) -> list[HTTPRouteHandler]:
-    """`/v1/datasets`, `/v1/nodes`, and `DELETE /v1/tasks/{task_id}`."""
+    """`/v1/datasets`, `/v1/nodes`, `DELETE /v1/tasks/{task_id}`, and its plan."""
 
     @get("/v1/datasets", responses=REFUSED)
     async def datasets(request: Request[Any, Any, Any]) -> list[Dataset]:
@@ -67,4 +71,14 @@ def routes(shows: ClusterShows, door: HttpDoor) -> list[HTTPRouteHandler]:
             raise HttpRefused(404, "no statement of this client has that id and runs at this scheduler")
         return Cancelled(task_id=task_id)
 
-    return [datasets, nodes, refresh, cancel]
+    @get("/v1/tasks/{task_id:str}/plan", responses={**REFUSED, 404: _CHANGED[404]})
+    async def plan(request: Request[Any, Any, Any], task_id: Annotated[str, _NAMED]) -> ShownPlan:
+        """How a statement runs or ran at this scheduler: its plan, and what each leg has given. Of the last ones."""
+        found = await door.run(request, lambda _: shows.plan(task_id))
+        if found is None:
+            raise HttpRefused(
+                404, "this scheduler knows no plan of that id: it keeps those of the last statements"
+            )
+        return ShownPlan(**shown_plan(found))
+
+    return [datasets, nodes, refresh, cancel, plan]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, cast
 
 from attrs import frozen
@@ -12,6 +12,7 @@ from litestar.openapi.datastructures import ResponseSpec
 
 from ballista_py.node.http.app import json_response
 from ballista_py.node.http.door import HttpDoor
+from ballista_py.node.http.feed import Part
 from ballista_py.node.http.shown import Health, HttpError, Ready, ShownTask
 
 PROMETHEUS = "text/plain; version=0.0.4"  # and UTF-8, which the framework says
@@ -24,13 +25,14 @@ REFUSED = {
 
 @frozen(kw_only=True)
 class NodeShows:
-    """What a node of either role says of itself. `ready` does no I/O."""
+    """What a node of either role says of itself. `ready` does no I/O; `parts` are those of its page."""
 
     node_id: str
     role: str
     ready: Callable[[], bool]
     status: Callable[[], dict[str, Any]]
     tasks: Callable[[], list[dict[str, Any]]]
+    parts: Sequence[Part] = ()
 
 
 def routes(shows: NodeShows, door: HttpDoor) -> list[HTTPRouteHandler]:

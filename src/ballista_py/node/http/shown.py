@@ -84,6 +84,19 @@ class ShownTask:
 
 
 @frozen(kw_only=True)
+class ShownPlan:
+    """How a statement runs: fragments with their tables, broadcasts, what the merge does; each leg and what it gave."""
+
+    fragments: list[dict[str, Any]]
+    broadcasts: list[dict[str, Any]]
+    legs: list[dict[str, Any]]
+    merge_sql: str | None
+    merge_uses: list[str]
+    notes: list[str]
+    stats: dict[str, Any]
+
+
+@frozen(kw_only=True)
 class Told:
     """How many executors were told to look at what is stored."""
 

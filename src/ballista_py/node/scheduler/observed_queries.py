@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import Any
 
 import pyarrow as pa
 from attrs import define, evolve, field
 
+from ballista_py.coordinator.queries.run import QueryRun
 from ballista_py.coordinator.queries.running_statement import Statement
 from ballista_py.coordinator.queries.service import QueryService
-from ballista_py.node.status.tasks import CANCELLED, Tasks
+from ballista_py.node.status.plans import plan_of
+from ballista_py.node.status.tasks import CANCELLED, Task, Tasks
 from ballista_py.sql.parts import Portion
 from ballista_py.traces import current_span, within
 
@@ -36,17 +41,44 @@ class ObservedQueries(QueryService):
         kind = "statement" if current_span() is None else "query"  # of a change, or of whatever else is under way
         task = self.tasks.begin(kind, statement, engine=ENGINE)
         try:
-            with within(task.span):
+            with within(task.span), _asked_for(task):
                 running = super().run(statement, cancelled, only)
         except BaseException as error:
             task.failed(error)
             raise
+        task.plan = lambda: plan_of(running.running, running.stats())
         task.attach(running.cancel)
         followed = task.follow(running.batches())
         return evolve(running, batches=self._counted(followed, running), cancel_first=lambda: task.end(CANCELLED))
+
+    def begins(self, run: QueryRun) -> None:
+        """See `QueryService.begins`: from now on the task can say how far its legs are."""
+        task, started_ms = _task.get(), self.runtime.monotonic_ms()
+        if task is None:
+            return
+
+        def plan() -> dict[str, Any]:
+            running = run.so_far()
+            return plan_of(running, running.stats(self.runtime.monotonic_ms() - started_ms))
+
+        task.plan = plan
 
     def _counted(self, batches: Iterable[pa.RecordBatch], running: Statement) -> Iterator[pa.RecordBatch]:
         try:
             yield from batches
         finally:
             self.shipped(running.stats()["shipped_bytes"])
+
+
+@contextmanager
+def _asked_for(task: Task) -> Iterator[None]:
+    """Around what this thread runs for a task. It may run a query of its own within."""
+    before = _task.get()
+    _task.set(task)
+    try:
+        yield
+    finally:
+        _task.set(before)
+
+
+_task: ContextVar[Task | None] = ContextVar("ballista_task", default=None)

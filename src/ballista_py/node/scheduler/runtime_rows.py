@@ -8,13 +8,15 @@ from typing import Any
 from attrs import fields, frozen
 
 from ballista_py.coordinator.cluster_view import ClusterView
-from ballista_py.coordinator.queries.runtime_tables import RuntimeTables, history_rows
+from ballista_py.coordinator.jobs.service import JobService, job_row
+from ballista_py.coordinator.queries.runtime_tables import RuntimeTables, history_rows, jobs_rows
 from ballista_py.node.config import NodeConfig
 from ballista_py.node.scheduler.core import SchedulerCore
 from ballista_py.node.status.tasks import Tasks
 from ballista_py.state.documents.documents import SchedulerInfo
 from ballista_py.state.members.control import HeldPartitions, TaskRecord
 from ballista_py.transport.control.service import MAX_TASKS
+from ballista_py.work import current_client
 
 Histories = Callable[[Sequence[SchedulerInfo], Mapping[str, str]], list[TaskRecord]]
 """The last tasks of these schedulers and of these executors, by instance; of all of them, or an error."""
@@ -86,8 +88,17 @@ class RuntimeRows:
             yield {"node_id": self.config.node_id, "name": name, "value": None if value is None else _text(value)}
 
 
-def runtime_tables(core: SchedulerCore, config: NodeConfig, tasks: Tasks, histories: Histories) -> RuntimeTables:
-    """The tables of a scheduler, with the history of all nodes by way of `histories`."""
+def runtime_tables(
+    core: SchedulerCore,
+    config: NodeConfig,
+    tasks: Tasks,
+    histories: Histories,
+    jobs: Callable[[], JobService],
+) -> RuntimeTables:
+    """The tables of a scheduler, with the history of all nodes by way of `histories`.
+
+    Of `jobs` those are shown that are of the client whose statement asks.
+    """
     rows = RuntimeRows(core, config)
 
     def own() -> Sequence[TaskRecord]:
@@ -104,6 +115,7 @@ def runtime_tables(core: SchedulerCore, config: NodeConfig, tasks: Tasks, histor
             "nodes": rows.nodes,
             "partitions": rows.partitions,
             "tables": rows.tables,
+            "jobs": lambda: jobs_rows(map(job_row, jobs().of_client(current_client()))),
             "settings": rows.settings,
         }
     )

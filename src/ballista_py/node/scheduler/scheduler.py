@@ -45,6 +45,7 @@ from ballista_py.node.scheduler.kept_history import keep_history
 from ballista_py.node.scheduler.left_over import LeftOver
 from ballista_py.node.scheduler.observed_queries import ObservedQueries
 from ballista_py.node.scheduler.observed_writes import ObservedWrites
+from ballista_py.node.scheduler.page_parts import scheduler_parts
 from ballista_py.node.scheduler.polled_jobs import SchedulerPolledJobs
 from ballista_py.node.scheduler.runtime_rows import runtime_tables
 from ballista_py.node.secrets_file import read_secrets
@@ -53,7 +54,7 @@ from ballista_py.runtime import Runtime, SystemRuntime
 from ballista_py.secret import Secret
 from ballista_py.spark.answers import AnswerFolder
 from ballista_py.state.documents.documents import SchedulerInfo
-from ballista_py.state.members.control import TaskRecord
+from ballista_py.state.members.control import NodeReport, TaskRecord
 from ballista_py.state.members.membership import Membership
 from ballista_py.threads import EventLoopThread, map_some, spawn
 from ballista_py.transport.control.histories import Histories
@@ -78,6 +79,7 @@ SPARK_TICK_MS = 1_000
 DRAIN_TICK_MS = 1_000
 TOKENS_TICK_MS = 600_000
 CONTROL_WORKERS = 8
+REPORTS_S = 2.0
 OWNER_WORKERS = 64
 OWNER_CALLS_AT_ONCE = 32  # of one statement
 
@@ -113,7 +115,7 @@ def start_scheduler(config: NodeConfig, runtime: Runtime | None = None) -> Runni
         core.join()
         up.callback(_leave, core.membership)
         _start_loops(ground, core, links)
-        services = _services(ground, tools, core, links, answers.give_up)
+        services = _services(ground, tools, core, links, answers)
         links.handler.core = core
         settle = LeftOver(core, services.writes.settle_left_over)
         ground.loop("settle", settle.tick, config.partition_assignment_interval)
@@ -134,6 +136,7 @@ def start_scheduler(config: NodeConfig, runtime: Runtime | None = None) -> Runni
             },
             routes=partial(_http_routes, ground, core, answers),
             statements=links.flight.calls,
+            parts=scheduler_parts(ground, core, links.histories, links.reports, lambda: services.jobs.service),
         )
         answers.services = services  # last: who is answered here finds every port
         return RunningNode(up.pop_all().close, drain)
@@ -161,6 +164,7 @@ class _Links:
     handler: SchedulerControl
     info: SchedulerInfo
     histories: Callable[[Sequence[SchedulerInfo], Mapping[str, str]], list[TaskRecord]]
+    reports: Callable[[Sequence[str]], Mapping[str, NodeReport]]
 
 
 def _tools(ground: Foundation) -> _Tools:
@@ -244,6 +248,7 @@ def _listen(ground: Foundation, answers: SchedulerAnswers, file: AppFile | None)
         handler=handler,
         info=info,
         histories=lambda schedulers, executors: event_loop.call(histories.of_all(schedulers, executors)),
+        reports=lambda instances: event_loop.call(control.reports(instances, 0, REPORTS_S)),
     )
 
 
@@ -285,6 +290,7 @@ def _http_routes(
         members=core.members,
         refresh=core.refresh_dataset,
         cancel=lambda task_id, client: ground.tasks.cancel_of(client, task_id),
+        plan=ground.tasks.plan_of,
     )
     return [
         *routes_cluster.routes(shows, door),
@@ -294,14 +300,14 @@ def _http_routes(
 
 
 def _services(
-    ground: Foundation, tools: _Tools, core: SchedulerCore, links: _Links, give_up: Callable[[str], None]
+    ground: Foundation, tools: _Tools, core: SchedulerCore, links: _Links, answers: SchedulerAnswers
 ) -> Services:
     """What answers statements."""
     config, runtime, catalogs = ground.config, ground.runtime, tools.catalogs
     queries = ObservedQueries(
         catalogs,
         tools.engine,
-        LegOpener(tools.pool, runtime, spawn, give_up, tools.legs).open,
+        LegOpener(tools.pool, runtime, spawn, answers.give_up, tools.legs).open,
         runtime,
         ground.tasks,
         shipped=ground.metrics.shipped,
@@ -311,7 +317,9 @@ def _services(
         heard_ms=core.registry.heard_ms,
         budget=ground.budget,
         trials=tools.trials,
-        runtime_tables=runtime_tables(core, config, ground.tasks, links.histories),
+        runtime_tables=runtime_tables(
+            core, config, ground.tasks, links.histories, lambda: answers.ready().jobs.service
+        ),
         figures=ground.metrics,
     )
     ground.loop("spark", tools.spark.tick, SPARK_TICK_MS)

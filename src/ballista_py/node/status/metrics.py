@@ -183,7 +183,13 @@ def _names(figure: Figure) -> tuple[str, ...]:
     return (*NODE_LABELS, *figure.labels) if figure.of_node else figure.labels
 
 
-def observe_node(metrics: NodeMetrics, tasks: Tasks, budget: MemoryBudget, ready: Callable[[], bool]) -> None:
+def observe_node(
+    metrics: NodeMetrics,
+    tasks: Tasks,
+    budget: MemoryBudget,
+    ready: Callable[[], bool],
+    spilled: Callable[[], int],
+) -> None:
     """Let `metrics` show whether the node may serve, what it is at, and what that has reserved."""
     metrics.gauge(
         "node_status",
@@ -205,4 +211,10 @@ def observe_node(metrics: NodeMetrics, tasks: Tasks, budget: MemoryBudget, ready
         "Bytes of memory that statements reserved or wait for, and all that there are.",
         ("state",),
         budget.shown,
+    )
+    metrics.gauge(
+        "node_spill_bytes",
+        "Bytes on disk that the engine and its processes spilled.",
+        (),
+        lambda: {(): float(spilled())},
     )

@@ -5,12 +5,15 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
+from typing import Any
 
+import orjson
 import pyarrow as pa
 from attrs import define, field
 
 from ballista_py.errors import BallistaError, TransportError, to_wire
 from ballista_py.node.status.shown_text import MAX_ERROR_CHARS, MAX_TEXT_CHARS, shown_text
+from ballista_py.remembered import Remembered
 from ballista_py.runtime import Runtime
 from ballista_py.state.members.control import TaskRecord
 from ballista_py.traces import PlainTracer, Span, Tracer, current_span, each_within, within
@@ -31,12 +34,16 @@ SPANS: Mapping[str, str] = {  # what the span of a task is called
     "rewrite": "owner.write",
 }
 
+MAX_PLANS = 200
+MAX_PLANS_BYTES = 4 << 20
+
 Observer = Callable[[TaskRecord], None]
+Plan = Callable[[], Mapping[str, Any]]
 
 
 @define
 class Task:
-    """One task under way; it ends once."""
+    """One task under way; it ends once. Its `plan`, where it has one, says how it runs, as `status.plans` does."""
 
     _tasks: Tasks
     task_id: str
@@ -54,6 +61,7 @@ class Task:
     outcome: str = RUNNING
     error_message: str = ""
     took_ms: float = 0.0
+    plan: Plan | None = None
     work: Work | None = field(factory=current_work)
 
     @property
@@ -127,10 +135,12 @@ class Tasks:
     tracer: Tracer | None = None
     _running: dict[int, Task] = field(factory=dict, init=False)
     _remembered: deque[TaskRecord] = field(init=False)
+    _plans: Remembered[bytes] = field(init=False)
     _lock: AbstractContextManager[object] = field(init=False)
 
     def __attrs_post_init__(self) -> None:
         self._remembered = deque(maxlen=MAX_REMEMBERED)
+        self._plans = Remembered(MAX_PLANS, MAX_PLANS_BYTES, self.runtime)
         self._lock = self.runtime.lock()
         if self.tracer is None:
             self.tracer = PlainTracer(self.runtime.new_id)
@@ -197,6 +207,22 @@ class Tasks:
             known = [*reversed(running), *reversed(self._remembered)]
         return tuple(known[: max(0, limit)])
 
+    def plan_of(self, task_id: str) -> Mapping[str, Any] | None:
+        """How a task runs, or one of the last that ended ran; None if nobody knows that (any more)."""
+        with self._lock:
+            running = next((task for task in self._running.values() if task.task_id == task_id), None)
+        if running is not None and running.plan is not None:
+            return running.plan()
+        kept = self._plans.get(task_id)
+        found: Mapping[str, Any] | None = None if kept is None else orjson.loads(kept)
+        return found
+
+    def plans(self) -> dict[str, Mapping[str, Any]]:
+        """How those tasks run that run now, by their ids."""
+        with self._lock:
+            running = [(task.task_id, task.plan) for task in self._running.values()]
+        return {task_id: plan() for task_id, plan in running if plan is not None}
+
     def running(self) -> int:
         """How many tasks run now."""
         return len(self._running)
@@ -211,6 +237,10 @@ class Tasks:
                 task.error_message = shown_text(str(to_wire(error)["message"]), MAX_ERROR_CHARS)
             record = self._record(task, task.took_ms)
             self._remembered.append(record)
+            plan, task.plan = task.plan, None  # which holds what the task has read
+        if plan is not None:
+            kept = orjson.dumps(plan())
+            self._plans.put(task.task_id, kept, len(kept))
         if task.span.recorded:
             task.span.set(kind=task.kind, outcome=outcome, rows=task.rows, bytes=task.bytes)
             task.span.end(error)

@@ -5,12 +5,13 @@ A stream that fails before anybody has taken a row of it may be replaced by othe
 
 from __future__ import annotations
 
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any
 
 import pyarrow as pa
+from attrs import evolve
 
 from ballista_py.errors import TransportError
 from ballista_py.runtime import Runtime
@@ -73,6 +74,7 @@ class LegStreams:
         self._changed = runtime.condition()
         self._waiting: deque[tuple[Reading, pa.RecordBatch]] = deque()
         self._unfinished = len(streams)
+        self._left = Counter(reading.leg for reading in self._readings)  # that of each leg are unfinished
         self._taken = 0
         self._error: BaseException | None = None
         self._runtime = runtime
@@ -159,7 +161,7 @@ class LegStreams:
                     raise self._error from None
                 return
             if batch is None:
-                self._ended()
+                self._ended(reading)
                 return
             size = batch.nbytes
             with self._changed:
@@ -186,7 +188,7 @@ class LegStreams:
         except BaseException as error:
             self._replace_or_fail(reading, error)
         else:
-            self._ended()
+            self._ended(reading)
 
     def _replace_or_fail(self, reading: Reading, error: BaseException) -> None:
         """Read others in the place of a stream that failed, as long as nobody has seen what it gave."""
@@ -212,6 +214,7 @@ class LegStreams:
             place = self._readings.index(reading)
             self._readings[place : place + 1] = instead
             self._unfinished += len(instead) - 1
+            self._left[reading.leg] += len(instead) - 1
             over = self._error is not None
         for one in instead:
             if over:
@@ -219,9 +222,13 @@ class LegStreams:
             else:
                 self._spawn(partial(self._read_ahead, one, one.stream.batches()))
 
-    def _ended(self) -> None:
+    def _ended(self, reading: Reading) -> None:
         with self._changed:
             self._unfinished -= 1
+            self._left[reading.leg] -= 1
+            if not self._left[reading.leg]:
+                took_ms = self._runtime.monotonic_ms() - self._accepted_ms
+                self._given[reading.leg] = evolve(self._given[reading.leg], took_ms=took_ms, ended=True)
             self._changed.notify_all()
 
     def _note(self, reading: Reading, batch: pa.RecordBatch, size: int) -> None:

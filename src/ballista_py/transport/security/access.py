@@ -164,8 +164,10 @@ HTTP = Access(
     "http",
     {
         **_each(["GET"], ("/health", "/ready"), "anyone"),
+        **_each(["GET"], ("/", "/page/{name}"), "anyone"),  # files of the package, the same at every node
         **_each(["GET"], ("/openapi.json", "/status", "/tasks"), "client", "viewer"),
         **_each(["GET"], ("/v1/datasets", "/v1/nodes", "/v1/status", "/v1/tasks"), "client", "viewer"),
+        **_each(["GET"], ("/v1/events", "/v1/tasks/{task_id}/plan"), "client", "viewer"),
         **_each(["POST"], ("/v1/sql", "/v1/datasets/{name}/acceleration/refresh"), "client"),
         **_each(["DELETE"], ("/v1/tasks/{task_id}", "/v1/jobs/{job_id}"), "client"),
         **_each(["POST"], ["/v1/jobs"], "client"),
