@@ -35,6 +35,7 @@ class Work:
     ) -> None:
         self.client = client
         self.trace = trace
+        self.job_id = ""  # of the job that it is done for
         self.is_apart = False  # what is computed for it is computed where it can be ended, whatever it is
         self._runtime = runtime
         self._wanted = wanted

@@ -129,8 +129,8 @@ class Foundation:
             status=status,
             tasks=self.shown_tasks,
             parts=[
-                Part(name="running", every_ms=TASKS_MS, make=self._running),
-                Part(name="ended", every_ms=TASKS_MS, make=self._ended),
+                Part(name="running", every_ms=TASKS_MS, make=self._running, differs=True),
+                Part(name="ended", every_ms=TASKS_MS, make=self._ended, differs=True),
                 *parts,
             ],
         )
@@ -142,17 +142,17 @@ class Foundation:
         """Bytes that this node has spilled."""
         return spilled_bytes(self.config.data_dir)
 
-    def _running(self) -> dict[str, Any]:
+    def _running(self, client: str | None) -> dict[str, Any]:
         """What runs now, and how far its legs are."""
         legs = {task_id: leg_progress(plan) for task_id, plan in self.tasks.plans().items()}
-        tasks = [asdict(task) for task in self.tasks.last(SHOWN_TASKS) if task.outcome == RUNNING]
+        tasks = [asdict(task) for task in self.tasks.last(SHOWN_TASKS, client) if task.outcome == RUNNING]
         return {"tasks": tasks, "legs": legs, "now_ms": self.runtime.wall_ms() if tasks else 0}
 
-    def _ended(self) -> list[dict[str, Any]]:
+    def _ended(self, client: str | None) -> list[dict[str, Any]]:
         """What ended last, newest first; texts are cut, `/v1/tasks` has more of them."""
-        ended = (task for task in self.tasks.last(SHOWN_TASKS) if task.outcome != RUNNING)
+        ended = (task for task in self.tasks.last(SHOWN_TASKS, client) if task.outcome != RUNNING)
         return [{**asdict(task), "text": task.text[:PAGE_TEXT_CHARS]} for task in ended][:PAGE_ENDED]
 
-    def shown_tasks(self) -> list[dict[str, Any]]:
-        """The last statements and legs, for people and clients."""
-        return [asdict(task) for task in self.tasks.last(SHOWN_TASKS)]
+    def shown_tasks(self, client: str | None) -> list[dict[str, Any]]:
+        """The last statements and legs, as this client may see them; None: as people who may see all do."""
+        return [asdict(task) for task in self.tasks.last(SHOWN_TASKS, client)]

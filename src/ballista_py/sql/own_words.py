@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import TypeVar
 
 from ballista_py.errors import BallistaError, SqlError
@@ -24,6 +25,8 @@ NO_ROW_ID = "rowid cannot be used here: rows have no numbers, name them by their
 
 AnyError = TypeVar("AnyError", bound=BallistaError)
 Raised = TypeVar("Raised", bound=BaseException)
+
+_WROTE: ContextVar[str | None] = ContextVar("wrote", default=None)
 
 
 def without_position(error: AnyError) -> AnyError:
@@ -72,11 +75,23 @@ def edited_places(text: str, edits: Sequence[Edit]) -> Iterator[None]:
 
 @contextmanager
 def own_places(wrote: object, text: str) -> Iterator[None]:
-    """Errors of what is done with `text` lose their place in it, unless it is what the user wrote, to the letter."""
+    """Around what is done with `text`, which stands for what the user `wrote`.
+
+    Errors lose their place in it, unless that is the same to the letter; `written` gives what he wrote.
+    """
+    outermost = _WROTE.set(str(wrote)) if _WROTE.get() is None else None
     try:
         yield
     except SqlError as error:
         raise error if text == wrote else _without_foreign_word(without_position(error), str(wrote)) from None
+    finally:
+        if outermost is not None:
+            _WROTE.reset(outermost)
+
+
+def written(text: str) -> str:
+    """What the user wrote, for whom `text` is run now: with the marks of his parameters, not with their values."""
+    return _WROTE.get() or text
 
 
 def _without_foreign_word(error: SqlError, wrote: str) -> SqlError:

@@ -110,7 +110,7 @@ def test_the_page_asks_nobody_else_and_makes_no_markup_of_texts():
 
 def test_what_changes_is_sent_as_it_changes_and_nothing_else(serve):
     value = {"n": 1}
-    part = Part(name="figures", every_ms=0, make=lambda: value)
+    part = Part(name="figures", every_ms=0, make=lambda _: value)
     events = Events(serve({}, HTTP, more=page_of(part)).port)
     assert events.status == 200
     hello = events.next("hello")
@@ -130,8 +130,8 @@ def test_what_changes_is_sent_as_it_changes_and_nothing_else(serve):
 def test_nobody_gets_events_without_a_token_and_each_only_what_is_his(serve, tokens):
     _, clients, viewers = tokens
     parts = (
-        Part(name="all", every_ms=0, make=lambda: "for all"),
-        Part(name="own", every_ms=60_000, make=lambda: f"of {current_client()}", of_client=True),
+        Part(name="all", every_ms=0, make=lambda _: "for all"),
+        Part(name="own", every_ms=60_000, make=lambda _: f"of {current_client()}", of_client=True),
     )
     port = serve({}, HTTP, verifier=clients, viewers=viewers, more=page_of(*parts)).port
     assert [Events(port, token).status for token in ("", "wrong-wrong-wrong-wrong")] == [401, 401]
@@ -190,7 +190,7 @@ def test_a_part_that_cannot_be_made_says_why_and_the_others_are_shown(serve):
     def fail():
         raise StoreError("the store is away")
 
-    parts = Part(name="bad", every_ms=0, make=fail), Part(name="good", every_ms=0, make=lambda: [1])
+    parts = Part(name="bad", every_ms=0, make=lambda _: fail()), Part(name="good", every_ms=0, make=lambda _: [1])
     events = Events(serve({}, HTTP, more=page_of(*parts)).port)
     assert events.next("bad") == {"error": "the store is away", "code": "store"}
     assert events.next("good") == [1]
@@ -200,9 +200,9 @@ def test_a_part_that_cannot_be_made_says_why_and_the_others_are_shown(serve):
 def test_a_part_is_made_once_for_all_who_look_and_as_often_as_it_may_change():
     made = []
     runtime = SystemRuntime()
-    often = Part(name="often", every_ms=0, make=lambda: made.append("often") or 1)
-    seldom = Part(name="seldom", every_ms=60_000, make=lambda: made.append("seldom") or 1)
-    own = Part(name="own", every_ms=60_000, make=lambda: made.append("own") or 1, of_client=True)
+    often = Part(name="often", every_ms=0, make=lambda _: made.append("often") or 1)
+    seldom = Part(name="seldom", every_ms=60_000, make=lambda _: made.append("seldom") or 1)
+    own = Part(name="own", every_ms=60_000, make=lambda _: made.append("own") or 1, of_client=True)
     feed = Feed((often, seldom, own), runtime)
     for client in ("ada", "ada", "bob", None):
         found = feed.look(client)

@@ -357,6 +357,35 @@ def test_a_hostile_body_is_one_clear_error(link, case):
     assert sql(link, "select 1")[0] == 200
 
 
+def test_what_a_client_writes_nobody_else_sees_and_values_of_parameters_stand_in_no_text(link):
+    posted = {"sql": "select ? as hidden, count(*) from t", "parameters": ["value of ada"]}
+    assert sql(link, posted)[0] == 200
+    assert sql(link, "select nonsense_of_ada from t")[0] == 400
+    job = json.loads(
+        ask(link, "POST", "/v1/jobs", "select 'job of ada' as hidden, id from t", content_type="text/plain")[2]
+    )
+    until = time.monotonic() + 60
+    while json.loads(ask(link, "GET", f"/v1/jobs/{job['job_id']}")[2])["state"] != "SUCCEEDED":
+        assert time.monotonic() < until
+    tables = ("runtime.task_history", "runtime.local_task_history")
+    histories = [(f"select * from {name}", token) for name in tables for token in (ADA, BOB)]
+    found = {one: sql(link, one[0], token=one[1])[2].decode() for one in histories}
+    for token in (ADA, BOB, EYE):
+        for path in ("/v1/tasks", "/tasks"):
+            found[path, token] = ask(link, "GET", path, token=token)[2].decode()
+    for (_, token), text in found.items():
+        assert ("select ? as hidden" in text) == (token != BOB)
+        assert ("nonsense_of_ada" in text) == (token != BOB)
+        assert ("job of ada" in text) == (token != BOB)
+        assert (job["job_id"] in text) == (token != BOB)
+        assert '"ada"' in text  # that somebody worked may be known
+    for text in (found["/v1/tasks", ADA], found["/v1/tasks", EYE]):
+        assert "value of ada" not in text
+    ran = next(t for t in json.loads(found["/v1/tasks", ADA]) if t["text"].startswith("select ? as hidden"))
+    path = f"/v1/tasks/{ran['task_id']}/plan"
+    assert [ask(link, "GET", path, token=token)[0] for token in (ADA, EYE, BOB)] == [200, 200, 404]
+
+
 def test_bodies_that_never_end_count_among_the_calls_of_their_client_alone(link, cluster):
     place = urlsplit(cluster.http_url())
     head = (

@@ -107,6 +107,11 @@ class HttpDoor:
         trace = read_parent(request.headers.get(TRACE_HEADER, ""))
         return HttpCall(state[CALLER], state[VERB], state["connection"], trace)
 
+    def looks_as(self, request: Request[Any, Any, Any]) -> str | None:
+        """The client who asks, of no name where clients prove none; None for a viewer, who may see everything."""
+        caller: Caller = request.scope["state"][CALLER]
+        return None if caller.kind == "viewer" else caller.name if caller.kind == "client" else ""
+
     async def body(self, request: Request[Any, Any, Any], most: int) -> bytes:
         """The body of a request, which counts among the calls of its client and among their messages as it comes.
 

@@ -20,13 +20,15 @@ _OPTIONS = orjson.OPT_NON_STR_KEYS
 class Part:
     """One part of a page. `make` gives JSON-ready values, on the thread and as work of who looks.
 
-    What is `of_client` differs by client, and is shown to no others: not to who may look alone.
+    It is told which client that is, or None of a viewer. What `differs` by client is made for each of them; what is
+    `of_client`, too, is shown to no viewer.
     """
 
     name: str
     every_ms: float
-    make: Callable[[], Any]
+    make: Callable[[str | None], Any]
     of_client: bool = False
+    differs: bool = False
 
 
 @frozen
@@ -41,8 +43,8 @@ class Feed:
 
     parts: Sequence[Part]
     runtime: Runtime
-    _made: dict[tuple[str, str], _Made] = field(init=False, factory=dict)
-    _making: set[tuple[str, str]] = field(init=False, factory=set)
+    _made: dict[tuple[str, str | None], _Made] = field(init=False, factory=dict)
+    _making: set[tuple[str, str | None]] = field(init=False, factory=set)
     _lock: AbstractContextManager[object] = field(init=False)
 
     def __attrs_post_init__(self) -> None:
@@ -58,12 +60,12 @@ class Feed:
         for part in self.parts:
             if part.of_client and client is None:
                 continue
-            data = self._part(part, (client or "") if part.of_client else "")
+            data = self._part(part, client if part.of_client or part.differs else None)
             if data is not None:
                 found[part.name] = data
         return found
 
-    def _part(self, part: Part, client: str) -> bytes | None:
+    def _part(self, part: Part, client: str | None) -> bytes | None:
         key = (part.name, client)
         with self._lock:
             now_ms = self.runtime.monotonic_ms()
@@ -72,7 +74,7 @@ class Feed:
                 return None if made is None else made.data
             self._making.add(key)
         try:
-            data = _dumped(part)
+            data = _dumped(part, client)
         finally:
             with self._lock:
                 self._making.discard(key)
@@ -84,8 +86,8 @@ class Feed:
         return data
 
 
-def _dumped(part: Part) -> bytes:
+def _dumped(part: Part, client: str | None) -> bytes:
     try:
-        return orjson.dumps(part.make(), default=str, option=_OPTIONS)
+        return orjson.dumps(part.make(client), default=str, option=_OPTIONS)
     except Exception as error:  # the others are shown all the same
         return orjson.dumps(told(error))

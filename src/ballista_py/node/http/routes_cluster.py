@@ -38,7 +38,7 @@ class ClusterShows:
     members: Callable[[], Sequence[Mapping[str, Any]]]
     refresh: Callable[[str], int]
     cancel: Callable[[str, str], bool]
-    plan: Callable[[str], Mapping[str, Any] | None]
+    plan: Callable[[str, str | None], Mapping[str, Any] | None]
 
 
 def routes(shows: ClusterShows, door: HttpDoor) -> list[HTTPRouteHandler]:
@@ -74,7 +74,7 @@ def routes(shows: ClusterShows, door: HttpDoor) -> list[HTTPRouteHandler]:
     @get("/v1/tasks/{task_id:str}/plan", responses={**REFUSED, 404: _CHANGED[404]})
     async def plan(request: Request[Any, Any, Any], task_id: Annotated[str, _NAMED]) -> ShownPlan:
         """How a statement runs or ran at this scheduler: its plan, and what each leg has given. Of the last ones."""
-        found = await door.run(request, lambda _: shows.plan(task_id))
+        found = await door.run(request, lambda _: shows.plan(task_id, door.looks_as(request)))
         if found is None:
             raise HttpRefused(
                 404, "this scheduler knows no plan of that id: it keeps those of the last statements"

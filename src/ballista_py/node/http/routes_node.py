@@ -31,7 +31,7 @@ class NodeShows:
     role: str
     ready: Callable[[], bool]
     status: Callable[[], dict[str, Any]]
-    tasks: Callable[[], list[dict[str, Any]]]
+    tasks: Callable[[str | None], list[dict[str, Any]]]
     parts: Sequence[Part] = ()
 
 
@@ -58,12 +58,16 @@ def routes(shows: NodeShows, door: HttpDoor) -> list[HTTPRouteHandler]:
 
     async def tasks(request: Request[Any, Any, Any]) -> Response[bytes]:
         """What runs now and what ended last, newest first, at this node."""
-        return json_response({**node, "tasks": await door.run(request, lambda _: shows.tasks())})
+        return json_response(
+            {**node, "tasks": await door.run(request, lambda _: shows.tasks(door.looks_as(request)))}
+        )
 
     @get("/v1/tasks", responses=REFUSED)
     async def v1_tasks(request: Request[Any, Any, Any]) -> list[ShownTask]:
         """What runs now and what ended last at this node, newest first."""
-        return [ShownTask(**task) for task in await door.run(request, lambda _: shows.tasks())]
+        return [
+            ShownTask(**task) for task in await door.run(request, lambda _: shows.tasks(door.looks_as(request)))
+        ]
 
     @get("/openapi.json", include_in_schema=False)
     async def openapi(request: Request[Any, Any, Any]) -> Response[bytes]:

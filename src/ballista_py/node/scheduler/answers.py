@@ -77,7 +77,7 @@ class SchedulerAnswers:
     node_id: str
     cluster_id: str
     tasks: Tasks
-    shown_tasks: Callable[[], list[dict[str, Any]]]
+    shown_tasks: Callable[[str | None], list[dict[str, Any]]]
     services: Services | None = None
 
     def ready(self) -> Services:
@@ -172,7 +172,7 @@ class SchedulerAnswers:
         if name == REFRESH:
             return {"executors": services.core.refresh_dataset(body["table"])}
         if name == TASKS:
-            return {"rows": self.shown_tasks()}
+            return {"rows": self.shown_tasks(context.work.client)}
         if name == CANCEL:
             return {"cancelled": self.tasks.cancel_of(context.work.client, body["task"])}
         return services.jobs.action(name, body)

@@ -41,6 +41,9 @@ class JobRuns:
 
     def run(self, job: JobDocument, token: str) -> JobRows:
         """See `JobStatements.run`."""
+        work = current_work()
+        if work is not None:
+            work.job_id = job.job_id
         task = self.tasks.begin("job", job.request.sql)
         try:
             return evolve(self._run(job.request, token, task), cancel=task.cancelled)

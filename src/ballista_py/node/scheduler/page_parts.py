@@ -13,6 +13,7 @@ from ballista_py.node.running import Foundation
 from ballista_py.node.scheduler.core import SchedulerCore
 from ballista_py.node.scheduler.runtime_rows import Histories, RuntimeRows
 from ballista_py.node.status.memory_rows import memory_part, memory_row
+from ballista_py.node.status.tasks import seen_by
 from ballista_py.state.members.control import NodeReport
 from ballista_py.work import current_client
 
@@ -40,10 +41,10 @@ def scheduler_parts(
     """The parts that a scheduler has beside its own tasks. Nobody asks the store for them while nobody looks."""
     page = _PageRows(ground=ground, core=core, histories=histories, reports=reports, jobs=jobs)
     return [
-        Part(name="nodes", every_ms=NODES_MS, make=page.nodes),
-        Part(name="tables", every_ms=TABLES_MS, make=page.tables),
-        Part(name="elsewhere", every_ms=ELSEWHERE_MS, make=page.elsewhere),
-        Part(name="jobs", every_ms=JOBS_MS, make=page.own_jobs, of_client=True),
+        Part(name="nodes", every_ms=NODES_MS, make=lambda _: page.nodes()),
+        Part(name="tables", every_ms=TABLES_MS, make=lambda _: page.tables()),
+        Part(name="elsewhere", every_ms=ELSEWHERE_MS, make=page.elsewhere, differs=True),
+        Part(name="jobs", every_ms=JOBS_MS, make=lambda _: page.own_jobs(), of_client=True),
         memory_part(page.memory),
     ]
 
@@ -95,11 +96,11 @@ class _PageRows:
                 table["cells"].append([row[name] for name in _CELL])
         return {"columns": _CELL, "tables": list(shown.values()), "tables_left_out": left}
 
-    def elsewhere(self) -> list[dict[str, Any]]:
+    def elsewhere(self, client: str | None) -> list[dict[str, Any]]:
         """What the other schedulers do and did last. Raises `TransportError` naming those that do not say."""
         found = self.histories(self.core.membership.peers(), {})
         newest = sorted(found, key=lambda task: -task.started_at_ms)
-        return [asdict(task) for task in newest[:MAX_ELSEWHERE]]
+        return [asdict(seen_by(task, client)) for task in newest[:MAX_ELSEWHERE]]
 
     def own_jobs(self) -> list[dict[str, Any]]:
         """The last jobs of the client that looks."""

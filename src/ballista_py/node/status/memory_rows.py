@@ -27,7 +27,7 @@ _BY_LABEL = frozenset(("memory", "cache_files", "load"))
 
 def memory_part(rows: Callable[[], Iterable[dict[str, Any]]]) -> Part:
     """The part of a page that shows these rows."""
-    return Part(name="memory", every_ms=EVERY_MS, make=lambda: list(rows()))
+    return Part(name="memory", every_ms=EVERY_MS, make=lambda _: list(rows()))
 
 
 def memory_row(node_id: str, role: str, metrics_text: bytes) -> dict[str, Any]:

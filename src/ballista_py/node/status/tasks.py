@@ -9,12 +9,13 @@ from typing import Any
 
 import orjson
 import pyarrow as pa
-from attrs import define, field
+from attrs import define, evolve, field
 
 from ballista_py.errors import BallistaError, TransportError, to_wire
 from ballista_py.node.status.shown_text import MAX_ERROR_CHARS, MAX_TEXT_CHARS, shown_text
 from ballista_py.remembered import Remembered
 from ballista_py.runtime import Runtime
+from ballista_py.sql.own_words import written
 from ballista_py.state.members.control import TaskRecord
 from ballista_py.traces import PlainTracer, Span, Tracer, current_span, each_within, within
 from ballista_py.work import Work, current_client, current_work
@@ -63,6 +64,11 @@ class Task:
     took_ms: float = 0.0
     plan: Plan | None = None
     work: Work | None = field(factory=current_work)
+
+    @property
+    def job_id(self) -> str:
+        """The job that it is done for; nothing for what a client waits for himself."""
+        return "" if self.work is None else self.work.job_id
 
     @property
     def client(self) -> str:
@@ -159,7 +165,7 @@ class Tasks:
             self,
             task_id or self.runtime.new_id(),
             kind,
-            shown_text(text),
+            shown_text(written(text)),
             cancel,
             self.runtime.wall_ms(),
             self.runtime.monotonic_ms(),
@@ -199,23 +205,28 @@ class Tasks:
             task.cancelled()
         return bool(found)
 
-    def last(self, limit: int) -> tuple[TaskRecord, ...]:
-        """What runs now and what ended last, newest first."""
+    def last(self, limit: int, client: str | None = None) -> tuple[TaskRecord, ...]:
+        """What runs now and what ended last, newest first, as `seen_by` that client."""
         with self._lock:
             now_ms = self.runtime.monotonic_ms()
             running = [self._record(task, now_ms - task.started_ms) for task in self._running.values()]
             known = [*reversed(running), *reversed(self._remembered)]
-        return tuple(known[: max(0, limit)])
+        return tuple(seen_by(task, client) for task in known[: max(0, limit)])
 
-    def plan_of(self, task_id: str) -> Mapping[str, Any] | None:
-        """How a task runs, or one of the last that ended ran; None if nobody knows that (any more)."""
+    def plan_of(self, task_id: str, client: str | None = None) -> Mapping[str, Any] | None:
+        """How a task runs, or one of the last that ended ran.
+
+        None if nobody knows that (any more), or it is another one's than that `client`'s.
+        """
         with self._lock:
             running = next((task for task in self._running.values() if task.task_id == task_id), None)
         if running is not None and running.plan is not None:
-            return running.plan()
+            return running.plan() if client in (None, running.user) else None
         kept = self._plans.get(task_id)
-        found: Mapping[str, Any] | None = None if kept is None else orjson.loads(kept)
-        return found
+        if kept is None:
+            return None
+        found: Mapping[str, Any] = orjson.loads(kept)
+        return found["plan"] if client in (None, found["user"]) else None
 
     def plans(self) -> dict[str, Mapping[str, Any]]:
         """How those tasks run that run now, by their ids."""
@@ -239,7 +250,7 @@ class Tasks:
             self._remembered.append(record)
             plan, task.plan = task.plan, None  # which holds what the task has read
         if plan is not None:
-            kept = orjson.dumps(plan())
+            kept = orjson.dumps({"user": task.user, "plan": plan()})
             self._plans.put(task.task_id, kept, len(kept))
         if task.span.recorded:
             task.span.set(kind=task.kind, outcome=outcome, rows=task.rows, bytes=task.bytes)
@@ -263,7 +274,18 @@ class Tasks:
             user=task.user,
             bytes=task.bytes,
             engine=task.engine,
+            job_id=task.job_id,
         )
+
+
+def seen_by(task: TaskRecord, client: str | None) -> TaskRecord:
+    """A task as a `client` sees it, or with None whoever may see everything.
+
+    What another client wrote is his: his texts are not shown, nor errors about them, nor that something is a job.
+    """
+    if client is None or task.user == client:
+        return task
+    return evolve(task, text="", error_message="", job_id="")
 
 
 __all__ = [
