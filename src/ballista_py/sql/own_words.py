@@ -75,18 +75,25 @@ def edited_places(text: str, edits: Sequence[Edit]) -> Iterator[None]:
 
 @contextmanager
 def own_places(wrote: object, text: str) -> Iterator[None]:
-    """Around what is done with `text`, which stands for what the user `wrote`.
-
-    Errors lose their place in it, unless that is the same to the letter; `written` gives what he wrote.
-    """
-    outermost = _WROTE.set(str(wrote)) if _WROTE.get() is None else None
+    """Errors of what is done with `text` lose their place in it, unless it is what the user wrote, to the letter."""
     try:
         yield
     except SqlError as error:
         raise error if text == wrote else _without_foreign_word(without_position(error), str(wrote)) from None
+
+
+@contextmanager
+def run_for(wrote: object, text: str) -> Iterator[None]:
+    """Around the start of `text` for a user who `wrote` something else: as `own_places`, and `written` gives that.
+
+    It is entered and left on one thread, so no generator may hold it.
+    """
+    token = _WROTE.set(str(wrote))
+    try:
+        with own_places(wrote, text):
+            yield
     finally:
-        if outermost is not None:
-            _WROTE.reset(outermost)
+        _WROTE.reset(token)
 
 
 def written(text: str) -> str:

@@ -22,7 +22,7 @@ from ballista_py.engines.engine import Engine
 from ballista_py.errors import BallistaError, SqlError
 from ballista_py.figures import UNSEEN, Figures
 from ballista_py.partitions.columns import plain
-from ballista_py.sql.own_words import own_places
+from ballista_py.sql.own_words import own_places, run_for
 from ballista_py.sql.parse.changes import is_alteration, text_for_engine
 from ballista_py.sql.parse.descriptions import CatalogQuery, DescribeQuery, Explain, read_description
 from ballista_py.sql.parse.kind import StatementKind, engine_sql, refusal, statement_kind
@@ -123,7 +123,7 @@ class Statements:
             executions = list(self._executions(statement))
         if len(executions) != 1:
             raise SqlError("a statement that returns rows runs for one row of parameters at a time")
-        with own_places(statement.query, executions[0]):
+        with run_for(statement.query, executions[0]):
             named = _token(token, f"0/{executions[0]}")
             done = self._writes(executions[0]).run(executions[0], token=named, made=True)
         assert done.rows is not None
@@ -203,7 +203,7 @@ class Statements:
         only = None if statement.part is None else self._portion(statement.part)
 
         def run(text: str, only: Portion | None = None) -> Statement:
-            with own_places(statement.query, text):
+            with run_for(statement.query, text):
                 return self.queries.run(text, context.cancelled, only)
 
         first = run(text, only)
@@ -236,7 +236,7 @@ class Statements:
         for number, text in enumerate(executions if first is None else chain((first,), executions)):
             if self._kind(text) != "change":
                 raise SqlError("the statement gives rows and changes nothing: run it as a query")
-            with own_places(statement.query, text):
+            with run_for(statement.query, text):
                 changed += self._writes(text).execute(text, token=_token(token, f"{number}/{text}"), made=True)
         return changed
 

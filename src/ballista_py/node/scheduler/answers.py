@@ -23,7 +23,7 @@ from ballista_py.node.scheduler.core import SchedulerCore
 from ballista_py.node.scheduler.jobs import SchedulerJobs
 from ballista_py.node.status.tasks import Tasks
 from ballista_py.partitions.new_table import NewTable
-from ballista_py.sql.own_words import own_places
+from ballista_py.sql.own_words import run_for
 from ballista_py.sql.parse.kind import StatementKind, engine_sql, refusal, statement_kind
 from ballista_py.sql.parse.returning import returns_rows
 from ballista_py.transport.flight.calls import CallContext
@@ -104,7 +104,7 @@ class SchedulerAnswers:
         with services.queries.reading(_query(command), dialect=_dialect(command)):
             text = _text(command, services.queries)
             kind, is_returned = statement_kind(text), returns_rows(text)
-        with own_places(command["query"], text):
+        with run_for(command["query"], text):
             if is_returned:
                 return returned_rows(services.writes.run(text, **_sent(command)))
             if kind in ("explain", "describe"):
@@ -116,7 +116,7 @@ class SchedulerAnswers:
         services = self.ready()
         text = services.statements.text_of(posted.statement)
         change: dict[str, Any] = {"token": posted.token, "atomic": posted.atomic}
-        with own_places(posted.statement.query, text):
+        with run_for(posted.statement.query, text):
             kind = statement_kind(text)
             if kind != "change" and (posted.atomic or posted.token is not None):
                 raise SqlError("token and atomic are for statements that change something")
@@ -136,7 +136,7 @@ class SchedulerAnswers:
             rows.drain()
             services = self.ready()
             text = _statement(command, services.queries)
-            with own_places(command["query"], text):
+            with run_for(command["query"], text):
                 return {"affected": services.writes.execute(text, **_sent(command))}
         if command.get("kind") == CREATE_TABLE:
             rows.drain()
@@ -159,7 +159,7 @@ class SchedulerAnswers:
         services = self.ready()
         if name == EXPLAIN:
             text = _statement(body, services.queries)
-            with own_places(body["query"], text):
+            with run_for(body["query"], text):
                 if statement_kind(text) != "query":
                     raise refusal(text)
                 return services.spark.explain(text, body.get("engine"), bool(body.get("analyze")))

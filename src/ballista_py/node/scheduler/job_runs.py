@@ -16,7 +16,7 @@ from ballista_py.coordinator.writes.service import WriteService
 from ballista_py.coordinator.writes.whole_writes import Executed
 from ballista_py.errors import InvalidData
 from ballista_py.node.status.tasks import Task, Tasks
-from ballista_py.sql.own_words import own_places
+from ballista_py.sql.own_words import run_for
 from ballista_py.state.documents.jobs import MAX_REQUEST_CHARS, JobDocument, JobRequest
 from ballista_py.transport.arrow.door import read_rows
 from ballista_py.transport.flight_sql.statement import SqlStatement
@@ -53,7 +53,7 @@ class JobRuns:
 
     def _run(self, request: JobRequest, token: str, task: Task) -> JobRows:
         text, kind = self.statements.one_execution(_statement(request))
-        with own_places(request.sql, text):
+        with run_for(request.sql, text):
             if kind == "change":
                 # In one piece: of a scheduler that dies amid it nothing is left. Whoever runs the job cannot know
                 # whether it was run before, so it is looked for in any case.
