@@ -17,7 +17,7 @@ from typing import Any
 import pyarrow as pa
 from attrs import evolve
 
-from ballista_py.errors import SqlError, TransportError
+from ballista_py.errors import NotRunning, SqlError, TransportError, Unsupported
 from ballista_py.runtime import Runtime
 from ballista_py.transport.arrow.feed import RowsIn
 from ballista_py.transport.flight.calls import OpenCall, OpenCalls
@@ -38,7 +38,7 @@ from ballista_py.transport.flight_sql.service import MetricsSink, StatementServi
 from ballista_py.transport.flight_sql.sessions import ACTIONS as SESSION_ACTIONS
 from ballista_py.transport.flight_sql.sessions import Session, Sessions, timeout_ms
 from ballista_py.transport.flight_sql.statement import SqlStatement
-from ballista_py.transport.flight_sql.status import NotRunning, Unsupported, to_status
+from ballista_py.transport.flight_sql.status import to_status
 from ballista_py.transport.otlp.rows import read_export
 from ballista_py.transport.security.callers import TOKEN_HEADER, header
 from ballista_py.transport.security.passwords import Passwords
