@@ -8,7 +8,7 @@ import sys
 SPARED = """
 import sys
 import pyarrow as pa
-from ballista_py.without_pandas import spare_pandas
+from ballista_py.spared import spare_pandas
 spare_pandas()
 """
 USED = "pa.array([1, 2]), pa.table({'n': [1]}).to_pylist()\nprint('pandas' in sys.modules)\n"
