@@ -45,7 +45,9 @@ class Commands(LazyGroup):
             "ballista_py.node.cli.storage", "storage_app", "Look at what tables keep on the store, and clean up."
         ),
         "app": Later("ballista_py.node.cli.app_file", "app_app", "One file for the whole cluster."),
-        "jobs": Later("ballista_py.node.cli.jobs", "jobs_app", "Statements that outlive the scheduler that runs them."),
+        "jobs": Later(
+            "ballista_py.node.cli.jobs", "jobs_app", "Statements that outlive the scheduler that runs them."
+        ),
         "cluster": Later("ballista_py.node.cli.tls", "cluster_app", "What a whole cluster needs."),
         "sim": Later("ballista_py.node.cli.sim", "sim_app", "Attack a simulated cluster with faults, from seeds."),
     }
