@@ -1,0 +1,46 @@
+"""What every route that takes a statement has in common: its body, read up to a bound, and what that may hold."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from litestar import Request
+from litestar.openapi.spec import OpenAPIMediaType, RequestBody, Schema
+from litestar.openapi.spec.enums import OpenAPIType
+
+from ballista_py.node.http.errors import HttpRefused
+from ballista_py.node.http.sql_request import JSON, TEXTS
+from ballista_py.transport.flight.shape_checks import MAX_NAME_CHARS
+
+_TEXT = Schema(type=OpenAPIType.STRING, min_length=1)
+_SHARED = {
+    "sql": _TEXT,
+    "parameters": Schema(one_of=[Schema(type=OpenAPIType.ARRAY), Schema(type=OpenAPIType.OBJECT)]),
+    "dialect": Schema(type=OpenAPIType.STRING, max_length=MAX_NAME_CHARS),
+    "engine": Schema(type=OpenAPIType.STRING, enum=["spark", "auto"]),
+}
+
+
+async def read_body(request: Request[Any, Any, Any], most: int) -> bytes:
+    """The body. Raises `HttpRefused` as soon as it is too long."""
+    pieces, size = [], 0
+    async for piece in request.stream():
+        size += len(piece)
+        if size > most:
+            raise HttpRefused(
+                413, f"the body has more than {most >> 20} MiB: load rows with Flight", "invalid_data"
+            )
+        pieces.append(piece)
+    return b"".join(pieces)
+
+
+def posted_statement(own: Mapping[str, Schema]) -> RequestBody:
+    """What is posted, which no annotation says: a text, or an object with `own` fields beside those of every one."""
+    statement = Schema(
+        type=OpenAPIType.OBJECT, required=["sql"], additional_properties=False, properties={**_SHARED, **own}
+    )
+    text = OpenAPIMediaType(schema=_TEXT)
+    return RequestBody(
+        required=True, content={JSON: OpenAPIMediaType(schema=statement), **dict.fromkeys(TEXTS, text)}
+    )
