@@ -23,13 +23,19 @@ def spare_pandas() -> None:
 
 @contextmanager
 def without(package: str) -> Iterator[None]:
-    """Whoever imports `package` for the first time within this finds none, whether it is installed or not."""
+    """Whoever imports `package` within this finds none, whether it is installed or loaded already.
+
+    For the whole process, so for moments in which nobody else imports it; what has it already keeps it.
+    """
+    loaded = sys.modules.pop(package, None)
     absent = _Absent(package)
     sys.meta_path.insert(0, absent)
     try:
         yield
     finally:
         sys.meta_path.remove(absent)
+        if loaded is not None:
+            sys.modules[package] = loaded
 
 
 class _Absent(MetaPathFinder):

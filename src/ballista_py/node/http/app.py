@@ -40,7 +40,7 @@ class HttpApp:
         self.paths = tuple(sorted({verb.partition(" ")[2] for verb in self.verbs}))
         door.access.check_registered(self.verbs)
         self._header_bytes = header_bytes
-        with without("pydantic"):  # of which no route of ours has a model; it would be 7 MB
+        with without("pydantic"):  # of which no route of ours has a model; its plugin for them would be 6 MB
             self._app: ASGIApp = Litestar(
                 route_handlers=list(handlers),
                 guards=[door.guard],
