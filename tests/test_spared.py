@@ -49,10 +49,11 @@ def test_a_package_is_absent_for_a_moment_whether_it_was_loaded_or_not() -> None
 
 
 def test_the_framework_of_the_http_ports_brings_nothing_that_no_route_needs() -> None:
-    """Its plugin for pydantic would be 6 MB of every node, for the command line has loaded pydantic itself."""
+    """Its plugin for pydantic would be 6 MB of every node, for the command line loads pydantic itself."""
     code = """
 import sys
 from types import SimpleNamespace
+import pydantic
 import ballista_py.node.cli.app
 from ballista_py.node.http.app import HttpApp
 HttpApp(SimpleNamespace(access=SimpleNamespace(check_registered=len), guard=lambda *_: None), [], 1)

@@ -26,9 +26,8 @@ from ballista_py.transport.flight.methods import PutWriter, Writer
 from ballista_py.transport.flight.server import DataHandler, FlightService, StreamResult
 from ballista_py.transport.flight_sql.actions import ACTIONS, cancel_result, cancelled_tickets, run_action
 from ballista_py.transport.flight_sql.ahead import KeepAlive
-from ballista_py.transport.flight_sql.answers import answer
+from ballista_py.transport.flight_sql.answers import answer, endpoint, flight_info
 from ballista_py.transport.flight_sql.bindings import Bindings
-from ballista_py.transport.flight_sql.infos import endpoint, flight_info
 from ballista_py.transport.flight_sql.legs import MAX_TICKET_BYTES
 from ballista_py.transport.flight_sql.messages import message, pack, unpack
 from ballista_py.transport.flight_sql.metadata import METADATA, metadata_schema, metadata_table
