@@ -24,6 +24,38 @@ SAMPLE_EVERY_S = 0.02
 SAMPLES_A_PROPORTIONAL = 10
 
 
+class Watch:
+    """Processor time and peak resident memory of processes that somebody else started, and of their children."""
+
+    def __init__(self, pids: list[int]) -> None:
+        self._roots = [psutil.Process(pid) for pid in pids]
+        self._done = threading.Event()
+        self._thread = threading.Thread(target=self._sample, daemon=True)
+        self.peak_bytes = 0
+
+    def __enter__(self) -> Watch:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_error: object) -> None:
+        self._done.set()
+        self._thread.join()
+
+    def cpu_s(self) -> float:
+        """Seconds of processor so far."""
+        return sum(sum(process.cpu_times()[:2]) for process in self._members())
+
+    def reset_peak(self) -> None:
+        self.peak_bytes = 0
+
+    def _members(self) -> list[psutil.Process]:
+        return [one for root in self._roots for one in (root, *root.children(recursive=True))]
+
+    def _sample(self) -> None:
+        while not self._done.wait(SAMPLE_EVERY_S):
+            self.peak_bytes = max(self.peak_bytes, sum(_resident(process) for process in self._members()))
+
+
 class Peer:
     """One peer process. `peak_bytes` is the peak since the last `reset_peak`, over the whole tree.
 

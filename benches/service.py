@@ -1,117 +1,43 @@
-"""What the node's services cost.
+"""What the node costs as a service.
 
 python benches/service.py jobs [--count 200]     jobs a second through the queue; store requests a job
+python benches/service.py sql [--lookups 200]    POST /v1/sql beside Flight, Flight SQL and DuckDB behind FastAPI
+python benches/service.py seen                   a lookup while metrics are scraped, and while traces are sent
+python benches/service.py idle [--before DIR]    memory of an idle scheduler; beside that of another checkout
 """
 
 from __future__ import annotations
 
 import argparse
-import statistics
-import time
-from collections import Counter
-from concurrent.futures import ThreadPoolExecutor
-from typing import Any
+import os
+from pathlib import Path
 
-import pyarrow as pa
-
-from _measure import claim
-from ballista_py import LocalCluster
-from ballista_py.coordinator.jobs.attempt import JobRows
-from ballista_py.coordinator.jobs.limits import JobLimits
-from ballista_py.coordinator.jobs.runner import JobRunner, JobsSeen
-from ballista_py.coordinator.jobs.service import JobService
-from ballista_py.coordinator.jobs.shelf import JobShelf
-from ballista_py.runtime import SystemRuntime
-from ballista_py.state.documents.jobs import JobDocument, JobRequest
-from ballista_py.state.stores.memory import MemoryStore
-
-VERBS = ("get", "create", "replace", "delete", "list")
-
-
-class Counted(MemoryStore):
-    """A store that counts what it is asked."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.asked: Counter[str] = Counter()
-
-    def __getattribute__(self, name: str) -> Any:
-        if name in VERBS:
-            object.__getattribute__(self, "asked")[name] += 1
-        return object.__getattribute__(self, name)
-
-
-class One:
-    """The only scheduler; its statements give so many batches of a row."""
-
-    def __init__(self, batches: int) -> None:
-        self._batches = batches
-
-    def me(self) -> tuple[str, str]:
-        return "s1", "i1"
-
-    def instances(self) -> frozenset[str]:
-        return frozenset(["i1"])
-
-    def run(self, job: JobDocument, token: str) -> JobRows:
-        rows = pa.record_batch({"n": [1]})
-        return JobRows(schema=rows.schema, batches=iter([rows] * self._batches))
-
-
-def requests(count: int, batches: int) -> Counter[str]:
-    """What a store is asked for so many jobs, one after the other."""
-    store, runtime, one = Counted(), SystemRuntime(), One(batches)
-    limits = JobLimits(chunk_bytes=8)
-    shelf, seen = JobShelf(store, runtime), JobsSeen(runtime)
-    runner = JobRunner(shelf, runtime, one, one, limits, lambda work: work(), seen)
-    service = JobService(shelf, runtime, limits, seen)
-    runner.tick()
-    store.asked.clear()
-    for _ in range(count):
-        service.submit(JobRequest(sql="select 1"))
-        runner.tick()
-    return store.asked
-
-
-def through_a_cluster(count: int, running: int) -> tuple[float, list[float]]:
-    """Jobs a second, all submitted at once by eight threads, and how long each took from its submit to its end."""
-    options = {"max-running-jobs": str(running), "max-queued-jobs": "10000"}
-    with LocalCluster(schedulers=2, executors=1, node_options=options) as cluster, cluster.client() as client:
-        client.submit("select 1").wait(60)
-        begun = time.perf_counter()
-        with ThreadPoolExecutor(8) as threads:
-            jobs = list(threads.map(lambda n: client.submit(f"select {n} as n"), range(count)))
-            rows = list(threads.map(lambda job: job.wait(600), jobs))
-        took_s = time.perf_counter() - begun
-        assert all(row["state"] == "SUCCEEDED" for row in rows)
-        return count / took_s, [float(row["ended_at_ms"] - row["submitted_at_ms"]) for row in rows]
-
-
-def jobs(count: int) -> None:
-    """Print what jobs cost."""
-    for batches in (0, 1, 10):
-        asked = requests(count, batches)
-        each = ", ".join(f"{verb} {asked[verb] / count:g}" for verb in VERBS)
-        claim(
-            f"at most {8 + batches} requests a job of {batches} chunks",
-            round(sum(asked.values()) / count) <= 8 + batches,
-            each,
-        )
-    for running in (4, 16):
-        rate, took_ms = through_a_cluster(count, running)
-        spread = statistics.quantiles(took_ms, n=100)
-        print(
-            f"2 schedulers, {running} at once each, a local folder: {rate:.0f} jobs/s; from submit to end "
-            f"p50 {spread[49]:.0f} ms, p99 {spread[98]:.0f} ms"
-        )
+import _service_idle
+import _service_jobs
+import _service_seen
+import _service_sql
 
 
 def main() -> None:
+    """Measure what was asked for, or all of it, and print."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("what", nargs="?", default="jobs", choices=["jobs"])
-    parser.add_argument("--count", type=int, default=200)
+    parser.add_argument("what", nargs="?", default="all", choices=["all", "jobs", "sql", "seen", "idle"])
+    parser.add_argument("--count", type=int, default=200, help="of jobs")
+    parser.add_argument("--lookups", type=int, default=200, help="of each peer, a round")
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--megabytes", type=int, default=100, help="of the large answer")
+    parser.add_argument("--before", type=Path, help="the root of another checkout of this project")
     options = parser.parse_args()
-    jobs(options.count)
+    print(f"load of the machine: {os.getloadavg()[0]:.1f}, {os.cpu_count()} cores")
+    if options.what in ("all", "sql"):
+        _service_sql.run(options.rounds, options.lookups, options.megabytes)
+    if options.what in ("all", "jobs"):
+        _service_jobs.run(options.count)
+    if options.what in ("all", "seen"):
+        _service_seen.run(options.rounds, options.lookups)
+    if options.what in ("all", "idle"):
+        _service_idle.run(options.before)
+    print(f"load of the machine: {os.getloadavg()[0]:.1f}")
 
 
 if __name__ == "__main__":

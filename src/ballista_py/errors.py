@@ -23,9 +23,11 @@
     │       └── TableAltered            the table has another definition: read the catalog again and re-plan
     ├── PlanningError           the statement cannot be planned
     │   ├── SqlError                the text is not SQL that this cluster can run
+    │   ├── Unsupported             this cluster does not do that: the message says what it does instead
     │   ├── UnsupportedExpression   a partition key or a type outside the grammar
     │   ├── PartitionKeysMissing    the table declares no `partition_by`
     │   ├── PartitionsUnassigned    a needed partition has no owner now: wait or add executors
+    │   ├── NotRunning              what is to be cancelled does not run, or not here: there is nothing to end
     │   ├── MergeTooLarge           the merge would hold too much: filter more or run it on Spark
     │   └── TimeLimit               the statement was not done in its time: ask for less, or allow more time
     ├── WriteError              a write was not applied
@@ -208,6 +210,12 @@ class SqlError(PlanningError):
     code = "planning.sql"
 
 
+class Unsupported(PlanningError):
+    """Something that this cluster does not do, and that a client may well ask of another."""
+
+    code = "planning.unsupported"
+
+
 class UnsupportedExpression(PlanningError):
     """An expression or a type that partition keys do not admit."""
 
@@ -224,6 +232,12 @@ class PartitionsUnassigned(PlanningError):
     """A partition that the query needs has no executor now."""
 
     code = "planning.partitions_unassigned"
+
+
+class NotRunning(PlanningError):
+    """What is to be cancelled does not run, or not here."""
+
+    code = "planning.not_running"
 
 
 class MergeTooLarge(PlanningError):

@@ -221,7 +221,7 @@ def test_a_handshake_says_nothing_to_a_stranger_and_reads_nothing_of_him(cluster
     """Raw gRPC: what the messages of a handshake hold is not looked at, however much it is."""
     with grpc.insecure_channel(cluster.addresses()[0]) as channel:
         handshake = channel.stream_stream("/arrow.flight.protocol.FlightService/Handshake")
-        for headers in ((), (("authorization", "Basic !"),), (("authorization", f"Bearer {ALICE}"),)):
+        for headers in ((), (("authorization", "Basic !"),), (("authorization", f"Bearer {ALICE}x"),)):
             call = handshake(iter([b"\x12\x10" + b"x" * 16]), metadata=headers, timeout=30)
             with pytest.raises(grpc.RpcError) as raised:
                 list(call)

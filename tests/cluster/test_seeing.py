@@ -36,7 +36,12 @@ SECOND_PAST = 1.5  # what is asked after the last scrape that may have begun bef
 def seen(tmp_path_factory):
     program()
     collector = Collector()
-    options = {"otlp-endpoint": collector.endpoint, "otlp-interval-ms": "500", "log-format": "json"}
+    options = {
+        "otlp-endpoint": collector.endpoint,
+        "otlp-interval-ms": "500",
+        "log-format": "json",
+        "log-level": "DEBUG",
+    }
     tracer = TracerProvider().get_tracer("an application")
     with LocalCluster(schedulers=1, executors=2, node_options=options) as cluster:
         targets = [cluster.status_url(node, metrics=True).split("/")[2] for node in cluster.node_ids]
@@ -329,3 +334,18 @@ def test_logs_are_objects(seen):
         assert {event["node_id"] for event in events} == {node}
         assert "ports" in {event["event"] for event in events}
         assert all(re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z", event["time"]) for event in events)
+
+
+def test_lines_of_a_log_name_the_trace_of_the_statement_that_they_are_about(seen):
+    def told(node, trace):
+        events = [json.loads(line) for line in seen.cluster.log(node).splitlines() if line]
+        return [event for event in events if event.get("trace_id") == trace]
+
+    for name in ("read", "read again", "write"):
+        trace, _span = seen.traces[name]
+        kinds = Counter(event["kind"] for event in told("scheduler-1", trace) if event["event"] == "task_ended")
+        assert kinds["change" if name == "write" else "statement"] == 1
+        below = {e["kind"] for node in ("executor-1", "executor-2") for e in told(node, trace) if "kind" in e}
+        assert ("write" if name == "write" else "leg") in below
+    lines = [json.loads(line) for line in seen.cluster.log("scheduler-1").splitlines() if line]
+    assert any("trace_id" not in event for event in lines)  # what belongs to no statement says so

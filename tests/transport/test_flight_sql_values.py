@@ -6,7 +6,7 @@ from google.protobuf import descriptor_pb2, descriptor_pool
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ballista_py.errors import InvalidData, SqlError, TransportError
+from ballista_py.errors import InvalidData, SqlError, TransportError, Unsupported
 from ballista_py.runtime import SystemRuntime
 from ballista_py.transport.flight_sql import bindings, sessions
 from ballista_py.transport.flight_sql.bindings import Bindings
@@ -14,7 +14,6 @@ from ballista_py.transport.flight_sql.messages import SQL_PACKAGE, message, pack
 from ballista_py.transport.flight_sql.metadata import TableInfo, like, metadata_schema, metadata_table
 from ballista_py.transport.flight_sql.sessions import Sessions
 from ballista_py.transport.flight_sql.statement import MAX_HANDLE_BYTES, SqlStatement
-from ballista_py.transport.flight_sql.status import Unsupported
 from ballista_py.work import Work, working
 
 

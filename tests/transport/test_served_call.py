@@ -3,8 +3,8 @@
 import pytest
 
 from ballista_py.transport.control.grpc import grpc
-from ballista_py.transport.flight.call_status import LinkBroke
 from ballista_py.transport.flight.listener import ServedCall
+from ballista_py.transport.statuses import LinkBroke
 
 
 class Messages:

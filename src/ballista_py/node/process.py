@@ -16,7 +16,7 @@ from ballista_py.node.config import NodeConfig
 from ballista_py.node.drain import drained
 from ballista_py.node.open_files import with_open_files
 from ballista_py.runtime import Runtime, SystemRuntime
-from ballista_py.without_pandas import spare_pandas
+from ballista_py.spared import spare_pandas
 
 if TYPE_CHECKING:
     from ballista_py.node.running import RunningNode

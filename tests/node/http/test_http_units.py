@@ -10,11 +10,12 @@ import pytest
 from ballista_py import errors
 from ballista_py.errors import BallistaError, InvalidData, SqlError, Unauthenticated
 from ballista_py.node.http.callers import HttpCallers, require_own_site
-from ballista_py.node.http.errors import HttpRefused, error_reply, status_of
+from ballista_py.node.http.errors import HttpRefused, error_reply
 from ballista_py.node.http.forms import FORMS, form_for
 from ballista_py.node.http.json_values import json_column
 from ballista_py.node.http.sql_request import MAX_JSON_BYTES, MAX_TEXT_BYTES, max_body_bytes, read_statement
 from ballista_py.transport.security.access import Access, Caller
+from ballista_py.transport.statuses import status_of
 
 
 def classes(kind=BallistaError):
@@ -33,8 +34,8 @@ def test_every_error_of_the_tree_has_a_status_and_one_line(kind):
     # A 4xx says that the sender has to change something, and 408 would be sent again by clients.
     wrong_of_sender = issubclass(kind, (errors.PlanningError, errors.WriteError, InvalidData, Unauthenticated))
     passing = (errors.TimeLimit, errors.PartitionsUnassigned)
-    assert (400 <= status_of(kind("x")) < 500) or not wrong_of_sender or issubclass(kind, passing)
-    assert status_of(kind("x")) != 408
+    assert (400 <= status_of(kind("x")).http < 500) or not wrong_of_sender or issubclass(kind, passing)
+    assert status_of(kind("x")).http != 408
     assert ("Retry-After" in reply.headers) == (reply.status == 503)
     assert ("WWW-Authenticate" in reply.headers) == (reply.status == 401)
 

@@ -21,6 +21,7 @@ from ballista_py.errors import (
     SqlError,
     TryLater,
     Unauthenticated,
+    Unsupported,
     UnsupportedExpression,
     WriteIncomplete,
 )
@@ -30,7 +31,7 @@ from ballista_py.transport.flight_sql.messages import message, pack
 from ballista_py.transport.flight_sql.service import Description, Part
 from ballista_py.transport.flight_sql.sessions import ACTIONS as SESSION_ACTIONS
 from ballista_py.transport.flight_sql.statement import SqlStatement
-from ballista_py.transport.flight_sql.status import Unsupported, to_status
+from ballista_py.transport.flight_sql.status import to_status
 
 REFUSED = (flight.FlightError, pa.ArrowException)
 NUMBERS = pa.schema([("a", pa.int64())])

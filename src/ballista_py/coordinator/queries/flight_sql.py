@@ -19,7 +19,7 @@ from ballista_py.coordinator.queries.running_statement import Statement
 from ballista_py.coordinator.queries.service import QueryService
 from ballista_py.coordinator.writes.whole_writes import Executed
 from ballista_py.engines.engine import Engine
-from ballista_py.errors import BallistaError, SqlError
+from ballista_py.errors import BallistaError, SqlError, Unsupported
 from ballista_py.figures import UNSEEN, Figures
 from ballista_py.partitions.columns import plain
 from ballista_py.sql.own_words import own_places, run_for
@@ -41,7 +41,6 @@ from ballista_py.transport.flight.shapes import check_answer, check_job_part, ch
 from ballista_py.transport.flight_sql.metadata import TableInfo
 from ballista_py.transport.flight_sql.service import Description, Part, PolledJobs
 from ballista_py.transport.flight_sql.statement import SqlStatement
-from ballista_py.transport.flight_sql.status import Unsupported
 from ballista_py.work import require_wanted
 
 MAX_QUERY_EXECUTIONS = 10_000

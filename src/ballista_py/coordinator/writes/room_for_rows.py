@@ -1,4 +1,4 @@
-"""Rows that come in have their place in the memory of the node, or wait for one, from the first large batch on."""
+"""Rows have their place in the memory of the node: those that come in, and those that one statement brings together."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import pyarrow as pa
 
 from ballista_py.coordinator.writes.kept_rows import REPEATABLE_BYTES
 from ballista_py.engines.apart.shares import MIN_SHARE_BYTES, PROCESS_BYTES
+from ballista_py.errors import MergeTooLarge
 from ballista_py.memory_budget import MemoryBudget, Reservation
 from ballista_py.work import current_client
 
@@ -51,3 +52,30 @@ def room_for_rows(
     finally:
         for reservation in held:
             reservation.end()
+
+
+class RowBudget:
+    """Counts the rows that pass. Used by one statement; its streams may be read in turn.
+
+    >>> budget = RowBudget(100)
+    >>> batch = pa.record_batch({"n": pa.array(range(10), pa.int64())})
+    >>> sum(found.num_rows for found in budget.counted([batch]))
+    10
+    >>> list(budget.counted([batch]))
+    Traceback (most recent call last):
+    ballista_py.errors.MergeTooLarge: the statement reads more than 100 bytes: narrow it, or raise max_merge_bytes
+    """
+
+    def __init__(self, max_bytes: int) -> None:
+        self._max_bytes = max_bytes
+        self._bytes = 0
+
+    def counted(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """The batches, lazily. Raises `MergeTooLarge` when those of all streams together exceed the bound."""
+        for batch in batches:
+            self._bytes += batch.nbytes
+            if self._bytes > self._max_bytes:
+                raise MergeTooLarge(
+                    f"the statement reads more than {self._max_bytes} bytes: narrow it, or raise max_merge_bytes"
+                )
+            yield batch

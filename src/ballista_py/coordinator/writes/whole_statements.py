@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from itertools import chain
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 from attrs import define, evolve, frozen
 
@@ -15,9 +17,8 @@ from ballista_py.coordinator.queries.running_statement import read_as_work
 from ballista_py.coordinator.queries.service import QueryService
 from ballista_py.coordinator.writes.checks import RowChecks
 from ballista_py.coordinator.writes.owner_calls import Order, OwnerCalls
-from ballista_py.coordinator.writes.row_budget import RowBudget
+from ballista_py.coordinator.writes.room_for_rows import RowBudget
 from ballista_py.coordinator.writes.row_routes import distinct_values
-from ballista_py.coordinator.writes.touched_files import touched_files
 from ballista_py.coordinator.writes.write_outcome import Outcome
 from ballista_py.partitions.map import PartitionMap
 from ballista_py.partitions.table import TableSpec
@@ -132,3 +133,29 @@ class GeneralWrites:
 
 def _ids(pmap: PartitionMap, batch: pa.RecordBatch) -> Any:
     return pmap.lookup(pmap.spec.evaluate(batch), batch.num_rows)
+
+
+@frozen(kw_only=True)
+class TouchedFiles:
+    """The files that lost a row, by partition, and the `spans` of places (from, to) that all of their rows have."""
+
+    files: Mapping[int, tuple[str, ...]]
+    spans: tuple[tuple[int, int], ...]
+
+
+def touched_files(read: Sequence[tuple[int, str, int]], gone: npt.NDArray[np.int64]) -> TouchedFiles:
+    """The files among `read` (partition, file, rows; in the order of the rows) that hold one of the places `gone`.
+
+    >>> found = touched_files([(0, "a", 10), (0, "b", 5), (1, "c", 5)], np.array([3, 4, 15]))
+    >>> found.files, found.spans
+    ({0: ('a',), 1: ('c',)}, ((0, 10), (15, 20)))
+    """
+    ends = np.cumsum([rows for _, _, rows in read], dtype=np.int64)
+    assert len(gone) == 0 or gone.max() < ends[-1], "a row went that was not read"
+    files: dict[int, tuple[str, ...]] = {}
+    spans = []
+    for place in np.unique(np.searchsorted(ends, gone, side="right")).tolist():
+        partition, path, rows = read[place]
+        files[partition] = (*files.get(partition, ()), path)
+        spans.append((int(ends[place]) - rows, int(ends[place])))
+    return TouchedFiles(files=files, spans=tuple(spans))

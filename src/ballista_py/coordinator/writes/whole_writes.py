@@ -15,8 +15,8 @@ from ballista_py.coordinator.queries.service import QueryService
 from ballista_py.coordinator.writes.checks import RowChecks
 from ballista_py.coordinator.writes.kept_answers import keep_answer, kept_answer
 from ballista_py.coordinator.writes.owner_calls import Order
+from ballista_py.coordinator.writes.room_for_rows import RowBudget
 from ballista_py.coordinator.writes.rounds import WriteRounds
-from ballista_py.coordinator.writes.row_budget import RowBudget
 from ballista_py.coordinator.writes.row_routes import distinct_values
 from ballista_py.coordinator.writes.whole_statements import MIN_MEMORY_BYTES, GeneralWrites, Prepared, Reading
 from ballista_py.coordinator.writes.write_outcome import Outcome

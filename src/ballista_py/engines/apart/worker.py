@@ -29,7 +29,7 @@ from ballista_py.engines.engine import Engine
 from ballista_py.errors import BallistaError, MergeTooLarge, TransportError, to_wire
 from ballista_py.logs import configure_logging
 from ballista_py.runtime import SystemRuntime
-from ballista_py.without_pandas import spare_pandas
+from ballista_py.spared import spare_pandas
 
 SPARE_BYTES = 256 << 20  # of address space, beyond what the engine counts: its threads, vectors, Arrow's buffers
 

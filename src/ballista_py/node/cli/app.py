@@ -10,24 +10,24 @@ import os
 import sys
 from importlib.metadata import version
 from pathlib import Path
-from typing import Annotated, ClassVar
+from typing import Annotated, Any, ClassVar
 
 import typer
-from rich.console import Console
-from rich.table import Table
 
 from ballista_py.errors import BallistaError, ConfigError
+from ballista_py.node.cli.choices import command_group
 from ballista_py.node.cli.connecting import (
     DEFAULT_CONNECT,
-    Connect,
+    Dialect,
     Engine,
     Json,
-    TlsCa,
-    Token,
+    Statement,
+    asks_cluster,
     client_of,
     escaped,
     print_json,
     print_rows,
+    print_table,
     text_of,
     visible,
 )
@@ -44,27 +44,21 @@ class Commands(LazyGroup):
         "storage": Later(
             "ballista_py.node.cli.storage", "storage_app", "Look at what tables keep on the store, and clean up."
         ),
-        "app": Later(
-            "ballista_py.node.cli.app_file",
-            "app_app",
-            "One file for the whole cluster: check it, compare it, apply it.",
-        ),
+        "app": Later("ballista_py.node.cli.app_file", "app_app", "One file for the whole cluster."),
         "jobs": Later(
-            "ballista_py.node.cli.jobs",
-            "jobs_app",
-            "Statements that outlive the scheduler that runs them, and their results.",
+            "ballista_py.node.cli.jobs", "jobs_app", "Statements that outlive the scheduler that runs them."
         ),
         "cluster": Later("ballista_py.node.cli.tls", "cluster_app", "What a whole cluster needs."),
         "sim": Later("ballista_py.node.cli.sim", "sim_app", "Attack a simulated cluster with faults, from seeds."),
     }
 
 
-app = typer.Typer(
+app = command_group(
+    "Distributed SQL on a cluster whose only shared service is an object store.",
     cls=Commands,
+    add_completion=True,
+    no_args_is_help=False,
     invoke_without_command=True,
-    context_settings={"max_content_width": 80, "help_option_names": ["--help", "-h"]},
-    pretty_exceptions_enable=False,
-    help="Distributed SQL on a cluster whose only shared service is an object store.",
 )
 LOG_WIDTH = 120
 
@@ -103,31 +97,41 @@ def begin(
         return
     if sys.stdin.isatty() and sys.stdout.isatty():
         given = (os.environ.get(name) for name in ("BALLISTA_CONNECT", "BALLISTA_TOKEN", "BALLISTA_TLS_CA"))
-        shell(next(given) or DEFAULT_CONNECT, *given)
+        _shell(next(given) or DEFAULT_CONNECT, *given)
     else:
         print(context.get_help())
 
 
-@app.command()
-def shell(connect: Connect = DEFAULT_CONNECT, token: Token = None, tls_ca: TlsCa = None) -> None:
-    """Type statements and see their answers, with history and completion."""
+def _shell(connect: str, token: str | None, tls_ca: str | None) -> None:
+    with client_of(connect, token, tls_ca) as client:
+        _in_shell(client)
+
+
+def _in_shell(client: Any) -> None:
     from ballista_py.node.cli.shell import Shell
 
-    with client_of(connect, token, tls_ca) as client:
-        Shell(client).run()
+    Shell(client).run()
 
 
 @app.command()
+@asks_cluster
+def shell(client: Any) -> None:
+    """Type statements and see their answers, with history."""
+    _in_shell(client)
+
+
+@app.command()
+@asks_cluster
 def refresh(
-    table: Annotated[str, typer.Argument(help="the table whose files something else than the cluster changed")],
-    connect: Connect = DEFAULT_CONNECT,
-    token: Token = None,
-    tls_ca: TlsCa = None,
+    client: Any,
+    table: Annotated[
+        str,
+        typer.Argument(help="the table whose files something else than the cluster changed", metavar="TABLE"),
+    ],
     as_json: Json = False,
 ) -> None:
-    """Let every executor compare what it holds of a table with what is stored."""
-    with client_of(connect, token, tls_ca) as client:
-        executors = client.refresh(table)
+    """Let every executor compare a table with what is stored."""
+    executors = client.refresh(table)
     if as_json:
         print_json({"table": table, "executors": executors})
     else:
@@ -139,10 +143,16 @@ def demo(
     scale: Annotated[float, typer.Option(help="TPC-H scale factor", min=0.001)] = 0.1,
     keep: Annotated[bool, typer.Option("--keep", help="leave the cluster up and say how to query it")] = False,
     folder: Annotated[
-        Path | None, typer.Option(help="where to keep data and state; default: a temporary one")
+        Path | None,
+        typer.Option(help="where to keep data and state; default: a temporary one", metavar="FOLDER"),
     ] = None,
 ) -> None:
-    """Answer TPC-H on 2 schedulers and 3 executors, kill one of each, answer again; exit 0 if all was right."""
+    """Answer TPC-H, kill a node of each role, answer again.
+
+    The cluster has 2 schedulers and 3 executors; exit 0 if all was right.
+    """
+    from rich.console import Console
+
     from ballista_py.node.demo.demo import Demo
 
     console = Console() if sys.stdout.isatty() else Console(width=LOG_WIDTH)
@@ -151,54 +161,59 @@ def demo(
 
 
 @app.command()
+@asks_cluster
 def sql(
-    query: Annotated[str | None, typer.Argument(help="the statement; '-' reads it from standard input")] = None,
+    client: Any,
+    query: Annotated[
+        str | None,
+        typer.Argument(help="the statement; '-' reads it from standard input", metavar="STATEMENT"),
+    ] = None,
     file: Annotated[
         Path | None,
-        typer.Option("--file", "-f", help="a file of statements, parted by semicolons; '-': standard input"),
+        typer.Option(
+            *("--file", "-f"),
+            help="statements, parted by semicolons, instead; '-': standard input",
+            metavar="FILE",
+        ),
     ] = None,
-    connect: Connect = DEFAULT_CONNECT,
-    token: Token = None,
-    tls_ca: TlsCa = None,
-    dialect: Annotated[str | None, typer.Option(help="the dialect of the statement; default: DuckDB's")] = None,
+    dialect: Dialect = None,
     engine: Engine = None,
     as_json: Json = False,
     timing: Annotated[bool, typer.Option("--stats", help="also print what the statement touched")] = False,
 ) -> None:
-    """Run a statement of any kind, or all of a file, and print rows or how many changed.
+    """Run a statement, or all of a file, and print its answer.
 
-    Of a file the first statement that fails ends it, named by its number and line; those before it were carried out.
-    With --json each statement of a file gives a line.
+    Of a change the answer is how many rows it affected. Of a file the first statement that fails ends it, named by its
+    number and line; those before it were carried out. With --json each statement of a file gives a line.
     """
     if (query is None) == (file is None):
         raise typer.BadParameter("give one statement, or a file of statements with --file")
     if file is not None:
-        run_script(script_of(file), client_of(connect, token, tls_ca), dialect, engine, as_json)
+        run_script(script_of(file), client, dialect, engine, as_json)
         return
-    with client_of(connect, token, tls_ca) as client:
-        result = client.query(text_of(query or ""), dialect=dialect, engine=engine)
+    result = client.query(text_of(query or ""), dialect=dialect, engine=engine)
     if as_json:
         print_json({"columns": result.table.column_names, "rows": result.table.to_pylist(), "stats": result.stats})
         return
     print_rows(result.table)
     if timing:
+        from rich.console import Console
+
         Console(stderr=True).print(result.stats)
 
 
 @app.command()
+@asks_cluster
 def explain(
-    query: Annotated[str, typer.Argument(help="the statement; '-' reads it from standard input")],
-    connect: Connect = DEFAULT_CONNECT,
-    token: Token = None,
-    tls_ca: TlsCa = None,
-    dialect: Annotated[str | None, typer.Option(help="the dialect of the statement; default: DuckDB's")] = None,
+    client: Any,
+    query: Statement,
+    dialect: Dialect = None,
     engine: Engine = None,
     analyze: Annotated[bool, typer.Option("--analyze", help="run it, and show what every leg gave")] = False,
     as_json: Json = False,
 ) -> None:
-    """Show how a statement would run: partitions, legs, fragments, merge."""
-    with client_of(connect, token, tls_ca) as client:
-        plan = client.explain(text_of(query), dialect=dialect, analyze=analyze, engine=engine)
+    """Show how a statement would run: partitions, legs, merge."""
+    plan = client.explain(text_of(query), dialect=dialect, analyze=analyze, engine=engine)
     if as_json:
         print_json(plan)
     else:
@@ -206,61 +221,65 @@ def explain(
 
 
 @app.command()
-def members(
-    connect: Connect = DEFAULT_CONNECT, token: Token = None, tls_ca: TlsCa = None, as_json: Json = False
-) -> None:
+@asks_cluster
+def members(client: Any, as_json: Json = False) -> None:
     """List the schedulers and executors of the cluster."""
-    with client_of(connect, token, tls_ca) as client:
-        rows = client.members()
+    rows = client.members()
     if as_json:
         print_json(rows)
         return
-    table = Table("node", "role", "address", "instance", "partitions")
-    for row in rows:
-        shown = (row["node_id"], row["role"], row["address"], row["instance_id"][:8], str(row["partitions"]))
-        table.add_row(*map(escaped, shown))
-    Console().print(table)
+    print_table(
+        ("node", "role", "address", "instance", "partitions"),
+        (
+            (row["node_id"], row["role"], row["address"], row["instance_id"][:8], str(row["partitions"]))
+            for row in rows
+        ),
+    )
 
 
 @app.command()
-def tables(
-    connect: Connect = DEFAULT_CONNECT, token: Token = None, tls_ca: TlsCa = None, as_json: Json = False
-) -> None:
-    """List the tables of the cluster, and how many of their partitions are loaded and served."""
-    with client_of(connect, token, tls_ca) as client:
-        rows = client.tables()
+@asks_cluster
+def tables(client: Any, as_json: Json = False) -> None:
+    """List the tables, and how many of their partitions are served."""
+    rows = client.tables()
     if as_json:
         print_json(rows)
         return
-    table = Table("table", "distribution", "partition by", "serving", "of", "failed")
-    for row in rows:
-        failed = "; ".join(f"{where}: {why}" for where, why in row["failed"].items())
-        keys = ", ".join(row["partition_by"])
-        table.add_row(
-            *map(
-                escaped,
-                (row["table"], row["distribution"], keys, str(row["serving"]), str(row["partitions"]), failed),
+    print_table(
+        ("table", "distribution", "partition by", "serving", "of", "failed"),
+        (
+            (
+                *(row["table"], row["distribution"], ", ".join(row["partition_by"])),
+                *(str(row["serving"]), str(row["partitions"])),
+                "; ".join(f"{where}: {why}" for where, why in row["failed"].items()),
             )
-        )
-    Console().print(table)
+            for row in rows
+        ),
+    )
 
 
 @app.command()
+@asks_cluster
 def cancel(
+    client: Any,
     task_id: Annotated[
-        str, typer.Argument(help="the id of a statement that runs, as /tasks and Client.tasks show it")
+        str,
+        typer.Argument(
+            help="the id of a statement that runs, as /tasks and Client.tasks show it", metavar="TASK_ID"
+        ),
     ],
-    connect: Connect = DEFAULT_CONNECT,
-    token: Token = None,
-    tls_ca: TlsCa = None,
 ) -> None:
-    """End a statement of your own, whichever scheduler runs it; exit 1 if it does not run."""
-    with client_of(connect, token, tls_ca) as client:
-        if not client.cancel(task_id):
-            raise ConfigError(f"no statement of yours with the id '{task_id}' runs now")
+    """End a statement of your own, whichever scheduler runs it.
+
+    Exit 1 if it does not run.
+    """
+    if not client.cancel(task_id):
+        raise ConfigError(f"no statement of yours with the id '{task_id}' runs now")
     print("cancelled")
 
 
 def _fail(message: str) -> None:
+    from rich.console import Console
+
     Console(stderr=True, soft_wrap=True, highlight=False).print("[red]error:[/red] " + escaped(message))
     sys.exit(1)

@@ -8,28 +8,37 @@ from typing import Annotated, Any
 import typer
 
 from ballista_py.errors import BallistaError
-from ballista_py.node.cli.store_options import store_options
+from ballista_py.node.cli.choices import command_group
+from ballista_py.node.cli.store_options import Option, store_options
 from ballista_py.one_line import printable
 
-app_app = typer.Typer(no_args_is_help=True, help="One file for the whole cluster: check it, compare it, apply it.")
+app_app = command_group("One file for the whole cluster, to be checked, compared and applied.")
 
-File = Annotated[str, typer.Argument(help="the application file, as app.yaml")]
+File = Annotated[str, typer.Argument(help="the application file, as app.yaml", metavar="FILE")]
 Json = Annotated[bool, typer.Option("--json", help="print JSON for programs")]
 Location = Annotated[
-    str | None, typer.Option("--state-location", help="URL of the cluster's documents; default: as the file says")
+    str | None,
+    typer.Option(
+        "--state-location", help="URL of the cluster's documents; default: as the file says", metavar="URL"
+    ),
 ]
-Option = Annotated[list[str] | None, typer.Option(help="name=value of the store's client, as in `store check`")]
-Secrets = Annotated[str | None, typer.Option("--secrets-file", help="keys and values that the file references")]
+Secrets = Annotated[
+    str | None,
+    typer.Option("--secrets-file", help="keys and values that the file references; default: none", metavar="FILE"),
+]
 
 
 @app_app.callback()
 def app_file() -> None:
-    """One file for the whole cluster: check it, compare it, apply it."""
+    """One file for the whole cluster, to be checked, compared and applied."""
 
 
 @app_app.command()
 def check(file: File, as_json: Json = False) -> None:
-    """Check a file without a cluster; every mistake with its line and column. Exit 1 if there is one."""
+    """Check a file without a cluster.
+
+    Every mistake is told with its line and column; exit 1 if there is one.
+    """
     from ballista_py.node.app_outside import check_app
 
     found = check_app(file)
@@ -56,7 +65,10 @@ def diff(
     secrets_file: Secrets = None,
     as_json: Json = False,
 ) -> None:
-    """Say what a file would change in a cluster, and what is refused. Exit 1 if it cannot be applied."""
+    """Say what a file would change in a cluster, and what is refused.
+
+    Exit 1 if it cannot be applied.
+    """
     from ballista_py.coordinator.app.standing import objection_of
     from ballista_py.node.app_file import read_app_file
     from ballista_py.node.app_outside import applier_of
@@ -95,7 +107,10 @@ def apply(
     tls_ca: Annotated[str | None, typer.Option(help="PEM: trust this authority", envvar="BALLISTA_TLS_CA")] = None,
     as_json: Json = False,
 ) -> None:
-    """Bring a cluster to a file: make the changes that `diff` says, each once. Exit 1 if not all could be made."""
+    """Make the changes that `diff` says, each once.
+
+    Exit 1 if not all could be made.
+    """
     from ballista_py.node.app_outside import applier_of, apply_app, check_app
 
     read = check_app(file)

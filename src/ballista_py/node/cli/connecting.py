@@ -4,25 +4,82 @@ from __future__ import annotations
 
 import sys
 import unicodedata
-from typing import Annotated, Any
+from collections.abc import Callable, Iterable
+from inspect import Parameter, signature
+from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 
 import typer
-from rich.console import Console
-from rich.table import Table
 
 from ballista_py.errors import ConfigError
+from ballista_py.node.cli.choices import choice
 
-Connect = Annotated[
-    str, typer.Option(help="host:port of any scheduler", envvar="BALLISTA_CONNECT", show_default=True)
+if TYPE_CHECKING:
+    from rich.table import Table
+
+Engine = Annotated[
+    str | None,
+    typer.Option(
+        help="spark: run it there; auto: if its merge would be too large; default: the cluster",
+        parser=choice("spark", "auto"),
+        metavar="[spark|auto]",
+    ),
 ]
-Token = Annotated[str | None, typer.Option(help="says who you are", envvar="BALLISTA_TOKEN")]
-TlsCa = Annotated[
-    str | None, typer.Option(help="PEM: speak TLS and trust this authority", envvar="BALLISTA_TLS_CA")
+Dialect = Annotated[
+    str | None, typer.Option(help="the dialect of the statement; default: DuckDB's", metavar="NAME")
 ]
-Engine = Annotated[str | None, typer.Option(help="spark: run it there; auto: if its merge would be too large")]
+Statement = Annotated[
+    str, typer.Argument(help="the statement; '-' reads it from standard input", metavar="STATEMENT")
+]
 Json = Annotated[bool, typer.Option("--json", help="print JSON for programs")]
 DEFAULT_CONNECT = "127.0.0.1:50051"
 MAX_SHOWN_ROWS = 100
+FILE_WIDTH = 200
+_CONNECTION = {
+    "connect": (
+        Annotated[str, typer.Option(help="any scheduler", envvar="BALLISTA_CONNECT", metavar="HOST:PORT")],
+        DEFAULT_CONNECT,
+    ),
+    "token": (
+        Annotated[str | None, typer.Option(help="says who you are", envvar="BALLISTA_TOKEN", metavar="TOKEN")],
+        None,
+    ),
+    "tls_ca": (
+        Annotated[
+            str | None,
+            typer.Option(help="PEM: speak TLS and trust this authority", envvar="BALLISTA_TLS_CA", metavar="FILE"),
+        ],
+        None,
+    ),
+}
+
+
+def asks_cluster(run: Callable[..., None]) -> Callable[..., None]:
+    """The command that runs `run`, whose first argument is a client of the cluster that --connect names.
+
+    The options by which it is reached are the same for all such commands, and stand before their other ones.
+    """
+    hints = get_type_hints(run, include_extras=True)
+    own = list(signature(run).parameters.values())[1:]
+
+    def command(connect: str, token: str | None, tls_ca: str | None, **given: Any) -> None:
+        with client_of(connect, token, tls_ca) as client:
+            run(client, **given)
+
+    words = [one for one in own if one.default is Parameter.empty]
+    options = [one for one in own if one.default is not Parameter.empty]
+    reached = [
+        Parameter(name, Parameter.KEYWORD_ONLY, default=default, annotation=hint)
+        for name, (hint, default) in _CONNECTION.items()
+    ]
+    shown = [
+        *(one.replace(kind=Parameter.KEYWORD_ONLY, annotation=hints[one.name]) for one in words),
+        *reached,
+        *(one.replace(kind=Parameter.KEYWORD_ONLY, annotation=hints[one.name]) for one in options),
+    ]
+    command.__signature__ = signature(run).replace(parameters=shown)  # type: ignore[attr-defined]  # typer reads it
+    command.__annotations__ = {one.name: one.annotation for one in shown}
+    command.__name__, command.__doc__ = run.__name__, run.__doc__
+    return command
 
 
 def client_of(connect: str, token: str | None, tls_ca: str | None) -> Any:
@@ -51,13 +108,30 @@ def print_json(value: Any) -> None:
 
 def print_rows(table: Any) -> None:
     """Print the first rows of a table for people."""
+    from rich.console import Console
+
     shown, count = rows_shown(table, MAX_SHOWN_ROWS)
     Console().print(shown)
     print(count)
 
 
+def print_table(names: Iterable[str], rows: Iterable[Iterable[str]], *, wide: bool = False) -> None:
+    """Print texts in columns for people; without a name in `names`, without a head. `wide` is for a file, too."""
+    from rich.console import Console
+    from rich.table import Table
+
+    heads = tuple(names)
+    table = Table(*heads, show_header=bool(heads))
+    for row in rows:
+        table.add_row(*map(escaped, row))
+    console = Console(width=FILE_WIDTH) if wide and not sys.stdout.isatty() else Console()
+    console.print(table)
+
+
 def rows_shown(table: Any, most: int) -> tuple[Table, str]:
     """The first `most` rows of a table as people see them, and a line that says how many there are."""
+    from rich.table import Table
+
     shown = Table(*(escaped(name) for name in table.column_names))
     for row in zip(*(column.to_pylist() for column in table.slice(0, most).columns), strict=True):
         shown.add_row(*("NULL" if value is None else escaped(str(value)) for value in row))

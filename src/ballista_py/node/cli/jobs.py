@@ -7,156 +7,148 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich.console import Console
-from rich.table import Table
 
 from ballista_py.errors import ConfigError
+from ballista_py.node.cli.choices import choice, command_group
 from ballista_py.node.cli.connecting import (
-    DEFAULT_CONNECT,
-    Connect,
+    Dialect,
     Engine,
     Json,
-    TlsCa,
-    Token,
-    client_of,
+    Statement,
+    asks_cluster,
     escaped,
     print_json,
     print_rows,
+    print_table,
     text_of,
 )
 
-jobs_app = typer.Typer(
-    no_args_is_help=True,
-    add_completion=False,
-    help="Statements that outlive the scheduler that runs them, and their results.",
-)
-JobId = Annotated[str, typer.Argument(help="the id of the job")]
-Timeout = Annotated[float | None, typer.Option(help="seconds to wait; the job goes on after that", min=0.0)]
+jobs_app = command_group("Statements that outlive the scheduler that runs them, and their results.")
+JobId = Annotated[str, typer.Argument(help="the id of the job", metavar="JOB_ID")]
+Timeout = Annotated[
+    float | None,
+    typer.Option(
+        help="how long to wait; the job goes on after that; default: as long as it takes",
+        min=0.0,
+        metavar="SECONDS",
+    ),
+]
 DONE = "SUCCEEDED"
+STATES = ("PENDING", "RUNNING", DONE, "FAILED", "CANCELLED", "CLOSED")
 
 
 @jobs_app.command()
+@asks_cluster
 def submit(
-    query: Annotated[str, typer.Argument(help="the statement; '-' reads it from standard input")],
-    connect: Connect = DEFAULT_CONNECT,
-    token: Token = None,
-    tls_ca: TlsCa = None,
-    dialect: Annotated[str | None, typer.Option(help="the dialect of the statement; default: DuckDB's")] = None,
+    client: Any,
+    query: Statement,
+    dialect: Dialect = None,
     engine: Engine = None,
-    name: Annotated[str, typer.Option(help="what people call it")] = "",
+    name: Annotated[str, typer.Option(help="what people call it; default: nothing", metavar="TEXT")] = "",
     priority: Annotated[int, typer.Option(help="among your own jobs, the highest first", min=0, max=9)] = 5,
-    job_id: Annotated[str | None, typer.Option(help="a UUID: submitted again it is the same job")] = None,
+    job_id: Annotated[
+        str | None,
+        typer.Option(help="a UUID: submitted again it is the same job; default: a new one", metavar="UUID"),
+    ] = None,
     wait: Annotated[bool, typer.Option("--wait", help="wait for it and print its result")] = False,
     as_json: Json = False,
 ) -> None:
     """Queue a statement and print the id of its job."""
-    with client_of(connect, token, tls_ca) as client:
-        job = client.submit(
-            text_of(query), dialect=dialect, engine=engine, name=name, priority=priority, job_id=job_id
-        )
-        if wait:
-            job.wait(progress=True)
-            _print_result(job.result(), as_json)
-        elif as_json:
-            print_json(job.status())
-        else:
-            print(job.job_id)
+    job = client.submit(
+        text_of(query), dialect=dialect, engine=engine, name=name, priority=priority, job_id=job_id
+    )
+    if wait:
+        job.wait(progress=True)
+        _print_result(job.result(), as_json)
+    elif as_json:
+        print_json(job.status())
+    else:
+        print(job.job_id)
 
 
 @jobs_app.command("list")
+@asks_cluster
 def list_jobs(
-    state: Annotated[str | None, typer.Option(help="only those that are PENDING, RUNNING, …")] = None,
-    connect: Connect = DEFAULT_CONNECT,
-    token: Token = None,
-    tls_ca: TlsCa = None,
+    client: Any,
+    state: Annotated[
+        str | None,
+        typer.Option(
+            help=f"only those that are {', '.join(STATES)}; default: all",
+            parser=choice(*STATES, upper=True),
+            metavar="STATE",
+        ),
+    ] = None,
     as_json: Json = False,
 ) -> None:
     """List your jobs, newest first."""
-    with client_of(connect, token, tls_ca) as client:
-        rows = client.jobs(None if state is None else state.upper())
+    rows = client.jobs(state)
     if as_json:
         print_json(rows)
         return
-    table = Table("job", "name", "state", "rows", "submitted", "statement")
-    for row in rows:
-        shown = (row["job_id"], row["name"], row["state"], f"{row['rows']:,}", _time(row["submitted_at_ms"]))
-        table.add_row(*map(escaped, (*shown, row["sql"][:60])))
-    Console().print(table)
+    print_table(
+        ("job", "name", "state", "rows", "submitted", "statement"),
+        (
+            (
+                *(row["job_id"], row["name"], row["state"], f"{row['rows']:,}"),
+                *(_time(row["submitted_at_ms"]), row["sql"][:60]),
+            )
+            for row in rows
+        ),
+    )
 
 
 @jobs_app.command()
-def show(
-    job_id: JobId,
-    connect: Connect = DEFAULT_CONNECT,
-    token: Token = None,
-    tls_ca: TlsCa = None,
-    as_json: Json = False,
-) -> None:
+@asks_cluster
+def show(client: Any, job_id: JobId, as_json: Json = False) -> None:
     """Show all that is known of a job."""
-    with client_of(connect, token, tls_ca) as client:
-        _print_job(client.job(job_id).status(), as_json)
+    _print_job(client.job(job_id).status(), as_json)
 
 
 @jobs_app.command()
-def wait(
-    job_id: JobId,
-    timeout: Timeout = None,
-    connect: Connect = DEFAULT_CONNECT,
-    token: Token = None,
-    tls_ca: TlsCa = None,
-    as_json: Json = False,
-) -> None:
-    """Wait until a job has ended, and show it; exit 1 if it has no result."""
-    with client_of(connect, token, tls_ca) as client:
-        row = client.job(job_id).wait(timeout, progress=not as_json)
+@asks_cluster
+def wait(client: Any, job_id: JobId, timeout: Timeout = None, as_json: Json = False) -> None:
+    """Wait until a job has ended, and show it.
+
+    Exit 1 if it has no result.
+    """
+    row = client.job(job_id).wait(timeout, progress=not as_json)
     _print_job(row, as_json)
     if row["state"] != DONE:
         raise typer.Exit(1)
 
 
 @jobs_app.command()
-def cancel(
-    job_id: JobId,
-    connect: Connect = DEFAULT_CONNECT,
-    token: Token = None,
-    tls_ca: TlsCa = None,
-    as_json: Json = False,
-) -> None:
+@asks_cluster
+def cancel(client: Any, job_id: JobId, as_json: Json = False) -> None:
     """Let a job be done no further."""
-    with client_of(connect, token, tls_ca) as client:
-        _print_job(client.job(job_id).cancel(), as_json)
+    _print_job(client.job(job_id).cancel(), as_json)
 
 
 @jobs_app.command()
-def close(
-    job_id: JobId,
-    connect: Connect = DEFAULT_CONNECT,
-    token: Token = None,
-    tls_ca: TlsCa = None,
-    as_json: Json = False,
-) -> None:
+@asks_cluster
+def close(client: Any, job_id: JobId, as_json: Json = False) -> None:
     """Give the result of a job up before its time."""
-    with client_of(connect, token, tls_ca) as client:
-        _print_job(client.job(job_id).close(), as_json)
+    _print_job(client.job(job_id).close(), as_json)
 
 
 @jobs_app.command()
+@asks_cluster
 def results(
+    client: Any,
     job_id: JobId,
-    out: Annotated[Path | None, typer.Option(help="a Parquet file to write, chunk by chunk")] = None,
+    out: Annotated[
+        Path | None,
+        typer.Option(help="a Parquet file to write, chunk by chunk; default: rows are printed", metavar="FILE"),
+    ] = None,
     timeout: Timeout = None,
-    connect: Connect = DEFAULT_CONNECT,
-    token: Token = None,
-    tls_ca: TlsCa = None,
     as_json: Json = False,
 ) -> None:
     """Wait for a job and print its result, or write it into a file."""
-    with client_of(connect, token, tls_ca) as client:
-        job = client.job(job_id)
-        if out is None:
-            _print_result(job.result(timeout), as_json)
-            return
-        rows = _write(job, out, timeout)
+    job = client.job(job_id)
+    if out is None:
+        _print_result(job.result(timeout), as_json)
+        return
+    rows = _write(job, out, timeout)
     if as_json:
         print_json({"rows": rows, "file": str(out)})
     else:
@@ -190,14 +182,13 @@ def _print_job(row: dict[str, Any], as_json: bool) -> None:
     if as_json:
         print_json(row)
         return
-    table = Table(show_header=False)
-    for name, value in row.items():
-        if value in (None, ""):
-            continue
-        if name == "error":
-            value = f"{value['code']}: {value['message']}"
-        table.add_row(name, escaped(_time(value) if name.endswith("_at_ms") else str(value)))
-    Console().print(table)
+    print_table((), ((name, _shown(name, value)) for name, value in row.items() if value not in (None, "")))
+
+
+def _shown(name: str, value: Any) -> str:
+    if name == "error":
+        return f"{value['code']}: {value['message']}"
+    return _time(value) if name.endswith("_at_ms") else str(value)
 
 
 def _print_result(table: Any, as_json: bool) -> None:

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from inspect import Parameter, Signature
 from typing import Annotated, Any, get_args, get_origin, get_type_hints
 
 import typer
+from attrs import fields_dict
 
+from ballista_py.errors import ConfigError
+from ballista_py.node.cli.choices import command_group
 from ballista_py.node.cli.store_options import store_options
 from ballista_py.node.config import NodeConfig, load_config
 from ballista_py.node.config_values import is_duration
@@ -35,7 +39,7 @@ OPTIONS = {
     "max_partition_assignments_per_interval": "moves a cycle",
     "max_partitions_per_executor": "cap of each executor",
     "replicas": "executors that hold each partition",
-    "max_replica_lag_ms": "scheduler: how old what replicas give may be; default: no older than the query",
+    "max_replica_lag_ms": "scheduler: how old what replicas give may be; 0: no older than the query",
     "max_merge_bytes": "memory of merges at a scheduler",
     "spark_memory_bytes": "scheduler: heap of the JVM that runs what is run on Spark",
     "otlp_metrics_table": "scheduler: take OpenTelemetry's metrics at the port for clients, into this table",
@@ -57,10 +61,10 @@ OPTIONS = {
     "log_level": "DEBUG, INFO, WARNING or ERROR",
     "log_format": "text or json",
     "task_history_table": "scheduler: table to which it appends what it did; default: none",
-    "task_history_interval": "between appending; default: 10s",
+    "task_history_interval": "between appending",
     "otlp_endpoint": "collector for metrics and traces (OTLP over gRPC), as http://host:4317",
-    "otlp_interval_ms": "between sending metrics and traces; default: 15s",
-    "trace_sample_ratio": "which share of statements is traced, 0 to 1; default: all",
+    "otlp_interval_ms": "between sending metrics and traces",
+    "trace_sample_ratio": "which share of statements is traced, 0 to 1",
     "node_mtls_ca_certificate_file": "PEM: the authority of this cluster's nodes",
     "node_mtls_certificate_file": "PEM: this node's certificate",
     "node_mtls_key_file": "PEM: the key of that certificate",
@@ -85,7 +89,25 @@ def node(config: str | None, parent_pid: int | None, store_option: list[str] | N
     given = {name: value for name, value in fields.items() if value not in (None, [])}
     if store_option:
         given["store_options"] = store_options(store_option)
-    run_node(load_config(config, given), parent_pid=parent_pid)
+    try:
+        read = load_config(config, given)
+    except ConfigError as error:
+        raise ConfigError(_as_typed(error.message, given), **error.details) from None
+    run_node(read, parent_pid=parent_pid)
+
+
+def _as_typed(message: str, given: Collection[str]) -> str:
+    """What is wrong with a field, in the word by which it was given if that was an option.
+
+    >>> _as_typed("http_port: 'x' is no whole number", ["http_port"])
+    "--http-port: 'x' is no whole number"
+    """
+    name = message.partition(":")[0]
+    return f"{_flag(name)}{message[len(name) :]}" if name in given else message
+
+
+def _flag(name: str) -> str:
+    return f"--{name.replace('_', '-')}"
 
 
 def _value_type(hint: Any) -> Any:
@@ -114,10 +136,30 @@ def _parameters() -> list[Parameter]:
 def _option(name: str, hint: Any, text: str) -> Any:
     kind = _value_type(hint)
     if kind is bool:  # is named, or it would get a `--no-` too
-        return Annotated[bool | None, typer.Option(f"--{name.replace('_', '-')}", help=text)]
-    return Annotated[kind | None, typer.Option(help=text, metavar=_shown_type(name, hint))]
+        return Annotated[bool | None, typer.Option(_flag(name), help=text)]
+    shown = _default(name)
+    said = f"{text}; default: {shown}" if shown else text
+    return Annotated[kind | None, typer.Option(help=said, metavar=_shown_type(name, hint))]
+
+
+def _default(name: str) -> str:
+    """What a field is without its option, as one would type it; nothing where the text of the option says it.
+
+    >>> _default("ttl_ms"), _default("http_port"), _default("app")
+    ('30s', '8090', '')
+    """
+    known = fields_dict(NodeConfig).get(name)
+    default = None if known is None else known.default
+    if isinstance(default, bool) or not isinstance(default, str | int | float):
+        return ""
+    if isinstance(default, str) or not is_duration(name):
+        return f"{default:g}" if isinstance(default, float) else str(default)
+    for unit, size in (("h", 3_600_000), ("m", 60_000), ("s", 1_000)):
+        if default and default % size == 0:
+            return f"{default / size:g}{unit}"
+    return f"{default:g}ms" if default else "0"
 
 
 node.__signature__ = Signature(_parameters())  # type: ignore[attr-defined]  # what typer makes the options of
-node_app = typer.Typer(add_completion=False)
+node_app = command_group(str(node.__doc__), no_args_is_help=False)
 node_app.command()(node)

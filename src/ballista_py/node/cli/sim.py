@@ -6,7 +6,9 @@ from importlib import import_module
 
 import typer
 
-sim_app = typer.Typer(add_completion=False)
+from ballista_py.node.cli.choices import command_group
+
+sim_app = command_group("Attack a simulated cluster with faults, from seeds.", no_args_is_help=False)
 
 
 @sim_app.command(

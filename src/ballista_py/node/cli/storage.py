@@ -9,7 +9,8 @@ from typing import Annotated
 import typer
 
 from ballista_py.errors import ConfigError
-from ballista_py.node.cli.store_options import store_options
+from ballista_py.node.cli.choices import command_group
+from ballista_py.node.cli.store_options import Option, store_options
 from ballista_py.partitions.table import TableSpec
 from ballista_py.runtime import SystemRuntime
 from ballista_py.state.documents.claims import end_dead_claims
@@ -27,10 +28,11 @@ from ballista_py.storage.upkeep.verify import history, verify_table
 WORKERS = 8
 MINUTE_MS = 60_000
 
-storage_app = typer.Typer(no_args_is_help=True, help="Look at what tables keep on the store, and clean up.")
+storage_app = command_group("Look at what tables keep on the store, and clean up.")
 
-Location = Annotated[str, typer.Argument(help="the state location: file:///folder, s3://bucket/prefix, …")]
-Option = Annotated[list[str] | None, typer.Option(help="name=value of the store's client, as in `store check`")]
+Location = Annotated[
+    str, typer.Argument(help="the state location: file:///folder, s3://bucket/prefix, …", metavar="URL")
+]
 
 
 @storage_app.callback()
@@ -41,10 +43,16 @@ def storage() -> None:
 @storage_app.command()
 def verify(
     url: Location,
-    table: Annotated[list[str] | None, typer.Option(help="only this table; may be given more than once")] = None,
+    table: Annotated[
+        list[str] | None,
+        typer.Option(help="only this table; may be repeated; default: all", metavar="TABLE"),
+    ] = None,
     option: Option = None,
 ) -> None:
-    """Read every file of every table back; exit 1 and name what is damaged or missing."""
+    """Read every file of every table back.
+
+    Exit 1, and the names, if something is damaged or missing.
+    """
     store = open_store(url, **store_options(option or []))
     damaged = False
     with ThreadPoolExecutor(WORKERS) as pool:
@@ -63,12 +71,15 @@ def verify(
 @storage_app.command(name="history")
 def show_history(
     url: Location,
-    table: str,
-    partition: Annotated[str, typer.Argument(help="its text form, such as expr0=5")],
+    table: Annotated[str, typer.Argument(help="the name of the table", metavar="TABLE")],
+    partition: Annotated[str, typer.Argument(help="its text form, such as expr0=5", metavar="PARTITION")],
     option: Option = None,
-    limit: int = 20,
+    limit: Annotated[int, typer.Option(help="statements at most", min=1)] = 20,
 ) -> None:
-    """Say which statements a partition applied last: when, by whom, rows added and removed."""
+    """Say which statements a partition applied last.
+
+    When, by whom, how many rows they added and removed.
+    """
     store = open_store(url, **store_options(option or []))
     (spec,) = _tables(store, [table])
     for _, applied in zip(range(limit), history(store, spec, partition), strict=False):
@@ -80,10 +91,14 @@ def show_history(
 def collect(
     url: Location,
     remove: Annotated[bool, typer.Option("--remove", help="remove what was found; without it nothing is")] = False,
-    min_age_minutes: float = MIN_AGE_MS / MINUTE_MS,
+    min_age_minutes: Annotated[
+        float, typer.Option(help="how long ago a file must have been found first", min=0.0, metavar="MINUTES")
+    ] = MIN_AGE_MS / MINUTE_MS,
     option: Option = None,
 ) -> None:
-    """Find files that no table needs any more; with --remove, remove them.
+    """Find files that no table needs any more.
+
+    With --remove they are removed.
 
     A file must have been found by an earlier look, so long ago that no query can read it any more: look again then.
     """
@@ -127,11 +142,16 @@ def repair(
     url: Location,
     apply: Annotated[bool, typer.Option("--apply", help="do it; without it nothing is changed")] = False,
     patience_seconds: Annotated[
-        float, typer.Option(help="how long no scheduler must have beaten: ttl and skew of the cluster")
+        float,
+        typer.Option(
+            help="how long no scheduler must have beaten: ttl and skew of the cluster", metavar="SECONDS"
+        ),
     ] = (TTL_MS + SKEW_MS) / 1e3,
     option: Option = None,
 ) -> None:
-    """Find documents that are lost or older than others prove; with --apply, make them anew from the manifests.
+    """Find documents that are lost or older than others prove.
+
+    With --apply they are made anew from the manifests.
 
     All nodes must be stopped. What cannot be made anew is named, and the exit code is 1 then.
     """

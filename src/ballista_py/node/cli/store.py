@@ -10,11 +10,12 @@ import orjson
 import typer
 from attrs import asdict
 
-from ballista_py.node.cli.store_options import store_options
+from ballista_py.node.cli.choices import command_group
+from ballista_py.node.cli.store_options import Option, store_options
 from ballista_py.state.stores.check import RACERS, StoreReport, check_store
 from ballista_py.state.stores.store import open_store
 
-store_app = typer.Typer(no_args_is_help=True, help="Look at an object store.")
+store_app = command_group("Look at an object store.")
 
 
 @store_app.callback()
@@ -24,15 +25,17 @@ def store() -> None:
 
 @store_app.command()
 def check(
-    url: Annotated[str, typer.Argument(help="file:///folder, s3://bucket/prefix, gs://… or abfs://…")],
-    option: Annotated[
-        list[str] | None,
-        typer.Option(help="name=value of the store's client, as endpoint_url=http://…; '@NAME' reads a variable"),
-    ] = None,
+    url: Annotated[
+        str, typer.Argument(help="file:///folder, s3://bucket/prefix, gs://… or abfs://…", metavar="URL")
+    ],
+    option: Option = None,
     quick: Annotated[bool, typer.Option("--quick", help="40 requests instead of 4,000, and no races")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="print JSON for programs")] = False,
 ) -> None:
-    """Prove which promises a store keeps; exit 1 if coordination on it would be unsafe."""
+    """Prove which promises a store keeps.
+
+    Exit 1 if coordination on it would be unsafe.
+    """
     target = open_store(url, **store_options(option or []))
     with ThreadPoolExecutor(RACERS) as executor:
         report = check_store(target, quick=quick, executor=executor)

@@ -3,11 +3,21 @@
 from __future__ import annotations
 
 import os
-from typing import Any
+from typing import Annotated, Any
 
 import orjson
+import typer
 
 from ballista_py.errors import ConfigError
+
+Option = Annotated[
+    list[str] | None,
+    typer.Option(
+        help="of the store's client, as endpoint_url=http://…; '@NAME' reads a variable; may be repeated; "
+        "default: what the variables of the store's own tools say",
+        metavar="NAME=VALUE",
+    ),
+]
 
 
 def store_options(words: list[str]) -> dict[str, Any]:

@@ -2,25 +2,24 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, cast, get_args
 
 import typer
-from rich.console import Console
-from rich.table import Table
 
+from ballista_py.node.cli.choices import choice, command_group
+from ballista_py.node.cli.connecting import print_table
 from ballista_py.runtime import SystemRuntime
 from ballista_py.transport.security.certificates import CA_DAYS, NODE_DAYS, CertificateFolder
 from ballista_py.transport.security.credentials import Role
 
-cluster_app = typer.Typer(no_args_is_help=True, help="What a whole cluster needs.")
-tls_app = typer.Typer(
-    no_args_is_help=True, help="The certificates of a cluster: an authority and one for each node."
-)
+cluster_app = command_group("What a whole cluster needs.")
+tls_app = command_group("The certificates of a cluster: an authority and one for each node.")
 cluster_app.add_typer(tls_app, name="tls")
-Folder = Annotated[Path, typer.Option("--folder", help="where authority and certificates are kept")]
-LOG_WIDTH = 200
+Folder = Annotated[
+    Path, typer.Option("--folder", help="where authority and certificates are kept", metavar="FOLDER")
+]
+NodeId = Annotated[str, typer.Argument(help="the id of the node", metavar="NODE_ID")]
 DEFAULT_FOLDER = Path("ballista-tls")
 
 
@@ -37,15 +36,28 @@ def init(
 
 @tls_app.command()
 def add(
-    node_id: Annotated[str, typer.Argument(help="the id of the node")],
-    role: Annotated[Role, typer.Option(help="what the node may be in the cluster")],
-    host: Annotated[list[str] | None, typer.Option(help="name or address of its machine; may be repeated")] = None,
+    node_id: NodeId,
+    role: Annotated[
+        str,
+        typer.Option(
+            help="what the node may be in the cluster",
+            parser=choice(*get_args(Role)),
+            metavar=f"[{'|'.join(get_args(Role))}]",
+        ),
+    ],
+    host: Annotated[
+        list[str] | None,
+        typer.Option(help="name or address of its machine; may be repeated; default: localhost", metavar="HOST"),
+    ] = None,
     folder: Folder = DEFAULT_FOLDER,
     days: Annotated[int, typer.Option(help="how long the certificate is valid", min=1)] = NODE_DAYS,
 ) -> None:
-    """Make the certificate of a node, or renew it; running nodes pick a renewed one up by themselves."""
+    """Make the certificate of a node, or renew it.
+
+    Running nodes pick a renewed one up by themselves.
+    """
     made = _authority(folder)
-    found = made.add(node_id, role, host or [], days)
+    found = made.add(node_id, cast(Role, role), host or [], days)
     tls = made.tls(node_id)
     print(f"certificate of the {role} '{node_id}' at {', '.join(found.names[1:])}")
     print(f"valid until {found.not_after}; start the node with")
@@ -57,9 +69,13 @@ def add(
 
 @tls_app.command()
 def remove(
-    node_id: Annotated[str, typer.Argument(help="the id of the node")], folder: Folder = DEFAULT_FOLDER
+    node_id: NodeId,
+    folder: Folder = DEFAULT_FOLDER,
 ) -> None:
-    """Let a node in no more: its certificate is refused wherever the list of removed nodes is."""
+    """Let a node in no more.
+
+    Its certificate is refused wherever the list of removed nodes is.
+    """
     made = _authority(folder)
     made.remove(node_id)
     print(f"removed; bring {made.removed_file} to every node that does not read it there")
@@ -68,13 +84,17 @@ def remove(
 @tls_app.command()
 def show(folder: Folder = DEFAULT_FOLDER) -> None:
     """List the certificates and how long they are valid."""
-    table = Table("node", "role", "names", "valid from", "valid until", "serial")
-    for found in _authority(folder).show():
-        until = "removed" if found.removed else found.not_after
-        table.add_row(
-            found.node_id, found.role or "", ", ".join(found.names[1:]), found.not_before, until, found.serial[:16]
-        )
-    (Console() if sys.stdout.isatty() else Console(width=LOG_WIDTH)).print(table)
+    print_table(
+        ("node", "role", "names", "valid from", "valid until", "serial"),
+        (
+            (
+                *(found.node_id, found.role or "", ", ".join(found.names[1:]), found.not_before),
+                *("removed" if found.removed else found.not_after, found.serial[:16]),
+            )
+            for found in _authority(folder).show()
+        ),
+        wide=True,
+    )
 
 
 def _authority(folder: Path) -> CertificateFolder:

@@ -18,6 +18,7 @@ from litestar.types import ASGIApp, Receive, Send
 
 from ballista_py.node.http.door import HttpDoor, verb_of
 from ballista_py.node.http.errors import JSON, HttpRefused, error_reply
+from ballista_py.spared import without
 
 ENTRY_BYTES = 32  # of a header besides its name and value
 MAX_PATH_CHARS = 4_096
@@ -39,15 +40,16 @@ class HttpApp:
         self.paths = tuple(sorted({verb.partition(" ")[2] for verb in self.verbs}))
         door.access.check_registered(self.verbs)
         self._header_bytes = header_bytes
-        self._app: ASGIApp = Litestar(
-            route_handlers=list(handlers),
-            guards=[door.guard],
-            exception_handlers={HTTPException: self._http_error, Exception: _error},
-            openapi_config=_openapi(),
-            logging_config=None,
-            on_app_init=[_bare],
-            debug=False,
-        )
+        with without("pydantic"):  # of which no route of ours has a model; its plugin for them would be 6 MB
+            self._app: ASGIApp = Litestar(
+                route_handlers=list(handlers),
+                guards=[door.guard],
+                exception_handlers={HTTPException: self._http_error, Exception: _error},
+                openapi_config=_openapi(),
+                logging_config=None,
+                on_app_init=[_bare],
+                debug=False,
+            )
 
     async def __call__(self, scope: Any, receive: Receive, send: Send) -> None:
         """One request. No error gets out of here: who serves this would log it."""

@@ -18,10 +18,10 @@ from litestar.exceptions import NotFoundException
 from litestar.handlers import BaseRouteHandler
 
 from ballista_py.errors import TransportError, TryLater
-from ballista_py.node.http.bodies import read_body
 from ballista_py.node.http.callers import HttpCallers, Shown, require_own_site, required
 from ballista_py.node.http.connections import HttpConnection
 from ballista_py.node.http.live_streams import LiveStreams
+from ballista_py.node.http.posted import read_body
 from ballista_py.traces import TRACE_HEADER, TraceContext, read_parent
 from ballista_py.transport.flight.call_threads import CallThreads
 from ballista_py.transport.flight.calls import Door, OpenCall, OpenCalls

@@ -9,66 +9,12 @@ from typing import Any
 import orjson
 from attrs import field, frozen
 
-from ballista_py.errors import (
-    BallistaError,
-    ConfigError,
-    DocumentError,
-    InvalidData,
-    JobError,
-    JobMissing,
-    JobResultTooLarge,
-    MergeTooLarge,
-    ObjectExists,
-    ObjectMissing,
-    OutcomeUnknown,
-    OwnershipError,
-    PartitionsUnassigned,
-    PlanningError,
-    SchedulerLost,
-    SchemaMismatch,
-    StoreError,
-    TimeLimit,
-    TransportError,
-    TryLater,
-    Unauthenticated,
-    UnsupportedExpression,
-    WriteError,
-    WriteIncomplete,
-    WrongCluster,
-    named,
-    to_wire,
-)
+from ballista_py.errors import BallistaError, named, to_wire
+from ballista_py.transport.statuses import status_of
 
 _log = logging.getLogger(__name__)
 JSON = "application/json"
 RETRY_AFTER_S = 1
-# The first class that fits says the status. No 408: clients of HTTP send such a request again by themselves.
-STATUSES: tuple[tuple[type[BallistaError], int], ...] = (
-    (UnsupportedExpression, 400),
-    (PartitionsUnassigned, 503),
-    (MergeTooLarge, 422),
-    (TimeLimit, 504),
-    (PlanningError, 400),
-    (SchemaMismatch, 400),
-    (WriteIncomplete, 409),
-    (WriteError, 409),
-    (JobMissing, 404),
-    (JobResultTooLarge, 422),
-    (JobError, 409),
-    (TryLater, 503),
-    (SchedulerLost, 503),
-    (Unauthenticated, 401),
-    (WrongCluster, 409),
-    (TransportError, 400),
-    (InvalidData, 400),
-    (OwnershipError, 503),
-    (ObjectMissing, 404),
-    (ObjectExists, 409),
-    (OutcomeUnknown, 409),
-    (StoreError, 503),
-    (DocumentError, 500),
-    (ConfigError, 500),
-)
 
 
 @frozen
@@ -88,20 +34,11 @@ class HttpRefused(Exception):
         self.status, self.message, self.code, self.more = status, message, code, more
 
 
-def status_of(error: BaseException) -> int:
-    """The status of an answer that is `error`; 500 is for faults of a node's own.
-
-    >>> status_of(TryLater("starting")), status_of(KeyError("x"))
-    (503, 500)
-    """
-    return next((status for known, status in STATUSES if isinstance(error, known)), 500)
-
-
 def told(error: BaseException) -> dict[str, Any]:
     """`error` and `code`, in one line of words.
 
-    >>> told(Unauthenticated("no\\ntoken"))
-    {'error': 'no token', 'code': 'transport.unauthenticated'}
+    >>> told(BallistaError("no\\ntoken"))
+    {'error': 'no token', 'code': 'error'}
     """
     if isinstance(error, HttpRefused):
         return {"error": error.message, "code": error.code, **error.more}
@@ -117,6 +54,6 @@ def error_reply(error: BaseException) -> ErrorReply:
     body = orjson.dumps(told(error))
     if isinstance(error, HttpRefused):
         return ErrorReply(error.status, body)
-    status = status_of(named(error))
+    status = status_of(named(error)).http
     headers = {401: {"WWW-Authenticate": "Bearer"}, 503: {"Retry-After": str(RETRY_AFTER_S)}}
     return ErrorReply(status, body, headers.get(status, {}))

@@ -12,9 +12,9 @@ from litestar.openapi.datastructures import ResponseSpec
 from litestar.params import Parameter
 
 from ballista_py.errors import SqlError
-from ballista_py.node.http.bodies import read_no_body
 from ballista_py.node.http.door import HttpDoor
 from ballista_py.node.http.errors import HttpRefused
+from ballista_py.node.http.posted import read_no_body
 from ballista_py.node.http.routes_node import REFUSED
 from ballista_py.node.http.shown import Cancelled, Dataset, HttpError, Node, ShownPlan, Told, dataset
 from ballista_py.node.status.plans import shown_plan

@@ -9,17 +9,17 @@ from typing import Annotated, Any, Protocol
 from litestar import Request, delete, get, post
 from litestar.handlers import HTTPRouteHandler
 from litestar.openapi.datastructures import ResponseSpec
-from litestar.openapi.spec import OpenAPIMediaType, Operation, RequestBody, Schema
+from litestar.openapi.spec import Operation, Schema
 from litestar.openapi.spec.enums import OpenAPIFormat, OpenAPIType
 from litestar.params import Parameter, QueryParameter
 
 from ballista_py.node.http.answering import StreamedAnswer
-from ballista_py.node.http.bodies import read_no_body
 from ballista_py.node.http.door import HttpDoor
 from ballista_py.node.http.forms import form_for
+from ballista_py.node.http.posted import posted_statement, read_no_body
 from ballista_py.node.http.routes_node import REFUSED
 from ballista_py.node.http.shown import HttpError, Job, job
-from ballista_py.node.http.sql_request import JSON, MAX_JSON_BYTES, TEXTS, max_body_bytes, read_job
+from ballista_py.node.http.sql_request import MAX_JSON_BYTES, max_body_bytes, read_job
 from ballista_py.transport.flight.commands import CANCEL_JOB, CLOSE_JOB, JOB, JOBS, SUBMIT_JOB, job_rows_command
 from ballista_py.transport.flight.server import StreamResult
 from ballista_py.transport.flight.shape_checks import MAX_NAME_CHARS, MAX_NUMBER
@@ -103,22 +103,11 @@ def routes(jobs: Callable[[], Jobs], door: HttpDoor) -> list[HTTPRouteHandler]:
     return [submit, list_jobs, show, results, end]
 
 
-_NAME = Schema(type=OpenAPIType.STRING, max_length=MAX_NAME_CHARS)
-_TEXT = Schema(type=OpenAPIType.STRING, min_length=1)
-_JOB = Schema(
-    type=OpenAPIType.OBJECT,
-    required=["sql"],
-    additional_properties=False,
-    properties={
-        "sql": _TEXT,
-        "parameters": Schema(one_of=[Schema(type=OpenAPIType.ARRAY), Schema(type=OpenAPIType.OBJECT)]),
-        "dialect": _NAME,
-        "engine": Schema(type=OpenAPIType.STRING, enum=["spark", "auto"]),
-        "name": Schema(type=OpenAPIType.STRING, max_length=200),
-        "priority": Schema(type=OpenAPIType.INTEGER, minimum=0, maximum=9),
-        "job_id": Schema(type=OpenAPIType.STRING, format=OpenAPIFormat.UUID),
-    },
-)
+_JOB = {
+    "name": Schema(type=OpenAPIType.STRING, max_length=200),
+    "priority": Schema(type=OpenAPIType.INTEGER, minimum=0, maximum=9),
+    "job_id": Schema(type=OpenAPIType.STRING, format=OpenAPIFormat.UUID),
+}
 
 
 @dataclass
@@ -126,7 +115,4 @@ class _SubmitOperation(Operation):
     """The type of what is posted, which no annotation says."""
 
     def __post_init__(self) -> None:
-        text = OpenAPIMediaType(schema=_TEXT)
-        self.request_body = RequestBody(
-            required=True, content={JSON: OpenAPIMediaType(schema=_JOB), **dict.fromkeys(TEXTS, text)}
-        )
+        self.request_body = posted_statement(_JOB)

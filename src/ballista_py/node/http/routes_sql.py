@@ -8,17 +8,16 @@ from typing import Any
 
 from litestar import Request, post
 from litestar.handlers import HTTPRouteHandler
-from litestar.openapi.spec import OpenAPIMediaType, OpenAPIResponse, Operation, RequestBody, Schema
+from litestar.openapi.spec import OpenAPIMediaType, OpenAPIResponse, Operation, Schema
 from litestar.openapi.spec.enums import OpenAPIType
 
 from ballista_py.node.http.answering import StreamedAnswer
-from ballista_py.node.http.bodies import COPIES
 from ballista_py.node.http.door import HttpDoor
 from ballista_py.node.http.forms import FORMS, form_for
+from ballista_py.node.http.posted import COPIES, posted_statement
 from ballista_py.node.http.sql_request import (
     JSON,
     MAX_JSON_BYTES,
-    TEXTS,
     PostedStatement,
     max_body_bytes,
     read_statement,
@@ -54,24 +53,11 @@ def routes(run: RunStatement, door: HttpDoor) -> list[HTTPRouteHandler]:
     return [sql]
 
 
-_TEXT = Schema(type=OpenAPIType.STRING, min_length=1)
-_NAME = Schema(type=OpenAPIType.STRING, max_length=MAX_NAME_CHARS)
-_STATEMENT = Schema(
-    type=OpenAPIType.OBJECT,
-    required=["sql"],
-    additional_properties=False,
-    properties={
-        "sql": _TEXT,
-        "parameters": Schema(one_of=[Schema(type=OpenAPIType.ARRAY), Schema(type=OpenAPIType.OBJECT)]),
-        "dialect": _NAME,
-        "engine": Schema(type=OpenAPIType.STRING, enum=["spark", "auto"]),
-        "timeout": Schema(type=OpenAPIType.NUMBER, exclusive_minimum=0, description="seconds"),
-        "token": Schema(
-            type=OpenAPIType.STRING, max_length=MAX_NAME_CHARS, description="a change is applied once"
-        ),
-        "atomic": Schema(type=OpenAPIType.BOOLEAN),
-    },
-)
+_STATEMENT = {
+    "timeout": Schema(type=OpenAPIType.NUMBER, exclusive_minimum=0, description="seconds"),
+    "token": Schema(type=OpenAPIType.STRING, max_length=MAX_NAME_CHARS, description="a change is applied once"),
+    "atomic": Schema(type=OpenAPIType.BOOLEAN),
+}
 _ROWS = Schema(type=OpenAPIType.ARRAY, items=Schema(type=OpenAPIType.OBJECT))
 _ERROR = Schema(
     type=OpenAPIType.OBJECT,
@@ -97,10 +83,7 @@ class _SqlOperation(Operation):
     """The types of what is posted and answered, which no annotation says."""
 
     def __post_init__(self) -> None:
-        text = OpenAPIMediaType(schema=_TEXT)
-        self.request_body = RequestBody(
-            required=True, content={JSON: OpenAPIMediaType(schema=_STATEMENT), **dict.fromkeys(TEXTS, text)}
-        )
+        self.request_body = posted_statement(_STATEMENT)
         rows = {
             name: OpenAPIMediaType(schema=_ROWS if name == JSON else Schema(type=OpenAPIType.STRING))
             for name in FORMS

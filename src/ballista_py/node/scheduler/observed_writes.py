@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Any
 
 import pyarrow as pa
 from attrs import define, field
@@ -20,18 +21,10 @@ class ObservedWrites(WriteService):
 
     tasks: Tasks = field(kw_only=True)
 
-    def run(
-        self,
-        statement: str,
-        *,
-        token: str | None = None,
-        made: bool = False,
-        atomic: bool = False,
-        again: bool | None = None,
-    ) -> Executed:
+    def run(self, statement: str, **how: Any) -> Executed:
         """See `WriteService.run`."""
         with self.tasks.begin("change", statement, engine=ENGINE).whole() as task:
-            done = super().run(statement, token=token, made=made, atomic=atomic, again=again)
+            done = super().run(statement, **how)
             task.rows = done.affected
             return done
 
@@ -41,15 +34,9 @@ class ObservedWrites(WriteService):
         reader: pa.RecordBatchReader | Iterable[pa.RecordBatch],
         *,
         mode: IngestMode = "append",
-        token: str | None = None,
-        made: bool = False,
-        atomic: bool = False,
-        again: bool | None = None,
-        schema: pa.Schema | None = None,
+        **how: Any,
     ) -> int:
         """See `WriteService.ingest`."""
         with self.tasks.begin("change", f"ingest into {table} ({mode})", engine=ENGINE).whole() as task:
-            task.rows = super().ingest(
-                table, reader, mode=mode, token=token, made=made, atomic=atomic, again=again, schema=schema
-            )
+            task.rows = super().ingest(table, reader, mode=mode, **how)
             return task.rows

@@ -29,6 +29,15 @@ def observe_executor(
     slots: int,
 ) -> None:
     """Let `metrics` show how all these are, whenever somebody looks."""
+    _observe_work(metrics, tasks, flight, budget, slots)
+    _observe_membership(metrics, control, lease)
+    _observe_files(metrics, cache, holder)
+    _observe_partitions(metrics, holder)
+
+
+def _observe_work(
+    metrics: NodeMetrics, tasks: Tasks, flight: FlightServer, budget: MemoryBudget, slots: int
+) -> None:
     gauge = metrics.gauge
     gauge("executor_tasks_active", "Legs and writes that run now.", (), lambda: {(): tasks.running()}, **_OWN)
     gauge("executor_task_slots", "Legs that compute at the same time at most.", (), lambda: {(): slots})
@@ -39,19 +48,27 @@ def observe_executor(
         lambda: {(): _available(budget)},
     )
     gauge("node_open_calls", "Calls that are not answered yet.", (), lambda: {(): flight.open_calls()})
-    gauge(
+
+
+def _observe_membership(metrics: NodeMetrics, control: ControlClient, lease: ExecutorLease) -> None:
+    metrics.gauge(
         "executor_connected_schedulers_count",
         "Schedulers that this executor tells what it holds.",
         (),
         lambda: {(): len(control.connected())},
     )
-    gauge(
+    metrics.gauge(
         "node_lease_remaining_ms",
         "Milliseconds until the lease ends, if it is not renewed.",
         (),
         lambda: {(): lease.remaining_ms()},
     )
-    gauge("executor_cache_bytes", "Bytes of data files in the cache.", (), lambda: {(): cache.stats().bytes})
+
+
+def _observe_files(metrics: NodeMetrics, cache: FileCache, holder: PartitionHolder) -> None:
+    metrics.gauge(
+        "executor_cache_bytes", "Bytes of data files in the cache.", (), lambda: {(): cache.stats().bytes}
+    )
     metrics.counter(
         "executor_cache_files",
         "Data files that were asked of the cache, by outcome.",
@@ -64,25 +81,28 @@ def observe_executor(
         ("state",),
         lambda: _hydration(holder),
     )
-    gauge(
+
+
+def _observe_partitions(metrics: NodeMetrics, holder: PartitionHolder) -> None:
+    metrics.gauge(
         "executor_partitions_wanted",
         "Partitions that this executor is to hold.",
         (),
         lambda: {(): holder.progress().partitions},
     )
-    gauge(
+    metrics.gauge(
         "executor_replica_age_ms",
         "Milliseconds since the replicas of a table were compared with its manifests.",
         ("table",),
         lambda: _replica_ages(holder),
     )
-    gauge(
+    metrics.gauge(
         "executor_partitions",
         "Partitions that this executor holds, by table and state.",
         ("table", "state"),
         lambda: _partitions(holder),
     )
-    gauge(
+    metrics.gauge(
         "executor_map_revision",
         "The newest revision of the map of a table that this executor was told.",
         ("table",),

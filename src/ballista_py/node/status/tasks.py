@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
@@ -12,6 +13,7 @@ import pyarrow as pa
 from attrs import define, evolve, field
 
 from ballista_py.errors import BallistaError, TransportError, to_wire
+from ballista_py.logs import log_event
 from ballista_py.node.status.shown_text import MAX_ERROR_CHARS, MAX_TEXT_CHARS, shown_text
 from ballista_py.remembered import Remembered
 from ballista_py.runtime import Runtime
@@ -20,6 +22,7 @@ from ballista_py.state.members.control import TaskRecord
 from ballista_py.traces import PlainTracer, Span, Tracer, current_span, each_within, within
 from ballista_py.work import Work, current_client, current_work
 
+_log = logging.getLogger(__name__)
 MAX_REMEMBERED = 1_000
 DONE = "done"
 CANCELLED = "cancelled"
@@ -255,6 +258,17 @@ class Tasks:
         if task.span.recorded:
             task.span.set(kind=task.kind, outcome=outcome, rows=task.rows, bytes=task.bytes)
             task.span.end(error)
+        with within(task.span):  # so that the line says which trace it belongs to
+            log_event(
+                _log,
+                "task_ended",
+                logging.ERROR if outcome == BallistaError.code else logging.DEBUG,
+                task=task.task_id,
+                kind=task.kind,
+                outcome=outcome,
+                took_ms=round(task.took_ms, 1),
+                rows=task.rows,
+            )
         self.ended(record)
 
     def _record(self, task: Task, took_ms: float) -> TaskRecord:

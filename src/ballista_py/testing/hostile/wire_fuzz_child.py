@@ -12,7 +12,7 @@ from typing import Any
 import grpc
 import pyarrow as pa
 
-from ballista_py.errors import BallistaError, SqlError
+from ballista_py.errors import BallistaError, SqlError, Unsupported
 from ballista_py.runtime import SystemRuntime
 from ballista_py.threads import spawn
 from ballista_py.transport.arrow import door as arrow_door
@@ -24,7 +24,6 @@ from ballista_py.transport.flight.server import FlightServer, StreamResult
 from ballista_py.transport.flight_sql.port import FlightSqlService
 from ballista_py.transport.flight_sql.service import Description, Part, PolledJobs
 from ballista_py.transport.flight_sql.statement import SqlStatement
-from ballista_py.transport.flight_sql.status import Unsupported
 from ballista_py.transport.security.access import PUBLIC
 
 CANARY = b"canary-of-memory-that-nobody-sent"

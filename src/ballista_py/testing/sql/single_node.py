@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from ballista_py.coordinator.writes.row_budget import RowBudget
+from ballista_py.coordinator.writes.room_for_rows import RowBudget
 from ballista_py.engines.duckdb.engine import DuckDBEngine
 from ballista_py.engines.same_answer import difference
 from ballista_py.errors import BallistaError, NotOwner

@@ -12,38 +12,9 @@ import re
 import pyarrow.flight as flight
 from pyarrow import ArrowException
 
-from ballista_py.errors import (
-    BallistaError,
-    ConfigError,
-    DocumentError,
-    InvalidData,
-    JobError,
-    JobMissing,
-    JobResultTooLarge,
-    MergeTooLarge,
-    ObjectExists,
-    ObjectMissing,
-    OutcomeUnknown,
-    OwnershipError,
-    PartitionsUnassigned,
-    PlanningError,
-    SchedulerLost,
-    SchemaMismatch,
-    StoreError,
-    TimeLimit,
-    TransportError,
-    TryLater,
-    Unauthenticated,
-    UnsupportedExpression,
-    WriteError,
-    WriteIncomplete,
-    WrongCluster,
-    from_wire,
-    named,
-    to_wire,
-)
-from ballista_py.transport.flight.call_status import CallStatus, Code, LinkBroke
+from ballista_py.errors import BallistaError, InvalidData, TransportError, from_wire, named, to_wire
 from ballista_py.transport.flight.wire import from_json, to_json
+from ballista_py.transport.statuses import CallStatus, LinkBroke, status_of
 
 _log = logging.getLogger(__name__)
 # Arrow's errors of input and output, a stream that broke among them, are those of the system.
@@ -59,34 +30,6 @@ _NEVER_CONNECTED = "failed to connect to all addresses"
 _NOT_ACCEPTED = re.compile(r"certificate verify failed: ([\w \-]+)")
 _NOT_NAMED = re.compile(r"Peer name (\S+) is not in peer certificate")
 _HUNG_UP = "Socket closed"
-
-# The first class that fits says the status. Clients of ours read the extra info, whatever the status is.
-_CODES: tuple[tuple[type[BallistaError], Code], ...] = (
-    (UnsupportedExpression, "UNIMPLEMENTED"),
-    (PartitionsUnassigned, "UNAVAILABLE"),
-    (MergeTooLarge, "RESOURCE_EXHAUSTED"),
-    (TimeLimit, "DEADLINE_EXCEEDED"),
-    (PlanningError, "INVALID_ARGUMENT"),
-    (SchemaMismatch, "INVALID_ARGUMENT"),
-    (WriteIncomplete, "ABORTED"),
-    (WriteError, "FAILED_PRECONDITION"),
-    (JobMissing, "NOT_FOUND"),
-    (JobResultTooLarge, "RESOURCE_EXHAUSTED"),
-    (JobError, "FAILED_PRECONDITION"),
-    (TryLater, "UNAVAILABLE"),
-    (SchedulerLost, "UNAVAILABLE"),
-    (Unauthenticated, "UNAUTHENTICATED"),
-    (WrongCluster, "FAILED_PRECONDITION"),
-    (TransportError, "INVALID_ARGUMENT"),
-    (InvalidData, "INVALID_ARGUMENT"),
-    (OwnershipError, "FAILED_PRECONDITION"),
-    (ObjectMissing, "NOT_FOUND"),
-    (ObjectExists, "ALREADY_EXISTS"),
-    (OutcomeUnknown, "ABORTED"),
-    (StoreError, "UNAVAILABLE"),
-    (DocumentError, "FAILED_PRECONDITION"),
-    (ConfigError, "FAILED_PRECONDITION"),
-)
 
 
 def to_flight(error: BaseException) -> CallStatus:
@@ -106,16 +49,7 @@ def to_flight(error: BaseException) -> CallStatus:
     if len(extra) > MAX_WIRE_BYTES:
         extra = to_json({**wire, "message": _shortened(wire["message"], MAX_MESSAGE_CHARS // 4), "details": {}})
     text = _shortened(wire["message"], MAX_MESSAGE_CHARS // 4)
-    return CallStatus(_code(error), text, extra)
-
-
-def _code(error: BaseException) -> Code:
-    """What a client of gRPC that knows nothing of our errors is told to do; `INTERNAL` is for faults of a node's own.
-
-    >>> _code(InvalidData("the schema is no Arrow schema"))
-    'INVALID_ARGUMENT'
-    """
-    return next((code for known, code in _CODES if isinstance(error, known)), "INTERNAL")
+    return CallStatus(status_of(error).grpc, text, extra)
 
 
 def from_flight(error: Exception, address: str) -> BallistaError:

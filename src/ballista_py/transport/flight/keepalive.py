@@ -8,7 +8,7 @@ from typing import Any
 
 from ballista_py.errors import TransportError
 from ballista_py.runtime import Runtime
-from ballista_py.transport.flight.call_status import LinkBroke
+from ballista_py.transport.statuses import LinkBroke
 
 PULSE = b"{}"
 FIRST_FILLING_BYTES = 32 << 10

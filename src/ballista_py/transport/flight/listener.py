@@ -23,13 +23,13 @@ from ballista_py.transport.endpoints import (
     listen_behind,
     listen_grpc,
 )
-from ballista_py.transport.flight.call_status import CallStatus, LinkBroke
 from ballista_py.transport.flight.call_threads import CallThreads
 from ballista_py.transport.flight.holdings import Holdings
 from ballista_py.transport.front.http2 import LINK_HEADER
 from ballista_py.transport.security.callers import peer_host
 from ballista_py.transport.security.credentials import Tls
 from ballista_py.transport.security.refusals import headers_too_large
+from ballista_py.transport.statuses import CallStatus, LinkBroke
 
 METHODS = (
     "Handshake", "ListFlights", "GetFlightInfo", "PollFlightInfo", "GetSchema", "DoGet", "DoPut", "DoExchange",

@@ -6,13 +6,12 @@ from typing import Any
 
 import pyarrow as pa
 
-from ballista_py.errors import SqlError, TransportError
+from ballista_py.errors import SqlError, TransportError, Unsupported
 from ballista_py.sql.parse.session_statements import read_verb
 from ballista_py.transport.flight_sql.bindings import Bindings
 from ballista_py.transport.flight_sql.messages import message, pack, read, unpack
 from ballista_py.transport.flight_sql.service import Description, StatementService
 from ballista_py.transport.flight_sql.statement import SqlStatement
-from ballista_py.transport.flight_sql.status import Unsupported
 
 ACTIONS = {
     "CreatePreparedStatement": "describe a statement; the handle is the statement itself",

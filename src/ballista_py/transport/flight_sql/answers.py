@@ -1,9 +1,10 @@
-"""An answer under way to a `do_get`: its rows in messages that every client takes, and pulses between them."""
+"""Answers: an info that says where the parts of one are fetched; its rows, in messages that every client takes."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
+from typing import Any
 
 import pyarrow as pa
 
@@ -14,7 +15,36 @@ from ballista_py.transport.flight.methods import Writer
 from ballista_py.transport.flight.paced_answers import paced
 from ballista_py.transport.flight.server import StreamResult
 from ballista_py.transport.flight_sql.ahead import Ahead, KeepAlive
+from ballista_py.transport.flight_sql.messages import message
 from ballista_py.work import each_working
+
+UNKNOWN = -1
+
+
+def endpoint(ticket: bytes, locations: Sequence[str] = ()) -> Any:
+    """A part of an answer: its ticket, and where to show it; without a place, where the info came from.
+
+    >>> endpoint(b"t").ticket.ticket
+    b't'
+    """
+    where = [message("Location", uri=uri) for uri in locations]
+    return message("FlightEndpoint", ticket=message("Ticket", ticket=ticket), location=where)
+
+
+def flight_info(schema: pa.Schema | None, descriptor: Any, endpoints: list[Any], records: int = UNKNOWN) -> Any:
+    """What an answer is made of; `schema` is None while nobody knows its columns.
+
+    >>> flight_info(pa.schema([]), None, []).total_records
+    -1
+    """
+    return message(
+        "FlightInfo",
+        schema=b"" if schema is None else schema.serialize().to_pybytes(),
+        flight_descriptor=descriptor,
+        endpoint=endpoints,
+        total_records=records,
+        total_bytes=UNKNOWN,
+    )
 
 
 def answer(result: StreamResult, call: OpenCall, writer: Writer, keep: KeepAlive | None = None) -> None:

@@ -11,7 +11,7 @@ from __future__ import annotations
 from typing import Any
 
 from ballista_py.transport.flight.shapes import check_job_part
-from ballista_py.transport.flight_sql.infos import endpoint, flight_info
+from ballista_py.transport.flight_sql.answers import endpoint, flight_info
 from ballista_py.transport.flight_sql.messages import message, pack
 from ballista_py.transport.flight_sql.service import PolledJob
 from ballista_py.transport.flight_sql.statement import SqlStatement

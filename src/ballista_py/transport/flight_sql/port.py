@@ -17,7 +17,7 @@ from typing import Any
 import pyarrow as pa
 from attrs import evolve
 
-from ballista_py.errors import SqlError, TransportError
+from ballista_py.errors import NotRunning, SqlError, TransportError, Unsupported
 from ballista_py.runtime import Runtime
 from ballista_py.transport.arrow.feed import RowsIn
 from ballista_py.transport.flight.calls import OpenCall, OpenCalls
@@ -26,9 +26,8 @@ from ballista_py.transport.flight.methods import PutWriter, Writer
 from ballista_py.transport.flight.server import DataHandler, FlightService, StreamResult
 from ballista_py.transport.flight_sql.actions import ACTIONS, cancel_result, cancelled_tickets, run_action
 from ballista_py.transport.flight_sql.ahead import KeepAlive
-from ballista_py.transport.flight_sql.answers import answer
+from ballista_py.transport.flight_sql.answers import answer, endpoint, flight_info
 from ballista_py.transport.flight_sql.bindings import Bindings
-from ballista_py.transport.flight_sql.infos import endpoint, flight_info
 from ballista_py.transport.flight_sql.legs import MAX_TICKET_BYTES
 from ballista_py.transport.flight_sql.messages import message, pack, unpack
 from ballista_py.transport.flight_sql.metadata import METADATA, metadata_schema, metadata_table
@@ -38,7 +37,7 @@ from ballista_py.transport.flight_sql.service import MetricsSink, StatementServi
 from ballista_py.transport.flight_sql.sessions import ACTIONS as SESSION_ACTIONS
 from ballista_py.transport.flight_sql.sessions import Session, Sessions, timeout_ms
 from ballista_py.transport.flight_sql.statement import SqlStatement
-from ballista_py.transport.flight_sql.status import NotRunning, Unsupported, to_status
+from ballista_py.transport.flight_sql.status import to_status
 from ballista_py.transport.otlp.rows import read_export
 from ballista_py.transport.security.callers import TOKEN_HEADER, header
 from ballista_py.transport.security.passwords import Passwords

@@ -7,11 +7,10 @@ from typing import Any
 
 import pyarrow as pa
 
-from ballista_py.errors import SqlError, TransportError
+from ballista_py.errors import SqlError, TransportError, Unsupported
 from ballista_py.partitions.loadable import why_not_loaded
 from ballista_py.transport.arrow.door import FlightRows, batch_bytes
 from ballista_py.transport.arrow.sizes import in_pieces
-from ballista_py.transport.flight.call_status import LinkBroke
 from ballista_py.transport.flight.calls import OpenCall
 from ballista_py.transport.flight.commands import IngestMode
 from ballista_py.transport.flight_sql.bindings import Bindings
@@ -20,8 +19,8 @@ from ballista_py.transport.flight_sql.messages import message
 from ballista_py.transport.flight_sql.service import StatementService
 from ballista_py.transport.flight_sql.sessions import Session
 from ballista_py.transport.flight_sql.statement import MAX_HANDLE_BYTES, SqlStatement
-from ballista_py.transport.flight_sql.status import Unsupported
 from ballista_py.transport.flight_sql.union_parameters import combined, without_unions
+from ballista_py.transport.statuses import LinkBroke
 
 MAX_PARAMETER_BYTES = 64 << 20
 PUTS = frozenset((

@@ -16,14 +16,13 @@ from typing import Any
 
 from attrs import define, field, frozen
 
-from ballista_py.errors import SqlError, TransportError
+from ballista_py.errors import SqlError, TransportError, Unsupported
 from ballista_py.runtime import Runtime
 from ballista_py.sql.dialects.names import known_dialect
 from ballista_py.sql.parse.session_statements import SetOption, read_session_statement, read_verb
 from ballista_py.transport.flight.wire import from_json, to_json
 from ballista_py.transport.flight_sql.columns import CATALOG, SCHEMA
 from ballista_py.transport.flight_sql.messages import message, read
-from ballista_py.transport.flight_sql.status import Unsupported
 
 COOKIE = "ballista_session"
 TIMEOUT = "statement_timeout_ms"

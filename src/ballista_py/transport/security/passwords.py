@@ -72,8 +72,12 @@ class Passwords:
     def introduced(self, authorization: str) -> tuple[str, str]:
         """The name of the client that shows these credentials, and its token for the calls that follow.
 
+        One that shows a token instead, as the driver for JDBC does before its first call, is given that one.
         Raises `Unauthenticated`, which does not tell whether it is for the user or for the password.
         """
+        scheme, _, token = authorization.partition(" ")
+        if scheme.lower() == "bearer":
+            return self.verify(token.strip()), token.strip()
         user, password = basic_credentials(authorization)
         try:
             name = self.verifier.verify(password)
