@@ -138,6 +138,27 @@ def test_a_broadcast_is_complete_before_the_legs_that_read_it_start(site: Site) 
     assert stats["shipped_bytes"] < 10_000
 
 
+def test_who_watches_sees_the_legs_of_a_broadcast_while_it_is_computed(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    runs, seen = [], []
+    monkeypatch.setattr(QueryService, "begins", lambda _service, run: runs.append(run))
+    opened = site.open
+
+    def watched(fragments, addresses, elsewhere):
+        assert len(runs) == 1  # told before the first leg is sent
+        running = runs[0].so_far()
+        seen.append((len(running.legs), [leg.fragment for legs in running.of_streams for leg in legs]))
+        return opened(fragments, addresses, elsewhere)
+
+    site.service.open_legs = watched
+    site.answer(JOIN)
+    assert len(seen) == 2  # a round for the broadcast, then one for the legs that read it
+    assert seen[0][1] == []
+    assert len(seen[1][1]) > 0  # before the statement gave anything
+    assert seen[0][0] == seen[1][0] == len(runs[0].legs)
+
+
 FOUR = """select name, kind, sum(amount) as total from sales, items, shops, towns where sales.item = items.item
     and sales.shop = shops.shop and shops.town = towns.town group by name, kind"""
 
