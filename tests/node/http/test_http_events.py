@@ -20,6 +20,7 @@ from ballista_py.transport.security.tokens import AnyOf, StaticTokens
 from ballista_py.work import current_client
 
 ADA, BOB, EYE = "ada-ada-ada-ada-ada-1", "bob-bob-bob-bob-bob-1", "eye-eye-eye-eye-eye-1"
+PATIENCE_S = 30.0
 PAGE = sorted(entry.name for entry in files("ballista_py.node.http").joinpath("page").iterdir())
 
 
@@ -35,10 +36,11 @@ class Events:
 
     def next(self, name):
         """The data of the next event of that name."""
-        while line := self.reply.readline():
+        deadline = time.monotonic() + PATIENCE_S
+        while time.monotonic() < deadline and (line := self.reply.readline()):
             if line == f"event: {name}\n".encode():
                 return json.loads(self.reply.readline().removeprefix(b"data: "))
-        raise AssertionError(f"the stream ended without {name}")
+        raise AssertionError(f"no {name} came")
 
     def rest(self):
         """All that still comes; raises if it has no end. After an event comes its empty line."""
