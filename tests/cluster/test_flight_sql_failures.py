@@ -37,6 +37,12 @@ def legs(cluster, query=QUERY):
     return {name for name in ("executor-1", "executor-2") if name in plan}
 
 
+def running_legs(cluster):
+    """How many executors compute a leg now."""
+    sql = "select count(distinct node_id) from runtime.task_history where task = 'leg' and outcome = 'running'"
+    return cluster.sql(sql).column(0)[0].as_py()
+
+
 def read(cursor, partitions):
     found = []
     for partition in partitions:
@@ -62,10 +68,11 @@ def test_a_cancelled_statement_stops_at_the_executors(cluster, wait_until):
         assert "merge: none" in cluster.explain(endless)
         cursor.execute(endless)
         reader = cursor.fetch_record_batch()
-        wait_until(lambda: busy_s() > 0.2)
+        wait_until(lambda: running_legs(cluster) == 2)
         cursor.adbc_cancel()
         with pytest.raises((connection.Error, OSError, pa.ArrowException)):
             reader.read_all()
+        wait_until(lambda: running_legs(cluster) == 0)
         wait_until(lambda: busy_s() < 0.2)  # within a second, when nothing else runs
         cursor.execute("select count(*) from items")
         assert cursor.fetchall() == [(ROWS,)]

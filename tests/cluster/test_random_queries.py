@@ -56,6 +56,7 @@ GATHERED = (
 )
 
 
+@pytest.mark.timeout(1_200)
 @pytest.mark.parametrize(
     ("schedulers", "executors", "replicas"), [(1, 3, 1), pytest.param(2, 2, 2, marks=pytest.mark.long)]
 )

@@ -11,6 +11,7 @@ import os
 import re
 import signal
 import threading
+import time
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 
@@ -18,6 +19,7 @@ import pyarrow as pa
 import pytest
 
 from ballista_py import LocalCluster, connect
+from ballista_py.errors import WriteIncomplete
 from ballista_py.runtime import SystemRuntime
 from ballista_py.state.ownership.partition_store import PartitionStore
 from ballista_py.state.stores.store import open_store
@@ -150,8 +152,16 @@ def write(cluster: LocalCluster, pool: ThreadPoolExecutor, table: str, *, atomic
     """A statement under way, through the first scheduler, repeated by its client as clients do."""
 
     def run() -> int:
+        until = time.monotonic() + PATIENCE_S
         with connect(",".join(cluster.addresses())) as client:
-            return client.ingest(table, rows(), token="the one", atomic=atomic)
+            while True:
+                try:
+                    return client.ingest(table, rows(), token="the one", atomic=atomic)
+                except (
+                    WriteIncomplete
+                ):  # owners took longer to come back than the client waits: sent again, as it says
+                    if time.monotonic() > until:
+                        raise
 
     return pool.submit(run)
 
