@@ -53,11 +53,13 @@ class _Sending:
         if scope["http_version"] == "1.0":
             raise HttpRefused(505, "an answer in rows needs HTTP/1.1: in 1.0 one that breaks off would look whole")
         outlet = Outlet(send, self.call, asyncio.get_running_loop())
-        watching = asyncio.create_task(self._until_gone(receive))
+        watching = asyncio.create_task(self._until_gone(receive, outlet))
         try:
             await self.door.run_call(self.call, lambda opened: self._send(opened, outlet), self.held_bytes)
         except Exception as error:
-            if outlet.has_begun:
+            if outlet.has_ended:
+                pass  # it was whole before something ended the call: there is nothing to break off
+            elif outlet.has_begun:
                 await self._break_off(error, send)
             else:
                 await _refuse(error, send)
@@ -65,10 +67,12 @@ class _Sending:
         finally:
             watching.cancel()
 
-    async def _until_gone(self, receive: Any) -> None:
+    async def _until_gone(self, receive: Any, outlet: Outlet) -> None:
+        """Until the client goes away. The server says so, too, when it has sent an answer to its end."""
         while (await receive())["type"] != "http.disconnect":
             pass
-        self.call.gone = True
+        if not outlet.is_ending:
+            self.call.gone = True
 
     def _send(self, opened: OpenCall, outlet: Outlet) -> None:
         result = self.run(opened)

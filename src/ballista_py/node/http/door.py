@@ -165,6 +165,10 @@ class Outlet:
         self._call = call
         self._loop = loop
         self.has_begun = False
+        self.is_ending = (
+            False  # its last piece is on its way: to its watcher a whole answer looks like a client gone
+        )
+        self.has_ended = False
 
     def begin(self, opened: OpenCall, status: int, headers: list[tuple[bytes, bytes]]) -> None:
         """Send the head of the answer. From now on an error can be said only by breaking off."""
@@ -173,6 +177,7 @@ class Outlet:
 
     def write(self, opened: OpenCall, data: bytes, more: bool = True) -> None:
         """Send a piece. Raises `TransportError` when nobody reads any more, and why the call is to end."""
+        self.is_ending = not more
         self._put(opened, {"type": "http.response.body", "body": data, "more_body": more})
 
     def _put(self, opened: OpenCall, message: dict[str, Any]) -> None:
@@ -183,6 +188,7 @@ class Outlet:
             while True:
                 with suppress(TimeoutError):
                     sent.result(LOOK_S)
+                    self.has_ended = self.is_ending
                     return
                 if opened.reason is not None or self._call.gone:
                     sent.cancel()
