@@ -44,9 +44,13 @@ class Commands(LazyGroup):
         "storage": Later(
             "ballista_py.node.cli.storage", "storage_app", "Look at what tables keep on the store, and clean up."
         ),
-        "app": Later("ballista_py.node.cli.app_file", "app_app", "One file for the whole cluster."),
+        "app": Later(
+            "ballista_py.node.cli.app_file",
+            "app_app",
+            "One file for the whole cluster: check it, compare it, apply it.",
+        ),
         "jobs": Later(
-            "ballista_py.node.cli.jobs", "jobs_app", "Statements that outlive the scheduler that runs them."
+            "ballista_py.node.cli.jobs", "jobs_app", "Statements that outlive their scheduler, and their results."
         ),
         "cluster": Later("ballista_py.node.cli.tls", "cluster_app", "What a whole cluster needs."),
         "sim": Later("ballista_py.node.cli.sim", "sim_app", "Attack a simulated cluster with faults, from seeds."),

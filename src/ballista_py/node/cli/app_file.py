@@ -12,7 +12,7 @@ from ballista_py.node.cli.choices import command_group
 from ballista_py.node.cli.store_options import Option, store_options
 from ballista_py.one_line import printable
 
-app_app = command_group("One file for the whole cluster, to be checked, compared and applied.")
+app_app = command_group("One file for the whole cluster: check it, compare it, apply it.")
 
 File = Annotated[str, typer.Argument(help="the application file, as app.yaml", metavar="FILE")]
 Json = Annotated[bool, typer.Option("--json", help="print JSON for programs")]
@@ -30,7 +30,7 @@ Secrets = Annotated[
 
 @app_app.callback()
 def app_file() -> None:
-    """One file for the whole cluster, to be checked, compared and applied."""
+    """One file for the whole cluster: check it, compare it, apply it."""
 
 
 @app_app.command()

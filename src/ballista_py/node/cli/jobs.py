@@ -23,7 +23,7 @@ from ballista_py.node.cli.connecting import (
     text_of,
 )
 
-jobs_app = command_group("Statements that outlive the scheduler that runs them, and their results.")
+jobs_app = command_group("Statements that outlive their scheduler, and their results.")
 JobId = Annotated[str, typer.Argument(help="the id of the job", metavar="JOB_ID")]
 Timeout = Annotated[
     float | None,
