@@ -17,6 +17,7 @@ _INTEGER = re.compile(r"[+-]?[0-9][0-9_]{0,18}")
 _NUMBER = re.compile(r"[+-]?[0-9][0-9_]{0,18}(\.[0-9]{1,18})?([eE][+-]?[0-9]{1,2})?")
 _DURATION = re.compile(r"([0-9]{1,15}(?:\.[0-9]{1,6})?) ?(ms|s|m|h|d)?")
 _UNIT_MS = {None: 1, "ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
+_MAX_MS = 100 * 366 * 86_400_000
 _NULLS = ("", "~", "null")
 _OTLP_SCHEMES = ("http", "https")
 _MAX_SHOWN = 60
@@ -28,7 +29,21 @@ def value_of(name: str, kind: Any, found: Given, *, secret: bool = False, durati
 
     With `secret` no error shows the value. Whether a number is a `duration` is told by the name, if nobody says so.
     """
-    return _Reader(name, secret, is_duration(name) if duration is None else duration).read(kind, found)
+    value = _Reader(name, secret, is_duration(name) if duration is None else duration).read(kind, found)
+    if name == "state_location" and _names_somebody(value):
+        raise found.error(
+            name,
+            "the URL names a user or a password, which logs would show: leave them out, and give store_options",
+        )
+    return value
+
+
+def _names_somebody(url: str) -> bool:
+    try:
+        parts = urlsplit(url)
+        return parts.username is not None or parts.password is not None
+    except ValueError:  # no URL at all, which is said when it is opened
+        return False
 
 
 def is_duration(name: str) -> bool:
@@ -137,7 +152,10 @@ class _Reader:
             if found.style != "quoted" and isinstance(found.value, str) and _NUMBER.fullmatch(found.value):
                 return float(found.value)
             raise self._error(found, "is no time; write milliseconds, or a number with ms, s, m, h or d, as 30s")
-        return float(match[1]) * _UNIT_MS[match[2]]
+        ms = float(match[1]) * _UNIT_MS[match[2]]
+        if ms > _MAX_MS:
+            raise self._error(found, "is longer than a hundred years")
+        return ms
 
     def _number(self, found: Given, kind: type[int] | type[float]) -> int | float:
         pattern = _INTEGER if kind is int else _NUMBER

@@ -17,9 +17,10 @@ from litestar.connection import ASGIConnection
 from litestar.exceptions import NotFoundException
 from litestar.handlers import BaseRouteHandler
 
-from ballista_py.errors import TransportError, TryLater
+from ballista_py.errors import TransportError, TryLater, Unauthenticated
 from ballista_py.node.http.callers import HttpCallers, Shown, require_own_site, required
 from ballista_py.node.http.connections import HttpConnection
+from ballista_py.node.http.errors import HttpRefused
 from ballista_py.node.http.live_streams import LiveStreams
 from ballista_py.node.http.posted import read_body
 from ballista_py.traces import TRACE_HEADER, TraceContext, read_parent
@@ -90,7 +91,13 @@ class HttpDoor:
         link: HttpConnection = connection.scope["state"]["connection"]
         try:
             caller = self.callers.caller(who, connection.headers.get("authorization", ""), link.peer[0])
-            self.access.check(verb, caller)
+            try:
+                self.access.check(verb, caller)
+            except Unauthenticated as error:
+                wanted = " or a ".join(sorted(who))
+                raise HttpRefused(
+                    403, f"this is not for a {caller.kind}: it takes the token of a {wanted}", error.code
+                ) from None
             if "anyone" not in who:
                 origin, fetched, host = (
                     connection.headers.get(n, "") for n in ("origin", "sec-fetch-site", "host")
