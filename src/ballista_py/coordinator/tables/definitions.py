@@ -11,6 +11,7 @@ import pyarrow as pa
 from attrs import evolve
 
 from ballista_py.coordinator.tables.embedded_spark import EmbeddedPipeline, Source
+from ballista_py.coordinator.tables.follows import require_follows
 from ballista_py.coordinator.tables.held_columns import require_columns, require_engines_hold
 from ballista_py.coordinator.tables.replacements import ROWS, Named, TableReplacements
 from ballista_py.coordinator.tables.table_definitions import Guard, TableDefinitions, unguarded
@@ -28,6 +29,7 @@ from ballista_py.partitions.assignment.assigner import PartitionAssigner
 from ballista_py.partitions.bounds import columns_in, require_bounded, require_count
 from ballista_py.partitions.discovery import NO_LOOK, diff_partitions
 from ballista_py.partitions.map import PartitionMap
+from ballista_py.partitions.refresh import Refresh, Retention
 from ballista_py.partitions.spec import PartitionBy, PartitionSpec
 from ballista_py.partitions.table import (
     Distribution,
@@ -85,12 +87,14 @@ def declare_table(
     file_format: FileFormatName = "parquet",
     replaces: bool = False,
     comment: str | None = None,
+    refresh: Refresh | None = None,
+    retention: Retention | None = None,
 ) -> TableSpec:
     """The declaration of a table that may join `cluster`, or, if it `replaces`, take the place of one; pure.
 
     Raises `ConfigError` when the name is taken or `colocate_with` names no table with keys of the same form,
     `UnsupportedExpression` with the reason when it is taken by a table whose rows these keys would put elsewhere,
-    and what `PartitionSpec.parse` and `TableSpec` raise.
+    and what `PartitionSpec.parse`, `TableSpec` and `require_follows` raise.
     """
     spec = PartitionSpec.parse(list(partition_by), schema) if partition_by else PartitionSpec.whole()
     if name in cluster.unreadable:
@@ -114,7 +118,10 @@ def declare_table(
         file_format=file_format,
         comment=comment,
         map_apart=replaces or any(other.map_name == name for other in cluster.tables.values()),
+        refresh=refresh,
+        retention=retention,
     )
+    require_follows(table)
     if colocate_with is None:
         return table
     other = cluster.tables.get(colocate_with)
@@ -177,6 +184,8 @@ class TableMaker:
         fill: Fill | None = None,
         replaces: bool = False,
         comment: str | None = None,
+        refresh: Refresh | None = None,
+        retention: Retention | None = None,
         guard: Guard = unguarded,
     ) -> TableSpec:
         """Write the table's partitions, then its map, then publish its name. See `LocalCluster.create_table`.
@@ -224,6 +233,8 @@ class TableMaker:
                 file_format=file_format,
                 replaces=replaces,
                 comment=comment,
+                refresh=refresh,
+                retention=retention,
             )
             require_bounded(declared)
             return declared

@@ -25,6 +25,7 @@ from ballista_py.node.local.waiting import missing_after, not_applied, not_loade
 from ballista_py.node.secrets_file import read_secrets
 from ballista_py.partitions.columns import plain
 from ballista_py.partitions.new_table import NewTable
+from ballista_py.partitions.refresh import Refresh, Retention
 from ballista_py.partitions.spec import PartitionBy
 from ballista_py.partitions.table import Distribution, FileFormatName
 from ballista_py.runtime import Runtime, SystemRuntime
@@ -354,6 +355,8 @@ class LocalCluster:
         primary_key: Sequence[str] = (),
         checks: Sequence[str] = (),
         file_format: FileFormatName = "parquet",
+        refresh: Refresh | None = None,
+        retention: Retention | None = None,
         progress: Progress | None = None,
         wait: bool = True,
     ) -> None:
@@ -361,8 +364,9 @@ class LocalCluster:
 
         `source` is a path, a glob or a dict of Spark reader options; None with a `schema` makes an empty managed
         table, whose `primary_key` columns are unique and not null, whose rows fulfil the SQL conditions in `checks`
-        and whose files are of `file_format`. A replicated table takes no `partition_by`. `progress(done, total)` is
-        called as the work goes on.
+        and whose files are of `file_format`. A replicated table takes no `partition_by`. With a `refresh` schedulers
+        bring the table up to its source, with a `retention` they take its old rows away, as often as it says.
+        `progress(done, total)` is called as the work goes on.
 
         Raises `PartitionKeysMissing`, `UnsupportedExpression`, and `ConfigError` for a name that is taken or a
         source that cannot be read; nothing is left behind then.
@@ -376,6 +380,8 @@ class LocalCluster:
             primary_key=primary_key,
             checks=checks,
             file_format=file_format,
+            refresh=refresh,
+            retention=retention,
         )
         self._tables.create(**new.keywords(), schema=None if schema is None else plain(schema), progress=progress)
         with self.client() as client:
