@@ -10,10 +10,11 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 from attrs import evolve
 
-from ballista_py.coordinator.tables.embedded_spark import EmbeddedPipeline, Source
+from ballista_py.coordinator.tables.embedded_spark import NO_SETTINGS, EmbeddedPipeline, Source, SparkSettings
 from ballista_py.coordinator.tables.follows import require_follows
 from ballista_py.coordinator.tables.held_columns import require_columns, require_engines_hold
 from ballista_py.coordinator.tables.replacements import ROWS, Named, TableReplacements
+from ballista_py.coordinator.tables.source_refreshes import SourceRefreshes
 from ballista_py.coordinator.tables.table_definitions import Guard, TableDefinitions, unguarded
 from ballista_py.errors import (
     ConfigError,
@@ -23,11 +24,8 @@ from ballista_py.errors import (
     OutcomeUnknown,
     StoreError,
     UnsupportedExpression,
-    VersionConflict,
 )
-from ballista_py.partitions.assignment.assigner import PartitionAssigner
 from ballista_py.partitions.bounds import columns_in, require_bounded, require_count
-from ballista_py.partitions.discovery import NO_LOOK, diff_partitions
 from ballista_py.partitions.map import PartitionMap
 from ballista_py.partitions.refresh import Refresh, Retention
 from ballista_py.partitions.spec import PartitionBy, PartitionSpec
@@ -53,7 +51,6 @@ from ballista_py.state.documents.documents import (
     table_key,
 )
 from ballista_py.state.documents.object_state import SHARED, ObjectState
-from ballista_py.state.ownership.partition_store import PartitionStore
 from ballista_py.state.stores.store import ConditionalStore
 from ballista_py.storage.formats.formats import require_held
 from ballista_py.storage.new_partitions import RunAll, make_manifests
@@ -68,7 +65,6 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger(__name__)
 INCARNATION_DIGITS = 12
-REFRESH_ATTEMPTS = 3
 Fill = Callable[[TableSpec], Mapping[tuple[Any, ...], float]]
 
 
@@ -146,7 +142,7 @@ def _free_group(cluster: ClusterDocument, name: str, spec: PartitionSpec, incarn
 class TableMaker:
     """Makes tables from this process. The embedded Spark starts with the first source and ends with `close`.
 
-    `run_all` works as `map` does, on several at the same time; `spawn` starts a thread.
+    `run_all` works as `map` does, on several at the same time; `spawn` starts a thread. `spark` is what Spark is given.
     """
 
     def __init__(
@@ -157,6 +153,7 @@ class TableMaker:
         *,
         run_all: RunAll = map,
         spawn: Spawn = spawn,
+        spark: SparkSettings = NO_SETTINGS,
     ) -> None:
         self._store = store
         self._run_all = run_all
@@ -164,7 +161,7 @@ class TableMaker:
         self._runtime = runtime
         self._cluster = ObjectState(store, CLUSTER_KEY, ClusterDocument, runtime=runtime, retry=SHARED)
         self._replacements = TableReplacements(self._cluster, TableDefinitions(store, runtime))
-        self._spark = EmbeddedPipeline(store, runtime, secrets=secrets)
+        self._spark = EmbeddedPipeline(store, runtime, secrets=secrets, settings=spark)
 
     def create(
         self,
@@ -298,47 +295,22 @@ class TableMaker:
         *,
         mode: RefreshMode = "full",
         watermark: Watermark | None = None,
+        token: str | None = None,
         progress: Progress | None = None,
         named: Callable[[], None] = lambda: None,
     ) -> MaterializeReport:
         """Bring the table up to its source and name its new partitions. See `LocalCluster.refresh_table`.
 
         New partitions are named, empty, before anything of the refresh can be seen; then `named` is called. What was
-        overtaken by another run is run again, at most twice.
+        overtaken by another run is run again, at most twice. One whose `token` counts already changes nothing.
         """
         table = self.cluster().tables.get(name)
         if table is None:
             raise ConfigError(f"there is no table '{name}'")
-
-        def announce(report: MaterializeReport) -> None:
-            if not table.spec.is_static and self._add_partitions(table, report):
-                named()
-
-        for attempt in range(REFRESH_ATTEMPTS):
-            try:
-                report = self._spark.get().refresh(
-                    self._spark.opened(table), mode=mode, watermark=watermark, progress=progress, announce=announce
-                )
-                break
-            except (
-                VersionConflict
-            ):  # a scheduler found a new value meanwhile, or somebody else refreshed the table
-                if attempt == REFRESH_ATTEMPTS - 1:
-                    raise
+        runs = SourceRefreshes(self._store, self._runtime, self._spark, self._run_all)
+        report = runs.run(table, mode=mode, watermark=watermark, token=token, progress=progress, named=named)
         _warn_of_skew(report)
         return report
-
-    def _add_partitions(self, table: TableSpec, report: MaterializeReport) -> bool:
-        """Name the values that are new, if there are any; what a refresh did not see is left to discovery."""
-        maps = PartitionStore(self._store, runtime=self._runtime)
-        base = maps.read(table.map_name, table.incarnation)
-        weights = [1.0 + written.rows for written in report.partitions.values()]
-        diff = diff_partitions(base, list(report.partitions), weights, after=NO_LOOK)
-        new = [value for value in report.partitions if base.index(value) is None]
-        make_manifests(self._store, table, new, self._runtime, self._run_all)
-        if diff:
-            maps.commit(PartitionAssigner().assign(base, ()), diff=diff)
-        return bool(diff)
 
     def done(self, *marks: str) -> int | None:
         """Of how many rows the statement of one of these marks has made its table (0: of none, or it has dropped one).

@@ -16,7 +16,7 @@ import orjson
 import pyarrow as pa
 
 from ballista_py.coordinator.tables.definitions import TableMaker
-from ballista_py.coordinator.tables.embedded_spark import Source
+from ballista_py.coordinator.tables.embedded_spark import NO_SETTINGS, Source, SparkSettings
 from ballista_py.errors import BallistaError, ConfigError, TransportError, TryLater
 from ballista_py.node.config import EngineName
 from ballista_py.node.local.nodes import LocalNodes
@@ -62,7 +62,8 @@ class LocalCluster:
     this process. With `tls` nodes prove themselves to each other by certificates made for this cluster, and `tls`
     holds what a client needs to trust them; otherwise everything is plain TCP on the loopback interface. `ports` says
     by node which ports it was given. `app` is an application file that schedulers apply, or one for each by its name;
-    the cluster has started when it is applied and its tables are served. The process of a node gets the environment of
+    the cluster has started when it is applied and its tables are served. `spark` is what the Spark of this process and of
+    schedulers is given: settings, and jars of drivers and formats. The process of a node gets the environment of
     this one, and what `node_environment` gives for its name. `token` is what this process shows to schedulers that ask
     for one.
 
@@ -85,6 +86,7 @@ class LocalCluster:
         app: str | Path | Mapping[str, str | Path] | None = None,
         store_options: Mapping[str, Any] | None = None,
         node_options: Mapping[str, str] | None = None,
+        spark: SparkSettings | None = None,
         node_environment: Callable[[str], Mapping[str, str]] | None = None,
         runtime: Runtime | None = None,
     ) -> None:
@@ -105,12 +107,16 @@ class LocalCluster:
             "partition-assignment-interval": str(ttl_ms),
             **(node_options or {}),
         }
-        if store_options:
+        written = {
+            **({"store_options": store_options} if store_options else {}),
+            **({"spark": {"conf": dict(spark.conf), "jars": list(spark.jars)}} if spark else {}),
+        }
+        if written:
             if "config" in options:
-                raise ConfigError("store_options: the nodes are given a config file already: write them in there")
-            options["config"] = str(
-                self._private_file("store.yaml", orjson.dumps({"store_options": store_options}))
-            )
+                raise ConfigError(
+                    f"{next(iter(written))}: the nodes are given a config file already: write it in there"
+                )
+            options["config"] = str(self._private_file("nodes.yaml", orjson.dumps(written)))
         self._token = Secret(token) if isinstance(token, str) else token
         self._certificates = self._make_authority() if tls else None
         self._viewer = self._token
@@ -133,7 +139,7 @@ class LocalCluster:
         )
         self.ports = self._nodes.ports
         secrets = read_secrets(options["secrets-file"]) if "secrets-file" in options else {}
-        self._tables = TableMaker(store, self._runtime, secrets)
+        self._tables = TableMaker(store, self._runtime, secrets, spark=spark or NO_SETTINGS)
 
     def __enter__(self) -> LocalCluster:
         return self.start()

@@ -212,7 +212,7 @@ _PART = shape.fields(
 )
 _QUESTIONS: Mapping[str, shape.Check] = {
     EXPLAIN: shape.fields(_STATEMENT, {**_ASKED, "analyze": shape.flag}),
-    REFRESH: shape.fields({"table": shape.name}),
+    REFRESH: shape.fields({"table": shape.name}, {"mode": shape.maybe(shape.one_of(("full", "append")))}),
     SUBMIT_JOB: shape.fields(
         _STATEMENT,
         {
