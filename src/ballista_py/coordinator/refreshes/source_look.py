@@ -1,9 +1,9 @@
 """What a source of local files shows without being read: one text that differs when a file of it does.
 
 Promises that two looks at one source that give the same text, other than none, were at the same files with the same
-content. A file that was touched a moment ago could be written once more within one tick of its clock, so a source that
-has one gives no text yet; nor does one elsewhere than on this machine, or with too many files. Where there is no text
-the source is read.
+content, and that nothing else was there in between: what it showed once it never shows again. A file that was touched a
+moment ago could be written once more within one tick of its clock, so a source that has one gives no text yet; nor does
+one elsewhere than on this machine, or with too many files. Where there is no text the source is read.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Mapping
 from hashlib import sha256
+from stat import S_ISDIR
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
@@ -65,10 +66,13 @@ def local_root(path: object) -> str | None:
 
 
 def _files(root: str) -> Iterator[tuple[str, os.stat_result]]:
-    """Every file at or below `root`, links followed. Raises `OSError`."""
+    """Every file and folder at or below `root`, links followed. Raises `OSError`.
+
+    Folders tell of files that came and went again.
+    """
     stat = os.stat(root)
-    if not os.path.isdir(root):
-        yield root, stat
+    yield root, stat
+    if not S_ISDIR(stat.st_mode):
         return
     with os.scandir(root) as entries:
         for entry in entries:

@@ -62,8 +62,8 @@ class LocalCluster:
     this process. With `tls` nodes prove themselves to each other by certificates made for this cluster, and `tls`
     holds what a client needs to trust them; otherwise everything is plain TCP on the loopback interface. `ports` says
     by node which ports it was given. `app` is an application file that schedulers apply, or one for each by its name;
-    the cluster has started when it is applied and its tables are served. `spark` is what the Spark of this process and of
-    schedulers is given: settings, and jars of drivers and formats. The process of a node gets the environment of
+    the cluster has started when it is applied and its tables are served. `spark` is what the Spark of this process
+    and of schedulers is given: settings, and jars of drivers and formats. The process of a node gets the environment of
     this one, and what `node_environment` gives for its name. `token` is what this process shows to schedulers that ask
     for one.
 
