@@ -13,9 +13,9 @@ from ballista_py import LocalCluster
 from ballista_py.errors import ConfigError, SqlError
 from ballista_py.partitions.refresh import Refresh, Retention
 
-SCHEMA = pa.schema([pa.field("id", pa.int64(), nullable=False), ("at", pa.timestamp("us"))])
+SCHEMA = pa.schema([pa.field("id", pa.int64(), nullable=False), ("seen_at", pa.timestamp("us"))])
 pytestmark = pytest.mark.cluster
-OLD = "delete from {} where at < now() - interval 30 day"
+OLD = "delete from {} where seen_at < now() - interval 30 day"
 
 
 @pytest.fixture(scope="module")
@@ -33,7 +33,7 @@ def eventually(holds):
 
 def rows(first: int, days: int, count: int = 4) -> pa.Table:
     at = datetime(2020, 1, 1) if days > 1_000 else datetime.now() - timedelta(days=days)
-    return pa.table({"id": range(first, first + count), "at": [at] * count}, schema=SCHEMA)
+    return pa.table({"id": range(first, first + count), "seen_at": [at] * count}, schema=SCHEMA)
 
 
 def ids(cluster, table):
@@ -64,7 +64,7 @@ def test_a_table_forgets_what_its_retention_says_and_shows_that_it_did(cluster):
 def test_sql_declares_a_retention_and_alters_how_often_it_runs(cluster):
     text = OLD.format("made")
     cluster.sql(
-        "create table made (id bigint not null, at timestamp) partitioned by (bucket(2, id)) "
+        "create table made (id bigint not null, seen_at timestamp) partitioned by (bucket(2, id)) "
         f"with (retention_sql = '{text}', retention_check_interval = '1h')"
     )
     cluster.ingest("made", rows(0, days=2_000))
@@ -74,8 +74,8 @@ def test_sql_declares_a_retention_and_alters_how_often_it_runs(cluster):
     eventually(lambda: ids(cluster, "made") == [])
     with pytest.raises(SqlError, match="has a retention, which names it, so it cannot be renamed"):
         cluster.sql("alter table made rename to other")
-    with pytest.raises(SqlError, match="retention of table 'made' names column 'at'"):
-        cluster.sql("alter table made drop column at")
+    with pytest.raises(SqlError, match="retention of table 'made' names column 'seen_at'"):
+        cluster.sql("alter table made drop column seen_at")
 
 
 @pytest.mark.parametrize(

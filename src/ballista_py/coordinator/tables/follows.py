@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import pyarrow as pa
 from sqlglot import exp
 
 from ballista_py.errors import ConfigError, SqlError
+from ballista_py.partitions.refresh import Retention
 from ballista_py.partitions.table import TableSpec
 from ballista_py.partitions.table_name import folded
 from ballista_py.sql.parse.changes import Local, read_change
@@ -23,28 +25,25 @@ def require_follows(table: TableSpec) -> None:
                 "'append' with a time_column"
             )
     if table.retention is not None:
-        retention_of(table)
+        retention_of(table.name, table.schema, table.retention)
 
 
-def retention_of(table: TableSpec) -> Local:
-    """The DELETE of the table's retention. Raises `ConfigError` for anything else than one DELETE of its own rows."""
-    assert table.retention is not None
-    wrong = f"table '{table.name}': its retention is no DELETE of its own rows"
-    shown = f"write DELETE FROM {table.name} WHERE …, whose condition names its columns alone"
+def retention_of(table: str, schema: pa.Schema, retention: Retention) -> Local:
+    """The DELETE of a table's retention. Raises `ConfigError` for anything else than one DELETE of its own rows."""
+    wrong = f"table '{table}': its retention is no DELETE of its own rows"
+    shown = f"write DELETE FROM {table} WHERE …, whose condition names its columns alone"
     try:
-        change = read_change(table.retention.sql)
+        change = read_change(retention.sql)
     except SqlError as error:
         raise ConfigError(f"{wrong} ({error.message}): {shown}") from None
     if not isinstance(change, Local) or change.assignments is not None or change.returning is not None:
         raise ConfigError(f"{wrong}: {shown}")
-    if folded(change.table) != table.name:
-        raise ConfigError(f"table '{table.name}': its retention deletes from '{change.table}': {shown}")
+    if folded(change.table) != table:
+        raise ConfigError(f"table '{table}': its retention deletes from '{change.table}': {shown}")
     if change.where is None:
-        raise ConfigError(f"table '{table.name}': its retention deletes every row: {shown}")
-    known = {name.lower() for name in table.schema.names}
+        raise ConfigError(f"table '{table}': its retention deletes every row: {shown}")
+    known = {name.lower() for name in schema.names}
     for column in () if change.tree is None else change.tree.find_all(exp.Column):
         if not column.table and column.name.lower() not in known:
-            raise ConfigError(
-                f"table '{table.name}': its retention names '{column.name}', a column that it has not"
-            )
+            raise ConfigError(f"table '{table}': its retention names '{column.name}', a column that it has not")
     return change

@@ -9,6 +9,7 @@ import pyarrow as pa
 from attrs import define, evolve, field
 from sqlglot.tokenizer_core import TokenType
 
+from ballista_py.coordinator.tables.follows import retention_of
 from ballista_py.engines.engine import Engine
 from ballista_py.errors import SchemaMismatch, SqlError
 from ballista_py.partitions.columns import DEFAULT, default_of, with_said
@@ -189,7 +190,11 @@ class RowChecks:
                 raise SqlError(f"CHECK ({check}) is no condition")
 
     def require_retention(self, table: str, schema: pa.Schema, retention: Retention) -> None:
-        """Raise `SqlError` unless the engine takes the SQL of a retention for a statement over these columns."""
+        """Raise `SqlError` unless the engine takes the SQL of a retention for a statement over these columns.
+
+        Raises `ConfigError` for one that is no DELETE of the table's own rows.
+        """
+        retention_of(table, schema, retention)
         try:
             self.engine.require_change(text_for_engine(retention.sql) or retention.sql)
             self.engine.bind_change(retention.sql, {table: schema})

@@ -330,10 +330,11 @@ class WriteService:
         return self._again.until_done(lambda: self._retain(name, token), (name,))
 
     def _retain(self, name: str, token: str) -> int:
-        table = self._named(name)
+        table = self.views.refresh({name}).catalog.tables.get(name)
         if table is None or table.retention is None:
             raise SqlError(f"table '{name}' has no retention any more")
-        change = at_this_moment(retention_of(table), table, self.engine)
+        change = retention_of(table.name, table.schema, table.retention)
+        change = at_this_moment(change, table, self.engine)
         self._require_change(change.text, change.text)
         if not self._checks.bind(change, table):
             raise SqlError(
@@ -476,13 +477,6 @@ class WriteService:
             self.engine.bind_change(change.text, self.views.current(()).catalog.schemas)
         except SqlError:
             self.engine.bind_change(change.text, self.views.refresh(()).catalog.schemas)
-
-    def _named(self, name: str) -> TableSpec | None:
-        """The newest table of that name, whatever fills it."""
-        found = self.views.refresh({name}).catalog.tables.get(name)
-        if found is not None and self.queries.is_behind(self.views.current({name}), {name}):
-            return self.views.refresh({name}).catalog.tables.get(name)
-        return found
 
     def _table(self, name: str) -> TableSpec:
         for view in (self.views.current, self.views.refresh):

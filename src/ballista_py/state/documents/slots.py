@@ -62,6 +62,7 @@ class SlotsDocument:
 
     document_kind: ClassVar[str] = "slots"
     schema_version: ClassVar[int] = 1
+    may_vanish: ClassVar[bool] = True  # another series begins then, and its first slot reads the source
 
     series: str
     slot: int = 0

@@ -12,7 +12,7 @@ from ballista_py.coordinator.refreshes import schedule
 from ballista_py.coordinator.refreshes.schedule import Done
 from ballista_py.errors import BallistaError
 from ballista_py.partitions.table import TableSpec
-from ballista_py.state.documents.slot_book import Sight, SlotBook
+from ballista_py.state.documents.slot_book import Sight, SlotBook, is_due
 from ballista_py.state.documents.slots import SlotOutcome, SlotsDocument
 from ballista_py.testing.simulation.refreshes.simulation import RefreshSimulation
 from ballista_py.testing.simulation.refreshes.site import EVERY_MS, PlayedWork
@@ -114,7 +114,7 @@ def _repeated_keeps_what_was_seen() -> tuple[Patch, ...]:
 
 
 def _never_taken_over() -> tuple[Patch, ...]:
-    due = schedule.is_due
+    due = is_due
 
     def stays(sight: Sight, now_ms: float, *others: Any) -> bool:
         return not sight.document.holder and due(sight, now_ms, *others)
@@ -134,7 +134,7 @@ def _by_wall_clocks() -> tuple[Patch, ...]:
 
 
 def _missed_slots_made_up_for() -> tuple[Patch, ...]:
-    due = schedule.is_due
+    due = is_due
 
     def piles_up(sight: Sight, now_ms: float, *others: Any) -> bool:
         begun, world_ms = sight.document.slot, now_ms - _first.setdefault(sight.document.series, now_ms)

@@ -4,9 +4,9 @@ Real are the slots, the schedule and the publication of runs; Spark is played. R
 there and back. The source changes; what it showed once it never shows again.
 
 Judged are: slots are numbered one after the other, and only the one at hand ends (S1); where it is known what the
-source showed, and it shows that still, the table has just that, so that the next slot may be passed over (S2); of a slot
-one attempt counts (S3); slots are no more often than the interval says, whatever was missed and whatever wall clocks
-show (S4); and once nothing fails any more the table comes to what the source has, and slots go on (S5).
+source showed, and it shows that still, the table has just that, so that the next slot may be passed over (S2); of a
+slot one attempt counts (S3); slots are no more often than the interval says, whatever was missed and whatever wall
+clocks show (S4); and once nothing fails any more the table comes to what the source has, and slots go on (S5).
 """
 
 from __future__ import annotations
