@@ -16,7 +16,8 @@ _STOPPED = re.compile(
     r"OutOfMemoryError"
 )
 _MISSING_PART = re.compile(
-    r"No suitable driver|ClassNotFoundException|NoClassDefFoundError|DATA_SOURCE_NOT_FOUND|Failed to find the data source"
+    r"No suitable driver|ClassNotFoundException|NoClassDefFoundError|DATA_SOURCE_NOT_FOUND|"
+    r"Failed to find the data source"
 )
 _TOO_DEEP = re.compile(r"StackOverflowError|maximum recursion depth")
 _NOISE = re.compile(r"^\[[A-Z_0-9.]+\] | ?SQLSTATE: \w+$")

@@ -299,7 +299,7 @@ def _http_routes(
     shows = ClusterShows(
         tables=core.tables,
         members=core.members,
-        refresh=lambda name: answers.ready().refresh(name, None)["executors"],
+        refresh=core.refresh_dataset,
         cancel=lambda task_id, client: ground.tasks.cancel_of(client, task_id),
         plan=ground.tasks.plan_of,
     )
