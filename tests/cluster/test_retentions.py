@@ -92,17 +92,17 @@ def test_sql_declares_a_retention_and_alters_how_often_it_runs(cluster):
 )
 def test_a_retention_that_is_no_delete_of_its_own_rows_is_refused(cluster, retention, problem):
     with pytest.raises((ConfigError, SqlError), match=re.escape(problem)), cluster.client() as client:
-        client.create_table("wrong", schema=SCHEMA, retention=Retention(sql=retention))
+        client.create_table("wrong", None, ["bucket(2, id)"], schema=SCHEMA, retention=Retention(sql=retention))
     assert "wrong" not in {row["table"] for row in cluster.tables()}
 
 
 def test_a_refresh_is_of_tables_with_a_source_and_by_a_way_that_there_is(cluster):
     with cluster.client() as client:
         with pytest.raises(ConfigError, match="has no source that it could be refreshed from"):
-            client.create_table("wrong", schema=SCHEMA, refresh=Refresh(every="5m"))
+            client.create_table("wrong", None, ["bucket(2, id)"], schema=SCHEMA, refresh=Refresh(every="5m"))
         with pytest.raises(SqlError, match="there is no table 'nothing'"):
             client.refresh("nothing", "full")
-        client.create_table("managed", schema=SCHEMA)
+        client.create_table("managed", None, ["bucket(2, id)"], schema=SCHEMA)
         with pytest.raises(ConfigError, match="has no source that it could be refreshed from"):
             client.refresh("managed", "full")
         assert client.refresh("managed") == 1
@@ -110,12 +110,12 @@ def test_a_refresh_is_of_tables_with_a_source_and_by_a_way_that_there_is(cluster
 
 def test_a_scheduler_that_dies_leaves_retentions_to_the_others(cluster):
     with cluster.client() as client:
-        retention = Retention(sql=OLD.format("left"), every="1s")
-        client.create_table("left", None, ["bucket(2, id)"], schema=SCHEMA, retention=retention)
-    eventually(lambda: row_of(cluster, "left")["retention"]["slot"] >= 1)
+        retention = Retention(sql=OLD.format("dying"), every="1s")
+        client.create_table("dying", None, ["bucket(2, id)"], schema=SCHEMA, retention=retention)
+    eventually(lambda: row_of(cluster, "dying")["retention"]["slot"] >= 1)
     cluster.kill("scheduler-1")  # which comes first
     try:
-        cluster.ingest("left", rows(0, days=2_000))
-        eventually(lambda: ids(cluster, "left") == [])
+        cluster.ingest("dying", rows(0, days=2_000))
+        eventually(lambda: ids(cluster, "dying") == [])
     finally:
         cluster.start("scheduler-1")
