@@ -222,7 +222,10 @@ def _follows(values: Mapping[str, Any]) -> tuple[Refresh | None, Retention | Non
     options = {name: value for name, value in values.items() if name in FOLLOW_OPTIONS}
     times = {name: duration_text(value) for name, value in options.items() if isinstance(value, float)}
     try:
-        return follows_of({**options, **times})
+        refresh, retention = follows_of({**options, **times})
+        return (
+            None if refresh == Refresh() else refresh
+        ), retention  # which is what every table with a source has
     except ConfigError as error:
         raise ConfigError(error.message, field="acceleration") from None
 

@@ -303,6 +303,5 @@ def _in_words(action: Alteration) -> str:
 def _follows_in_words(action: SetFollows) -> str:
     refresh, retention = action.refresh, action.retention
     every = "" if refresh is None else f" every {refresh.every}" if refresh.every else " when it is asked for"
-    one = "it follows its source no more" if refresh is None else f"refresh by {refresh.mode}{every}"
-    other = "it forgets nothing" if retention is None else f"retention every {retention.every}"
-    return f"{one}, {other}"
+    one = "no refresh" if refresh is None else f"refresh by {refresh.mode}{every}"
+    return f"{one}, {'no retention' if retention is None else f'retention every {retention.every}'}"
