@@ -6,6 +6,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from ballista_py.coordinator.tables.embedded_spark import SparkSettings
     from ballista_py.errors import BallistaError
     from ballista_py.node.local.cluster import LocalCluster
     from ballista_py.partitions.assignment.assigner import AssignmentPlan, Executor, PartitionAssigner
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
     from ballista_py.partitions.discovery import PartitionDiff, diff_partitions
     from ballista_py.partitions.key import PartitionKey
     from ballista_py.partitions.map import PartitionMap
+    from ballista_py.partitions.refresh import Refresh, Retention
     from ballista_py.partitions.router import PartitionRouter, RoutedBatch
     from ballista_py.partitions.set_cover import SetCoverSelector
     from ballista_py.partitions.spec import PartitionSpec
@@ -57,6 +59,7 @@ __version__ = "0.1.0"
 
 # Loaded at first use, so that `import ballista_py` stays fast and needs no extra.
 _HOMES = {
+    "coordinator.tables.embedded_spark": ("SparkSettings",),
     "errors": ("BallistaError",),
     "node.local.cluster": ("LocalCluster",),
     "partitions.assignment.assigner": ("AssignmentPlan", "Executor", "PartitionAssigner"),
@@ -66,6 +69,7 @@ _HOMES = {
     "partitions.discovery": ("PartitionDiff", "diff_partitions"),
     "partitions.key": ("PartitionKey",),
     "partitions.map": ("PartitionMap",),
+    "partitions.refresh": ("Refresh", "Retention"),
     "partitions.router": ("PartitionRouter", "RoutedBatch"),
     "partitions.set_cover": ("SetCoverSelector",),
     "partitions.spec": ("PartitionSpec",),
@@ -159,7 +163,9 @@ __all__ = [
     "Reaper",
     "ReconcileReport",
     "Reconciler",
+    "Refresh",
     "Refusal",
+    "Retention",
     "Retired",
     "Retry",
     "RoutedBatch",
@@ -169,6 +175,7 @@ __all__ = [
     "SetCoverSelector",
     "SkewedPartition",
     "SparkPipeline",
+    "SparkSettings",
     "StaticTokens",
     "StoreReport",
     "StoredObject",

@@ -20,6 +20,7 @@ from ballista_py.node.app_outside import check_app
 from ballista_py.node.app_values import NO_TEXT
 from ballista_py.node.config import NodeConfig, load_config
 from ballista_py.node.demo.tpch_data import TABLES
+from ballista_py.partitions.refresh import Refresh, Retention
 
 ROOT = Path(__file__).parents[2]
 EXAMPLE = ROOT / "docs" / "examples" / "app.yaml"
@@ -260,6 +261,50 @@ def test_secrets_are_references_and_no_error_shows_one(tmp_path):
         HEAD + "datasets: [{name: a, from: a, distribution: replicated, params: {password: '${secrets:db}'}}]",
     )
     assert fine.require().datasets[0].source["password"] == "${secrets:db}"
+
+
+FOLLOWING = """
+datasets:
+  - name: events
+    from: /data/events
+    time_column: seen_at
+    acceleration:
+      partition_by: ['bucket(2, id)']
+      refresh_mode: append
+      refresh_check_interval: 5m
+      refresh_append_overlap: 1h
+      on_schema_change: append
+      retention_sql: DELETE FROM events WHERE id < 7
+      retention_check_interval: 600000
+"""
+
+
+def test_a_dataset_says_how_it_follows_its_source_and_what_it_forgets(tmp_path):
+    (made,) = read(tmp_path, HEAD + FOLLOWING).require().datasets
+    assert made.refresh == Refresh(
+        mode="append", every="5m", time_column="seen_at", overlap="1h", on_schema_change="append"
+    )
+    assert made.retention == Retention(sql="DELETE FROM events WHERE id < 7", every="10m")
+    (plain,) = (
+        read(tmp_path, EVENTS.replace("{partition_by", "{refresh_mode: full, partition_by")).require().datasets
+    )
+    assert plain.refresh is None
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "problem"),
+    [
+        ("    time_column: seen_at\n", "", "time_column: missing"),
+        ("5m", "10ms", "refresh_check_interval: '10ms' is not from 1s to 366d"),
+        ("1h", "soon", "refresh_append_overlap: 'soon' is no time"),
+        ("      retention_sql: DELETE FROM events WHERE id < 7\n", "", "retention_sql: missing"),
+        ("append\n      refresh_check", "changes\n      refresh_check", "is none of full, append"),
+    ],
+)
+def test_what_cannot_be_followed_is_told_in_its_place(tmp_path, old, new, problem):
+    (found,) = read(tmp_path, HEAD + FOLLOWING.replace(old, new, 1)).problems
+    assert problem in found.text
+    assert found.path.startswith("datasets[0].acceleration")
 
 
 def test_comments_order_and_blanks_make_no_other_file_and_a_value_does(tmp_path):

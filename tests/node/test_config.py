@@ -246,4 +246,38 @@ def test_clients_are_shown_the_nodes_certificate_or_one_of_their_own():
 
 
 def test_every_field_is_an_option_but_those_that_hold_names_and_values():
-    assert {field.name for field in fields(NodeConfig)} - OPTIONS.keys() == {"store_options", "labels"}
+    assert {field.name for field in fields(NodeConfig)} - OPTIONS.keys() == {
+        "store_options",
+        "labels",
+        "spark_conf",
+    }
+
+
+def test_spark_is_given_settings_with_secrets_and_jars(tmp_path):
+    secrets, path = tmp_path / "secrets", tmp_path / "node.yaml"
+    secrets.write_text("bucket hunter2\n")
+    path.write_text(
+        "spark:\n  conf: {spark.hadoop.fs.s3a.secret.key: '${secrets:bucket}', spark.jars: /a.jar}\n"
+        "  jars: [/b.jar]\n"
+    )
+    config = load_config(str(path), {**NEEDED, "secrets_file": str(secrets)})
+    assert config.spark_settings().options() == {
+        "spark.hadoop.fs.s3a.secret.key": "hunter2",
+        "spark.jars": "/a.jar,/b.jar",
+    }
+    assert "hunter2" not in repr(config)
+
+
+@pytest.mark.parametrize(
+    ("spark", "problem"),
+    [
+        ("{driver: x}", "unknown field 'driver'; known are conf, jars"),
+        ("[a]", "takes a mapping, as {conf"),
+        ("{jars: a}", "takes a list"),
+    ],
+)
+def test_spark_is_given_nothing_that_is_not_understood(tmp_path, spark, problem):
+    path = tmp_path / "node.yaml"
+    path.write_text(f"spark: {spark}\n")
+    with pytest.raises(ConfigError, match=problem):
+        load_config(str(path), NEEDED)

@@ -16,6 +16,7 @@ from attrs import evolve
 from ballista_py.errors import DocumentUnreadable, InvariantViolated
 from ballista_py.partitions.assignment.assigner import Executor, PartitionAssigner
 from ballista_py.partitions.map import PartitionMap
+from ballista_py.partitions.refresh import Refresh, Retention
 from ballista_py.partitions.spec import PartitionSpec
 from ballista_py.partitions.table import TableSpec, table_folder
 from ballista_py.partitions.table_name import from_keys, in_keys
@@ -36,6 +37,7 @@ from ballista_py.state.documents.documents import (
 )
 from ballista_py.state.documents.jobs import JobChunk, JobDocument, JobRequest, job_key
 from ballista_py.state.documents.object_state import ObjectState
+from ballista_py.state.documents.slots import SlotOutcome, SlotsDocument, slots_key
 from ballista_py.state.members.control import ExecutorInfo
 from ballista_py.state.stores.memory import MemoryStore
 
@@ -74,7 +76,13 @@ DOCUMENTS = {
                 },
                 tables={
                     "events": TableSpec(
-                        name="events", schema=SCHEMA, spec=BUCKETS, group="g", source={"path": "/data/*.parquet"}
+                        name="events",
+                        schema=SCHEMA,
+                        spec=BUCKETS,
+                        group="g",
+                        source={"path": "/data/*.parquet"},
+                        refresh=Refresh(mode="append", every="5m", time_column="at", overlap="1h"),
+                        retention=Retention(sql="delete from events where id < 7"),
                     ),
                     "nation": TableSpec(
                         name="nation", schema=SCHEMA, spec=PartitionSpec.whole(), distribution="replicated"
@@ -111,6 +119,17 @@ DOCUMENTS = {
         PartitionMapDocument(map=PartitionMap.build("t", BUCKETS, BUCKETS.static_values())),
     ),
     "partition_map": (partition_map_key("events"), PartitionMapDocument(map=assigned_map())),
+    "slots": (
+        slots_key("events-5f2a", "refresh"),
+        SlotsDocument(series="refresh-0a")
+        .begun("h1", "i0", 1_700_000_000_000)
+        .ended(
+            "h1",
+            SlotOutcome(slot=1, mode="full", at_ms=1_700_000_000_000, took_ms=12.5, rows=3, bytes=99),
+            "d1",
+            5,
+        ),
+    ),
     "job": (
         job_key(JOB_ID, "ada"),
         JobDocument(
@@ -164,6 +183,16 @@ def test_a_catalog_of_a_release_that_knew_no_application_is_read():
     )
 
 
+def test_a_catalog_of_a_release_that_knew_no_refreshes_is_read():
+    store = MemoryStore()
+    written = orjson.loads((GOLDEN / "cluster.json").read_bytes())
+    for table in written["tables"].values():
+        del table["refresh"], table["retention"]
+    store.create("cluster.json", orjson.dumps(written))
+    found = ObjectState(store, "cluster.json", ClusterDocument).read().document.tables["events"]
+    assert found == evolve(DOCUMENTS["cluster"][1].tables["events"], refresh=None, retention=None)
+
+
 def test_an_executor_that_was_removed_is_remembered_within_a_bound():
     cluster = ClusterDocument()
     for number in range(300):
@@ -202,7 +231,7 @@ def test_every_kind_of_document_has_its_name_and_version_for_good():
             for value in vars(import_module(found.name)).values():
                 if isinstance(value, type) and "document_kind" in vars(value):
                     kinds[value.document_kind] = value.schema_version
-    expected = "claim cluster garbage heartbeat job manifest partition_map seen statements table token_claim"
+    expected = "claim cluster garbage heartbeat job manifest partition_map seen slots statements table token_claim"
     assert kinds == dict.fromkeys(expected.split(), 1)
 
 

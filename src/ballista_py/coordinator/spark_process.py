@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -44,7 +44,7 @@ class SparkProcess:
     hear that it was cancelled, and keeps its core from all others; and a statement that is cancelled between two of its
     stages may wait for ever for its answer. So `tick` ends a Spark in which a cancelled
     statement is still at work after `stuck_ms`; what else ran there raises `TryLater`, and the next `get` starts
-    another. `memory_bytes` is the heap of its JVM.
+    another. `memory_bytes` is the heap of its JVM, and `options` are settings of Spark.
 
     A start takes many seconds and cannot be interrupted: it is made on a thread of `spawn`, and whoever waits for it
     no longer goes. The next one finds it done.
@@ -55,6 +55,7 @@ class SparkProcess:
     stuck_ms: float = STUCK_MS
     answers: AnswerFolder | None = None
     memory_bytes: int = MEMORY_BYTES
+    options: Mapping[str, str] = field(factory=dict, repr=False)
     spawn: Spawn = lambda call: call()
     _lock: Any = field(init=False)
     _spark: SparkStatements | None = field(init=False, default=None)
@@ -97,7 +98,8 @@ class SparkProcess:
             from ballista_py.spark.session import embedded_session, kill_session, stop_session
             from ballista_py.spark.statements import SparkStatements
 
-            session = embedded_session(memory=f"{max(1, self.memory_bytes >> 20)}m")
+            memory = f"{max(1, self.memory_bytes >> 20)}m"
+            session = embedded_session(memory=memory, options=dict(self.options))
             try:
                 made = SparkStatements(session, self.store, self.runtime, self.answers)
             except BaseException:

@@ -23,6 +23,8 @@ from ballista_py.node.app_sources import source_of, unsafe_options
 from ballista_py.node.app_values import read_value
 from ballista_py.node.config_file import Given, read_config_file
 from ballista_py.node.config_values import nearest
+from ballista_py.partitions.refresh import Refresh, Retention, duration_text
+from ballista_py.sql.parse.follow_options import FOLLOW_OPTIONS, follows_of
 
 MAX_SHOWN = 60
 MAX_PROBLEMS = 200
@@ -171,8 +173,8 @@ def _application(
                 made = _dataset(one, folder)
             except ConfigError as error:
                 reader.broken.append(path)
-                place = reader.places.get(f"{path}.from", reader.places[path])
-                reader.note(place, f"{path}.from", error.message)
+                below = f"{path}.{error.details.get('field', 'from')}"
+                reader.note(reader.places.get(below, reader.places[path]), below, error.message)
         datasets.append(made)
     scheduler = values.get("runtime", {}).get("scheduler", {})
     shared = {**scheduler.get("partition_management", {}), **values.get("runtime", {}).get("params", {})}
@@ -199,6 +201,7 @@ def _dataset(values: Mapping[str, Any], folder: Path) -> Dataset:
         )
         for one in values.get("columns", ())
     )
+    refresh, retention = _follows({**values, **kept})
     return Dataset(
         name=values["name"],
         source=source_of(values.get("from"), values.get("params", {}), folder),
@@ -210,7 +213,21 @@ def _dataset(values: Mapping[str, Any], folder: Path) -> Dataset:
         checks=tuple(values.get("checks", ())),
         file_format=values.get("file_format"),
         description=values.get("description"),
+        refresh=refresh,
+        retention=retention,
     )
+
+
+def _follows(values: Mapping[str, Any]) -> tuple[Refresh | None, Retention | None]:
+    options = {name: value for name, value in values.items() if name in FOLLOW_OPTIONS}
+    times = {name: duration_text(value) for name, value in options.items() if isinstance(value, float)}
+    try:
+        refresh, retention = follows_of({**options, **times})
+        return (
+            None if refresh == Refresh() else refresh
+        ), retention  # which is what every table with a source has
+    except ConfigError as error:
+        raise ConfigError(error.message, field="acceleration") from None
 
 
 def _plain(given: Given) -> Any:

@@ -16,6 +16,7 @@ from attrs import Factory, evolve, field, fields, frozen
 from attrs.validators import optional
 
 from ballista_py.coordinator.jobs.limits import MAX_OPEN_JOBS
+from ballista_py.coordinator.tables.embedded_spark import SparkSettings
 from ballista_py.errors import ConfigError
 from ballista_py.node.config_file import Given, given, read_config_file
 from ballista_py.node.config_values import check_endpoint, nearest, value_of
@@ -121,7 +122,8 @@ class NodeConfig:
     An executor runs its legs on `engine`; schedulers always merge with DuckDB. `memory_limit` is what DuckDB may take
     for partitions and legs (`"4GB"`, or `"25%"` of the machine; default 80 %); what does not fit is spilled, up to
     `max_spill_bytes`, and beyond that the statement fails. The same bound holds for the answers of Spark that
-    a scheduler keeps below its `data_dir` until they are read.
+    a scheduler keeps below its `data_dir` until they are read. The Spark of a scheduler is given `spark_conf` and the
+    jars of drivers and formats in `spark_jars`, in a file `spark: {conf: {…}, jars: […]}`.
 
     What a scheduler is asked ends after `statement_timeout_ms`, whatever it is doing; without one, only what a client
     limits itself. A scheduler runs `max_running_jobs` jobs at once, and the cluster takes `max_queued_jobs` that wait
@@ -193,6 +195,8 @@ class NodeConfig:
     max_replica_lag_ms: float = field(default=0.0, validator=_not_negative)
     max_merge_bytes: int = field(default=4 << 30, validator=_positive)
     spark_memory_bytes: int = field(default=2 << 30, validator=_positive)
+    spark_conf: Mapping[str, str] = field(factory=dict, repr=False)
+    spark_jars: tuple[str, ...] = ()
     otlp_metrics_table: str | None = field(default=None, validator=optional(_table_name))
     statement_timeout_ms: float | None = field(default=None, validator=optional(_positive))
     max_running_jobs: int = field(default=4, validator=_positive)
@@ -253,6 +257,10 @@ class NodeConfig:
             connections_per_address=min(most.connections_per_address, self.max_connections_per_address),
         )
 
+    def spark_settings(self) -> SparkSettings:
+        """What the Spark of a scheduler is given."""
+        return SparkSettings(conf=self.spark_conf, jars=self.spark_jars)
+
     def node_tls(self) -> Tls | None:
         """What nodes prove themselves to each other with; None: they do not."""
         if self.node_mtls_certificate_file is None:
@@ -273,7 +281,8 @@ class NodeConfig:
 _MTLS = ("node_mtls_ca_certificate_file", "node_mtls_certificate_file", "node_mtls_key_file")
 
 
-_SECRET_FIELDS = ("store_options",)
+_SECRET_FIELDS = ("store_options", "spark_conf")
+_OF_SPARK = ("conf", "jars")
 
 
 def load_config(path: str | None, overrides: Mapping[str, Any]) -> NodeConfig:
@@ -286,7 +295,7 @@ def load_config(path: str | None, overrides: Mapping[str, Any]) -> NodeConfig:
         if value is not None:
             found[name] = _over(found.get(name), given(value))
     shared = _of_application(found["app"]) if "app" in found else {}
-    found = {**shared, **found}
+    found = _spread({**shared, **found})
     kinds = _kinds()
     for name, one in found.items():
         if name not in kinds:
@@ -296,6 +305,8 @@ def load_config(path: str | None, overrides: Mapping[str, Any]) -> NodeConfig:
     values = {name: value_of(name, kinds[name], one, secret=name in _SECRET_FIELDS) for name, one in found.items()}
     if found.get("store_options") is not None and found["store_options"] is shared.get("store_options"):
         values["store_options"] = _with_secrets(values["store_options"], values.get("secrets_file"))
+    if values.get("spark_conf"):
+        values["spark_conf"] = _with_secrets(values["spark_conf"], values.get("secrets_file"))
     for name in ("role", "node_id", "state_location"):
         if not values.get(name):
             raise ConfigError(f"{name}: missing; give --{name.replace('_', '-')} or set it in the YAML file")
@@ -305,6 +316,20 @@ def load_config(path: str | None, overrides: Mapping[str, Any]) -> NodeConfig:
         name = error.message.partition(":")[0]
         place = found[name].place if name in found else ""
         raise ConfigError(f"{place}: {error.message}" if place else error.message) from None
+
+
+def _spread(found: Mapping[str, Given]) -> dict[str, Given]:
+    """With `spark: {conf, jars}` as the two fields that it is. Raises `ConfigError` for anything else below it."""
+    if "spark" not in found:
+        return dict(found)
+    spark = found["spark"]
+    if not isinstance(spark.value, Mapping):
+        raise spark.error("spark", "takes a mapping, as {conf: {name: value}, jars: [/path/to.jar]}")
+    for name, one in spark.value.items():
+        if name not in _OF_SPARK:
+            raise one.error("spark", f"unknown field {name[:60]!a}; {nearest(name, _OF_SPARK)}")
+    others = {name: one for name, one in found.items() if name != "spark"}
+    return {**{f"spark_{name}": one for name, one in spark.value.items()}, **others}
 
 
 def _of_application(file: Given) -> Mapping[str, Given]:

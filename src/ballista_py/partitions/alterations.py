@@ -25,6 +25,7 @@ from ballista_py.partitions.columns import (
     stored_names,
     with_said,
 )
+from ballista_py.partitions.refresh import INTERVALS, Refresh, Retention
 from ballista_py.partitions.table import FILE_FORMATS, TableSpec, check_names
 from ballista_py.partitions.type_names import type_name
 
@@ -177,14 +178,41 @@ def set_type(table: TableSpec, name: str, kind: pa.DataType, mentions: Mentions)
 
 def set_option(table: TableSpec, name: str, value: str) -> TableSpec:
     """With another value of an option."""
+    if name in INTERVALS:
+        return _with_interval(table, name, value)
     if name != "file_format":
-        raise SqlError(f"a table has no option '{name}' here: SET (file_format = 'parquet' or 'vortex')")
+        raise SqlError(
+            f"a table has no option '{name}' that can be changed: SET (file_format = 'parquet' or 'vortex'), "
+            "(refresh_check_interval = '5m') or (retention_check_interval = '1h')"
+        )
     known = {known: known for known in FILE_FORMATS}.get(value)  # type: ignore[call-overload]
     if known is None:
         raise SqlError(f"no file format '{value}': a table is kept as {' or '.join(FILE_FORMATS)}")
     if known == table.file_format:
         return table
     return evolve(table, file_format=known, definition=table.definition + 1)
+
+
+def set_follows(table: TableSpec, refresh: Refresh | None, retention: Retention | None) -> TableSpec:
+    """With another declaration of how it follows its source, and of what it forgets."""
+    if (refresh, retention) == (table.refresh, table.retention):
+        return table
+    return evolve(table, refresh=refresh, retention=retention, definition=table.definition + 1)
+
+
+def _with_interval(table: TableSpec, name: str, value: str) -> TableSpec:
+    """With another interval of its refreshes, or of its retention."""
+    field = name.partition("_")[0]
+    declared = getattr(table, field)
+    if declared is None:
+        raise SqlError(f"table '{table.name}' was made without a {field}: it has no interval to be changed")
+    try:
+        wanted = evolve(declared, every=value)
+    except ConfigError as error:
+        raise SqlError(f"{name}{error.message.removeprefix('every')}") from None
+    if wanted == declared:
+        return table
+    return evolve(table, **{field: wanted}, definition=table.definition + 1)
 
 
 def set_comment(table: TableSpec, name: str | None, text: str | None) -> TableSpec:
@@ -237,3 +265,5 @@ def _require_free(table: TableSpec, name: str, mentions: Mentions, what: str) ->
     for check in table.checks:
         if lower in mentions(check):
             raise SqlError(f"CHECK ({check}) of table '{table.name}' names column '{name}': it cannot be {what}")
+    if table.retention is not None and lower in mentions(table.retention.sql):
+        raise SqlError(f"the retention of table '{table.name}' names column '{name}': it cannot be {what}")

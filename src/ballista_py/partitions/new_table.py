@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from attrs import asdict, field, frozen
 
 from ballista_py.errors import ConfigError
+from ballista_py.partitions.refresh import Refresh, Retention
 from ballista_py.partitions.spec import PartitionBy
 from ballista_py.partitions.table import Distribution, FileFormatName
 
@@ -39,6 +40,8 @@ class NewTable:
     primary_key: tuple[str, ...] = field(default=(), converter=_texts)
     checks: tuple[str, ...] = field(default=(), converter=_texts)
     file_format: FileFormatName = "parquet"
+    refresh: Refresh | None = None
+    retention: Retention | None = None
 
     def require_no_source(self) -> None:
         """Raise `ConfigError` for a table with a source: a client may not say what a scheduler reads.
@@ -68,13 +71,24 @@ class NewTable:
             "primary_key": list(self.primary_key),
             "checks": list(self.checks),
             "file_format": self.file_format,
+            **_said("refresh", self.refresh),
+            **_said("retention", self.retention),
         }
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> NewTable:
         """The table that `to_json` described; what was left out is as ever."""
         told = {name: data[name] for name in _TOLD if name in data}
+        for name, kind in _DECLARED.items():
+            if data.get(name) is not None:
+                told[name] = kind(**data[name])
         return cls(name=data["table"], **told)
 
 
 _TOLD = ("source", "partition_by", "distribution", "colocate_with", "primary_key", "checks", "file_format")
+_DECLARED: Mapping[str, Callable[..., Any]] = {"refresh": Refresh, "retention": Retention}
+
+
+def _said(name: str, declared: Refresh | Retention | None) -> dict[str, Any]:
+    """Only what is declared, so that a cluster of an earlier release takes the rest."""
+    return {} if declared is None else {name: asdict(declared)}

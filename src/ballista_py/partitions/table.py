@@ -10,6 +10,7 @@ import pyarrow as pa
 from attrs import field, frozen
 
 from ballista_py.errors import ConfigError, PartitionKeysMissing, UnsupportedExpression
+from ballista_py.partitions.refresh import Refresh, Retention
 from ballista_py.partitions.spec import PartitionKey, PartitionSpec
 from ballista_py.partitions.table_name import in_keys, require_table_name
 
@@ -39,7 +40,8 @@ class TableSpec:
     `named` is the number of the commit that gave it its name, among all that did so with any table: of two tables that
     somebody knows under one name the one with the higher number is the later one. A table whose map is `map_apart` has
     it under a key of its own, so that it can be there while another table has the name. One that was renamed was
-    `made_as` another one: under that name it keeps all that it has.
+    `made_as` another one: under that name it keeps all that it has. `refresh` says how it follows its source, and
+    `retention` what it forgets.
 
     Raises `PartitionKeysMissing` for a partitioned table without keys and `ConfigError` for an unusable name.
     """
@@ -61,6 +63,8 @@ class TableSpec:
     named: int = 0
     map_apart: bool = False
     made_as: str = ""
+    refresh: Refresh | None = None
+    retention: Retention | None = None
 
     @property
     def map_name(self) -> str:

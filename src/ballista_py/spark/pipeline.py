@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 import pyarrow as pa
+from attrs import evolve
 
 from ballista_py.errors import ConfigError
 from ballista_py.partitions.table import TableSpec
@@ -145,7 +146,8 @@ class SparkPipeline:
         if begun.earlier is not None:
             # What the partitions hold since the run was published the first time.
             held = (begun.manifests.get(table.spec.path(value)) for value in numbering.values)
-            return run.report(numbering, (manifest.files if manifest else () for manifest in held))
+            report = run.report(numbering, (manifest.files if manifest else () for manifest in held))
+            return evolve(report, repeated=True)
         with staging(self._store, table.folder, run.run_id, self._runtime, self._spawn) as stage:
             files, steps = self._runs.write(run, begun, rows, numbering, stage)
             position = position_text(run.run_id)
@@ -154,8 +156,7 @@ class SparkPipeline:
             # A partition that the source no longer has becomes empty.
             wanted: dict[str, Sequence[DataFile]] = {**dict.fromkeys(begun.paths, ()), **files}
             report = run.report(numbering, files.values())
-            self._runs.publish(run, begun, wanted, stage, steps, position, report)
-        return report
+            return self._runs.publish(run, begun, wanted, stage, steps, position, report)
 
     def refresh(
         self,
@@ -256,5 +257,4 @@ class SparkPipeline:
             position = position_text(run.run_id, watermark, reached)
             wanted: dict[str, Sequence[DataFile]] = {**dict.fromkeys(before, ()), **files}
             report = run.report(numbering, files.values())
-            self._runs.publish(run, begun, wanted, stage, steps, position, report, replaces=False)
-        return report
+            return self._runs.publish(run, begun, wanted, stage, steps, position, report, replaces=False)

@@ -15,6 +15,10 @@ _STOPPED = re.compile(
     r"SparkContext was shut down|stopped SparkContext|SparkContext\.\w+\(\)\" is null|Answer from Java side is empty|"
     r"OutOfMemoryError"
 )
+_MISSING_PART = re.compile(
+    r"No suitable driver|ClassNotFoundException|NoClassDefFoundError|DATA_SOURCE_NOT_FOUND|"
+    r"Failed to find the data source"
+)
 _TOO_DEEP = re.compile(r"StackOverflowError|maximum recursion depth")
 _NOISE = re.compile(r"^\[[A-Z_0-9.]+\] | ?SQLSTATE: \w+$")
 
@@ -43,6 +47,15 @@ def is_of_a_lost_spark(error: BaseException) -> bool:
     text = _text_of(error)
     lost = isinstance(error, ConnectionError | EOFError) or type(error).__name__ == "Py4JNetworkError"
     return lost or text is None or _STOPPED.search(ends_of(text)) is not None
+
+
+def is_of_a_missing_part(error: BaseException) -> bool:
+    """Whether Spark lacks the driver, the format or the filesystem that a source needs.
+
+    >>> is_of_a_missing_part(ValueError("java.sql.SQLException: No suitable driver"))
+    True
+    """
+    return _MISSING_PART.search(ends_of(_text_of(error) or "")) is not None
 
 
 def is_of_too_deep_a_type(error: BaseException) -> bool:

@@ -51,12 +51,14 @@ class SkewedPartition:
 class MaterializeReport:
     """What a run wrote, by partition value in the order of their numbers; its files lie under `run_id`.
 
-    After an append that is what was added; partitions that got no rows may be left out.
+    After an append that is what was added; partitions that got no rows may be left out. One that is `repeated` changed
+    nothing: an earlier run under its token counts.
     """
 
     table: str
     run_id: str
     partitions: Mapping[tuple[Any, ...], WrittenPartition] = field(repr=False)
+    repeated: bool = False
 
     @property
     def rows(self) -> int:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, TypeAlias
 
-from attrs import frozen
+from attrs import evolve, frozen
 
 from ballista_py.errors import BallistaError, ObjectMissing, OutcomeUnknown
 from ballista_py.partitions.table import TableSpec, check_same_keys
@@ -129,10 +129,11 @@ class Runs:
         report: MaterializeReport,
         *,
         replaces: bool = True,
-    ) -> None:
+    ) -> MaterializeReport:
         """Announce the run, then make the files all that is there (or come to it, without `replaces`) at one instant.
 
-        Its files are removed when it fails, or was published already, except after `OutcomeUnknown`.
+        Gives the report, as one that is repeated if an earlier run under the token counts. The files are removed when
+        it fails, or was published already, except after `OutcomeUnknown`.
         """
         try:
             run.announce(report)
@@ -153,7 +154,9 @@ class Runs:
             raise
         if decision.attempt != run.run_id:  # the same run, sent twice at once
             stage.discard()
+            report = evolve(report, repeated=True)
         steps.committed(steps.manifests)
+        return report
 
     def _of(self, run: Run) -> Publication:
         return Publication(self._store, run.table.folder, self._runtime, self._run_all)

@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from ballista_py.errors import ConfigError
-from ballista_py.spark.reasons import is_of_a_lost_spark, is_of_too_deep_a_type, reason_of
+from ballista_py.spark.reasons import is_of_a_lost_spark, is_of_a_missing_part, is_of_too_deep_a_type, reason_of
 from ballista_py.spark.schema import arrow_schema
 
 if TYPE_CHECKING:
@@ -94,7 +94,14 @@ def source_error(source: Source, owner: str, error: BaseException) -> ConfigErro
     """The one-line error for a source that Spark could not read."""
     if (named := named_error(source, owner, error)) is not None:
         return named
-    return ConfigError(f"{owner}: source {source_name(source)} cannot be read: {reason_of(error)}")
+    reason = reason_of(error)
+    if is_of_a_missing_part(error):
+        reason = (
+            f"Spark lacks the driver or format that it needs ({reason}): give its jar to the schedulers, as "
+            "spark: {jars: [/path/to.jar]} in their configuration, and to LocalCluster, as "
+            "spark=SparkSettings(jars=('/path/to.jar',))"
+        )
+    return ConfigError(f"{owner}: source {source_name(source)} cannot be read: {reason}")
 
 
 def named_error(source: Source, owner: str, error: BaseException) -> ConfigError | None:

@@ -8,6 +8,7 @@ from attrs import evolve
 
 from ballista_py.coordinator.app.application import Application, Column, Dataset
 from ballista_py.coordinator.app.plan import plan_of
+from ballista_py.partitions.refresh import Refresh, Retention
 
 ID = Column(name="id", kind="bigint", nullable=False)
 
@@ -23,6 +24,7 @@ def application(revision, *datasets, **options):
 
 KIND = Column(name="kind", kind="varchar")
 EVENTS = dataset("events", KIND)
+FORGET = Retention(sql="delete from events where id < 7", every="10m")
 
 
 def plan_after(cluster, before, after):
@@ -39,6 +41,7 @@ def plan_after(cluster, before, after):
         (dataset("events", evolve(KIND, description="which")), "comment on kind"),
         (dataset("events", KIND, description="what happened"), "comment on the table"),
         (dataset("events", KIND, file_format="vortex"), "file_format becomes vortex"),
+        (dataset("events", KIND, retention=FORGET), "no refresh, retention every 10m"),
     ],
 )
 def test_what_alter_can_do_is_one_change_of_the_table(cluster, after, what):
@@ -164,3 +167,15 @@ def test_what_only_alter_finds_out_is_refused_before_anything_is_begun(cluster, 
     assert cluster.applier("one").apply(application(2, wide)).standing == "refused"
     assert cluster.now == before
     assert cluster.applier("one").apply(application(1, small)).standing == "applied"
+
+
+def test_what_it_forgets_is_altered_in_place_and_a_retention_of_others_is_refused(cluster):
+    assert plan_after(cluster, EVENTS, dataset("events", KIND, retention=FORGET)).changes
+    applied = cluster.applier("one").apply(application(2, dataset("events", KIND, retention=FORGET)))
+    assert (applied.standing, cluster.now.tables["events"].retention) == ("applied", FORGET)
+    other = dataset("more", retention=Retention(sql="delete from events where id < 7"))
+    (refused,) = plan_of(application(3, other), cluster.now, cluster.declarations).refused
+    assert "deletes from 'events'" in refused.text
+    managed = dataset("more", refresh=Refresh(every="5m"))
+    (refused,) = plan_of(application(3, managed), cluster.now, cluster.declarations).refused
+    assert "has no source" in refused.text

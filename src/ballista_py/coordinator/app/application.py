@@ -7,6 +7,7 @@ from typing import Any
 
 from attrs import Factory, frozen
 
+from ballista_py.partitions.refresh import Refresh, Retention
 from ballista_py.partitions.spec import PartitionBy
 from ballista_py.partitions.table import Distribution, FileFormatName
 
@@ -52,6 +53,8 @@ class Dataset:
     checks: tuple[str, ...] = ()
     file_format: FileFormatName | None = None
     description: str | None = None
+    refresh: Refresh | None = None
+    retention: Retention | None = None
 
 
 @frozen(kw_only=True)

@@ -151,6 +151,8 @@ class AppApplier:
                 checks=dataset.checks,
                 file_format=dataset.file_format or "parquet",
                 comment=dataset.description,
+                refresh=dataset.refresh,
+                retention=dataset.retention,
                 mark=change.mark,
                 guard=guard,
             )

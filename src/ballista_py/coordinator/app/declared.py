@@ -42,7 +42,8 @@ class Declarations:
 
     def schema(self, dataset: Dataset) -> pa.Schema:
         """The columns of a dataset without a source. Raises `SqlError` and `ConfigError`, naming what is wrong."""
-        key = (dataset.name, dataset.columns, dataset.primary_key, dataset.checks, dataset.file_format)
+        constraints = dataset.primary_key, dataset.checks, dataset.retention
+        key = (dataset.name, dataset.columns, dataset.file_format, constraints)
         found = self._read.get(key)
         if found is None:
             found = self._schema(dataset)
@@ -60,6 +61,8 @@ class Declarations:
         except SqlError as error:  # its place is one in a text that nobody wrote
             raise without_position(error) from None
         self.checks.require_valid(dataset.name, schema, dataset.checks)
+        if dataset.retention is not None:
+            self.checks.require_retention(dataset.name, schema, dataset.retention)
         said = {column.name: column.description for column in dataset.columns}
         schema = pa.schema([with_said(column, COMMENT, said[column.name]) for column in schema])
         require_count(dataset.name, columns_in(schema.types))
@@ -101,6 +104,8 @@ class Declarations:
             checks=dataset.checks,
             file_format=dataset.file_format or "parquet",
             comment=dataset.description,
+            refresh=dataset.refresh,
+            retention=dataset.retention,
         )
         require_bounded(declared)
         return declared

@@ -69,7 +69,36 @@ _COLUMN = (
 )
 _ACCELERATION = (
     Field(name="enabled", kind="flag", choices=("true",), help="true: every dataset is a table of the cluster"),
-    Field(name="refresh_mode", kind="choice", choices=("full",), help="full: all rows of the source"),
+    Field(
+        name="refresh_mode",
+        kind="choice",
+        choices=("full", "append"),
+        help="full: all rows of the source; append: those that the table lacks, found by time_column; default: full",
+    ),
+    Field(
+        name="refresh_check_interval",
+        kind="duration",
+        help="between refreshes; default: when it is asked for",
+    ),
+    Field(
+        name="refresh_append_overlap",
+        help="how late a row may come: a time such as 1h, or a number for a time_column of integers",
+    ),
+    Field(
+        name="on_schema_change",
+        kind="choice",
+        choices=("fail", "append"),
+        help="when the source has more columns: fail, or append them to the table; default: fail",
+        ours=True,
+    ),
+    Field(name="retention_sql", help="the DELETE of this table's rows that takes old ones away"),
+    Field(name="retention_check_interval", kind="duration", help="between runs of retention_sql; default: 1h"),
+    Field(
+        name="retention_check_enabled",
+        kind="flag",
+        choices=("true",),
+        help="true: a table with a retention_sql always has it run",
+    ),
     Field(
         name="partition_by",
         kind="keys",
@@ -86,6 +115,7 @@ _DATASET = (
     Field(
         name="params", kind="options", help="options of Spark's reader; `file_format` is parquet, csv, json or orc"
     ),
+    Field(name="time_column", help="the column that grows with time, by which an append finds new rows"),
     Field(name="description", help="words for people: the COMMENT on the table"),
     Field(name="columns", kind="sections", fields=_COLUMN, help="the columns of a table without a source"),
     Field(

@@ -26,6 +26,7 @@ from ballista_py.sql.parse.alterations import (
     Alteration,
     SetComment,
     SetDefault,
+    SetFollows,
     SetOption,
     SetRequired,
     SetType,
@@ -152,6 +153,8 @@ class _Differences:
         dataset, now = self._dataset, self._now
         if dataset.description != now.comment:
             yield SetComment(name=None, text=dataset.description)
+        if (dataset.refresh, dataset.retention) != (now.refresh, now.retention):
+            yield SetFollows(refresh=dataset.refresh, retention=dataset.retention)
         if not self._managed:
             return
         if dataset.file_format is not None and dataset.file_format != now.file_format:
@@ -291,5 +294,14 @@ def _in_words(action: Alteration) -> str:
         return f"column {action.name} may be null"
     if isinstance(action, SetOption):
         return f"{action.name} becomes {action.value}"
+    if isinstance(action, SetFollows):
+        return _follows_in_words(action)
     assert isinstance(action, SetComment)
     return f"comment on {'the table' if action.name is None else action.name}"
+
+
+def _follows_in_words(action: SetFollows) -> str:
+    refresh, retention = action.refresh, action.retention
+    every = "" if refresh is None else f" every {refresh.every}" if refresh.every else " when it is asked for"
+    one = "no refresh" if refresh is None else f"refresh by {refresh.mode}{every}"
+    return f"{one}, {'no retention' if retention is None else f'retention every {retention.every}'}"

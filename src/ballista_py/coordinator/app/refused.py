@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 _REFRESH = (
-    "no schedule refreshes a table yet: call LocalCluster.refresh_table, or SparkPipeline.refresh from yours"
+    "say how often with refresh_check_interval: what failed is tried again at once, then less and less often"
 )
-_RETENTION = "no retention is kept yet: run DELETE on a schedule of your own"
+_RETENTION = "say it in SQL: retention_sql: DELETE FROM t WHERE created_at < now() - INTERVAL 30 DAY"
 _SNAPSHOTS = "the files of every table lie on the object store already: there is nothing to take a snapshot of"
 _ENGINE = "every table has the engine of its executors: start those with --engine duckdb or --engine polars"
 _READY = "a dataset is ready once its partitions are loaded: see ballista-py tables"
@@ -15,7 +15,7 @@ _FEDERATED = "no query is sent on to a source here: leave it out"
 _TYPES = (
     "a column of a type that cannot be kept is an error: leave it out, and cast or drop the column in the source"
 )
-_TIME = "no time column is kept of a table yet: name it in the Watermark of LocalCluster.refresh_table"
+_TIME = "a time column is a date, a timestamp or an integer of the source: leave it out"
 _TLS = (
     "it is each node's own: give it to the node, as --node-mtls-certificate-file or --flight-tls-certificate-file"
 )
@@ -46,7 +46,6 @@ DATASET = {
     "metadata": _SEMANTIC,
     "has_metadata_table": _SEMANTIC,
     "replication": "all tables have as many copies: say how many in runtime.params.replicas",
-    "time_column": _TIME,
     "time_format": _TIME,
     "time_partition_column": _TIME,
     "time_partition_format": _TIME,
@@ -92,11 +91,10 @@ def columns() -> dict[str, str]:
 def accelerated(what: str) -> dict[str, str]:
     """Of the acceleration of something."""
     refreshes = (
-        "refresh_check_interval", "refresh_cron", "refresh_on_startup", "refresh_retry_enabled",
+        "refresh_cron", "refresh_on_startup", "refresh_retry_enabled",
         "refresh_retry_max_attempts", "refresh_jitter_enabled", "refresh_jitter_max",
     )  # fmt: skip
     part = f"{what} has all rows of its source: leave it out, and point `from` at files that have been filtered"
-    retention = ("retention_check_enabled", "retention_check_interval", "retention_period", "retention_sql")
     snapshots = ("snapshots", "snapshots_trigger", "snapshots_trigger_threshold", "snapshots_compaction")
     return {
         "engine": _ENGINE,
@@ -106,8 +104,7 @@ def accelerated(what: str) -> dict[str, str]:
         **dict.fromkeys(refreshes, _REFRESH),
         "refresh_sql": part,
         "refresh_data_window": part,
-        "refresh_append_overlap": _TIME,
-        **dict.fromkeys(retention, _RETENTION),
+        "retention_period": _RETENTION,
         **dict.fromkeys(snapshots, _SNAPSHOTS),
         "on_zero_results": _FEDERATED,
         "ready_state": _READY,

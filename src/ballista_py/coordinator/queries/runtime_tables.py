@@ -59,6 +59,17 @@ TABLES = pa.schema(
         *((name, _LONG) for name in ("partitions", "serving")),
         ("ready", pa.bool_()),
         *((name, _LONG) for name in ("rows", "bytes", "revision")),
+        *((name, _TEXT) for name in ("refresh_mode", "refresh_every")),
+        ("refresh_at", _MOMENT),
+        ("refresh_took_ms", pa.float64()),
+        ("refresh_rows", _LONG),
+        ("refresh_error", _TEXT),
+        ("refresh_next_at", _MOMENT),
+        ("refresh_lag_ms", pa.float64()),
+        *((name, _TEXT) for name in ("retention_sql", "retention_every")),
+        ("retention_at", _MOMENT),
+        ("retention_rows", _LONG),
+        ("retention_error", _TEXT),
     ]
 )
 JOBS = pa.schema(

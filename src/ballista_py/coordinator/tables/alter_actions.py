@@ -7,6 +7,7 @@ import re
 import pyarrow as pa
 from attrs import frozen
 
+from ballista_py.coordinator.tables.follows import require_follows
 from ballista_py.coordinator.tables.held_columns import require_columns
 from ballista_py.coordinator.writes.checks import RowChecks
 from ballista_py.errors import ConfigError, SqlError
@@ -22,6 +23,7 @@ from ballista_py.sql.parse.alterations import (
     RenameColumn,
     RenameTable,
     SetDefault,
+    SetFollows,
     SetOption,
     SetRequired,
     SetType,
@@ -56,6 +58,8 @@ class AlterActions:
             return lambda now: alterations.set_type(now, action.name, kind, mentions)
         if isinstance(action, SetOption):
             return lambda now: alterations.set_option(now, action.name, action.value)
+        if isinstance(action, SetFollows):
+            return lambda now: self._following(now, action)
         return lambda now: alterations.set_comment(now, action.name, action.text)
 
     def _added(self, table: str, action: AddColumn) -> Alter:
@@ -66,8 +70,18 @@ class AlterActions:
             now, column, initial, action.default, if_not_exists=action.if_not_exists
         )
 
+    def _following(self, now: TableSpec, action: SetFollows) -> TableSpec:
+        wanted = alterations.set_follows(now, action.refresh, action.retention)
+        if wanted is not now:
+            require_follows(wanted)
+            if wanted.retention is not None:
+                self.checks.require_retention(wanted.name, wanted.schema, wanted.retention)
+        return wanted
+
     def _renamed(self, now: TableSpec, to: str) -> TableSpec:
         wanted = alterations.rename_table(now, to)
+        if now.retention is not None and wanted is not now:
+            raise SqlError(f"table '{now.name}' has a retention, which names it, so it cannot be renamed")
         try:
             self.checks.require_valid(to, now.schema, now.checks)
         except SqlError:

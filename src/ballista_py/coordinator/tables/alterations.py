@@ -14,12 +14,15 @@ from ballista_py.coordinator.writes.checks import RowChecks
 from ballista_py.coordinator.writes.rounds import FIRST_WAIT_MS, Growth
 from ballista_py.errors import BallistaError, SchemaMismatch, SqlError, TryLater
 from ballista_py.partitions import alterations
+from ballista_py.partitions.refresh import INTERVALS
 from ballista_py.partitions.table import TableSpec
 from ballista_py.runtime import Runtime
 from ballista_py.sql.parse.alterations import (
+    Alteration,
     AlterTable,
     RenameTable,
     SetComment,
+    SetOption,
     SetRequired,
 )
 from ballista_py.sql.parse.changes import quoted
@@ -76,7 +79,7 @@ class TableAlterations:
             if change.if_exists:
                 return None
             raise SqlError(f"Table '{change.table}' does not exist")
-        if table.source is not None and not isinstance(change.action, SetComment):
+        if table.source is not None and not _is_of_sources(change.action):
             raise SqlError(
                 f"table '{table.name}' has the columns of its source and cannot be altered: drop it and make it anew, "
                 "or copy its rows into a managed table"
@@ -131,3 +134,8 @@ class TableAlterations:
         while not (shown := self.growth.table_is_served(name)) and self.runtime.monotonic_ms() < deadline_ms:
             pause(self.runtime, FIRST_WAIT_MS)
         return shown
+
+
+def _is_of_sources(action: Alteration) -> bool:
+    """Whether a table with a source can be altered so: its columns are those of its source."""
+    return isinstance(action, SetComment) or (isinstance(action, SetOption) and action.name in INTERVALS)

@@ -96,6 +96,8 @@ class TableCreates:
             token=token,
             distribution=new.distribution,
             colocate_with=new.colocate_with,
+            refresh=new.refresh,
+            retention=new.retention,
         )
 
     def _statement_of(self, new: NewTable, schema: pa.Schema) -> str:
@@ -168,6 +170,8 @@ class TableCreates:
                 file_format=change.file_format,
                 token=token,
                 rows=rows,
+                refresh=change.refresh,
+                retention=change.retention,
             )
         except UnsupportedExpression:  # of a table that is there, with other keys: nobody asked to change those
             if change.replaces or self.definitions.newest(change.table) is None:

@@ -15,6 +15,7 @@ from ballista_py.coordinator.tables.definitions import INCARNATION_DIGITS, Table
 from ballista_py.coordinator.writes.checks import RowChecks
 from ballista_py.coordinator.writes.rounds import FIRST_WAIT_MS, Growth
 from ballista_py.errors import ConfigError, SqlError
+from ballista_py.partitions.refresh import Refresh, Retention
 from ballista_py.partitions.spec import PartitionBy
 from ballista_py.partitions.table import FILE_FORMATS, Distribution, FileFormatName, TableSpec
 from ballista_py.runtime import Runtime
@@ -55,6 +56,8 @@ class TableWrites:
         rows: Iterable[pa.RecordBatch] | None = None,
         distribution: Distribution | None = None,
         colocate_with: str | None = None,
+        refresh: Refresh | None = None,
+        retention: Retention | None = None,
     ) -> int:
         """Create a managed table, of `rows` if they are given; how many they are. `replaces` as `TableMaker.create`.
 
@@ -67,6 +70,8 @@ class TableWrites:
         # Two attempts of one statement read at different moments, so that each needs files of its own.
         incarnation = incarnation_of(token) if rows is None and not replaces else None
         self.checks.require_valid(name, schema, checks)
+        if retention is not None:
+            self.checks.require_retention(name, schema, retention)
 
         def fill(table: TableSpec) -> dict[tuple[Any, ...], float]:
             return self.first.write(table, self.checks.batches(table, rows or ()), token)
@@ -86,6 +91,8 @@ class TableWrites:
                 mark=mark_of(token),
                 fill=None if rows is None else fill,
                 replaces=replaces,
+                refresh=refresh,
+                retention=retention,
             )
         except ConfigError:
             found = self.views.refresh({name}).catalog.tables.get(name)

@@ -10,9 +10,11 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 from attrs import evolve
 
-from ballista_py.coordinator.tables.embedded_spark import EmbeddedPipeline, Source
+from ballista_py.coordinator.tables.embedded_spark import NO_SETTINGS, EmbeddedPipeline, Source, SparkSettings
+from ballista_py.coordinator.tables.follows import require_follows
 from ballista_py.coordinator.tables.held_columns import require_columns, require_engines_hold
 from ballista_py.coordinator.tables.replacements import ROWS, Named, TableReplacements
+from ballista_py.coordinator.tables.source_refreshes import SourceRefreshes
 from ballista_py.coordinator.tables.table_definitions import Guard, TableDefinitions, unguarded
 from ballista_py.errors import (
     ConfigError,
@@ -22,12 +24,10 @@ from ballista_py.errors import (
     OutcomeUnknown,
     StoreError,
     UnsupportedExpression,
-    VersionConflict,
 )
-from ballista_py.partitions.assignment.assigner import PartitionAssigner
 from ballista_py.partitions.bounds import columns_in, require_bounded, require_count
-from ballista_py.partitions.discovery import NO_LOOK, diff_partitions
 from ballista_py.partitions.map import PartitionMap
+from ballista_py.partitions.refresh import Refresh, Retention
 from ballista_py.partitions.spec import PartitionBy, PartitionSpec
 from ballista_py.partitions.table import (
     Distribution,
@@ -51,7 +51,6 @@ from ballista_py.state.documents.documents import (
     table_key,
 )
 from ballista_py.state.documents.object_state import SHARED, ObjectState
-from ballista_py.state.ownership.partition_store import PartitionStore
 from ballista_py.state.stores.store import ConditionalStore
 from ballista_py.storage.formats.formats import require_held
 from ballista_py.storage.new_partitions import RunAll, make_manifests
@@ -66,7 +65,6 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger(__name__)
 INCARNATION_DIGITS = 12
-REFRESH_ATTEMPTS = 3
 Fill = Callable[[TableSpec], Mapping[tuple[Any, ...], float]]
 
 
@@ -85,12 +83,14 @@ def declare_table(
     file_format: FileFormatName = "parquet",
     replaces: bool = False,
     comment: str | None = None,
+    refresh: Refresh | None = None,
+    retention: Retention | None = None,
 ) -> TableSpec:
     """The declaration of a table that may join `cluster`, or, if it `replaces`, take the place of one; pure.
 
     Raises `ConfigError` when the name is taken or `colocate_with` names no table with keys of the same form,
     `UnsupportedExpression` with the reason when it is taken by a table whose rows these keys would put elsewhere,
-    and what `PartitionSpec.parse` and `TableSpec` raise.
+    and what `PartitionSpec.parse`, `TableSpec` and `require_follows` raise.
     """
     spec = PartitionSpec.parse(list(partition_by), schema) if partition_by else PartitionSpec.whole()
     if name in cluster.unreadable:
@@ -114,7 +114,10 @@ def declare_table(
         file_format=file_format,
         comment=comment,
         map_apart=replaces or any(other.map_name == name for other in cluster.tables.values()),
+        refresh=refresh,
+        retention=retention,
     )
+    require_follows(table)
     if colocate_with is None:
         return table
     other = cluster.tables.get(colocate_with)
@@ -139,7 +142,7 @@ def _free_group(cluster: ClusterDocument, name: str, spec: PartitionSpec, incarn
 class TableMaker:
     """Makes tables from this process. The embedded Spark starts with the first source and ends with `close`.
 
-    `run_all` works as `map` does, on several at the same time; `spawn` starts a thread.
+    `run_all` works as `map` does, on several at the same time; `spawn` starts a thread. `spark` is what Spark is given.
     """
 
     def __init__(
@@ -150,6 +153,7 @@ class TableMaker:
         *,
         run_all: RunAll = map,
         spawn: Spawn = spawn,
+        spark: SparkSettings = NO_SETTINGS,
     ) -> None:
         self._store = store
         self._run_all = run_all
@@ -157,7 +161,7 @@ class TableMaker:
         self._runtime = runtime
         self._cluster = ObjectState(store, CLUSTER_KEY, ClusterDocument, runtime=runtime, retry=SHARED)
         self._replacements = TableReplacements(self._cluster, TableDefinitions(store, runtime))
-        self._spark = EmbeddedPipeline(store, runtime, secrets=secrets)
+        self._spark = EmbeddedPipeline(store, runtime, secrets=secrets, settings=spark)
 
     def create(
         self,
@@ -177,6 +181,8 @@ class TableMaker:
         fill: Fill | None = None,
         replaces: bool = False,
         comment: str | None = None,
+        refresh: Refresh | None = None,
+        retention: Retention | None = None,
         guard: Guard = unguarded,
     ) -> TableSpec:
         """Write the table's partitions, then its map, then publish its name. See `LocalCluster.create_table`.
@@ -224,6 +230,8 @@ class TableMaker:
                 file_format=file_format,
                 replaces=replaces,
                 comment=comment,
+                refresh=refresh,
+                retention=retention,
             )
             require_bounded(declared)
             return declared
@@ -287,47 +295,22 @@ class TableMaker:
         *,
         mode: RefreshMode = "full",
         watermark: Watermark | None = None,
+        token: str | None = None,
         progress: Progress | None = None,
         named: Callable[[], None] = lambda: None,
     ) -> MaterializeReport:
         """Bring the table up to its source and name its new partitions. See `LocalCluster.refresh_table`.
 
         New partitions are named, empty, before anything of the refresh can be seen; then `named` is called. What was
-        overtaken by another run is run again, at most twice.
+        overtaken by another run is run again, at most twice. One whose `token` counts already changes nothing.
         """
         table = self.cluster().tables.get(name)
         if table is None:
             raise ConfigError(f"there is no table '{name}'")
-
-        def announce(report: MaterializeReport) -> None:
-            if not table.spec.is_static and self._add_partitions(table, report):
-                named()
-
-        for attempt in range(REFRESH_ATTEMPTS):
-            try:
-                report = self._spark.get().refresh(
-                    self._spark.opened(table), mode=mode, watermark=watermark, progress=progress, announce=announce
-                )
-                break
-            except (
-                VersionConflict
-            ):  # a scheduler found a new value meanwhile, or somebody else refreshed the table
-                if attempt == REFRESH_ATTEMPTS - 1:
-                    raise
+        runs = SourceRefreshes(self._store, self._runtime, self._spark, self._run_all)
+        report = runs.run(table, mode=mode, watermark=watermark, token=token, progress=progress, named=named)
         _warn_of_skew(report)
         return report
-
-    def _add_partitions(self, table: TableSpec, report: MaterializeReport) -> bool:
-        """Name the values that are new, if there are any; what a refresh did not see is left to discovery."""
-        maps = PartitionStore(self._store, runtime=self._runtime)
-        base = maps.read(table.map_name, table.incarnation)
-        weights = [1.0 + written.rows for written in report.partitions.values()]
-        diff = diff_partitions(base, list(report.partitions), weights, after=NO_LOOK)
-        new = [value for value in report.partitions if base.index(value) is None]
-        make_manifests(self._store, table, new, self._runtime, self._run_all)
-        if diff:
-            maps.commit(PartitionAssigner().assign(base, ()), diff=diff)
-        return bool(diff)
 
     def done(self, *marks: str) -> int | None:
         """Of how many rows the statement of one of these marks has made its table (0: of none, or it has dropped one).

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
-from attrs import evolve
+from attrs import evolve, field, frozen
 
 from ballista_py.partitions.map import PartitionMap
 from ballista_py.partitions.table import TableSpec
@@ -25,11 +25,27 @@ STORE_WORKERS = 8
 Source = str | Mapping[str, Any]
 
 
+@frozen(kw_only=True)
+class SparkSettings:
+    """What an embedded Spark is given beside our own settings: its `conf`, and `jars` of drivers and formats."""
+
+    conf: Mapping[str, str] = field(factory=dict, repr=False)  # may hold keys of object stores
+    jars: tuple[str, ...] = ()
+
+    def options(self) -> dict[str, str]:
+        """As Spark is told. Jars that `conf` names stay."""
+        jars = [*filter(None, self.conf.get("spark.jars", "").split(",")), *self.jars]
+        return {**self.conf, **({"spark.jars": ",".join(jars)} if jars else {})}
+
+
+NO_SETTINGS = SparkSettings()
+
+
 class EmbeddedPipeline:
     """One pipeline over `store`. Raises what `embedded_session` raises where Spark cannot start.
 
     `secrets` take the place of the references to them in sources. They belong into options, not into a path, which
-    errors name.
+    errors name. `settings` count for the session that is started first in a process.
     """
 
     def __init__(
@@ -39,7 +55,9 @@ class EmbeddedPipeline:
         *,
         discovery_timeout_ms: float = DISCOVERY_TIMEOUT_MS,
         secrets: Mapping[str, Secret] | None = None,
+        settings: SparkSettings = NO_SETTINGS,
     ) -> None:
+        self._settings = settings
         self._secrets = secrets or {}
         self._store = store
         self._runtime = runtime
@@ -59,7 +77,7 @@ class EmbeddedPipeline:
             from ballista_py.spark.pipeline import SparkPipeline
             from ballista_py.spark.session import embedded_session, has_ended, stop_session
 
-            session = embedded_session()
+            session = embedded_session(options=self._settings.options())
             workers = ThreadPoolExecutor(STORE_WORKERS, thread_name_prefix="publish")
 
             def stop() -> None:

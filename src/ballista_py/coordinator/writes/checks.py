@@ -9,15 +9,17 @@ import pyarrow as pa
 from attrs import define, evolve, field
 from sqlglot.tokenizer_core import TokenType
 
+from ballista_py.coordinator.tables.follows import retention_of
 from ballista_py.engines.engine import Engine
 from ballista_py.errors import SchemaMismatch, SqlError
 from ballista_py.partitions.columns import DEFAULT, default_of, with_said
 from ballista_py.partitions.conform import check_columns, conform
+from ballista_py.partitions.refresh import Retention
 from ballista_py.partitions.table import TableSpec
 from ballista_py.sql.bound_shapes import BoundShapes
 from ballista_py.sql.column_types import require_kept
 from ballista_py.sql.own_words import NO_ROW_ID, in_own_words, without_position
-from ballista_py.sql.parse.changes import Local, quoted
+from ballista_py.sql.parse.changes import Local, quoted, text_for_engine
 from ballista_py.sql.parse.creates import CreateTable
 from ballista_py.sql.parse.identifiers import free_name
 from ballista_py.sql.parse.insert_values import Meant, conversions, names_of_columns, needs_conversion
@@ -186,6 +188,18 @@ class RowChecks:
                 raise without_position(error) from None
             if not pa.types.is_boolean(found.field(0).type):
                 raise SqlError(f"CHECK ({check}) is no condition")
+
+    def require_retention(self, table: str, schema: pa.Schema, retention: Retention) -> None:
+        """Raise `SqlError` unless the engine takes the SQL of a retention for a statement over these columns.
+
+        Raises `ConfigError` for one that is no DELETE of the table's own rows.
+        """
+        retention_of(table, schema, retention)
+        try:
+            self.engine.require_change(text_for_engine(retention.sql) or retention.sql)
+            self.engine.bind_change(retention.sql, {table: schema})
+        except SqlError as error:
+            raise without_position(error) from None
 
 
 def _given(column: pa.Field, places: Mapping[str, int], fixed: Mapping[str, str]) -> str:

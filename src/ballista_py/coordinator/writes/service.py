@@ -25,6 +25,7 @@ from ballista_py.coordinator.tables.alterations import TableAlterations
 from ballista_py.coordinator.tables.creates import TableCreates
 from ballista_py.coordinator.tables.ddl import TableWrites
 from ballista_py.coordinator.tables.definitions import TableMaker
+from ballista_py.coordinator.tables.follows import retention_of
 from ballista_py.coordinator.tables.table_definitions import TableDefinitions
 from ballista_py.coordinator.writes.checks import RowChecks
 from ballista_py.coordinator.writes.former_tables import DoneBefore, FormerTables
@@ -34,6 +35,7 @@ from ballista_py.coordinator.writes.kept_rows import KeptRows
 from ballista_py.coordinator.writes.overwrites import replaced_by
 from ballista_py.coordinator.writes.owner_calls import Order, OwnerCalls
 from ballista_py.coordinator.writes.planned_again import PlannedAgain
+from ballista_py.coordinator.writes.retentions import at_this_moment, pruned_by
 from ballista_py.coordinator.writes.room_for_rows import room_for_rows
 from ballista_py.coordinator.writes.rounds import Growth, WriteRounds
 from ballista_py.coordinator.writes.row_writes import RowWrites
@@ -318,6 +320,29 @@ class WriteService:
             except (SqlError, SchemaMismatch):  # it was altered as well
                 return self._sent_again.of_all(found, change)
         return self._sent_again.told(found, mine, returning=bool(getattr(change, "returning", False)))
+
+    def retain(self, name: str, token: str) -> int:
+        """Run the retention of a table, with or without a source; how many rows it took away.
+
+        The same token again takes nothing away. Raises `ConfigError` for a retention that is no DELETE of its own rows,
+        and what a DELETE raises.
+        """
+        return self._again.until_done(lambda: self._retain(name, token), (name,))
+
+    def _retain(self, name: str, token: str) -> int:
+        table = self.views.refresh({name}).catalog.tables.get(name)
+        if table is None or table.retention is None:
+            raise SqlError(f"table '{name}' has no retention any more")
+        change = retention_of(table.name, table.schema, table.retention)
+        change = at_this_moment(change, table, self.engine)
+        self._require_change(change.text, change.text)
+        if not self._checks.bind(change, table):
+            raise SqlError(
+                f"the retention of table '{name}' cannot be run by its owners: write its condition plainly"
+            )
+        types = dict(zip(table.schema.names, self.engine.sql_types(table.schema), strict=True))
+        rewrite = evolve(local_rewrite(change, table, types), where=pruned_by(change))
+        return self._rewrite(table, change, rewrite, WriteToken(token, ("retention", change.text)))
 
     def settle_left_over(self, schedulers: Collection[str]) -> int:
         """See `WriteRounds.settle_left_over`."""

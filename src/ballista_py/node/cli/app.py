@@ -128,14 +128,17 @@ def shell(client: Any) -> None:
 @asks_cluster
 def refresh(
     client: Any,
-    table: Annotated[
-        str,
-        typer.Argument(help="the table whose files something else than the cluster changed", metavar="TABLE"),
-    ],
+    table: Annotated[str, typer.Argument(help="the table", metavar="TABLE")],
+    mode: Annotated[
+        str | None,
+        typer.Option(help="bring it up to its source first: 'full', or 'append' for the rows that it lacks"),
+    ] = None,
     as_json: Json = False,
 ) -> None:
-    """Let every executor compare a table with what is stored."""
-    executors = client.refresh(table)
+    """Let every executor compare a table with what is stored; with --mode after a refresh from its source."""
+    if mode not in (None, "full", "append"):
+        raise typer.BadParameter(f"'{mode}' is neither full nor append", param_hint="--mode")
+    executors = client.refresh(table, mode)
     if as_json:
         print_json({"table": table, "executors": executors})
     else:

@@ -42,6 +42,7 @@ OPTIONS = {
     "max_replica_lag_ms": "scheduler: how old what replicas give may be; 0: no older than the query",
     "max_merge_bytes": "memory of merges at a scheduler",
     "spark_memory_bytes": "scheduler: heap of the JVM that runs what is run on Spark",
+    "spark_jars": "scheduler: jars of drivers and formats for Spark; may be repeated",
     "otlp_metrics_table": "scheduler: take OpenTelemetry's metrics at the port for clients, into this table",
     "statement_timeout_ms": "scheduler: how long a statement may take; default: as long as its client waits",
     "max_running_jobs": "scheduler: jobs at once",

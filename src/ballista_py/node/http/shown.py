@@ -35,6 +35,47 @@ class Column:
 
 
 @frozen(kw_only=True)
+class Retained:
+    """How the retention of a table stands; times are ms since 1970."""
+
+    sql: str
+    every: str
+    slot: int
+    running: str | None
+    last_at_ms: int | None
+    last_took_ms: float | None
+    last_rows: int | None
+    last_skipped: bool
+    last_error: str | None
+    next_at_ms: int | None
+    asked: int
+    answered: int
+
+
+@frozen(kw_only=True)
+class Refreshed:
+    """How refreshes of a table from its source stand; times are ms since 1970.
+
+    `lag_ms` is how long ago the source was looked at whose rows the table has.
+    """
+
+    mode: str
+    every: str | None
+    time_column: str | None
+    lag_ms: float | None
+    slot: int
+    running: str | None
+    last_at_ms: int | None
+    last_took_ms: float | None
+    last_rows: int | None
+    last_skipped: bool
+    last_error: str | None
+    next_at_ms: int | None
+    asked: int
+    answered: int
+
+
+@frozen(kw_only=True)
 class Dataset:
     """A table, and how far its partitions are served; `failed` says by partition why not."""
 
@@ -47,6 +88,8 @@ class Dataset:
     serving: int
     ready: bool
     failed: dict[str, str]
+    refresh: Refreshed | None
+    retention: Retained | None
 
 
 @frozen(kw_only=True)
@@ -130,6 +173,8 @@ def dataset(row: Mapping[str, Any]) -> Dataset:
         serving=row["serving"],
         ready=row["ready"],
         failed={str(partition): str(reason) for partition, reason in row["failed"].items()},
+        refresh=None if row["refresh"] is None else Refreshed(**row["refresh"]),
+        retention=None if row["retention"] is None else Retained(**row["retention"]),
     )
 
 

@@ -16,7 +16,7 @@ import orjson
 import pyarrow as pa
 
 from ballista_py.coordinator.tables.definitions import TableMaker
-from ballista_py.coordinator.tables.embedded_spark import Source
+from ballista_py.coordinator.tables.embedded_spark import NO_SETTINGS, Source, SparkSettings
 from ballista_py.errors import BallistaError, ConfigError, TransportError, TryLater
 from ballista_py.node.config import EngineName
 from ballista_py.node.local.nodes import LocalNodes
@@ -25,6 +25,7 @@ from ballista_py.node.local.waiting import missing_after, not_applied, not_loade
 from ballista_py.node.secrets_file import read_secrets
 from ballista_py.partitions.columns import plain
 from ballista_py.partitions.new_table import NewTable
+from ballista_py.partitions.refresh import Refresh, Retention
 from ballista_py.partitions.spec import PartitionBy
 from ballista_py.partitions.table import Distribution, FileFormatName
 from ballista_py.runtime import Runtime, SystemRuntime
@@ -61,7 +62,8 @@ class LocalCluster:
     this process. With `tls` nodes prove themselves to each other by certificates made for this cluster, and `tls`
     holds what a client needs to trust them; otherwise everything is plain TCP on the loopback interface. `ports` says
     by node which ports it was given. `app` is an application file that schedulers apply, or one for each by its name;
-    the cluster has started when it is applied and its tables are served. The process of a node gets the environment of
+    the cluster has started when it is applied and its tables are served. `spark` is what the Spark of this process
+    and of schedulers is given: settings, and jars of drivers and formats. The process of a node gets the environment of
     this one, and what `node_environment` gives for its name. `token` is what this process shows to schedulers that ask
     for one.
 
@@ -84,6 +86,7 @@ class LocalCluster:
         app: str | Path | Mapping[str, str | Path] | None = None,
         store_options: Mapping[str, Any] | None = None,
         node_options: Mapping[str, str] | None = None,
+        spark: SparkSettings | None = None,
         node_environment: Callable[[str], Mapping[str, str]] | None = None,
         runtime: Runtime | None = None,
     ) -> None:
@@ -104,12 +107,16 @@ class LocalCluster:
             "partition-assignment-interval": str(ttl_ms),
             **(node_options or {}),
         }
-        if store_options:
+        written = {
+            **({"store_options": store_options} if store_options else {}),
+            **({"spark": {"conf": dict(spark.conf), "jars": list(spark.jars)}} if spark else {}),
+        }
+        if written:
             if "config" in options:
-                raise ConfigError("store_options: the nodes are given a config file already: write them in there")
-            options["config"] = str(
-                self._private_file("store.yaml", orjson.dumps({"store_options": store_options}))
-            )
+                raise ConfigError(
+                    f"{next(iter(written))}: the nodes are given a config file already: write it in there"
+                )
+            options["config"] = str(self._private_file("nodes.yaml", orjson.dumps(written)))
         self._token = Secret(token) if isinstance(token, str) else token
         self._certificates = self._make_authority() if tls else None
         self._viewer = self._token
@@ -132,7 +139,7 @@ class LocalCluster:
         )
         self.ports = self._nodes.ports
         secrets = read_secrets(options["secrets-file"]) if "secrets-file" in options else {}
-        self._tables = TableMaker(store, self._runtime, secrets)
+        self._tables = TableMaker(store, self._runtime, secrets, spark=spark or NO_SETTINGS)
 
     def __enter__(self) -> LocalCluster:
         return self.start()
@@ -354,6 +361,8 @@ class LocalCluster:
         primary_key: Sequence[str] = (),
         checks: Sequence[str] = (),
         file_format: FileFormatName = "parquet",
+        refresh: Refresh | None = None,
+        retention: Retention | None = None,
         progress: Progress | None = None,
         wait: bool = True,
     ) -> None:
@@ -361,8 +370,9 @@ class LocalCluster:
 
         `source` is a path, a glob or a dict of Spark reader options; None with a `schema` makes an empty managed
         table, whose `primary_key` columns are unique and not null, whose rows fulfil the SQL conditions in `checks`
-        and whose files are of `file_format`. A replicated table takes no `partition_by`. `progress(done, total)` is
-        called as the work goes on.
+        and whose files are of `file_format`. A replicated table takes no `partition_by`. With a `refresh` schedulers
+        bring the table up to its source, with a `retention` they take its old rows away, as often as it says.
+        `progress(done, total)` is called as the work goes on.
 
         Raises `PartitionKeysMissing`, `UnsupportedExpression`, and `ConfigError` for a name that is taken or a
         source that cannot be read; nothing is left behind then.
@@ -376,6 +386,8 @@ class LocalCluster:
             primary_key=primary_key,
             checks=checks,
             file_format=file_format,
+            refresh=refresh,
+            retention=retention,
         )
         self._tables.create(**new.keywords(), schema=None if schema is None else plain(schema), progress=progress)
         with self.client() as client:

@@ -21,6 +21,7 @@ from ballista_py.figures import UNSEEN, Figures
 from ballista_py.node.http.sql_request import PostedStatement
 from ballista_py.node.scheduler.core import SchedulerCore
 from ballista_py.node.scheduler.jobs import SchedulerJobs
+from ballista_py.node.scheduler.refreshing import SchedulerRefreshes
 from ballista_py.node.status.tasks import Tasks
 from ballista_py.partitions.new_table import NewTable
 from ballista_py.sql.own_words import run_for
@@ -60,6 +61,12 @@ class Services:
     jobs: SchedulerJobs
     figures: Figures = UNSEEN
     metrics: MetricsTable | None = None
+    refreshes: SchedulerRefreshes | None = None
+
+    def refresh(self, table: str, mode: str | None) -> dict[str, int]:
+        """Tell executors to compare what they hold, and with a mode have the table brought up to its source."""
+        asked = 0 if mode is None or self.refreshes is None else self.refreshes.ask(table, mode)
+        return {"executors": self.core.refresh_dataset(table), "asked": asked}
 
 
 @define(kw_only=True)
@@ -170,7 +177,7 @@ class SchedulerAnswers:
         if name == RECONCILE_ALL:
             return {"moves": services.core.reconcile_all()}
         if name == REFRESH:
-            return {"executors": services.core.refresh_dataset(body["table"])}
+            return services.refresh(body["table"], body.get("mode"))
         if name == TASKS:
             return {"rows": self.shown_tasks(context.work.client)}
         if name == CANCEL:

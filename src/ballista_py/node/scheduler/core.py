@@ -17,6 +17,7 @@ from ballista_py.node.config import NodeConfig
 from ballista_py.node.secrets_file import read_secrets
 from ballista_py.partitions.assignment.assigner import PartitionAssigner
 from ballista_py.partitions.map import Owner
+from ballista_py.partitions.table import TableSpec
 from ballista_py.runtime import Runtime
 from ballista_py.state.documents.documents import SchedulerInfo
 from ballista_py.state.members.control import (
@@ -53,7 +54,7 @@ class SchedulerCore:
     each is called by one thread.
 
     `push(instance_id, message)` sends something to an executor; whether it arrives shows in its heartbeats.
-    `wake_admission` and `wake_reconciler` ask for an early tick.
+    `wake_admission` and `wake_reconciler` ask for an early tick. `follows` says how refreshes of a table stand.
     """
 
     def __init__(
@@ -75,6 +76,7 @@ class SchedulerCore:
         self._runtime = runtime
         self.wake_admission: Callable[[], None] = lambda: None
         self.wake_reconciler: Callable[[], None] = lambda: None
+        self.follows: Callable[[TableSpec], dict[str, Any]] = lambda _table: {"refresh": None, "retention": None}
         self.membership = Membership(store, info, ttl_ms=config.ttl_ms, skew_ms=config.skew_ms, runtime=runtime)
         self.registry = ExecutorRegistry(self.membership)
         self._reaper = Reaper(store, self.membership)
@@ -83,6 +85,7 @@ class SchedulerCore:
             runtime,
             discovery_timeout_ms=config.partition_discovery_timeout,
             secrets={} if config.secrets_file is None else read_secrets(config.secrets_file),
+            settings=config.spark_settings(),
         )
         self._watch = SourceWatch(
             self._sources.find, config.partition_discovery_interval or DISCOVERY_INTERVAL_MS, runtime
@@ -367,6 +370,7 @@ class SchedulerCore:
                     "serving": status.serving,
                     "ready": status.ready,
                     "failed": {**status.failed, **self._without_room(name)},
+                    **self.follows(table),
                 }
             )
         return rows

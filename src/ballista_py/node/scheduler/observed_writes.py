@@ -28,6 +28,12 @@ class ObservedWrites(WriteService):
             task.rows = done.affected
             return done
 
+    def retain(self, name: str, token: str) -> int:
+        """See `WriteService.retain`."""
+        with self.tasks.begin("retention", f"retention of {name}", engine=ENGINE).whole() as task:
+            task.rows = super().retain(name, token)
+            return task.rows
+
     def ingest(
         self,
         table: str,

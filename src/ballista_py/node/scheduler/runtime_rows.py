@@ -20,7 +20,7 @@ from ballista_py.work import current_client
 
 Histories = Callable[[Sequence[SchedulerInfo], Mapping[str, str]], list[TaskRecord]]
 """The last tasks of these schedulers and of these executors, by instance; of all of them, or an error."""
-HIDDEN_SETTINGS = frozenset(("store_options",))  # endpoints with keys in them
+HIDDEN_SETTINGS = frozenset(("store_options", "spark_conf"))  # endpoints with keys in them
 SET = "set"
 
 
@@ -52,6 +52,7 @@ class RuntimeRows:
                 "rows": sum(rows for rows, _ in sizes.values()),
                 "bytes": sum(size for _, size in sizes.values()),
                 "revision": view.catalog.maps[name].revision,
+                **_followed(status.get(name, {})),
             }
 
     def partitions(self) -> Iterator[dict[str, Any]]:
@@ -86,6 +87,30 @@ class RuntimeRows:
             if name.endswith("_file") and value is not None:
                 value = SET
             yield {"node_id": self.config.node_id, "name": name, "value": None if value is None else _text(value)}
+
+
+def _followed(row: Mapping[str, Any]) -> dict[str, Any]:
+    """The columns of the refreshes and retentions of a table."""
+    refresh, retention = row.get("refresh") or {}, row.get("retention") or {}
+    return {
+        "refresh_mode": refresh.get("mode"),
+        "refresh_every": refresh.get("every"),
+        "refresh_at": _moment(refresh.get("last_at_ms")),
+        "refresh_took_ms": refresh.get("last_took_ms"),
+        "refresh_rows": refresh.get("last_rows"),
+        "refresh_error": refresh.get("last_error"),
+        "refresh_next_at": _moment(refresh.get("next_at_ms")),
+        "refresh_lag_ms": refresh.get("lag_ms"),
+        "retention_sql": retention.get("sql"),
+        "retention_every": retention.get("every"),
+        "retention_at": _moment(retention.get("last_at_ms")),
+        "retention_rows": retention.get("last_rows"),
+        "retention_error": retention.get("last_error"),
+    }
+
+
+def _moment(at_ms: int | None) -> int | None:
+    return None if at_ms is None else at_ms * 1_000
 
 
 def runtime_tables(

@@ -10,7 +10,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from attrs import frozen
+from attrs import evolve, frozen
 from litestar.handlers import HTTPRouteHandler
 
 from ballista_py.coordinator.catalogs import Catalogs
@@ -47,6 +47,7 @@ from ballista_py.node.scheduler.observed_queries import ObservedQueries
 from ballista_py.node.scheduler.observed_writes import ObservedWrites
 from ballista_py.node.scheduler.page_parts import scheduler_parts
 from ballista_py.node.scheduler.polled_jobs import SchedulerPolledJobs
+from ballista_py.node.scheduler.refreshing import SchedulerRefreshes
 from ballista_py.node.scheduler.runtime_rows import runtime_tables
 from ballista_py.node.secrets_file import read_secrets
 from ballista_py.node.status.scheduler_metrics import observe_scheduler
@@ -117,12 +118,15 @@ def start_scheduler(config: NodeConfig, runtime: Runtime | None = None) -> Runni
         _start_loops(ground, core, links)
         services = _services(ground, tools, core, links, answers)
         links.handler.core = core
+        refreshes = SchedulerRefreshes.start(ground, core, _source_tables(ground, tools), services.writes)
+        core.follows = refreshes.shown
+        services = evolve(services, refreshes=refreshes)
         settle = LeftOver(core, services.writes.settle_left_over)
         ground.loop("settle", settle.tick, config.partition_assignment_interval)
         if config.task_history_table is not None:
             keep_history(ground, services.writes, config.task_history_table, lambda: core.membership.instance_id)
         ground.loop("tokens", partial(_collect, ground, services), TOKENS_TICK_MS)
-        observe_scheduler(ground.metrics, core, links.flight, links.control, tools.legs)
+        observe_scheduler(ground.metrics, core, links.flight, links.control, tools.legs, refreshes.lags)
         application = _application(ground, tools, core, file)
         replication = {"replicas": config.replicas, "max_replica_lag_ms": config.max_replica_lag_ms}
         drain = SchedulerDrain(config.node_id, links.flight, ground.runtime, services.jobs.runner)
@@ -183,7 +187,14 @@ def _tools(ground: Foundation) -> _Tools:
     folder = None if config.data_dir is None else str(Path(config.data_dir) / "answers")
     kept = AnswerFolder(folder, max_bytes=config.max_spill_bytes, runtime=runtime)
     up.callback(kept.close)
-    spark = SparkProcess(ground.store, runtime, answers=kept, memory_bytes=config.spark_memory_bytes, spawn=spawn)
+    spark = SparkProcess(
+        ground.store,
+        runtime,
+        answers=kept,
+        memory_bytes=config.spark_memory_bytes,
+        options=config.spark_settings().options(),
+        spawn=spawn,
+    )
     up.callback(spark.close)
     pool = FlightPool(
         runtime,
@@ -359,13 +370,12 @@ def _services(
 def _application(ground: Foundation, tools: _Tools, core: SchedulerCore, file: AppFile | None) -> SchedulerApp:
     """What applies the file of this scheduler, if it has one."""
     config = ground.config
-    secrets: Mapping[str, Secret] = {} if config.secrets_file is None else read_secrets(config.secrets_file)
     made = SchedulerApp(
         file,
         ground.store,
         ground.runtime,
         tools.engine,
-        TableMaker(ground.store, ground.runtime, secrets, run_all=tools.run_all),
+        _source_tables(ground, tools),
         core.membership,
         lambda tables: core.reconcile_table(*tables),
     )
@@ -373,6 +383,13 @@ def _application(ground: Foundation, tools: _Tools, core: SchedulerCore, file: A
     if file is not None:
         ground.loop("app", made.tick, config.partition_assignment_interval)
     return made
+
+
+def _source_tables(ground: Foundation, tools: _Tools) -> TableMaker:
+    """What reads sources, with the secrets that they reference and what Spark is given here."""
+    config = ground.config
+    secrets: Mapping[str, Secret] = {} if config.secrets_file is None else read_secrets(config.secrets_file)
+    return TableMaker(ground.store, ground.runtime, secrets, run_all=tools.run_all, spark=config.spark_settings())
 
 
 def _start_loops(ground: Foundation, core: SchedulerCore, links: _Links) -> None:

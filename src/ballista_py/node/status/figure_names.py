@@ -66,6 +66,11 @@ _SCHEDULER: Mapping[str, Figure] = {
     "scheduler_result_fetch_duration_ms": _ms("How long clients took for a chunk of an answer."),
     "scheduler_shipped_bytes": _counter("Bytes that statements moved between executors and this scheduler."),
     "scheduler_history_dropped": _counter("Tasks that the table of the history had no room for in time."),
+    "dataset_acceleration_refresh_total": _counter("Refreshes that ended.", "table", "mode"),
+    "dataset_acceleration_refresh_failures": _counter("Refreshes that failed.", "table", "mode"),
+    "dataset_acceleration_refresh_rows": _counter("Rows that refreshes brought.", "table", "mode"),
+    "dataset_acceleration_refresh_bytes": _counter("Bytes of files that refreshes wrote.", "table", "mode"),
+    "dataset_acceleration_refresh_duration_ms": _ms("How long refreshes took.", "table", "mode"),
     "scheduler_collected_objects": _counter("Tokens and kept answers of long ago that were removed."),
 }
 _EXECUTOR: Mapping[str, Figure] = {
@@ -91,10 +96,4 @@ NOT_YET: Mapping[str, str] = {  # of the contract, and what has to be there firs
     "executor_shuffle_write_duration_ms": "shuffles between executors",
     "executor_shuffle_read_local_*": "shuffles between executors",
     "executor_shuffle_read_remote_*": "shuffles between executors",
-    "dataset_acceleration_refresh_total": "refreshes on a schedule",
-    "dataset_acceleration_refresh_failures": "refreshes on a schedule",
-    "dataset_acceleration_refresh_rows": "refreshes on a schedule",
-    "dataset_acceleration_refresh_bytes": "refreshes on a schedule",
-    "dataset_acceleration_refresh_duration_ms": "refreshes on a schedule",
-    "dataset_acceleration_refresh_lag_ms": "refreshes on a schedule",
 }

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
+
 from ballista_py.coordinator.queries.leg_watch import LegWatch
 from ballista_py.node.scheduler.core import SchedulerCore
 from ballista_py.node.status.metrics import NodeMetrics
@@ -10,7 +12,12 @@ from ballista_py.transport.flight.server import FlightServer
 
 
 def observe_scheduler(
-    metrics: NodeMetrics, core: SchedulerCore, flight: FlightServer, control: ControlServer, legs: LegWatch
+    metrics: NodeMetrics,
+    core: SchedulerCore,
+    flight: FlightServer,
+    control: ControlServer,
+    legs: LegWatch,
+    lags: Callable[[], Mapping[tuple[str, ...], float]],
 ) -> None:
     """Let `metrics` show how all these are, whenever somebody looks."""
     gauge = metrics.gauge
@@ -56,6 +63,13 @@ def observe_scheduler(
         "The revision of the map of each table, as last read.",
         ("table",),
         lambda: {(name,): float(pmap.revision) for name, pmap in core.known().catalog.maps.items()},
+    )
+
+    gauge(
+        "dataset_acceleration_refresh_lag_ms",
+        "How long ago the source was looked at whose rows a table has, as this scheduler last saw it.",
+        ("table", "mode"),
+        lags,
     )
 
 

@@ -12,6 +12,7 @@ from attrs import define, frozen
 from sqlglot.tokenizer_core import Token, TokenType
 
 from ballista_py.errors import SqlError
+from ballista_py.partitions.refresh import Refresh, Retention
 from ballista_py.sql.parse.constants import require_constant
 from ballista_py.sql.parse.statement_text import StatementText
 from ballista_py.sql.parse.table_names import table_of
@@ -94,6 +95,14 @@ class SetOption:
 
 
 @frozen(kw_only=True)
+class SetFollows:
+    """How the table follows its source, and what it forgets, all of it anew. No words of SQL say so."""
+
+    refresh: Refresh | None
+    retention: Retention | None
+
+
+@frozen(kw_only=True)
 class SetComment:
     """Words about a column, or (None) the table; none for None."""
 
@@ -110,6 +119,7 @@ Alteration: TypeAlias = (
     | SetRequired
     | SetType
     | SetOption
+    | SetFollows
     | SetComment
 )
 
@@ -188,7 +198,9 @@ def _added(words: _Words) -> AddColumn:
 
 def _option(words: _Words) -> SetOption:
     if not words.takes("("):
-        raise words.refused(f"SET {words.next()}", "it has SET (file_format = …); keys of tables stay as they are")
+        raise words.refused(
+            f"SET {words.next()}", "it has SET (file_format = …), and intervals; keys of tables stay as they are"
+        )
     name = words.name()
     words.must("=")
     value = words.value()

@@ -9,7 +9,9 @@ from sqlglot import exp
 
 from ballista_py.errors import SqlError
 from ballista_py.partitions.bounds import require_count
+from ballista_py.partitions.refresh import Refresh, Retention
 from ballista_py.sql.parse.constants import require_constant
+from ballista_py.sql.parse.follow_options import OPTIONS, declared_in
 from ballista_py.sql.parse.inserts import table_name
 from ballista_py.sql.parse.statement_text import StatementText
 
@@ -37,6 +39,8 @@ class CreateTable:
     if_not_exists: bool = False
     replaces: bool = False
     file_format: str = "parquet"
+    refresh: Refresh | None = None
+    retention: Retention | None = None
 
 
 def read_create(tree: exp.Create, text: StatementText) -> CreateTable:
@@ -74,6 +78,8 @@ def read_create(tree: exp.Create, text: StatementText) -> CreateTable:
     written = {name.lower(): name for name, _ in columns}
     primary = [written.get(name.lower(), name) for name in primary]
     names = {name.lower() for name in primary}
+    options = _options(tree)
+    refresh, retention = declared_in(options)
     as_place = next((place for place, word in text.top_level(0) if word == "AS"), None)
     return CreateTable(
         table=table,
@@ -86,7 +92,9 @@ def read_create(tree: exp.Create, text: StatementText) -> CreateTable:
         query=text.without(0, as_place + 1) if query is not None and as_place is not None else None,
         if_not_exists=bool(tree.args.get("exists")),
         replaces=bool(tree.args.get("replace")),
-        file_format=_file_format(tree),
+        file_format=options.get("file_format", "parquet").lower(),
+        refresh=refresh,
+        retention=retention,
     )
 
 
@@ -135,18 +143,20 @@ def _without_options(text: StatementText) -> str:
     return text.plain
 
 
-def _file_format(tree: exp.Create) -> str:
-    """That of `WITH (file_format = 'vortex')`."""
-    found = "parquet"
+def _options(tree: exp.Create) -> dict[str, str]:
+    """Those of `WITH (name = 'value', …)`. Raises `SqlError` for one that there is not, or that is given twice."""
+    found: dict[str, str] = {}
     properties = tree.args.get("properties")
     for item in properties.expressions if properties is not None else ():
-        name = item.name
-        value = item.args.get("value")
-        if name.lower() != "file_format" or not isinstance(value, exp.Expr):
+        name, value = item.name.lower(), item.args.get("value")
+        if name not in OPTIONS or not isinstance(value, exp.Expr):
             raise SqlError(
-                f"a table has no option '{name.lower()}' here: WITH (file_format = 'parquet' or 'vortex')"
+                f"a table has no option '{name[:80]}' here: WITH (file_format = 'parquet' or 'vortex', …), with "
+                f"{', '.join(OPTIONS[1:])}"
             )
-        found = value.name.lower()
+        if name in found:
+            raise SqlError(f"the option '{name}' is given twice")
+        found[name] = value.name
     return found
 
 

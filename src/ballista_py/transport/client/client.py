@@ -19,6 +19,7 @@ from ballista_py.errors import (
     WriteIncomplete,
 )
 from ballista_py.partitions.new_table import NewTable
+from ballista_py.partitions.refresh import Refresh, Retention
 from ballista_py.partitions.spec import PartitionBy
 from ballista_py.partitions.table import Distribution, FileFormatName
 from ballista_py.runtime import Runtime, SystemRuntime
@@ -196,13 +197,16 @@ class Client(ClusterCalls):
         primary_key: Sequence[str] = (),
         checks: Sequence[str] = (),
         file_format: FileFormatName = "parquet",
+        refresh: Refresh | None = None,
+        retention: Retention | None = None,
         token: str | None = None,
         timeout: float | None = None,
     ) -> None:
         """Make an empty managed table of these columns, and return when it is served.
 
         Its `primary_key` columns are unique and not null, its rows fulfil the SQL conditions in `checks`, and its files
-        are of `file_format`. A replicated table takes no `partition_by`. Sent again under its `token` (made if not
+        are of `file_format`. A replicated table takes no `partition_by`. Its `retention` says which rows it forgets; a
+        `refresh` is of tables with a source. Sent again under its `token` (made if not
         given) it is made once. A table with a `source` is made by `LocalCluster.create_table`, where that can be read:
         a scheduler reads nothing that a client names.
 
@@ -220,6 +224,8 @@ class Client(ClusterCalls):
             primary_key=primary_key,
             checks=checks,
             file_format=file_format,
+            refresh=refresh,
+            retention=retention,
         )
         new.require_no_source()
         if schema is None:

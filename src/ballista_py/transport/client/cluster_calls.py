@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Literal
 
-from ballista_py.errors import BallistaError, TransportError, TryLater, WrongCluster
+from ballista_py.errors import BallistaError, ConfigError, TransportError, TryLater, WrongCluster
 from ballista_py.runtime import Runtime
 from ballista_py.transport.client.schedulers import LEARN_TIMEOUT_MS, Schedulers
 from ballista_py.transport.flight.client import FlightPool
@@ -13,6 +13,7 @@ from ballista_py.transport.flight.errors import is_link_failure
 
 LOAD_TIMEOUT_S = 600.0
 POLL_MS = 50.0
+REFRESH_POLL_MS = 200.0
 
 
 class ClusterCalls:
@@ -34,12 +35,43 @@ class ClusterCalls:
         """Let a scheduler assign what waits, without the limit of an interval; the moves made, by table."""
         return dict(self._schedulers.call(RECONCILE_ALL, {})["moves"])
 
-    def refresh(self, table: str) -> int:
+    def refresh(
+        self,
+        table: str,
+        mode: Literal["full", "append"] | None = None,
+        *,
+        wait: bool = True,
+        timeout: float = LOAD_TIMEOUT_S,
+    ) -> int:
         """Let every executor compare what it holds of the table with what is stored; returns how many were told.
 
-        Raises `SqlError` for a table that there is not.
+        With a `mode` a scheduler brings the table up to its source first, on its Spark: anew ("full"), or by the rows
+        that it lacks ("append"). That is done once, though schedulers die at it; asked twice it may be done twice, with
+        the same rows. This returns when it is done, unless it is not to `wait`.
+
+        Raises `SqlError` for a table that there is not, `ConfigError` for one that cannot be refreshed so or whose
+        refresh failed, with the reason, and `TryLater` after `timeout` seconds; it goes on then.
         """
-        return int(self._schedulers.call(REFRESH, {"table": table})["executors"])
+        if mode is None:
+            return int(self._schedulers.call(REFRESH, {"table": table})["executors"])
+        told = self._schedulers.call(REFRESH, {"table": table, "mode": mode})
+        if wait:
+            self._wait_until_answered(table, int(told["asked"]), timeout)
+        return int(told["executors"])
+
+    def _wait_until_answered(self, table: str, asked: int, timeout: float) -> None:
+        until_ms = self._runtime.monotonic_ms() + timeout * 1e3
+        while True:
+            row = next((row["refresh"] for row in self.tables() if row["table"] == table), None)
+            if row is None:
+                raise ConfigError(f"table '{table}' was dropped while it was refreshed")
+            if row["answered"] >= asked:
+                break
+            if self._runtime.monotonic_ms() > until_ms:
+                raise TryLater(f"table '{table}' is not refreshed after {timeout:g} s: it goes on")
+            self._runtime.sleep_ms(REFRESH_POLL_MS)
+        if row["last_error"]:
+            raise ConfigError(f"table '{table}' was not refreshed: {row['last_error']}")
 
     def tasks(self) -> list[dict[str, Any]]:
         """What the scheduler is doing and did last, newest first, one JSON-ready row each."""

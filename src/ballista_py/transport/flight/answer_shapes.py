@@ -160,6 +160,6 @@ _REPLIES: Mapping[str, Known] = {
     JOBS: _only({"rows": shape.list_of(_JOB_ROW)}),
     **dict.fromkeys((SUBMIT_JOB, JOB, CANCEL_JOB, CLOSE_JOB), _only({"job": _JOB_ROW})),
     RECONCILE_ALL: _only({"moves": shape.mapping_of(shape.count)}),
-    REFRESH: _only({"executors": shape.count}),
+    REFRESH: _only({"executors": shape.count}, {"asked": shape.count}),
     CANCEL: _only({"cancelled": shape.flag}),
 }

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, get_args
 
+from ballista_py.partitions.refresh import ON_SCHEMA_CHANGE, REFRESH_MODES
 from ballista_py.partitions.table import FILE_FORMATS, Distribution
 from ballista_py.transport.flight import shape_checks as shape
 from ballista_py.transport.flight.commands import (
@@ -151,6 +152,16 @@ _ASKED = {"dialect": shape.maybe(shape.name), "engine": shape.maybe(shape.name)}
 _JOB = {"job_id": shape.name}
 _MODES = shape.one_of(("append", "create", "replace", "create_append", "upsert"))
 
+_REFRESH_DECLARED = shape.fields(
+    {},
+    {
+        "mode": shape.one_of(REFRESH_MODES),
+        **{name: shape.maybe(shape.name) for name in ("every", "time_column", "overlap")},
+        "on_schema_change": shape.one_of(ON_SCHEMA_CHANGE),
+    },
+    others=False,
+)
+_RETENTION_DECLARED = shape.fields({"sql": shape.text}, {"every": shape.name}, others=False)
 _AGAIN = {"made": shape.flag, "again": shape.flag}
 _COMMANDS: Mapping[str, shape.Check] = {
     "sql": shape.fields(_STATEMENT, {**_ASKED, **_AGAIN, "token": shape.maybe(shape.name), "atomic": shape.flag}),
@@ -168,6 +179,8 @@ _COMMANDS: Mapping[str, shape.Check] = {
             "primary_key": shape.list_of(shape.name),
             "checks": shape.list_of(shape.text),
             "file_format": shape.one_of(FILE_FORMATS),
+            "refresh": shape.maybe(_REFRESH_DECLARED),
+            "retention": shape.maybe(_RETENTION_DECLARED),
         },
     ),
     "leg": _incarnation_each(
@@ -199,7 +212,7 @@ _PART = shape.fields(
 )
 _QUESTIONS: Mapping[str, shape.Check] = {
     EXPLAIN: shape.fields(_STATEMENT, {**_ASKED, "analyze": shape.flag}),
-    REFRESH: shape.fields({"table": shape.name}),
+    REFRESH: shape.fields({"table": shape.name}, {"mode": shape.maybe(shape.one_of(("full", "append")))}),
     SUBMIT_JOB: shape.fields(
         _STATEMENT,
         {

@@ -1,0 +1,1 @@
+"""Refreshes in virtual time: schedulers that pause, die and come back, over the real slots and publications."""
