@@ -8,7 +8,7 @@ import { count, moment, size, some } from "./words.js";
 const SMALL = 160; // partitions of a table beyond which their cells are small and bear no numbers
 const MAX_DOTS = 3;
 const HINT = "Point at a partition, or reach it by Tab and the arrows, to see whose it is.";
-const REFRESHED = ["refresh_mode", "refresh_state", "last_refresh_at", "last_refresh_error", "refresh_lag_ms", "next_refresh_at"];
+const REFRESHED = ["refresh_mode", "refresh_every", "refresh_at", "refresh_took_ms", "refresh_rows", "refresh_lag_ms", "refresh_next_at", "refresh_error"];
 
 export function tables(act) {
   const legend = el("ul", { class: "legend", "aria-label": "Executors: press to see what one owns" });
@@ -109,7 +109,7 @@ function fill(item, table, place, colours) {
 }
 
 function refresh_word(key, value) {
-  if (key.endsWith("_at")) return typeof value === "number" ? moment(value) : String(value);
+  if (key.endsWith("_at")) return typeof value === "number" ? moment(value / 1000) : String(value); // microseconds, as in runtime.tables
   return typeof value === "number" && key.endsWith("_ms") ? `${count(Math.round(value / 1000))} s` : String(value);
 }
 
