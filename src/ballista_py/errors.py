@@ -32,7 +32,12 @@
     │   └── TimeLimit               the statement was not done in its time: ask for less, or allow more time
     ├── WriteError              a write was not applied
     │   ├── SchemaMismatch          the rows do not fit the table
-    │   └── WriteIncomplete         some partitions did not apply: send it again with the same token
+    │   ├── WriteIncomplete         some partitions did not apply: send it again with the same token
+    │   └── PositionMoved           the table stands at another position of its source: read on from that one
+    ├── SourceError             the source of a table cannot be followed
+    │   ├── SourceUnavailable       it cannot be reached, or is busy: try again later
+    │   ├── SourceLost              the log that the table needs is gone there: take a new copy
+    │   └── SourceUnfit             what it holds or does cannot be followed: the message says what to do there
     ├── JobError                a job cannot be had, or not finished
     │   ├── JobMissing              this client has no such job: it was never submitted, or is forgotten by now
     │   ├── JobRefused              the state of the job does not allow that: the message says what does
@@ -270,6 +275,46 @@ class WriteIncomplete(WriteError):
     code = "write.incomplete"
 
 
+class PositionMoved(WriteError):
+    """Changes of a source are not those that follow the table's position; none was applied."""
+
+    code = "write.position_moved"
+
+    @classmethod
+    def at(cls, table: str, since: int | None, position: int | None) -> PositionMoved:
+        """The error for changes after `since` of a table that stands at `position`."""
+        return cls(
+            f"table '{table}' stands at position {_position(position)} of its source, and not at "
+            f"{_position(since)}, after which these changes come: read on from there",
+            table=table,
+            position=position,
+        )
+
+
+class SourceError(BallistaError):
+    """The source of a table cannot be followed; the table is as it was."""
+
+    code = "source"
+
+
+class SourceUnavailable(SourceError):
+    """The source cannot be reached, or is busy; the same may succeed later."""
+
+    code = "source.unavailable"
+
+
+class SourceLost(SourceError):
+    """The source has no log any more of what the table lacks; only a new copy helps."""
+
+    code = "source.lost"
+
+
+class SourceUnfit(SourceError):
+    """Something of the source cannot be followed as it is; the message says what, and what to do about it."""
+
+    code = "source.unfit"
+
+
 class JobError(BallistaError):
     """A job cannot be had, or could not be finished."""
 
@@ -425,6 +470,10 @@ def from_wire(wire: dict[str, Any]) -> BallistaError:
         code = code.rpartition(".")[0]
     message = one_line(str(wire.get("message", "")), MAX_MESSAGE_CHARS)
     return _rebuild(by_code.get(code, BallistaError), message, plain_details(wire.get("details")))
+
+
+def _position(position: int | None) -> str:
+    return "none" if position is None else str(position)
 
 
 def _rebuild(kind: type[BallistaError], message: str, details: dict[str, Any]) -> BallistaError:

@@ -121,14 +121,14 @@ class RowWrites:
             order = evolve(order, replace=True)
             also = replaced(view.catalog.maps[table.name])
             outcome = self.calls.send(order, view, rows, known, also=also, among=replaced, seal=ask)
-            return self._everywhere(order if seal is None else evolve(order, token=seal.final), outcome, replaced)
+            return self.everywhere(order if seal is None else evolve(order, token=seal.final), outcome, replaced)
 
         final = None if seal is None else lambda: seal.final
         return self.rounds.once(
             table, token.kept, prepare, repeatable=lambda: rows.repeatable, final=final
         ).affected
 
-    def _everywhere(self, order: Order, outcome: Outcome, replaced: Replaced) -> Outcome:
+    def everywhere(self, order: Order, outcome: Outcome, replaced: Replaced) -> Outcome:
         """With partitions prepared, too, that others made meanwhile: of two that replace everything one waits."""
         while not outcome.errors:
             self.views.refresh({order.table.name})

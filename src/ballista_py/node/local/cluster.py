@@ -310,6 +310,11 @@ class LocalCluster:
         with self.client() as client:
             return client.upsert(table, data, token=token)
 
+    def apply_changes(self, table: str, changes: Rows, *, token: str | None = None) -> int:
+        """Apply changes by primary key, all of them at one instant or none; see `Client.apply_changes`."""
+        with self.client() as client:
+            return client.apply_changes(table, changes, token=token)
+
     def drop_table(self, name: str) -> None:
         """End a table: no statement finds it any more, its executors unload it, its files become garbage."""
         with self.client() as client:
