@@ -281,13 +281,12 @@ class PositionMoved(WriteError):
     code = "write.position_moved"
 
     @classmethod
-    def at(cls, table: str, since: int | None, position: int | None) -> PositionMoved:
+    def at(cls, table: str, since: object, position: object) -> PositionMoved:
         """The error for changes after `since` of a table that stands at `position`."""
         return cls(
-            f"table '{table}' stands at position {_position(position)} of its source, and not at "
-            f"{_position(since)}, after which these changes come: read on from there",
+            f"table '{table}' stands at position {position or 'none'} of its source, and not at {since or 'none'}, "
+            "after which these changes come: read on from there",
             table=table,
-            position=position,
         )
 
 
@@ -470,10 +469,6 @@ def from_wire(wire: dict[str, Any]) -> BallistaError:
         code = code.rpartition(".")[0]
     message = one_line(str(wire.get("message", "")), MAX_MESSAGE_CHARS)
     return _rebuild(by_code.get(code, BallistaError), message, plain_details(wire.get("details")))
-
-
-def _position(position: int | None) -> str:
-    return "none" if position is None else str(position)
 
 
 def _rebuild(kind: type[BallistaError], message: str, details: dict[str, Any]) -> BallistaError:

@@ -7,18 +7,20 @@ and count only if the table stands where they begin.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 import pyarrow as pa
-from attrs import define, evolve
+from attrs import define, evolve, frozen
 
 from ballista_py.coordinator.changes.batches import Changes, keys_of, puts, read_changes, require_key
 from ballista_py.coordinator.changes.net import filled, lacking_keys, net_of
 from ballista_py.coordinator.cluster_view import ClusterView
 from ballista_py.coordinator.writes.checks import RowChecks
+from ballista_py.coordinator.writes.kept_rows import KeptRows
 from ballista_py.coordinator.writes.keyed_rows import in_known_partitions, keyed_rows
 from ballista_py.coordinator.writes.overwrites import every_partition
 from ballista_py.coordinator.writes.owner_calls import Order, OwnerCalls
+from ballista_py.coordinator.writes.planned_again import PlannedAgain
 from ballista_py.coordinator.writes.room_for_rows import RowBudget
 from ballista_py.coordinator.writes.rounds import WriteRounds
 from ballista_py.coordinator.writes.row_routes import partitions_of
@@ -27,7 +29,7 @@ from ballista_py.coordinator.writes.write_outcome import Outcome
 from ballista_py.partitions.rows_digest import RowsDigest
 from ballista_py.partitions.table import TableSpec
 from ballista_py.sql.prune.changes import rows_of_keys
-from ballista_py.state.documents.decisions import Decision, Span
+from ballista_py.state.documents.decisions import Decision, Position, Span
 from ballista_py.state.documents.token_claims import TokenClaims
 from ballista_py.state.documents.write_tokens import WriteToken
 
@@ -76,6 +78,12 @@ class ChangeWrites:
 
         return self.rounds.once(table, token, prepare, affected=lambda: len(changes), span=span)
 
+    def copied(self, table: TableSpec, rows: KeptRows, token: str, span: Span) -> None:
+        """Put rows of a source in the place of all that are there, by one decision with the span."""
+        require_key(table)
+        checked = KeptRows(self.checks.batches(table, rows))
+        self.rows.decided(table, checked, WriteToken(token, ()), replaced=every_partition, span=span)
+
     def _prepare(self, order: Order, view: ClusterView, changes: Changes) -> Outcome:
         table, known = order.table, self.rounds.known(order.table)
         base, files = self._base(order, view, changes)
@@ -109,6 +117,36 @@ class ChangeWrites:
         columns = table.schema.names
         lent = [part.select(columns).cast(table.schema) for part in found if part.num_rows]
         return pa.concat_tables([table.schema.empty_table(), *lent]), dict(base.files)
+
+
+@frozen
+class FollowedTable:
+    """The table of a name, for a `ChangeReader`. `table` gives it as it is now, or raises."""
+
+    name: str
+    table: Callable[[], TableSpec]
+    writes: ChangeWrites
+    again: PlannedAgain
+
+    def position(self) -> Position | None:
+        """Where it stands in its source, as decided."""
+        return self.writes.rounds.statements(self.table()).read().position
+
+    def copy(self, rows: Iterable[pa.RecordBatch], span: Span, token: str) -> None:
+        """Put rows in the place of all that are there, by one decision with the span."""
+        kept = KeptRows(iter(rows))
+        self._decided(lambda table: self.writes.copied(table, kept, token, span), lambda: kept.repeatable)
+
+    def apply(self, changes: pa.Table, span: Span, token: str) -> None:
+        """Apply changes by one decision with the span."""
+
+        def once(table: TableSpec) -> None:
+            self.writes.decided(table, read_changes(table, changes.to_batches()), token, span)
+
+        self._decided(once)
+
+    def _decided(self, run: Callable[[TableSpec], None], repeatable: Callable[[], bool] = lambda: True) -> None:
+        self.again.until_done(lambda: run(self.table()), {self.name}, repeatable)
 
 
 def numbered(batches: Iterable[pa.RecordBatch]) -> Iterable[pa.RecordBatch]:

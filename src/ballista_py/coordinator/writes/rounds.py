@@ -251,7 +251,7 @@ class WriteRounds:
         """
         settled = 0
         for table in self.views.refresh(()).catalog.tables.values():
-            if table.source is not None:
+            if table.is_piped:
                 continue
             for decision in self.statements(table).read().decisions:
                 if decision.committed and not decision.settled and is_orphan(decision.attempt, schedulers):

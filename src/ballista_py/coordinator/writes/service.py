@@ -26,7 +26,7 @@ from ballista_py.coordinator.tables.creates import TableCreates
 from ballista_py.coordinator.tables.ddl import TableWrites
 from ballista_py.coordinator.tables.definitions import TableMaker
 from ballista_py.coordinator.tables.table_definitions import TableDefinitions
-from ballista_py.coordinator.writes.change_writes import ChangeWrites
+from ballista_py.coordinator.writes.change_writes import ChangeWrites, FollowedTable
 from ballista_py.coordinator.writes.checks import RowChecks
 from ballista_py.coordinator.writes.former_tables import DoneBefore, FormerTables
 from ballista_py.coordinator.writes.ingests import Ingests
@@ -361,6 +361,10 @@ class WriteService:
         with room_for_rows(reader, self.queries.budget) as rows:
             return self._ingests.take_in(name, rows, mode, mine, atomic, columns)
 
+    def followed(self, name: str) -> FollowedTable:
+        """The table of that name, for a `ChangeReader`."""
+        return FollowedTable(name, lambda: self._followed_table(name), self._keyed, self._again)
+
     def tick(self) -> int:
         """Forget tokens of clients that were used long ago, and what was returned then; how many objects."""
         return sum(aged.tick() for aged in self._aged)
@@ -461,6 +465,10 @@ class WriteService:
             self.engine.bind_change(change.text, self.views.current(()).catalog.schemas)
         except SqlError:
             self.engine.bind_change(change.text, self.views.refresh(()).catalog.schemas)
+
+    def _followed_table(self, name: str) -> TableSpec:
+        found = self.views.refresh({name}).catalog.tables.get(name)
+        return found if found is not None and found.by_changes else self._table(name)
 
     def _table(self, name: str) -> TableSpec:
         for view in (self.views.current, self.views.refresh):

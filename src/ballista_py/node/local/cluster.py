@@ -21,7 +21,7 @@ from ballista_py.errors import BallistaError, ConfigError, TransportError, TryLa
 from ballista_py.node.config import EngineName
 from ballista_py.node.local.nodes import LocalNodes
 from ballista_py.node.local.status_reader import read_status, told_ports
-from ballista_py.node.local.waiting import missing_after, not_applied, not_loaded
+from ballista_py.node.local.waiting import missing_after, not_applied, not_copied, not_loaded
 from ballista_py.node.secrets_file import read_secrets
 from ballista_py.partitions.columns import plain
 from ballista_py.partitions.new_table import NewTable
@@ -367,7 +367,9 @@ class LocalCluster:
         `source` is a path, a glob or a dict of Spark reader options; None with a `schema` makes an empty managed
         table, whose `primary_key` columns are unique and not null, whose rows fulfil the SQL conditions in `checks`
         and whose files are of `file_format`. A replicated table takes no `partition_by`. `progress(done, total)` is
-        called as the work goes on.
+        called as the work goes on. With `{"format": "postgres", "dsn": …, "table": …}` the table follows the changes of
+        one of a database, and has its rows once a scheduler has copied them; its `primary_key` is that one's, if none
+        is named.
 
         Raises `PartitionKeysMissing`, `UnsupportedExpression`, and `ConfigError` for a name that is taken or a
         source that cannot be read; nothing is left behind then.
@@ -382,11 +384,18 @@ class LocalCluster:
             checks=checks,
             file_format=file_format,
         )
-        self._tables.create(**new.keywords(), schema=None if schema is None else plain(schema), progress=progress)
+        columns = None if schema is None else plain(schema)
+        made = self._tables.create(**new.keywords(), schema=columns, progress=progress)
         with self.client() as client:
             client.reconcile_all()
         if wait:
             self.wait_until_loaded(name)
+        if wait and made.by_changes:
+            missing = missing_after(
+                LOAD_TIMEOUT_MS, lambda: not_copied(name, self.addresses(), self._client_of), self._runtime
+            )
+            if missing:
+                raise TryLater(f"not copied after {LOAD_TIMEOUT_MS / 1e3:.0f} s: {'; '.join(missing)}")
 
     def refresh_table(
         self,

@@ -75,6 +75,7 @@ class SchedulerCore:
         self._runtime = runtime
         self.wake_admission: Callable[[], None] = lambda: None
         self.wake_reconciler: Callable[[], None] = lambda: None
+        self.followed: Callable[[str], dict[str, Any]] = lambda _folder: {}
         self.membership = Membership(store, info, ttl_ms=config.ttl_ms, skew_ms=config.skew_ms, runtime=runtime)
         self.registry = ExecutorRegistry(self.membership)
         self._reaper = Reaper(store, self.membership)
@@ -367,6 +368,7 @@ class SchedulerCore:
                     "serving": status.serving,
                     "ready": status.ready,
                     "failed": {**status.failed, **self._without_room(name)},
+                    **({"changes": self.followed(table.folder)} if table.by_changes else {}),
                 }
             )
         return rows

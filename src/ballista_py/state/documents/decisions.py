@@ -52,11 +52,31 @@ class Decision:
 
 
 @frozen
-class Span:
-    """The changes of a source after position `since` up to `to`; `since` is None where the table has none yet."""
+class Position:
+    """A moment of a source: `at` counts its commits, in steps of its own, in the order of one `log`.
 
-    since: int | None
-    to: int
+    Moments of two logs (two slots, two copies) say nothing of each other.
+
+    >>> str(Position(120, "slot_1"))
+    '120 of slot_1'
+    """
+
+    at: int
+    log: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.at} of {self.log}" if self.log else str(self.at)
+
+
+@frozen
+class Span:
+    """The changes of a source after `since` up to `to`; `since` is None where the table has no position yet.
+
+    One that leads to another log is a copy: all that was there goes.
+    """
+
+    since: Position | None
+    to: Position
 
 
 @frozen(kw_only=True)
@@ -85,7 +105,7 @@ class StatementsDocument:
     decisions: tuple[Decision, ...] = ()
     announced: int = 0
     waiting: tuple[str, ...] = ()
-    position: int | None = None
+    position: Position | None = None
 
     def on(self, attempt: str) -> Decision | None:
         """The decision on an attempt, if there is one."""
