@@ -49,8 +49,7 @@ class VirtualFollowed:
             if earlier is not None:
                 self._end(earlier, self.site.epochs)
                 return
-            if before.position != span.since:
-                raise PositionMoved.at(self.name, span.since, before.position)
+            self.require(span, before.position)
             attempt = self.site.name("attempt")
             mine = Prepared(attempt=attempt, token=token)
             parts = self._parts(net)
@@ -107,6 +106,11 @@ class VirtualFollowed:
         site.step(self.machine)
         prepared = evolve(mine, add=(file,), remove=tuple(old.path for old in hit))
         storage.prepare(prepared, epoch=epoch, base=[old.path for old in here], since=sequence)
+
+    def require(self, span: Span, position: Position | None) -> None:
+        """Raise `PositionMoved` unless the table stands where the span begins."""
+        if position != span.since:
+            raise PositionMoved.at(self.name, span.since, position)
 
     def found(self, partition: int) -> None:
         """Make a partition that there was not."""
