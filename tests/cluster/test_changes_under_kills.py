@@ -19,7 +19,7 @@ from tests.cluster.postgres_server import PostgresServer
 from ballista_py import LocalCluster
 from ballista_py.coordinator.changes.pgoutput import lsn
 from ballista_py.errors import BallistaError
-from ballista_py.state.documents.decisions import Position, Statements
+from ballista_py.state.documents.decisions import SourcePosition, Statements
 from ballista_py.state.stores.store import open_store
 
 pytestmark = pytest.mark.cluster
@@ -82,7 +82,7 @@ class Writer(threading.Thread):
             there.execute("update moving set region = %s, v = %s where id = %s", [region, value, number])
             rows[number] = (region, value)
 
-    def at(self, position: Position) -> Rows:
+    def at(self, position: SourcePosition) -> Rows:
         """The table as of a commit: the first state that was seen when the log had come so far."""
         return self.states[bisect.bisect_left(self.places, position.at)]
 
@@ -95,7 +95,7 @@ class Followed:
         self.statements = Statements(open_store(cluster.state_location), folder)
         self.looks: Counter[str] = Counter()
 
-    def look(self) -> tuple[Position, Rows] | None:
+    def look(self) -> tuple[SourcePosition, Rows] | None:
         """Both as of one moment; None if the table moved on meanwhile, or nobody answers now."""
         before = self.statements.read().position
         try:

@@ -1,4 +1,4 @@
-"""A table that follows a source, in virtual time: it is that source at one commit, and every deliberate fault is found."""
+"""A table that follows a source, in virtual time: it is that source at one commit, and each fault is found."""
 
 import pytest
 

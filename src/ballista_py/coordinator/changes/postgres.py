@@ -20,7 +20,7 @@ from ballista_py.coordinator.changes.postgres_types import SESSION, column_type,
 from ballista_py.coordinator.changes.source import ChangeBatch
 from ballista_py.errors import ConfigError, MissingExtra, SourceLost, SourceUnavailable, SourceUnfit
 from ballista_py.partitions.table import TableSpec
-from ballista_py.state.documents.decisions import Position
+from ballista_py.state.documents.decisions import SourcePosition
 
 CONNECT_S = 10
 COPY_ROWS = 10_000
@@ -118,7 +118,7 @@ class PostgresSource:
 
     # As a source of changes.
 
-    def snapshot(self) -> tuple[Position, Iterator[pa.RecordBatch]]:
+    def snapshot(self) -> tuple[SourcePosition, Iterator[pa.RecordBatch]]:
         """See `ChangeSource.snapshot`."""
         self.describe(self._mine.primary_key)
         with self._asked() as ask:
@@ -133,7 +133,7 @@ class PostgresSource:
             made = copying.execute(
                 f"CREATE_REPLICATION_SLOT {log} LOGICAL pgoutput (SNAPSHOT 'export')"
             ).fetchone()
-        position = Position(lsn(made[1]), log)
+        position = SourcePosition(lsn(made[1]), log)
         return position, self._rows(made[2])
 
     def _rows(self, snapshot: str) -> Iterator[pa.RecordBatch]:
@@ -162,7 +162,7 @@ class PostgresSource:
             connection.close()
             self._end_copying()
 
-    def read(self, after: Position, limit: int) -> ChangeBatch:
+    def read(self, after: SourcePosition, limit: int) -> ChangeBatch:
         """See `ChangeSource.read`."""
         rows = LogRows(self._mine, self.there)
         with self._asked() as ask:
@@ -180,11 +180,11 @@ class PostgresSource:
                         )
                     rows.take([read_message(bytes(data))])
         if rows.end is not None:
-            return rows.batch(Position(max(rows.end, after.at), after.log))
+            return rows.batch(SourcePosition(max(rows.end, after.at), after.log))
         moves = ahead - after.at > IDLE_BYTES
-        return rows.batch(Position(ahead, after.log) if moves else after)
+        return rows.batch(SourcePosition(ahead, after.log) if moves else after)
 
-    def confirm(self, position: Position) -> None:
+    def confirm(self, position: SourcePosition) -> None:
         """See `ChangeSource.confirm`."""
         self._end_copying()
         with self._asked() as ask:
@@ -195,13 +195,13 @@ class PostgresSource:
                 if log < position.log:
                     self._drop(ask, log)
 
-    def discard(self, position: Position) -> None:
+    def discard(self, position: SourcePosition) -> None:
         """See `ChangeSource.discard`."""
         self._end_copying()
         with self._asked() as ask:
             self._drop(ask, position.log)
 
-    def lag(self, position: Position) -> int:
+    def lag(self, position: SourcePosition) -> int:
         """See `ChangeSource.lag`."""
         with self._asked() as ask:
             return max(0, lsn(ask("select pg_current_wal_lsn()::text")[0][0]) - position.at)
@@ -232,7 +232,7 @@ class PostgresSource:
         """How the names of this table's logs begin; those of no other table, of no cluster, do."""
         return f"{_PREFIX}{self._mine.incarnation}_"
 
-    def _require_log(self, ask: Ask, position: Position) -> int:
+    def _require_log(self, ask: Ask, position: SourcePosition) -> int:
         """What was confirmed of the log. Raises `SourceLost` for one that is gone, or has a gap after the position."""
         found = ask(_SLOT, position.log)
         way_out = f"table '{self.name}' stands at {position} and needs a new copy"

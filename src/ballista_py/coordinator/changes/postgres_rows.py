@@ -26,7 +26,7 @@ from ballista_py.coordinator.changes.postgres_types import column_type, values
 from ballista_py.coordinator.changes.source import AT_COLUMN, ChangeBatch
 from ballista_py.errors import SourceUnfit
 from ballista_py.partitions.table import TableSpec
-from ballista_py.state.documents.decisions import Position
+from ballista_py.state.documents.decisions import SourcePosition
 
 
 @define
@@ -61,7 +61,7 @@ class LogRows:
                 self._require(message.relation_ids)
                 self._add("truncate", None, None, None)
 
-    def batch(self, position: Position) -> ChangeBatch:
+    def batch(self, position: SourcePosition) -> ChangeBatch:
         """The changes of whole transactions, up to a position that is not before the last one's."""
         count = len(self._at)  # what comes after the last commit is no transaction yet
         schema, keys = self.table.schema, keys_of(self.table).schema

@@ -11,7 +11,7 @@ from attrs import define
 from ballista_py.coordinator.changes.rules import Did, Progress, cut, token_of
 from ballista_py.coordinator.changes.source import AT_COLUMN, ChangeSource
 from ballista_py.errors import PositionMoved, SchemaMismatch, SourceLost, SourceUnfit
-from ballista_py.state.documents.decisions import Position, Span
+from ballista_py.state.documents.decisions import SourcePosition, Span
 
 BATCH_CHANGES = 50_000
 
@@ -24,7 +24,7 @@ class Followed(Protocol):
         """What it is called."""
         ...
 
-    def position(self) -> Position | None:
+    def position(self) -> SourcePosition | None:
         """Where it stands, as decided; read from the store."""
         ...
 
@@ -67,7 +67,7 @@ class ChangeReader:
         """Copy the source anew, in the place of all rows that the table has."""
         return self._copied(self.table.position())
 
-    def _copied(self, since: Position | None) -> Progress:
+    def _copied(self, since: SourcePosition | None) -> Progress:
         position, rows = self.source.snapshot()
         span = Span(since, position)
         try:
@@ -81,7 +81,7 @@ class ChangeReader:
         self.source.confirm(position)
         return self._progress("copied", position)
 
-    def _applied(self, since: Position) -> Progress:
+    def _applied(self, since: SourcePosition) -> Progress:
         batch = self.source.read(since, self.batch_changes)
         span, changes = cut(self.table.name, since, batch)
         if span is None:
@@ -103,11 +103,11 @@ class ChangeReader:
         """Another reader was first: what it decided is where the next tick begins."""
         return self._progress("behind another", self.table.position())
 
-    def _progress(self, did: Did, position: Position | None, changes: int = 0) -> Progress:
+    def _progress(self, did: Did, position: SourcePosition | None, changes: int = 0) -> Progress:
         lag = None if position is None else self.source.lag(position)
         return Progress(did=did, position=position, changes=changes, lag_bytes=lag)
 
-    def _given_up(self, since: Position, error: SourceUnfit) -> SourceUnfit | SourceLost:
+    def _given_up(self, since: SourcePosition, error: SourceUnfit) -> SourceUnfit | SourceLost:
         if self.max_lag_bytes is None or self.source.lag(since) <= self.max_lag_bytes:
             return error
         self.source.give_up()

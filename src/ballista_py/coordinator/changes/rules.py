@@ -16,7 +16,7 @@ from attrs import frozen
 
 from ballista_py.coordinator.changes.source import AT_COLUMN, ChangeBatch
 from ballista_py.errors import SourceUnfit
-from ballista_py.state.documents.decisions import Position, Span
+from ballista_py.state.documents.decisions import SourcePosition, Span
 
 Did = Literal["copied", "applied", "moved on", "nothing", "behind another"]
 
@@ -26,12 +26,12 @@ class Progress:
     """What one tick did, and where the table stands now. `lag_bytes` of log are still to be read, None if unknown."""
 
     did: Did
-    position: Position | None
+    position: SourcePosition | None
     changes: int = 0
     lag_bytes: int | None = None
 
 
-def cut(table: str, since: Position, batch: ChangeBatch) -> tuple[Span | None, pa.Table]:
+def cut(table: str, since: SourcePosition, batch: ChangeBatch) -> tuple[Span | None, pa.Table]:
     """The span that a batch leads over, and its changes in there; None where it leads nowhere.
 
     Raises `SourceUnfit` for a batch that is none: of another log, ending before its changes do, or out of order. No

@@ -8,7 +8,7 @@ from typing import Protocol
 import pyarrow as pa
 from attrs import field, frozen
 
-from ballista_py.state.documents.decisions import Position
+from ballista_py.state.documents.decisions import SourcePosition
 
 AT_COLUMN = "at"
 
@@ -17,12 +17,12 @@ AT_COLUMN = "at"
 class ChangeBatch:
     """Whole transactions of a source, in the order of their commits: all that there are up to `position`.
 
-    `changes` has the columns that `Client.apply_changes` takes, and `at`: for each change the `Position.at` of the
-    commit of its transaction.
+    `changes` has the columns that `Client.apply_changes` takes, and `at`: of each change the `SourcePosition.at` of its
+    transaction's commit.
     """
 
     changes: pa.Table = field(eq=False, repr=False)
-    position: Position
+    position: SourcePosition
 
 
 class ChangeSource(Protocol):
@@ -33,27 +33,27 @@ class ChangeSource(Protocol):
     not be the only one: a source must bear to be asked for the same again, and to be copied twice at once.
     """
 
-    def snapshot(self) -> tuple[Position, Iterator[pa.RecordBatch]]:
+    def snapshot(self) -> tuple[SourcePosition, Iterator[pa.RecordBatch]]:
         """A position of a new log, and all rows of the table as of that very position, to be read before anything else
         is asked. Changes after it are kept from now on, until they are confirmed."""
         ...
 
-    def read(self, after: Position, limit: int) -> ChangeBatch:
+    def read(self, after: SourcePosition, limit: int) -> ChangeBatch:
         """The changes that follow a position, about `limit` of them, ending where a transaction ends.
 
         What was sent before may come again: whoever reads cuts it. A batch without changes may be at `after` itself.
         """
         ...
 
-    def confirm(self, position: Position) -> None:
+    def confirm(self, position: SourcePosition) -> None:
         """Changes up to here are never asked for again; nor is any earlier log of this table."""
         ...
 
-    def discard(self, position: Position) -> None:
+    def discard(self, position: SourcePosition) -> None:
         """The copy that began at this position is nobody's: its log is not needed."""
         ...
 
-    def lag(self, position: Position) -> int:
+    def lag(self, position: SourcePosition) -> int:
         """How many bytes of log the source has that are later than the position."""
         ...
 

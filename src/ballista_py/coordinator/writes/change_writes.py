@@ -29,7 +29,7 @@ from ballista_py.coordinator.writes.write_outcome import Outcome
 from ballista_py.partitions.rows_digest import RowsDigest
 from ballista_py.partitions.table import TableSpec
 from ballista_py.sql.prune.changes import rows_of_keys
-from ballista_py.state.documents.decisions import Decision, Position, Span
+from ballista_py.state.documents.decisions import Decision, SourcePosition, Span
 from ballista_py.state.documents.token_claims import TokenClaims
 from ballista_py.state.documents.write_tokens import WriteToken
 
@@ -128,7 +128,7 @@ class FollowedTable:
     writes: ChangeWrites
     again: PlannedAgain
 
-    def position(self) -> Position | None:
+    def position(self) -> SourcePosition | None:
         """Where it stands in its source, as decided."""
         return self.writes.rounds.statements(self.table()).read().position
 

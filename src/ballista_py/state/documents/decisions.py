@@ -52,12 +52,12 @@ class Decision:
 
 
 @frozen
-class Position:
+class SourcePosition:
     """A moment of a source: `at` counts its commits, in steps of its own, in the order of one `log`.
 
     Moments of two logs (two slots, two copies) say nothing of each other.
 
-    >>> str(Position(120, "slot_1"))
+    >>> str(SourcePosition(120, "slot_1"))
     '120 of slot_1'
     """
 
@@ -75,8 +75,8 @@ class Span:
     One that leads to another log is a copy: all that was there goes.
     """
 
-    since: Position | None
-    to: Position
+    since: SourcePosition | None
+    to: SourcePosition
 
 
 @frozen(kw_only=True)
@@ -105,7 +105,7 @@ class StatementsDocument:
     decisions: tuple[Decision, ...] = ()
     announced: int = 0
     waiting: tuple[str, ...] = ()
-    position: Position | None = None
+    position: SourcePosition | None = None
 
     def on(self, attempt: str) -> Decision | None:
         """The decision on an attempt, if there is one."""

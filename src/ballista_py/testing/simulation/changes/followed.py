@@ -10,7 +10,7 @@ from attrs import define, evolve
 from ballista_py.coordinator.changes.batches import read_changes
 from ballista_py.coordinator.changes.net import Net, net_of
 from ballista_py.errors import BallistaError, ObjectMissing, PositionMoved, TryLater
-from ballista_py.state.documents.decisions import Decision, Position, Span
+from ballista_py.state.documents.decisions import Decision, SourcePosition, Span
 from ballista_py.storage.manifest import Prepared
 from ballista_py.storage.publication import caught_up
 from ballista_py.testing.simulation.changes.source import COLUMNS, FOLLOWING, row_text
@@ -28,7 +28,7 @@ class VirtualFollowed:
     machine: Machine
     name: str = TABLE
 
-    def position(self) -> Position | None:
+    def position(self) -> SourcePosition | None:
         """Where it stands, as decided."""
         return self.site.statements(self.machine).read().position
 
@@ -107,7 +107,7 @@ class VirtualFollowed:
         prepared = evolve(mine, add=(file,), remove=tuple(old.path for old in hit))
         storage.prepare(prepared, epoch=epoch, base=[old.path for old in here], since=sequence)
 
-    def require(self, span: Span, position: Position | None) -> None:
+    def require(self, span: Span, position: SourcePosition | None) -> None:
         """Raise `PositionMoved` unless the table stands where the span begins."""
         if position != span.since:
             raise PositionMoved.at(self.name, span.since, position)

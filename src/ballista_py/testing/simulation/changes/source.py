@@ -11,7 +11,7 @@ from ballista_py.coordinator.changes.source import ChangeBatch
 from ballista_py.errors import SourceLost, SourceUnavailable
 from ballista_py.partitions.spec import PartitionSpec
 from ballista_py.partitions.table import TableSpec
-from ballista_py.state.documents.decisions import Position
+from ballista_py.state.documents.decisions import SourcePosition
 from ballista_py.testing.simulation.machine import Machine
 from ballista_py.testing.simulation.writes.site import PARTITIONS, TABLE, WriteSite
 
@@ -126,13 +126,13 @@ class VirtualSource:
 
     database: VirtualDatabase
     machine: Machine
-    decided: Callable[[], Position | None]  # where the table stands in truth
+    decided: Callable[[], SourcePosition | None]  # where the table stands in truth
 
-    def snapshot(self) -> tuple[Position, Iterator[pa.RecordBatch]]:
+    def snapshot(self) -> tuple[SourcePosition, Iterator[pa.RecordBatch]]:
         """See `ChangeSource`."""
         self._step()
         database = self.database
-        position = Position(database.position, database.site.name("slot"))
+        position = SourcePosition(database.position, database.site.name("slot"))
         database.slots[position.log] = Slot(position.at, position.at)
         rows = dict(database.rows)
 
@@ -143,7 +143,7 @@ class VirtualSource:
 
         return position, batches()
 
-    def read(self, after: Position, limit: int) -> ChangeBatch:
+    def read(self, after: SourcePosition, limit: int) -> ChangeBatch:
         """See `ChangeSource`. It begins where the slot was confirmed, whatever is asked for."""
         self._step()
         slot = self._slot(after)
@@ -155,10 +155,10 @@ class VirtualSource:
         changes = [change.to_json(at) for at, changes in sent for change in changes]
         to = sent[-1][0] if sent else after.at
         return ChangeBatch(
-            changes=pa.Table.from_pylist(changes, schema=_CHANGES), position=Position(to, after.log)
+            changes=pa.Table.from_pylist(changes, schema=_CHANGES), position=SourcePosition(to, after.log)
         )
 
-    def confirm(self, position: Position) -> None:
+    def confirm(self, position: SourcePosition) -> None:
         """See `ChangeSource`."""
         self._step()
         slot, stands = self._slot(position), self.decided()
@@ -170,12 +170,12 @@ class VirtualSource:
         for log in [log for log in self.database.slots if _age(log) < _age(position.log)]:
             del self.database.slots[log]
 
-    def discard(self, position: Position) -> None:
+    def discard(self, position: SourcePosition) -> None:
         """See `ChangeSource`."""
         self._step()
         self.database.slots.pop(position.log, None)
 
-    def lag(self, position: Position) -> int:
+    def lag(self, position: SourcePosition) -> int:
         """See `ChangeSource`."""
         return max(0, self.database.position - position.at)
 
@@ -186,7 +186,7 @@ class VirtualSource:
     def close(self) -> None:
         """See `ChangeSource`."""
 
-    def _slot(self, position: Position) -> Slot:
+    def _slot(self, position: SourcePosition) -> Slot:
         found = self.database.slots.get(position.log)
         if found is None:
             raise SourceLost(f"there is no slot {position.log}")

@@ -14,7 +14,7 @@ from ballista_py.coordinator.changes.net import Net, net_of
 from ballista_py.coordinator.changes.reader import ChangeReader
 from ballista_py.coordinator.changes.rules import Progress
 from ballista_py.coordinator.changes.source import ChangeBatch
-from ballista_py.state.documents.decisions import Decision, Position, Span, StatementsDocument
+from ballista_py.state.documents.decisions import Decision, SourcePosition, Span, StatementsDocument
 from ballista_py.testing.simulation.changes import followed as followed_module
 from ballista_py.testing.simulation.changes.followed import VirtualFollowed
 from ballista_py.testing.simulation.changes.simulation import ChangeSimulation
@@ -81,16 +81,16 @@ def _position_later(document: StatementsDocument, attempt: str) -> StatementsDoc
     if not after.waiting:
         return after
     at, log = after.waiting[0].split()
-    return evolve(after, position=Position(int(at), log), waiting=())
+    return evolve(after, position=SourcePosition(int(at), log), waiting=())
 
 
-def _uncut(_table: str, since: Position, batch: ChangeBatch) -> tuple[Span | None, pa.Table]:
+def _uncut(_table: str, since: SourcePosition, batch: ChangeBatch) -> tuple[Span | None, pa.Table]:
     if not batch.changes.num_rows:
         return None, batch.changes
     return Span(since, batch.position), batch.changes
 
 
-def _remembered(followed: VirtualFollowed) -> Position | None:
+def _remembered(followed: VirtualFollowed) -> SourcePosition | None:
     known = getattr(followed.machine, "remembers", None)
     if known is None:
         known = _position(followed)
@@ -98,7 +98,7 @@ def _remembered(followed: VirtualFollowed) -> Position | None:
     return known
 
 
-def _halved(source: VirtualSource, after: Position, limit: int) -> ChangeBatch:
+def _halved(source: VirtualSource, after: SourcePosition, limit: int) -> ChangeBatch:
     batch = _read(source, after, limit)
     count = len(batch.changes)
     if count < 2 or batch.changes.column("at")[-2] != batch.changes.column("at")[-1]:
@@ -106,7 +106,7 @@ def _halved(source: VirtualSource, after: Position, limit: int) -> ChangeBatch:
     return evolve(batch, changes=batch.changes.slice(0, count - 1))
 
 
-def _confirmed_first(reader: ChangeReader, since: Position) -> Progress:
+def _confirmed_first(reader: ChangeReader, since: SourcePosition) -> Progress:
     reader.source.confirm(reader.source.read(since, reader.batch_changes).position)
     return _applied(reader, since)
 
@@ -116,21 +116,21 @@ def _only_comes(table: Any, changes: Any) -> Net:
     return evolve(net, gone=net.gone.slice(0, 0))
 
 
-def _earlier_copy(source: VirtualSource) -> tuple[Position, Iterator[pa.RecordBatch]]:
+def _earlier_copy(source: VirtualSource) -> tuple[SourcePosition, Iterator[pa.RecordBatch]]:
     position, rows = _snapshot(source)
     before = [at for at, _ in source.database.history[:-1]][-1:]
     at = before[0] if before else position.at
     source.database.slots[position.log].confirmed = source.database.slots[position.log].kept = at
-    return Position(at, position.log), rows
+    return SourcePosition(at, position.log), rows
 
 
-def _later_log(source: VirtualSource) -> tuple[Position, Iterator[pa.RecordBatch]]:
+def _later_log(source: VirtualSource) -> tuple[SourcePosition, Iterator[pa.RecordBatch]]:
     position, rows = _snapshot(source)
     source.machine.sleep_ms(5_000.0)
-    return Position(source.database.position, position.log), rows
+    return SourcePosition(source.database.position, position.log), rows
 
 
-def _alone(source: VirtualSource) -> tuple[Position, Iterator[pa.RecordBatch]]:
+def _alone(source: VirtualSource) -> tuple[SourcePosition, Iterator[pa.RecordBatch]]:
     source.database.slots.clear()
     return _snapshot(source)
 
