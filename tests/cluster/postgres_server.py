@@ -7,12 +7,14 @@ import os
 import signal
 import subprocess
 import tempfile
+import time
 from pathlib import Path
 from typing import Any
 
 import psycopg
 
 _NOBODY = 65534
+START_S = 60
 
 
 def programs() -> Path | None:
