@@ -7,9 +7,12 @@ import pytest
 
 from ballista_py.coordinator.changes.batches import puts, read_changes
 from ballista_py.coordinator.changes.net import filled, lacking_keys, net_of
+from ballista_py.coordinator.changes.pgoutput import UNCHANGED, read_message
+from ballista_py.coordinator.changes.postgres import open_postgres
+from ballista_py.coordinator.changes.postgres_types import values
 from ballista_py.coordinator.changes.rules import cut, token_of
 from ballista_py.coordinator.changes.source import ChangeBatch
-from ballista_py.errors import SchemaMismatch, SourceUnfit, SqlError
+from ballista_py.errors import ConfigError, SchemaMismatch, SourceUnfit, SqlError
 from ballista_py.partitions.spec import PartitionSpec
 from ballista_py.partitions.table import TableSpec
 from ballista_py.state.documents.decisions import SourcePosition, Span, Statements, StatementsDocument
@@ -149,6 +152,43 @@ def test_rows_and_position_move_by_one_decision_and_only_from_where_the_table_st
     assert statements.read().position == second
     assert not statements.commit("f", "z", affected=0, span=Span(second, third)).committed  # the token was used
     assert statements.read().position == second
+
+
+@pytest.mark.parametrize(
+    ("options", "reason"),
+    [
+        ({"dsn": "x"}, "needs 'table'"),
+        ({"table": "t", "dsn": ""}, "needs 'dsn'"),
+        ({"dsn": "x", "table": "t", "user": "me"}, "has an option 'user' that is none"),
+        ({"dsn": "x", "table": "t", "max_lag_bytes": "much"}, "max_lag_bytes is a positive number"),
+    ],
+)
+def test_options_of_a_database_that_are_none_are_refused(options, reason):
+    with pytest.raises(ConfigError, match=reason):
+        open_postgres("t", {"format": "postgres", **options})
+
+
+def test_messages_of_a_log_that_are_garbled_are_refused():
+    row = (
+        b"I" + (7).to_bytes(4, "big") + b"N" + (2).to_bytes(2, "big") + b"t" + (1).to_bytes(4, "big") + b"5" + b"u"
+    )
+    found = read_message(row)
+    assert (found.relation_id, found.new, found.inserts) == (7, (b"5", UNCHANGED), True)
+    for end in range(1, len(row)):
+        if end != 5:  # a row of no columns at all is held against the relation
+            with pytest.raises(SourceUnfit, match="cut short or garbled"):
+                read_message(row[:end])
+    with pytest.raises(SourceUnfit, match="which is not known here"):
+        read_message(b"?")
+
+
+@pytest.mark.parametrize(
+    ("text", "kind"),
+    [("infinity", pa.date32()), ("NaN", pa.decimal128(9, 2)), ("24:00:00", pa.time64("us")), ("x", pa.int64())],
+)
+def test_a_value_that_no_column_can_hold_is_named(text, kind):
+    with pytest.raises(SourceUnfit, match=f"column 'c' of public.t has the value '{text}'"):
+        values("public.t", "c", [None, text], kind)
 
 
 def test_an_attempt_that_was_aborted_moves_nothing():

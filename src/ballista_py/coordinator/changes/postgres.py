@@ -59,7 +59,18 @@ def open_postgres(name: str, source: Mapping[str, Any], table: TableSpec | None 
     for option in ("dsn", "table"):
         if not isinstance(source.get(option), str) or not source[option]:
             raise ConfigError(f"the source of table '{name}' needs '{option}', a text: {_OPTIONS}")
+    max_lag_bytes(name, source)
     return PostgresSource(name, source["dsn"], source["table"], table)
+
+
+def max_lag_bytes(name: str, source: Mapping[str, Any]) -> int | None:
+    """How much log the database may keep for a table that stands still; None for any. Raises `ConfigError`."""
+    given = source.get("max_lag_bytes")
+    if given is None:
+        return None
+    if isinstance(given, bool) or not str(given).isdecimal() or not int(given):
+        raise ConfigError(f"the source of table '{name}': max_lag_bytes is a positive number of bytes")
+    return int(given)
 
 
 _OPTIONS = "format, dsn (postgresql://user:${secrets:key}@host/database), table (schema.table) and max_lag_bytes"

@@ -9,7 +9,7 @@ from typing import Any
 
 from attrs import define, field
 
-from ballista_py.coordinator.changes.postgres import open_postgres
+from ballista_py.coordinator.changes.postgres import max_lag_bytes, open_postgres
 from ballista_py.coordinator.changes.reader import ChangeReader
 from ballista_py.coordinator.changes.rules import Progress
 from ballista_py.coordinator.cluster_view import ClusterView
@@ -97,11 +97,10 @@ class ChangeReaders:
         known = self._readers.get(table.folder)
         if known is None or known.table.name != table.name:
             source = with_secrets(dict(table.source or {}), self.secrets)
-            most = source.get("max_lag_bytes")
             known = self._readers[table.folder] = ChangeReader(
                 self.writes.followed(table.name),
                 open_postgres(table.name, source, table),
-                max_lag_bytes=None if most is None else int(most),
+                max_lag_bytes=max_lag_bytes(table.name, source),
             )
         return known
 
