@@ -7,7 +7,7 @@ BIN := .venv/bin
 # Tests start hundreds of nodes: without byte code each would compile every module anew.
 export PYTHONDONTWRITEBYTECODE :=
 .DEFAULT_GOAL := help
-.PHONY: whole soak scenarios help demo test coverage long lint types bench docs proto lock clean sim mutants sim-mutants source-mutants fuzz fuzz-sql fuzz-changes fuzz-guard fuzz-calls fuzz-ports fuzz-wire fuzz-documents
+.PHONY: whole soak soak-changes scenarios help demo test coverage long lint types bench docs proto lock clean sim mutants sim-mutants source-mutants fuzz fuzz-sql fuzz-changes fuzz-guard fuzz-calls fuzz-ports fuzz-wire fuzz-documents
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 10
@@ -45,6 +45,9 @@ source-mutants: .venv/.ready-dev ## plant faults in the code that differs from B
 
 soak: .venv/.ready-dev ## write, change and read for ten minutes while nodes are killed; reports in docs/guarantees.md
 	@$(BIN)/python scripts/soak.py --minutes 10 --write docs/guarantees.md
+
+soak-changes: .venv/.ready-dev ## a table follows PostgreSQL for ten minutes while nodes and the database are killed
+	@$(BIN)/python -m pytest -q -s -m long tests/cluster/test_changes_under_kills.py
 
 scenarios: .venv/.ready-dev ## restarts, kills, sizes, lost documents with real processes; reports in docs/guarantees.md (NAME=…)
 	@$(BIN)/python scripts/scenarios $(NAME) --write docs/guarantees.md

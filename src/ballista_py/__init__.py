@@ -6,6 +6,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from ballista_py.coordinator.changes.source import ChangeBatch, ChangeSource
     from ballista_py.coordinator.tables.embedded_spark import SparkSettings
     from ballista_py.errors import BallistaError
     from ballista_py.node.local.cluster import LocalCluster
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     from ballista_py.spark.watermark import Watermark
     from ballista_py.state.documents import fence
     from ballista_py.state.documents.codec import Header
+    from ballista_py.state.documents.decisions import SourcePosition
     from ballista_py.state.documents.documents import (
         AdmittedExecutor,
         AppliedApp,
@@ -60,6 +62,7 @@ __version__ = "0.1.0"
 # Loaded at first use, so that `import ballista_py` stays fast and needs no extra.
 _HOMES = {
     "coordinator.tables.embedded_spark": ("SparkSettings",),
+    "coordinator.changes.source": ("ChangeBatch", "ChangeSource"),
     "errors": ("BallistaError",),
     "node.local.cluster": ("LocalCluster",),
     "partitions.assignment.assigner": ("AssignmentPlan", "Executor", "PartitionAssigner"),
@@ -80,6 +83,7 @@ _HOMES = {
     "spark.report": ("MaterializeReport", "SkewedPartition", "WrittenPartition"),
     "spark.watermark": ("Watermark",),
     "state.documents.codec": ("Header",),
+    "state.documents.decisions": ("SourcePosition",),
     "state.documents.documents": (
         "AdmittedExecutor",
         "AppliedApp",
@@ -121,6 +125,8 @@ __all__ = [
     "Balance",
     "BallistaError",
     "BucketUDF",
+    "ChangeBatch",
+    "ChangeSource",
     "Client",
     "ClusterDocument",
     "ColumnStatistics",
@@ -174,6 +180,7 @@ __all__ = [
     "Secret",
     "SetCoverSelector",
     "SkewedPartition",
+    "SourcePosition",
     "SparkPipeline",
     "SparkSettings",
     "StaticTokens",

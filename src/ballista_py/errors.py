@@ -32,7 +32,12 @@
     │   └── TimeLimit               the statement was not done in its time: ask for less, or allow more time
     ├── WriteError              a write was not applied
     │   ├── SchemaMismatch          the rows do not fit the table
-    │   └── WriteIncomplete         some partitions did not apply: send it again with the same token
+    │   ├── WriteIncomplete         some partitions did not apply: send it again with the same token
+    │   └── PositionMoved           the table stands at another position of its source: read on from that one
+    ├── SourceError             the source of a table cannot be followed
+    │   ├── SourceUnavailable       it cannot be reached, or is busy: try again later
+    │   ├── SourceLost              the log that the table needs is gone there: take a new copy
+    │   └── SourceUnfit             what it holds or does cannot be followed: the message says what to do there
     ├── JobError                a job cannot be had, or not finished
     │   ├── JobMissing              this client has no such job: it was never submitted, or is forgotten by now
     │   ├── JobRefused              the state of the job does not allow that: the message says what does
@@ -268,6 +273,45 @@ class WriteIncomplete(WriteError):
     """Some partitions did not apply the statement; sending it again with the same token completes it."""
 
     code = "write.incomplete"
+
+
+class PositionMoved(WriteError):
+    """Changes of a source are not those that follow the table's position; none was applied."""
+
+    code = "write.position_moved"
+
+    @classmethod
+    def at(cls, table: str, since: object, position: object) -> PositionMoved:
+        """The error for changes after `since` of a table that stands at `position`."""
+        return cls(
+            f"table '{table}' stands at position {position or 'none'} of its source, and not at {since or 'none'}, "
+            "after which these changes come: read on from there",
+            table=table,
+        )
+
+
+class SourceError(BallistaError):
+    """The source of a table cannot be followed; the table is as it was."""
+
+    code = "source"
+
+
+class SourceUnavailable(SourceError):
+    """The source cannot be reached, or is busy; the same may succeed later."""
+
+    code = "source.unavailable"
+
+
+class SourceLost(SourceError):
+    """The source has no log any more of what the table lacks; only a new copy helps."""
+
+    code = "source.lost"
+
+
+class SourceUnfit(SourceError):
+    """Something of the source cannot be followed as it is; the message says what, and what to do about it."""
+
+    code = "source.unfit"
 
 
 class JobError(BallistaError):

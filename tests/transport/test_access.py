@@ -133,7 +133,7 @@ def exchange(address, tls, node_id, kind):
     """What the data port says to a command."""
     with FlightPool(SystemRuntime(), tls=tls, node_id=node_id) as pool:
         try:
-            if kind in ("write", "rewrite", "settle", "reload"):
+            if kind in ("write", "apply", "rewrite", "settle", "reload"):
                 pool.ask(address, {"kind": kind}, peer_id="executor-1")
             else:
                 list(pool.open_stream(address, {"kind": kind}, 60_000, peer_id="executor-1").batches())

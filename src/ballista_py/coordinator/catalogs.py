@@ -114,7 +114,7 @@ class Catalogs:
         if view is None:
             return self.refresh()
         named = _among(view.catalog.tables, words)
-        changed = [t.name for t in named if t.source is None and not t.spec.is_static and self._changed(t)]
+        changed = [t.name for t in named if not t.is_piped and not t.spec.is_static and self._changed(t)]
         return self.refresh(changed) if changed else view
 
     def examine(self) -> Mapping[str, BallistaError]:
@@ -165,7 +165,7 @@ class Catalogs:
         for name in tables:
             spec = view.catalog.tables.get(name)
             if spec is not None:
-                found[name] = self._sequence(spec) if spec.source is None else self._last_run(spec)
+                found[name] = self._sequence(spec) if not spec.is_piped else self._last_run(spec)
         return found
 
     def definitions(self, tables: Collection[str]) -> dict[str, int]:

@@ -15,11 +15,15 @@ from ballista_py.transport.flight.commands import WriteTarget
 
 @frozen
 class PartitionChange:
-    """What one statement does to one partition: files in, files out, rows affected."""
+    """What one statement does to one partition: files in, files out, rows affected.
+
+    `base` are the files that it was made from, where it is another change if those are others.
+    """
 
     add: tuple[DataFile, ...] = ()
     remove: tuple[str, ...] = ()
     affected: int = 0
+    base: tuple[str, ...] | None = None
 
     def prepared(self, target: WriteTarget, at_ms: int) -> Prepared:
         """The change as an attempt that waits for its decision."""

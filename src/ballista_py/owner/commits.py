@@ -156,7 +156,7 @@ class OwnerCommits:
     ) -> Manifest:
         if target.attempt is not None:
             prepared = change.prepared(target, self._runtime.wall_ms())
-            base, since = target.base.get(partition), target.table.sequence
+            base, since = target.base.get(partition, change.base), target.table.sequence
             return storage.prepare(prepared, epoch=epoch, base=base, since=since)
         return storage.commit(
             add=change.add, remove=change.remove, epoch=epoch, token=target.token, affected=change.affected

@@ -15,7 +15,7 @@ from ballista_py.partitions.columns import in_fills, is_same, restored, stored_n
 from ballista_py.partitions.conform import conform, require_small_values
 from ballista_py.partitions.table import TableSpec
 from ballista_py.runtime import Runtime
-from ballista_py.sql.rewrite import Rewrite
+from ballista_py.sql.rewrite import NEW_ROWS, Rewrite
 from ballista_py.state.stores.store import ConditionalStore
 from ballista_py.storage.formats.files import read_data_file
 from ballista_py.storage.formats.pruned_files import may_hold
@@ -82,9 +82,18 @@ class OwnerFiles:
             raise TryLater("the rows took too long: their files may count as garbage by now")
 
     def rewritten(
-        self, target: WriteTarget, table: TableSpec, partition: int, here: Sequence[DataFile], rewrite: Rewrite
+        self,
+        target: WriteTarget,
+        table: TableSpec,
+        partition: int,
+        here: Sequence[DataFile],
+        rewrite: Rewrite,
+        streams: Mapping[str, pa.Table] | None = None,
     ) -> PartitionChange:
-        """The change that puts files with the rows after the statement in the place of those that hold rows of it."""
+        """The change that puts files with the rows after the statement in the place of those that hold rows of it.
+
+        Its SQL may read `streams`, too.
+        """
         from ballista_py.sql.prune.changes import (
             file_pruner,  # a parser, which an executor that only reads is spared
         )
@@ -99,10 +108,10 @@ class OwnerFiles:
         try:
             for file in here:
                 scans = {table.name: [loaded[file.path]]}
-                if rewrite.count is not None and not self._count(table, rewrite.count, scans):
+                if rewrite.count is not None and not self._count(table, rewrite.count, scans, streams):
                     continue
                 remove.append(file.path)
-                for batch in self._rows(table, rewrite.rows, scans):
+                for batch in self._rows(table, rewrite.rows, scans, streams):
                     rows, hits = after(batch, deletes=rewrite.deletes)
                     affected += hits
                     changed = pc.fill_null(batch.column(batch.num_columns - 1), False)
@@ -159,7 +168,7 @@ class OwnerFiles:
         self, table: TableSpec, partition: int, new: Sequence[DataFile], here: Iterable[DataFile]
     ) -> None:
         """Raise `SchemaMismatch` if a key of the new files is there already, or twice among them."""
-        from ballista_py.sql.prune.changes import NEW_ROWS, key_sql
+        from ballista_py.sql.prune.changes import key_sql
 
         if not table.primary_key or not new:
             return
@@ -211,8 +220,14 @@ class OwnerFiles:
             running = self._engine.query(sql, scans=scans, streams=streams)
         return rows_unless_altered(self._holder, made, running.batches())
 
-    def _count(self, table: TableSpec, sql: str, scans: Mapping[str, Sequence[int]]) -> int:
-        return sum(sum(batch.column(0).to_pylist()) for batch in self._rows(table, sql, scans))
+    def _count(
+        self,
+        table: TableSpec,
+        sql: str,
+        scans: Mapping[str, Sequence[int]],
+        streams: Mapping[str, pa.Table] | None,
+    ) -> int:
+        return sum(sum(batch.column(0).to_pylist()) for batch in self._rows(table, sql, scans, streams))
 
 
 def after(batch: pa.RecordBatch, *, deletes: bool) -> tuple[pa.RecordBatch, int]:

@@ -52,7 +52,7 @@ class OutsideRuns:
     def _behind(self, wanted: LegTable) -> list[int]:
         """The partitions of a leg in which something may have been published that is not seen here."""
         holdings = self._holder.holdings(wanted.table)
-        if holdings is None or holdings.table.source is None:
+        if holdings is None or not holdings.table.is_piped:
             return []
         known = {p: holdings.held[p].sequence for p in wanted.partitions if p in holdings.held}
         folder, now = holdings.table.folder, wanted.sequence or 0

@@ -14,14 +14,16 @@ import pyarrow as pa
 from attrs import evolve
 
 from ballista_py.engines.engine import Engine
+from ballista_py.errors import InvariantViolated
 from ballista_py.figures import UNSEEN, Figures
 from ballista_py.owner.changes import NewRows, PartitionChange, part_of
 from ballista_py.owner.commits import OwnerCommits
 from ballista_py.owner.compaction import OwnerCompaction
 from ballista_py.owner.files import OwnerFiles, tagged
+from ballista_py.owner.keyed import KeyedRows, without_keys
 from ballista_py.owner.prepared import PreparedStatements
 from ballista_py.runtime import Runtime
-from ballista_py.sql.rewrite import Rewrite
+from ballista_py.sql.rewrite import NEW_ROWS, Rewrite
 from ballista_py.state.stores.store import ConditionalStore
 from ballista_py.storage.formats.pruned_files import may_hold
 from ballista_py.storage.held.files import Mapper
@@ -97,6 +99,47 @@ class OwnerWrites:
             )
         finally:
             self._files.done_with(target, [file.path for made in files.values() for file in made])
+
+    def apply(
+        self,
+        target: WriteTarget,
+        rows: Iterable[pa.RecordBatch],
+        token: Callable[[], str | None] = lambda: None,
+    ) -> dict[str, Any]:
+        """Prepare changes of rows by their keys (see `commands.apply_command`); what became of each partition.
+
+        Only files that may hold one of the keys by their statistics are looked into, and only those that do are
+        rewritten. Raises as `write`, `InvariantViolated` for rows that are not the table's, and `MergeTooLarge`.
+        """
+        table = self._holder.owned(part_of(target.table), target.incarnation).table
+        began_ms = self._files.now_ms()
+        self._holder.require_definition(target.table, exact=True)
+        keyed = KeyedRows(table)
+        files = self._files.written(table, keyed.coming(rows))
+        target = evolve(target, token=token() or target.token)
+        written = [file.path for made in files.values() for file in made]
+        try:
+            if target.attempt is None or not keyed.partitions <= set(target.table.partitions):
+                raise InvariantViolated(f"changes of table '{table.name}' came without what they belong to")
+            new = NewRows(target=target, files=files)
+
+            def change(partition: int, here: Sequence[DataFile]) -> PartitionChange:
+                self._files.require_young(began_ms)
+                come = new.change(partition, here).add
+                keys = keyed.of(partition)
+                streams = {NEW_ROWS: keys}
+                rest = self._files.rewritten(target, table, partition, here, without_keys(table, keys), streams)
+                written.extend(file.path for file in rest.add)
+                if not come and not rest.remove:
+                    return PartitionChange()
+                return PartitionChange(
+                    (*rest.add, *come), rest.remove, keys.num_rows, tuple(file.path for file in here)
+                )
+
+            partitions = sorted(keyed.partitions | target.base.keys())
+            return self._commits.change(target, partitions, change, alone=True, exact=True)
+        finally:
+            self._files.done_with(target, written)
 
     def rewrite(self, target: WriteTarget, rewrite: Rewrite) -> dict[str, Any]:
         """Replace the files that hold rows of a predicate by files without them, or with them changed."""

@@ -18,6 +18,7 @@ Distribution = Literal["partitioned", "replicated"]
 FileFormatName = Literal["parquet", "vortex"]
 _TAKEN = frozenset(("__partition", "__file_id"))
 _TAKEN_PREFIX = "__ballista_"
+CHANGE_FORMATS = frozenset(("postgres",))  # of sources whose changes can be read
 FILE_FORMATS: tuple[FileFormatName, ...] = get_args(FileFormatName)
 
 
@@ -81,6 +82,16 @@ class TableSpec:
     def mark(self) -> str:
         """Another text for each table that ever has the name, and each definition of it."""
         return f"{self.incarnation}.{self.definition}" if self.definition else self.incarnation
+
+    @property
+    def by_changes(self) -> bool:
+        """Whether it follows the changes of its source: those are decided as statements of a managed table are."""
+        return self.source is not None and self.source.get("format") in CHANGE_FORMATS
+
+    @property
+    def is_piped(self) -> bool:
+        """Whether runs of the data pipeline bring its rows from a source, and nothing else changes them."""
+        return self.source is not None and not self.by_changes
 
     @property
     def is_constrained(self) -> bool:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from attrs import frozen
 
+NEW_ROWS = "new rows "  # a relation with a name that no table can have
+
 
 @frozen(kw_only=True)
 class Rewrite:

@@ -54,7 +54,7 @@ def has_unasked_replicas(leg: Leg, tables: Mapping[str, Holdings]) -> bool:
     return any(
         wanted.sequence is not None and held.assignment.role == "replica" and held.known_to < wanted.sequence
         for wanted in leg.tables
-        if (holdings := tables.get(wanted.table)) is not None and holdings.table.source is None
+        if (holdings := tables.get(wanted.table)) is not None and not holdings.table.is_piped
         for partition in wanted.partitions
         if (held := holdings.held.get(partition)) is not None
     )

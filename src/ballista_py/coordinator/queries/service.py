@@ -353,7 +353,7 @@ class QueryService:
         """As `_view_for`, and no older than what was altered by now."""
         view = self._view_for(statement)
         words = words_of(statement)
-        named = {name for name, table in view.catalog.tables.items() if name in words and table.source is None}
+        named = {name for name, table in view.catalog.tables.items() if name in words and not table.is_piped}
         if named:
             self.sequences(named)
         return self.views.refresh(words) if self.is_behind(view, named) else view

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from contextlib import closing, suppress
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 from attrs import evolve
 
+from ballista_py.coordinator.changes.postgres import PostgresSource, open_postgres
 from ballista_py.coordinator.tables.embedded_spark import NO_SETTINGS, EmbeddedPipeline, Source, SparkSettings
 from ballista_py.coordinator.tables.follows import require_follows
 from ballista_py.coordinator.tables.held_columns import require_columns, require_engines_hold
@@ -30,6 +31,7 @@ from ballista_py.partitions.map import PartitionMap
 from ballista_py.partitions.refresh import Refresh, Retention
 from ballista_py.partitions.spec import PartitionBy, PartitionSpec
 from ballista_py.partitions.table import (
+    CHANGE_FORMATS,
     Distribution,
     FileFormatName,
     TableSpec,
@@ -196,10 +198,15 @@ class TableMaker:
         """
         if (source is None) == (schema is None):
             raise ConfigError(f"table '{name}' needs either a source, or a schema if it is a managed table")
-        if source is not None and (primary_key or checks):
+        followed = self._followed(name, source)
+        if source is not None and (checks or (primary_key and followed is None)):
             raise ConfigError(f"table '{name}' has a source: only a managed table can enforce keys and checks")
         found = schema
-        if source is not None:
+        if followed is not None:
+            with closing(followed):
+                described = followed.describe(primary_key)
+            found, primary_key = described.schema, described.primary_key
+        elif source is not None:
             found = self._spark.get().describe(name, self._spark.opened_source(source))
         assert found is not None
         require_count(name, columns_in(found.types))  # before it is tried whether engines hold them
@@ -239,6 +246,13 @@ class TableMaker:
         folder = f"{SNAPSHOTS_PREFIX}{table_folder(name, incarnation)}/"
         with claimed(self._store, folder, self._runtime, self._spawn) as claim:
             return self._make(declare, mark, progress, fill, claim, replaces)
+
+    def _followed(self, name: str, source: Source | None) -> PostgresSource | None:
+        """The source, if it is one whose changes the table is to follow."""
+        opened = None if source is None else self._spark.opened_source(source)
+        if not isinstance(opened, Mapping) or opened.get("format") not in CHANGE_FORMATS:
+            return None
+        return open_postgres(name, opened)
 
     def _make(
         self,
@@ -307,6 +321,10 @@ class TableMaker:
         table = self.cluster().tables.get(name)
         if table is None:
             raise ConfigError(f"there is no table '{name}'")
+        if table.by_changes:
+            raise ConfigError(
+                f"table '{name}' follows the changes of its source by itself: there is nothing to run"
+            )
         runs = SourceRefreshes(self._store, self._runtime, self._spark, self._run_all)
         report = runs.run(table, mode=mode, watermark=watermark, token=token, progress=progress, named=named)
         _warn_of_skew(report)
@@ -385,7 +403,7 @@ class TableMaker:
 
     def _write(self, table: TableSpec, progress: Progress | None) -> Mapping[tuple[Any, ...], float]:
         """Make every partition's manifest; returns the rows of each by value."""
-        if table.source is not None:
+        if table.is_piped:
             report = self._spark.get().materialize(self._spark.opened(table), progress=progress)
             _warn_of_skew(report)
             return {value: float(written.rows) for value, written in report.partitions.items()}

@@ -8,6 +8,7 @@ import pyarrow as pa
 from attrs import define, evolve
 
 from ballista_py.coordinator.tables.ddl import TableWrites
+from ballista_py.coordinator.writes.change_writes import ChangeWrites, numbered
 from ballista_py.coordinator.writes.kept_rows import KeptRows
 from ballista_py.coordinator.writes.overwrites import every_partition
 from ballista_py.coordinator.writes.planned_again import PlannedAgain
@@ -29,6 +30,7 @@ class Ingests:
     ddl: TableWrites
     rows: RowWrites
     whole: WholeWrites
+    keyed: ChangeWrites
     sent_again: SentAgain
     again: PlannedAgain
     table: Callable[[str], TableSpec]
@@ -43,7 +45,7 @@ class Ingests:
         columns: pa.Schema | None,
     ) -> int:
         """Take in rows with these columns, under a token; how many they are. See `WriteService.ingest`."""
-        kept = KeptRows(reader)
+        kept = KeptRows(iter(numbered(reader)) if mode == "changes" else reader)
         if mode in ("create", "create_append", "replace"):
             made = self._made(name, kept, mode, token, columns)
             if made is not None:
@@ -103,6 +105,8 @@ class Ingests:
                 earlier = self._in_its_place(spec, rows, token, columns)
             return earlier
         try:
+            if mode == "changes":
+                return self.keyed.apply(spec, rows, token)
             shaped = self.rows.shape_of(spec, rows, columns, token)
             if mode == "upsert":
                 return self.whole.upsert(spec, rows, token, shaped).affected

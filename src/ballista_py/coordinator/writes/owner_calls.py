@@ -10,6 +10,7 @@ import pyarrow as pa
 from attrs import Factory, asdict, define, frozen
 
 from ballista_py.coordinator.cluster_view import ClusterView
+from ballista_py.coordinator.writes.keyed_rows import keyed_schema
 from ballista_py.coordinator.writes.row_routes import Among, Known, OutStream, RowRoutes
 from ballista_py.coordinator.writes.write_outcome import Outcome
 from ballista_py.errors import BallistaError
@@ -25,6 +26,7 @@ from ballista_py.transport.flight.commands import (
     REWRITE,
     SETTLE,
     WriteTarget,
+    apply_command,
     base_command,
     write_command,
 )
@@ -47,13 +49,14 @@ RunAll = Callable[[Callable[[Any], Any], Iterable[Any]], Iterable[Any]]
 @frozen(kw_only=True)
 class Order:
     """What a statement asks of the owners of a table. `sequence` is the moment that all of them read, if they must
-    read the same."""
+    read the same. What is `keyed` changes rows by their keys (`keyed_rows.py`)."""
 
     table: TableSpec
     token: str
     attempt: str | None = None
     sequence: int | None = None
     replace: bool = False
+    keyed: bool = False
     remove: Mapping[int, Sequence[str]] = Factory(dict)
     base: Mapping[int, Sequence[str]] = Factory(dict)
 
@@ -113,7 +116,7 @@ class OwnerCalls:
         among: Among | None = None,
         seal: Callable[[], str] | None = None,
     ) -> Outcome:
-        """Send rows (of the table's schema) to their owners and have them applied or prepared.
+        """Send rows (of the table's schema, or keyed ones) to their owners and have them applied or prepared.
 
         Rows of partitions in `skip` go nowhere; owners of those in `also` are asked even if no rows of theirs come,
         and of none but those `among` a map.
@@ -127,9 +130,10 @@ class OwnerCalls:
 
         def open_stream(executor_id: str, partitions: Sequence[int]) -> OutStream:
             target = order.target(views[-1].catalog.maps[name], partitions)
-            schema = order.table.schema.append(_PARTITION)
+            columns = keyed_schema(order.table) if order.keyed else order.table.schema
+            command = apply_command(target) if order.keyed else write_command(target)
             address = views[-1].addresses[executor_id]
-            stream = self.pool.open_write(address, write_command(target), schema, peer_id=executor_id)
+            stream = self.pool.open_write(address, command, columns.append(_PARTITION), peer_id=executor_id)
             named[id(stream)] = frozenset(partitions)
             return stream
 

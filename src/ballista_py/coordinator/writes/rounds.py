@@ -22,13 +22,14 @@ from ballista_py.coordinator.writes.write_outcome import (
 )
 from ballista_py.errors import (
     BallistaError,
+    PositionMoved,
     SqlError,
     TableAltered,
 )
 from ballista_py.partitions.set_cover import without_room
 from ballista_py.partitions.table import TableSpec
 from ballista_py.runtime import Runtime
-from ballista_py.state.documents.decisions import Decision, KnownDecisions, Statements
+from ballista_py.state.documents.decisions import Decision, KnownDecisions, Span, Statements
 from ballista_py.state.documents.resends import PATIENCE_MS
 from ballista_py.state.documents.undecided import attempt_by, is_orphan
 from ballista_py.state.ownership.catalog_proof import require_announced
@@ -145,12 +146,14 @@ class WriteRounds:
         affected: Callable[[], int] | None = None,
         repeatable: Callable[[], bool] = lambda: True,
         final: Callable[[], str] | None = None,
+        span: Span | None = None,
     ) -> Decision:
         """Prepare an attempt everywhere, decide it, have it folded in; attempt it again where that may help.
 
         `prepare` is given what all owners are asked under this attempt, with the moment that all of them read.
         `affected` tells how many rows are (default: the sum of what was prepared). Where the token is that of rows
         which are read by `prepare`, `final` gives it then, and `prepare` raises `AlreadyDecided` if it is known.
+        Changes of a source are those of a `span`: raises `PositionMoved` unless the table stands where that begins.
         """
         statements = self.statements(table)
         deadline_ms = self.runtime.monotonic_ms() + self.patience_ms
@@ -165,6 +168,8 @@ class WriteRounds:
                 raise TableAltered(
                     f"table '{table.name}' was altered meanwhile: plan the statement again", table=table.name
                 )
+            if span is not None and span.since != before.position:
+                raise PositionMoved.at(table.name, span.since, before.position)
             attempt = attempt_by(self.instance(), self.runtime.new_id())
             view = self.view(table)
             obstacle: BallistaError | None = None
@@ -192,6 +197,7 @@ class WriteRounds:
                     begun=before.decisions_made,
                     settled=not outcome.waiting,
                     definition=table.definition,
+                    span=span,
                 )
                 if decision.committed:
                     if not decision.settled:
@@ -245,7 +251,7 @@ class WriteRounds:
         """
         settled = 0
         for table in self.views.refresh(()).catalog.tables.values():
-            if table.source is not None:
+            if table.is_piped:
                 continue
             for decision in self.statements(table).read().decisions:
                 if decision.committed and not decision.settled and is_orphan(decision.attempt, schedulers):

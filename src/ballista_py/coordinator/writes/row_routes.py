@@ -103,6 +103,14 @@ class RowRoutes:
         self._pmap, self._router = pmap, self._plan.router(pmap)
 
 
+def partitions_of(pmap: PartitionMap, rows: pa.Table) -> list[int]:
+    """The partitions, of those that there are, that these rows belong to."""
+    if not pmap.spec.keys:
+        return list(pmap.ids().tolist())
+    values = {value for batch in rows.to_batches() for value in distinct_values(pmap, batch)}
+    return sorted(place for place in map(pmap.index, values) if place is not None)
+
+
 def distinct_values(pmap: PartitionMap, rows: pa.RecordBatch) -> list[tuple[Any, ...]]:
     """The partition values of the rows, each once. Raises `SchemaMismatch` for one that can name no partition."""
     columns = pmap.spec.evaluate(rows)

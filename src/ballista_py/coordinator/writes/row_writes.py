@@ -21,6 +21,7 @@ from ballista_py.partitions.columns import from_files
 from ballista_py.partitions.conform import check_columns
 from ballista_py.partitions.rows_digest import RowsDigest
 from ballista_py.partitions.table import TableSpec
+from ballista_py.state.documents.decisions import Span
 from ballista_py.state.documents.token_claims import TokenClaims
 from ballista_py.state.documents.write_tokens import WriteToken
 
@@ -102,8 +103,9 @@ class RowWrites:
         *,
         replaced: Replaced | None = None,
         seal: _Seal | None = None,
+        span: Span | None = None,
     ) -> int:
-        """Rows that were checked, in every partition or in none."""
+        """Rows that were checked, in every partition or in none; the copy of a source with its `span`."""
 
         def once_more() -> str:
             assert seal is not None
@@ -121,14 +123,14 @@ class RowWrites:
             order = evolve(order, replace=True)
             also = replaced(view.catalog.maps[table.name])
             outcome = self.calls.send(order, view, rows, known, also=also, among=replaced, seal=ask)
-            return self._everywhere(order if seal is None else evolve(order, token=seal.final), outcome, replaced)
+            return self.everywhere(order if seal is None else evolve(order, token=seal.final), outcome, replaced)
 
         final = None if seal is None else lambda: seal.final
         return self.rounds.once(
-            table, token.kept, prepare, repeatable=lambda: rows.repeatable, final=final
+            table, token.kept, prepare, repeatable=lambda: rows.repeatable, final=final, span=span
         ).affected
 
-    def _everywhere(self, order: Order, outcome: Outcome, replaced: Replaced) -> Outcome:
+    def everywhere(self, order: Order, outcome: Outcome, replaced: Replaced) -> Outcome:
         """With partitions prepared, too, that others made meanwhile: of two that replace everything one waits."""
         while not outcome.errors:
             self.views.refresh({order.table.name})

@@ -27,6 +27,7 @@ from ballista_py.coordinator.tables.ddl import TableWrites
 from ballista_py.coordinator.tables.definitions import TableMaker
 from ballista_py.coordinator.tables.follows import retention_of
 from ballista_py.coordinator.tables.table_definitions import TableDefinitions
+from ballista_py.coordinator.writes.change_writes import ChangeWrites, FollowedTable
 from ballista_py.coordinator.writes.checks import RowChecks
 from ballista_py.coordinator.writes.former_tables import DoneBefore, FormerTables
 from ballista_py.coordinator.writes.ingests import Ingests
@@ -105,6 +106,7 @@ class WriteService:
     _aged: list[AgedObjects] = field(init=False)
     _rows: RowWrites = field(init=False)
     _checks: RowChecks = field(init=False)
+    _keyed: ChangeWrites = field(init=False)
     _rounds: WriteRounds = field(init=False)
     _former: FormerTables = field(init=False)
     _sent_again: SentAgain = field(init=False)
@@ -137,12 +139,16 @@ class WriteService:
         self._ddl = TableWrites(
             self.views, self.tables, self.growth, self._checks, first, self.runtime, self.patience_ms
         )
+        self._keyed = ChangeWrites(
+            self.calls, self._rounds, self._rows, self._checks, self._claims, self.max_bytes
+        )
         self._whole = WholeWrites(
             self.queries,
             GeneralWrites(self.queries, self.calls, self._checks, self.max_bytes),
             self._rounds,
             self._checks,
             self._claims,
+            self._keyed,
             self.store,
             self.max_bytes,
         )
@@ -154,7 +160,9 @@ class WriteService:
             self._ddl, self._definitions, self.queries, self._checks, self.engine, self._whole.running
         )
         self._again = PlannedAgain(self.views, self._rounds, self._definitions, self.runtime, self.patience_ms)
-        self._ingests = Ingests(self._ddl, self._rows, self._whole, self._sent_again, self._again, self._table)
+        self._ingests = Ingests(
+            self._ddl, self._rows, self._whole, self._keyed, self._sent_again, self._again, self._table
+        )
         self._alterations = TableAlterations(
             self.views,
             self.tables,
@@ -364,7 +372,8 @@ class WriteService:
 
         `append` wants the table to exist and `create` wants it not to; `replace` puts the rows in the place of all
         that are there, or, if they have other columns, a table of them in the place of the one that is there; `upsert`
-        each in the place of the one with its primary key; `create_append` and `replace` make the table if there is
+        each in the place of the one with its primary key; `changes` are changes by it (see `changes.batches`),
+        and all or none are applied; `create_append` and `replace` make the table if there is
         none. A table made here is kept whole by every executor, because rows do not say how to split them: create a
         partitioned one first.
 
@@ -374,8 +383,12 @@ class WriteService:
         columns = None if columns is None else plain(columns)
         name = folded(table)
         mine = self._token(token, made, again, "ingest", name, mode, atomic)
-        with room_for_rows(reader, self.queries.budget, merged=mode == "upsert") as rows:
+        with room_for_rows(reader, self.queries.budget) as rows:
             return self._ingests.take_in(name, rows, mode, mine, atomic, columns)
+
+    def followed(self, name: str) -> FollowedTable:
+        """The table of that name, for a `ChangeReader`."""
+        return FollowedTable(name, lambda: self._followed_table(name), self._keyed, self._again)
 
     def tick(self) -> int:
         """Forget tokens of clients that were used long ago, and what was returned then; how many objects."""
@@ -477,6 +490,10 @@ class WriteService:
             self.engine.bind_change(change.text, self.views.current(()).catalog.schemas)
         except SqlError:
             self.engine.bind_change(change.text, self.views.refresh(()).catalog.schemas)
+
+    def _followed_table(self, name: str) -> TableSpec:
+        found = self.views.refresh({name}).catalog.tables.get(name)
+        return found if found is not None and found.by_changes else self._table(name)
 
     def _table(self, name: str) -> TableSpec:
         for view in (self.views.current, self.views.refresh):

@@ -12,16 +12,16 @@ from attrs import define, frozen
 from ballista_py.coordinator.cluster_view import ClusterView
 from ballista_py.coordinator.queries.running_statement import Statement, read_as_work
 from ballista_py.coordinator.queries.service import QueryService
+from ballista_py.coordinator.writes.change_writes import ChangeWrites
 from ballista_py.coordinator.writes.checks import RowChecks
 from ballista_py.coordinator.writes.kept_answers import keep_answer, kept_answer
 from ballista_py.coordinator.writes.owner_calls import Order
 from ballista_py.coordinator.writes.room_for_rows import RowBudget
 from ballista_py.coordinator.writes.rounds import WriteRounds
-from ballista_py.coordinator.writes.row_routes import distinct_values
+from ballista_py.coordinator.writes.row_routes import partitions_of
 from ballista_py.coordinator.writes.whole_statements import MIN_MEMORY_BYTES, GeneralWrites, Prepared, Reading
 from ballista_py.coordinator.writes.write_outcome import Outcome
 from ballista_py.errors import SqlError
-from ballista_py.partitions.map import PartitionMap
 from ballista_py.partitions.rows_digest import RowsDigest
 from ballista_py.partitions.table import TableSpec
 from ballista_py.sql.own_words import edited_places, without_position
@@ -53,6 +53,7 @@ class WholeWrites:
     rounds: WriteRounds
     checks: RowChecks
     claims: TokenClaims
+    keyed: ChangeWrites
     store: ConditionalStore
     max_bytes: int
 
@@ -83,7 +84,7 @@ class WholeWrites:
         with edited_places(change.query, change.edits), self.running(change.run) as running:
             rows = self.checks.for_columns(table, change, running.schema, running.batches())
             with closing(rows):
-                full = self._gathered(
+                full = self.gathered(
                     table, rows
                 )  # with the defaults of columns that are not named, keys among them
         given = full.select(self.checks.given_columns(table, change, columns))
@@ -100,11 +101,10 @@ class WholeWrites:
 
         No key may come twice. A token that the client gave is one for these rows, as they were sent.
         """
-        change = upsert_of(table.name)
-        _require_key(change, table)
+        _require_key(upsert_of(table.name), table)
         digest = RowsDigest()
         sent = digest.counted(rows) if token.given else rows
-        given = self._gathered(table, self.checks.batches(table, map(shaped, sent)))
+        given = self.gathered(table, self.checks.batches(table, map(shaped, sent)))
         doubled = given.group_by(list(table.primary_key)).aggregate([([], "count_all")])
         doubled = doubled.filter(pc.field("count_all") > 1).slice(0, 1)
         if doubled.num_rows:
@@ -113,9 +113,9 @@ class WholeWrites:
             raise SqlError(f"two rows have the primary key {key}: nothing was changed, send one for each key")
         if token.given:
             token = token.of_rows(digest.value)
-        return self._insert(change, table, token, given, given)
+        return Executed(self.keyed.put(table, given, token))
 
-    def _gathered(self, table: TableSpec, rows: Iterable[pa.RecordBatch]) -> pa.Table:
+    def gathered(self, table: TableSpec, rows: Iterable[pa.RecordBatch]) -> pa.Table:
         batches = list(RowBudget(self.max_bytes).counted(rows))
         return pa.Table.from_batches(batches) if batches else table.schema.empty_table()
 
@@ -128,7 +128,7 @@ class WholeWrites:
 
         def reading(view: ClusterView) -> Reading:
             pmap = view.catalog.maps[table.name]
-            found = _partitions_of(pmap, full) if change.on_key else []
+            found = partitions_of(pmap, full) if change.on_key else []
             return Reading(
                 partitions=found,
                 where=keys,
@@ -210,14 +210,6 @@ class WholeWrites:
     def answer(self, folder: str, attempt: str) -> pa.Table:
         """What the statement with that attempt, which counts, returned."""
         return kept_answer(self.store, folder, attempt)
-
-
-def _partitions_of(pmap: PartitionMap, rows: pa.Table) -> list[int]:
-    """The partitions, of those that there are, that these rows belong to."""
-    if not pmap.spec.keys:
-        return list(pmap.ids().tolist())
-    values = {value for batch in rows.to_batches() for value in distinct_values(pmap, batch)}
-    return sorted(place for place in map(pmap.index, values) if place is not None)
 
 
 def _require_key(change: Insert, table: TableSpec) -> None:

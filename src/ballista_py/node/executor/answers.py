@@ -23,6 +23,7 @@ from ballista_py.traces import within
 from ballista_py.transport.arrow.door import read_rows
 from ballista_py.transport.flight.calls import CallContext
 from ballista_py.transport.flight.commands import (
+    APPLY,
     BASE,
     LEG,
     PARTITION_COLUMN,
@@ -48,7 +49,7 @@ WAIT_MS = 30_000.0
 class ExecutorAnswers:
     """A `DataHandler` for the executor `node_id`. It is there a moment before its `partitions`."""
 
-    verbs = tuple(f"DoExchange {kind}" for kind in (LEG, BASE, WRITE, REWRITE, SETTLE, RELOAD))
+    verbs = tuple(f"DoExchange {kind}" for kind in (LEG, BASE, WRITE, APPLY, REWRITE, SETTLE, RELOAD))
 
     node_id: str
     engine: Engine
@@ -110,10 +111,12 @@ class ExecutorAnswers:
         """Do what a scheduler asks for a statement: take rows in, rewrite, settle, reload."""
         check_command(command)
         kind = command.get("kind")
-        if kind == WRITE:
+        if kind in (WRITE, APPLY):
             target = WriteTarget.from_json(command["target"])
-            with self._observed(WRITE, target) as task:
-                said = self._ready().writes.write(target, rows, lambda: rows.token)
+            with self._observed(kind, target) as task:
+                writes = self._ready().writes
+                take = writes.write if kind == WRITE else writes.apply
+                said = take(target, rows, lambda: rows.token)
                 task.rows = _affected(said)
             return said
         rows.drain()

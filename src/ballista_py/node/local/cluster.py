@@ -21,7 +21,7 @@ from ballista_py.errors import BallistaError, ConfigError, TransportError, TryLa
 from ballista_py.node.config import EngineName
 from ballista_py.node.local.nodes import LocalNodes
 from ballista_py.node.local.status_reader import read_status, told_ports
-from ballista_py.node.local.waiting import missing_after, not_applied, not_loaded
+from ballista_py.node.local.waiting import missing_after, not_applied, not_copied, not_loaded
 from ballista_py.node.secrets_file import read_secrets
 from ballista_py.partitions.columns import plain
 from ballista_py.partitions.new_table import NewTable
@@ -317,6 +317,11 @@ class LocalCluster:
         with self.client() as client:
             return client.upsert(table, data, token=token)
 
+    def apply_changes(self, table: str, changes: Rows, *, token: str | None = None) -> int:
+        """Apply changes by primary key, all of them at one instant or none; see `Client.apply_changes`."""
+        with self.client() as client:
+            return client.apply_changes(table, changes, token=token)
+
     def drop_table(self, name: str) -> None:
         """End a table: no statement finds it any more, its executors unload it, its files become garbage."""
         with self.client() as client:
@@ -372,6 +377,8 @@ class LocalCluster:
         table, whose `primary_key` columns are unique and not null, whose rows fulfil the SQL conditions in `checks`
         and whose files are of `file_format`. A replicated table takes no `partition_by`. With a `refresh` schedulers
         bring the table up to its source, with a `retention` they take its old rows away, as often as it says.
+        With `{"format": "postgres", "dsn": …, "table": …}` the table follows the changes of one of a database, and has
+        its rows once a scheduler has copied them; its `primary_key` is that one's, if none is named.
         `progress(done, total)` is called as the work goes on.
 
         Raises `PartitionKeysMissing`, `UnsupportedExpression`, and `ConfigError` for a name that is taken or a
@@ -389,11 +396,18 @@ class LocalCluster:
             refresh=refresh,
             retention=retention,
         )
-        self._tables.create(**new.keywords(), schema=None if schema is None else plain(schema), progress=progress)
+        columns = None if schema is None else plain(schema)
+        made = self._tables.create(**new.keywords(), schema=columns, progress=progress)
         with self.client() as client:
             client.reconcile_all()
         if wait:
             self.wait_until_loaded(name)
+        if wait and made.by_changes:
+            missing = missing_after(
+                LOAD_TIMEOUT_MS, lambda: not_copied(name, self.addresses(), self._client_of), self._runtime
+            )
+            if missing:
+                raise TryLater(f"not copied after {LOAD_TIMEOUT_MS / 1e3:.0f} s: {'; '.join(missing)}")
 
     def refresh_table(
         self,

@@ -44,6 +44,23 @@ def not_loaded(tables: Sequence[str], addresses: Sequence[str], client_of: Calla
     return missing
 
 
+def not_copied(table: str, addresses: Sequence[str], client_of: Callable[[str], Client]) -> list[str]:
+    """What a table that follows its source lacks until its first copy is there. The scheduler that reads knows it."""
+    reason = f"{table} has no copy of its source yet"
+    for address in addresses:
+        try:
+            with client_of(address) as client:
+                changes = next((row.get("changes") or {} for row in client.tables() if row["table"] == table), {})
+        except TransportError as error:
+            reason = str(error)
+            continue
+        if changes.get("position"):
+            return []
+        if changes.get("error"):
+            reason = f"{table} has no copy of its source yet: {changes['error']['message']}"
+    return [reason]
+
+
 def still_starting(addresses: Sequence[str], client_of: Callable[[str], Client]) -> list[str]:
     """Those of these schedulers that say that they are not ready yet. Whoever says anything else is."""
     starting = []

@@ -77,6 +77,7 @@ class SchedulerCore:
         self.wake_admission: Callable[[], None] = lambda: None
         self.wake_reconciler: Callable[[], None] = lambda: None
         self.follows: Callable[[TableSpec], dict[str, Any]] = lambda _table: {"refresh": None, "retention": None}
+        self.followed: Callable[[str], dict[str, Any]] = lambda _folder: {}
         self.membership = Membership(store, info, ttl_ms=config.ttl_ms, skew_ms=config.skew_ms, runtime=runtime)
         self.registry = ExecutorRegistry(self.membership)
         self._reaper = Reaper(store, self.membership)
@@ -371,6 +372,7 @@ class SchedulerCore:
                     "ready": status.ready,
                     "failed": {**status.failed, **self._without_room(name)},
                     **self.follows(table),
+                    **({"changes": self.followed(table.folder)} if table.by_changes else {}),
                 }
             )
         return rows

@@ -37,6 +37,7 @@ from ballista_py.node.http.routes_cluster import ClusterShows
 from ballista_py.node.running import Foundation, RunningNode
 from ballista_py.node.scheduler.answers import SchedulerAnswers, Services
 from ballista_py.node.scheduler.application import SchedulerApp, labels_of
+from ballista_py.node.scheduler.changes import ChangeReaders
 from ballista_py.node.scheduler.control import SchedulerControl
 from ballista_py.node.scheduler.core import SchedulerCore
 from ballista_py.node.scheduler.job_runs import JobRuns
@@ -79,6 +80,7 @@ FLIGHT_TICK_MS = 200
 SPARK_TICK_MS = 1_000
 DRAIN_TICK_MS = 1_000
 TOKENS_TICK_MS = 600_000
+CHANGES_TICK_MS = 500
 CONTROL_WORKERS = 8
 REPORTS_S = 2.0
 OWNER_WORKERS = 64
@@ -125,6 +127,7 @@ def start_scheduler(config: NodeConfig, runtime: Runtime | None = None) -> Runni
         ground.loop("settle", settle.tick, config.partition_assignment_interval)
         if config.task_history_table is not None:
             keep_history(ground, services.writes, config.task_history_table, lambda: core.membership.instance_id)
+        _follow(ground, core, services)
         ground.loop("tokens", partial(_collect, ground, services), TOKENS_TICK_MS)
         observe_scheduler(ground.metrics, core, links.flight, links.control, tools.legs, refreshes.lags)
         application = _application(ground, tools, core, file)
@@ -403,6 +406,16 @@ def _start_loops(ground: Foundation, core: SchedulerCore, links: _Links) -> None
     ground.loop("flight", links.flight.tick, FLIGHT_TICK_MS)
     if ground.config.partition_discovery_interval is not None:
         ground.loop("discover", core.discover, ground.config.partition_discovery_interval / LOOKS_PER_INTERVAL)
+
+
+def _follow(ground: Foundation, core: SchedulerCore, services: Services) -> None:
+    """Have tables follow the changes of their sources."""
+    file = ground.config.secrets_file
+    secrets = {} if file is None else read_secrets(file)
+    readers = ChangeReaders(services.writes, core.membership, secrets, core.known, core.view)
+    ground.up.callback(readers.close)
+    core.followed = readers.shown
+    ground.loop("changes", readers.tick, CHANGES_TICK_MS)
 
 
 def _collect(ground: Foundation, services: Services) -> None:

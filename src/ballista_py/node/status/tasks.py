@@ -36,6 +36,7 @@ SPANS: Mapping[str, str] = {  # what the span of a task is called
     "base": "owner.read",
     "write": "owner.write",
     "rewrite": "owner.write",
+    "apply": "owner.write",
 }
 
 MAX_PLANS = 200

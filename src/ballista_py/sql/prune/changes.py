@@ -22,9 +22,8 @@ from ballista_py.sql.parse.parsing import parsed_one
 from ballista_py.sql.place.placement import Split, place_table
 from ballista_py.sql.prune.files import FilePruner
 from ballista_py.sql.prune.partitions import Pruner
-from ballista_py.sql.rewrite import Rewrite
+from ballista_py.sql.rewrite import NEW_ROWS, Rewrite
 
-NEW_ROWS = "new rows "  # a name that no table can have
 MAX_LITERAL_CHARS = 200
 
 
@@ -116,6 +115,22 @@ def rows_of_keys(table: TableSpec, given: pa.Table) -> str | None:
         if low is not None and high is not None:
             told.append(f"{quoted(name)} between {low} and {high}")
     return " and ".join(told) or None
+
+
+def without_rows_of_keys(table: TableSpec, keys: pa.Table) -> Rewrite:
+    """What takes the rows away whose primary key is one of `keys`, which are the relation `NEW_ROWS`, each once."""
+    name, new = quoted(table.name), quoted(NEW_ROWS)
+    names = ", ".join(quoted(key) for key in table.primary_key)
+    columns = ", ".join(f"{name}.{quoted(column)}" for column in table.schema.names)
+    met, hit = (quoted(free_name(wanted, table.schema.names, "")) for wanted in ("met", "hit"))
+    inner = f"(select {names}, true as {met} from {new}) as {new}"
+    return Rewrite(
+        rows=f"select {columns}, coalesce({new}.{met}, false) as {hit} from {name} left join {inner} using ({names})",
+        count=f"select count(*) from {name} semi join {new} using ({names})",
+        deletes=True,
+        where=rows_of_keys(table, keys),
+        alias=table.name,
+    )
 
 
 def _literal(value: pa.Scalar) -> str | None:

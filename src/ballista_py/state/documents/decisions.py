@@ -51,6 +51,34 @@ class Decision:
     number: int = 0
 
 
+@frozen
+class SourcePosition:
+    """A moment of a source: `at` counts its commits, in steps of its own, in the order of one `log`.
+
+    Moments of two logs (two slots, two copies) say nothing of each other.
+
+    >>> str(SourcePosition(120, "slot_1"))
+    '120 of slot_1'
+    """
+
+    at: int
+    log: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.at} of {self.log}" if self.log else str(self.at)
+
+
+@frozen
+class Span:
+    """The changes of a source after `since` up to `to`; `since` is None where the table has no position yet.
+
+    One that leads to another log is a copy: all that was there goes.
+    """
+
+    since: SourcePosition | None
+    to: SourcePosition
+
+
 @frozen(kw_only=True)
 class StatementsDocument:
     """`accelerations/commits/{folder}.json`: the decisions, oldest first.
@@ -63,6 +91,9 @@ class StatementsDocument:
     before it says anything of the table. What was prepared before it was announced does not commit any more.
     `waiting` are statements that had to be planned again because the table was altered: the next definition lets them
     through first.
+
+    `position` is how far the changes of a source are in the table: it moves with the decision on them, and by nothing
+    else.
     """
 
     document_kind: ClassVar[str] = "statements"
@@ -74,6 +105,7 @@ class StatementsDocument:
     decisions: tuple[Decision, ...] = ()
     announced: int = 0
     waiting: tuple[str, ...] = ()
+    position: SourcePosition | None = None
 
     def on(self, attempt: str) -> Decision | None:
         """The decision on an attempt, if there is one."""
@@ -84,13 +116,18 @@ class StatementsDocument:
         return next((found for found in self.decisions if is_same(found.token, token) and found.committed), None)
 
     def decided(
-        self, decision: Decision, begun: int | None = None, definition: int | None = None
+        self,
+        decision: Decision,
+        begun: int | None = None,
+        definition: int | None = None,
+        span: Span | None = None,
     ) -> StatementsDocument:
         """With a decision; itself if the attempt is decided. Of the attempts at one statement one commits at most.
 
         `begun` is how many decisions had been made when the attempt began. If one that came later was forgotten,
         that may have been the abortion of this very attempt: it does not commit any more. Nor does one that was made by
-        another `definition` of the table than the newest.
+        another `definition` of the table than the newest, nor one with changes of a `span` that does not begin where
+        the table stands.
 
         Raises `TryLater` when too many statements are committed and not yet settled, or may still be sent again.
         """
@@ -98,6 +135,7 @@ class StatementsDocument:
             return self
         late = begun is not None and self.floor > begun
         late = late or (definition is not None and self.announced > definition)
+        late = late or (span is not None and span.since != self.position)
         if decision.committed and (late or self.of(decision.token) is not None):
             decision = evolve(decision, committed=False, settled=True)
         if decision.committed and sum(not found.settled for found in self.decisions) >= MAX_UNSETTLED:
@@ -105,9 +143,14 @@ class StatementsDocument:
         if decision.committed and len(self.decisions) >= MAX_REMEMBERED + MAX_SETTLED + MAX_UNSETTLED:
             raise TryLater("more statements were committed than can be remembered: try again later")
         sequence, number = self.sequence + decision.committed, self.decisions_made + 1
+        position = span.to if span is not None and decision.committed else self.position
         decision = evolve(decision, sequence=sequence if decision.committed else 0, number=number)
         return evolve(
-            self, sequence=sequence, decisions_made=number, decisions=(*self.decisions, decision)
+            self,
+            sequence=sequence,
+            decisions_made=number,
+            decisions=(*self.decisions, decision),
+            position=position,
         )._without(lambda old: not old.committed)
 
     def announcing(self, definition: int, waited_for: Collection[str] = ()) -> StatementsDocument:
@@ -233,16 +276,18 @@ class Statements:
         begun: int | None = None,
         settled: bool = False,
         definition: int | None = None,
+        span: Span | None = None,
     ) -> Decision:
         """Make the attempt count, unless it was aborted or another attempt at the statement counts already.
 
         `begun` is `decisions_made` as it was read before anything was prepared, `definition` that of the table then. It
-        is `settled` at once if nothing was.
+        is `settled` at once if nothing was. With a `span` it counts only while the table stands where that begins, and
+        moves the table's position to its end.
 
         The decision that is returned is the one that holds. Raises `TryLater` at the bound.
         """
         decision = Decision(attempt=attempt, token=token, committed=True, affected=affected, settled=settled)
-        return self._decide(decision, begun, definition)
+        return self._decide(decision, begun, definition, span)
 
     def abort(self, attempt: str, token: str = "") -> Decision:
         """Make the attempt never count, unless it counts already; the decision that holds is returned."""
@@ -279,9 +324,15 @@ class Statements:
         """Say that every partition has acted on the decision."""
         self._state.update(lambda document: document.settled(attempt))
 
-    def _decide(self, decision: Decision, begun: int | None = None, definition: int | None = None) -> Decision:
+    def _decide(
+        self,
+        decision: Decision,
+        begun: int | None = None,
+        definition: int | None = None,
+        span: Span | None = None,
+    ) -> Decision:
         def change(document: StatementsDocument) -> StatementsDocument:
-            after = document.decided(decision, begun, definition)
+            after = document.decided(decision, begun, definition, span)
             return after if after is document else after.forgotten(self._old(self._folder, document))
 
         return self._change(change, decision.attempt)

@@ -96,4 +96,4 @@ class SourceWatch:
 
 def is_watched(table: TableSpec) -> bool:
     """Whether the table has partitions that only a look at its source can tell."""
-    return table.source is not None and table.distribution == "partitioned" and not table.spec.is_static
+    return table.is_piped and table.distribution == "partitioned" and not table.spec.is_static

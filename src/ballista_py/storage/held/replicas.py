@@ -127,7 +127,7 @@ def behind_of(holdings: Holdings, wanted: LegTable, now_ms: float, max_lag_ms: f
     A table that is filled from a source changes when it is refreshed, and its holders are told. A leg over an earlier
     table of the name is refused anyway, and its sequence means nothing here.
     """
-    if holdings.table.source is not None or wanted.revision < holdings.born:
+    if holdings.table.is_piped or wanted.revision < holdings.born:
         return []
     return [
         partition

@@ -48,6 +48,7 @@ _OWN: tuple[Mapping[str, Any], ...] = (
     {"kind": "leg", "task": "t", "leg": {"sql": "select 1 as a", "tables": [_LEG_TABLE], "partitions": [0]}},
     {"kind": "base", "target": {**_LEG_TABLE, "incarnation": "i", "token": "c"}, "where": "id = 1", "alias": "k"},
     {"kind": "write", "target": {**_LEG_TABLE, "incarnation": "i", "token": "d", "remove": {"0": ["f"]}}},
+    {"kind": "apply", "target": {**_LEG_TABLE, "incarnation": "i", "token": "f", "attempt": "a"}},
     {"kind": "rewrite", "target": {**_LEG_TABLE, "incarnation": "i", "token": "e"}, "change": {"where": "true"}},
     {"kind": "settle", "table": "kept", "attempts": {"0": "x"}},
     {"kind": "reload", "table": "kept"},

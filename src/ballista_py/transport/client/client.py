@@ -178,12 +178,33 @@ class Client(ClusterCalls):
     def upsert(self, table: str, data: Rows, *, token: str | None = None) -> int:
         """Put rows in the place of those with their primary keys, or add them; how many. No key may come twice.
 
-        All of them at one instant, or none; `token` as for `ingest`. The rows of the table that share files with them
-        are brought together at a scheduler: those and the new ones may be at most its `max_merge_bytes`.
+        All of them at one instant, or none; `token` as for `ingest`. They may be at most a scheduler's
+        `max_merge_bytes`; the rows that are there stay where they are, and owners rewrite files that hold their keys.
 
         Raises `SqlError` for a table without a primary key, and `SchemaMismatch`.
         """
         return self.ingest(table, data, mode="upsert", token=token)
+
+    def apply_changes(self, table: str, changes: Rows, *, token: str | None = None) -> int:
+        """Apply changes by primary key, in their order, all of them at one instant or none; how many they are.
+
+        `changes` has the columns `op` (`insert`, `update`, `delete` or `truncate`), `old` (a struct with at least the
+        primary key that the row had: of a delete, and of an update that changes the key), `new` (a struct of the
+        table's columns: of an insert and an update) and, if need be, `unchanged` (a list: columns of an update that
+        `new` does not give, and that stay as they are). An insert of a key that is there takes the place of its row, an
+        update of one that is not comes to the table, a delete of one does nothing: so changes that are partly in the
+        table already bring it to where they end. Rows whose key changes go to the partition that they belong to then.
+
+        Applied once under the `token`, as for `ingest`: it is one for these very changes. They may be at most a
+        scheduler's `max_merge_bytes`.
+
+        Raises `SqlError` for a table without a primary key or with a source, and `SchemaMismatch` naming column or row.
+
+        >>> gone = [{"op": "delete", "old": {"id": 7}, "new": None}]
+        >>> client.apply_changes("events", pa.Table.from_pylist(gone, schema=columns))  # doctest: +SKIP
+        1
+        """
+        return self.ingest(table, changes, mode="changes", token=token)
 
     def create_table(
         self,

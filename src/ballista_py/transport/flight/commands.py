@@ -3,7 +3,7 @@
 A scheduler answers the streams `sql` and `job_rows` and the questions `explain`, `tables`, `members`, `reconcile_all`,
 `refresh`, `tasks`, `cancel`, `submit_job`, `job`, `jobs`, `cancel_job` and `close_job`, and carries out the writes
 `execute`, `ingest` and `create_table`. An executor answers the streams `leg` and `base`, and carries out the writes
-`write`, `rewrite`, `settle` and `reload`.
+`write`, `apply`, `rewrite`, `settle` and `reload`.
 """
 
 from __future__ import annotations
@@ -32,6 +32,7 @@ REWRITE = "rewrite"
 SETTLE = "settle"
 RELOAD = "reload"
 WRITE = "write"
+APPLY = "apply"
 BASE = "base"
 REFRESH = "refresh"
 TASKS = "tasks"
@@ -49,7 +50,8 @@ TIME_LIMIT = "time_limit_ms"
 APART = "apart"
 GRACE_MS = 500.0
 
-IngestMode = Literal["append", "create", "replace", "create_append", "upsert"]
+IngestMode = Literal["append", "create", "replace", "create_append", "upsert", "changes"]
+GONE_COLUMN = "__ballista_gone"
 
 
 def sql_command(
@@ -156,6 +158,15 @@ def write_command(target: WriteTarget) -> dict[str, Any]:
     return {"kind": WRITE, "target": target.to_json()}
 
 
+def apply_command(target: WriteTarget) -> dict[str, Any]:
+    """Change rows by their keys at an owner; the answer is as for `write_command`.
+
+    The rows have a column `GONE_COLUMN` more: where it is true, the row of that key goes, and the others of its columns
+    are null; else the row takes the place of that of its key, or comes to the table. No key may come twice.
+    """
+    return {"kind": APPLY, "target": target.to_json()}
+
+
 def base_command(target: WriteTarget, where: str | None = None, alias: str = "") -> dict[str, Any]:
     """Stream the rows of partitions, file by file, but those of files that hold none for which `where` is true.
 
@@ -223,6 +234,7 @@ class WriteTarget:
 
 
 __all__ = [
+    "APPLY",
     "BASE",
     "CANCEL",
     "CANCEL_JOB",
@@ -230,6 +242,7 @@ __all__ = [
     "CREATE_TABLE",
     "EXECUTE",
     "EXPLAIN",
+    "GONE_COLUMN",
     "INGEST",
     "JOB",
     "JOBS",
@@ -250,6 +263,7 @@ __all__ = [
     "WRITE",
     "IngestMode",
     "WriteTarget",
+    "apply_command",
     "base_command",
     "create_table_command",
     "execute_command",

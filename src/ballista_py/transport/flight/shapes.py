@@ -15,6 +15,7 @@ from ballista_py.partitions.refresh import ON_SCHEMA_CHANGE, REFRESH_MODES
 from ballista_py.partitions.table import FILE_FORMATS, Distribution
 from ballista_py.transport.flight import shape_checks as shape
 from ballista_py.transport.flight.commands import (
+    APPLY,
     BASE,
     CANCEL,
     CANCEL_JOB,
@@ -150,7 +151,7 @@ _REWRITE = shape.fields(
 _STATEMENT = {"query": shape.text}
 _ASKED = {"dialect": shape.maybe(shape.name), "engine": shape.maybe(shape.name)}
 _JOB = {"job_id": shape.name}
-_MODES = shape.one_of(("append", "create", "replace", "create_append", "upsert"))
+_MODES = shape.one_of(("append", "create", "replace", "create_append", "upsert", "changes"))
 
 _REFRESH_DECLARED = shape.fields(
     {},
@@ -196,7 +197,7 @@ _COMMANDS: Mapping[str, shape.Check] = {
     ),
     JOB_ROWS: shape.fields({"job_id": shape.name}, {"chunk": shape.maybe(shape.count)}),
     BASE: shape.fields({"target": _TARGET, "where": shape.maybe(shape.text), "alias": shape.name}),
-    WRITE: shape.fields({"target": _TARGET}),
+    **dict.fromkeys((WRITE, APPLY), shape.fields({"target": _TARGET})),
     REWRITE: shape.fields({"target": _TARGET, "rewrite": _REWRITE}),
     SETTLE: shape.fields({"target": _TARGET, "sequence": shape.maybe(shape.count)}),
     RELOAD: shape.fields({"table": shape.name, "partitions": shape.list_of(shape.count)}),

@@ -13,6 +13,7 @@ from attrs import field, frozen
 
 from ballista_py.errors import TransportError, Unauthenticated
 from ballista_py.transport.flight.commands import (
+    APPLY,
     BASE,
     CANCEL,
     CREATE_TABLE,
@@ -156,7 +157,7 @@ CONTROL = Access(
         **_each(["rpc"], ("GetTaskHistory", "GetMetrics"), "scheduler"),
     },
 )
-DATA = Access("data", _each(["DoExchange"], (LEG, BASE, WRITE, REWRITE, SETTLE, RELOAD), "scheduler"))
+DATA = Access("data", _each(["DoExchange"], (LEG, BASE, WRITE, APPLY, REWRITE, SETTLE, RELOAD), "scheduler"))
 PARTS = Access("parts", _each(["DoGet"], ["TicketStatementQuery"], "ticket"))
 # Without certificates clients fetch parts where schedulers send legs.
 PLAIN_DATA = Access("data", {**DATA.verbs, **PARTS.verbs})

@@ -195,13 +195,17 @@ class WriteActors:
     def sweep(self, machine: Machine) -> None:
         """End what somebody left prepared, as owners do."""
         for partition in range(PARTITIONS):
-            for waiting in self._site.storage(machine, partition).read().document.prepared:
-                if self._site.calm or self._site.since(waiting.attempt) > UNDECIDED_MS:
-                    decision = self._site.statements(machine).abort(waiting.attempt)
-                    self._site.step(machine)
-                    self._site.end(
-                        machine, partition, waiting.attempt, decision.sequence if decision.committed else None
-                    )
+            self.sweep_one(machine, partition)
+
+    def sweep_one(self, machine: Machine, partition: int) -> None:
+        """The same in one partition."""
+        for waiting in self._site.storage(machine, partition).read().document.prepared:
+            if self._site.calm or self._site.since(waiting.attempt) > UNDECIDED_MS:
+                decision = self._site.statements(machine).abort(waiting.attempt)
+                self._site.step(machine)
+                self._site.end(
+                    machine, partition, waiting.attempt, decision.sequence if decision.committed else None
+                )
 
     def change_owner(self, machine: Machine) -> None:
         """A partition gets its next owner, which raises the fence before it does anything."""

@@ -1,0 +1,205 @@
+"""The messages of PostgreSQL's output plugin `pgoutput`, protocol version 1, as values; pure.
+
+Bytes of a database are from outside: whatever is cut short, or is of a kind that is not known here, raises.
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import Final, TypeAlias
+
+from attrs import field, frozen
+
+from ballista_py.errors import SourceUnfit
+
+UNCHANGED: Final = object()
+Cell: TypeAlias = "bytes | object | None"  # its text, NULL, or `UNCHANGED`: a long value that was not sent
+Cells: TypeAlias = tuple[Cell, ...]
+_IGNORED: Final = frozenset(
+    b"OYM"
+)  # where a change came from first, types of other schemas, messages of applications
+MAX_COLUMNS: Final = 1_664  # of a table of PostgreSQL
+
+
+@frozen
+class Column:
+    """A column as a `Relation` has it. An `identifying` one is told of rows that go."""
+
+    name: str
+    identifying: bool
+    type_id: int
+    modifier: int
+
+
+@frozen
+class Relation:
+    """What a table is from here on; `identity` is `d`, `n`, `f` or `i`, as in `pg_class.relreplident`."""
+
+    relation_id: int
+    name: str
+    identity: str
+    columns: tuple[Column, ...]
+
+
+@frozen
+class Begin:
+    """The begin of a transaction that was committed."""
+
+    final: int
+
+
+@frozen
+class Commit:
+    """The end of a transaction; the log goes on at `end`."""
+
+    end: int
+
+
+@frozen
+class RowChange:
+    """One row of a relation: what is told of it before (all of it if `whole`, else its key), and what it is now."""
+
+    relation_id: int
+    old: Cells | None = field(repr=False)
+    new: Cells | None = field(repr=False)
+    whole: bool = False
+    inserts: bool = False
+
+
+@frozen
+class Truncate:
+    """All rows of these relations go."""
+
+    relation_ids: tuple[int, ...]
+
+
+Message: TypeAlias = Relation | Begin | Commit | RowChange | Truncate
+
+
+def read_message(data: bytes) -> Message | None:
+    """The message in `data`; None for one that says nothing of rows. Raises `SourceUnfit` for what is none.
+
+    >>> read_message(b"B" + (24).to_bytes(8, "big") + bytes(12))
+    Begin(final=24)
+    """
+    try:
+        return _read(data)
+    except (struct.error, IndexError, UnicodeDecodeError, KeyError):
+        raise SourceUnfit("the source sent a message of its log that is cut short or garbled") from None
+
+
+def lsn(text: str) -> int:
+    """The number of a place in the log that is written as `0/16B3748`.
+
+    >>> lsn("1/0"), lsn_text(lsn("0/16B3748"))
+    (4294967296, '0/16B3748')
+    """
+    high, _, low = text.partition("/")
+    return (int(high, 16) << 32) | int(low, 16)
+
+
+def lsn_text(number: int) -> str:
+    """The place in the log as PostgreSQL writes it."""
+    return f"{number >> 32:X}/{number & 0xFFFFFFFF:X}"
+
+
+def _read(data: bytes) -> Message | None:
+    kind, cursor = data[0], _Cursor(data, 1)
+    if kind == ord("B"):
+        return Begin(cursor.int64())
+    if kind == ord("C"):
+        cursor.skip(1 + 8)
+        return Commit(cursor.int64())
+    if kind == ord("R"):
+        return _relation(cursor)
+    if kind == ord("T"):
+        count = cursor.int32()
+        cursor.skip(1)
+        return Truncate(tuple(cursor.int32() for _ in range(min(count, len(data)))))
+    if kind in _ROWS:
+        return _row(cursor, kind == ord("I"))
+    if kind in _IGNORED:
+        return None
+    raise SourceUnfit(f"the source sent a message of kind {bytes([kind])!r} in its log, which is not known here")
+
+
+def _relation(cursor: _Cursor) -> Relation:
+    relation_id, schema, name = cursor.int32(), cursor.text(), cursor.text()
+    identity, count = chr(cursor.byte()), cursor.int16()
+    columns = []
+    for _ in range(min(count, MAX_COLUMNS)):
+        flags = cursor.byte()
+        columns.append(Column(cursor.text(), bool(flags & 1), cursor.int32(), cursor.signed32()))
+    return Relation(relation_id, f"{schema}.{name}", identity, tuple(columns))
+
+
+def _row(cursor: _Cursor, inserts: bool) -> RowChange:
+    relation_id, found = cursor.int32(), {}
+    while not cursor.at_end:
+        part = chr(cursor.byte())
+        if part not in "KON" or part in found:
+            raise KeyError(part)
+        found[part] = cursor.cells()
+    return RowChange(relation_id, found.get("O", found.get("K")), found.get("N"), "O" in found, inserts)
+
+
+_ROWS: Final = frozenset(b"IUD")
+
+
+class _Cursor:
+    def __init__(self, data: bytes, place: int) -> None:
+        self._data, self._place = data, place
+
+    @property
+    def at_end(self) -> bool:
+        return self._place >= len(self._data)
+
+    def skip(self, count: int) -> None:
+        self._place += count
+
+    def byte(self) -> int:
+        self._place += 1
+        return self._data[self._place - 1]
+
+    def _number(self, form: str, size: int) -> int:
+        found = struct.unpack_from(form, self._data, self._place)[0]
+        self._place += size
+        return int(found)
+
+    def int16(self) -> int:
+        return self._number(">H", 2)
+
+    def int32(self) -> int:
+        return self._number(">I", 4)
+
+    def signed32(self) -> int:
+        return self._number(">i", 4)
+
+    def int64(self) -> int:
+        return self._number(">Q", 8)
+
+    def text(self) -> str:
+        end = self._data.find(b"\0", self._place)
+        if end < 0:
+            raise IndexError
+        found = self._data[self._place : end].decode()
+        self._place = end + 1
+        return found
+
+    def cells(self) -> Cells:
+        return tuple(self._cell() for _ in range(self.int16()))
+
+    def _cell(self) -> Cell:
+        kind = self.byte()
+        if kind == ord("n"):
+            return None
+        if kind == ord("u"):
+            return UNCHANGED
+        if kind != ord("t"):
+            raise KeyError(kind)
+        size = self.int32()
+        found = self._data[self._place : self._place + size]
+        if len(found) != size:
+            raise IndexError
+        self._place += size
+        return found

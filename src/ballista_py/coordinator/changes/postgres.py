@@ -1,0 +1,371 @@
+"""A table of a PostgreSQL database as a source of changes, by logical replication over ordinary connections.
+
+Each copy has a replication slot of its own, which is the `log` of its positions: the slot is made together with the
+snapshot that is copied, so the log goes on exactly where the copy ends. What was not confirmed is sent again. A slot is
+dropped when a later copy was confirmed, or when its copy came to nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from typing import Any
+
+import pyarrow as pa
+from attrs import define, field, frozen
+
+from ballista_py.coordinator.changes.pgoutput import lsn, lsn_text, read_message
+from ballista_py.coordinator.changes.postgres_rows import LogRows, require_identity
+from ballista_py.coordinator.changes.postgres_types import SESSION, column_type, values
+from ballista_py.coordinator.changes.source import ChangeBatch
+from ballista_py.errors import ConfigError, MissingExtra, SourceLost, SourceUnavailable, SourceUnfit
+from ballista_py.partitions.table import TableSpec
+from ballista_py.state.documents.decisions import SourcePosition
+
+CONNECT_S = 10
+COPY_ROWS = 10_000
+IDLE_BYTES = 16 << 20  # of log without a change of the table, after which it moves on nevertheless
+MAX_BATCH_BYTES = 512 << 20  # of log, in one batch: a transaction comes whole
+MAX_LOGS = 4  # of one table that nobody has confirmed or discarded
+OPTIONS = frozenset(("format", "dsn", "table", "max_lag_bytes"))
+_PREFIX = "ballista_"
+
+
+@frozen(kw_only=True)
+class Described:
+    """The columns of a table there, and the key that tells its rows apart."""
+
+    schema: pa.Schema
+    primary_key: tuple[str, ...]
+
+
+@frozen
+class _Column:
+    name: str
+    type_id: int
+    modifier: int
+    shown: str
+    required: bool
+
+
+def open_postgres(name: str, source: Mapping[str, Any], table: TableSpec | None = None) -> PostgresSource:
+    """The source of table `name`, which is `table` once it was made; secrets are in their places.
+
+    Raises `ConfigError` for options that are lacking, unknown or no texts.
+    """
+    unknown = sorted(set(source) - OPTIONS)
+    if unknown:
+        raise ConfigError(f"the source of table '{name}' has an option '{unknown[0]}' that is none: {_OPTIONS}")
+    for option in ("dsn", "table"):
+        if not isinstance(source.get(option), str) or not source[option]:
+            raise ConfigError(f"the source of table '{name}' needs '{option}', a text: {_OPTIONS}")
+    max_lag_bytes(name, source)
+    return PostgresSource(name, source["dsn"], source["table"], table)
+
+
+def max_lag_bytes(name: str, source: Mapping[str, Any]) -> int | None:
+    """How much log the database may keep for a table that stands still; None for any. Raises `ConfigError`."""
+    given = source.get("max_lag_bytes")
+    if given is None:
+        return None
+    if isinstance(given, bool) or not str(given).isdecimal() or not int(given):
+        raise ConfigError(f"the source of table '{name}': max_lag_bytes is a positive number of bytes")
+    return int(given)
+
+
+_OPTIONS = "format, dsn (postgresql://user:${secrets:key}@host/database), table (schema.table) and max_lag_bytes"
+
+
+@define(eq=False)
+class PostgresSource:
+    """One table of a database; a `ChangeSource` once the `table` that follows it is there. Used by one thread.
+
+    Errors name the table and the database's own words, never the `dsn`.
+    """
+
+    name: str
+    _dsn: str = field(repr=False)
+    there: str
+    table: TableSpec | None = None
+    _connection: Any = field(default=None, init=False, repr=False)
+    _copying: Any = field(default=None, init=False, repr=False)
+
+    # What it is.
+
+    def describe(self, primary_key: Sequence[str] = ()) -> Described:
+        """The columns and the primary key of the table, or these columns as its key; what cannot be followed raises.
+
+        Raises `SourceUnfit` with the statement to run there, and `SourceUnavailable`.
+        """
+        with self._asked() as ask:
+            oid, identity = self._relation(ask)
+            if ask("select current_setting('wal_level')")[0][0] != "logical":
+                raise SourceUnfit(
+                    "the log of the database does not tell changes: run ALTER SYSTEM SET wal_level = logical there, "
+                    "and restart it"
+                )
+            columns = self._columns(ask, oid)
+            told = {row[0] for row in ask(_IDENTIFYING, oid)}
+            key = tuple(primary_key) or tuple(row[0] for row in ask(_PRIMARY_KEY, oid))
+        if not key:
+            raise SourceUnfit(
+                f"{self.there} has no primary key: run ALTER TABLE {self.there} ADD PRIMARY KEY (…) there, or name "
+                "columns that are unique and never null by primary_key=[…]"
+            )
+        if identity == "n":
+            told = set()
+        require_identity(key, self.there, identity, sorted(told))
+        schema = pa.schema(
+            [
+                pa.field(
+                    column.name,
+                    column_type(self.there, column.name, column.type_id, column.modifier, column.shown),
+                    not column.required and column.name not in key,
+                )
+                for column in columns
+            ]
+        )
+        return Described(schema=schema, primary_key=key)
+
+    # As a source of changes.
+
+    def snapshot(self) -> tuple[SourcePosition, Iterator[pa.RecordBatch]]:
+        """See `ChangeSource.snapshot`."""
+        self.describe(self._mine.primary_key)
+        with self._asked() as ask:
+            self._publish(ask)
+            logs = self._logs(ask)
+            for log in logs[: max(0, len(logs) - MAX_LOGS + 1)]:
+                self._drop(ask, log)
+            here, chance = ask("select pg_current_wal_lsn()::text, md5(random()::text)")[0]
+        log = f"{self._prefix}{lsn(here):016x}_{chance[:4]}"
+        copying = self._copying = self._connected(replication="database")
+        with self._told():
+            made = copying.execute(
+                f"CREATE_REPLICATION_SLOT {log} LOGICAL pgoutput (SNAPSHOT 'export')"
+            ).fetchone()
+        position = SourcePosition(lsn(made[1]), log)
+        return position, self._rows(made[2])
+
+    def _rows(self, snapshot: str) -> Iterator[pa.RecordBatch]:
+        table, there = self._mine, self.there
+        with self._asked() as ask:
+            names = [row[0] for row in ask("select quote_ident(c) from unnest(%s::text[]) c", table.schema.names)]
+            quoted = self._quoted(ask)
+        connection = self._connected()
+        try:
+            with self._told(), connection.transaction():
+                connection.execute("set transaction isolation level repeatable read read only")
+                connection.execute(f"set transaction snapshot '{snapshot}'")
+                with connection.cursor(name="ballista_copy") as rows:
+                    rows.itersize = COPY_ROWS
+                    rows.execute(f"select {', '.join(f'{name}::text' for name in names)} from {quoted}")
+                    while found := rows.fetchmany(COPY_ROWS):
+                        columns = zip(*found, strict=True)
+                        yield pa.RecordBatch.from_arrays(
+                            [
+                                values(there, column.name, texts, column.type)
+                                for column, texts in zip(table.schema, columns, strict=True)
+                            ],
+                            schema=pa.schema([pa.field(c.name, c.type) for c in table.schema]),
+                        )
+        finally:
+            connection.close()
+            self._end_copying()
+
+    def read(self, after: SourcePosition, limit: int) -> ChangeBatch:
+        """See `ChangeSource.read`."""
+        rows = LogRows(self._mine, self.there)
+        with self._asked() as ask:
+            self._require_log(ask, after)
+            ahead = lsn(ask("select pg_current_wal_flush_lsn()::text")[0][0])
+            asked = (after.log, limit, self._publication(ask))
+            size = count = 0
+            with self._told():
+                for (data,) in self._connection.cursor().stream(_PEEK, asked):
+                    size, count = size + len(data), count + 1
+                    if size > MAX_BATCH_BYTES:
+                        raise SourceUnfit(
+                            f"a transaction of {self.there} has more than {MAX_BATCH_BYTES >> 20} MiB of changes, more "
+                            "than can be applied at once: copy the table anew"
+                        )
+                    rows.take([read_message(bytes(data))])
+        if rows.end is not None:
+            return rows.batch(SourcePosition(max(rows.end, after.at), after.log))
+        moves = ahead - after.at > IDLE_BYTES
+        return rows.batch(SourcePosition(ahead, after.log) if moves else after)
+
+    def confirm(self, position: SourcePosition) -> None:
+        """See `ChangeSource.confirm`."""
+        self._end_copying()
+        with self._asked() as ask:
+            confirmed = self._require_log(ask, position)
+            if confirmed < position.at:
+                ask("select pg_replication_slot_advance(%s, %s::pg_lsn)", position.log, lsn_text(position.at))
+            for log in self._logs(ask):
+                if log < position.log:
+                    self._drop(ask, log)
+
+    def discard(self, position: SourcePosition) -> None:
+        """See `ChangeSource.discard`."""
+        self._end_copying()
+        with self._asked() as ask:
+            self._drop(ask, position.log)
+
+    def lag(self, position: SourcePosition) -> int:
+        """See `ChangeSource.lag`."""
+        with self._asked() as ask:
+            return max(0, lsn(ask("select pg_current_wal_lsn()::text")[0][0]) - position.at)
+
+    def give_up(self) -> None:
+        """See `ChangeSource.give_up`."""
+        self._end_copying()
+        with self._asked() as ask:
+            for log in self._logs(ask):
+                self._drop(ask, log)
+
+    def close(self) -> None:
+        """See `ChangeSource.close`."""
+        self._end_copying()
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None
+
+    # How it is asked.
+
+    @property
+    def _mine(self) -> TableSpec:
+        assert self.table is not None
+        return self.table
+
+    @property
+    def _prefix(self) -> str:
+        """How the names of this table's logs begin; those of no other table, of no cluster, do."""
+        return f"{_PREFIX}{self._mine.incarnation}_"
+
+    def _require_log(self, ask: Ask, position: SourcePosition) -> int:
+        """What was confirmed of the log. Raises `SourceLost` for one that is gone, or has a gap after the position."""
+        found = ask(_SLOT, position.log)
+        way_out = f"table '{self.name}' stands at {position} and needs a new copy"
+        if not found:
+            raise SourceLost(f"{self.there} has no replication slot '{position.log}' any more: {way_out}")
+        confirmed, status = found[0]
+        if status == "lost" or confirmed is None:
+            raise SourceLost(f"the database has thrown away log that slot '{position.log}' needs: {way_out}")
+        if lsn(confirmed) > position.at:
+            raise SourceLost(f"slot '{position.log}' was moved on to {confirmed} by somebody else: {way_out}")
+        return lsn(confirmed)
+
+    def _logs(self, ask: Ask) -> list[str]:
+        """The logs of this table that nobody reads now, oldest first."""
+        return [row[0] for row in ask(_SLOTS, self._prefix)]
+
+    def _drop(self, ask: Ask, log: str) -> None:
+        if log.startswith(self._prefix):
+            with suppress(SourceUnavailable):  # somebody else dropped it, or reads it
+                ask(_DROP, log)
+
+    def _relation(self, ask: Ask) -> tuple[int, str]:
+        found = ask(_RELATION, self.there)
+        if not found or found[0][0] is None:
+            raise SourceUnfit(f"the database has no table '{self.there}' that its user may see")
+        return int(found[0][0]), str(found[0][1])
+
+    def _quoted(self, ask: Ask) -> str:
+        return str(ask("select %s::regclass::text", self.there)[0][0])
+
+    def _columns(self, ask: Ask, oid: int) -> list[_Column]:
+        return [_Column(*row) for row in ask(_COLUMNS, oid)]
+
+    def _publication(self, ask: Ask) -> str:
+        return f"{_PREFIX}{self._relation(ask)[0]}"
+
+    def _publish(self, ask: Ask) -> None:
+        """Have the changes of the table told. Whoever may not do that is told the statement."""
+        name, quoted = self._publication(ask), self._quoted(ask)
+        statement = f"CREATE PUBLICATION {name} FOR TABLE {quoted} WITH (publish_via_partition_root = true)"
+        if ask("select 1 from pg_publication where pubname = %s", name):
+            return
+        try:
+            ask(statement)
+        except SourceUnavailable as error:
+            if not ask("select 1 from pg_publication where pubname = %s", name):
+                raise SourceUnfit(f"{error.message}: run {statement} there as the owner of the table") from error
+
+    def _end_copying(self) -> None:
+        if self._copying is not None:
+            self._copying.close()
+            self._copying = None
+
+    def _connected(self, **options: str) -> Any:
+        driver = _driver()
+        with self._told():
+            connection = driver.connect(
+                self._dsn,
+                autocommit=True,
+                connect_timeout=CONNECT_S,
+                options=" ".join(f"-c {name}={value.replace(' ', '')}" for name, value in SESSION.items()),
+                **options,
+            )
+            connection.prepare_threshold = None
+        return connection
+
+    @contextmanager
+    def _asked(self) -> Iterator[Ask]:
+        """Asks statements; the connection is kept while it is good."""
+        if self._connection is None or self._connection.closed:
+            self._connection = self._connected()
+
+        def ask(statement: str, *parameters: Any) -> list[Any]:
+            with self._told():
+                done = self._connection.execute(statement, parameters or None)
+                return [] if done.description is None else list(done.fetchall())
+
+        yield ask
+
+    @contextmanager
+    def _told(self) -> Iterator[None]:
+        """Errors of the database, as ours; a connection in doubt is not used again."""
+        driver = _driver()
+        try:
+            yield
+        except driver.Error as error:
+            if isinstance(error, driver.OperationalError | driver.InterfaceError) and self._connection is not None:
+                self._connection.close()
+            said = getattr(error.diag, "message_primary", None) or _without_address(error)
+            raise SourceUnavailable(f"the source {self.there} of table '{self.name}': {said}") from None
+
+
+Ask = Callable[..., list[Any]]
+
+
+def _driver() -> Any:
+    try:
+        import psycopg
+    except ImportError:
+        raise MissingExtra.of("psycopg", "postgres") from None
+    return psycopg
+
+
+def _without_address(error: Exception) -> str:
+    """What kind of failure it was: what the client library says holds addresses and users."""
+    return f"no connection ({type(error).__name__})"
+
+
+_RELATION = "select c.oid::int8, c.relreplident::text from pg_class c where c.oid = to_regclass(%s)"
+_COLUMNS = """
+select attname::text, atttypid::int8, atttypmod, format_type(atttypid, atttypmod), attnotnull from pg_attribute
+where attrelid = %s and attnum > 0 and not attisdropped order by attnum"""
+_PRIMARY_KEY = """
+select a.attname::text from pg_index i, unnest(i.indkey) with ordinality k(number, place), pg_attribute a
+where i.indrelid = %s and i.indisprimary and a.attrelid = i.indrelid and a.attnum = k.number order by k.place"""
+_IDENTIFYING = """
+select a.attname::text from pg_class c, pg_index i, unnest(i.indkey) k(number), pg_attribute a
+where c.oid = %s and i.indrelid = c.oid and a.attrelid = c.oid and a.attnum = k.number
+and ((c.relreplident = 'd' and i.indisprimary) or (c.relreplident = 'i' and i.indisreplident))"""
+_SLOT = "select confirmed_flush_lsn::text, wal_status from pg_replication_slots where slot_name = %s"
+_SLOTS = """
+select slot_name::text from pg_replication_slots where starts_with(slot_name, %s) and not active order by slot_name"""
+_DROP = "select pg_drop_replication_slot(slot_name) from pg_replication_slots where slot_name = %s and not active"
+_PEEK = """
+select data from pg_logical_slot_peek_binary_changes(%s, null, %s, 'proto_version', '1', 'publication_names', %s)"""

@@ -1,0 +1,159 @@
+"""Messages of a log as a batch of changes of one table; pure.
+
+The relation is held against the table each time that the log tells it: columns that were added, dropped or given
+another type, and an identity that does not tell the keys of rows that go, stop the table with the way out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+import pyarrow as pa
+from attrs import Factory, define, field
+
+from ballista_py.coordinator.changes.batches import keys_of
+from ballista_py.coordinator.changes.pgoutput import (
+    UNCHANGED,
+    Cell,
+    Cells,
+    Commit,
+    Message,
+    Relation,
+    RowChange,
+    Truncate,
+)
+from ballista_py.coordinator.changes.postgres_types import column_type, values
+from ballista_py.coordinator.changes.source import AT_COLUMN, ChangeBatch
+from ballista_py.errors import SourceUnfit
+from ballista_py.partitions.table import TableSpec
+from ballista_py.state.documents.decisions import SourcePosition
+
+
+@define
+class LogRows:
+    """Takes messages in, in their order, and gives what the transactions among them did to the table `there`.
+
+    Raises `SourceUnfit`.
+    """
+
+    table: TableSpec
+    there: str
+    _relation: Relation | None = field(default=None, init=False)
+    _places: dict[str, int] = field(factory=dict, init=False)
+    _ops: list[str] = Factory(list)
+    _old: list[Cells | None] = Factory(list)
+    _new: list[Cells | None] = Factory(list)
+    _unchanged: list[list[str] | None] = Factory(list)
+    _at: list[int] = Factory(list)
+    end: int | None = None
+
+    def take(self, messages: Iterable[Message | None]) -> None:
+        """Take messages in."""
+        for message in messages:
+            if isinstance(message, Relation):
+                self._know(message)
+            elif isinstance(message, Commit):
+                self._at += [message.end] * (len(self._ops) - len(self._at))
+                self.end = message.end
+            elif isinstance(message, RowChange):
+                self._row(message)
+            elif isinstance(message, Truncate):
+                self._require(message.relation_ids)
+                self._add("truncate", None, None, None)
+
+    def batch(self, position: SourcePosition) -> ChangeBatch:
+        """The changes of whole transactions, up to a position that is not before the last one's."""
+        count = len(self._at)  # what comes after the last commit is no transaction yet
+        schema, keys = self.table.schema, keys_of(self.table).schema
+        changes = pa.table(
+            {
+                "op": pa.array(self._ops[:count], pa.string()),
+                "old": self._structs(self._old[:count], keys),
+                "new": self._structs(self._new[:count], schema),
+                "unchanged": pa.array(self._unchanged[:count], pa.list_(pa.string())),
+                AT_COLUMN: pa.array(self._at, pa.int64()),
+            }
+        )
+        return ChangeBatch(changes=changes, position=position)
+
+    def _structs(self, rows: Sequence[Cells | None], schema: pa.Schema) -> pa.Array:
+        lacking = pa.array([row is None for row in rows], pa.bool_())
+        arrays = []
+        for column in schema:
+            place = self._places.get(column.name, 0)
+            texts = [None if row is None else _text(row[place]) for row in rows]
+            arrays.append(values(self.there, column.name, texts, column.type))
+        fields = [pa.field(column.name, column.type) for column in schema]
+        return pa.StructArray.from_arrays(arrays, fields=fields, mask=lacking)
+
+    def _know(self, relation: Relation) -> None:
+        require_followed(self.table, self.there, relation)
+        self._relation = relation
+        self._places = {column.name: place for place, column in enumerate(relation.columns)}
+
+    def _require(self, relation_ids: Sequence[int]) -> Relation:
+        if self._relation is None or self._relation.relation_id not in relation_ids:
+            raise SourceUnfit(
+                f"the log of {self.there} tells changes of another table: give it a publication of its own"
+            )
+        return self._relation
+
+    def _row(self, change: RowChange) -> None:
+        relation = self._require([change.relation_id])
+        if any(cells is not None and len(cells) != len(relation.columns) for cells in (change.old, change.new)):
+            raise SourceUnfit(f"the log of {self.there} tells a row with other columns than the table has")
+        op = "delete" if change.new is None else "insert" if change.inserts else "update"
+        new, unchanged = change.new, None
+        if new is not None and any(cell is UNCHANGED for cell in new):
+            new, unchanged = self._filled(new, change.old if change.whole else None)
+        self._add(op, change.old, new, unchanged)
+
+    def _filled(self, new: Cells, old: Cells | None) -> tuple[Cells, list[str] | None]:
+        """The row with what the old one tells of what is unchanged, and the columns that nobody tells."""
+        cells = [old[n] if cell is UNCHANGED and old is not None else cell for n, cell in enumerate(new)]
+        assert self._relation is not None
+        left = [
+            column.name for column, cell in zip(self._relation.columns, cells, strict=True) if cell is UNCHANGED
+        ]
+        return tuple(cells), left or None
+
+    def _add(self, op: str, old: Cells | None, new: Cells | None, unchanged: list[str] | None) -> None:
+        self._ops.append(op)
+        self._old.append(old)
+        self._new.append(new)
+        self._unchanged.append(unchanged)
+
+
+def require_followed(table: TableSpec, there: str, relation: Relation) -> None:
+    """Raise `SourceUnfit`, with the way out, unless the changes of a relation are changes of rows of the table."""
+    columns = {column.name: column for column in relation.columns}
+    added = next((name for name in columns if name not in table.schema.names), None)
+    dropped = next((name for name in table.schema.names if name not in columns), None)
+    if added is not None or dropped is not None:
+        what = f"has a column '{added}' more" if added is not None else f"has no column '{dropped}' any more"
+        raise SourceUnfit(f"{there} {what} than table '{table.name}', which follows it: make the table anew")
+    for column in table.schema:
+        known = columns[column.name]
+        kind = column_type(there, column.name, known.type_id, known.modifier)
+        if kind != column.type:
+            raise SourceUnfit(
+                f"column '{column.name}' of {there} is {kind} now, and {column.type} in table '{table.name}', which "
+                "follows it: make the table anew"
+            )
+    require_identity(
+        table.primary_key, there, relation.identity, [c.name for c in relation.columns if c.identifying]
+    )
+
+
+def require_identity(primary_key: Sequence[str], there: str, identity: str, told: Sequence[str]) -> None:
+    """Raise `SourceUnfit` unless the log tells these columns of a row that goes, or that changes one of them."""
+    lacking = [name for name in primary_key if name not in told]
+    if identity != "f" and lacking:
+        raise SourceUnfit(
+            f"the log of {there} does not tell column '{lacking[0]}' of rows that go, which is in the primary key of "
+            f"the table here: run ALTER TABLE {there} REPLICA IDENTITY FULL there"
+        )
+
+
+def _text(cell: Cell) -> str | None:
+    return cell.decode() if isinstance(cell, bytes) else None

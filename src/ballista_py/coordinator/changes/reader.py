@@ -1,0 +1,117 @@
+"""Whoever brings a table to where its source is, one batch a tick; one is needed for progress, several do no harm."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Protocol
+
+import pyarrow as pa
+from attrs import define
+
+from ballista_py.coordinator.changes.rules import Did, Progress, cut, token_of
+from ballista_py.coordinator.changes.source import AT_COLUMN, ChangeSource
+from ballista_py.errors import PositionMoved, SchemaMismatch, SourceLost, SourceUnfit
+from ballista_py.state.documents.decisions import SourcePosition, Span
+
+BATCH_CHANGES = 50_000
+
+
+class Followed(Protocol):
+    """A table that follows a source, where its changes are decided."""
+
+    @property
+    def name(self) -> str:
+        """What it is called."""
+        ...
+
+    def position(self) -> SourcePosition | None:
+        """Where it stands, as decided; read from the store."""
+        ...
+
+    def copy(self, rows: Iterable[pa.RecordBatch], span: Span, token: str) -> None:
+        """Put rows in the place of all that are there, by one decision with the span. Raises `PositionMoved`."""
+        ...
+
+    def apply(self, changes: pa.Table, span: Span, token: str) -> None:
+        """Apply changes by one decision with the span. Raises `PositionMoved`, and `SchemaMismatch`."""
+        ...
+
+
+@define(eq=False)
+class ChangeReader:
+    """Reads the changes of one source into one table. Used by one thread; raises what the source and the store raise.
+
+    What the source keeps for a table that cannot go on is thrown away beyond `max_lag_bytes`: then it needs a copy.
+    """
+
+    table: Followed
+    source: ChangeSource
+    batch_changes: int = BATCH_CHANGES
+    max_lag_bytes: int | None = None
+
+    def tick(self) -> Progress:
+        """Copy the source if that was never done, else apply the next batch; what that did.
+
+        Raises `SourceLost` where only `copy` helps, and `SourceUnfit` where something is to be done at the source: the
+        table keeps what it has, and the next tick tries again.
+        """
+        since = self.table.position()
+        if since is None:
+            return self._copied(None)
+        try:
+            return self._applied(since)
+        except SourceUnfit as error:
+            raise self._given_up(since, error) from error
+
+    def copy(self) -> Progress:
+        """Copy the source anew, in the place of all rows that the table has."""
+        return self._copied(self.table.position())
+
+    def _copied(self, since: SourcePosition | None) -> Progress:
+        position, rows = self.source.snapshot()
+        span = Span(since, position)
+        try:
+            self.table.copy(rows, span, token_of(span))
+        except PositionMoved:
+            self.source.discard(position)
+            return self._behind()
+        except SchemaMismatch as error:
+            self.source.discard(position)
+            raise SourceUnfit(f"the copy of table '{self.table.name}' does not fit: {error.message}") from error
+        self.source.confirm(position)
+        return self._progress("copied", position)
+
+    def _applied(self, since: SourcePosition) -> Progress:
+        batch = self.source.read(since, self.batch_changes)
+        span, changes = cut(self.table.name, since, batch)
+        if span is None:
+            self.source.confirm(since)  # the reader that decided it may not have come to that
+            return self._progress("nothing", since)
+        try:
+            self.table.apply(changes.drop_columns([AT_COLUMN]), span, token_of(span))
+        except PositionMoved:
+            return self._behind()
+        except SchemaMismatch as error:
+            raise SourceUnfit(
+                f"table '{self.table.name}' stays at position {since}, because what follows does not fit: "
+                f"{error.message}: mend the table at its source and here, then copy it anew"
+            ) from error
+        self.source.confirm(span.to)
+        return self._progress("applied" if changes.num_rows else "moved on", span.to, changes.num_rows)
+
+    def _behind(self) -> Progress:
+        """Another reader was first: what it decided is where the next tick begins."""
+        return self._progress("behind another", self.table.position())
+
+    def _progress(self, did: Did, position: SourcePosition | None, changes: int = 0) -> Progress:
+        lag = None if position is None else self.source.lag(position)
+        return Progress(did=did, position=position, changes=changes, lag_bytes=lag)
+
+    def _given_up(self, since: SourcePosition, error: SourceUnfit) -> SourceUnfit | SourceLost:
+        if self.max_lag_bytes is None or self.source.lag(since) <= self.max_lag_bytes:
+            return error
+        self.source.give_up()
+        return SourceLost(
+            f"table '{self.table.name}' stands still, and its source kept more than {self.max_lag_bytes} bytes of log "
+            f"for it, which were thrown away: mend it ({error.message}), then copy it anew"
+        )

@@ -1,0 +1,1 @@
+"""Tables that follow a source, in virtual time."""

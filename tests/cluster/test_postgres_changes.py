@@ -1,0 +1,174 @@
+"""A table that follows one of a real PostgreSQL: its copy, its changes, and what stops it."""
+
+from __future__ import annotations
+
+import datetime as dt
+import decimal
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import psycopg
+import pytest
+from tests.cluster.postgres_server import PostgresServer
+
+from ballista_py import LocalCluster
+from ballista_py.errors import SourceUnfit, SqlError
+
+pytest.importorskip("psycopg")
+
+pytestmark = pytest.mark.cluster
+PATIENCE_S = 60
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[PostgresServer]:
+    running = PostgresServer()
+    yield running
+    running.stop()
+
+
+@pytest.fixture(scope="module")
+def small() -> Iterator[LocalCluster]:
+    with LocalCluster(schedulers=2, executors=2) as cluster:
+        yield cluster
+
+
+def until(holds: Callable[[], bool]) -> None:
+    end = time.monotonic() + PATIENCE_S
+    while not holds():
+        assert time.monotonic() < end
+        time.sleep(0.1)
+
+
+def rows(cluster: LocalCluster, table: str) -> list[tuple[Any, ...]]:
+    return sorted(tuple(row.values()) for row in cluster.sql(f"select * from {table}").to_pylist())
+
+
+def shown(cluster: LocalCluster, table: str) -> dict[str, Any]:
+    """What the scheduler that reads says of the table."""
+    return next(row for row in cluster.tables() if row["table"] == table)["changes"]
+
+
+def test_a_table_follows_inserts_updates_moves_deletes_and_truncate(small, server):
+    with server.connect() as there:
+        there.execute(
+            "create table events (region text, id bigint, v int, note text, at timestamptz, price numeric(9, 2), "
+            "ok boolean, raw bytea, day date, clock time, u uuid, f float8, primary key (region, id))"
+        )
+        there.execute(
+            "insert into events select 'r' || n % 3, n, n, repeat(md5(n::text), 3000), '2024-05-06 07:08:09.1+02', "
+            "1.5, n % 2 = 0, '\\x00ff', '2024-02-29', '12:13:14.5', 'a0eebc99-9c0b-4ef8-bb6d-6bb9bd380a11', 'NaN' "
+            "from generate_series(1, 30) n"
+        )
+        there.execute("alter table events alter column note set storage external")
+        small.create_table(
+            "events", {"format": "postgres", "dsn": server.dsn, "table": "public.events"}, ["region"]
+        )
+        assert small.sql("select count(*) as n, sum(v) as v from events").to_pylist() == [{"n": 30, "v": 465}]
+        first = small.sql("select * exclude (note, f) from events where id = 7").to_pylist()[0]
+        assert first == {
+            "region": "r1",
+            "id": 7,
+            "v": 7,
+            "at": dt.datetime(2024, 5, 6, 5, 8, 9, 100_000, dt.UTC),
+            "price": decimal.Decimal("1.50"),
+            "ok": False,
+            "raw": b"\x00\xff",
+            "day": dt.date(2024, 2, 29),
+            "clock": dt.time(12, 13, 14, 500_000),
+            "u": "a0eebc99-9c0b-4ef8-bb6d-6bb9bd380a11",
+        }
+        with there.transaction():
+            there.execute("update events set v = v + 100 where id <= 10")  # notes are long, and not sent
+            there.execute("update events set region = 'new', id = id + 1000 where id <= 3")
+            there.execute("delete from events where id between 11 and 20")
+            there.execute("insert into events (region, id, v) values ('new', 1, null)")
+
+        def here() -> list[tuple[Any, ...]]:
+            return rows(small, "(select region, id, v, md5(note) as m from events)")
+
+        def wanted() -> list[tuple[Any, ...]]:
+            found = there.execute("select region, id, v, md5(note) from events").fetchall()
+            return sorted(found)
+
+        until(lambda: here() == wanted())
+        assert len(here()) == 21
+        with there.transaction():
+            there.execute("truncate events")
+            there.execute("insert into events (region, id, v) values ('after', 1, 1)")
+        until(lambda: here() == [("after", 1, 1, None)])
+        until(lambda: shown(small, "events")["position"] is not None and not shown(small, "events")["error"])
+        with pytest.raises(SqlError, match="is filled from its source"):
+            small.sql("delete from events")
+        logs = there.execute("select slot_name from pg_replication_slots").fetchall()
+        assert len(logs) == 1
+        small.drop_table("events")
+        until(lambda: not there.execute("select slot_name from pg_replication_slots").fetchall())
+
+
+@pytest.mark.parametrize(
+    ("columns", "options", "reason"),
+    [
+        ("id bigint", {}, "has no primary key: run ALTER TABLE public.odd ADD PRIMARY KEY"),
+        (
+            "id bigint primary key, tags text\\[\\]".replace("\\", ""),
+            {},
+            "column 'tags' of public.odd has the type text\\[\\]",
+        ),
+        ("id bigint primary key, n numeric", {}, "TYPE numeric\\(38, 9\\)"),
+        (
+            "id bigint primary key, region text not null",
+            {"primary_key": ["region", "id"], "partition_by": ["region"]},
+            "run ALTER TABLE public.odd REPLICA IDENTITY FULL there",
+        ),
+    ],
+)
+def test_what_cannot_be_followed_is_said_when_the_table_is_made(small, server, columns, options, reason):
+    with server.connect() as there:
+        there.execute(f"create table odd ({columns})")
+        try:
+            with pytest.raises(SourceUnfit, match=reason):
+                small.create_table(
+                    "odd",
+                    {"format": "postgres", "dsn": server.dsn, "table": "public.odd"},
+                    options.get("partition_by", ["bucket(2, id)"]),
+                    primary_key=options.get("primary_key", ()),
+                )
+        finally:
+            there.execute("drop table odd")
+
+
+def test_what_stops_a_table_is_said_and_the_table_keeps_what_it_has(small, server):
+    """A column more; then a slot that somebody dropped."""
+    with server.connect() as there:
+        there.execute("create table stops (id bigint primary key, region text not null, v int)")
+        there.execute("alter table stops replica identity full")
+        there.execute("insert into stops values (1, 'a', 1)")
+        small.create_table(
+            "stops",
+            {"format": "postgres", "dsn": server.dsn, "table": "public.stops"},
+            ["region"],
+            primary_key=["region", "id"],
+        )
+        there.execute("update stops set region = 'b', v = 2")
+        until(lambda: rows(small, "stops") == [(1, "b", 2)])
+        there.execute("alter table stops add column more int")
+        there.execute("insert into stops values (2, 'a', 2, 2)")
+        until(lambda: "has a column 'more' more" in ((shown(small, "stops")["error"] or {}).get("message") or ""))
+        assert shown(small, "stops")["error"]["code"] == "source.unfit"
+        assert rows(small, "stops") == [(1, "b", 2)]
+        log = shown(small, "stops")["position"].split(" of ")[1]
+        until(lambda: _dropped(there, log))
+        until(lambda: (shown(small, "stops")["error"] or {}).get("code") == "source.lost")
+        assert rows(small, "stops") == [(1, "b", 2)]
+    small.drop_table("stops")
+
+
+def _dropped(there: psycopg.Connection[Any], log: str) -> bool:
+    """Whether somebody dropped the slot, which nobody can while it is read."""
+    try:
+        there.execute("select pg_drop_replication_slot(%s)", [log])
+    except psycopg.errors.ObjectInUse:
+        return False
+    return True
