@@ -40,7 +40,7 @@ def test_a_refresh_that_says_nothing_usable_is_refused_by_name(given, problem):
 @pytest.mark.parametrize(
     ("refresh", "problem"),
     [
-        (Refresh(mode="changes"), "nothing here follows a source by its changes yet"),
+        (Refresh(mode="changes"), "this source is not followed by its changes"),
         (Refresh(mode="append", time_column="gone"), "has no column 'gone'"),
         (Refresh(mode="append", time_column="name"), "a time_column is an integer, a date or a timestamp"),
         (Refresh(mode="append", time_column="id", overlap="1h"), "is a whole number"),

@@ -397,7 +397,7 @@ def test_the_table_holds_exactly_what_the_ports_can_be_asked(served_paths):
 @pytest.fixture
 def served_paths():
     """The routes of the HTTP ports as a node opens them."""
-    from ballista_py.node.http import routes_cluster, routes_jobs, routes_node, routes_sql
+    from ballista_py.node.http import routes_cluster, routes_jobs, routes_node, routes_page, routes_sql
     from ballista_py.node.http.app import HttpApp
     from ballista_py.node.http.callers import HttpCallers
     from ballista_py.node.http.door import HttpDoor
@@ -412,7 +412,8 @@ def served_paths():
         return HttpApp(door, routes(door), 16 << 10)
 
     def of_scheduler(door):
-        of_node = routes_node.routes(Mock(node_id="s", role="scheduler"), door)
+        shows = Mock(node_id="s", role="scheduler", parts=[])
+        of_node = [*routes_node.routes(shows, door), *routes_page.routes(shows, door, SystemRuntime())]
         of_clients = (*routes_sql.routes(Mock(), door), *routes_jobs.routes(Mock(), door))
         return [*of_node, *routes_cluster.routes(Mock(), door), *of_clients]
 

@@ -11,7 +11,7 @@ from ballista_py.partitions.table import TableSpec
 from ballista_py.partitions.table_name import folded
 from ballista_py.sql.parse.changes import Local, read_change
 
-# The seam for change data: a table may declare "changes" once something here carries it out.
+# A table whose source tells its changes follows them without a schedule, and declares none.
 CARRIED_OUT = ("full", "append")
 
 
@@ -19,10 +19,12 @@ def require_follows(table: TableSpec) -> None:
     """Raise `ConfigError` unless the refresh and the retention that the table declares can be carried out."""
     if table.refresh is not None:
         table.refresh.require_usable(table.name, table.schema, has_source=table.source is not None)
+        if table.by_changes:
+            raise ConfigError(f"table '{table.name}' follows the changes of its source by itself: leave refresh out")
         if table.refresh.mode not in CARRIED_OUT:
             raise ConfigError(
-                f"table '{table.name}': nothing here follows a source by its changes yet: take refresh mode 'full', or "
-                "'append' with a time_column"
+                f"table '{table.name}': this source is not followed by its changes, as 'postgres' is: take "
+                "refresh mode 'full', or 'append' with a time_column"
             )
     if table.retention is not None:
         retention_of(table.name, table.schema, table.retention)
