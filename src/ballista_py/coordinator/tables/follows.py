@@ -20,7 +20,9 @@ def require_follows(table: TableSpec) -> None:
     if table.refresh is not None:
         table.refresh.require_usable(table.name, table.schema, has_source=table.source is not None)
         if table.by_changes:
-            raise ConfigError(f"table '{table.name}' follows the changes of its source by itself: leave refresh out")
+            raise ConfigError(
+                f"table '{table.name}' follows the changes of its source by itself: leave refresh out"
+            )
         if table.refresh.mode not in CARRIED_OUT:
             raise ConfigError(
                 f"table '{table.name}': this source is not followed by its changes, as 'postgres' is: take "
