@@ -9,7 +9,7 @@ from typing import Any
 from attrs import evolve, frozen
 
 from ballista_py.sql.plan import Leg, LegTable
-from ballista_py.state.documents.decisions import Decision, Statements, StatementsDocument
+from ballista_py.state.documents.decisions import Decision, Span, Statements, StatementsDocument
 from ballista_py.state.documents.object_state import Versioned
 from ballista_py.storage.held import loads as partition_loads
 from ballista_py.storage.held import replicas as replica_reads
@@ -94,7 +94,11 @@ def _unheard(statements: Statements, attempt: str, token: str = "") -> Decision:
 
 
 def _last_word(
-    document: StatementsDocument, decision: Decision, begun: int | None = None, definition: int | None = None
+    document: StatementsDocument,
+    decision: Decision,
+    begun: int | None = None,
+    definition: int | None = None,
+    span: Span | None = None,
 ) -> StatementsDocument:
     number = document.decisions_made + 1
     sequence = document.sequence + decision.committed
@@ -144,9 +148,13 @@ def _sequence_ignored(holdings: Holdings, wanted: LegTable, now_ms: float, max_l
 
 
 def _abort_commits(
-    document: StatementsDocument, decision: Decision, begun: int | None = None, definition: int | None = None
+    document: StatementsDocument,
+    decision: Decision,
+    begun: int | None = None,
+    definition: int | None = None,
+    span: Span | None = None,
 ) -> StatementsDocument:
-    return _decided(document, evolve(decision, committed=True), begun, definition)
+    return _decided(document, evolve(decision, committed=True), begun, definition, span)
 
 
 WRITE_MUTANTS: tuple[WriteMutant, ...] = (
