@@ -25,7 +25,6 @@ from ballista_py.coordinator.tables.alterations import TableAlterations
 from ballista_py.coordinator.tables.creates import TableCreates
 from ballista_py.coordinator.tables.ddl import TableWrites
 from ballista_py.coordinator.tables.definitions import TableMaker
-from ballista_py.coordinator.tables.follows import retention_of
 from ballista_py.coordinator.tables.table_definitions import TableDefinitions
 from ballista_py.coordinator.writes.change_writes import ChangeWrites, FollowedTable
 from ballista_py.coordinator.writes.checks import RowChecks
@@ -36,11 +35,12 @@ from ballista_py.coordinator.writes.kept_rows import KeptRows
 from ballista_py.coordinator.writes.overwrites import replaced_by
 from ballista_py.coordinator.writes.owner_calls import Order, OwnerCalls
 from ballista_py.coordinator.writes.planned_again import PlannedAgain
-from ballista_py.coordinator.writes.retentions import at_this_moment, pruned_by
+from ballista_py.coordinator.writes.retentions import pruned_by
 from ballista_py.coordinator.writes.room_for_rows import room_for_rows
 from ballista_py.coordinator.writes.rounds import Growth, WriteRounds
 from ballista_py.coordinator.writes.row_writes import RowWrites
 from ballista_py.coordinator.writes.sent_again import SentAgain, looked_at
+from ballista_py.coordinator.writes.target_tables import TargetTables
 from ballista_py.coordinator.writes.whole_statements import GeneralWrites
 from ballista_py.coordinator.writes.whole_writes import Executed, WholeWrites
 from ballista_py.coordinator.writes.write_outcome import Outcome
@@ -116,10 +116,12 @@ class WriteService:
     _definitions: TableDefinitions = field(init=False)
     _alterations: TableAlterations = field(init=False)
     _again: PlannedAgain = field(init=False)
+    _targets: TargetTables = field(init=False)
     _definition_turns: PlanningTurns = field(init=False)
 
     def __attrs_post_init__(self) -> None:
         self._definition_turns = PlanningTurns(self.runtime)
+        self._targets = TargetTables(self.views, self.queries, self.engine)
         self._checks = RowChecks(self.engine)
         self._rounds = WriteRounds(
             self.views, self.store, self.calls, self.growth, self.runtime, self.patience_ms, self.instance
@@ -161,7 +163,7 @@ class WriteService:
         )
         self._again = PlannedAgain(self.views, self._rounds, self._definitions, self.runtime, self.patience_ms)
         self._ingests = Ingests(
-            self._ddl, self._rows, self._whole, self._keyed, self._sent_again, self._again, self._table
+            self._ddl, self._rows, self._whole, self._keyed, self._sent_again, self._again, self._targets.managed
         )
         self._alterations = TableAlterations(
             self.views,
@@ -291,11 +293,13 @@ class WriteService:
     def _run(self, change: Change | None, mine: WriteToken, atomic: bool) -> Executed:
         if isinstance(change, Insert | Local | General | Truncate):
             name = change.table
-            found = looked_at(lambda: self._table(name), lambda folder: self._former.of(name, folder, mine))[1]
+            found = looked_at(
+                lambda: self._targets.managed(name), lambda folder: self._former.of(name, folder, mine)
+            )[1]
             if found is not None:
                 return self._as_before(change, found, mine, atomic)
         if isinstance(change, Insert) and change.whole is not None:
-            return self._whole.insert(change, self._table(change.table), mine)
+            return self._whole.insert(change, self._targets.managed(change.table), mine)
         if isinstance(change, Insert):
             return Executed(self._insert(change, mine, atomic))
         if isinstance(change, Local):
@@ -303,7 +307,7 @@ class WriteService:
         if isinstance(change, General):
             return self._as_whole(change, mine)
         if isinstance(change, Truncate):
-            return Executed(self._rewrite(self._table(change.table), None, Rewrite(), mine))
+            return Executed(self._rewrite(self._targets.managed(change.table), None, Rewrite(), mine))
         if isinstance(change, _DEFINITIONS) and mine.given:
             self._claims.claim(DEFINITIONS, mine.kept)
         if isinstance(change, CreateTable | CreateLike):
@@ -338,11 +342,7 @@ class WriteService:
         return self._again.until_done(lambda: self._retain(name, token), (name,))
 
     def _retain(self, name: str, token: str) -> int:
-        table = self.views.refresh({name}).catalog.tables.get(name)
-        if table is None or table.retention is None:
-            raise SqlError(f"table '{name}' has no retention any more")
-        change = retention_of(table.name, table.schema, table.retention)
-        change = at_this_moment(change, table, self.engine)
+        table, change = self._targets.with_retention(name)
         self._require_change(change.text, change.text)
         if not self._checks.bind(change, table):
             raise SqlError(
@@ -388,7 +388,7 @@ class WriteService:
 
     def followed(self, name: str) -> FollowedTable:
         """The table of that name, for a `ChangeReader`."""
-        return FollowedTable(name, lambda: self._followed_table(name), self._keyed, self._again)
+        return FollowedTable(name, lambda: self._targets.followed(name), self._keyed, self._again)
 
     def tick(self) -> int:
         """Forget tokens of clients that were used long ago, and what was returned then; how many objects."""
@@ -402,7 +402,9 @@ class WriteService:
         change = read_change(statement)
         if not isinstance(change, Insert | Local | General):
             raise SqlError("the statement returns no rows")
-        return self._whole.columns(change, self._table(change.table), self.views.current(()).catalog.schemas)
+        return self._whole.columns(
+            change, self._targets.managed(change.table), self.views.current(()).catalog.schemas
+        )
 
     def answer(self, folder: str, attempt: str) -> pa.Table:
         """See `WholeWrites.answer`."""
@@ -418,7 +420,7 @@ class WriteService:
             self._claims.claim(table.folder, token.kept)
 
     def _insert(self, change: Insert, token: WriteToken, atomic: bool) -> int:
-        table = self._table(change.table)
+        table = self._targets.managed(change.table)
         if change.overwrites or not change.constant:
             earlier = self._rounds.statements(table).read().of(token.kept)
             if earlier is not None:
@@ -437,7 +439,7 @@ class WriteService:
                 return self._rows.take_in(table, rows, token, way, replaced=replaced)
 
     def _local(self, change: Local, token: WriteToken) -> Executed:
-        table = self._table(change.table)
+        table = self._targets.managed(change.table)
         if not self._checks.bind(change, table):
             return self._as_whole(as_general(change), token)
         touched = self._touched(table, change, self._rounds.view(table))
@@ -480,36 +482,6 @@ class WriteService:
         return self._rounds.once(table, token.kept, prepare).affected
 
     def _as_whole(self, change: General, token: WriteToken, local: Local | None = None) -> Executed:
-        table = self._table(change.table)
-        self._bind_general(change)
+        table = self._targets.managed(change.table)
+        self._targets.bind(change)
         return self._whole.change(change, table, token, local)
-
-    def _bind_general(self, change: General) -> None:
-        """Raise `SqlError`, with its position, unless the statement means something over the tables that there are."""
-        try:
-            self.engine.bind_change(change.text, self.views.current(()).catalog.schemas)
-        except SqlError:
-            self.engine.bind_change(change.text, self.views.refresh(()).catalog.schemas)
-
-    def _followed_table(self, name: str) -> TableSpec:
-        found = self.views.refresh({name}).catalog.tables.get(name)
-        return found if found is not None and found.by_changes else self._table(name)
-
-    def _table(self, name: str) -> TableSpec:
-        for view in (self.views.current, self.views.refresh):
-            found = view({name}).catalog.tables.get(name)
-            if found is not None and found.source is None:
-                self.queries.sequences({name})
-                if self.queries.is_behind(view({name}), {name}):
-                    found = self.views.refresh({name}).catalog.tables.get(name)
-            if found is not None and found.source is not None:
-                raise SqlError(
-                    f"table '{name}' is filled from its source: refresh it, or write to a managed table"
-                )
-            if found is not None:
-                return found
-        self.views.current(()).require_usable({name})
-        reason = self.views.current(()).catalog.left_out.get(name)
-        if reason is not None:
-            raise SqlError(f"table '{name}' cannot be used: {reason}")
-        raise SqlError(f"Table '{name}' does not exist")

@@ -1,0 +1,63 @@
+"""The tables that statements change, as they are now: looked up again where what is known of them is old."""
+
+from __future__ import annotations
+
+from attrs import frozen
+
+from ballista_py.coordinator.cluster_view import Views
+from ballista_py.coordinator.queries.service import QueryService
+from ballista_py.coordinator.tables.follows import retention_of
+from ballista_py.coordinator.writes.retentions import at_this_moment
+from ballista_py.engines.engine import Engine
+from ballista_py.errors import SqlError
+from ballista_py.partitions.table import TableSpec
+from ballista_py.sql.parse.changes import General, Local
+
+
+@frozen
+class TargetTables:
+    """Finds tables by their names. Raises `SqlError` for one that is not there, or not to be changed so."""
+
+    views: Views
+    queries: QueryService
+    engine: Engine
+
+    def managed(self, name: str) -> TableSpec:
+        """The table of that name, if statements may change its rows."""
+        for view in (self.views.current, self.views.refresh):
+            found = view({name}).catalog.tables.get(name)
+            if found is not None and found.source is None:
+                self.queries.sequences({name})
+                if self.queries.is_behind(view({name}), {name}):
+                    found = self.views.refresh({name}).catalog.tables.get(name)
+            if found is not None and found.source is not None:
+                raise SqlError(
+                    f"table '{name}' is filled from its source: refresh it, or write to a managed table"
+                )
+            if found is not None:
+                return found
+        self.views.current(()).require_usable({name})
+        reason = self.views.current(()).catalog.left_out.get(name)
+        if reason is not None:
+            raise SqlError(f"table '{name}' cannot be used: {reason}")
+        raise SqlError(f"Table '{name}' does not exist")
+
+    def followed(self, name: str) -> TableSpec:
+        """The table of that name, if its source or statements change its rows."""
+        found = self.views.refresh({name}).catalog.tables.get(name)
+        return found if found is not None and found.by_changes else self.managed(name)
+
+    def with_retention(self, name: str) -> tuple[TableSpec, Local]:
+        """The table of that name, with or without a source, and the DELETE of its retention as it means now."""
+        table = self.views.refresh({name}).catalog.tables.get(name)
+        if table is None or table.retention is None:
+            raise SqlError(f"table '{name}' has no retention any more")
+        change = retention_of(table.name, table.schema, table.retention)
+        return table, at_this_moment(change, table, self.engine)
+
+    def bind(self, change: General) -> None:
+        """Raise `SqlError`, with its position, unless the statement means something over the tables that there are."""
+        try:
+            self.engine.bind_change(change.text, self.views.current(()).catalog.schemas)
+        except SqlError:
+            self.engine.bind_change(change.text, self.views.refresh(()).catalog.schemas)
