@@ -497,3 +497,42 @@ def test_rows_for_a_table_that_is_replaced_meanwhile_are_not_staged_and_fail_not
     world.holder.stage("t", "other.parquet", pa.table({"k": pa.array([1], pa.int64())}))
     writes.write(target("a", 1), [batch(1, 1)])
     assert world.read((1, 1)) == [1]
+
+
+@pytest.fixture
+def keyed(world, writes):
+    """The same owner, of a table whose primary key is `k`."""
+    table = evolve(world.table(), primary_key=("k",))
+    world.holder.apply(world.update(2, (1, 1, "owner"), (2, 1, "owner"), table=table))
+    world.holder.tick()
+    return writes
+
+
+def late_insert(token: str) -> WriteTarget:
+    """An INSERT that began before anything was committed."""
+    late = target(token, 1, attempt=f"{token}1")
+    return evolve(late, table=evolve(late.table, sequence=0))
+
+
+def test_a_key_is_taken_that_was_committed_after_the_statement_began(world, keyed):
+    first = target("new", 1, attempt="a1")
+    keyed.write(first, [batch(1, 10)])
+    Statements(world.store, "t").commit("a1", "new", affected=1)
+    keyed.settle(first, 1)
+    said = keyed.write(late_insert("same"), [batch(1, 10)])["1"]["error"]
+    assert "a row with k = 10 exists already" in said["message"]
+    assert keyed.write(late_insert("other"), [batch(1, 11)])["1"] == {"affected": 1}
+
+
+def test_rows_with_a_key_wait_where_files_came_after_it_was_looked_up(world, keyed):
+    """Whoever commits between the look and the commit may have brought the key."""
+    looked = keyed._files.check_primary_key
+
+    def overtaken(table, partition, new, here):
+        looked(table, partition, new, here)
+        world.put(1, 10)
+
+    keyed._files.check_primary_key = overtaken
+    said = keyed.write(late_insert("same"), [batch(1, 10)])["1"]["error"]
+    assert said["code"] == "transport.try_later"
+    assert world.storage(1).read().document.prepared == ()

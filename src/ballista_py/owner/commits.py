@@ -63,16 +63,18 @@ class OwnerCommits:
         alone: bool,
         blind: bool = False,
         exact: bool = False,
+        newest: bool = False,
     ) -> dict[str, Any]:
         """Commit, or prepare, what `make` says of each partition and its files; what became of each.
 
         One that is `alone` meets no other such statement of the table. A `blind` change is the same whatever is
-        there. One that is `exact` was made from what is there by the definition that the target names.
+        there. One that is `exact` was made from what is there by the definition that the target names. One that is
+        made of the `newest` files sees what was committed after the sequence that the target names, too.
         """
 
         def one(partition: int) -> Landed:
             mine = self._holder.owned(part_of(target.table, partition), target.incarnation)
-            return self._apply(target, mine, partition, make, blind, exact)
+            return self._apply(target, mine, partition, make, blind, exact, newest)
 
         if target.attempt is not None:  # decided later, by a document that must not be an older one
             holdings = self._holder.owned(part_of(target.table), target.incarnation)
@@ -115,6 +117,7 @@ class OwnerCommits:
         make: MakeChange,
         blind: bool,
         exact: bool,
+        newest: bool,
     ) -> Landed:
         storage, epoch = self.storage(holdings, partition)
         for attempt in range(ATTEMPTS):
@@ -130,7 +133,7 @@ class OwnerCommits:
                 )
                 if before is not None:
                     return before.affected, found
-                here = found.document.files_at(target.table.sequence)
+                here = found.document.files_at(None if newest else target.table.sequence)
             change = make(partition, here)
             self._holder.require_definition(target.table, exact=exact)
             if (
@@ -142,7 +145,7 @@ class OwnerCommits:
                 return 0, found
             try:
                 with self._holder.changing(target.table, exact=exact), spanned("commit", partition=partition):
-                    landed = self._commit(target, storage, epoch, partition, change)
+                    landed = self._commit(target, storage, epoch, partition, change, newest)
                 return affected_by(storage.applied(landed.document, target.token), change), landed
             except InvariantViolated:
                 # The files to remove were replaced meanwhile (a refresh from the source): look again.
@@ -152,11 +155,18 @@ class OwnerCommits:
         raise AssertionError("the loop returns or raises")
 
     def _commit(
-        self, target: WriteTarget, storage: PartitionStorage, epoch: int, partition: int, change: PartitionChange
+        self,
+        target: WriteTarget,
+        storage: PartitionStorage,
+        epoch: int,
+        partition: int,
+        change: PartitionChange,
+        newest: bool,
     ) -> Manifest:
         if target.attempt is not None:
             prepared = change.prepared(target, self._runtime.wall_ms())
-            base, since = target.base.get(partition, change.base), target.table.sequence
+            base = target.base.get(partition, change.base)
+            since = None if newest else target.table.sequence
             return storage.prepare(prepared, epoch=epoch, base=base, since=since)
         return storage.commit(
             add=change.add, remove=change.remove, epoch=epoch, token=target.token, affected=change.affected

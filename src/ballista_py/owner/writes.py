@@ -85,6 +85,9 @@ class OwnerWrites:
         unique = bool(table.primary_key)
         try:
             new = NewRows(target=target, files=files)
+            # Keys are taken by whoever committed before, whatever the statement has read; and what was looked at must
+            # still be all that is there when it is prepared.
+            adds_keys = unique and new.is_blind
 
             def change(partition: int, here: Sequence[DataFile]) -> PartitionChange:
                 self._files.require_young(began_ms)  # it may have waited for its turn, or stood still
@@ -92,10 +95,10 @@ class OwnerWrites:
                 self._files.check_primary_key(
                     table, partition, done.add, [file for file in here if file.path not in done.remove]
                 )
-                return done
+                return evolve(done, base=tuple(file.path for file in here)) if adds_keys else done
 
             return self._commits.change(
-                target, new.partitions, change, alone=unique, blind=new.is_blind and not unique
+                target, new.partitions, change, alone=unique, blind=new.is_blind and not unique, newest=adds_keys
             )
         finally:
             self._files.done_with(target, [file.path for made in files.values() for file in made])

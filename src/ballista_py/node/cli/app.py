@@ -135,7 +135,7 @@ def refresh(
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """Let every executor compare a table with what is stored; with --mode after a refresh from its source."""
+    """Bring a table up to what is stored; with --mode, to its source first."""
     if mode not in (None, "full", "append"):
         raise typer.BadParameter(f"'{mode}' is neither full nor append", param_hint="--mode")
     executors = client.refresh(table, mode)
