@@ -150,7 +150,10 @@ def test_certificates_are_made_shown_and_removed_by_the_command_line(cli, tmp_pa
 
 def test_the_history_of_all_nodes_comes_over_certificates_and_names_clients(secured):
     secured.sql("select count(*) as n from orders where o_orderkey <> -4711")
-    rows = secured.sql("select * from runtime.task_history where input like '%-4711%'").to_pylist()
+    (trace,) = secured.sql("select trace_id from runtime.task_history where input like '%-4711%'")[
+        "trace_id"
+    ].to_pylist()
+    rows = secured.sql(f"select * from runtime.task_history where trace_id = '{trace}'").to_pylist()
     assert {row["node_id"] for row in rows if row["task"] == "leg"} == {"executor-1", "executor-2"}
     assert {row["user"] for row in rows if row["task"] == "statement"} == {"alice"}
     assert len({row["trace_id"] for row in rows}) == 1

@@ -6,10 +6,11 @@ import re
 
 import adbc_driver_flightsql.dbapi as flightsql
 import pytest
+from typer.testing import CliRunner
 
 from ballista_py import LocalCluster
 from ballista_py.errors import BallistaError, SqlError, TimeLimit
-from ballista_py.node.cli.app import sql as run_in_cli
+from ballista_py.node.cli.app import app
 
 TAKEN = """
 from t insert
@@ -218,7 +219,7 @@ def by_client(small, cursor, sql):
 
 
 def by_cli(small, cursor, sql):
-    run_in_cli(sql, connect=small.addresses()[0])
+    CliRunner().invoke(app, ["sql", "--connect", small.addresses()[0], sql], catch_exceptions=False)
 
 
 def by_adbc(small, cursor, sql):

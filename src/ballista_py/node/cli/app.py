@@ -23,6 +23,7 @@ from ballista_py.node.cli.connecting import (
     Json,
     Statement,
     asks_cluster,
+    asks_cluster_after,
     client_of,
     escaped,
     print_json,
@@ -167,8 +168,13 @@ def demo(
         raise typer.Exit(1)
 
 
+def _one_of_both(query: str | None, file: Path | None, **_options: Any) -> None:
+    if (query is None) == (file is None):
+        raise typer.BadParameter("give one statement, or a file of statements with --file")
+
+
 @app.command()
-@asks_cluster
+@asks_cluster_after(_one_of_both)
 def sql(
     client: Any,
     query: Annotated[
@@ -193,8 +199,6 @@ def sql(
     Of a change the answer is how many rows it affected. Of a file the first statement that fails ends it, named by its
     number and line; those before it were carried out. With --json each statement of a file gives a line.
     """
-    if (query is None) == (file is None):
-        raise typer.BadParameter("give one statement, or a file of statements with --file")
     if file is not None:
         run_script(script_of(file), client, dialect, engine, as_json)
         return

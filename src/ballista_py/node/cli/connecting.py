@@ -53,7 +53,12 @@ _CONNECTION = {
 }
 
 
-def asks_cluster(run: Callable[..., None]) -> Callable[..., None]:
+def asks_cluster_after(check: Callable[..., None]) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """As `asks_cluster`, of a command whose words are looked at by `check` before the cluster is asked."""
+    return lambda run: asks_cluster(run, check)
+
+
+def asks_cluster(run: Callable[..., None], check: Callable[..., None] | None = None) -> Callable[..., None]:
     """The command that runs `run`, whose first argument is a client of the cluster that --connect names.
 
     The options by which it is reached are the same for all such commands, and stand before their other ones.
@@ -62,6 +67,8 @@ def asks_cluster(run: Callable[..., None]) -> Callable[..., None]:
     own = list(signature(run).parameters.values())[1:]
 
     def command(connect: str, token: str | None, tls_ca: str | None, **given: Any) -> None:
+        if check is not None:
+            check(**given)
         with client_of(connect, token, tls_ca) as client:
             run(client, **given)
 
