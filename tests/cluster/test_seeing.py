@@ -199,6 +199,14 @@ def test_every_figure_is_what_was_done(seen):
     assert measured("dataset_acceleration_snapshot_bootstrap_duration_ms") == {("kinds",): 2}
     for failure in ("bootstrap", "write"):
         assert by(figure(f"dataset_acceleration_snapshot_{failure}_failures")) == {}
+    for what in (
+        "total",
+        "failures",
+        "rows",
+        "bytes",
+    ):  # no table here is refreshed: test_refresh_schedule.py is of that
+        assert by(figure(f"dataset_acceleration_refresh_{what}"), "table") == {}
+    assert measured("dataset_acceleration_refresh_duration_ms") == {}
     assert by(figure("executor_compactions")) == by(figure("executor_compacted_files")) == {}
 
     # the store: each request is counted and timed, and those that must have been are there
