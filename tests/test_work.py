@@ -89,7 +89,8 @@ def test_whatever_a_scheduler_waits_for_it_waits_for_as_part_of_its_work():
     files = list(folder.rglob("*.py"))
     assert len(files) > 20
     sleeping = {file.name for file in files if ".sleep_ms(" in file.read_text()}
-    assert sleeping == {"attempt.py"}  # the end of a job is committed, also of one that was asked to end
+    # The end of a job is committed, also of one that was asked to end; and no client waits for what goes by a schedule.
+    assert sleeping == {"attempt.py", "schedule.py", "works.py"}
 
 
 def test_a_pause_ends_with_the_time_of_the_work_and_with_its_client():

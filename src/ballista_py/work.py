@@ -17,6 +17,7 @@ from ballista_py.runtime import Runtime
 from ballista_py.traces import TraceContext, in_this_span
 
 T = TypeVar("T")
+_WROTE: ContextVar[str | None] = ContextVar("wrote", default=None)
 
 
 class Work:
@@ -223,6 +224,21 @@ def pause(runtime: Runtime, ms: float, obstacle: BallistaError | None = None) ->
     left_ms = work.left_ms()
     runtime.sleep_ms(ms if left_ms is None else min(ms, left_ms))
     work.check()
+
+
+@contextmanager
+def writing(text: str) -> Iterator[None]:
+    """Around the start of what a client wrote as `text`, which `written` gives. Entered and left on one thread."""
+    token = _WROTE.set(text)
+    try:
+        yield
+    finally:
+        _WROTE.reset(token)
+
+
+def written(text: str) -> str:
+    """What the client wrote for whom `text` is run now: with the marks of his parameters, not with their values."""
+    return _WROTE.get() or text
 
 
 @contextmanager

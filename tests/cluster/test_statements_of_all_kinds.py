@@ -219,7 +219,7 @@ def by_client(small, cursor, sql):
 
 
 def by_cli(small, cursor, sql):
-    CliRunner().invoke(app, ["sql", "--connect", small.addresses()[0], sql], catch_exceptions=False)
+    CliRunner().invoke(app, ["sql", "--connect", small.addresses()[0], "--", sql], catch_exceptions=False)
 
 
 def by_adbc(small, cursor, sql):

@@ -29,7 +29,7 @@ class Starts:
             "ballista_py.spark.statements.SparkStatements", lambda session, *_: Statements(session)
         )
 
-    def session(self, *, memory):
+    def session(self, *, memory, **_options):
         assert memory == "2048m"
         self.begun.append(len(self.begun))
         assert self.through.wait(60)

@@ -10,11 +10,11 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from contextvars import ContextVar
 from typing import TypeVar
 
 from ballista_py.errors import BallistaError, SqlError
 from ballista_py.sql.parse.edits import Edit, place_before
+from ballista_py.work import writing
 
 _POSITION = re.compile(r" \(line \d+, column \d+\)")
 _PIECE = re.compile(r" when casting from source column (?P<column>.+)$| in expression \((?P<expression>.*)\)")
@@ -25,8 +25,6 @@ NO_ROW_ID = "rowid cannot be used here: rows have no numbers, name them by their
 
 AnyError = TypeVar("AnyError", bound=BallistaError)
 Raised = TypeVar("Raised", bound=BaseException)
-
-_WROTE: ContextVar[str | None] = ContextVar("wrote", default=None)
 
 
 def without_position(error: AnyError) -> AnyError:
@@ -88,17 +86,8 @@ def run_for(wrote: object, text: str) -> Iterator[None]:
 
     It is entered and left on one thread, so no generator may hold it.
     """
-    token = _WROTE.set(str(wrote))
-    try:
-        with own_places(wrote, text):
-            yield
-    finally:
-        _WROTE.reset(token)
-
-
-def written(text: str) -> str:
-    """What the user wrote, for whom `text` is run now: with the marks of his parameters, not with their values."""
-    return _WROTE.get() or text
+    with writing(str(wrote)), own_places(wrote, text):
+        yield
 
 
 def _without_foreign_word(error: SqlError, wrote: str) -> SqlError:

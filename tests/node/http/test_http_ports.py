@@ -58,7 +58,7 @@ def ports_of(config):
         role=config.role,
         ready=lambda: True,
         status=dict,
-        tasks=lambda: [{"text": "secret"}],
+        tasks=lambda _client: [{"text": "secret"}],
     )
     return HttpPorts(config, lambda: b"x 1\n", SystemRuntime(), shows)
 

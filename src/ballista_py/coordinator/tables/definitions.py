@@ -12,7 +12,6 @@ from attrs import evolve
 
 from ballista_py.coordinator.changes.postgres import PostgresSource, open_postgres
 from ballista_py.coordinator.tables.embedded_spark import NO_SETTINGS, EmbeddedPipeline, Source, SparkSettings
-from ballista_py.coordinator.tables.follows import require_follows
 from ballista_py.coordinator.tables.held_columns import require_columns, require_engines_hold
 from ballista_py.coordinator.tables.replacements import ROWS, Named, TableReplacements
 from ballista_py.coordinator.tables.source_refreshes import SourceRefreshes
@@ -119,6 +118,8 @@ def declare_table(
         refresh=refresh,
         retention=retention,
     )
+    from ballista_py.coordinator.tables.follows import require_follows  # a parser, which clients are spared
+
     require_follows(table)
     if colocate_with is None:
         return table

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 import pyarrow as pa
-import pyarrow.compute as pc
 from pyarrow import types as t
 
 from ballista_py.errors import SqlError
@@ -44,6 +43,8 @@ class AnswerCheck:
             raise SqlError(_NO_ZONE)
         for place in self._times:
             _require_valid(batch.column(place), _TOO_LATE)
+        if self._huge:
+            import pyarrow.compute as pc  # it loads pandas where that is installed
         for place, is_unsigned in self._huge:
             column = batch.column(place)
             _require_valid(column, _TOO_HUGE)

@@ -136,7 +136,7 @@ def refresh(
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """Bring a table up to what is stored; with --mode, to its source first."""
+    """Let executors look at a table again; with --mode, refresh it first."""
     if mode not in (None, "full", "append"):
         raise typer.BadParameter(f"'{mode}' is neither full nor append", param_hint="--mode")
     executors = client.refresh(table, mode)

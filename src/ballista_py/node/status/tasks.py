@@ -17,10 +17,9 @@ from ballista_py.logs import log_event
 from ballista_py.node.status.shown_text import MAX_ERROR_CHARS, MAX_TEXT_CHARS, shown_text
 from ballista_py.remembered import Remembered
 from ballista_py.runtime import Runtime
-from ballista_py.sql.own_words import written
 from ballista_py.state.members.control import TaskRecord
 from ballista_py.traces import PlainTracer, Span, Tracer, current_span, each_within, within
-from ballista_py.work import Work, current_client, current_work
+from ballista_py.work import Work, current_client, current_work, written
 
 _log = logging.getLogger(__name__)
 MAX_REMEMBERED = 1_000
