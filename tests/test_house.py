@@ -40,6 +40,17 @@ def test_every_module_says_what_it_is_for_and_stays_below_500_lines(path):
     assert text.count("\n") <= 500
 
 
+def test_no_two_classes_of_the_product_have_one_name():
+    places: dict[str, list[str]] = {}
+    for path in MODULES:
+        if not path.is_relative_to(SRC / "testing"):
+            for node in ast.parse(path.read_text()).body:
+                if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+                    places.setdefault(node.name, []).append(str(path.relative_to(SRC)))
+    twice = {name: found for name, found in places.items() if len(found) > 1}
+    assert twice == {"Job": ["node/http/shown.py", "transport/client/jobs.py"]}  # both are how people see one job
+
+
 @pytest.mark.parametrize(
     "path",
     [path for path in MODULES if path.is_relative_to(SRC / "partitions") or path.is_relative_to(SRC / "sql")],

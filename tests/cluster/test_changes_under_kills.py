@@ -19,7 +19,7 @@ from tests.cluster.postgres_server import PostgresServer
 from ballista_py import LocalCluster
 from ballista_py.coordinator.changes.pgoutput import lsn
 from ballista_py.errors import BallistaError
-from ballista_py.state.documents.decisions import SourcePosition, Statements
+from ballista_py.state.documents.decisions import SourcePosition, TableDecisions
 from ballista_py.state.stores.store import open_store
 
 pytestmark = pytest.mark.cluster
@@ -92,7 +92,7 @@ class Followed:
 
     def __init__(self, cluster: LocalCluster, folder: str) -> None:
         self.cluster = cluster
-        self.statements = Statements(open_store(cluster.state_location), folder)
+        self.statements = TableDecisions(open_store(cluster.state_location), folder)
         self.looks: Counter[str] = Counter()
 
     def look(self) -> tuple[SourcePosition, Rows] | None:

@@ -4,7 +4,7 @@ import pyarrow as pa
 import pytest
 
 from ballista_py import LocalCluster
-from ballista_py.state.documents.decisions import Statements
+from ballista_py.state.documents.decisions import TableDecisions
 from ballista_py.state.documents.undecided import attempt_by
 from ballista_py.state.ownership.partition_store import PartitionStore
 from ballista_py.state.stores.store import open_store
@@ -28,7 +28,7 @@ def test_a_statement_whose_scheduler_died_after_its_commit_is_settled_everywhere
         storage = PartitionStorage(store, folder, pmap.path(0))
         file = write_data_file(store, f"snapshots/{folder}/data/left.parquet", pa.table([[9]], schema=SCHEMA))
         storage.prepare(Prepared(attempt=gone, token="left", add=(file,), affected=1), epoch=pmap.epoch(0))
-        statements = Statements(store, folder)
+        statements = TableDecisions(store, folder)
         assert statements.commit(gone, "left", affected=1).committed
         cluster.kill("scheduler-1")
         wait_until(lambda: statements.read().on(gone).settled)

@@ -15,7 +15,7 @@ from ballista_py.coordinator.changes.source import ChangeBatch
 from ballista_py.errors import ConfigError, SchemaMismatch, SourceUnfit, SqlError
 from ballista_py.partitions.spec import PartitionSpec
 from ballista_py.partitions.table import TableSpec
-from ballista_py.state.documents.decisions import SourcePosition, Span, Statements, StatementsDocument
+from ballista_py.state.documents.decisions import SourcePosition, SourceSpan, StatementsDocument, TableDecisions
 from ballista_py.state.stores.memory import MemoryStore
 
 ROW = pa.schema([("g", pa.string()), ("id", pa.int64()), ("v", pa.int64()), ("w", pa.int64())])
@@ -119,11 +119,11 @@ def batch(to, *at, log="s"):
 def test_what_is_there_already_is_cut():
     since = SourcePosition(10, "s")
     span, left = cut("t", since, batch(20, 5, 10, 11, 11, 20))
-    assert span == Span(since, SourcePosition(20, "s"))
+    assert span == SourceSpan(since, SourcePosition(20, "s"))
     assert left.column("at").to_pylist() == [11, 11, 20]
     for known in (batch(10, 5, 10), batch(7, 5), batch(10)):
         assert cut("t", since, known)[0] is None
-    assert cut("t", since, batch(30))[0] == Span(since, SourcePosition(30, "s"))
+    assert cut("t", since, batch(30))[0] == SourceSpan(since, SourcePosition(30, "s"))
 
 
 @pytest.mark.parametrize(
@@ -142,15 +142,17 @@ def test_a_batch_that_lacks_something_is_refused(given, reason):
 
 def test_rows_and_position_move_by_one_decision_and_only_from_where_the_table_stands():
     first, second, third = (SourcePosition(at, "s") for at in (1, 2, 3))
-    statements = Statements(MemoryStore(), "t")
-    assert statements.commit("a", "x", affected=0, span=Span(None, first)).committed
-    assert not statements.commit("b", "y", affected=0, span=Span(None, second)).committed
+    statements = TableDecisions(MemoryStore(), "t")
+    assert statements.commit("a", "x", affected=0, span=SourceSpan(None, first)).committed
+    assert not statements.commit("b", "y", affected=0, span=SourceSpan(None, second)).committed
     assert statements.read().position == first
-    assert statements.commit("c", "z", affected=0, span=Span(first, second)).committed
-    assert not statements.commit("d", "u", affected=0, span=Span(first, third)).committed
+    assert statements.commit("c", "z", affected=0, span=SourceSpan(first, second)).committed
+    assert not statements.commit("d", "u", affected=0, span=SourceSpan(first, third)).committed
     assert statements.commit("e", "other", affected=0).committed
     assert statements.read().position == second
-    assert not statements.commit("f", "z", affected=0, span=Span(second, third)).committed  # the token was used
+    assert not statements.commit(
+        "f", "z", affected=0, span=SourceSpan(second, third)
+    ).committed  # the token was used
     assert statements.read().position == second
 
 
@@ -192,18 +194,18 @@ def test_a_value_that_no_column_can_hold_is_named(text, kind):
 
 
 def test_an_attempt_that_was_aborted_moves_nothing():
-    statements = Statements(MemoryStore(), "t")
+    statements = TableDecisions(MemoryStore(), "t")
     statements.abort("a")
-    assert not statements.commit("a", "x", affected=0, span=Span(None, SourcePosition(1))).committed
+    assert not statements.commit("a", "x", affected=0, span=SourceSpan(None, SourcePosition(1))).committed
     assert statements.read().position is None
     assert StatementsDocument().position is None
 
 
 def test_the_token_of_a_span_is_the_same_for_all_and_another_for_each():
     spans = [
-        Span(None, SourcePosition(1, "s")),
-        Span(SourcePosition(1, "s"), SourcePosition(2, "s")),
-        Span(None, SourcePosition(1, "r")),
+        SourceSpan(None, SourcePosition(1, "s")),
+        SourceSpan(SourcePosition(1, "s"), SourcePosition(2, "s")),
+        SourceSpan(None, SourcePosition(1, "r")),
     ]
     assert len({token_of(span) for span in spans}) == 3
-    assert token_of(spans[1]) == token_of(Span(SourcePosition(1, "s"), SourcePosition(2, "s")))
+    assert token_of(spans[1]) == token_of(SourceSpan(SourcePosition(1, "s"), SourcePosition(2, "s")))

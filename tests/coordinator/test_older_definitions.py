@@ -15,7 +15,7 @@ from ballista_py.coordinator.tables.table_definitions import TableDefinitions
 from ballista_py.errors import DocumentLost, DocumentOlder
 from ballista_py.partitions.alterations import add_column, rename_table
 from ballista_py.runtime import SystemRuntime
-from ballista_py.state.documents.decisions import Statements, statements_key
+from ballista_py.state.documents.decisions import TableDecisions, statements_key
 from ballista_py.state.documents.documents import (
     CLUSTER_KEY,
     ClusterDocument,
@@ -44,7 +44,7 @@ class Location:
         self.maker = TableMaker(self.store, self.runtime)
         self.definitions = TableDefinitions(self.store, self.runtime)
         self.table = self.maker.create("t", None, ["bucket(2, k)"], schema=SCHEMA)
-        Statements(self.store, self.table.folder).commit("a", "s", affected=1)
+        TableDecisions(self.store, self.table.folder).commit("a", "s", affected=1)
         self.decisions = statements_key(self.table.folder)
         self.copies = {entry.key: self.store.get(entry.key).data for entry in self.store.list("")}
 
@@ -84,7 +84,7 @@ def test_decisions_that_lack_what_was_announced_are_named_by_whoever_reads_them(
         with pytest.raises(DocumentOlder, match=rf"'{location.decisions}' is at definition 0, but .* knows of 1"):
             later.sequences(["t"])
     assert location.repair() == [location.decisions]
-    assert Statements(location.store, location.table.folder).read().announced == 1
+    assert TableDecisions(location.store, location.table.folder).read().announced == 1
     assert Catalogs(location.store, location.runtime).sequences(["t"]) == {"t": 1}
 
 
@@ -207,7 +207,7 @@ def test_a_map_without_a_partition_whose_rows_are_decided_and_not_folded_in_is_o
     file = write_data_file(location.store, f"snapshots/{table.folder}/data/1.parquet", pa.table({"k": [7]}))
     storage.prepare(Prepared(attempt="a", token="s", add=(file,)), epoch=0)
     assert not Catalogs(location.store, location.runtime).examine()  # it may still be given up
-    Statements(location.store, table.folder).commit("a", "s", affected=1)
+    TableDecisions(location.store, table.folder).commit("a", "s", affected=1)
     refused = Catalogs(location.store, location.runtime).examine()
     assert "lacks partition" in refused["w"].message
     assert location.repair() == [partition_map_key("w")]

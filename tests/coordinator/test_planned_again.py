@@ -12,7 +12,7 @@ from ballista_py.partitions.spec import PartitionSpec
 from ballista_py.partitions.table import TableSpec
 from ballista_py.runtime import SystemRuntime
 from ballista_py.sql.plan import Catalog
-from ballista_py.state.documents.decisions import Statements
+from ballista_py.state.documents.decisions import TableDecisions
 from ballista_py.state.documents.documents import CLUSTER_KEY, ClusterDocument
 from ballista_py.state.documents.object_state import ObjectState
 from ballista_py.state.stores.memory import MemoryStore
@@ -43,7 +43,7 @@ class Site:
         self.store, self.clock = MemoryStore(), Clock()
         ObjectState(self.store, CLUSTER_KEY, ClusterDocument).create(ClusterDocument(tables={"t": TABLE}))
         self.definitions = TableDefinitions(self.store, self.clock)
-        self.document = Statements(self.store, TABLE.folder)
+        self.document = TableDecisions(self.store, TABLE.folder)
         self.again = PlannedAgain(self, self, self.definitions, self.clock, 30_000)
 
     def refresh(self, words=None):

@@ -14,7 +14,7 @@ import pytest
 from ballista_py.coordinator.cluster_view import ClusterView
 from ballista_py.coordinator.queries import merging_turns
 from ballista_py.coordinator.queries.on_spark import MAX_AT_ONCE, SparkQueries
-from ballista_py.coordinator.queries.running_statement import Statement
+from ballista_py.coordinator.queries.running_statement import RunningStatement
 from ballista_py.coordinator.queries.service import QueryService
 from ballista_py.coordinator.spark_process import SparkProcess
 from ballista_py.engines.duckdb.engine import DuckDBEngine
@@ -519,7 +519,7 @@ def test_statements_of_one_client_that_merge_wait_for_each_others_first_rows(sit
     first, second = (Work(SystemRuntime(), client="a") for _ in range(2))
     turns, looked = site.service._turns.turns, Event()
 
-    def other() -> Statement:
+    def other() -> RunningStatement:
         with working(second):
             return site.service.run(JOIN)
 

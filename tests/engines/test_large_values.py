@@ -11,8 +11,8 @@ from ballista_py.engines.apart.conversation import ApartQuery
 from ballista_py.engines.apart.large import (
     BATCH_ROWS,
     UNKNOWN_BYTES,
-    Given,
     LargeByFile,
+    LargeInputs,
     largest_given,
     said_largest,
     way_of,
@@ -27,13 +27,13 @@ from ballista_py.runtime import SystemRuntime
 from ballista_py.storage.formats.local_file import RowsAtHand
 
 RUNTIME = SystemRuntime()
-TWENTY_OF_EIGHT_MB = Given(LargeValues({23: 20}))
+TWENTY_OF_EIGHT_MB = LargeInputs(LargeValues({23: 20}))
 PLAIN = {"copies": 0, "growth": 1, "joined": False, "threads": 2}
 
 
 def test_small_values_are_nobodys_business():
-    assert way_of(Given(), copies=2_080, growth=64, joined=True, threads=64).batch_rows == BATCH_ROWS
-    assert not way_of(Given(), copies=2_080, growth=64, joined=True, threads=64).apart
+    assert way_of(LargeInputs(), copies=2_080, growth=64, joined=True, threads=64).batch_rows == BATCH_ROWS
+    assert not way_of(LargeInputs(), copies=2_080, growth=64, joined=True, threads=64).apart
 
 
 @pytest.mark.parametrize(
@@ -43,12 +43,12 @@ def test_small_values_are_nobodys_business():
         (TWENTY_OF_EIGHT_MB, {"copies": 1}, True),
         (TWENTY_OF_EIGHT_MB, {"copies": 1, "rows": 1}, False),
         (TWENTY_OF_EIGHT_MB, {"joined": True}, True),
-        (Given(LargeValues({14: 10**9})), {"copies": 1}, False),
-        (Given(LargeValues({14: 10**9})), {"copies": 15, "growth": 5}, True),
-        (Given(LargeValues({24: 1})), {"copies": 3}, False),
-        (Given(LargeValues({24: 1})), {"copies": 3, "joined": True}, True),
-        (Given(unknown=UNKNOWN_BYTES), {}, True),
-        (Given(unknown=8_192), {"copies": 1}, False),
+        (LargeInputs(LargeValues({14: 10**9})), {"copies": 1}, False),
+        (LargeInputs(LargeValues({14: 10**9})), {"copies": 15, "growth": 5}, True),
+        (LargeInputs(LargeValues({24: 1})), {"copies": 3}, False),
+        (LargeInputs(LargeValues({24: 1})), {"copies": 3, "joined": True}, True),
+        (LargeInputs(unknown=UNKNOWN_BYTES), {}, True),
+        (LargeInputs(unknown=8_192), {"copies": 1}, False),
     ],
 )
 def test_what_runs_apart(given, more, apart):
@@ -58,7 +58,7 @@ def test_what_runs_apart(given, more, apart):
 def test_batches_of_large_values_have_few_rows():
     assert way_of(TWENTY_OF_EIGHT_MB, **PLAIN).batch_rows == 2
     assert way_of(TWENTY_OF_EIGHT_MB, **{**PLAIN, "growth": 5}).batch_rows == 1
-    assert way_of(Given(LargeValues({23: 1})), **PLAIN).batch_rows == BATCH_ROWS  # one outlier
+    assert way_of(LargeInputs(LargeValues({23: 1})), **PLAIN).batch_rows == BATCH_ROWS  # one outlier
 
 
 def test_an_answer_says_how_large_its_values_may_be():
@@ -69,9 +69,9 @@ def test_an_answer_says_how_large_its_values_may_be():
     assert said_largest(pa.schema([("x", pa.int64())], {b"ballista largest value": b"9"})) == 0
     assert said_largest(schema.with_metadata({b"ballista largest value": b"no number"})) == UNKNOWN_BYTES
     assert said_largest(schema.with_metadata({b"ballista largest value": b"9" * 5_000})) == UNKNOWN_BYTES
-    assert largest_given(Given(), 5, steady=True) == 5 * 4_096
+    assert largest_given(LargeInputs(), 5, steady=True) == 5 * 4_096
     assert largest_given(TWENTY_OF_EIGHT_MB, 1, steady=True) == 1 << 23
-    assert largest_given(Given(), 1, steady=False) == UNKNOWN_BYTES
+    assert largest_given(LargeInputs(), 1, steady=False) == UNKNOWN_BYTES
 
 
 def test_files_are_forgotten_and_columns_get_other_names():

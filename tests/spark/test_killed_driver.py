@@ -9,7 +9,7 @@ import sys
 import pytest
 
 from ballista_py.spark.watermark import Watermark
-from ballista_py.state.documents.decisions import Statements
+from ballista_py.state.documents.decisions import TableDecisions
 from ballista_py.storage.partition_storage import PartitionStorage
 from ballista_py.storage.publication import visible_files
 
@@ -77,12 +77,12 @@ def test_readers_see_all_old_or_all_new_and_the_next_run_completes(
     pipeline.refresh(table, mode=mode, source=new, watermark=mark, token="second")
     assert _rows(store, table) == 200
     assert sorted(partitions.every_row(table)["id"].to_pylist()) == list(range(200))
-    assert all(decision.settled for decision in Statements(store, table.folder).read().decisions)
+    assert all(decision.settled for decision in TableDecisions(store, table.folder).read().decisions)
 
 
 def _rows(store, table) -> int:
     """What a reader counts."""
-    decisions = Statements(store, table.folder).read()
+    decisions = TableDecisions(store, table.folder).read()
     paths = [table.spec.path(value) for value in table.spec.static_values()]
     manifests = [PartitionStorage(store, table.folder, path).read().document for path in paths]
     return sum(file.rows for manifest in manifests for file in visible_files(manifest, decisions))

@@ -11,7 +11,7 @@ from ballista_py.sql.parse.session_statements import (
     Execute,
     Prepare,
     ResetAll,
-    SetOption,
+    SetSessionOption,
     read_session_statement,
     with_values,
 )
@@ -21,13 +21,13 @@ from ballista_py.transport.client.session import MAX_PREPARED, ClientSession
 @pytest.mark.parametrize(
     ("text", "means"),
     [
-        ("SET statement_timeout = '5s'", SetOption("statement_timeout", 5.0)),
-        ("set session statement_timeout to 500;", SetOption("statement_timeout", 0.5)),
-        ("set statement_timeout = '2min'", SetOption("statement_timeout", 120.0)),
-        ("set statement_timeout = 0", SetOption("statement_timeout", None)),
-        ("set dialect = Spark", SetOption("dialect", "spark")),
-        ("set engine to default", SetOption("engine", None)),
-        ("/* now */ reset engine", SetOption("engine", None)),
+        ("SET statement_timeout = '5s'", SetSessionOption("statement_timeout", 5.0)),
+        ("set session statement_timeout to 500;", SetSessionOption("statement_timeout", 0.5)),
+        ("set statement_timeout = '2min'", SetSessionOption("statement_timeout", 120.0)),
+        ("set statement_timeout = 0", SetSessionOption("statement_timeout", None)),
+        ("set dialect = Spark", SetSessionOption("dialect", "spark")),
+        ("set engine to default", SetSessionOption("engine", None)),
+        ("/* now */ reset engine", SetSessionOption("engine", None)),
         ("reset all", ResetAll()),
         ("prepare q as select '$1', $1 from t", Prepare("q", "select '$1', $1 from t")),
         (

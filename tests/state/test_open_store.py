@@ -3,8 +3,7 @@
 import pytest
 
 from ballista_py.errors import ConfigError, ObjectMissing
-from ballista_py.state.stores.local import LocalStore
-from ballista_py.state.stores.nonce import with_nonce
+from ballista_py.state.stores.local import LocalStore, with_nonce
 from ballista_py.state.stores.store import open_store
 
 

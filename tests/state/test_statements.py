@@ -11,8 +11,8 @@ from ballista_py.state.documents.decisions import (
     MAX_SETTLED,
     Decision,
     KnownDecisions,
-    Statements,
     StatementsDocument,
+    TableDecisions,
 )
 from ballista_py.state.documents.resends import TOKENS_KEPT_MS
 from ballista_py.state.stores.memory import MemoryStore
@@ -22,11 +22,11 @@ def test_of_all_attempts_at_a_statement_one_counts():
     store = MemoryStore()
 
     def commit(number: int) -> bool:
-        return Statements(store, "t").commit(f"a{number}", "token", affected=number).committed
+        return TableDecisions(store, "t").commit(f"a{number}", "token", affected=number).committed
 
     with ThreadPoolExecutor(8) as pool:
         assert sum(pool.map(commit, range(8))) == 1
-    document = Statements(store, "t").read()
+    document = TableDecisions(store, "t").read()
     assert document.sequence == 1
     assert document.of("token") is not None
 
@@ -35,8 +35,8 @@ def test_committing_and_aborting_meet_and_one_of_them_wins():
     for _ in range(20):
         store = MemoryStore()
         with ThreadPoolExecutor(2) as pool:
-            committed = pool.submit(lambda s=store: Statements(s, "t").commit("a", "x", affected=1).committed)
-            aborted = pool.submit(lambda s=store: Statements(s, "t").abort("a").committed)
+            committed = pool.submit(lambda s=store: TableDecisions(s, "t").commit("a", "x", affected=1).committed)
+            aborted = pool.submit(lambda s=store: TableDecisions(s, "t").abort("a").committed)
             assert committed.result() == aborted.result()
 
 
@@ -88,10 +88,10 @@ def test_what_committed_is_known_as_long_as_it_may_be_sent_again_and_the_last_th
 
     monkeypatch.setattr("ballista_py.state.documents.decisions.MAX_SETTLED", 10)
     store, clock = MemoryStore(), Clock()
-    statements = Statements(store, "t", runtime=clock, old=KnownDecisions(clock).old)
-    elsewhere = Statements(store, "t")  # of a process that does not tell what is old
+    statements = TableDecisions(store, "t", runtime=clock, old=KnownDecisions(clock).old)
+    elsewhere = TableDecisions(store, "t")  # of a process that does not tell what is old
 
-    def commit(first: int, count: int, by: Statements) -> None:
+    def commit(first: int, count: int, by: TableDecisions) -> None:
         for n in range(first, first + count):
             by.commit(f"a{n}", f"t{n}", affected=n, settled=True)
 
@@ -116,7 +116,7 @@ def test_what_committed_is_known_as_long_as_it_may_be_sent_again_and_the_last_th
 def test_where_no_more_decisions_can_be_remembered_statements_are_refused(monkeypatch):
     for bound in ("MAX_REMEMBERED", "MAX_SETTLED", "MAX_UNSETTLED"):
         monkeypatch.setattr(f"ballista_py.state.documents.decisions.{bound}", 3)
-    statements = Statements(MemoryStore(), "t")
+    statements = TableDecisions(MemoryStore(), "t")
     for n in range(9):
         statements.commit(f"a{n}", f"t{n}", affected=1, settled=True)
     with pytest.raises(TryLater, match="remembered"):

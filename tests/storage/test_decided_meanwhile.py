@@ -4,7 +4,7 @@ import pytest
 from attrs import evolve
 
 from ballista_py.errors import NotOwner
-from ballista_py.state.documents.decisions import Statements
+from ballista_py.state.documents.decisions import TableDecisions
 from ballista_py.storage.decided_files import LOOKS, decided_files
 from ballista_py.storage.held.replicas import ReplicaReads
 from ballista_py.storage.manifest import Prepared
@@ -21,7 +21,7 @@ def test_what_came_since_the_look_is_looked_at_first(world):
     storage.activate(1)
     file = world.put_file(2)
     storage.prepare(Prepared(attempt="a", token="a", add=(file,), affected=1), epoch=1)
-    decided = Statements(world.store, "t").commit("a", "a", affected=1)
+    decided = TableDecisions(world.store, "t").commit("a", "a", affected=1)
     leg = leg_as_of(world, decided.sequence)
     looked_at = world.holder.attempts(leg)  # nothing is held yet
     assert looked_at == frozenset()
@@ -64,7 +64,7 @@ def test_a_leg_looks_again_until_it_has_looked_at_all_and_gives_up_in_the_end(wo
     storage.activate(1)
     file = world.put_file(2)
     storage.prepare(Prepared(attempt="a", token="a", add=(file,), affected=1), epoch=1)
-    leg = leg_as_of(world, Statements(world.store, "t").commit("a", "a", affected=1).sequence)
+    leg = leg_as_of(world, TableDecisions(world.store, "t").commit("a", "a", affected=1).sequence)
     world.holder.apply(world.update(1, (1, 1, "owner")))
     looks = []
 

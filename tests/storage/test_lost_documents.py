@@ -6,7 +6,7 @@ import pytest
 from attrs import evolve
 
 from ballista_py.errors import DocumentLost, DocumentOlder, Fenced
-from ballista_py.state.documents.decisions import Statements, statements_key
+from ballista_py.state.documents.decisions import TableDecisions, statements_key
 from ballista_py.state.documents.documents import partition_map_key
 from ballista_py.storage.decisions_check import DecisionsCheck
 from ballista_py.storage.manifest import Prepared, manifest_key
@@ -37,7 +37,7 @@ def decided(world):
     for sequence in (1, 2):
         file = world.put_file(sequence)
         storage.prepare(Prepared(attempt=f"a{sequence}", token=f"s{sequence}", add=(file,)), epoch=1)
-        Statements(world.store, "t").commit(f"a{sequence}", f"s{sequence}", affected=1)
+        TableDecisions(world.store, "t").commit(f"a{sequence}", f"s{sequence}", affected=1)
         storage.fold(f"a{sequence}", epoch=1, sequence=sequence)
         copy = copy or world.store.get(statements_key("t")).data
     world.older = copy

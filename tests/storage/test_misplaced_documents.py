@@ -11,7 +11,7 @@ from ballista_py.partitions.map import PartitionMap
 from ballista_py.partitions.spec import PartitionSpec
 from ballista_py.partitions.table import TableSpec
 from ballista_py.state.documents.claims import ClaimDocument
-from ballista_py.state.documents.decisions import Statements, StatementsDocument, statements_key
+from ballista_py.state.documents.decisions import StatementsDocument, TableDecisions, statements_key
 from ballista_py.state.documents.documents import (
     HeartbeatDocument,
     PartitionMapDocument,
@@ -167,12 +167,12 @@ def test_no_verb_on_maps_and_decisions_takes_those_of_another_table():
     store = MemoryStore()
     for name in ("t", "u"):
         PartitionStore(store).create(map_of(name).map)
-        Statements(store, name).commit(f"a-{name}", f"s-{name}", affected=1)
+        TableDecisions(store, name).commit(f"a-{name}", f"s-{name}", affected=1)
     lies = swap(store, partition_map_key("t"), partition_map_key("u"))
     maps = PartitionStore(store)
     refused(store, lies, lambda: maps.read("t"), lambda: maps.ensure(map_of("t").map))
     lies = swap(store, statements_key("t"), statements_key("u"))
-    decided = Statements(store, "t")
+    decided = TableDecisions(store, "t")
     refused(
         store,
         lies,

@@ -7,7 +7,7 @@ from attrs import evolve
 
 from ballista_py.errors import NotOwner
 from ballista_py.owner.pipeline_runs import UNDECIDED_MS, OutsideRuns
-from ballista_py.state.documents.decisions import Statements
+from ballista_py.state.documents.decisions import TableDecisions
 from ballista_py.storage.formats.files import write_data_file
 from ballista_py.storage.manifest import RETIRED_MS, Prepared
 from ballista_py.storage.publication import Publication
@@ -114,14 +114,14 @@ def test_an_undecided_run_of_a_dead_driver_is_given_up_after_a_while(world, serv
     world.holder.refresh("t")
     world.holder.tick()
     served.tick()
-    assert not Statements(world.store, "t").read().on("dead")
+    assert not TableDecisions(world.store, "t").read().on("dead")
     world.clock.now_ms += UNDECIDED_MS - 1
     served.tick()
-    assert not Statements(world.store, "t").read().on("dead")
+    assert not TableDecisions(world.store, "t").read().on("dead")
     world.clock.now_ms += 1
     world.grant()
     served.tick()
-    assert not Statements(world.store, "t").read().on("dead").committed
+    assert not TableDecisions(world.store, "t").read().on("dead").committed
     assert [world.storage(p).read().document.prepared for p in (1, 2)] == [(), ()]
     assert read(world, served, 1) == [11, 21]
 

@@ -15,7 +15,7 @@ from ballista_py.sql.parse.changes import read_change
 from ballista_py.sql.plan import LegTable
 from ballista_py.sql.prune.changes import local_rewrite
 from ballista_py.sql.rewrite import Rewrite
-from ballista_py.state.documents.decisions import Statements
+from ballista_py.state.documents.decisions import TableDecisions
 from ballista_py.state.documents.documents import CLUSTER_KEY, ClusterDocument, SchedulerInfo
 from ballista_py.state.documents.object_state import ObjectState
 from ballista_py.state.documents.undecided import GIVEN_MS, LOOK_AFTER_MS, attempt_by
@@ -164,7 +164,7 @@ def test_what_was_left_prepared_is_ended_by_its_owner(world, writes, scheduler, 
     attempt = attempt_by(scheduler, "a1")
     writes.write(target("a", 1, attempt=attempt), [batch(1, 1)])
     if decided:
-        Statements(world.store, "t").commit(attempt, "a", affected=1)
+        TableDecisions(world.store, "t").commit(attempt, "a", affected=1)
     writes.tick()
     world.clock.now_ms += after_ms - 1
     world.grant()
@@ -174,7 +174,7 @@ def test_what_was_left_prepared_is_ended_by_its_owner(world, writes, scheduler, 
     writes.tick()
     assert world.read((1, 1)) == ([1] if decided else [])
     assert world.storage(1).read().document.prepared == ()
-    assert Statements(world.store, "t").commit(attempt, "a", affected=1).committed is decided
+    assert TableDecisions(world.store, "t").commit(attempt, "a", affected=1).committed is decided
 
 
 def test_what_was_prepared_a_moment_ago_and_what_nothing_waits_for_cost_no_request(world, writes):
@@ -257,7 +257,7 @@ def test_a_statement_is_seen_in_all_partitions_from_its_commit_on_and_in_none_be
     attempt = target("new", 1, 2, attempt="a1", replace=True)
     writes.write(attempt, [batch(1, 10), batch(2, 20)])
     assert read_as_of(world, writes, 0) == [1, 2]
-    decision = Statements(world.store, "t").commit("a1", "new", affected=2)
+    decision = TableDecisions(world.store, "t").commit("a1", "new", affected=2)
     assert decision.sequence == 1
     writes.settle(target("new", 1, attempt="a1"), 1)
     assert read_as_of(world, writes, 0) == [1, 2]
@@ -271,7 +271,7 @@ def test_a_statement_is_seen_in_all_partitions_from_its_commit_on_and_in_none_be
 def test_what_was_replaced_long_ago_can_no_longer_be_read_and_says_so(world, writes, monkeypatch):
     writes.write(target("old", 1, 2), [batch(1, 1), batch(2, 2)])
     writes.write(target("new", 1, 2, attempt="a1", replace=True), [batch(1, 10), batch(2, 20)])
-    Statements(world.store, "t").commit("a1", "new", affected=2)
+    TableDecisions(world.store, "t").commit("a1", "new", affected=2)
     writes.settle(target("new", 1, 2, attempt="a1"), 1)
     monkeypatch.setattr("ballista_py.storage.manifest.RETIRED_MS", 0)
     writes.write(target("more", 1), [batch(1, 11)])
@@ -284,7 +284,7 @@ def test_what_was_replaced_long_ago_can_no_longer_be_read_and_says_so(world, wri
 def test_a_change_takes_what_a_client_saw_of_a_statement_that_is_not_folded_in_yet(world, writes):
     writes.write(target("old", 1, 2), [batch(1, 1), batch(2, 2)])
     writes.write(target("new", 1, 2, attempt="a1"), [batch(1, *range(10, 16)), batch(2, *range(20, 26))])
-    Statements(world.store, "t").commit("a1", "new", affected=12)
+    TableDecisions(world.store, "t").commit("a1", "new", affected=12)
     assert read_as_of(world, writes, 1) == [
         1,
         2,
@@ -292,7 +292,7 @@ def test_a_change_takes_what_a_client_saw_of_a_statement_that_is_not_folded_in_y
         *range(20, 26),
     ]  # folded in here, at the reader's
     writes.write(target("next", 1, 2, attempt="a2"), [batch(1, *range(30, 36)), batch(2, *range(40, 46))])
-    Statements(world.store, "t").commit("a2", "next", affected=12)
+    TableDecisions(world.store, "t").commit("a2", "next", affected=12)
     assert writes.rewrite(target("gone", 1, 2), deletes("k >= 30")) == {"1": {"affected": 6}, "2": {"affected": 6}}
     assert read_as_of(world, writes, 2) == [1, 2, *range(10, 16), *range(20, 26)]
 
@@ -300,7 +300,7 @@ def test_a_change_takes_what_a_client_saw_of_a_statement_that_is_not_folded_in_y
 @pytest.mark.parametrize("way", ["delete", "truncate", "replace", "base"])
 def test_every_change_reads_what_is_committed_and_only_prepared_here(world, writes, way):
     writes.write(target("new", 1, attempt="a1"), [batch(1, 10, 11)])
-    Statements(world.store, "t").commit("a1", "new", affected=2)
+    TableDecisions(world.store, "t").commit("a1", "new", affected=2)
     if way == "base":
         trailer, read, _ = writes.base(target("c", 1), None, "")
         assert [row for rows in read() for row in rows.column(0).to_pylist()] == [10, 11]
@@ -319,12 +319,12 @@ def test_every_change_reads_what_is_committed_and_only_prepared_here(world, writ
 def test_a_change_reads_every_partition_as_of_its_own_moment(world, writes):
     writes.write(target("old", 1, 2), [batch(1, 1), batch(2, 2)])
     writes.write(target("new", 1, 2, attempt="a1"), [batch(1, 10), batch(2, 20)])
-    Statements(world.store, "t").commit("a1", "new", affected=2)  # after the statement below began
+    TableDecisions(world.store, "t").commit("a1", "new", affected=2)  # after the statement below began
     writes.settle(target("new", 1, attempt="a1"), 1)
     late = target("all", 1, 2, attempt="b1")
     late = evolve(late, table=evolve(late.table, sequence=0))
     assert writes.rewrite(late, Rewrite()) == {"1": {"affected": 1}, "2": {"affected": 1}}
-    Statements(world.store, "t").commit("b1", "all", affected=2)
+    TableDecisions(world.store, "t").commit("b1", "all", affected=2)
     writes.settle(late, 2)
     assert read_as_of(world, writes, 2) == [10, 20]
 
@@ -332,7 +332,7 @@ def test_a_change_reads_every_partition_as_of_its_own_moment(world, writes):
 def test_a_change_whose_moment_is_gone_is_tried_later(world, writes):
     writes.write(target("old", 1), [batch(1, 1)])
     writes.write(target("new", 1, attempt="a1", replace=True), [batch(1, 10)])
-    Statements(world.store, "t").commit("a1", "new", affected=1)
+    TableDecisions(world.store, "t").commit("a1", "new", affected=1)
     writes.settle(target("new", 1, attempt="a1"), 1)
     late = target("all", 1, attempt="b1")
     late = evolve(late, table=evolve(late.table, sequence=0))
@@ -343,7 +343,7 @@ def test_of_two_that_replace_everything_one_waits_though_nothing_is_there(world,
     first, second = (target(name, 1, attempt=f"{name}1", replace=True) for name in ("a", "b"))
     assert writes.write(first, [batch(1, 1)])["1"] == {"affected": 1}
     assert writes.write(second, [batch(1, 2)])["1"]["error"]["code"] == "transport.try_later"
-    Statements(world.store, "t").commit("a1", "a", affected=1)
+    TableDecisions(world.store, "t").commit("a1", "a", affected=1)
     writes.settle(first, 1)
     assert writes.write(second, [batch(1, 2)])["1"] == {"affected": 1}
     writes.settle(second, 2)
@@ -362,7 +362,7 @@ def test_a_replacement_that_did_not_see_another_one_is_tried_later(world, writes
     first, late = (target(name, 1, attempt=f"{name}1", replace=True) for name in ("a", "b"))
     late = evolve(late, table=evolve(late.table, sequence=0))
     writes.write(first, [batch(1, 1)])
-    Statements(world.store, "t").commit("a1", "a", affected=1)
+    TableDecisions(world.store, "t").commit("a1", "a", affected=1)
     writes.settle(first, 1)
     assert writes.write(late, [batch(1, 2)])["1"]["error"]["code"] == "transport.try_later"
 
@@ -517,7 +517,7 @@ def late_insert(token: str) -> WriteTarget:
 def test_a_key_is_taken_that_was_committed_after_the_statement_began(world, keyed):
     first = target("new", 1, attempt="a1")
     keyed.write(first, [batch(1, 10)])
-    Statements(world.store, "t").commit("a1", "new", affected=1)
+    TableDecisions(world.store, "t").commit("a1", "new", affected=1)
     keyed.settle(first, 1)
     said = keyed.write(late_insert("same"), [batch(1, 10)])["1"]["error"]
     assert "a row with k = 10 exists already" in said["message"]

@@ -12,7 +12,7 @@ from greenlet import greenlet
 
 from ballista_py.errors import BallistaError, OutcomeUnknown, TryLater, VersionConflict
 from ballista_py.runtime import SystemRuntime
-from ballista_py.state.documents.decisions import Statements, StatementsDocument, statements_key
+from ballista_py.state.documents.decisions import StatementsDocument, TableDecisions, statements_key
 from ballista_py.state.documents.object_state import ObjectState
 from ballista_py.state.stores.memory import MemoryStore
 from ballista_py.storage.manifest import DataFile, Prepared
@@ -42,7 +42,7 @@ def publish(store, run: str, *, token: str | None = None, wanted=None, replaces:
 
 def read(store) -> dict[str, list[str]]:
     """What a reader sees: the runs of the files of each partition."""
-    decisions = Statements(store, "t").read()
+    decisions = TableDecisions(store, "t").read()
     found = {}
     for path in PATHS:
         manifest = PartitionStorage(store, "t", path).read().document
@@ -131,7 +131,7 @@ def test_wherever_a_driver_dies_readers_see_all_old_or_all_new_and_a_rerun_compl
         wanted = "new" if same_token and outcomes[-1] else "again"
         assert read(store) == only(wanted), step
         assert all(not PartitionStorage(store, "t", path).read().document.prepared for path in PATHS)
-        assert all(decision.settled for decision in Statements(store, "t").read().decisions)
+        assert all(decision.settled for decision in TableDecisions(store, "t").read().decisions)
         publish(store, "third")
         assert read(store) == only("third"), step
     assert outcomes == sorted(outcomes)  # there is one instant
@@ -257,7 +257,7 @@ def test_an_attempt_of_owners_that_is_prepared_there_is_ended_first():
             insert = Prepared(attempt="a1", token="insert", add=(data(f"insert/{path}"),))
             PartitionStorage(store, "t", path).prepare(insert, epoch=0)
         if committed:
-            Statements(store, "t").commit("a1", "insert", affected=3)
+            TableDecisions(store, "t").commit("a1", "insert", affected=3)
         arguments = {"attempt": "new", "token": "new", "position": "p"}
         if committed:
             with pytest.raises(VersionConflict):
@@ -266,7 +266,7 @@ def test_an_attempt_of_owners_that_is_prepared_there_is_ended_first():
         else:
             Publication(store, "t").publish(begun, files("new"), **arguments)
             assert read(store) == only("new")
-            assert not Statements(store, "t").commit("a1", "insert", affected=3).committed
+            assert not TableDecisions(store, "t").commit("a1", "insert", affected=3).committed
 
 
 def test_a_run_whose_abortion_was_forgotten_does_not_count():
@@ -283,7 +283,7 @@ def test_a_run_whose_abortion_was_forgotten_does_not_count():
 
 def test_a_slow_reader_is_told_that_its_moment_is_gone():
     store = old_table()
-    decisions = Statements(store, "t").read()
+    decisions = TableDecisions(store, "t").read()
     publish(store, "new")
     manifest = PartitionStorage(store, "t", PATHS[0]).read().document
     assert [file.path for file in visible_files(manifest, decisions)] == ["snapshots/t/data/old/expr0=0.parquet"]
@@ -293,7 +293,7 @@ def test_a_slow_reader_is_told_that_its_moment_is_gone():
 
 def test_whoever_changes_a_partition_takes_in_what_is_decided_there_and_leaves_the_rest():
     store = MemoryStore()
-    storage, statements = PartitionStorage(store, "t", PATHS[0]), Statements(store, "t")
+    storage, statements = PartitionStorage(store, "t", PATHS[0]), TableDecisions(store, "t")
     storage.create()
     storage.activate(1)
     asked = []

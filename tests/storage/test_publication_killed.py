@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from ballista_py.state.documents.decisions import Statements
+from ballista_py.state.documents.decisions import TableDecisions
 from ballista_py.state.stores.local import LocalStore
 from ballista_py.storage.manifest import DataFile
 from ballista_py.storage.partition_storage import PartitionStorage
@@ -45,7 +45,7 @@ def publish(store, run: str, token: str) -> None:
 
 def seen(store) -> set[str]:
     """The runs whose files a reader sees."""
-    decisions = Statements(store, "t").read()
+    decisions = TableDecisions(store, "t").read()
     manifests = [PartitionStorage(store, "t", path).read().document for path in PATHS]
     found = [file.path for manifest in manifests for file in visible_files(manifest, decisions)]
     assert len(found) == len(PATHS)

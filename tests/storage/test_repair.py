@@ -12,7 +12,7 @@ from ballista_py.errors import TryLater
 from ballista_py.partitions.alterations import rename_table
 from ballista_py.partitions.assignment.assigner import Executor, PartitionAssigner
 from ballista_py.runtime import SystemRuntime
-from ballista_py.state.documents.decisions import Statements, statements_key
+from ballista_py.state.documents.decisions import TableDecisions, statements_key
 from ballista_py.state.documents.documents import (
     CLUSTER_KEY,
     ClusterDocument,
@@ -94,7 +94,7 @@ class Location:
             Prepared(attempt=attempt, token=f"s{self.files}", add=add), epoch=storage.read().document.epoch
         )
         if fold:
-            decision = Statements(self.store, table.folder).commit(attempt, f"s{self.files}", affected=1)
+            decision = TableDecisions(self.store, table.folder).commit(attempt, f"s{self.files}", affected=1)
             storage.fold(attempt, epoch=None, sequence=decision.sequence)
         return attempt
 
@@ -139,7 +139,7 @@ def test_a_map_gets_partitions_whose_only_rows_a_decided_statement_waits_to_put_
     storage = location.storage(table, table.spec.path(("new",)))
     storage.create()
     storage.prepare(Prepared(attempt="a", token="s", add=(location.file(table, 9, "new"),)), epoch=0)
-    Statements(location.store, table.folder).commit("a", "s", affected=1)
+    TableDecisions(location.store, table.folder).commit("a", "s", affected=1)
     if lost:
         location.lose(key)
     assert location.repair() == [key]
@@ -173,7 +173,7 @@ def test_decisions_go_on_from_what_manifests_know_and_open_attempts_are_ended(lo
     key = statements_key(location.buckets.folder)
     location.lose(key)
     assert location.repair() == [key]
-    decisions = Statements(location.store, location.buckets.folder)
+    decisions = TableDecisions(location.store, location.buckets.folder)
     assert decisions.read().sequence == 2
     assert decisions.read().on(attempt).committed is False
     assert not decisions.commit(attempt, "late", affected=1).committed
@@ -190,7 +190,7 @@ def test_an_attempt_that_one_partition_has_applied_counts_in_the_others(location
     other.fold(waiting.attempt, epoch=None, sequence=3)
     location.lose(statements_key(location.buckets.folder))
     location.repair()
-    assert Statements(location.store, location.buckets.folder).read().on(waiting.attempt).committed
+    assert TableDecisions(location.store, location.buckets.folder).read().on(waiting.attempt).committed
 
 
 def test_a_lost_catalog_has_the_tables_that_were_published_and_not_dropped(location):
@@ -345,7 +345,7 @@ def test_every_attempt_that_a_repair_ends_has_a_number_of_its_own(location):
     attempts = [location.decide(location.buckets, path, fold=False) for path in ("expr0=0", "expr0=1")]
     location.lose(statements_key(location.buckets.folder))
     location.repair()
-    decisions = Statements(location.store, location.buckets.folder).read()
+    decisions = TableDecisions(location.store, location.buckets.folder).read()
     numbers = [decisions.on(attempt).number for attempt in attempts]
     assert len(set(numbers)) == 2
     assert decisions.floor > max(numbers)

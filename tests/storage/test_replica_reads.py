@@ -4,7 +4,7 @@ import pytest
 from attrs import evolve
 
 from ballista_py.errors import NotOwner
-from ballista_py.state.documents.decisions import Statements
+from ballista_py.state.documents.decisions import TableDecisions
 from ballista_py.storage.held.replicas import ReplicaReads
 from ballista_py.storage.manifest import Prepared, manifest_key
 
@@ -63,7 +63,7 @@ def prepare(world, attempt: str, *keys: int) -> None:
 
 @pytest.mark.parametrize("folded", [(), (1,), (1, 2)])
 def test_a_statement_is_seen_in_all_partitions_or_in_none_and_nothing_is_written(world, reads, folded):
-    statements = Statements(world.store, "t")
+    statements = TableDecisions(world.store, "t")
     prepare(world, "a", 100)
     assert reads(max_lag_ms=1e9, sequence=0) == [1, 2]
     decision = statements.commit("a", "a", affected=2)
@@ -77,7 +77,7 @@ def test_a_statement_is_seen_in_all_partitions_or_in_none_and_nothing_is_written
 
 def test_a_statement_that_was_aborted_is_never_seen(world, reads):
     prepare(world, "a", 100)
-    Statements(world.store, "t").abort("a")
+    TableDecisions(world.store, "t").abort("a")
     assert reads() == [1, 2]
 
 

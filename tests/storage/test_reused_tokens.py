@@ -6,7 +6,7 @@ import pytest
 
 from ballista_py.errors import SqlError
 from ballista_py.state.documents.aged_objects import AgedObjects
-from ballista_py.state.documents.decisions import Statements
+from ballista_py.state.documents.decisions import TableDecisions
 from ballista_py.state.documents.token_claims import CLAIMED_MS, TOKENS_PREFIX, TokenClaims, token_key
 from ballista_py.state.documents.write_tokens import token_for
 from ballista_py.state.stores.memory import MemoryStore
@@ -52,7 +52,7 @@ def test_a_statement_that_was_decided_is_folded_in_though_another_one_took_its_t
 
 
 def test_a_decision_under_a_token_counts_for_its_statement_alone():
-    statements = Statements(MemoryStore(), "t")
+    statements = TableDecisions(MemoryStore(), "t")
     statements.commit("a1", INSERT, affected=1)
     decided = statements.read()
     assert (decided.of(INSERT).attempt, decided.of("A").attempt, decided.of(DELETE)) == ("a1", "a1", None)
@@ -102,7 +102,7 @@ def test_what_was_applied_before_clients_were_told_apart_is_not_applied_again(pa
 
 
 def test_a_decision_is_that_of_the_client_whose_statement_it_was():
-    statements = Statements(MemoryStore(), "t")
+    statements = TableDecisions(MemoryStore(), "t")
     statements.commit("a1", ADAS, affected=1)
     statements.commit("b1", BOBS, affected=1)
     decided = statements.read()

@@ -13,7 +13,7 @@ from ballista_py.memory_budget import MemoryBudget
 from ballista_py.runtime import SystemRuntime
 from ballista_py.testing.hostile.raw_flight import RawFlight
 from ballista_py.transport.flight.call_threads import CallThreads
-from ballista_py.transport.flight.holdings import Holdings
+from ballista_py.transport.flight.holdings import ClientBytes
 from ballista_py.transport.flight.wire import to_json
 
 
@@ -74,7 +74,7 @@ def test_what_a_task_raises_and_a_thread_that_cannot_be_had_are_told():
 
 
 def test_the_messages_of_one_client_have_a_bound_together():
-    holdings = Holdings(SystemRuntime(), max_bytes=100)
+    holdings = ClientBytes(SystemRuntime(), max_bytes=100)
     holdings.exchange("a", 0, 500)  # one alone is a question of what a message may have
     with pytest.raises(TryLater, match="messages of this client"):
         holdings.exchange("a", 0, 1)
@@ -91,7 +91,7 @@ def test_the_messages_of_one_client_have_a_bound_together():
 def test_the_messages_of_all_clients_have_a_bound_together_and_their_place_in_the_node():
     mib = 1 << 20
     budget = MemoryBudget(800 * mib, SystemRuntime())
-    holdings = Holdings(SystemRuntime(), budget=budget)  # 400 MiB
+    holdings = ClientBytes(SystemRuntime(), budget=budget)  # 400 MiB
     holdings.exchange("a", 0, 128 * mib)
     holdings.exchange("a", 0, 128 * mib)
     with pytest.raises(TryLater, match="this node is given now take 384 MiB, and may take 400"):
@@ -143,7 +143,7 @@ def test_a_client_with_too_much_at_once_is_told_so_and_goes_on_when_it_is_less(s
 
 
 def test_what_is_held_besides_messages_counts_until_it_is_over():
-    holdings = Holdings(SystemRuntime(), max_bytes=100)
+    holdings = ClientBytes(SystemRuntime(), max_bytes=100)
     with holdings.holding("ada") as hold:
         hold(60)
         hold(90)

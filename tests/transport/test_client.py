@@ -31,8 +31,7 @@ from ballista_py.transport.flight.commands import leg_command
 from ballista_py.transport.flight.errors import was_never_sent
 from ballista_py.transport.flight.server import StreamResult
 from ballista_py.transport.flight.wire import from_json, to_json
-from ballista_py.transport.security.callers import Anyone
-from ballista_py.transport.security.same_cluster import OfOneCluster
+from ballista_py.transport.security.callers import Anyone, OfOneCluster
 
 
 @define

@@ -41,7 +41,7 @@ from ballista_py.transport.control.client import ControlClient
 from ballista_py.transport.control.codec import heartbeat_to_message
 from ballista_py.transport.control.grpc import CONTROL_METHODS, StatusCode, rpc
 from ballista_py.transport.control.grpc import messages as pb
-from ballista_py.transport.control.link import LINK_FAILURES, Link
+from ballista_py.transport.control.link import LINK_FAILURES, ControlLink
 from ballista_py.transport.control.outbox import Letter
 from ballista_py.transport.control.server import ControlServer
 from ballista_py.transport.endpoints import open_control
@@ -616,7 +616,7 @@ def test_the_definition_and_what_is_to_be_held_can_be_asked_for(control, kit):
     scheduler = control.serve()
     node = control.execute(scheduler.address)
     kit.wait_until(node.part.connected)
-    assert control.wait_for(node.part.ask(Link.definition)) == scheduler.handler.definition()
+    assert control.wait_for(node.part.ask(ControlLink.definition)) == scheduler.handler.definition()
     found = control.wait_for(node.part.ask(lambda link: link.allocate("e1", "i1")))
     assert found == (update(5),)
 
@@ -636,7 +636,7 @@ def test_a_question_goes_to_another_scheduler_when_one_does_not_answer(control, 
     first.stop()
     kit.wait_until(lambda: not node.part.connected())
     with pytest.raises(TransportError, match="no scheduler answers"):
-        control.wait_for(node.part.ask(Link.definition))
+        control.wait_for(node.part.ask(ControlLink.definition))
 
 
 def test_a_forbidden_secret_and_a_missing_one_look_alike_and_plain_tcp_gives_none(control, kit, folder, caplog):
@@ -762,7 +762,9 @@ def test_no_rpc_is_answered_for_another_cluster(control):
 
     async def ask():
         refused = []
-        async with Link(scheduler.address, Executor(), control.workers, 100, 1_000, cluster_id="another") as link:
+        async with ControlLink(
+            scheduler.address, Executor(), control.workers, 100, 1_000, cluster_id="another"
+        ) as link:
             for question in (
                 link.schedulers(),
                 link.leave("e1", "i1"),

@@ -25,8 +25,7 @@ from ballista_py.runtime import SystemRuntime
 from ballista_py.transport import endpoints
 from ballista_py.transport.flight.client import FlightPool
 from ballista_py.transport.flight.server import FlightServer, StreamResult
-from ballista_py.transport.security.callers import Anyone
-from ballista_py.transport.security.same_cluster import OfOneCluster
+from ballista_py.transport.security.callers import Anyone, OfOneCluster
 
 
 def read(stream):

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ballista_py.transport.front import http2
-from ballista_py.transport.front.client_reader import Bounds, ClientReader, Offence
+from ballista_py.transport.front.client_reader import ClientBounds, ClientReader, Offence
 from ballista_py.transport.front.http2 import (
     ACK,
     CONTINUATION,
@@ -38,7 +38,7 @@ CALL = [(b":method", b"POST"), (b":path", b"/x"), (b"te", b"trailers"), (b"autho
 
 
 def reader(**bounds):
-    made = ClientReader(Bounds(**bounds), WHO)
+    made = ClientReader(ClientBounds(**bounds), WHO)
     made.may_unpack = 1 << 30
     return made
 

@@ -13,7 +13,7 @@ from ballista_py.transport.flight_sql.legs import PartsService
 from ballista_py.transport.flight_sql.messages import message, pack
 from ballista_py.transport.flight_sql.statement import SqlStatement
 from ballista_py.transport.security.access import PARTS
-from ballista_py.transport.security.callers import Holders
+from ballista_py.transport.security.callers import TicketHolders
 
 
 class Call:
@@ -45,7 +45,7 @@ def test_streams_without_a_ticket_do_not_close_the_port(serve, kit):
     """Each has a thread, and half of a message; who shows a ticket is answered."""
     command = {"kind": "numbers", "batches": 2}
     service = partial(PartsService, command_of=lambda _ticket, _digest: command)
-    served = serve(service=service, access=PARTS, callers=Holders())
+    served = serve(service=service, access=PARTS, callers=TicketHolders())
     served.server._calls.strangers.most_of_host = 8
     address = f"127.0.0.1:{served.server.port}"
     go_on = threading.Event()

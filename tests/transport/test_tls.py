@@ -18,7 +18,7 @@ from attrs import evolve
 
 from ballista_py.errors import ConfigError, TransportError, Unauthenticated
 from ballista_py.runtime import SystemRuntime
-from ballista_py.transport.control.link import Link
+from ballista_py.transport.control.link import ControlLink
 from ballista_py.transport.flight.client import FlightPool
 from ballista_py.transport.security.callers import Nodes
 from ballista_py.transport.security.certificates import CertificateFolder, check_own
@@ -296,7 +296,7 @@ def ask_data(address, tls, claimed):
 
 def ask_control(address, tls, claimed):
     async def leave():
-        async with Link(address, None, None, 100, 1_000, tls=tls, peer_id="scheduler-1") as link:
+        async with ControlLink(address, None, None, 100, 1_000, tls=tls, peer_id="scheduler-1") as link:
             await link.leave(claimed, "i")
 
     with pytest.raises(grpc.aio.AioRpcError) as raised:

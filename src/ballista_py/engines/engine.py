@@ -12,7 +12,7 @@ from typing import Protocol
 
 import pyarrow as pa
 
-from ballista_py.engines.apart.change import Change
+from ballista_py.engines.apart.change import ChangeOutcome
 from ballista_py.errors import BallistaError
 from ballista_py.storage.formats.local_file import Loadable, LocalFile, RowsAtHand
 
@@ -128,7 +128,7 @@ class Engine(Protocol):
         memory_limit: str,
         key: Sequence[str] = (),
         returning: bool = False,
-    ) -> AbstractContextManager[Change]:
+    ) -> AbstractContextManager[ChangeOutcome]:
         """What `sql`, which changes `table` (these `rows`) and may read `others`, does; until the block ends."""
         ...
 

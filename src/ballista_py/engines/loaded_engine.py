@@ -9,7 +9,7 @@ from weakref import WeakKeyDictionary, WeakMethod, WeakSet
 
 import pyarrow as pa
 
-from ballista_py.engines.apart.change import Change, change_rows
+from ballista_py.engines.apart.change import ChangeOutcome, change_rows
 from ballista_py.engines.apart.frames import TOO_LARGE
 from ballista_py.engines.apart.workers import Workers
 from ballista_py.engines.duckdb.binder import Binder
@@ -150,7 +150,7 @@ class LoadedEngine:
         memory_limit: str,
         key: Sequence[str] = (),
         returning: bool = False,
-    ) -> AbstractContextManager[Change]:
+    ) -> AbstractContextManager[ChangeOutcome]:
         """What `sql`, which changes `table` (these `rows`) and may read `others`, does; until the block ends.
 
         Raises `SqlError` for a statement that fails, `MergeTooLarge`, and what the readers raise.

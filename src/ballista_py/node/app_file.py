@@ -15,13 +15,13 @@ from typing import Any
 import orjson
 from attrs import Factory, evolve, frozen
 
-from ballista_py.coordinator.app.application import Application, Column, Dataset, Problem
+from ballista_py.coordinator.app.application import Application, DatasetColumn, DeclaredDataset, Problem
 from ballista_py.coordinator.app.checks import problems_of
 from ballista_py.coordinator.app.fields import APPLICATION, MAX_DATASETS, Field, walk
 from ballista_py.errors import ConfigError
 from ballista_py.node.app_sources import source_of, unsafe_options
 from ballista_py.node.app_values import read_value
-from ballista_py.node.config_file import Given, read_config_file
+from ballista_py.node.config_file import GivenValue, read_config_file
 from ballista_py.node.config_values import nearest
 from ballista_py.partitions.refresh import Refresh, Retention, duration_text
 from ballista_py.sql.parse.follow_options import FOLLOW_OPTIONS, follows_of
@@ -53,7 +53,7 @@ class AppFile:
     application: Application | None = None
     readable: Application | None = None
     problems: tuple[Placed, ...] = ()
-    options: Mapping[str, Given] = Factory(dict)
+    options: Mapping[str, GivenValue] = Factory(dict)
     places: Mapping[str, str] = Factory(dict)
 
     def require(self) -> Application:
@@ -80,7 +80,7 @@ def read_app_file(path: str | Path) -> AppFile:
     except ConfigError as error:
         return AppFile(path=path, problems=(_unread(path, error),))
     reader = _Reader(path)
-    values = reader.section(APPLICATION, Given(top, f"{path}:1:1"), "")
+    values = reader.section(APPLICATION, GivenValue(top, f"{path}:1:1"), "")
     readable = _application(values, top, Path(path).resolve().parent, reader)
     found = AppFile(path=path, readable=readable, options=reader.options, places=reader.places)
     broken = tuple(reader.broken)
@@ -96,10 +96,10 @@ class _Reader:
         self._path = path
         self.problems: list[Placed] = []
         self.places: dict[str, str] = {}
-        self.options: dict[str, Given] = {}
+        self.options: dict[str, GivenValue] = {}
         self.broken: list[str] = []
 
-    def section(self, field: Field, given: Given, path: str) -> dict[str, Any]:
+    def section(self, field: Field, given: GivenValue, path: str) -> dict[str, Any]:
         """The values of a section's fields, as far as they can be read."""
         self.places[path] = given.place
         if not isinstance(given.value, Mapping):
@@ -121,7 +121,7 @@ class _Reader:
                 self.note(given.place, path, f"the field '{one.name}' is missing: {one.help}")
         return {name: value for name, value in values.items() if value is not None}
 
-    def _value(self, field: Field, given: Given, path: str) -> Any:
+    def _value(self, field: Field, given: GivenValue, path: str) -> Any:
         """The value of one field; None for one that cannot be read."""
         if field.kind == "section":
             return self.section(field, given, path)
@@ -140,7 +140,7 @@ class _Reader:
             self.options[field.setting] = given
         return value
 
-    def _sections(self, field: Field, given: Given, path: str) -> list[dict[str, Any]] | None:
+    def _sections(self, field: Field, given: GivenValue, path: str) -> list[dict[str, Any]] | None:
         if not isinstance(given.value, tuple):
             self.note(given.place, path, "takes a list, each item behind a '-'")
             return None
@@ -161,13 +161,13 @@ class _Reader:
 
 
 def _application(
-    values: Mapping[str, Any], top: Mapping[str, Given], folder: Path, reader: _Reader
+    values: Mapping[str, Any], top: Mapping[str, GivenValue], folder: Path, reader: _Reader
 ) -> Application:
     """What could be read; a dataset with mistakes is one of its name alone."""
     datasets = []
     for number, one in enumerate(values.get("datasets", ())):
         path = f"datasets[{number}]"
-        made = Dataset(name=one.get("name", f"dataset {number}"), source={}, partition_by=("",))
+        made = DeclaredDataset(name=one.get("name", f"dataset {number}"), source={}, partition_by=("",))
         if path not in reader.broken:
             try:
                 made = _dataset(one, folder)
@@ -182,17 +182,17 @@ def _application(
     return Application(
         name=values.get("name", ""),
         revision=values.get("revision", 0),
-        digest=sha256(orjson.dumps(_plain(Given(top)), option=orjson.OPT_SORT_KEYS)).hexdigest(),
+        digest=sha256(orjson.dumps(_plain(GivenValue(top)), option=orjson.OPT_SORT_KEYS)).hexdigest(),
         datasets=tuple(datasets),
         prune=values.get("prune", False),
         settings={names[name]: _as_text(value) for name, value in shared.items()},
     )
 
 
-def _dataset(values: Mapping[str, Any], folder: Path) -> Dataset:
+def _dataset(values: Mapping[str, Any], folder: Path) -> DeclaredDataset:
     kept = values.get("acceleration", {})
     columns = tuple(
-        Column(
+        DatasetColumn(
             name=one["name"],
             kind=one["type"],
             nullable=one.get("nullable", True),
@@ -202,7 +202,7 @@ def _dataset(values: Mapping[str, Any], folder: Path) -> Dataset:
         for one in values.get("columns", ())
     )
     refresh, retention = _follows({**values, **kept})
-    return Dataset(
+    return DeclaredDataset(
         name=values["name"],
         source=source_of(values.get("from"), values.get("params", {}), folder),
         columns=columns,
@@ -230,7 +230,7 @@ def _follows(values: Mapping[str, Any]) -> tuple[Refresh | None, Retention | Non
         raise ConfigError(error.message, field="acceleration") from None
 
 
-def _plain(given: Given) -> Any:
+def _plain(given: GivenValue) -> Any:
     """What is given, without places, so that comments and blanks make no other file."""
     if isinstance(given.value, Mapping):
         return {name: _plain(item) for name, item in given.value.items()}

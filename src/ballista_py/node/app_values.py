@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from ballista_py.coordinator.app.fields import Field
-from ballista_py.node.config_file import Given
+from ballista_py.node.config_file import GivenValue
 from ballista_py.node.config_values import value_of
 
 COUNT = r"[1-9][0-9]{0,14}"
@@ -26,7 +26,7 @@ MAX_ITEMS = 1_000
 _NULLS = ("", "~", "null", "Null", "NULL")
 
 
-def read_value(field: Field, given: Given, path: str) -> Any:
+def read_value(field: Field, given: GivenValue, path: str) -> Any:
     """The value of a field that is no section. Raises `ConfigError` with the place and the way out."""
     if field.kind == "text":
         return _text(given, path)
@@ -43,7 +43,7 @@ def read_value(field: Field, given: Given, path: str) -> Any:
         return _duration(given, path)
     if field.kind == "choice":
         text = _text(given, path)
-        return value_of(path, _literal(field.choices), Given(text, given.place, "quoted"))
+        return value_of(path, _literal(field.choices), GivenValue(text, given.place, "quoted"))
     if field.kind == "names":
         return _names(given, path)
     if field.kind == "options":
@@ -63,7 +63,7 @@ def _literal(choices: tuple[str, ...]) -> Any:
     return Literal[choices]
 
 
-def _text(given: Given, path: str) -> str:
+def _text(given: GivenValue, path: str) -> str:
     text = value_of(path, str, given)
     if given.style == "plain" and NO_TEXT.fullmatch(text):
         raise given.error(path, f"{text} is a number or a truth value to YAML: write '{text}', in quotes")
@@ -72,19 +72,19 @@ def _text(given: Given, path: str) -> str:
     return str(text)
 
 
-def _duration(given: Given, path: str) -> float:
+def _duration(given: GivenValue, path: str) -> float:
     pattern = PLAIN_DURATION if _is_plain(given) and NO_TEXT.fullmatch(str(given.value)) else DURATION
     if not isinstance(given.value, str) or not re.fullmatch(pattern, given.value):
         raise given.error(
             path, f"{_shown(given)} is no time; write milliseconds, or a number with ms, s, m, h or d, as 30s"
         )
-    found = value_of(path, float, Given(given.value, given.place, "plain"), duration=True)
+    found = value_of(path, float, GivenValue(given.value, given.place, "plain"), duration=True)
     if found <= 0:
         raise given.error(path, f"{_shown(given)} is no positive time")
     return float(found)
 
 
-def _names(given: Given, path: str) -> list[str]:
+def _names(given: GivenValue, path: str) -> list[str]:
     """`[a, b]`, or as a spicepod has it: `a`, or `(a, b)`."""
     if isinstance(given.value, tuple):
         if not 1 <= len(given.value) <= MAX_ITEMS:
@@ -98,7 +98,7 @@ def _names(given: Given, path: str) -> list[str]:
     return names
 
 
-def _key(given: Given, path: str) -> str | Mapping[str, str]:
+def _key(given: GivenValue, path: str) -> str | Mapping[str, str]:
     if not isinstance(given.value, Mapping):
         return _text(given, path)
     if len(given.value) != 1:
@@ -107,7 +107,7 @@ def _key(given: Given, path: str) -> str | Mapping[str, str]:
     return {name: _text(expression, path)}
 
 
-def _options(given: Given, path: str) -> dict[str, str]:
+def _options(given: GivenValue, path: str) -> dict[str, str]:
     if not isinstance(given.value, Mapping):
         raise given.error(path, "takes a mapping, as {name: value}")
     if len(given.value) > MAX_ITEMS:
@@ -121,11 +121,11 @@ def _options(given: Given, path: str) -> dict[str, str]:
     return found
 
 
-def _is_plain(given: Given) -> bool:
+def _is_plain(given: GivenValue) -> bool:
     return isinstance(given.value, str) and given.style == "plain"
 
 
-def _shown(given: Given) -> str:
+def _shown(given: GivenValue) -> str:
     if not isinstance(given.value, str):
         return "what is there"
     text = given.value if len(given.value) <= 60 else given.value[:60] + "…"

@@ -18,7 +18,7 @@ from attrs.validators import optional
 from ballista_py.coordinator.jobs.limits import MAX_OPEN_JOBS
 from ballista_py.coordinator.tables.embedded_spark import SparkSettings
 from ballista_py.errors import ConfigError
-from ballista_py.node.config_file import Given, given, read_config_file
+from ballista_py.node.config_file import GivenValue, given, read_config_file
 from ballista_py.node.config_values import check_endpoint, nearest, value_of
 from ballista_py.node.http.connections import HttpLimits
 from ballista_py.partitions.assignment.assigner import MAX_REPLICAS
@@ -290,7 +290,7 @@ def load_config(path: str | None, overrides: Mapping[str, Any]) -> NodeConfig:
 
     What the application file says stands below both. Raises `ConfigError` naming the file or the field.
     """
-    found: dict[str, Given] = dict(read_config_file(path)) if path is not None else {}
+    found: dict[str, GivenValue] = dict(read_config_file(path)) if path is not None else {}
     for name, value in overrides.items():
         if value is not None:
             found[name] = _over(found.get(name), given(value))
@@ -318,7 +318,7 @@ def load_config(path: str | None, overrides: Mapping[str, Any]) -> NodeConfig:
         raise ConfigError(f"{place}: {error.message}" if place else error.message) from None
 
 
-def _spread(found: Mapping[str, Given]) -> dict[str, Given]:
+def _spread(found: Mapping[str, GivenValue]) -> dict[str, GivenValue]:
     """With `spark: {conf, jars}` as the two fields that it is. Raises `ConfigError` for anything else below it."""
     if "spark" not in found:
         return dict(found)
@@ -332,7 +332,7 @@ def _spread(found: Mapping[str, Given]) -> dict[str, Given]:
     return {**{f"spark_{name}": one for name, one in spark.value.items()}, **others}
 
 
-def _of_application(file: Given) -> Mapping[str, Given]:
+def _of_application(file: GivenValue) -> Mapping[str, GivenValue]:
     """What an application file says of schedulers. Raises `ConfigError` for one with mistakes."""
     from ballista_py.node.app_file import read_app_file  # with an engine, which other nodes may do without
 
@@ -349,7 +349,7 @@ def _with_secrets(options: Mapping[str, Any], file: str | None) -> dict[str, Any
     return dict(with_secrets(options, {} if file is None else read_secrets(file)))
 
 
-def _over(earlier: Given | None, later: Given) -> Given:
+def _over(earlier: GivenValue | None, later: GivenValue) -> GivenValue:
     """The later value; of names and values those of both, the later ones first."""
     if earlier is None or not (isinstance(earlier.value, Mapping) and isinstance(later.value, Mapping)):
         return later

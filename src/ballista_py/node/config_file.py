@@ -25,10 +25,10 @@ Style: TypeAlias = Literal["plain", "quoted", "flag"]
 
 
 @frozen
-class Given:
+class GivenValue:
     """One value as it was given, and where ("node.yaml:3:10", or nothing for a flag)."""
 
-    value: str | tuple[Given, ...] | Mapping[str, Given]
+    value: str | tuple[GivenValue, ...] | Mapping[str, GivenValue]
     place: str = ""
     style: Style = "plain"
 
@@ -37,22 +37,22 @@ class Given:
         return ConfigError(f"{self.place}: {name}: {problem}" if self.place else f"{name}: {problem}")
 
 
-def given(value: Any) -> Given:
+def given(value: Any) -> GivenValue:
     """A value that a program or a flag gives. Raises `ConfigError` for one that no field takes."""
     if isinstance(value, bool):
-        return Given("true" if value else "false")
+        return GivenValue("true" if value else "false")
     if isinstance(value, int | float):
-        return Given(repr(value))
+        return GivenValue(repr(value))
     if isinstance(value, str):
-        return Given(value, style="flag")
+        return GivenValue(value, style="flag")
     if isinstance(value, list | tuple):
-        return Given(tuple(map(given, value)))
+        return GivenValue(tuple(map(given, value)))
     if isinstance(value, Mapping):
-        return Given({str(name): given(item) for name, item in value.items()})
+        return GivenValue({str(name): given(item) for name, item in value.items()})
     raise ConfigError(f"a {type(value).__name__} is no value of a configuration")
 
 
-def read_config_file(path: str, *, as_written: bool = False) -> Mapping[str, Given]:
+def read_config_file(path: str, *, as_written: bool = False) -> Mapping[str, GivenValue]:
     """The fields in the YAML file at `path`, `-` in their names as `_`, unless they are taken `as_written`.
 
     Raises `ConfigError` naming file and line.
@@ -73,7 +73,7 @@ def read_config_file(path: str, *, as_written: bool = False) -> Mapping[str, Giv
         raise ConfigError(f"{path}: holds a {kind}; a mapping of field to value is needed")
     if as_written:
         return top.value
-    fields: dict[str, Given] = {}
+    fields: dict[str, GivenValue] = {}
     for name, value in top.value.items():
         field = name.replace("-", "_")
         if field in fields:
@@ -107,7 +107,7 @@ def _events(path: str, text: str) -> Iterator[Any]:
         yield event
 
 
-def _document(path: str, events: Iterator[Any]) -> Given | None:
+def _document(path: str, events: Iterator[Any]) -> GivenValue | None:
     top = None
     for event in events:
         if isinstance(event, yaml.StreamStartEvent | yaml.DocumentEndEvent | yaml.StreamEndEvent):
@@ -121,18 +121,18 @@ def _document(path: str, events: Iterator[Any]) -> Given | None:
     return top
 
 
-def _value(path: str, event: Any, events: Iterator[Any], depth: int) -> Given:
+def _value(path: str, event: Any, events: Iterator[Any], depth: int) -> GivenValue:
     place = _place(path, event)
     if isinstance(event, yaml.ScalarEvent):
-        return Given(event.value, place, "quoted" if event.style else "plain")
+        return GivenValue(event.value, place, "quoted" if event.style else "plain")
     if depth > MAX_DEPTH:
         raise ConfigError(f"{place}: more than {MAX_DEPTH} levels of brackets or indents; no field takes that")
     if isinstance(event, yaml.SequenceStartEvent):
         items = []
         while not isinstance(event := next(events), yaml.SequenceEndEvent):
             items.append(_value(path, event, events, depth + 1))
-        return Given(tuple(items), place)
-    entries: dict[str, Given] = {}
+        return GivenValue(tuple(items), place)
+    entries: dict[str, GivenValue] = {}
     while not isinstance(event := next(events), yaml.MappingEndEvent):
         if not isinstance(event, yaml.ScalarEvent):
             raise ConfigError(f"{_place(path, event)}: a name was expected here, not a list or a mapping")
@@ -143,7 +143,7 @@ def _value(path: str, event: Any, events: Iterator[Any], depth: int) -> Given:
                 f"{_place(path, event)}: {_shown(event.value)} is given twice (see {first}): keep one"
             )
         entries[event.value] = value
-    return Given(entries, place)
+    return GivenValue(entries, place)
 
 
 def _place(path: str, event: Any) -> str:

@@ -11,7 +11,7 @@ from typing import Any, Literal, get_args, get_origin
 from urllib.parse import SplitResult, urlsplit
 
 from ballista_py.errors import ConfigError
-from ballista_py.node.config_file import Given
+from ballista_py.node.config_file import GivenValue
 
 _INTEGER = re.compile(r"[+-]?[0-9][0-9_]{0,18}")
 _NUMBER = re.compile(r"[+-]?[0-9][0-9_]{0,18}(\.[0-9]{1,18})?([eE][+-]?[0-9]{1,2})?")
@@ -24,7 +24,9 @@ _MAX_SHOWN = 60
 _MAX_TEXT = 4_096  # no path is longer
 
 
-def value_of(name: str, kind: Any, found: Given, *, secret: bool = False, duration: bool | None = None) -> Any:
+def value_of(
+    name: str, kind: Any, found: GivenValue, *, secret: bool = False, duration: bool | None = None
+) -> Any:
     """The value of the field `name`, whose type is `kind`. Raises `ConfigError` with the place and the way out.
 
     With `secret` no error shows the value. Whether a number is a `duration` is told by the name, if nobody says so.
@@ -100,7 +102,7 @@ class _Reader:
         self._secret = secret
         self._is_duration = duration
 
-    def read(self, kind: Any, found: Given) -> Any:
+    def read(self, kind: Any, found: GivenValue) -> Any:
         if NoneType in get_args(kind):
             if found.style == "plain" and found.value in _NULLS:
                 return None
@@ -122,7 +124,7 @@ class _Reader:
             return self._number(found, kind)
         return self._text(found)
 
-    def _text(self, found: Given) -> str:
+    def _text(self, found: GivenValue) -> str:
         if not isinstance(found.value, str) or (found.style == "plain" and found.value in _NULLS):
             raise self._error(found, "takes a text")
         if len(found.value) > _MAX_TEXT:
@@ -131,7 +133,7 @@ class _Reader:
             raise self._error(found, "holds a character that cannot be printed")
         return found.value
 
-    def _choice(self, found: Given, choices: Collection[str]) -> str:
+    def _choice(self, found: GivenValue, choices: Collection[str]) -> str:
         text = self._text(found)
         for choice in choices:
             if text == choice or (choice.isupper() and text.upper() == choice):
@@ -140,12 +142,12 @@ class _Reader:
         meant = f" (did you mean {next(c for c in choices if c.lower() == near[0])}?)" if near else ""
         raise self._error(found, f"is none of {', '.join(choices)}{meant}")
 
-    def _boolean(self, found: Given) -> bool:
+    def _boolean(self, found: GivenValue) -> bool:
         if found.style == "plain" and found.value in ("true", "false"):
             return found.value == "true"
         raise self._error(found, "is neither true nor false; write one of these two, without quotes")
 
-    def _duration(self, found: Given) -> float:
+    def _duration(self, found: GivenValue) -> float:
         match = _DURATION.fullmatch(found.value) if isinstance(found.value, str) else None
         if match is None:
             # Signs, powers and unknown units alike: a number that a validator refuses is told apart by it.
@@ -157,7 +159,7 @@ class _Reader:
             raise self._error(found, "is longer than a hundred years")
         return ms
 
-    def _number(self, found: Given, kind: type[int] | type[float]) -> int | float:
+    def _number(self, found: GivenValue, kind: type[int] | type[float]) -> int | float:
         pattern = _INTEGER if kind is int else _NUMBER
         if not isinstance(found.value, str) or found.style == "quoted" or not pattern.fullmatch(found.value):
             raise self._error(found, f"is no {'whole ' if kind is int else ''}number")
@@ -166,7 +168,7 @@ class _Reader:
             raise self._error(found, "is too large a number")
         return value
 
-    def _mapping(self, found: Given, kind: Any) -> dict[str, Any]:
+    def _mapping(self, found: GivenValue, kind: Any) -> dict[str, Any]:
         if not isinstance(found.value, Mapping):
             raise self._error(found, "takes a mapping, as {name: value}")
         if not all(name.isprintable() for name in found.value):
@@ -174,7 +176,7 @@ class _Reader:
         read = self._text if kind is str else self._any
         return {name: read(item) for name, item in found.value.items()}
 
-    def _any(self, found: Given) -> Any:
+    def _any(self, found: GivenValue) -> Any:
         if isinstance(found.value, tuple):
             return [self._any(item) for item in found.value]
         if isinstance(found.value, Mapping):
@@ -189,7 +191,7 @@ class _Reader:
                     return kind(found.value)
         return found.value
 
-    def _error(self, found: Given, problem: str) -> Exception:
+    def _error(self, found: GivenValue, problem: str) -> Exception:
         if self._secret or not isinstance(found.value, str):
             kind = "the value" if isinstance(found.value, str) else "what is there"
             return found.error(self._name, f"{kind} {problem}")

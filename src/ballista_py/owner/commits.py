@@ -10,7 +10,7 @@ from ballista_py.errors import BallistaError, InvariantViolated, to_wire
 from ballista_py.owner.changes import PartitionChange, affected_by, applied_before, is_free, part_of
 from ballista_py.partitions.table import TableSpec
 from ballista_py.runtime import Runtime
-from ballista_py.state.documents.decisions import Statements
+from ballista_py.state.documents.decisions import TableDecisions
 from ballista_py.state.documents.object_state import Versioned
 from ballista_py.state.stores.store import ConditionalStore
 from ballista_py.storage.held.files import Mapper
@@ -212,9 +212,9 @@ class OwnerCommits:
                 )
         return storage, wanted.epoch
 
-    def statements(self, table: TableSpec) -> Statements:
+    def statements(self, table: TableSpec) -> TableDecisions:
         """The decisions on the statements of a table."""
-        return Statements(self._store, table.folder, runtime=self._runtime, committed_by=self._instance())
+        return TableDecisions(self._store, table.folder, runtime=self._runtime, committed_by=self._instance())
 
     def turn(self, folder: str) -> Any:
         """A lock: one statement at a time of a table where one must see what the other did, whatever it is called."""

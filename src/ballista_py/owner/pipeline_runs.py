@@ -14,7 +14,7 @@ from ballista_py.errors import BallistaError
 from ballista_py.partitions.table import TableSpec
 from ballista_py.runtime import Runtime
 from ballista_py.sql.plan import Leg, LegTable
-from ballista_py.state.documents.decisions import Statements, StatementsDocument
+from ballista_py.state.documents.decisions import StatementsDocument, TableDecisions
 from ballista_py.state.stores.store import ConditionalStore
 from ballista_py.storage.held.holder import PartitionHolder
 from ballista_py.storage.held.holdings import Holdings
@@ -105,5 +105,5 @@ class OutsideRuns:
             memory=self._holder.memory,
         )
 
-    def _statements(self, table: TableSpec) -> Statements:
-        return Statements(self._store, table.folder, runtime=self._runtime, committed_by=self._instance())
+    def _statements(self, table: TableSpec) -> TableDecisions:
+        return TableDecisions(self._store, table.folder, runtime=self._runtime, committed_by=self._instance())

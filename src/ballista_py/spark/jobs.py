@@ -15,7 +15,7 @@ from attrs import define
 
 from ballista_py.errors import ConfigError, TryLater
 from ballista_py.runtime import Runtime
-from ballista_py.spark.work import Work, work_on
+from ballista_py.spark.work import SparkWork, work_on
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -31,7 +31,7 @@ def tell_nobody(_done: int, _total: int) -> None:
 
 
 @define
-class Steps:
+class RunSteps:
     """Tells how far a run is: Spark's tasks first, then one step a manifest."""
 
     progress: Progress
@@ -93,7 +93,7 @@ class _Look:
 
     def __init__(
         self,
-        work: Work,
+        work: SparkWork,
         runtime: Runtime,
         progress: Progress,
         last_tasks: int,

@@ -12,7 +12,7 @@ from ballista_py.partitions.table import TableSpec, check_same_keys
 from ballista_py.partitions.values import require_short_value
 from ballista_py.runtime import Runtime
 from ballista_py.spark.checks import check_nulls, failure_of, origin_of
-from ballista_py.spark.jobs import JobWatch, Progress, Steps, tell_nobody
+from ballista_py.spark.jobs import JobWatch, Progress, RunSteps, tell_nobody
 from ballista_py.spark.layout import COMPRESSION, Numbering, tasks_of, write_partitions
 from ballista_py.spark.report import MaterializeReport, WrittenPartition
 from ballista_py.spark.sources import Source
@@ -91,7 +91,7 @@ class Runs:
 
     def write(
         self, run: Run, begun: Begun, rows: DataFrame, numbering: Numbering, stage: Staging
-    ) -> tuple[dict[str, Sequence[DataFile]], Steps]:
+    ) -> tuple[dict[str, Sequence[DataFile]], RunSteps]:
         """Write the rows to files that nobody sees yet: those of every partition, by path, in order. Or to none.
 
         Raises `SchemaMismatch`, before it writes anything, for a value that is too large to name a new partition.
@@ -100,7 +100,7 @@ class Runs:
         for value in () if numbering.keys is None else numbering.values:
             if numbering.spec.path(value) not in known:
                 require_short_value(run.table.name, keys, value)
-        steps = Steps(run.progress, tasks_of(len(numbering), rows), len(numbering))
+        steps = RunSteps(run.progress, tasks_of(len(numbering), rows), len(numbering))
         what = f"writing table '{run.table.name}'"
         try:
             with self._jobs.group(what, progress=steps.tasks_done, last_tasks=steps.last_tasks):
@@ -124,7 +124,7 @@ class Runs:
         begun: Begun,
         wanted: Mapping[str, Sequence[DataFile]],
         stage: Staging,
-        steps: Steps,
+        steps: RunSteps,
         position: str,
         report: MaterializeReport,
         *,

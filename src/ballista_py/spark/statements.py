@@ -27,7 +27,7 @@ from ballista_py.spark.statement_jobs import StatementJobs
 from ballista_py.spark.text.guard import TextGuard
 from ballista_py.sql.dialects.spark_meaning import known_columns
 from ballista_py.sql.parse.spark_sql import spark_sql
-from ballista_py.state.documents.decisions import Statements
+from ballista_py.state.documents.decisions import TableDecisions
 from ballista_py.state.stores.store import ConditionalStore
 from ballista_py.storage.decisions_check import DecisionsCheck
 from ballista_py.storage.held.cache import FileCache, LocalCopy
@@ -146,7 +146,7 @@ class SparkStatements:
 
     def _files(self, part: TablePart) -> list[DataFile]:
         folder, found = part.table.folder, list[DataFile]()
-        decisions = Statements(self._store, folder, runtime=self._runtime).read()
+        decisions = TableDecisions(self._store, folder, runtime=self._runtime).read()
         for partition in part.partitions:
             storage = PartitionStorage(self._store, folder, part.map.path(partition), runtime=self._runtime)
             manifest = storage.read().document

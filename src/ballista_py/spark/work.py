@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 _STAGES = 2  # one that splits the rows by partition, one that writes them
 
 
-class Work(Protocol):
+class SparkWork(Protocol):
     """What is begun on this thread between `begin` and `end`. `cancel` and `tasks` may be called on another."""
 
     @property
@@ -33,7 +33,7 @@ class Work(Protocol):
         ...
 
 
-def work_on(spark: SparkSession, name: str) -> Work:
+def work_on(spark: SparkSession, name: str) -> SparkWork:
     """A block called `name`, which must be fresh."""
     connected = type(spark).__module__.startswith("pyspark.sql.connect")
     return _ConnectWork(spark, name) if connected else _ClassicWork(spark, name)

@@ -16,14 +16,14 @@ from ballista_py.storage.held.holdings import Holdings
 LOOKS = 10
 
 
-class Holder(Protocol):
+class DecidedFilesHolder(Protocol):
     """What is asked of the holder; `PartitionHolder` is one."""
 
     def attempts(self, leg: Leg) -> frozenset[str]: ...
     def files_if(self, leg: Leg, looked_at: Collection[str]) -> dict[str, list[int]] | None: ...
 
 
-def decided_files(holder: Holder, leg: Leg, look: Callable[[], None]) -> dict[str, list[int]]:
+def decided_files(holder: DecidedFilesHolder, leg: Leg, look: Callable[[], None]) -> dict[str, list[int]]:
     """The file ids that hold the rows of a leg as of its moment; `look` lets count what waits here and was decided.
 
     Raises what `look` and `PartitionHolder.files_for` raise, and `NotOwner` when there was something else each time.

@@ -19,8 +19,8 @@ from ballista_py.errors import BallistaError, ObjectMissing, OutcomeUnknown, Try
 from ballista_py.runtime import Runtime, SystemRuntime
 from ballista_py.state.documents.decisions import (
     Decision,
-    Statements,
     StatementsDocument,
+    TableDecisions,
     by_count,
     statements_key,
 )
@@ -166,7 +166,9 @@ class Publication:
         except BallistaError:
             return
 
-    def _decide(self, statements: Statements, wanted: Decision, begun: Begun, paths: Iterable[str]) -> Decision:
+    def _decide(
+        self, statements: TableDecisions, wanted: Decision, begun: Begun, paths: Iterable[str]
+    ) -> Decision:
         """The decision that holds. After an error abort and commit meet in the document, so that it is known."""
         try:
             return statements.commit(wanted.attempt, wanted.token, affected=wanted.affected, begun=begun.decisions)
@@ -184,7 +186,7 @@ class Publication:
                 raise
             return decision
 
-    def _give_up(self, statements: Statements, attempt: str, paths: Iterable[str]) -> None:
+    def _give_up(self, statements: TableDecisions, attempt: str, paths: Iterable[str]) -> None:
         """Abort what was not decided. What is left of it hinders nobody: the next run does away with it."""
         with suppress(BallistaError):
             self._end(statements.abort(attempt), paths)
@@ -201,7 +203,7 @@ class Publication:
 
     def _prepare(
         self,
-        statements: Statements,
+        statements: TableDecisions,
         path: str,
         prepared: Prepared,
         since: tuple[str | None, str | None],
@@ -235,8 +237,8 @@ class Publication:
     def _storage(self, path: str, by: str) -> PartitionStorage:
         return PartitionStorage(self.store, self.folder, path, runtime=self.runtime, committed_by=by)
 
-    def _statements(self, by: str = "") -> Statements:
-        return Statements(self.store, self.folder, runtime=self.runtime, committed_by=by, old=by_count)
+    def _statements(self, by: str = "") -> TableDecisions:
+        return TableDecisions(self.store, self.folder, runtime=self.runtime, committed_by=by, old=by_count)
 
 
 def visible_files(manifest: ManifestDocument, decisions: StatementsDocument) -> list[DataFile]:

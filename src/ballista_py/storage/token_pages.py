@@ -38,7 +38,7 @@ _DIGEST_AFTER = "~"  # pages of earlier releases have none
 
 
 @frozen(kw_only=True)
-class Turn:
+class PageTurn:
     """A `page` written for the tokens `moved`, to follow the pages `kept` of those `before`; it took in `merged`."""
 
     page: TokenPage
@@ -78,7 +78,7 @@ class TokenPages:
         """The tokens on a page, oldest first. Raises as `applied` does."""
         return _decoded(page.path, self._store.get(page.path).data)
 
-    def turned(self, manifest: ManifestDocument) -> Turn | None:
+    def turned(self, manifest: ManifestDocument) -> PageTurn | None:
         """Write a page for all tokens of the manifest but the newest; None if there is room for no page more.
 
         It takes in the last page, unless that is full. Raises what the store raises.
@@ -95,7 +95,7 @@ class TokenPages:
         page = TokenPage(path=f"snapshots/{manifest.table}/tokens/{name}", tokens=len(tokens))
         self._store.create(page.path, data)
         self._note(page.path, tokens)
-        return Turn(
+        return PageTurn(
             page=page, moved=moved, before=before, kept=kept, merged=None if merged is None else merged.path
         )
 

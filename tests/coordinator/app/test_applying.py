@@ -6,7 +6,7 @@ import pyarrow as pa
 import pytest
 from attrs import evolve
 
-from ballista_py.coordinator.app.application import Application, Column, Dataset
+from ballista_py.coordinator.app.application import Application, DatasetColumn, DeclaredDataset
 from ballista_py.coordinator.app.standing import standing_of
 from ballista_py.errors import StoreError
 from ballista_py.runtime import SystemRuntime
@@ -14,11 +14,11 @@ from ballista_py.state.documents.documents import CLUSTER_KEY
 from ballista_py.state.stores.memory import MemoryStore
 from ballista_py.testing.faults.store import FaultyStore, StoreFaults
 
-ID = Column(name="id", kind="bigint", nullable=False)
+ID = DatasetColumn(name="id", kind="bigint", nullable=False)
 
 
 def dataset(name, *more, **options):
-    return Dataset(name=name, columns=(ID, *more), partition_by=["bucket(2, id)"], **options)
+    return DeclaredDataset(name=name, columns=(ID, *more), partition_by=["bucket(2, id)"], **options)
 
 
 def application(revision, *datasets, **options):
@@ -26,7 +26,7 @@ def application(revision, *datasets, **options):
     return Application(name="shop", revision=revision, digest=digest, datasets=datasets, **options)
 
 
-MORE = Column(name="more", kind="varchar", default="'x'")
+MORE = DatasetColumn(name="more", kind="varchar", default="'x'")
 FIRST = application(1, dataset("events"), dataset("old"))
 SECOND = application(2, dataset("events", MORE), dataset("new"), dataset("mate", colocate_with="new"), prune=True)
 
@@ -124,7 +124,7 @@ def test_killed_after_each_write_the_next_completes_it(new_cluster):
 
 
 def test_overtaken_after_each_write_by_a_newer_file_nothing_of_the_older_is_done_afterwards(new_cluster):
-    third = application(3, dataset("events", MORE, Column(name="last", kind="int")), dataset("other"))
+    third = application(3, dataset("events", MORE, DatasetColumn(name="last", kind="int")), dataset("other"))
     for at in range(1, 1_000, 2):
         cluster = new_cluster()
         cluster.applier("one").apply(FIRST)

@@ -6,15 +6,15 @@ import pyarrow as pa
 import pytest
 from attrs import evolve
 
-from ballista_py.coordinator.app.application import Application, Column, Dataset
+from ballista_py.coordinator.app.application import Application, DatasetColumn, DeclaredDataset
 from ballista_py.coordinator.app.plan import plan_of
 from ballista_py.partitions.refresh import Refresh, Retention
 
-ID = Column(name="id", kind="bigint", nullable=False)
+ID = DatasetColumn(name="id", kind="bigint", nullable=False)
 
 
 def dataset(name, *more, **options):
-    return Dataset(name=name, columns=(ID, *more), partition_by=["bucket(2, id)"], **options)
+    return DeclaredDataset(name=name, columns=(ID, *more), partition_by=["bucket(2, id)"], **options)
 
 
 def application(revision, *datasets, **options):
@@ -22,7 +22,7 @@ def application(revision, *datasets, **options):
     return Application(name="shop", revision=revision, digest=digest, datasets=datasets, **options)
 
 
-KIND = Column(name="kind", kind="varchar")
+KIND = DatasetColumn(name="kind", kind="varchar")
 EVENTS = dataset("events", KIND)
 FORGET = Retention(sql="delete from events where id < 7", every="10m")
 
@@ -36,7 +36,7 @@ def plan_after(cluster, before, after):
 @pytest.mark.parametrize(
     ("after", "what"),
     [
-        (dataset("events", KIND, Column(name="n", kind="int", default="7")), "add column n int default 7"),
+        (dataset("events", KIND, DatasetColumn(name="n", kind="int", default="7")), "add column n int default 7"),
         (dataset("events", evolve(KIND, default="'a'")), "default of kind becomes 'a'"),
         (dataset("events", evolve(KIND, description="which")), "comment on kind"),
         (dataset("events", KIND, description="what happened"), "comment on the table"),
@@ -53,8 +53,8 @@ def test_what_alter_can_do_is_one_change_of_the_table(cluster, after, what):
 
 
 def test_a_wider_type_and_null_are_let_in(cluster):
-    small = dataset("events", Column(name="n", kind="int", nullable=False))
-    wide = dataset("events", Column(name="n", kind="bigint"))
+    small = dataset("events", DatasetColumn(name="n", kind="int", nullable=False))
+    wide = dataset("events", DatasetColumn(name="n", kind="bigint"))
     plan = plan_after(cluster, small, wide)
     assert [change.what for change in plan.changes] == [("column n becomes bigint", "column n may be null")]
 
@@ -78,7 +78,7 @@ def test_a_wider_type_and_null_are_let_in(cluster):
             "SET NOT NULL looks at its rows",
         ),
         (
-            dataset("events", KIND, Column(name="n", kind="int", nullable=False)),
+            dataset("events", KIND, DatasetColumn(name="n", kind="int", nullable=False)),
             ".columns[2]",
             "give it a default",
         ),
@@ -149,7 +149,7 @@ def test_settings_that_differ_are_told(cluster):
 
 def test_a_type_that_says_more_than_a_type_is_refused(cluster):
     for kind in ("bigint, b bigint", "bigint default 5", "bigint not null", "bigint primary key", "bigint) --"):
-        wrong = application(1, dataset("events", Column(name="n", kind=kind)))
+        wrong = application(1, dataset("events", DatasetColumn(name="n", kind=kind)))
         assert plan_of(wrong, cluster.now, cluster.declarations).refused, kind
     for check in ("id > 0) , check (id > 1", "id > 0), n bigint, check (id > 1"):
         wrong = application(1, dataset("events", checks=(check,)))
@@ -158,8 +158,8 @@ def test_a_type_that_says_more_than_a_type_is_refused(cluster):
 
 @pytest.mark.parametrize("key", ["bucket(8, n)", "n"])
 def test_what_only_alter_finds_out_is_refused_before_anything_is_begun(cluster, key):
-    small = evolve(dataset("events", Column(name="n", kind="int", nullable=False)), partition_by=[key])
-    wide = evolve(dataset("events", Column(name="n", kind="bigint", nullable=False)), partition_by=[key])
+    small = evolve(dataset("events", DatasetColumn(name="n", kind="int", nullable=False)), partition_by=[key])
+    wide = evolve(dataset("events", DatasetColumn(name="n", kind="bigint", nullable=False)), partition_by=[key])
     plan = plan_after(cluster, small, wide)
     assert not plan.changes
     assert [problem.path for problem in plan.refused] == ["datasets[0]"]

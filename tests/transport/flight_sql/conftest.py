@@ -13,7 +13,7 @@ import pytest
 from attrs import define, field
 
 from ballista_py.coordinator.cluster_view import ClusterView
-from ballista_py.coordinator.queries.flight_sql import Statements
+from ballista_py.coordinator.queries.flight_sql import FlightSqlStatements
 from ballista_py.coordinator.queries.service import QueryService
 from ballista_py.engines.duckdb.engine import DuckDBEngine
 from ballista_py.partitions.map import PartitionMap
@@ -134,10 +134,10 @@ class NoDoor:
         raise AssertionError
 
 
-def make_statements(**options: Any) -> Statements:
+def make_statements(**options: Any) -> FlightSqlStatements:
     engine = DuckDBEngine()
     queries = QueryService(OneTable(), engine, lambda legs, addresses: pytest.fail("no leg"), SystemRuntime())
-    return Statements(queries, engine, options.get("writes"), tickets=None)
+    return FlightSqlStatements(queries, engine, options.get("writes"), tickets=None)
 
 
 @pytest.fixture

@@ -13,7 +13,7 @@ import pyarrow.flight as flight
 import pytest
 
 from ballista_py.transport.flight.server import StreamResult
-from ballista_py.transport.flight_sql.service import Description, Part
+from ballista_py.transport.flight_sql.service import AnswerPart, Description
 
 INFO = ["GetFlightInfo CommandGetSqlInfo", "DoGet CommandGetSqlInfo"]
 PREPARE, CLOSE = "DoAction CreatePreparedStatement", "DoAction ClosePreparedStatement"
@@ -254,7 +254,7 @@ class Endless:
         return None
 
     def parts(self, statement):
-        return [Part()]
+        return [AnswerPart()]
 
     def run(self, statement, context):
         schema = pa.schema([("a", pa.int64())])

@@ -28,7 +28,7 @@ from ballista_py.errors import (
 from ballista_py.transport.flight.server import StreamResult
 from ballista_py.transport.flight_sql.actions import ACTIONS
 from ballista_py.transport.flight_sql.messages import message, pack
-from ballista_py.transport.flight_sql.service import Description, Part
+from ballista_py.transport.flight_sql.service import AnswerPart, Description
 from ballista_py.transport.flight_sql.sessions import ACTIONS as SESSION_ACTIONS
 from ballista_py.transport.flight_sql.statement import SqlStatement
 from ballista_py.transport.flight_sql.status import to_status
@@ -57,7 +57,7 @@ class CrashingLater(Crashing):
         return None
 
     def parts(self, statement):
-        return [Part()]
+        return [AnswerPart()]
 
     def run(self, statement, context):
         def batches():
@@ -345,7 +345,7 @@ class Flood:
         return None
 
     def parts(self, statement):
-        return [Part()]
+        return [AnswerPart()]
 
     def run(self, statement, context):
         big = pa.record_batch([pa.array(range(200_000), pa.int64())], schema=NUMBERS)

@@ -16,7 +16,7 @@ from ballista_py.transport.flight.keepalive import PULSE
 from ballista_py.transport.flight.server import StreamResult
 from ballista_py.transport.flight_sql.ahead import Ahead, KeepAlive
 from ballista_py.transport.flight_sql.messages import message, pack
-from ballista_py.transport.flight_sql.service import Description, Part
+from ballista_py.transport.flight_sql.service import AnswerPart, Description
 from ballista_py.transport.flight_sql.statement import SqlStatement
 
 WORDS = pa.schema([("n", pa.int64()), ("s", pa.string()), ("l", pa.list_(pa.int32()))])
@@ -38,7 +38,7 @@ class Thinking:
         return None
 
     def parts(self, statement):
-        return [Part()]
+        return [AnswerPart()]
 
     def run(self, statement, context):
         self.cancelled = threading.Event()

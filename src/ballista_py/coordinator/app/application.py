@@ -26,7 +26,7 @@ class Problem:
 
 
 @frozen(kw_only=True)
-class Column:
+class DatasetColumn:
     """A column of a table without a source. `kind` is its type and `default` a constant, both in SQL."""
 
     name: str
@@ -37,7 +37,7 @@ class Column:
 
 
 @frozen(kw_only=True)
-class Dataset:
+class DeclaredDataset:
     """One table. It has either a `source`, as reader options of Spark, or `columns`.
 
     Secrets are references in it, never values.
@@ -45,7 +45,7 @@ class Dataset:
 
     name: str
     source: Mapping[str, Any] | None = None
-    columns: tuple[Column, ...] = ()
+    columns: tuple[DatasetColumn, ...] = ()
     distribution: Distribution = "partitioned"
     partition_by: PartitionBy = ()
     colocate_with: str | None = None
@@ -68,7 +68,7 @@ class Application:
     name: str
     revision: int
     digest: str
-    datasets: tuple[Dataset, ...] = ()
+    datasets: tuple[DeclaredDataset, ...] = ()
     prune: bool = False
     settings: Mapping[str, str] = Factory(dict)
 

@@ -8,9 +8,9 @@ from typing import Any
 
 from attrs import Factory, evolve, frozen
 
-from ballista_py.coordinator.app.application import Application, Dataset, Problem
+from ballista_py.coordinator.app.application import Application, DeclaredDataset, Problem
 from ballista_py.coordinator.app.declared import Declarations
-from ballista_py.coordinator.app.plan import Change, Plan, plan_of
+from ballista_py.coordinator.app.plan import ApplicationChange, Plan, plan_of
 from ballista_py.coordinator.app.standing import (
     Standing,
     begun,
@@ -40,7 +40,7 @@ class Applied:
     """
 
     standing: str
-    changes: tuple[Change, ...] = ()
+    changes: tuple[ApplicationChange, ...] = ()
     problems: tuple[Problem, ...] = ()
     left: tuple[str, ...] = ()
     known: AppliedApp | None = Factory(lambda: None)
@@ -114,8 +114,8 @@ class AppApplier:
         problems = (Problem(path_of(standing), objection),) if objection else ()
         return Applied(standing=standing, problems=problems, known=cluster.app)
 
-    def _make(self, app: Application, plan: Plan) -> tuple[list[Change], list[Problem]]:
-        made: list[Change] = []
+    def _make(self, app: Application, plan: Plan) -> tuple[list[ApplicationChange], list[Problem]]:
+        made: list[ApplicationChange] = []
         problems: list[Problem] = list(plan.refused)
         datasets = {dataset.name: dataset for dataset in app.datasets}
         for change in plan.tables:
@@ -132,7 +132,7 @@ class AppApplier:
             log_event(_log, "app_change", app=app.label, table=change.dataset, change=change.kind)
         return made, problems
 
-    def _change(self, app: Application, change: Change, dataset: Dataset | None) -> None:
+    def _change(self, app: Application, change: ApplicationChange, dataset: DeclaredDataset | None) -> None:
         guard = guard_of(app, self.me, [change.mark])
         guard(self.tables.cluster())  # before a source is read for nothing
         if change.kind == "drop":
@@ -157,7 +157,7 @@ class AppApplier:
                 guard=guard,
             )
 
-    def _alter(self, change: Change, guard: Callable[[ClusterDocument], None]) -> None:
+    def _alter(self, change: ApplicationChange, guard: Callable[[ClusterDocument], None]) -> None:
         """All actions in one commit: the table is altered as the file says, or not at all."""
         table = self.definitions.newest(change.dataset)
         if table is None:
@@ -175,7 +175,7 @@ class AppApplier:
                 return self.catalog.update(change).document
 
 
-def _same_table(change: Change, guard: Guard) -> Guard:
+def _same_table(change: ApplicationChange, guard: Guard) -> Guard:
     """A guard that lets nothing be dropped but the very table that the application has."""
 
     def same(cluster: ClusterDocument) -> None:

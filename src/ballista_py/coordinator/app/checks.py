@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from ballista_py.coordinator.app.application import Application, Dataset, Problem
+from ballista_py.coordinator.app.application import Application, DeclaredDataset, Problem
 from ballista_py.errors import ConfigError
 from ballista_py.partitions.table_name import require_table_name
 
@@ -32,7 +32,7 @@ def problems_of(app: Application) -> list[Problem]:
     return found
 
 
-def in_order(datasets: Sequence[Dataset]) -> list[Dataset]:
+def in_order(datasets: Sequence[DeclaredDataset]) -> list[DeclaredDataset]:
     """The datasets, each after the one that it is co-located with; those of a circle last.
 
     >>> lines, orders = Dataset(name="lines", colocate_with="orders"), Dataset(name="orders")
@@ -40,7 +40,7 @@ def in_order(datasets: Sequence[Dataset]) -> list[Dataset]:
     ['orders', 'lines']
     """
     named = {dataset.name for dataset in datasets}
-    placed: list[Dataset] = []
+    placed: list[DeclaredDataset] = []
     done: set[str] = set()
     waiting = list(datasets)
     while waiting:
@@ -51,7 +51,7 @@ def in_order(datasets: Sequence[Dataset]) -> list[Dataset]:
     return placed
 
 
-def _objections(dataset: Dataset) -> Iterator[tuple[str, str]]:
+def _objections(dataset: DeclaredDataset) -> Iterator[tuple[str, str]]:
     if dataset.source is None and not dataset.columns:
         yield (
             "",

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import pyarrow as pa
 from attrs import evolve, field, frozen
 
-from ballista_py.coordinator.app.application import Application, Column, Dataset, Problem
+from ballista_py.coordinator.app.application import Application, DatasetColumn, DeclaredDataset, Problem
 from ballista_py.coordinator.app.checks import in_order
 from ballista_py.coordinator.tables.alter_actions import AlterActions
 from ballista_py.coordinator.tables.definitions import declare_table
@@ -40,7 +40,7 @@ class Declarations:
         factory=lambda: Remembered(MAX_REMEMBERED, MAX_REMEMBERED_BYTES), init=False, eq=False
     )
 
-    def schema(self, dataset: Dataset) -> pa.Schema:
+    def schema(self, dataset: DeclaredDataset) -> pa.Schema:
         """The columns of a dataset without a source. Raises `SqlError` and `ConfigError`, naming what is wrong."""
         constraints = dataset.primary_key, dataset.checks, dataset.retention
         key = (dataset.name, dataset.columns, dataset.file_format, constraints)
@@ -50,7 +50,7 @@ class Declarations:
             self._read.put(key, found, COLUMN_BYTES * len(found))
         return found
 
-    def _schema(self, dataset: Dataset) -> pa.Schema:
+    def _schema(self, dataset: DeclaredDataset) -> pa.Schema:
         """The columns as the engine reads them.
 
         They are read as CREATE TABLE reads them, so that whatever it refuses is refused here.
@@ -87,7 +87,7 @@ class Declarations:
 
         return alter
 
-    def table(self, dataset: Dataset, cluster: ClusterDocument) -> TableSpec:
+    def table(self, dataset: DeclaredDataset, cluster: ClusterDocument) -> TableSpec:
         """The table that a dataset without a source would be in a cluster that has no table of its name.
 
         Raises what `schema` and `declare_table` raise.
@@ -114,7 +114,7 @@ class Declarations:
         """The type of a column as SQL writes it."""
         return self.checks.engine.sql_types(pa.schema([column]))[0]
 
-    def _made(self, dataset: Dataset) -> CreateTable:
+    def _made(self, dataset: DeclaredDataset) -> CreateTable:
         """The CREATE TABLE of the dataset, read again. Raises `SqlError` where a piece of it says more than it may."""
         pieces = [_declaration(column) for column in dataset.columns]
         if dataset.primary_key:
@@ -161,6 +161,6 @@ def declared_problems(app: Application, declarations: Declarations) -> list[Prob
     return found
 
 
-def _declaration(column: Column) -> str:
+def _declaration(column: DatasetColumn) -> str:
     default = "" if column.default is None else f" DEFAULT {column.default}"
     return f"{quoted(column.name)} {column.kind}{'' if column.nullable else ' NOT NULL'}{default}"

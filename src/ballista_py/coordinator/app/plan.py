@@ -12,7 +12,7 @@ from typing import Any, Literal
 import pyarrow as pa
 from attrs import Factory, frozen
 
-from ballista_py.coordinator.app.application import Application, Dataset, Problem
+from ballista_py.coordinator.app.application import Application, DeclaredDataset, Problem
 from ballista_py.coordinator.app.checks import in_order
 from ballista_py.coordinator.app.declared import Declarations
 from ballista_py.coordinator.app.standing import mark_of_change
@@ -27,8 +27,8 @@ from ballista_py.sql.parse.alterations import (
     SetComment,
     SetDefault,
     SetFollows,
-    SetOption,
     SetRequired,
+    SetTableOption,
     SetType,
 )
 from ballista_py.state.documents.documents import ClusterDocument
@@ -37,7 +37,7 @@ ANEW = "make a dataset of another name with it, fill that with INSERT … SELECT
 
 
 @frozen(kw_only=True)
-class Change:
+class ApplicationChange:
     """One change: a table is made, altered by all of `actions` at once, or dropped; or `settings` are noted.
 
     `what` says it in words. `mark` is what the catalog remembers of it. `folder` is that of the table to be dropped.
@@ -62,13 +62,13 @@ class Plan:
     `agreeing` are the tables that are as the file says, by name, with their folders.
     """
 
-    changes: tuple[Change, ...] = ()
+    changes: tuple[ApplicationChange, ...] = ()
     refused: tuple[Problem, ...] = ()
     left: tuple[str, ...] = ()
     agreeing: Mapping[str, str] = Factory(dict)
 
     @property
-    def tables(self) -> tuple[Change, ...]:
+    def tables(self) -> tuple[ApplicationChange, ...]:
         """The changes of tables."""
         return tuple(change for change in self.changes if change.kind != "settings")
 
@@ -81,7 +81,7 @@ def plan_of(
     What was done for a dataset is not done again, and what somebody has made of its table since is left alone: the
     catalog remembers it. With `drift` that is shown nevertheless.
     """
-    changes: list[Change] = []
+    changes: list[ApplicationChange] = []
     refused: list[Problem] = []
     agreeing: dict[str, str] = {}
     expected = cluster
@@ -113,7 +113,9 @@ def plan_of(
     return Plan(changes=tuple(changes), refused=tuple(refused), left=left, agreeing=agreeing)
 
 
-def _with_declared(dataset: Dataset, expected: ClusterDocument, declarations: Declarations) -> ClusterDocument:
+def _with_declared(
+    dataset: DeclaredDataset, expected: ClusterDocument, declarations: Declarations
+) -> ClusterDocument:
     """With the table that a dataset will be, as far as that is known before its source is read."""
     mate = dataset.colocate_with
     if dataset.source is not None or (mate is not None and mate not in expected.tables):
@@ -125,7 +127,7 @@ class _Differences:
     """How a dataset differs from the table of its name."""
 
     def __init__(
-        self, dataset: Dataset, now: TableSpec, cluster: ClusterDocument, declarations: Declarations
+        self, dataset: DeclaredDataset, now: TableSpec, cluster: ClusterDocument, declarations: Declarations
     ) -> None:
         self._dataset, self._now, self._cluster, self._declarations = dataset, now, cluster, declarations
         self._managed = dataset.source is None and now.source is None
@@ -158,7 +160,7 @@ class _Differences:
         if not self._managed:
             return
         if dataset.file_format is not None and dataset.file_format != now.file_format:
-            yield SetOption(name="file_format", value=dataset.file_format)
+            yield SetTableOption(name="file_format", value=dataset.file_format)
         had = {column.name.lower(): column for column in now.schema}
         for column, said in zip(self._wanted, dataset.columns, strict=True):
             old = had.get(column.name.lower())
@@ -240,20 +242,20 @@ class _Differences:
         return sql_type(one) == sql_type(other)
 
 
-def _created(dataset: Dataset, mark: str) -> Change:
+def _created(dataset: DeclaredDataset, mark: str) -> ApplicationChange:
     keys = ", ".join(key if isinstance(key, str) else next(iter(key.values())) for key in dataset.partition_by)
     split = f"split by {keys}" if keys else "whole on every executor"
     of = "of its source" if dataset.source is not None else f"with {len(dataset.columns)} column(s)"
     mate = f", co-located with '{dataset.colocate_with}'" if dataset.colocate_with else ""
-    return Change(kind="create", dataset=dataset.name, what=(f"{of}, {split}{mate}",), mark=mark)
+    return ApplicationChange(kind="create", dataset=dataset.name, what=(f"{of}, {split}{mate}",), mark=mark)
 
 
-def _altered(dataset: Dataset, actions: tuple[Alteration, ...], mark: str) -> Change:
+def _altered(dataset: DeclaredDataset, actions: tuple[Alteration, ...], mark: str) -> ApplicationChange:
     what = tuple(map(_in_words, actions))
-    return Change(kind="alter", dataset=dataset.name, what=what, actions=actions, mark=mark)
+    return ApplicationChange(kind="alter", dataset=dataset.name, what=what, actions=actions, mark=mark)
 
 
-def _unnamed(app: Application, cluster: ClusterDocument) -> tuple[list[Change], tuple[str, ...]]:
+def _unnamed(app: Application, cluster: ClusterDocument) -> tuple[list[ApplicationChange], tuple[str, ...]]:
     """Tables that earlier revisions have named and this one does not: those that are dropped, and those that stay.
 
     One that was made anew under the name by somebody else is no table of the application: it stays.
@@ -264,12 +266,12 @@ def _unnamed(app: Application, cluster: ClusterDocument) -> tuple[list[Change], 
     pruned = [name for name, folder in gone.items() if app.prune and cluster.tables[name].folder == folder]
     what = ("with all of its rows: the file does not name it and says prune",)
     return [
-        Change(kind="drop", dataset=name, what=what, mark=mark_of_change(app, name), folder=gone[name])
+        ApplicationChange(kind="drop", dataset=name, what=what, mark=mark_of_change(app, name), folder=gone[name])
         for name in pruned
     ], tuple(name for name in gone if name not in pruned)
 
 
-def _settings(app: Application, cluster: ClusterDocument) -> list[Change]:
+def _settings(app: Application, cluster: ClusterDocument) -> list[ApplicationChange]:
     before = dict(cluster.app.settings) if cluster.app is not None else {}
     after = dict(app.settings)
     what = [
@@ -279,7 +281,11 @@ def _settings(app: Application, cluster: ClusterDocument) -> list[Change]:
     ]
     if not what:
         return []
-    return [Change(kind="settings", dataset="", what=(*what, "each scheduler takes them when it starts next"))]
+    return [
+        ApplicationChange(
+            kind="settings", dataset="", what=(*what, "each scheduler takes them when it starts next")
+        )
+    ]
 
 
 def _in_words(action: Alteration) -> str:
@@ -292,7 +298,7 @@ def _in_words(action: Alteration) -> str:
         return f"default of {action.name} becomes {action.default or 'null'}"
     if isinstance(action, SetRequired):
         return f"column {action.name} may be null"
-    if isinstance(action, SetOption):
+    if isinstance(action, SetTableOption):
         return f"{action.name} becomes {action.value}"
     if isinstance(action, SetFollows):
         return _follows_in_words(action)

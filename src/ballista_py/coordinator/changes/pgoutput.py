@@ -22,8 +22,8 @@ MAX_COLUMNS: Final = 1_664  # of a table of PostgreSQL
 
 
 @frozen
-class Column:
-    """A column as a `Relation` has it. An `identifying` one is told of rows that go."""
+class LoggedColumn:
+    """A column as a `LoggedRelation` has it. An `identifying` one is told of rows that go."""
 
     name: str
     identifying: bool
@@ -32,13 +32,13 @@ class Column:
 
 
 @frozen
-class Relation:
+class LoggedRelation:
     """What a table is from here on; `identity` is `d`, `n`, `f` or `i`, as in `pg_class.relreplident`."""
 
     relation_id: int
     name: str
     identity: str
-    columns: tuple[Column, ...]
+    columns: tuple[LoggedColumn, ...]
 
 
 @frozen
@@ -49,7 +49,7 @@ class Begin:
 
 
 @frozen
-class Commit:
+class LoggedCommit:
     """The end of a transaction; the log goes on at `end`."""
 
     end: int
@@ -67,13 +67,13 @@ class RowChange:
 
 
 @frozen
-class Truncate:
+class LoggedTruncate:
     """All rows of these relations go."""
 
     relation_ids: tuple[int, ...]
 
 
-Message: TypeAlias = Relation | Begin | Commit | RowChange | Truncate
+Message: TypeAlias = LoggedRelation | Begin | LoggedCommit | RowChange | LoggedTruncate
 
 
 def read_message(data: bytes) -> Message | None:
@@ -109,13 +109,13 @@ def _read(data: bytes) -> Message | None:
         return Begin(cursor.int64())
     if kind == ord("C"):
         cursor.skip(1 + 8)
-        return Commit(cursor.int64())
+        return LoggedCommit(cursor.int64())
     if kind == ord("R"):
         return _relation(cursor)
     if kind == ord("T"):
         count = cursor.int32()
         cursor.skip(1)
-        return Truncate(tuple(cursor.int32() for _ in range(min(count, len(data)))))
+        return LoggedTruncate(tuple(cursor.int32() for _ in range(min(count, len(data)))))
     if kind in _ROWS:
         return _row(cursor, kind == ord("I"))
     if kind in _IGNORED:
@@ -123,14 +123,14 @@ def _read(data: bytes) -> Message | None:
     raise SourceUnfit(f"the source sent a message of kind {bytes([kind])!r} in its log, which is not known here")
 
 
-def _relation(cursor: _Cursor) -> Relation:
+def _relation(cursor: _Cursor) -> LoggedRelation:
     relation_id, schema, name = cursor.int32(), cursor.text(), cursor.text()
     identity, count = chr(cursor.byte()), cursor.int16()
     columns = []
     for _ in range(min(count, MAX_COLUMNS)):
         flags = cursor.byte()
-        columns.append(Column(cursor.text(), bool(flags & 1), cursor.int32(), cursor.signed32()))
-    return Relation(relation_id, f"{schema}.{name}", identity, tuple(columns))
+        columns.append(LoggedColumn(cursor.text(), bool(flags & 1), cursor.int32(), cursor.signed32()))
+    return LoggedRelation(relation_id, f"{schema}.{name}", identity, tuple(columns))
 
 
 def _row(cursor: _Cursor, inserts: bool) -> RowChange:

@@ -16,11 +16,11 @@ from ballista_py.coordinator.changes.pgoutput import (
     UNCHANGED,
     Cell,
     Cells,
-    Commit,
+    LoggedCommit,
+    LoggedRelation,
+    LoggedTruncate,
     Message,
-    Relation,
     RowChange,
-    Truncate,
 )
 from ballista_py.coordinator.changes.postgres_types import column_type, values
 from ballista_py.coordinator.changes.source import AT_COLUMN, ChangeBatch
@@ -38,7 +38,7 @@ class LogRows:
 
     table: TableSpec
     there: str
-    _relation: Relation | None = field(default=None, init=False)
+    _relation: LoggedRelation | None = field(default=None, init=False)
     _places: dict[str, int] = field(factory=dict, init=False)
     _ops: list[str] = Factory(list)
     _old: list[Cells | None] = Factory(list)
@@ -50,14 +50,14 @@ class LogRows:
     def take(self, messages: Iterable[Message | None]) -> None:
         """Take messages in."""
         for message in messages:
-            if isinstance(message, Relation):
+            if isinstance(message, LoggedRelation):
                 self._know(message)
-            elif isinstance(message, Commit):
+            elif isinstance(message, LoggedCommit):
                 self._at += [message.end] * (len(self._ops) - len(self._at))
                 self.end = message.end
             elif isinstance(message, RowChange):
                 self._row(message)
-            elif isinstance(message, Truncate):
+            elif isinstance(message, LoggedTruncate):
                 self._require(message.relation_ids)
                 self._add("truncate", None, None, None)
 
@@ -86,12 +86,12 @@ class LogRows:
         fields = [pa.field(column.name, column.type) for column in schema]
         return pa.StructArray.from_arrays(arrays, fields=fields, mask=lacking)
 
-    def _know(self, relation: Relation) -> None:
+    def _know(self, relation: LoggedRelation) -> None:
         require_followed(self.table, self.there, relation)
         self._relation = relation
         self._places = {column.name: place for place, column in enumerate(relation.columns)}
 
-    def _require(self, relation_ids: Sequence[int]) -> Relation:
+    def _require(self, relation_ids: Sequence[int]) -> LoggedRelation:
         if self._relation is None or self._relation.relation_id not in relation_ids:
             raise SourceUnfit(
                 f"the log of {self.there} tells changes of another table: give it a publication of its own"
@@ -124,7 +124,7 @@ class LogRows:
         self._unchanged.append(unchanged)
 
 
-def require_followed(table: TableSpec, there: str, relation: Relation) -> None:
+def require_followed(table: TableSpec, there: str, relation: LoggedRelation) -> None:
     """Raise `SourceUnfit`, with the way out, unless the changes of a relation are changes of rows of the table."""
     columns = {column.name: column for column in relation.columns}
     added = next((name for name in columns if name not in table.schema.names), None)

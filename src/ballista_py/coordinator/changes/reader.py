@@ -11,7 +11,7 @@ from attrs import define
 from ballista_py.coordinator.changes.rules import Did, Progress, cut, token_of
 from ballista_py.coordinator.changes.source import AT_COLUMN, ChangeSource
 from ballista_py.errors import PositionMoved, SchemaMismatch, SourceLost, SourceUnfit
-from ballista_py.state.documents.decisions import SourcePosition, Span
+from ballista_py.state.documents.decisions import SourcePosition, SourceSpan
 
 BATCH_CHANGES = 50_000
 
@@ -28,11 +28,11 @@ class Followed(Protocol):
         """Where it stands, as decided; read from the store."""
         ...
 
-    def copy(self, rows: Iterable[pa.RecordBatch], span: Span, token: str) -> None:
+    def copy(self, rows: Iterable[pa.RecordBatch], span: SourceSpan, token: str) -> None:
         """Put rows in the place of all that are there, by one decision with the span. Raises `PositionMoved`."""
         ...
 
-    def apply(self, changes: pa.Table, span: Span, token: str) -> None:
+    def apply(self, changes: pa.Table, span: SourceSpan, token: str) -> None:
         """Apply changes by one decision with the span. Raises `PositionMoved`, and `SchemaMismatch`."""
         ...
 
@@ -69,7 +69,7 @@ class ChangeReader:
 
     def _copied(self, since: SourcePosition | None) -> Progress:
         position, rows = self.source.snapshot()
-        span = Span(since, position)
+        span = SourceSpan(since, position)
         try:
             self.table.copy(rows, span, token_of(span))
         except PositionMoved:

@@ -16,7 +16,7 @@ from attrs import frozen
 
 from ballista_py.coordinator.changes.source import AT_COLUMN, ChangeBatch
 from ballista_py.errors import SourceUnfit
-from ballista_py.state.documents.decisions import SourcePosition, Span
+from ballista_py.state.documents.decisions import SourcePosition, SourceSpan
 
 Did = Literal["copied", "applied", "moved on", "nothing", "behind another"]
 
@@ -31,7 +31,7 @@ class Progress:
     lag_bytes: int | None = None
 
 
-def cut(table: str, since: SourcePosition, batch: ChangeBatch) -> tuple[Span | None, pa.Table]:
+def cut(table: str, since: SourcePosition, batch: ChangeBatch) -> tuple[SourceSpan | None, pa.Table]:
     """The span that a batch leads over, and its changes in there; None where it leads nowhere.
 
     Raises `SourceUnfit` for a batch that is none: of another log, ending before its changes do, or out of order. No
@@ -50,10 +50,10 @@ def cut(table: str, since: SourcePosition, batch: ChangeBatch) -> tuple[Span | N
         raise SourceUnfit(f"the source of table '{table}' gave a batch after {since} up to {to} that {wrong}")
     if to.at <= since.at:  # all of it is there already
         return None, batch.changes.slice(0, 0)
-    return Span(since, to), batch.changes.filter(pc.greater(at, since.at))
+    return SourceSpan(since, to), batch.changes.filter(pc.greater(at, since.at))
 
 
-def token_of(span: Span) -> str:
+def token_of(span: SourceSpan) -> str:
     """The token of the decision on a span: the same for whoever reads the same one."""
     begin = "none" if span.since is None else f"{span.since.at}-{span.since.log}"
     return f"changes {begin} {span.to.at}-{span.to.log}"

@@ -15,7 +15,7 @@ from attrs import asdict, define, evolve
 from ballista_py.coordinator.cluster_view import ClusterView
 from ballista_py.coordinator.queries.descriptions import Descriptions
 from ballista_py.coordinator.queries.given_out import given_out
-from ballista_py.coordinator.queries.running_statement import Statement
+from ballista_py.coordinator.queries.running_statement import RunningStatement
 from ballista_py.coordinator.queries.service import QueryService
 from ballista_py.coordinator.writes.whole_writes import Executed
 from ballista_py.engines.engine import Engine
@@ -39,7 +39,7 @@ from ballista_py.transport.flight.commands import IngestMode, as_part, leg_comma
 from ballista_py.transport.flight.server import StreamResult
 from ballista_py.transport.flight.shapes import check_answer, check_job_part, check_part
 from ballista_py.transport.flight_sql.metadata import TableInfo
-from ballista_py.transport.flight_sql.service import Description, Part, PolledJobs
+from ballista_py.transport.flight_sql.service import AnswerPart, Description, PolledJobs
 from ballista_py.transport.flight_sql.statement import SqlStatement
 from ballista_py.work import require_wanted
 
@@ -71,7 +71,7 @@ class Tickets(Protocol):
 
 
 @define
-class Statements:
+class FlightSqlStatements:
     """A `StatementService` over the query service. Thread-safe.
 
     `writes` runs what gives no rows; None refuses it. `jobs` runs what is polled for. `tickets` lets clients fetch
@@ -114,7 +114,7 @@ class Statements:
         with own_places(text, first):
             return Description(schema=self.queries.describe(first), parameters=parameters)
 
-    def returned(self, statement: SqlStatement, token: str | None) -> tuple[pa.Schema, Part] | None:
+    def returned(self, statement: SqlStatement, token: str | None) -> tuple[pa.Schema, AnswerPart] | None:
         """See `StatementService.returned`."""
         with self._reading(statement):
             if not returns_rows(self._text(statement)):
@@ -126,29 +126,29 @@ class Statements:
             named = _token(token, f"0/{executions[0]}")
             done = self._writes(executions[0]).run(executions[0], token=named, made=True)
         assert done.rows is not None
-        return done.rows.schema, Part(ticket={"folder": done.folder, "attempt": done.attempt})
+        return done.rows.schema, AnswerPart(ticket={"folder": done.folder, "attempt": done.attempt})
 
-    def parts(self, statement: SqlStatement) -> Sequence[Part]:
+    def parts(self, statement: SqlStatement) -> Sequence[AnswerPart]:
         """See `StatementService.parts`. More than one where the legs' rows are the answer as they are."""
         with self._reading(statement):
             executions = list(self._executions(statement))
             if len(executions) != 1 or self._kind(executions[0]) != "query":
-                return [Part()]
+                return [AnswerPart()]
         try:
             with own_places(statement.query, executions[0]):
                 plan, legs, view = self.queries.plan(executions[0])
         except SqlError:
             raise
         except BallistaError:  # a run plans again until its partitions have owners
-            return [Part()]
+            return [AnswerPart()]
         if not is_divisible(plan) or len(legs) < 2:
-            return [Part()]
+            return [AnswerPart()]
         output = base64.b64encode(plan.output.serialize().to_pybytes()).decode()
         found = [view.catalog.tables[table.table] for table in legs[0].tables]
         tables = {table.name: table.incarnation for table in found}
         marks = {table.name: table.mark for table in found}
         return [
-            Part(
+            AnswerPart(
                 ticket=self._ticket(
                     evolve(statement, part={**asdict(portion_of(plan, leg)), "tables": marks}),
                     leg,
@@ -201,7 +201,7 @@ class Statements:
                 return StreamResult(schema=table.schema, batches=table.to_batches())
         only = None if statement.part is None else self._portion(statement.part)
 
-        def run(text: str, only: Portion | None = None) -> Statement:
+        def run(text: str, only: Portion | None = None) -> RunningStatement:
             with run_for(statement.query, text):
                 return self.queries.run(text, context.cancelled, only)
 
@@ -376,7 +376,9 @@ def returned_rows(done: Executed) -> StreamResult:
 class _Series:
     """Answers one after the other, the first of them open. `cancel` stops the open one and starts no other."""
 
-    def __init__(self, first: Statement, others: Iterator[str], run: Callable[[str], Statement]) -> None:
+    def __init__(
+        self, first: RunningStatement, others: Iterator[str], run: Callable[[str], RunningStatement]
+    ) -> None:
         self._open = first
         self._others = others
         self._run = run

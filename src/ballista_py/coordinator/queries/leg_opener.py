@@ -14,15 +14,14 @@ from ballista_py.sql.plan import Leg
 from ballista_py.traces import current_span, within
 from ballista_py.transport.flight.client import FlightStream
 from ballista_py.transport.flight.commands import leg_command
-from ballista_py.transport.flight.leg_reading import LegStream
-from ballista_py.transport.flight.leg_streams import LegStreams
+from ballista_py.transport.flight.leg_streams import LegStream, LegStreams
 from ballista_py.transport.spawn import Spawn
 
 Elsewhere = Callable[[Leg, BaseException], Sequence[Leg]]
 """The legs that give, at other executors, what a leg would have given that failed; none where there are no copies."""
 
 
-class Pool(Protocol):
+class LegConnections(Protocol):
     """Connections to executors; `FlightPool` is one."""
 
     def open_stream(
@@ -34,7 +33,7 @@ class Pool(Protocol):
 class LegOpener:
     """Opens the legs of statements. `give_up` is told the task whose streams were cancelled before their end."""
 
-    pool: Pool
+    pool: LegConnections
     runtime: Runtime
     spawn: Spawn
     give_up: Callable[[str], None]

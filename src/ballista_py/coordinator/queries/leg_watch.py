@@ -11,7 +11,7 @@ from attrs import define, field
 from ballista_py.figures import UNSEEN, Figures
 from ballista_py.runtime import Runtime, SystemRuntime
 from ballista_py.traces import Span, current_span, within
-from ballista_py.transport.flight.leg_reading import LegStream
+from ballista_py.transport.flight.leg_streams import LegStream
 
 
 @define

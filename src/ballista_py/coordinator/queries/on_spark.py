@@ -229,7 +229,7 @@ class SparkQuery:
             )  # Spark answers when it likes, and others wait for this thread
 
     def stats(self) -> dict[str, Any]:
-        """What it touched; as `Statement.stats`."""
+        """What it touched; as `RunningStatement.stats`."""
         needed, maps = self._needed(), self._view.catalog.maps
         return {
             "engine": "spark",

@@ -9,7 +9,7 @@ from itertools import chain
 import pyarrow as pa
 from attrs import evolve
 
-from ballista_py.coordinator.queries.running_statement import Statement
+from ballista_py.coordinator.queries.running_statement import RunningStatement
 from ballista_py.errors import SqlError
 from ballista_py.sql.own_words import own_places, without_position
 from ballista_py.sql.parse.changes import Change, read_change
@@ -18,7 +18,7 @@ from ballista_py.sql.parse.inserts import Insert
 from ballista_py.sql.parse.pivots import MAX_PIVOTS, MAX_VALUES, NOBODY, OVERTAKEN, mentions_pivot, open_pivot
 
 
-def with_values(statement: str, run: Callable[[str], Statement]) -> str:
+def with_values(statement: str, run: Callable[[str], RunningStatement]) -> str:
     """The statement with the values of each PIVOT written out. Raises `SqlError`, and what running a query raises."""
     for _ in range(MAX_PIVOTS + 1):
         found = open_pivot(statement)
@@ -40,7 +40,7 @@ def in_words_of(statement: str, text: str) -> Iterator[None]:
         raise
 
 
-def begun(running: Statement) -> Statement | None:
+def begun(running: RunningStatement) -> RunningStatement | None:
     """The statement, of which all rows of the tables were looked at; None if one of them has a value not asked for.
 
     Raises what its rows raise.
@@ -89,7 +89,7 @@ def _left_out(statement: str) -> str:
     return statement
 
 
-def _values(query: str, run: Callable[[str], Statement]) -> list[str]:
+def _values(query: str, run: Callable[[str], RunningStatement]) -> list[str]:
     try:
         running = run(query)
         found: list[str] = []

@@ -12,7 +12,7 @@ from attrs import define, field
 from ballista_py.coordinator.cluster_view import ClusterView
 from ballista_py.coordinator.queries.answer_columns import answered, blamed, conformed, not_asked, require_asked
 from ballista_py.coordinator.queries.broadcasts import Broadcasts
-from ballista_py.coordinator.queries.running_statement import LegStreams, Running, Statement
+from ballista_py.coordinator.queries.running_statement import FragmentStream, Running, RunningStatement
 from ballista_py.coordinator.queries.stages import BROADCAST, LEGS, MERGE, Stage
 from ballista_py.engines.engine import Engine
 from ballista_py.errors import BallistaError, TransportError
@@ -22,7 +22,7 @@ from ballista_py.sql.own_words import in_own_words
 from ballista_py.sql.plan import Broadcast, Fragment, Leg, QueryPlan
 
 Elsewhere = Callable[[Leg, BaseException], Sequence[Leg]]
-OpenLegs = Callable[[Sequence[Sequence[Leg]], Mapping[str, str], Elsewhere], Sequence[LegStreams]]
+OpenLegs = Callable[[Sequence[Sequence[Leg]], Mapping[str, str], Elsewhere], Sequence[FragmentStream]]
 """Starts the legs of several fragments at once; raises, with none of them left, if one is not accepted.
 
 One that fails later, and of which nothing was taken, is replaced by those that the third argument names, if any.
@@ -47,7 +47,7 @@ class QueryRun:
     figures: Figures = UNSEEN
     _planned_ms: float = field(init=False)
     _sent: Broadcasts = field(init=False, factory=Broadcasts)
-    _opened: list[LegStreams] = field(init=False, factory=list)
+    _opened: list[FragmentStream] = field(init=False, factory=list)
     _of_streams: list[Sequence[Leg]] = field(init=False, factory=list)
     _fragments: Mapping[str, Fragment] = field(init=False)
 
@@ -55,7 +55,7 @@ class QueryRun:
         self._planned_ms = self.runtime.monotonic_ms()
         self._fragments = {fragment.name: fragment for fragment in self.plan.fragments}
 
-    def start(self, started_ms: float, replans: int) -> Statement:
+    def start(self, started_ms: float, replans: int) -> RunningStatement:
         """Compute the broadcasts and open all other legs. When it raises, none is left open.
 
         Errors of what was planned say nothing that `wrote`, the text of the user, does not hold.
@@ -73,7 +73,7 @@ class QueryRun:
             for stream in self._opened:
                 stream.cancel()
             raise in_own_words(error, self.wrote) from None
-        return Statement(
+        return RunningStatement(
             schema=self.plan.output,
             batches=_said_in_own_words(batches, self.wrote),
             running=Running(
@@ -107,7 +107,7 @@ class QueryRun:
         legs = [leg.fragment for leg in self.legs if leg.fragment in fragments]
         return Stage(kind, self.figures, self.runtime, legs=len(legs), parts=max(1, len(set(legs))))
 
-    def _open(self, wanted: Sequence[tuple[str, str]]) -> dict[tuple[str, str], LegStreams]:
+    def _open(self, wanted: Sequence[tuple[str, str]]) -> dict[tuple[str, str], FragmentStream]:
         """The streams of fragments, by who reads them and name; one that was pruned to nothing has none."""
         legs_of_each = {key: [leg for leg in self.legs if leg.fragment == key[1]] for key in wanted}
         own = {key: found for key, found in legs_of_each.items() if found}
@@ -122,7 +122,7 @@ class QueryRun:
 
     def _broadcast_all(self) -> None:
         """Compute the broadcasts, each as soon as all that its legs read is complete."""
-        early: dict[tuple[str, str], LegStreams] = {}
+        early: dict[tuple[str, str], FragmentStream] = {}
         stages: dict[str, Stage] = {}
         repeated = self.plan.repeated
         started = set(repeated)
@@ -148,7 +148,7 @@ class QueryRun:
         uses = (use for name in broadcast.fragments for use in self._fragments[name].uses)
         return all(use in self._sent.tables for use in uses)
 
-    def _broadcast(self, broadcast: Broadcast, streams: Mapping[str, LegStreams]) -> None:
+    def _broadcast(self, broadcast: Broadcast, streams: Mapping[str, FragmentStream]) -> None:
         """Compute one broadcast over the streams of its fragments; other executors read it, so it is looked at."""
         for given, asked, who in self._looks(streams):
             require_asked(given, asked, who, named=True)
@@ -169,7 +169,7 @@ class QueryRun:
             raise
 
     def _merge(
-        self, streams: Mapping[str, LegStreams], legs: Stage
+        self, streams: Mapping[str, FragmentStream], legs: Stage
     ) -> tuple[Iterator[pa.RecordBatch], Callable[[], None]]:
         """The rows of the answer, cast to the plan's output, and how to stop making them. `legs` is their stage."""
         if not streams:
@@ -194,7 +194,7 @@ class QueryRun:
         return merge.follow(self._blaming(rows, streams)), running.cancel
 
     def _blaming(
-        self, rows: Iterator[pa.RecordBatch], streams: Mapping[str, LegStreams]
+        self, rows: Iterator[pa.RecordBatch], streams: Mapping[str, FragmentStream]
     ) -> Iterator[pa.RecordBatch]:
         """The same rows; where the merge fails because a leg gave other columns, its executor is named."""
         try:
@@ -202,7 +202,7 @@ class QueryRun:
         except Exception as error:
             raise blamed(error, self._looks(streams)) from None
 
-    def _looks(self, streams: Mapping[str, LegStreams]) -> Iterator[tuple[pa.Schema, pa.Schema, str]]:
+    def _looks(self, streams: Mapping[str, FragmentStream]) -> Iterator[tuple[pa.Schema, pa.Schema, str]]:
         """The columns that the legs of each fragment gave, those that they were asked for, and who they are."""
         for name, stream in streams.items():
             with suppress(BallistaError):  # that can only be the fragment's
@@ -218,7 +218,7 @@ class QueryRun:
         return f"executor {named}" if len(executors) == 1 else f"one of the executors {named}"
 
     def _relations(
-        self, names: Collection[str], streams: Mapping[str, LegStreams], legs: Stage | None = None
+        self, names: Collection[str], streams: Mapping[str, FragmentStream], legs: Stage | None = None
     ) -> dict[str, pa.RecordBatchReader | pa.Table]:
         """What a merge reads of these fragments. The engine keeps a stream that it reads twice, and may spill it.
 
@@ -247,7 +247,9 @@ def _until(batches: Iterable[pa.RecordBatch], cancelled: Callable[[], bool]) -> 
         yield batch
 
 
-def _with_own_errors(batches: Iterable[pa.RecordBatch], streams: Sequence[LegStreams]) -> Iterator[pa.RecordBatch]:
+def _with_own_errors(
+    batches: Iterable[pa.RecordBatch], streams: Sequence[FragmentStream]
+) -> Iterator[pa.RecordBatch]:
     """The same batches; where the merge fails because a leg failed, the leg's error is raised."""
     try:
         yield from batches

@@ -15,7 +15,7 @@ from ballista_py.sql.plan import Leg, LegProgress, QueryPlan
 from ballista_py.work import current_work
 
 
-class LegStreams(Protocol):
+class FragmentStream(Protocol):
     """The open legs of one fragment as one stream: every one of their executors has accepted its leg."""
 
     schema: pa.Schema
@@ -30,7 +30,7 @@ class LegStreams(Protocol):
     def cancel(self) -> None: ...
 
 
-def read_as_work(running: Statement) -> Statement:
+def read_as_work(running: RunningStatement) -> RunningStatement:
     """The statement, as part of what this thread does for a call: it ends with that."""
     work = current_work()
     if work is not None:
@@ -48,7 +48,7 @@ class Running:
 
     plan: QueryPlan
     legs: tuple[Leg, ...]
-    streams: Sequence[LegStreams]
+    streams: Sequence[FragmentStream]
     cancel_merge: Callable[[], None]
     replans: int
     sent_bytes: int = 0
@@ -63,7 +63,7 @@ class Running:
             stream.cancel()
 
     def stats(self, took_ms: float) -> dict[str, Any]:
-        """See `Statement.stats`."""
+        """See `RunningStatement.stats`."""
         split = [t for fragment in self.plan.fragments for t in fragment.tables if not t.whole]
         return {
             "partitions": len({(t.table, p) for t in split for p in t.partitions}),
@@ -85,7 +85,7 @@ class Running:
 
 
 @define
-class Statement:
+class RunningStatement:
     """One statement under way. Read `batches` once; `stats` is complete after the last one."""
 
     schema: pa.Schema
@@ -121,7 +121,9 @@ class Statement:
 
 
 def until_given(
-    first: Statement, again: Callable[[BallistaError], Statement | None], has_rows: Callable[[], None] = _nothing
+    first: RunningStatement,
+    again: Callable[[BallistaError], RunningStatement | None],
+    has_rows: Callable[[], None] = _nothing,
 ) -> Iterator[pa.RecordBatch]:
     """The rows of the statement; while none was given out, an error may be answered by another run of it.
 

@@ -23,7 +23,7 @@ from ballista_py.coordinator.queries.merging_turns import MergingTurns
 from ballista_py.coordinator.queries.pivots import begun, in_words_of, with_values
 from ballista_py.coordinator.queries.plan_cache import Plans
 from ballista_py.coordinator.queries.run import OpenLegs, QueryRun
-from ballista_py.coordinator.queries.running_statement import Statement, until_given
+from ballista_py.coordinator.queries.running_statement import RunningStatement, until_given
 from ballista_py.coordinator.queries.runtime_tables import RUNTIME_SCHEMAS, RuntimeTables
 from ballista_py.engines.apart.trials import Trials
 from ballista_py.engines.engine import Engine
@@ -206,7 +206,7 @@ class QueryService:
         known = self.views.current(()).catalog.tables
         as_of = self.sequences({name for name in words_of(statement) if name in known})
 
-        def ask(query: str) -> Statement:
+        def ask(query: str) -> RunningStatement:
             return self._start(query, cancelled, None, started_ms, 0, as_of)
 
         text = with_values(statement, ask)
@@ -218,7 +218,7 @@ class QueryService:
         statement: str,
         cancelled: Callable[[], bool] = lambda: False,
         only: Portion | None = None,
-    ) -> Statement:
+    ) -> RunningStatement:
         """Plan the statement (in the engine's dialect), open its legs; the rows come from the result's `batches`.
 
         With `only`, which must be of a divisible plan, the answer is that part of it.
@@ -238,25 +238,25 @@ class QueryService:
 
     def _run(
         self, text: str, cancelled: Callable[[], bool], only: Portion | None, as_of: AsOf | None
-    ) -> Statement:
+    ) -> RunningStatement:
         started_ms = self.runtime.monotonic_ms()
         first = self._start(text, cancelled, only, started_ms, 0, as_of)
 
-        def again(error: BallistaError) -> Statement | None:
+        def again(error: BallistaError) -> RunningStatement | None:
             return self._start_again(first, error, text, cancelled, only, started_ms, as_of)
 
         return evolve(first, batches=until_given(first, again, self._turns.has_rows))
 
     def _start_again(
         self,
-        first: Statement,
+        first: RunningStatement,
         error: BallistaError,
         statement: str,
         cancelled: Callable[[], bool],
         only: Portion | None,
         started_ms: float,
         as_of: AsOf | None,
-    ) -> Statement | None:
+    ) -> RunningStatement | None:
         """Another run of a statement of which no row was given out, when an executor is gone or refused what took
         the place of another's; None for other errors."""
         view = self.views.current(())
@@ -284,7 +284,7 @@ class QueryService:
         started_ms: float,
         replans: int,
         as_of: AsOf | None = None,
-    ) -> Statement:
+    ) -> RunningStatement:
         view = self._view_for(statement)
         broadcasting, is_fresh, altered = True, False, 0
         while True:

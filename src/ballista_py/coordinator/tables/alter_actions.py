@@ -24,8 +24,8 @@ from ballista_py.sql.parse.alterations import (
     RenameTable,
     SetDefault,
     SetFollows,
-    SetOption,
     SetRequired,
+    SetTableOption,
     SetType,
 )
 from ballista_py.storage.formats.formats import require_held
@@ -56,7 +56,7 @@ class AlterActions:
         if isinstance(action, SetType):
             kind = self.checks.type_of(table, action.name, action.kind)
             return lambda now: alterations.set_type(now, action.name, kind, mentions)
-        if isinstance(action, SetOption):
+        if isinstance(action, SetTableOption):
             return lambda now: alterations.set_option(now, action.name, action.value)
         if isinstance(action, SetFollows):
             return lambda now: self._following(now, action)

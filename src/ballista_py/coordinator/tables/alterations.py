@@ -22,8 +22,8 @@ from ballista_py.sql.parse.alterations import (
     AlterTable,
     RenameTable,
     SetComment,
-    SetOption,
     SetRequired,
+    SetTableOption,
 )
 from ballista_py.sql.parse.changes import quoted
 from ballista_py.state.documents.resends import PATIENCE_MS
@@ -138,4 +138,4 @@ class TableAlterations:
 
 def _is_of_sources(action: Alteration) -> bool:
     """Whether a table with a source can be altered so: its columns are those of its source."""
-    return isinstance(action, SetComment) or (isinstance(action, SetOption) and action.name in INTERVALS)
+    return isinstance(action, SetComment) or (isinstance(action, SetTableOption) and action.name in INTERVALS)

@@ -8,7 +8,7 @@ from contextlib import AbstractContextManager
 import pyarrow as pa
 from attrs import evolve, frozen
 
-from ballista_py.coordinator.queries.running_statement import Statement
+from ballista_py.coordinator.queries.running_statement import RunningStatement
 from ballista_py.coordinator.queries.service import QueryService
 from ballista_py.coordinator.tables.ddl import TableWrites
 from ballista_py.coordinator.tables.table_definitions import TableDefinitions
@@ -27,7 +27,7 @@ from ballista_py.sql.parse.creates import CreateTable
 from ballista_py.sql.parse.likes import COMMENTS, CONSTRAINTS, DEFAULTS, INDEXES, CreateLike, Like
 from ballista_py.sql.parse.overwrites import require_other_sources
 
-Running = Callable[[str], AbstractContextManager[Statement]]
+Running = Callable[[str], AbstractContextManager[RunningStatement]]
 
 
 @frozen

@@ -14,7 +14,7 @@ from attrs import frozen
 from ballista_py.coordinator.tables.table_definitions import ATTEMPTS, TableDefinitions
 from ballista_py.errors import ConfigError, ObjectMissing, TryLater, VersionConflict
 from ballista_py.partitions.table import TableSpec
-from ballista_py.state.documents.decisions import Statements
+from ballista_py.state.documents.decisions import TableDecisions
 from ballista_py.state.documents.documents import CLUSTER_KEY, ClusterDocument
 from ballista_py.state.documents.object_state import ObjectState
 
@@ -49,7 +49,9 @@ class TableReplacements:
             before = self._newest(name)
             if before is not None:
                 waited_for = self.definitions.let_through(before)
-                statements = Statements(self.definitions.store, before.folder, runtime=self.definitions.runtime)
+                statements = TableDecisions(
+                    self.definitions.store, before.folder, runtime=self.definitions.runtime
+                )
                 statements.announce(before.definition + 1, waited_for)
             with suppress(VersionConflict):
                 return self._commit(name, before, declare, mark)

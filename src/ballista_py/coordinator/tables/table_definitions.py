@@ -26,7 +26,7 @@ from ballista_py.errors import (
 from ballista_py.partitions.alterations import Alter
 from ballista_py.partitions.table import TableSpec
 from ballista_py.runtime import Runtime
-from ballista_py.state.documents.decisions import Statements
+from ballista_py.state.documents.decisions import TableDecisions
 from ballista_py.state.documents.documents import (
     CLUSTER_KEY,
     ClusterDocument,
@@ -83,7 +83,7 @@ class TableDefinitions:
 
         So definitions that follow each other keep no statement waiting for ever, and no statements a definition.
         """
-        statements = Statements(self.store, table.folder, runtime=self.runtime)
+        statements = TableDecisions(self.store, table.folder, runtime=self.runtime)
         first = statements.read().waiting
         deadline_ms = self.runtime.monotonic_ms() + TURN_MS
         while {*first} & {*statements.read().waiting} and self.runtime.monotonic_ms() < deadline_ms:
@@ -111,7 +111,7 @@ class TableDefinitions:
             _require_held(cluster, now, wanted)
             if wanted.name != now.name:
                 _require_free(cluster, wanted.name)
-            Statements(self.store, now.folder, runtime=self.runtime).announce(wanted.definition, waited_for)
+            TableDecisions(self.store, now.folder, runtime=self.runtime).announce(wanted.definition, waited_for)
             with suppress(VersionConflict):
                 self._commit(now, wanted, mark, guard)
                 return wanted

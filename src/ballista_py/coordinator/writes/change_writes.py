@@ -29,7 +29,7 @@ from ballista_py.coordinator.writes.write_outcome import Outcome
 from ballista_py.partitions.rows_digest import RowsDigest
 from ballista_py.partitions.table import TableSpec
 from ballista_py.sql.prune.changes import rows_of_keys
-from ballista_py.state.documents.decisions import Decision, SourcePosition, Span
+from ballista_py.state.documents.decisions import Decision, SourcePosition, SourceSpan
 from ballista_py.state.documents.token_claims import TokenClaims
 from ballista_py.state.documents.write_tokens import WriteToken
 
@@ -67,7 +67,7 @@ class ChangeWrites:
             self.claims.claim(table.folder, token.kept)
         return self.decided(table, changes, token.kept).affected
 
-    def decided(self, table: TableSpec, changes: Changes, token: str, span: Span | None = None) -> Decision:
+    def decided(self, table: TableSpec, changes: Changes, token: str, span: SourceSpan | None = None) -> Decision:
         """Apply changes by one decision, those of a source together with their `span`.
 
         Raises `PositionMoved` unless the table stands where the span begins.
@@ -78,7 +78,7 @@ class ChangeWrites:
 
         return self.rounds.once(table, token, prepare, affected=lambda: len(changes), span=span)
 
-    def copied(self, table: TableSpec, rows: KeptRows, token: str, span: Span) -> None:
+    def copied(self, table: TableSpec, rows: KeptRows, token: str, span: SourceSpan) -> None:
         """Put rows of a source in the place of all that are there, by one decision with the span."""
         require_key(table)
         checked = KeptRows(self.checks.batches(table, rows))
@@ -132,12 +132,12 @@ class FollowedTable:
         """Where it stands in its source, as decided."""
         return self.writes.rounds.statements(self.table()).read().position
 
-    def copy(self, rows: Iterable[pa.RecordBatch], span: Span, token: str) -> None:
+    def copy(self, rows: Iterable[pa.RecordBatch], span: SourceSpan, token: str) -> None:
         """Put rows in the place of all that are there, by one decision with the span."""
         kept = KeptRows(iter(rows))
         self._decided(lambda table: self.writes.copied(table, kept, token, span), lambda: kept.repeatable)
 
-    def apply(self, changes: pa.Table, span: Span, token: str) -> None:
+    def apply(self, changes: pa.Table, span: SourceSpan, token: str) -> None:
         """Apply changes by one decision with the span."""
 
         def once(table: TableSpec) -> None:

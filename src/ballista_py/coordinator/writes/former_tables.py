@@ -17,7 +17,7 @@ from ballista_py.coordinator.writes.owner_calls import RunAll
 from ballista_py.errors import ObjectMissing, TryLater
 from ballista_py.partitions.table import TableSpec
 from ballista_py.runtime import Runtime
-from ballista_py.state.documents.decisions import Decision, Statements
+from ballista_py.state.documents.decisions import Decision, TableDecisions
 from ballista_py.state.documents.documents import SNAPSHOTS_PREFIX
 from ballista_py.state.documents.object_state import ObjectState
 from ballista_py.state.documents.resends import PATIENCE_MS, TOKENS_KEPT_MS
@@ -118,7 +118,7 @@ class FormerTables:
 
     def in_folder(self, folder: str, token: WriteToken) -> DoneBefore | None:
         """What the statement has done by now in the table that has this folder, whatever it is called."""
-        decision = Statements(self.store, folder, runtime=self.runtime).read().of(token.kept)
+        decision = TableDecisions(self.store, folder, runtime=self.runtime).read().of(token.kept)
         applied = () if decision is not None else tuple(self._applied(folder, token))
         if decision is None and not applied:
             return None

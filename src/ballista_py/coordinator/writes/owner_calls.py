@@ -33,7 +33,7 @@ from ballista_py.transport.flight.commands import (
 from ballista_py.work import stopped_by
 
 
-class Pool(Protocol):
+class OwnerConnections(Protocol):
     """Connections to executors: `FlightPool`, or anything that promises the same."""
 
     def ask(self, address: str, command: Mapping[str, Any], *, peer_id: str | None = None) -> dict[str, Any]: ...
@@ -101,7 +101,7 @@ class BaseFiles:
 class OwnerCalls:
     """The calls of one scheduler. Thread-safe. `run_all` runs calls at the same time, on threads of its own."""
 
-    pool: Pool
+    pool: OwnerConnections
     run_all: RunAll
 
     def send(

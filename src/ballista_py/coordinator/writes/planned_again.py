@@ -18,7 +18,7 @@ from ballista_py.coordinator.writes.rounds import FIRST_WAIT_MS
 from ballista_py.errors import BallistaError, SchemaMismatch, SqlError, TableAltered, TryLater
 from ballista_py.partitions.table import TableSpec
 from ballista_py.runtime import Runtime
-from ballista_py.state.documents.decisions import Statements
+from ballista_py.state.documents.decisions import TableDecisions
 from ballista_py.work import pause
 
 CONCLUDE_MS = 1_500.0
@@ -29,7 +29,7 @@ T = TypeVar("T")
 class Rounds(Protocol):
     """Where the statements of a table are decided."""
 
-    def statements(self, table: TableSpec) -> Statements: ...
+    def statements(self, table: TableSpec) -> TableDecisions: ...
 
 
 @frozen
@@ -55,7 +55,7 @@ class PlannedAgain:
         deadline_ms = self.runtime.monotonic_ms() + self.patience_ms
         wait_ms, refused_ms, turn = FIRST_WAIT_MS, None, self.runtime.new_id()
         before = self.views.current(()).marks(tables)
-        turns: dict[str, Statements] = {}
+        turns: dict[str, TableDecisions] = {}
 
         def over() -> bool:
             return not repeatable() or self.runtime.monotonic_ms() > deadline_ms
@@ -83,7 +83,9 @@ class PlannedAgain:
                 with suppress(BallistaError):  # nobody waits for it for long
                     statements.end_turn(turn)
 
-    def _after_altered(self, name: str | None, since_ms: float, turn: str, turns: dict[str, Statements]) -> None:
+    def _after_altered(
+        self, name: str | None, since_ms: float, turn: str, turns: dict[str, TableDecisions]
+    ) -> None:
         """Have the table let the statement through, and end what is announced and does not come.
 
         Each time anew: a definition that waited for it in vain does not wait again.

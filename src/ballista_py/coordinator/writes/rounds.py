@@ -29,7 +29,7 @@ from ballista_py.errors import (
 from ballista_py.partitions.set_cover import without_room
 from ballista_py.partitions.table import TableSpec
 from ballista_py.runtime import Runtime
-from ballista_py.state.documents.decisions import Decision, KnownDecisions, Span, Statements
+from ballista_py.state.documents.decisions import Decision, KnownDecisions, SourceSpan, TableDecisions
 from ballista_py.state.documents.resends import PATIENCE_MS
 from ballista_py.state.documents.undecided import attempt_by, is_orphan
 from ballista_py.state.ownership.catalog_proof import require_announced
@@ -146,7 +146,7 @@ class WriteRounds:
         affected: Callable[[], int] | None = None,
         repeatable: Callable[[], bool] = lambda: True,
         final: Callable[[], str] | None = None,
-        span: Span | None = None,
+        span: SourceSpan | None = None,
     ) -> Decision:
         """Prepare an attempt everywhere, decide it, have it folded in; attempt it again where that may help.
 
@@ -261,7 +261,7 @@ class WriteRounds:
         return settled
 
     def _give_up(
-        self, table: TableSpec, statements: Statements, attempt: str, token: str, partitions: Sequence[int]
+        self, table: TableSpec, statements: TableDecisions, attempt: str, token: str, partitions: Sequence[int]
     ) -> None:
         """Abort an attempt. Owners that cannot be told find out by themselves."""
         statements.abort(attempt, token)
@@ -315,6 +315,6 @@ class WriteRounds:
         known = self.views.current(()).catalog.tables.values()
         return next((now for now in known if now.folder == table.folder), None)
 
-    def statements(self, table: TableSpec) -> Statements:
+    def statements(self, table: TableSpec) -> TableDecisions:
         """The decisions of a table."""
-        return Statements(self.store, table.folder, runtime=self.runtime, old=self._known.old)
+        return TableDecisions(self.store, table.folder, runtime=self.runtime, old=self._known.old)

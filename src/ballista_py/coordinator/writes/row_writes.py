@@ -21,7 +21,7 @@ from ballista_py.partitions.columns import from_files
 from ballista_py.partitions.conform import check_columns
 from ballista_py.partitions.rows_digest import RowsDigest
 from ballista_py.partitions.table import TableSpec
-from ballista_py.state.documents.decisions import Span
+from ballista_py.state.documents.decisions import SourceSpan
 from ballista_py.state.documents.token_claims import TokenClaims
 from ballista_py.state.documents.write_tokens import WriteToken
 
@@ -103,7 +103,7 @@ class RowWrites:
         *,
         replaced: Replaced | None = None,
         seal: _Seal | None = None,
-        span: Span | None = None,
+        span: SourceSpan | None = None,
     ) -> int:
         """Rows that were checked, in every partition or in none; the copy of a source with its `span`."""
 

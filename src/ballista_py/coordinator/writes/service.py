@@ -63,7 +63,7 @@ from ballista_py.sql.parse.changes import (
     DropTable,
     General,
     Local,
-    Truncate,
+    TruncateTable,
     read_change,
     text_for_engine,
 )
@@ -291,7 +291,7 @@ class WriteService:
         return self._sent_again.of_refused(change, table, token)
 
     def _run(self, change: Change | None, mine: WriteToken, atomic: bool) -> Executed:
-        if isinstance(change, Insert | Local | General | Truncate):
+        if isinstance(change, Insert | Local | General | TruncateTable):
             name = change.table
             found = looked_at(
                 lambda: self._targets.managed(name), lambda folder: self._former.of(name, folder, mine)
@@ -306,7 +306,7 @@ class WriteService:
             return self._local(change, mine)
         if isinstance(change, General):
             return self._as_whole(change, mine)
-        if isinstance(change, Truncate):
+        if isinstance(change, TruncateTable):
             return Executed(self._rewrite(self._targets.managed(change.table), None, Rewrite(), mine))
         if isinstance(change, _DEFINITIONS) and mine.given:
             self._claims.claim(DEFINITIONS, mine.kept)
@@ -323,7 +323,7 @@ class WriteService:
         raise SqlError("the statement changes nothing: send it as a query")
 
     def _as_before(
-        self, change: Insert | Local | General | Truncate, found: DoneBefore, mine: WriteToken, atomic: bool
+        self, change: Insert | Local | General | TruncateTable, found: DoneBefore, mine: WriteToken, atomic: bool
     ) -> Executed:
         """What a statement did in a table that has lost its name; rows that are lacking there are added."""
         if found.table is not None and found.decision is None and isinstance(change, Insert):

@@ -30,7 +30,7 @@ MIN_MEMORY_BYTES = 128 << 20  # below which DuckDB itself has no room to work in
 
 
 @frozen(kw_only=True)
-class Reading:
+class StatementRows:
     """The rows of its table that a statement is run over: those of `partitions` that `where` may be true for.
 
     `where` calls the table `alias`. The statement `depends` on all that is in the partitions which it changes, though
@@ -46,7 +46,7 @@ class Reading:
 
 
 @frozen
-class Prepared:
+class PreparedPartitions:
     """What became of each partition, and what the statement did: rows affected, rows that it gives."""
 
     outcome: Outcome
@@ -71,10 +71,10 @@ class GeneralWrites:
         change: General,
         order: Order,
         view: ClusterView,
-        reading: Reading,
+        reading: StatementRows,
         known: Known,
         keep: Callable[[pa.Table], None],
-    ) -> Prepared:
+    ) -> PreparedPartitions:
         """Run the statement over the rows that it reads, `keep` those that it gives, and prepare what it changed.
 
         Files that lost a row are rewritten, if their partition holds the very files that it held when it was read;
@@ -117,7 +117,7 @@ class GeneralWrites:
             kept = (batch.cast(table.schema) for batch in changed.kept(touched.spans))
             batches = chain(kept, come)
             outcome = self.calls.send(order, view, batches, known, also=sorted(touched.files))
-            return Prepared(outcome, changed.affected, changed.returned)
+            return PreparedPartitions(outcome, changed.affected, changed.returned)
 
     def _view_with(
         self, view: ClusterView, table: TableSpec, come: Sequence[pa.RecordBatch], known: Known

@@ -10,7 +10,7 @@ import pyarrow.compute as pc
 from attrs import define, frozen
 
 from ballista_py.coordinator.cluster_view import ClusterView
-from ballista_py.coordinator.queries.running_statement import Statement, read_as_work
+from ballista_py.coordinator.queries.running_statement import RunningStatement, read_as_work
 from ballista_py.coordinator.queries.service import QueryService
 from ballista_py.coordinator.writes.change_writes import ChangeWrites
 from ballista_py.coordinator.writes.checks import RowChecks
@@ -19,7 +19,12 @@ from ballista_py.coordinator.writes.owner_calls import Order
 from ballista_py.coordinator.writes.room_for_rows import RowBudget
 from ballista_py.coordinator.writes.rounds import WriteRounds
 from ballista_py.coordinator.writes.row_routes import partitions_of
-from ballista_py.coordinator.writes.whole_statements import MIN_MEMORY_BYTES, GeneralWrites, Prepared, Reading
+from ballista_py.coordinator.writes.whole_statements import (
+    MIN_MEMORY_BYTES,
+    GeneralWrites,
+    PreparedPartitions,
+    StatementRows,
+)
 from ballista_py.coordinator.writes.write_outcome import Outcome
 from ballista_py.errors import SqlError
 from ballista_py.partitions.rows_digest import RowsDigest
@@ -60,12 +65,14 @@ class WholeWrites:
     def change(self, change: General, table: TableSpec, token: WriteToken, local: Local | None = None) -> Executed:
         """MERGE and its kin. `local` is the same statement, if it reads its table alone."""
 
-        def reading(view: ClusterView) -> Reading:
+        def reading(view: ClusterView) -> StatementRows:
             pmap = view.catalog.maps[table.name]
             if local is None:
-                return Reading(partitions=pmap.ids().tolist(), depends=True)
+                return StatementRows(partitions=pmap.ids().tolist(), depends=True)
             where = None if local.tree is None else local.where
-            return Reading(partitions=list(touched_partitions(local, table, pmap)), where=where, alias=local.alias)
+            return StatementRows(
+                partitions=list(touched_partitions(local, table, pmap)), where=where, alias=local.alias
+            )
 
         return self._once(change, table, token, reading)
 
@@ -126,10 +133,10 @@ class WholeWrites:
         assert change.whole is not None
         keys = rows_of_keys(table, full) if change.on_key else None
 
-        def reading(view: ClusterView) -> Reading:
+        def reading(view: ClusterView) -> StatementRows:
             pmap = view.catalog.maps[table.name]
             found = partitions_of(pmap, full) if change.on_key else []
-            return Reading(
+            return StatementRows(
                 partitions=found,
                 where=keys,
                 alias=table.name,
@@ -165,7 +172,7 @@ class WholeWrites:
             return done.returned.schema
 
     @contextmanager
-    def running(self, query: str) -> Iterator[Statement]:
+    def running(self, query: str) -> Iterator[RunningStatement]:
         """The query, open for as long as the block lasts: whoever leaves it early leaves nothing running."""
         running = read_as_work(self.queries.run(query))
         try:
@@ -174,11 +181,11 @@ class WholeWrites:
             running.cancel()
 
     def _once(
-        self, change: General, table: TableSpec, token: WriteToken, reading: Callable[[ClusterView], Reading]
+        self, change: General, table: TableSpec, token: WriteToken, reading: Callable[[ClusterView], StatementRows]
     ) -> Executed:
         if token.given:
             self.claims.claim(table.folder, token.kept)
-        last: list[tuple[str, Prepared]] = []
+        last: list[tuple[str, PreparedPartitions]] = []
 
         def prepare(order: Order, view: ClusterView) -> Outcome:
             attempt = order.attempt or ""

@@ -15,7 +15,7 @@ from ballista_py.engines.apart.workers import Workers
 from ballista_py.engines.duckdb.change import run_change
 
 
-class Change(Protocol):
+class ChangeOutcome(Protocol):
     """What a statement did; see `duckdb_change.Changed`."""
 
     @property
@@ -56,7 +56,7 @@ def change_rows(
     memory_limit: str,
     key: Sequence[str] = (),
     returning: bool = False,
-) -> Iterator[Change]:
+) -> Iterator[ChangeOutcome]:
     """As `run_change`; apart if there are `workers`, which then decide on the memory."""
     if workers is None:
         with run_change(

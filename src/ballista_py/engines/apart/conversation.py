@@ -29,7 +29,9 @@ UNATTENDED_MS = 60_000.0  # for what nobody can cancel
 ENDING_MS, ENDING_LOOK_MS = 1_000.0, 5.0  # of a process whose socket is closed already
 
 Relation: TypeAlias = pa.RecordBatchReader | pa.Table
-Release: TypeAlias = Callable[["Worker", bool], None]  # of a process, and whether another statement may have it
+Release: TypeAlias = Callable[
+    ["PooledProcess", bool], None
+]  # of a process, and whether another statement may have it
 
 
 class Process(Protocol):
@@ -59,7 +61,7 @@ class Process(Protocol):
 
 
 @define(eq=False)
-class Worker:
+class PooledProcess:
     """A process, and what it has of the memory of the node."""
 
     process: Process
@@ -81,7 +83,7 @@ class Conversation:
     """What is said with one process about one command. For one thread; `cancel` may come from any."""
 
     def __init__(
-        self, worker: Worker, relations: Mapping[str, Relation], runtime: Runtime, release: Release
+        self, worker: PooledProcess, relations: Mapping[str, Relation], runtime: Runtime, release: Release
     ) -> None:
         self._runtime = runtime
         self._release = release

@@ -69,7 +69,7 @@ class LargeByFile:
 
 
 @frozen
-class Given:
+class LargeInputs:
     """The large values of what a statement reads; `unknown` of relations of which nobody counted them."""
 
     values: LargeValues = NONE_LARGE
@@ -105,7 +105,7 @@ class Way:
 
 
 def way_of(
-    given: Given,
+    given: LargeInputs,
     *,
     copies: int,
     growth: int,
@@ -135,7 +135,7 @@ def way_of(
     )
 
 
-def _rows(given: Given, growth: int, joined: bool) -> int:
+def _rows(given: LargeInputs, growth: int, joined: bool) -> int:
     """The most rows, as a power of two, that take no more than a batch shall."""
     rows = BATCH_ROWS
     while rows > 1 and given.together(rows, joined=joined) * growth > BATCH_BYTES:
@@ -175,7 +175,7 @@ def _bytes_of(kind: pa.DataType) -> int:
         return _TEXT_BYTES
 
 
-def largest_given(given: Given, growth: int, *, steady: bool) -> int:
+def largest_given(given: LargeInputs, growth: int, *, steady: bool) -> int:
     """What no value of the answer exceeds; 0 if all are small."""
     if not steady:
         return UNKNOWN_BYTES
@@ -205,7 +205,7 @@ def given_by(
     streams: Mapping[str, pa.RecordBatchReader | pa.Table],
     schema_of: Callable[[str], pa.Schema],
     large_of: Callable[[str, Iterable[int], Sequence[str]], LargeValues],
-) -> Given:
+) -> LargeInputs:
     """The large values of what a statement reads: of loaded files (`large_of`), of rows at hand, of streams."""
     values, unknown, schemas = [], 0, []
     for name in statement.relations:
@@ -216,7 +216,7 @@ def given_by(
             values.append(of_table(stream, statement.columns_of(stream.schema)))
         else:
             unknown = max(unknown, said_largest(stream.schema))
-    return Given(LargeValues.all_of(values), unknown, schemas)
+    return LargeInputs(LargeValues.all_of(values), unknown, schemas)
 
 
 def of_table(table: pa.Table, columns: Collection[str]) -> LargeValues:

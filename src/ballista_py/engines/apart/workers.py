@@ -15,7 +15,7 @@ from typing import Any
 import pyarrow as pa
 from attrs import define, field, frozen
 
-from ballista_py.engines.apart.conversation import ApartQuery, Conversation, Process, Relation, Worker
+from ballista_py.engines.apart.conversation import ApartQuery, Conversation, PooledProcess, Process, Relation
 from ballista_py.engines.apart.frames import FAILED, TOO_LARGE, packed, unpacked
 from ballista_py.engines.apart.shares import MIN_SHARE_BYTES, PROCESS_BYTES, least_budget
 from ballista_py.errors import (
@@ -73,9 +73,9 @@ class Workers:
     runtime: Runtime
     options: Options = field(factory=Options)
     budget: MemoryBudget = field()
-    _idle: list[Worker] = field(init=False, factory=list)
-    _busy: list[Worker] = field(init=False, factory=list)
-    _ended: list[Worker] = field(init=False, factory=list)
+    _idle: list[PooledProcess] = field(init=False, factory=list)
+    _busy: list[PooledProcess] = field(init=False, factory=list)
+    _ended: list[PooledProcess] = field(init=False, factory=list)
     _closed: bool = field(init=False, default=False)
     _lock: Any = field(init=False)
 
@@ -247,7 +247,7 @@ class Workers:
         finally:
             talk.close()
 
-    def _options(self, worker: Worker) -> dict[str, Any]:
+    def _options(self, worker: PooledProcess) -> dict[str, Any]:
         found = self.options
         return {
             "kind": found.kind,
@@ -263,7 +263,9 @@ class Workers:
         share = max(MIN_SHARE_BYTES, room // 2)
         return 1 << (share.bit_length() - 1)
 
-    def _acquire(self, share: int, size: int | None = None, waits: bool = True, is_trial: bool = False) -> Worker:
+    def _acquire(
+        self, share: int, size: int | None = None, waits: bool = True, is_trial: bool = False
+    ) -> PooledProcess:
         """A process that is ready, once there is memory for it (`size`, if it is not its share).
 
         Raises `TryLater` when all are busy for long.
@@ -277,7 +279,7 @@ class Workers:
         worker.share, worker.reservation = share, reservation
         return worker
 
-    def _free_worker(self, is_trial: bool) -> Worker:
+    def _free_worker(self, is_trial: bool) -> PooledProcess:
         until_ms = self.runtime.monotonic_ms() + WAIT_MS
         while True:
             with self._lock:
@@ -286,7 +288,7 @@ class Workers:
                 self._idle = self._living(self._idle)
                 alike = [worker for worker in self._busy if worker.is_trial == is_trial]
                 if len(alike) < (MOST_TRIALS if is_trial else MOST_WORKERS):
-                    worker = self._idle_worker(is_trial) or Worker(self._started())
+                    worker = self._idle_worker(is_trial) or PooledProcess(self._started())
                     worker.share, worker.is_trial = MIN_SHARE_BYTES, is_trial
                     worker.since_ms = self.runtime.monotonic_ms()
                     worker.beside = worker.beside or not is_trial
@@ -299,7 +301,7 @@ class Workers:
                 raise TryLater(f"{MOST_WORKERS} statements of this kind run here already: try again later")
             self.runtime.sleep_ms(WAIT_POLL_MS)
 
-    def _idle_worker(self, is_trial: bool) -> Worker | None:
+    def _idle_worker(self, is_trial: bool) -> PooledProcess | None:
         """One with nothing to do; for a trial one that has not stepped back, else preferably one that has."""
         fitting = [worker for worker in self._idle if worker.beside != is_trial]
         found = next(iter(fitting or ([] if is_trial else self._idle)), None)
@@ -307,7 +309,7 @@ class Workers:
             self._idle.remove(found)
         return found
 
-    def _living(self, workers: list[Worker]) -> list[Worker]:
+    def _living(self, workers: list[PooledProcess]) -> list[PooledProcess]:
         """Those that nothing ended while they had nothing to do; the others are removed later."""
         gone = [worker for worker in workers if worker.process.returncode() is not None]
         self._ended.extend(gone)
@@ -322,7 +324,7 @@ class Workers:
                 f"the node could not start a process for the statement ({why}): try again later"
             ) from error
 
-    def _release(self, worker: Worker, reusable: bool) -> None:
+    def _release(self, worker: PooledProcess, reusable: bool) -> None:
         reservation, worker.reservation = worker.reservation, None
         try:
             self._give_back(worker, reusable)
@@ -330,7 +332,7 @@ class Workers:
             if reservation is not None:
                 reservation.end()
 
-    def _give_back(self, worker: Worker, reusable: bool) -> None:
+    def _give_back(self, worker: PooledProcess, reusable: bool) -> None:
         keep = reusable and worker.killed_for is None and worker.process.own_bytes() <= MAX_KEPT_BYTES
         with self._lock:
             self._busy.remove(worker)
@@ -341,7 +343,7 @@ class Workers:
             alike = any(one.beside != worker.is_trial for one in self._idle)
             if not (alike or self._closed):  # the next statement shall not wait for it
                 with suppress(OSError):
-                    self._idle.append(Worker(self.start(), since_ms=worker.since_ms))
+                    self._idle.append(PooledProcess(self.start(), since_ms=worker.since_ms))
         if not keep:
             worker.end(None)
             self._reap()
@@ -353,7 +355,7 @@ class Workers:
         for worker in gone:
             worker.process.remove()
 
-    def _too_large(self, worker: Worker, size: int) -> None:
+    def _too_large(self, worker: PooledProcess, size: int) -> None:
         _log.warning("an engine's process of %d MB was ended: its share was %d MB", size >> 20, worker.share >> 20)
         worker.end(MergeTooLarge(TOO_LARGE))
 

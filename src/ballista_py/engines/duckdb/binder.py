@@ -19,7 +19,7 @@ from ballista_py.engines.duckdb.broken_database import is_broken
 from ballista_py.engines.duckdb.change import check_change
 from ballista_py.engines.duckdb.empty_tables import EmptyTables, empty_database, make_declared
 from ballista_py.engines.duckdb.errors import EXPLAIN, translate
-from ballista_py.engines.duckdb.guard import Guard, Statement, require_shallow
+from ballista_py.engines.duckdb.guard import Guard, GuardedSelect, require_shallow
 from ballista_py.engines.duckdb.library import duckdb
 from ballista_py.engines.duckdb.parameter_columns import parameter_columns
 from ballista_py.engines.duckdb.types import ArrowTypes, quoted
@@ -89,7 +89,7 @@ class Binder:
         """Whether a statement has broken the database that parses."""
         return is_broken(self._aside)
 
-    def check(self, sql: str, relations: Collection[str]) -> Statement:
+    def check(self, sql: str, relations: Collection[str]) -> GuardedSelect:
         """What `sql` reads, if it is one SELECT over `relations` alone. Raises `SqlError`."""
         return self._guard.check(sql, relations)
 
@@ -251,7 +251,7 @@ class Binder:
         self._tables.close()
         self._aside.close()
 
-    def _named(self, statement: Statement, schemas: Mapping[str, pa.Schema]) -> duckdb.DuckDBPyConnection:
+    def _named(self, statement: GuardedSelect, schemas: Mapping[str, pa.Schema]) -> duckdb.DuckDBPyConnection:
         """A database that has the tables that the statement names, empty."""
         return self._tables.holding({name: schemas[name] for name in statement.relations})
 

@@ -17,7 +17,7 @@ from attrs import frozen
 
 from ballista_py.engines.duckdb.answer_values import AnswerCheck
 from ballista_py.engines.duckdb.errors import translate
-from ballista_py.engines.duckdb.guard import Guard, Statement
+from ballista_py.engines.duckdb.guard import Guard, GuardedSelect
 from ballista_py.engines.duckdb.library import LOCKDOWN, duckdb
 from ballista_py.engines.duckdb.types import quoted
 from ballista_py.errors import SqlError
@@ -144,7 +144,7 @@ def _count(done: duckdb.DuckDBPyConnection) -> int:
     return int(found[0][0]) if found else 0
 
 
-def check_change(guard: Guard, sql: str, relations: Collection[str]) -> Statement:
+def check_change(guard: Guard, sql: str, relations: Collection[str]) -> GuardedSelect:
     """All that a change computes and reads, as of one query over `relations` alone.
 
     Raises `SqlError` for what a query could not call, name or read.

@@ -23,7 +23,7 @@ import pyarrow as pa
 from ballista_py.engines.apart.large import (
     BATCH_BYTES,
     VECTOR_ROWS,
-    Given,
+    LargeInputs,
     Way,
     answer_rows,
     given_by,
@@ -37,7 +37,7 @@ from ballista_py.engines.duckdb.binder import explain_error
 from ballista_py.engines.duckdb.broken_database import Offenders, is_broken
 from ballista_py.engines.duckdb.errors import BEGINS_ANEW, translate
 from ballista_py.engines.duckdb.freed import GivesBackFreed
-from ballista_py.engines.duckdb.guard import Statement
+from ballista_py.engines.duckdb.guard import GuardedSelect
 from ballista_py.engines.duckdb.large_rows import ROW_NUMBER, LargeRows
 from ballista_py.engines.duckdb.library import LOCKDOWN, duckdb
 from ballista_py.engines.duckdb.query import DuckDBQuery, StreamSource
@@ -254,7 +254,9 @@ class DuckDBEngine(LoadedEngine):
     def _named(self, error: Exception) -> BaseException:
         return translate(error, "") if isinstance(error, duckdb.Error) else named(error)
 
-    def _way(self, sql: str, statement: Statement, given: Given, scans: Mapping[str, Iterable[int]]) -> Way:
+    def _way(
+        self, sql: str, statement: GuardedSelect, given: LargeInputs, scans: Mapping[str, Iterable[int]]
+    ) -> Way:
         """How the statement runs; of one table, by how many of its rows are looked at."""
         threads = int(str(self._options.get("threads") or os.cpu_count() or 1))
         decide = partial(
@@ -282,7 +284,7 @@ class DuckDBEngine(LoadedEngine):
     def _query_apart(
         self,
         sql: str,
-        statement: Statement,
+        statement: GuardedSelect,
         scans: Mapping[str, Iterable[int]],
         streams: Mapping[str, pa.RecordBatchReader | pa.Table],
         largest: int,
@@ -310,7 +312,7 @@ class DuckDBEngine(LoadedEngine):
         return query
 
     def _held_rows(
-        self, wanted: str, table: str, file_ids: Iterable[int], statement: Statement
+        self, wanted: str, table: str, file_ids: Iterable[int], statement: GuardedSelect
     ) -> DuckDBQuery | LargeRows:
         names = statement.columns_of(self._tables.schema(table))
         sql = f"SELECT {', '.join(map(quoted, names))} FROM {quoted(table)}"

@@ -60,7 +60,7 @@ _SERIALIZE = "select json_serialize_sql(?, skip_null := true, skip_empty := true
 
 
 @frozen(kw_only=True)
-class Statement:
+class GuardedSelect:
     """A SELECT that passed: the relations that it surely scans one time (`once`), and the others that it reads.
 
     One that is `steady` may run in this process; one that `gathers` keeps rows meanwhile. See `engines.steady`.
@@ -127,7 +127,7 @@ class Guard:
         self._connection = connection
         self._remembered: Remembered[_Mentions] = Remembered(_REMEMBERED_STATEMENTS, _MAX_REMEMBERED_BYTES)
 
-    def check(self, sql: str, relations: Collection[str]) -> Statement:
+    def check(self, sql: str, relations: Collection[str]) -> GuardedSelect:
         """What `sql` reads, if it is one SELECT over `relations` alone.
 
         Raises `SqlError`, with the position where there is one, for everything else.
@@ -140,7 +140,7 @@ class Guard:
                     raise error_at(sql, offset, f"Table '{name}' does not exist{_instead_of_file(name)}")
         read = {name for name in found.offsets if name in known}
         once = {name for name in read if found.scanned_once(name)}
-        return Statement(
+        return GuardedSelect(
             once=frozenset(known[name] for name in once),
             many=frozenset(known[name] for name in read - once),
             steady=found.steady,

@@ -8,7 +8,7 @@ was a commit in between. So the list and the snapshot always agree, and a query 
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 
 import pyarrow as pa
@@ -17,7 +17,6 @@ from ballista_py.engines.apart.large import LargeByFile
 from ballista_py.engines.duckdb.alter import alter_native
 from ballista_py.engines.duckdb.broken_database import is_broken
 from ballista_py.engines.duckdb.errors import translate
-from ballista_py.engines.duckdb.file_ranges import ranges
 from ballista_py.engines.duckdb.large_rows import ROW_NUMBER, LargeRows
 from ballista_py.engines.duckdb.library import duckdb
 from ballista_py.engines.duckdb.tagged_rows import FILE_ID, TaggedRows
@@ -369,3 +368,26 @@ def _load_error(error: BaseException, table: str) -> BaseException:
     if type(translated).code == "planning.sql":  # a value that the native table refuses
         return SchemaMismatch(f"rows do not fit table '{table}': {translated.message}", table=table)
     return translated
+
+
+def ranges(wanted: Collection[int], loaded: Iterable[int]) -> list[tuple[int, int]]:
+    """The fewest inclusive ranges that hold all `wanted` and no other of the `loaded` ids, in order.
+
+    DuckDB skips whole row groups for a range, and looks at every row for a list.
+
+    >>> ranges({1, 2, 3, 8, 9}, [1, 2, 3, 7, 8, 9])
+    [(1, 3), (8, 9)]
+    >>> ranges({1, 2, 3, 8, 9}, [1, 2, 3, 8, 9, 20])
+    [(1, 9)]
+    """
+    found: list[tuple[int, int]] = []
+    open_range = False
+    for file_id in sorted(loaded):
+        if file_id not in wanted:
+            open_range = False
+        elif open_range:
+            found[-1] = (found[-1][0], file_id)
+        else:
+            found.append((file_id, file_id))
+            open_range = True
+    return found

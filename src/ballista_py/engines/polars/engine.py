@@ -17,7 +17,7 @@ import pyarrow as pa
 
 from ballista_py.engines.apart.large import BATCH_ROWS, FEED_BYTES, given_by, largest_given, way_of, with_largest
 from ballista_py.engines.apart.workers import Workers
-from ballista_py.engines.duckdb.guard import Statement
+from ballista_py.engines.duckdb.guard import GuardedSelect
 from ballista_py.engines.engine import RunningQuery
 from ballista_py.engines.loaded_engine import LoadedEngine
 from ballista_py.engines.polars import plan as polars_plan
@@ -96,7 +96,7 @@ class PolarsEngine(LoadedEngine):
         self,
         workers: Workers,
         sql: str,
-        statement: Statement,
+        statement: GuardedSelect,
         held: Mapping[str, tuple[pa.Schema, Sequence[pl.DataFrame]]],
         streams: Mapping[str, pa.RecordBatchReader | pa.Table],
         largest: int,

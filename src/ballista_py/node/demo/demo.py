@@ -37,7 +37,7 @@ MAX_SHOWN_COLUMNS = 6
 
 
 @frozen(kw_only=True)
-class Answer:
+class QueryOutcome:
     """How one query went. `wrong` says what differs from DuckDB's answer; None means that it is right."""
 
     name: str
@@ -124,7 +124,7 @@ class Demo:
                     raise
             self.runtime.sleep_ms(RETRY_EVERY_MS / 5)
 
-    def _ask_all(self, when: str, cluster: LocalCluster, expected: dict[str, pa.Table]) -> list[Answer]:
+    def _ask_all(self, when: str, cluster: LocalCluster, expected: dict[str, pa.Table]) -> list[QueryOutcome]:
         self.console.rule(f"eight queries, {when}")
         answers = []
         for name, query in QUERIES.items():
@@ -135,7 +135,7 @@ class Demo:
 
     def _ask(
         self, cluster: LocalCluster, name: str, query: str, expected: pa.Table
-    ) -> tuple[Answer, pa.Table | None]:
+    ) -> tuple[QueryOutcome, pa.Table | None]:
         """Ask until an answer comes or a minute has passed; an error is retried, a wrong answer is not."""
         started_ms = self.runtime.monotonic_ms()
         retries = 0
@@ -154,12 +154,12 @@ class Demo:
                     break
                 self.runtime.sleep_ms(RETRY_EVERY_MS)
         took_ms = self.runtime.monotonic_ms() - asked_ms
-        answer = Answer(
+        answer = QueryOutcome(
             name=name, wrong=wrong, took_ms=took_ms, stats=stats, retries=retries, last_error=last_error
         )
         return answer, table
 
-    def _show(self, answer: Answer, table: pa.Table | None) -> None:
+    def _show(self, answer: QueryOutcome, table: pa.Table | None) -> None:
         verdict = "[green]right[/green]" if answer.wrong is None else f"[red]WRONG: {escape(answer.wrong)}[/red]"
         touched, shipped = _touched(answer)
         self.console.print(
@@ -173,7 +173,7 @@ class Demo:
         if table is not None:
             self.console.print(_head(table))
 
-    def _summary(self, first: list[Answer], second: list[Answer], took_over_ms: float) -> None:
+    def _summary(self, first: list[QueryOutcome], second: list[QueryOutcome], took_over_ms: float) -> None:
         table = Table(
             "query", "before ms", "partitions", "executors", "shipped", "after ms", "retries", "answers",
             title=f"TPC-H scale {self.scale:g}; take-over {took_over_ms / 1e3:.1f} s",
@@ -226,7 +226,7 @@ def _expected(data: Path) -> dict[str, pa.Table]:
         return {name: connection.sql(query).to_arrow_table() for name, query in QUERIES.items()}
 
 
-def _touched(answer: Answer) -> tuple[str, str]:
+def _touched(answer: QueryOutcome) -> tuple[str, str]:
     stats = answer.stats
     executors = len(stats.get("executors", ()))
     partitions = f"{stats.get('partitions', 0)} of {stats.get('partitions_total', 0)} partitions"

@@ -18,7 +18,7 @@ from ballista_py.node.status.tasks import Task, Tasks
 from ballista_py.sql.plan import Leg, leg_from_json
 from ballista_py.sql.rewrite import Rewrite
 from ballista_py.storage.decided_files import decided_files
-from ballista_py.storage.held.altered_under import altered_under, rows_unless_altered
+from ballista_py.storage.held.files import altered_under, rows_unless_altered
 from ballista_py.traces import within
 from ballista_py.transport.arrow.door import read_rows
 from ballista_py.transport.flight.calls import CallContext

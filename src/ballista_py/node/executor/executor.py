@@ -45,8 +45,7 @@ from ballista_py.transport.flight_sql.ahead import KeepAlive
 from ballista_py.transport.flight_sql.leg_tickets import LegTicketCheck
 from ballista_py.transport.flight_sql.legs import MAX_TICKET_BYTES, LegService, PartsService
 from ballista_py.transport.security.access import DATA, PARTS, PLAIN_DATA
-from ballista_py.transport.security.callers import Anyone, Holders, Nodes
-from ballista_py.transport.security.same_cluster import OfOneCluster
+from ballista_py.transport.security.callers import Anyone, Nodes, OfOneCluster, TicketHolders
 from ballista_py.turns import Turns
 
 _log = logging.getLogger(__name__)
@@ -172,7 +171,7 @@ def _parts_port(ground: Foundation, tickets: LegTicketCheck, answers: ExecutorAn
         answers,
         ground.runtime,
         access=PARTS,
-        callers=Holders(),
+        callers=TicketHolders(),
         caller_limit=config.max_calls_per_client,
         tls=config.flight_tls(),
         connections=config.connection_limits(),

@@ -21,8 +21,8 @@ from ballista_py.node.http.errors import HttpRefused, error_reply, told
 from ballista_py.node.http.forms import Form
 from ballista_py.transport.arrow.frames import answer_portions
 from ballista_py.transport.flight.calls import OpenCall
+from ballista_py.transport.flight.holdings import paced
 from ballista_py.transport.flight.listener import forget_places
-from ballista_py.transport.flight.paced_answers import paced
 from ballista_py.transport.flight.server import StreamResult
 from ballista_py.work import each_working
 

@@ -102,7 +102,7 @@ class CsvRows:
         return b""
 
 
-class ArrowRows:
+class ArrowForm:
     """An IPC stream. One that broke has no end marker."""
 
     media_type = ARROW
@@ -135,7 +135,7 @@ FORMS: Mapping[str, Callable[[], Form]] = {
     "application/json": JsonRows,
     "application/x-ndjson": NdjsonRows,
     "text/csv": CsvRows,
-    ARROW: ArrowRows,
+    ARROW: ArrowForm,
 }
 _ALSO = {"application/ndjson": "application/x-ndjson", "application/jsonl": "application/x-ndjson"}
 

@@ -9,7 +9,7 @@ import pyarrow as pa
 from attrs import define, frozen
 
 from ballista_py.coordinator.queries.descriptions import Descriptions
-from ballista_py.coordinator.queries.flight_sql import Statements, returned_rows
+from ballista_py.coordinator.queries.flight_sql import FlightSqlStatements, returned_rows
 from ballista_py.coordinator.queries.given_out import given_out
 from ballista_py.coordinator.queries.on_spark import SparkQueries
 from ballista_py.coordinator.queries.service import QueryService
@@ -57,7 +57,7 @@ class Services:
     queries: QueryService
     spark: SparkQueries
     writes: WriteService
-    statements: Statements
+    statements: FlightSqlStatements
     jobs: SchedulerJobs
     figures: Figures = UNSEEN
     metrics: MetricsTable | None = None

@@ -9,7 +9,7 @@ import pyarrow as pa
 from attrs import define, evolve
 
 from ballista_py.coordinator.jobs.attempt import JobRows
-from ballista_py.coordinator.queries.flight_sql import Statements
+from ballista_py.coordinator.queries.flight_sql import FlightSqlStatements
 from ballista_py.coordinator.queries.on_spark import SparkQueries
 from ballista_py.coordinator.queries.service import QueryService
 from ballista_py.coordinator.writes.service import WriteService
@@ -30,7 +30,7 @@ class JobRuns:
     queries: QueryService
     writes: WriteService
     spark: SparkQueries
-    statements: Statements
+    statements: FlightSqlStatements
     tasks: Tasks
 
     def check(self, request: JobRequest) -> None:

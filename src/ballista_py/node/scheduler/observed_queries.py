@@ -11,7 +11,7 @@ import pyarrow as pa
 from attrs import define, evolve, field
 
 from ballista_py.coordinator.queries.run import QueryRun
-from ballista_py.coordinator.queries.running_statement import Statement
+from ballista_py.coordinator.queries.running_statement import RunningStatement
 from ballista_py.coordinator.queries.service import QueryService
 from ballista_py.node.status.plans import plan_of
 from ballista_py.node.status.tasks import CANCELLED, Task, Tasks
@@ -36,7 +36,7 @@ class ObservedQueries(QueryService):
         statement: str,
         cancelled: Callable[[], bool] = lambda: False,
         only: Portion | None = None,
-    ) -> Statement:
+    ) -> RunningStatement:
         """See `QueryService.run`."""
         kind = "statement" if current_span() is None else "query"  # of a change, or of whatever else is under way
         task = self.tasks.begin(kind, statement, engine=ENGINE)
@@ -63,7 +63,7 @@ class ObservedQueries(QueryService):
 
         task.plan = plan
 
-    def _counted(self, batches: Iterable[pa.RecordBatch], running: Statement) -> Iterator[pa.RecordBatch]:
+    def _counted(self, batches: Iterable[pa.RecordBatch], running: RunningStatement) -> Iterator[pa.RecordBatch]:
         try:
             yield from batches
         finally:

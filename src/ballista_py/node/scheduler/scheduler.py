@@ -14,7 +14,7 @@ from attrs import evolve, frozen
 from litestar.handlers import HTTPRouteHandler
 
 from ballista_py.coordinator.catalogs import Catalogs
-from ballista_py.coordinator.queries.flight_sql import Statements
+from ballista_py.coordinator.queries.flight_sql import FlightSqlStatements
 from ballista_py.coordinator.queries.leg_opener import LegOpener
 from ballista_py.coordinator.queries.leg_watch import LegWatch
 from ballista_py.coordinator.queries.on_spark import SparkQueries
@@ -67,9 +67,8 @@ from ballista_py.transport.flight_sql.ahead import KeepAlive
 from ballista_py.transport.flight_sql.leg_tickets import LegTickets
 from ballista_py.transport.flight_sql.port import FlightSqlService
 from ballista_py.transport.security.access import PUBLIC
-from ballista_py.transport.security.callers import Anyone, Clients
+from ballista_py.transport.security.callers import Anyone, Clients, OfOneCluster
 from ballista_py.transport.security.passwords import Passwords
-from ballista_py.transport.security.same_cluster import OfOneCluster
 from ballista_py.transport.security.tokens import StaticTokens
 from ballista_py.work import carried
 
@@ -353,7 +352,7 @@ def _services(
     metrics = config.otlp_metrics_table
     tickets = LegTickets(cluster_id=ground.cluster_id, runtime=runtime, tls=config.node_tls())
     spark = SparkQueries(queries, tools.spark, runtime, config.max_merge_bytes)
-    statements = Statements(queries, tools.engine, writes=writes, tickets=tickets, figures=ground.metrics)
+    statements = FlightSqlStatements(queries, tools.engine, writes=writes, tickets=tickets, figures=ground.metrics)
     runs = JobRuns(queries, writes, spark, statements, ground.tasks)
     jobs = SchedulerJobs.start(ground, core.membership, runs, tools.run_all)
     statements.jobs = SchedulerPolledJobs(jobs)

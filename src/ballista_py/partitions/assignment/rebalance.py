@@ -17,7 +17,7 @@ def shed(state: State) -> None:
     if not over.any() or not (state.shares > 0).any():
         return
     before = state.home.copy()
-    holdings = Holdings.of(state)
+    holdings = HeldItems.of(state)
     taken: list[Counts] = []
     for executor in np.flatnonzero(over).tolist():
         mine = state.heaviest_first(holdings.movable(executor))
@@ -57,14 +57,14 @@ def even_out(state: State) -> None:
     if not (state.shares > 0).any():
         return
     levels = Levels.of(state)
-    holdings: Holdings | None = None
+    holdings: HeldItems | None = None
     for _ in range(4 * len(state.shares) + 64):
         donor, receiver = levels.fullest(), levels.emptiest()
         high, low = levels.donors[donor], levels.receivers[receiver]
         uneven = high > 1 + TOLERANCE or low < 1 - TOLERANCE
         if not uneven or high <= 1 or not np.isfinite(low) or donor == receiver:
             break
-        holdings = holdings or Holdings.of(state)
+        holdings = holdings or HeldItems.of(state)
         item = _best_step(state, holdings.movable(donor), donor, receiver)
         if item is None:
             levels.donors[donor] = -np.inf
@@ -74,7 +74,7 @@ def even_out(state: State) -> None:
 
 
 @define(eq=False)
-class Holdings:
+class HeldItems:
     """Which movable items each executor held when this was made, as far as it holds them still."""
 
     state: State
@@ -83,7 +83,7 @@ class Holdings:
     moved_in: dict[int, list[int]]
 
     @classmethod
-    def of(cls, state: State) -> Holdings:
+    def of(cls, state: State) -> HeldItems:
         homes = state.home
         narrow = homes.astype(np.uint16) if len(state.loads) < 1 << 16 else homes
         placed = np.argsort(narrow, kind="stable")

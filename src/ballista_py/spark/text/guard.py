@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from ballista_py.errors import SqlError
 from ballista_py.spark.text.allowed_parts import FUNCTIONS, KINDS, LEAVES, TABLE_FUNCTIONS
-from ballista_py.spark.text.plan_reader import Part, PlanReader
+from ballista_py.spark.text.plan_reader import PlanPart, PlanReader
 from ballista_py.spark.text.settings import PLAIN_TEXT, require_settings
 
 if TYPE_CHECKING:
@@ -68,7 +68,7 @@ class TextGuard:
         }
 
 
-def check_parts(parts: Collection[Part], tables: Collection[str]) -> None:
+def check_parts(parts: Collection[PlanPart], tables: Collection[str]) -> None:
     """Raises `SqlError` unless a plan of these parts is a query over `tables` of what is allowed; pure."""
     relations = {name.lower() for name in tables}
     # Names of CTEs are among the aliases; what they hide, and where, is for the analyser to say.

@@ -91,7 +91,7 @@ public class PLAN_READER implements java.util.function.BiFunction {
 
 
 @frozen(order=True)
-class Part:
+class PlanPart:
     """One kind of thing in a plan: its Java class and, if it is a name not resolved yet, the parts of the name."""
 
     kind: str
@@ -129,15 +129,15 @@ class PlanReader:
                 f"this Spark runs no statements, because their plans cannot be read: {reason}"
             ) from error
 
-    def parts(self, plan: Any) -> frozenset[Part]:
+    def parts(self, plan: Any) -> frozenset[PlanPart]:
         """Everything that a parsed plan consists of."""
         return frozenset(_parts(self._java.apply("parts", plan)))
 
-    def leaves(self, plan: Any) -> frozenset[Part]:
+    def leaves(self, plan: Any) -> frozenset[PlanPart]:
         """What an analysed plan takes rows and values from; the "name" tells relations of one JVM apart."""
         return frozenset(_parts(self._java.apply("leaves", plan)))
 
 
-def _parts(text: str) -> list[Part]:
+def _parts(text: str) -> list[PlanPart]:
     lines = (line.split("\1") for line in text.split("\2") if line)
-    return [Part(kind, tuple(map(unquote_plus, name))) for kind, *name in lines]
+    return [PlanPart(kind, tuple(map(unquote_plus, name))) for kind, *name in lines]

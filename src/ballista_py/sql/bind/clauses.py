@@ -40,7 +40,7 @@ _MAX_GROUPING_SETS = 64
 _WINDOW_PARTS = ("partition_by", "order", "spec")
 
 
-class QueryBinder(Protocol):
+class NestedQueryBinder(Protocol):
     """Who binds the queries nested in an expression."""
 
     draft: Draft
@@ -56,7 +56,7 @@ class _Names:
     same name; `grouped` are the columns that do not.
     """
 
-    binder: QueryBinder
+    binder: NestedQueryBinder
     scope: Scope
     aliases: dict[str, Expr] = Factory(dict)
     grouped: list[Expr] | None = None
@@ -140,12 +140,12 @@ class _Names:
         return exp.Window(this=node.this, over=node.args.get("over"), **parts)
 
 
-def bound(binder: QueryBinder, node: Expr, scope: Scope) -> Expr:
+def bound(binder: NestedQueryBinder, node: Expr, scope: Scope) -> Expr:
     """An expression of a FROM clause with its names resolved."""
     return _Names(binder, scope).bind(node)
 
 
-def bind_select(binder: QueryBinder, node: exp.Select, scope: Scope, sources: tuple[Source, ...]) -> Select:
+def bind_select(binder: NestedQueryBinder, node: exp.Select, scope: Scope, sources: tuple[Source, ...]) -> Select:
     """The bound block of `node`, whose sources are in `scope`."""
     windows = {window.this.name.lower(): window for window in node.args.get("windows") or ()}
     names = _Names(binder, scope, windows=windows)

@@ -37,7 +37,7 @@ from ballista_py.sql.bind.query import (
 _CONSTANTS = (exp.Literal, exp.Null, exp.Boolean, exp.Neg, exp.Cast, exp.DataType, exp.DataTypeParam)
 
 
-class QueryBinder(Protocol):
+class FromQueryBinder(Protocol):
     """Who binds the queries that stand in FROM."""
 
     draft: Draft
@@ -49,7 +49,7 @@ class QueryBinder(Protocol):
 class FromBinder:
     """Binds the FROM of one block into `scope`. `where` are the conjuncts that its SEMI and ANTI JOINs became."""
 
-    binder: QueryBinder
+    binder: FromQueryBinder
     scope: Scope
     sources: list[Source] = Factory(list)
     where: list[Expr] = Factory(list)

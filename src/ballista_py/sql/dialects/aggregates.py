@@ -9,7 +9,7 @@ from attrs import frozen
 from sqlglot import exp
 
 from ballista_py.sql.dialects.operators import condition
-from ballista_py.sql.dialects.typed import Reader, Scope, Typed, cast_to, refused, require_only
+from ballista_py.sql.dialects.typed import Reader, Typed, TypedScope, cast_to, refused, require_only
 from ballista_py.sql.dialects.value_types import (
     BIGINT,
     BOOL,
@@ -162,7 +162,7 @@ WINDOWS: Mapping[str, Aggregate] = {
 }  # fmt: skip
 
 
-def over_rows(reader: Reader, node: exp.Expr, scope: Scope) -> Typed:
+def over_rows(reader: Reader, node: exp.Expr, scope: TypedScope) -> Typed:
     """An aggregate, with what stands around it: FILTER and OVER."""
     window = node if isinstance(node, exp.Window) else None
     inner = node if window is None else window.this
@@ -185,7 +185,7 @@ def over_rows(reader: Reader, node: exp.Expr, scope: Scope) -> Typed:
     return Typed(cast_to(call, over.type) if over.cast else call, over.type)
 
 
-def _call(reader: Reader, node: exp.Expr, found: Aggregate, scope: Scope) -> tuple[exp.Expr, Over]:
+def _call(reader: Reader, node: exp.Expr, found: Aggregate, scope: TypedScope) -> tuple[exp.Expr, Over]:
     arguments = list(node.expressions)
     if str(node.this)[1:] == "count" and len(arguments) == 1 and isinstance(arguments[0], exp.Star):
         return exp.Anonymous(this="count", expressions=[exp.Star()]), Over("count", (), BIGINT)
@@ -209,7 +209,7 @@ def _call(reader: Reader, node: exp.Expr, found: Aggregate, scope: Scope) -> tup
     return exp.Anonymous(this=over.name, expressions=made), over
 
 
-def ordered(reader: Reader, node: exp.Expr, scope: Scope) -> list[exp.Expr]:
+def ordered(reader: Reader, node: exp.Expr, scope: TypedScope) -> list[exp.Expr]:
     """The terms of an ORDER BY, each with the place of nulls written down."""
     made: list[exp.Expr] = []
     for term in node.expressions:
@@ -222,7 +222,7 @@ def ordered(reader: Reader, node: exp.Expr, scope: Scope) -> list[exp.Expr]:
     return made
 
 
-def _window(reader: Reader, node: exp.Window, call: exp.Expr, scope: Scope) -> exp.Expr:
+def _window(reader: Reader, node: exp.Window, call: exp.Expr, scope: TypedScope) -> exp.Expr:
     require_only(node, reader.dialect, "this", "partition_by", "order", "spec", "over")
     parts = [reader.value(part, scope).expr for part in node.args.get("partition_by") or ()]
     order, spec = node.args.get("order"), node.args.get("spec")

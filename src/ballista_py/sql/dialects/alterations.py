@@ -8,7 +8,7 @@ from sqlglot import exp
 
 from ballista_py.sql.dialects.casts import assigned, type_of
 from ballista_py.sql.dialects.queries import table_of
-from ballista_py.sql.dialects.typed import Reader, Relation, Scope, refused, require_only
+from ballista_py.sql.dialects.typed import Reader, Relation, TypedScope, refused, require_only
 from ballista_py.sql.dialects.value_types import UNKNOWN, ValueType, engine_name
 from ballista_py.sql.parse.parsing import ENGINE_DIALECT
 
@@ -47,7 +47,7 @@ def declared_column(reader: Reader, item: exp.ColumnDef) -> ValueType:
     item.set("kind", exp.DataType.build(engine_name(kind), dialect=ENGINE_DIALECT))
     for default in item.find_all(exp.DefaultColumnConstraint):
         require_only(default, reader.dialect, "this")
-        value = reader.value(default.this, Scope(sources={}))
+        value = reader.value(default.this, TypedScope(sources={}))
         default.set("this", assigned(value, kind, default.this, reader.dialect))
     return kind
 
@@ -91,7 +91,7 @@ def _changed(reader: Reader, tree: exp.Alter, action: exp.Expr) -> None:
     if action.args.get("default") is not None:
         held: Relation = table_of(reader, tree.this)
         kinds = {name.lower(): kind for name, kind in held.columns}
-        value = reader.value(action.args["default"], Scope(sources={}))
+        value = reader.value(action.args["default"], TypedScope(sources={}))
         to = kinds.get(action.name.lower(), UNKNOWN)
         action.set("default", assigned(value, to, action.args["default"], reader.dialect))
 

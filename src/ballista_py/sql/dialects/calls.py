@@ -15,7 +15,7 @@ from attrs import frozen
 from sqlglot import exp
 
 from ballista_py.sql.dialects.operators import comparable, united
-from ballista_py.sql.dialects.typed import Reader, Scope, Typed, cast_to, filled, refused
+from ballista_py.sql.dialects.typed import Reader, Typed, TypedScope, cast_to, filled, refused
 from ballista_py.sql.dialects.value_types import (
     BIGINT,
     BOOL,
@@ -48,7 +48,7 @@ Special: TypeAlias = Callable[[Reader, exp.Expr, Sequence[Typed]], Typed]
 Rules: TypeAlias = Mapping[str, Sequence[Rule] | Special]
 
 
-def called(reader: Reader, node: exp.Anonymous, scope: Scope, rules: Rules) -> Typed:
+def called(reader: Reader, node: exp.Anonymous, scope: TypedScope, rules: Rules) -> Typed:
     """The call in the engine's words. Raises `UnsupportedExpression` where no rule takes these arguments."""
     found = rules[str(node.this)[1:]]
     values = [reader.value(argument, scope) for argument in node.expressions]

@@ -11,7 +11,7 @@ from ballista_py.sql.dialects.alterations import declared_column, read_alteratio
 from ballista_py.sql.dialects.casts import assigned
 from ballista_py.sql.dialects.operators import condition
 from ballista_py.sql.dialects.queries import read_from, read_query, table_of
-from ballista_py.sql.dialects.typed import Reader, Relation, Scope, Typed, refused, require_only
+from ballista_py.sql.dialects.typed import Reader, Relation, Typed, TypedScope, refused, require_only
 from ballista_py.sql.dialects.value_types import UNKNOWN, ValueType
 from ballista_py.sql.parse.likes import as_pieces
 
@@ -105,7 +105,7 @@ def _fixed(reader: Reader, table: Relation, partition: exp.Expr) -> Sequence[str
     for item in partition.expressions:
         if isinstance(item, exp.EQ) and isinstance(item.this, exp.Column):
             name = item.this.name.lower()
-            value = reader.value(item.expression, Scope())
+            value = reader.value(item.expression, TypedScope())
             to = _kind_of(kinds, name, table)
             item.set("expression", assigned(value, to, item.expression, reader.dialect))
             found.append(name)
@@ -118,7 +118,7 @@ def _insert_values(reader: Reader, source: exp.Expr, kinds: Sequence[ValueType],
         cells = (
             row.expressions if isinstance(row, exp.Tuple) else [row.this if isinstance(row, exp.Paren) else row]
         )
-        values = [reader.value(cell, Scope()) for cell in cells]
+        values = [reader.value(cell, TypedScope()) for cell in cells]
         _require_as_many(kinds, values, table)
         made = [
             assigned(value, kinds[place] if place < len(kinds) else UNKNOWN, cells[place], reader.dialect)
@@ -146,9 +146,9 @@ def _require_as_many(kinds: Sequence[ValueType], values: Sequence[object], table
         raise SqlError(f"INSERT has {len(values)} value(s) for {len(kinds)} column(s)")
 
 
-def _target(reader: Reader, node: exp.Expr) -> Scope:
+def _target(reader: Reader, node: exp.Expr) -> TypedScope:
     table = table_of(reader, node)
-    return Scope(sources={(node.alias or node.name).lower(): table})
+    return TypedScope(sources={(node.alias or node.name).lower(): table})
 
 
 def _update(reader: Reader, tree: exp.Expr) -> None:
@@ -161,7 +161,7 @@ def _update(reader: Reader, tree: exp.Expr) -> None:
         tree.args["where"].set("this", condition(reader, tree.args["where"].this, scope))
 
 
-def _set(reader: Reader, tree: exp.Expr, held: Relation, scope: Scope) -> None:
+def _set(reader: Reader, tree: exp.Expr, held: Relation, scope: TypedScope) -> None:
     """The assignments of SET."""
     kinds = {name.lower(): kind for name, kind in held.columns}
     for one in tree.expressions:
@@ -199,7 +199,7 @@ def _merge(reader: Reader, tree: exp.Expr) -> None:
             _merge_insert(reader, then, held, scope)
 
 
-def _merge_insert(reader: Reader, then: exp.Expr, held: Relation, scope: Scope) -> None:
+def _merge_insert(reader: Reader, then: exp.Expr, held: Relation, scope: TypedScope) -> None:
     cells = then.args.get("expression")
     if not isinstance(cells, exp.Tuple) or not isinstance(then.this, exp.Tuple | None):
         raise refused(then, reader.dialect, "name the columns and the values")
@@ -224,7 +224,7 @@ def _create(reader: Reader, tree: exp.Expr) -> None:
         elif isinstance(item, exp.LikeProperty):
             columns += table_of(reader, item.this).columns
     as_pieces(tree)
-    scope = Scope(sources={"": Relation(tuple(columns))})
+    scope = TypedScope(sources={"": Relation(tuple(columns))})
     for check in tree.this.find_all(exp.CheckColumnConstraint):
         require_only(check, reader.dialect, "this")
         check.set("this", condition(reader, check.this, scope))

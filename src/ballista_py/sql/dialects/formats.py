@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 
 from sqlglot import exp
 
-from ballista_py.sql.dialects.typed import Reader, Scope, Typed, filled, literal, refused, require_only
+from ballista_py.sql.dialects.typed import Reader, Typed, TypedScope, filled, literal, refused, require_only
 from ballista_py.sql.dialects.value_types import INTEGER, TEXT, ValueType
 
 _LETTERS: Mapping[str, Mapping[str, str]] = {
@@ -74,7 +74,7 @@ def formatted(reader: Reader, node: exp.Expr, values: Sequence[Typed]) -> Typed:
     return Typed(filled(sql, [values[0].expr, *map(literal, made)], reader.dialect), TEXT)
 
 
-def extracted(reader: Reader, node: exp.Expr, scope: Scope) -> Typed:
+def extracted(reader: Reader, node: exp.Expr, scope: TypedScope) -> Typed:
     """EXTRACT. PostgreSQL's is a numeric, of which all but seconds have no digits behind the point."""
     require_only(node, reader.dialect, "this", "expression")
     return part_of(reader, node, node.name, reader.value(node.args["expression"], scope))

@@ -11,8 +11,8 @@ from sqlglot import exp
 from ballista_py.sql.dialects import casts
 from ballista_py.sql.dialects.typed import (
     Reader,
-    Scope,
     Typed,
+    TypedScope,
     cast_to,
     enclosed,
     filled,
@@ -37,7 +37,7 @@ from ballista_py.sql.dialects.value_types import (
     common,
 )
 
-Handler: TypeAlias = Callable[[Reader, exp.Expr, Scope], Typed]
+Handler: TypeAlias = Callable[[Reader, exp.Expr, TypedScope], Typed]
 _COMPARISONS = (exp.EQ, exp.NEQ, exp.GT, exp.GTE, exp.LT, exp.LTE, exp.NullSafeEQ, exp.NullSafeNEQ)
 # Which of these binds tighter is told otherwise by each parser.
 _CONDITIONS = (*_COMPARISONS, exp.Is, exp.In, exp.Between, exp.Like, exp.ILike, exp.Not, exp.Exists)
@@ -47,7 +47,7 @@ _DOUBLE_HINT = "cast both sides to double, as the engine divides"
 _NOT_EVEN = "'<', '>' and a difference tell what is near, '=' does not"
 
 
-def number(reader: Reader, node: exp.Expr, scope: Scope) -> Typed:
+def number(reader: Reader, node: exp.Expr, scope: TypedScope) -> Typed:
     """A literal."""
     text = node.name
     if node.is_string:
@@ -65,7 +65,7 @@ def number(reader: Reader, node: exp.Expr, scope: Scope) -> Typed:
     raise refused(node, reader.dialect, "write the number with all its digits, or cast a text of it to double")
 
 
-def joined_literals(reader: Reader, node: exp.Expr, scope: Scope) -> Typed:
+def joined_literals(reader: Reader, node: exp.Expr, scope: TypedScope) -> Typed:
     """Texts that stand beside each other."""
     parts = [reader.value(part, scope) for part in node.expressions]
     if any(part.literal is None for part in parts):
@@ -73,17 +73,17 @@ def joined_literals(reader: Reader, node: exp.Expr, scope: Scope) -> Typed:
     return Typed(exp.Literal.string("".join(part.literal or "" for part in parts)), TEXT)
 
 
-def raw(reader: Reader, node: exp.Expr, scope: Scope) -> Typed:
+def raw(reader: Reader, node: exp.Expr, scope: TypedScope) -> Typed:
     """A text in which nothing is escaped."""
     return Typed(exp.Literal.string(node.name), TEXT)
 
 
-def parentheses(reader: Reader, node: exp.Expr, scope: Scope) -> Typed:
+def parentheses(reader: Reader, node: exp.Expr, scope: TypedScope) -> Typed:
     inner = reader.value(node.this, scope)
     return Typed(exp.Paren(this=inner.expr), inner.type)
 
 
-def negative(reader: Reader, node: exp.Expr, scope: Scope) -> Typed:
+def negative(reader: Reader, node: exp.Expr, scope: TypedScope) -> Typed:
     inner = reader.value(node.this, scope)
     if not inner.type.is_number:
         raise refused(node, reader.dialect)
@@ -92,7 +92,7 @@ def negative(reader: Reader, node: exp.Expr, scope: Scope) -> Typed:
     return Typed(made if plain else cast_to(made, inner.type), _computed(inner.type))
 
 
-def arithmetic(reader: Reader, node: exp.Expr, scope: Scope) -> Typed:
+def arithmetic(reader: Reader, node: exp.Expr, scope: TypedScope) -> Typed:
     """`+`, `-` and `*`."""
     if isinstance(node.args.get("expression"), exp.Interval):
         return _stepped(reader, node, scope)
@@ -160,7 +160,7 @@ def _with_date(reader: Reader, node: exp.Expr, left: Typed, right: Typed) -> Typ
     raise refused(node, reader.dialect)
 
 
-def _stepped(reader: Reader, node: exp.Expr, scope: Scope) -> Typed:
+def _stepped(reader: Reader, node: exp.Expr, scope: TypedScope) -> Typed:
     """A moment and an interval that is a literal."""
     left, steps = reader.value(node.this, scope), _steps(reader, node.args["expression"])
     if not isinstance(node, exp.Add | exp.Sub) or not left.type.is_moment:
@@ -205,7 +205,7 @@ def _divided(template: str, left: Typed, right: Typed, dialect: str) -> exp.Expr
     return filled(whole, [left.expr, right.expr], dialect)
 
 
-def division(reader: Reader, node: exp.Expr, scope: Scope) -> Typed:
+def division(reader: Reader, node: exp.Expr, scope: TypedScope) -> Typed:
     left, right = reader.value(node.this, scope), reader.value(node.expression, scope)
     kind = common((left.type, right.type))
     if kind is None and left.type.is_exact and right.type.is_exact:
@@ -226,7 +226,7 @@ def division(reader: Reader, node: exp.Expr, scope: Scope) -> Typed:
     return Typed(made, DOUBLE)
 
 
-def whole_division(reader: Reader, node: exp.Expr, scope: Scope) -> Typed:
+def whole_division(reader: Reader, node: exp.Expr, scope: TypedScope) -> Typed:
     """`div` of Spark."""
     left, right = reader.value(node.this, scope), reader.value(node.expression, scope)
     if reader.dialect != "spark" or left.type.family != "int" or right.type.family != "int":
@@ -235,7 +235,7 @@ def whole_division(reader: Reader, node: exp.Expr, scope: Scope) -> Typed:
     return Typed(filled("({0} // {1})", [one, other], reader.dialect), BIGINT)
 
 
-def modulo(reader: Reader, node: exp.Expr, scope: Scope) -> Typed:
+def modulo(reader: Reader, node: exp.Expr, scope: TypedScope) -> Typed:
     left, right = reader.value(node.this, scope), reader.value(node.expression, scope)
     return modulo_of(reader, node, left, right)
 
@@ -253,7 +253,7 @@ def modulo_of(reader: Reader, node: exp.Expr, left: Typed, right: Typed) -> Type
     return Typed(exp.Paren(this=made), kind)
 
 
-def joined(reader: Reader, node: exp.Expr, scope: Scope) -> Typed:
+def joined(reader: Reader, node: exp.Expr, scope: TypedScope) -> Typed:
     """`||` over texts and what has one text only."""
     parts = [reader.value(node.this, scope), reader.value(node.expression, scope)]
     return joined_of(reader, node, parts)
@@ -276,7 +276,7 @@ def _text(reader: Reader, node: exp.Expr, part: Typed) -> exp.Expr:
     return casts.moment_as_text(part.expr) if part.type == DATE else cast_to(part.expr, TEXT)
 
 
-def compared(reader: Reader, node: exp.Expr, scope: Scope) -> Typed:
+def compared(reader: Reader, node: exp.Expr, scope: TypedScope) -> Typed:
     for operand in (node.this, node.expression):
         if isinstance(operand, _CONDITIONS):
             raise refused(node, reader.dialect, "put the inner condition in parentheses")
@@ -324,7 +324,7 @@ def united(reader: Reader, node: exp.Expr, values: Sequence[Typed]) -> tuple[lis
     return [_wide(value, kind) for value in values], kind
 
 
-def both(reader: Reader, node: exp.Expr, scope: Scope) -> Typed:
+def both(reader: Reader, node: exp.Expr, scope: TypedScope) -> Typed:
     """AND and OR, of any number of conditions."""
     kind = type(node)
     parts = [_condition(reader, part, scope) for part in node.flatten(unnest=False)]
@@ -334,12 +334,12 @@ def both(reader: Reader, node: exp.Expr, scope: Scope) -> Typed:
     return Typed(made, BOOL)
 
 
-def _condition(reader: Reader, node: exp.Expr, scope: Scope) -> exp.Expr:
+def _condition(reader: Reader, node: exp.Expr, scope: TypedScope) -> exp.Expr:
     found = condition(reader, node, scope)
     return exp.Paren(this=found) if isinstance(found, exp.And | exp.Or) else found
 
 
-def condition(reader: Reader, node: exp.Expr, scope: Scope) -> exp.Expr:
+def condition(reader: Reader, node: exp.Expr, scope: TypedScope) -> exp.Expr:
     """What must be true, false or null."""
     found = reader.value(node, scope)
     if found.type not in (BOOL, NULL):
@@ -347,11 +347,11 @@ def condition(reader: Reader, node: exp.Expr, scope: Scope) -> exp.Expr:
     return found.expr
 
 
-def negated(reader: Reader, node: exp.Expr, scope: Scope) -> Typed:
+def negated(reader: Reader, node: exp.Expr, scope: TypedScope) -> Typed:
     return Typed(exp.Not(this=enclosed(condition(reader, node.this, scope))), BOOL)
 
 
-def is_(reader: Reader, node: exp.Expr, scope: Scope) -> Typed:
+def is_(reader: Reader, node: exp.Expr, scope: TypedScope) -> Typed:
     """IS NULL, TRUE or FALSE."""
     what = node.expression
     if isinstance(node.this, _CONDITIONS) or not isinstance(what, exp.Null | exp.Boolean):
@@ -365,7 +365,7 @@ def _maybe_not(node: exp.Expr, made: exp.Expr) -> Typed:
     return Typed(exp.Not(this=enclosed(made)) if node.args.get("negate") else made, BOOL)
 
 
-def between(reader: Reader, node: exp.Expr, scope: Scope) -> Typed:
+def between(reader: Reader, node: exp.Expr, scope: TypedScope) -> Typed:
     value = reader.value(node.this, scope)
     (one, low), (other, high) = (
         comparable(reader, node, value, reader.value(node.args[key], scope), even=False) for key in ("low", "high")
@@ -376,7 +376,7 @@ def between(reader: Reader, node: exp.Expr, scope: Scope) -> Typed:
     return Typed(made, BOOL)
 
 
-def among(reader: Reader, node: exp.Expr, scope: Scope) -> Typed:
+def among(reader: Reader, node: exp.Expr, scope: TypedScope) -> Typed:
     """IN, with values or a query."""
     value = reader.value(node.this, scope)
     query = node.args.get("query")
@@ -395,7 +395,7 @@ def among(reader: Reader, node: exp.Expr, scope: Scope) -> Typed:
     return Typed(exp.In(this=enclosed(left), expressions=[other for _, other in pairs]), BOOL)
 
 
-def like(reader: Reader, node: exp.Expr, scope: Scope) -> Typed:
+def like(reader: Reader, node: exp.Expr, scope: TypedScope) -> Typed:
     """LIKE and ILIKE with a literal; a backslash before `%`, `_` or itself takes their meaning away."""
     value, pattern = reader.value(node.this, scope), reader.value(node.expression, scope)
     if value.type not in (TEXT, NULL) or pattern.literal is None:
@@ -411,7 +411,7 @@ def like(reader: Reader, node: exp.Expr, scope: Scope) -> Typed:
     return _maybe_not(node, made)
 
 
-def case(reader: Reader, node: exp.Expr, scope: Scope) -> Typed:
+def case(reader: Reader, node: exp.Expr, scope: TypedScope) -> Typed:
     subject = reader.value(node.this, scope) if node.this is not None else None
     tests: list[exp.Expr] = []
     for branch in node.args["ifs"]:
@@ -428,7 +428,7 @@ def case(reader: Reader, node: exp.Expr, scope: Scope) -> Typed:
     return Typed(exp.Case(ifs=ifs, default=results[-1] if otherwise else None), kind)
 
 
-def written_cast(reader: Reader, node: exp.Expr, scope: Scope) -> Typed:
+def written_cast(reader: Reader, node: exp.Expr, scope: TypedScope) -> Typed:
     to = casts.type_of(node.args["to"], reader.dialect)
     inner = node.this
     if to == DOUBLE and isinstance(inner, exp.Literal) and re.fullmatch(r"[\d.]+[eE][+-]?\d+", inner.name):
@@ -436,11 +436,11 @@ def written_cast(reader: Reader, node: exp.Expr, scope: Scope) -> Typed:
     return casts.converted(reader.value(inner, scope), to, node, reader.dialect)
 
 
-def constant(reader: Reader, node: exp.Expr, scope: Scope) -> Typed:
+def constant(reader: Reader, node: exp.Expr, scope: TypedScope) -> Typed:
     return Typed(node.copy(), BOOL if isinstance(node, exp.Boolean) else NULL)
 
 
-def parameter(reader: Reader, node: exp.Expr, scope: Scope) -> Typed:
+def parameter(reader: Reader, node: exp.Expr, scope: TypedScope) -> Typed:
     return Typed(node.copy(), PARAMETER)
 
 

@@ -9,7 +9,7 @@ from sqlglot import exp
 from ballista_py.errors import SqlError, UnsupportedExpression
 from ballista_py.sql.dialects.aggregates import ordered
 from ballista_py.sql.dialects.operators import condition
-from ballista_py.sql.dialects.typed import Reader, Relation, Scope, Typed, refused, require_only
+from ballista_py.sql.dialects.typed import Reader, Relation, Typed, TypedScope, refused, require_only
 from ballista_py.sql.dialects.value_types import UNKNOWN, ValueType, common
 
 _SELECT = (
@@ -20,7 +20,7 @@ _SIDES = ("", "LEFT", "RIGHT", "FULL")
 _KINDS = ("", "INNER", "OUTER", "CROSS")
 
 
-def read_query(reader: Reader, node: exp.Expr, parent: Scope | None) -> Relation:
+def read_query(reader: Reader, node: exp.Expr, parent: TypedScope | None) -> Relation:
     """Rewrite a query in place; its columns."""
     if isinstance(node, exp.Subquery):
         require_only(node, reader.dialect, "this", "alias")
@@ -34,9 +34,9 @@ def read_query(reader: Reader, node: exp.Expr, parent: Scope | None) -> Relation
     raise refused(node, reader.dialect)
 
 
-def values(reader: Reader, node: exp.Expr, parent: Scope | None) -> Relation:
+def values(reader: Reader, node: exp.Expr, parent: TypedScope | None) -> Relation:
     """The rows of VALUES; each column of one type."""
-    scope = Scope(parent)
+    scope = TypedScope(parent)
     rows = []
     for row in node.expressions:
         cells = (
@@ -54,9 +54,9 @@ def values(reader: Reader, node: exp.Expr, parent: Scope | None) -> Relation:
     return Relation(tuple(("", kind) for kind in kinds))
 
 
-def _select(reader: Reader, node: exp.Select, parent: Scope | None) -> Relation:
+def _select(reader: Reader, node: exp.Select, parent: TypedScope | None) -> Relation:
     require_only(node, reader.dialect, *_SELECT)
-    scope = Scope(parent)
+    scope = TypedScope(parent)
     _common_tables(reader, node, scope)
     read_from(reader, node, scope)
     distinct = node.args.get("distinct")
@@ -82,7 +82,7 @@ def _select(reader: Reader, node: exp.Select, parent: Scope | None) -> Relation:
     return Relation(tuple(columns), known)
 
 
-def _item(reader: Reader, item: exp.Expr, scope: Scope) -> tuple[exp.Expr, list[tuple[str, ValueType]], bool]:
+def _item(reader: Reader, item: exp.Expr, scope: TypedScope) -> tuple[exp.Expr, list[tuple[str, ValueType]], bool]:
     """An output, named as the dialect names it."""
     star = item if isinstance(item, exp.Star) else item.this if isinstance(item, exp.Column) else None
     if isinstance(star, exp.Star):
@@ -127,7 +127,7 @@ def _name(item: exp.Expr, dialect: str) -> str:
 _SETS = (exp.Tuple, exp.Cube, exp.Rollup, exp.GroupingSets)
 
 
-def _group(reader: Reader, group: exp.Expr, scope: Scope) -> None:
+def _group(reader: Reader, group: exp.Expr, scope: TypedScope) -> None:
     require_only(group, reader.dialect, "expressions")  # WITH ROLLUP and the like stand in others
     _require_named(reader, group)
     group.set("expressions", [_grouping(reader, item, scope) for item in group.expressions])
@@ -149,7 +149,7 @@ def _keys(node: exp.Expr) -> Iterator[exp.Expr]:
         yield node.unnest()
 
 
-def _grouping(reader: Reader, node: exp.Expr, scope: Scope) -> exp.Expr:
+def _grouping(reader: Reader, node: exp.Expr, scope: TypedScope) -> exp.Expr:
     """A key, or several in parentheses, in ROLLUP, CUBE or GROUPING SETS."""
     if isinstance(node, _SETS):
         require_only(node, reader.dialect, "expressions")
@@ -161,19 +161,19 @@ def _grouping(reader: Reader, node: exp.Expr, scope: Scope) -> exp.Expr:
     return _key(reader, node, scope)
 
 
-def _key(reader: Reader, node: exp.Expr, scope: Scope) -> exp.Expr:
+def _key(reader: Reader, node: exp.Expr, scope: TypedScope) -> exp.Expr:
     value = reader.value(node, scope)
     if isinstance(value.expr, exp.Literal | exp.Neg | exp.Null) and value.whole is None:
         raise refused(node, reader.dialect)
     return value.expr
 
 
-def _tail(reader: Reader, node: exp.Expr, scope: Scope, columns: list[tuple[str, ValueType]]) -> None:
+def _tail(reader: Reader, node: exp.Expr, scope: TypedScope, columns: list[tuple[str, ValueType]]) -> None:
     order = node.args.get("order")
     if order is not None:
         for term in order.expressions:
             _require_told(reader, term, scope)
-        named = Scope(scope.parent, scope.sources, {**scope.aliases}, scope.tables)
+        named = TypedScope(scope.parent, scope.sources, {**scope.aliases}, scope.tables)
         for name, kind in columns:
             named.aliases.setdefault(name.lower(), kind)
         node.set("order", exp.Order(expressions=ordered(reader, order, named)))
@@ -187,7 +187,7 @@ def _tail(reader: Reader, node: exp.Expr, scope: Scope, columns: list[tuple[str,
                 raise refused(clause, reader.dialect, "write a number")
 
 
-def _require_told(reader: Reader, term: exp.Expr, scope: Scope) -> None:
+def _require_told(reader: Reader, term: exp.Expr, scope: TypedScope) -> None:
     """Refuse a term that computes with a name that is one of an output and one of a column: each has its rule."""
     if isinstance(term.this, exp.Column):
         return
@@ -198,16 +198,16 @@ def _require_told(reader: Reader, term: exp.Expr, scope: Scope) -> None:
             raise refused(term, reader.dialect, f"'{name}' is a column and an output, name the table before it")
 
 
-def _held(scope: Scope, name: str) -> bool:
+def _held(scope: TypedScope, name: str) -> bool:
     return any(
         not source.known or any(column.lower() == name for column, _ in source.columns)
         for source in scope.sources.values()
     )
 
 
-def _set_operation(reader: Reader, node: exp.Expr, parent: Scope | None) -> Relation:
+def _set_operation(reader: Reader, node: exp.Expr, parent: TypedScope | None) -> Relation:
     require_only(node, reader.dialect, *_SET)
-    scope = Scope(parent)
+    scope = TypedScope(parent)
     _common_tables(reader, node, scope)
     left = read_query(reader, node.this, scope)
     right = read_query(reader, node.args["expression"], scope)
@@ -220,11 +220,11 @@ def _set_operation(reader: Reader, node: exp.Expr, parent: Scope | None) -> Rela
         if kind is None or floats or kind.family in ("unknown", "parameter"):
             raise refused(node, reader.dialect, f"cast both sides of column '{name}' to one type")
         columns.append((name, kind))
-    _tail(reader, node, Scope(parent, {"": Relation(tuple(columns))}), [])
+    _tail(reader, node, TypedScope(parent, {"": Relation(tuple(columns))}), [])
     return Relation(tuple(columns))
 
 
-def _common_tables(reader: Reader, node: exp.Expr, scope: Scope) -> None:
+def _common_tables(reader: Reader, node: exp.Expr, scope: TypedScope) -> None:
     with_ = node.args.get("with_")
     if with_ is None:
         return
@@ -250,7 +250,7 @@ def _renamed(reader: Reader, node: exp.Expr, relation: Relation) -> Relation:
     return Relation(columns, relation.known)
 
 
-def read_from(reader: Reader, node: exp.Expr, scope: Scope) -> None:
+def read_from(reader: Reader, node: exp.Expr, scope: TypedScope) -> None:
     """The relations of FROM and its joins, with their conditions."""
     from_ = node.args.get("from_")
     if from_ is not None:
@@ -260,18 +260,18 @@ def read_from(reader: Reader, node: exp.Expr, scope: Scope) -> None:
         _join(reader, join, scope, starred)
 
 
-def _join(reader: Reader, join: exp.Expr, scope: Scope, starred: bool) -> None:
+def _join(reader: Reader, join: exp.Expr, scope: TypedScope, starred: bool) -> None:
     require_only(join, reader.dialect, "this", "side", "kind", "on", "using")
     side, kind = (str(join.args.get(key) or "").upper() for key in ("side", "kind"))
     half = kind in ("SEMI", "ANTI") and side in ("", "LEFT")
     if (kind not in _KINDS and not half) or side not in _SIDES:
         raise refused(join, reader.dialect)
-    right = Scope(scope.parent, {}, {}, scope.tables)
+    right = TypedScope(scope.parent, {}, {}, scope.tables)
     _source(reader, join.this, right)
     using, on = join.args.get("using"), join.args.get("on")
     if using and (starred or half):
         raise refused(join, reader.dialect, "name the columns of the answer, or write the condition with ON")
-    both = Scope(scope.parent, {**scope.sources, **right.sources}, {}, scope.tables)
+    both = TypedScope(scope.parent, {**scope.sources, **right.sources}, {}, scope.tables)
     if len(both.sources) < len(scope.sources) + len(right.sources):
         raise refused(join, reader.dialect, "give each table a name of its own")
     if on is not None:
@@ -288,7 +288,7 @@ def _join(reader: Reader, join: exp.Expr, scope: Scope, starred: bool) -> None:
     scope.sources.update(right.sources)
 
 
-def _source(reader: Reader, node: exp.Expr, scope: Scope) -> None:
+def _source(reader: Reader, node: exp.Expr, scope: TypedScope) -> None:
     """One relation of FROM, under its name."""
     alias = node.alias.lower() if node.alias else ""
     if isinstance(node, exp.Table) and isinstance(node.this, exp.Identifier):
@@ -300,11 +300,11 @@ def _source(reader: Reader, node: exp.Expr, scope: Scope) -> None:
         return
     if isinstance(node, exp.Subquery):
         require_only(node, reader.dialect, "this", "alias")
-        outer = Scope(scope.parent, {}, {}, scope.tables)
+        outer = TypedScope(scope.parent, {}, {}, scope.tables)
         found = read_query(reader, node.this, outer)
     elif isinstance(node, exp.Values):
         require_only(node, reader.dialect, "expressions", "alias")
-        found = values(reader, node, Scope(scope.parent, {}, {}, scope.tables))
+        found = values(reader, node, TypedScope(scope.parent, {}, {}, scope.tables))
         if node.args.get("alias") is None or len(node.args["alias"].args.get("columns") or ()) != len(
             found.columns
         ):
@@ -322,7 +322,7 @@ def table_of(reader: Reader, node: exp.Expr) -> Relation:
     return Relation(known=False) if node.text("db") else reader.table(node.name.lower())
 
 
-def _common_table(scope: Scope | None, name: str) -> Relation | None:
+def _common_table(scope: TypedScope | None, name: str) -> Relation | None:
     while scope is not None:
         if name in scope.tables:
             return scope.tables[name]
@@ -330,11 +330,11 @@ def _common_table(scope: Scope | None, name: str) -> Relation | None:
     return None
 
 
-def column(reader: Reader, node: exp.Expr, scope: Scope) -> Typed:
+def column(reader: Reader, node: exp.Expr, scope: TypedScope) -> Typed:
     """A name, with the type of what it stands for."""
     require_only(node, reader.dialect, "this", "table")
     name, qualifier = node.name.lower(), node.args["table"].name.lower() if node.args.get("table") else ""
-    around: Scope | None = scope
+    around: TypedScope | None = scope
     while around is not None:
         found = _found(around, name, qualifier)
         if found is not None:
@@ -343,7 +343,7 @@ def column(reader: Reader, node: exp.Expr, scope: Scope) -> Typed:
     raise SqlError(f"there is no column '{node.sql(reader.dialect)}' where the statement names it")
 
 
-def _found(scope: Scope, name: str, qualifier: str) -> ValueType | None:
+def _found(scope: TypedScope, name: str, qualifier: str) -> ValueType | None:
     places = [source for label, source in scope.sources.items() if not qualifier or label == qualifier]
     kinds = [kind for source in places for label, kind in source.columns if label.lower() == name]
     if len(kinds) > 1 and "\x01using " + name not in scope.aliases:

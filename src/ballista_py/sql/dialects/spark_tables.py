@@ -17,7 +17,7 @@ _FORMATS = ("parquet", "vortex")
 
 
 @frozen
-class Kept:
+class TableClauses:
     """The clauses that were taken out of a statement: keys of partitions, and the format of files."""
 
     keys: tuple[str, ...]
@@ -49,7 +49,7 @@ class Kept:
             )
 
 
-def taken_out(tree: exp.Expr, dialect: str) -> Kept | None:
+def taken_out(tree: exp.Expr, dialect: str) -> TableClauses | None:
     """What a CREATE TABLE of Spark says, taken out of it; None for other statements and where there is nothing.
 
     The columns that partitions are made of are put last. Raises `SqlError` for a format that there is not, and for keys
@@ -70,7 +70,7 @@ def taken_out(tree: exp.Expr, dialect: str) -> Kept | None:
     tree.set("properties", exp.Properties(expressions=others) if others else None)
     if isinstance(tree.this, exp.Schema):
         _put_last(tree.this, columns)
-    return Kept(tuple(keys), tuple(columns), format_name)
+    return TableClauses(tuple(keys), tuple(columns), format_name)
 
 
 def _format(name: str) -> str | None:

@@ -16,7 +16,7 @@ from ballista_py.sql.dialects.formats import extracted
 from ballista_py.sql.dialects.operators import ARGUMENTS, OPERATORS, Handler
 from ballista_py.sql.dialects.queries import column, read_query
 from ballista_py.sql.dialects.scalar_lists import SCALARS
-from ballista_py.sql.dialects.typed import Reader, Relation, Scope, Typed, filled, refused, require_only
+from ballista_py.sql.dialects.typed import Reader, Relation, Typed, TypedScope, filled, refused, require_only
 from ballista_py.sql.dialects.value_types import BOOL, DATE, TEXT, TIMESTAMPTZ, of_arrow
 
 Tables = Mapping[str, pa.Schema]
@@ -31,7 +31,7 @@ class StatementReader:
     tables: Tables | None
     unknown: list[str] = field(factory=list)  # names of tables that there are not
 
-    def value(self, node: exp.Expr, scope: Scope) -> Typed:
+    def value(self, node: exp.Expr, scope: TypedScope) -> Typed:
         """See `Reader.value`."""
         handler = _HANDLERS.get(type(node))
         if handler is None:
@@ -40,7 +40,7 @@ class StatementReader:
             require_only(node, self.dialect, *used)
         return handler(self, node, scope)
 
-    def query(self, node: exp.Expr, scope: Scope | None) -> Relation:
+    def query(self, node: exp.Expr, scope: TypedScope | None) -> Relation:
         """See `Reader.query`."""
         return read_query(self, node, scope)
 
@@ -83,7 +83,7 @@ def translate(tree: exp.Expr, dialect: str, tables: Tables | None, partition: ex
     return tree
 
 
-def _call(reader: Reader, node: exp.Expr, scope: Scope) -> Typed:
+def _call(reader: Reader, node: exp.Expr, scope: TypedScope) -> Typed:
     name = str(node.this)[1:] if str(node.this).startswith("\x01") else ""
     if name in AGGREGATES[reader.dialect]:
         return over_rows(reader, node, scope)
@@ -95,7 +95,7 @@ def _call(reader: Reader, node: exp.Expr, scope: Scope) -> Typed:
 def _renamed_call(name: str, *keys: str) -> Handler:
     """A call with words between its arguments, as one without."""
 
-    def made(reader: Reader, node: exp.Expr, scope: Scope) -> Typed:
+    def made(reader: Reader, node: exp.Expr, scope: TypedScope) -> Typed:
         require_only(node, reader.dialect, *keys)
         arguments = [node.args[key] for key in keys if node.args.get(key) is not None]
         return _call(reader, exp.Anonymous(this=f"\x01{name}", expressions=arguments), scope)
@@ -103,12 +103,12 @@ def _renamed_call(name: str, *keys: str) -> Handler:
     return made
 
 
-def _position(reader: Reader, node: exp.Expr, scope: Scope) -> Typed:
+def _position(reader: Reader, node: exp.Expr, scope: TypedScope) -> Typed:
     name = "instr" if reader.dialect == "spark" else "strpos"
     return _renamed_call(name, "this", "substr")(reader, node, scope)
 
 
-def _trimmed(reader: Reader, node: exp.Expr, scope: Scope) -> Typed:
+def _trimmed(reader: Reader, node: exp.Expr, scope: TypedScope) -> Typed:
     """TRIM with FROM; the letters are a set everywhere."""
     require_only(node, reader.dialect, "this", "position", "expression")
     name = {"LEADING": "ltrim", "TRAILING": "rtrim"}.get(str(node.args.get("position") or "").upper(), "trim")
@@ -119,24 +119,24 @@ def _trimmed(reader: Reader, node: exp.Expr, scope: Scope) -> Typed:
     return Typed(filled(f"{name}({{0}}, {{1}})", [values[0].expr, letters], reader.dialect), TEXT)
 
 
-def _today(reader: Reader, node: exp.Expr, scope: Scope) -> Typed:
+def _today(reader: Reader, node: exp.Expr, scope: TypedScope) -> Typed:
     require_only(node, reader.dialect)
     return Typed(filled("current_date", [], reader.dialect), DATE)
 
 
-def _now(reader: Reader, node: exp.Expr, scope: Scope) -> Typed:
+def _now(reader: Reader, node: exp.Expr, scope: TypedScope) -> Typed:
     require_only(node, reader.dialect)
     return Typed(filled("now()", [], reader.dialect), TIMESTAMPTZ)
 
 
-def _scalar_query(reader: Reader, node: exp.Expr, scope: Scope) -> Typed:
+def _scalar_query(reader: Reader, node: exp.Expr, scope: TypedScope) -> Typed:
     columns = reader.query(node, scope).columns
     if len(columns) != 1:
         raise refused(node, reader.dialect)
     return Typed(node.copy(), columns[0][1])
 
 
-def _exists(reader: Reader, node: exp.Expr, scope: Scope) -> Typed:
+def _exists(reader: Reader, node: exp.Expr, scope: TypedScope) -> Typed:
     reader.query(node.this, scope)
     return Typed(node.copy(), BOOL)
 

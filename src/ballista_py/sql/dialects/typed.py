@@ -49,10 +49,10 @@ class Relation:
 
 
 @define(eq=False)
-class Scope:
+class TypedScope:
     """The relations whose columns an expression can name, and those of the queries around it."""
 
-    parent: Scope | None = None
+    parent: TypedScope | None = None
     sources: dict[str, Relation] = field(factory=dict)
     aliases: dict[str, ValueType] = field(factory=dict)
     tables: dict[str, Relation] = field(factory=dict)  # of WITH
@@ -64,11 +64,11 @@ class Reader(Protocol):
     @property
     def dialect(self) -> str: ...
 
-    def value(self, node: exp.Expr, scope: Scope) -> Typed:
+    def value(self, node: exp.Expr, scope: TypedScope) -> Typed:
         """The expression in the engine's dialect. Raises `UnsupportedExpression` for what is not known to be it."""
         ...
 
-    def query(self, node: exp.Expr, scope: Scope | None) -> Relation:
+    def query(self, node: exp.Expr, scope: TypedScope | None) -> Relation:
         """Rewrite a query in place; its columns."""
         ...
 

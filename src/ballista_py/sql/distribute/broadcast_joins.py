@@ -36,7 +36,7 @@ from ballista_py.sql.estimate.sizes import (
 )
 from ballista_py.sql.place.join_groups import Unit, is_reorderable, pooled
 from ballista_py.sql.place.placement import Merged, Split, Whole
-from ballista_py.sql.place.placer import Place
+from ballista_py.sql.place.placer import BlockPlace
 from ballista_py.sql.plan import Broadcast, BroadcastLimits
 
 
@@ -58,7 +58,7 @@ class Broadcaster:
     def found(self) -> list[Broadcast]:
         return self.sent.found
 
-    def closer(self, select: Select, place: Place) -> Select | None:
+    def closer(self, select: Select, place: BlockPlace) -> Select | None:
         """The block with something small broadcast, or None if nothing is worth it any more."""
         limits = self.draft.catalog.broadcasts
         if limits is None or not is_reorderable(select) or id(select) in self._done:
@@ -70,7 +70,7 @@ class Broadcaster:
                 return found
         return self._reduced(select, place, limits)
 
-    def asked(self, select: Select, place: Place) -> Select | None:
+    def asked(self, select: Select, place: BlockPlace) -> Select | None:
         """The block, whose rows come to the merge for what it computes there, with its nested queries reduced."""
         limits = self.draft.catalog.broadcasts
         if limits is None or not is_reorderable(select) or id(select) in self._asked:
@@ -78,7 +78,7 @@ class Broadcaster:
         self._asked[id(select)] = select
         return self._reduced(select, place, limits)
 
-    def _reduced(self, select: Select, place: Place, limits: BroadcastLimits) -> Select | None:
+    def _reduced(self, select: Select, place: BlockPlace, limits: BroadcastLimits) -> Select | None:
         found = self.keys.with_rows_kept(select, place, limits)
         if found is None:
             found = self.keys.with_nested_reduced(select, place, limits)
@@ -86,11 +86,11 @@ class Broadcaster:
                 self._done[id(found)] = self._asked[id(found)] = found
         return found
 
-    def reducing(self, select: Select, place: Place, units: Sequence[Unit]) -> Reduced:
+    def reducing(self, select: Select, place: BlockPlace, units: Sequence[Unit]) -> Reduced:
         """How the legs of `units`, which are all gathered, may drop rows that no row of another will match."""
         return self.keys.reducing(select, place, units)
 
-    def _with_subqueries_sent(self, select: Select, place: Place, limits: BroadcastLimits) -> Select | None:
+    def _with_subqueries_sent(self, select: Select, place: BlockPlace, limits: BroadcastLimits) -> Select | None:
         """Uncorrelated subqueries of WHERE that keep a large unit from being filtered in its legs."""
         anchor = self._anchor(select, place)
         if anchor is None or anchor[1] < limits.worth_bytes:
@@ -124,7 +124,7 @@ class Broadcaster:
         weight = rows_of_query(query, self.draft) * KEY_BYTES * len(query.names)
         return weight <= min(most, limits.max_bytes) and not self.sent.shares(query)
 
-    def _with_sides_sent(self, select: Select, place: Place, limits: BroadcastLimits) -> Select | None:
+    def _with_sides_sent(self, select: Select, place: BlockPlace, limits: BroadcastLimits) -> Select | None:
         """All sides of a join but the largest."""
         anchor = self._anchor(select, place)
         sent_units = [unit for unit in place.units if anchor and unit is not anchor[0] and not _is_whole(unit)]
@@ -155,7 +155,7 @@ class Broadcaster:
             self.sent.add(one.query, one.source, one.query.names, one.bytes)
         return closer
 
-    def _anchor(self, select: Select, place: Place) -> tuple[Unit, float] | None:
+    def _anchor(self, select: Select, place: BlockPlace) -> tuple[Unit, float] | None:
         """The unit that weighs most, which stays where it is, with its bytes."""
         needed = self.merger.needed(select, place)
         split = [unit for unit in place.units if unit.join == "inner" and isinstance(unit.placement, Split)]
@@ -163,7 +163,7 @@ class Broadcaster:
         return max(sizes, key=lambda pair: pair[1], default=None)
 
 
-def _joined(select: Select, place: Place, anchor: Unit, sent: dict[int, Sent]) -> Select:
+def _joined(select: Select, place: BlockPlace, anchor: Unit, sent: dict[int, Sent]) -> Select:
     """The block over the anchor, replicated relations, and broadcasts."""
     inner: list[Source] = list(anchor.sources)
     left: list[Source] = []

@@ -37,7 +37,7 @@ from ballista_py.sql.estimate.sizes import (
 )
 from ballista_py.sql.place.join_groups import Unit
 from ballista_py.sql.place.placement import Merged, Split
-from ballista_py.sql.place.placer import Place, Placer
+from ballista_py.sql.place.placer import BlockPlace, Placer
 from ballista_py.sql.plan import Broadcast
 
 KEY_BYTES = 9
@@ -51,7 +51,7 @@ class QueryMerger(Protocol):
     fragments: Fragments
 
     def merged(self, query: Query) -> Query: ...
-    def needed(self, select: Select, place: Place) -> list[ColumnId]: ...
+    def needed(self, select: Select, place: BlockPlace) -> list[ColumnId]: ...
     def renamed_columns(self, select: Select, mapping: dict[ColumnId, Expr]) -> Select: ...
 
 

@@ -25,7 +25,7 @@ _ROWS_A_KEY = 4
 
 
 @frozen(eq=False, kw_only=True)
-class Asked:
+class CorrelatedQuery:
     """A nested query of which a row matters only if its column `mine` equals `theirs`, a column of the unit `host`."""
 
     query: Select
@@ -43,7 +43,7 @@ class Asked:
         return attrs.evolve(self.query, where=(*self.query.where, member))
 
 
-def asked_by(query: Query, units: Iterable[Unit]) -> Iterator[Asked]:
+def asked_by(query: Query, units: Iterable[Unit]) -> Iterator[CorrelatedQuery]:
     """The equalities by which rows of inner `units` ask for rows of a nested query."""
     if not isinstance(query, Select) or not is_reorderable(query):
         return
@@ -52,7 +52,7 @@ def asked_by(query: Query, units: Iterable[Unit]) -> Iterator[Asked]:
         for mine, theirs in both_ways(equated_columns(conjunct)):
             hosts = [unit for unit in units if theirs[0] in unit.aliases and unit.join == "inner"]
             if mine[0] in own and mine[0] not in touched and hosts:
-                yield Asked(query=query, mine=mine, theirs=theirs, host=hosts[0])
+                yield CorrelatedQuery(query=query, mine=mine, theirs=theirs, host=hosts[0])
 
 
 def both_ways(pair: tuple[ColumnId, ColumnId] | None) -> Iterator[tuple[ColumnId, ColumnId]]:
@@ -62,7 +62,7 @@ def both_ways(pair: tuple[ColumnId, ColumnId] | None) -> Iterator[tuple[ColumnId
         yield pair[1], pair[0]
 
 
-def each_key_once(asked: Asked, among: Select, keys: float, draft: Draft) -> Select:
+def each_key_once(asked: CorrelatedQuery, among: Select, keys: float, draft: Draft) -> Select:
     """`among` when only the existence of its rows matters: the same, over its distinct keys where that is less.
 
     Legs then give every key once instead of every row. It stays as it is if anything but the key is asked for.

@@ -38,7 +38,7 @@ from ballista_py.sql.distribute.two_phase_aggregates import IndivisibleError, Tw
 from ballista_py.sql.estimate.sizes import rows_of_relation, rows_of_select_unit, share_of
 from ballista_py.sql.place.join_groups import Unit
 from ballista_py.sql.place.placement import Merged, Placement, Whole
-from ballista_py.sql.place.placer import Place, Placer
+from ballista_py.sql.place.placer import BlockPlace, Placer
 
 Change: TypeAlias = Callable[[Expr], Expr]
 
@@ -106,7 +106,7 @@ class Merger:
         self.draft.sources[source.alias] = source
         return source
 
-    def _bounded(self, select: Select, place: Place, final: bool) -> Select:
+    def _bounded(self, select: Select, place: BlockPlace, final: bool) -> Select:
         """Legs finish the select list; ORDER BY, LIMIT and DISTINCT are done by them and again by the merge."""
         names = list(distinct_names(select.names))
         items = [Item(name, item.expr) for name, item in zip(names, select.items, strict=True)]
@@ -141,7 +141,7 @@ class Merger:
             offset=select.offset,
         )
 
-    def _grouped(self, select: Select, place: Place) -> Select:
+    def _grouped(self, select: Select, place: BlockPlace) -> Select:
         (unit,) = place.units
         relation = self.draft.new_alias("groups")
         self.draft.sources[relation] = Source(alias=relation, relation=FragmentScan(relation, ()))
@@ -151,7 +151,7 @@ class Merger:
         merge = attrs.evolve(merge, sources=tuple(_renamed_scan(source, name) for source in merge.sources))
         return self._with_nested_merged(merge, {})
 
-    def _over_rows(self, select: Select, place: Place) -> Select:
+    def _over_rows(self, select: Select, place: BlockPlace) -> Select:
         """Legs give the joined, filtered rows of each unit; everything else happens at the merge."""
         mapping: dict[ColumnId, Expr] = {}
         needed = self.needed(select, place)
@@ -180,7 +180,7 @@ class Merger:
             return max(whole, default=1.0) * share_of(unit.where, self.draft)
         return rows_of_select_unit(sources, unit.where, self.draft)
 
-    def needed(self, select: Select, place: Place) -> list[ColumnId]:
+    def needed(self, select: Select, place: BlockPlace) -> list[ColumnId]:
         """The columns that the merge reads of the block's sources, in a fixed order."""
         exprs = [*place.rest, *(expr for unit in place.units for expr in unit.on), *select.upper()]
         return list(dict.fromkeys(reference for expr in exprs for reference in references(expr, self.draft)))

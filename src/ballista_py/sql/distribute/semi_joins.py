@@ -33,7 +33,7 @@ from ballista_py.sql.bind.query import (
 )
 from ballista_py.sql.bind.types import kind_of
 from ballista_py.sql.distribute.broadcast_relations import KEY_BYTES, QueryMerger, SentRelations
-from ballista_py.sql.distribute.correlated_subqueries import Asked, asked_by, both_ways, each_key_once
+from ballista_py.sql.distribute.correlated_subqueries import CorrelatedQuery, asked_by, both_ways, each_key_once
 from ballista_py.sql.estimate.sizes import (
     bytes_of_columns,
     rows_of_select_unit,
@@ -41,7 +41,7 @@ from ballista_py.sql.estimate.sizes import (
 )
 from ballista_py.sql.place.join_groups import Unit, is_reorderable, null_supplied, pooled
 from ballista_py.sql.place.placement import Split
-from ballista_py.sql.place.placer import Place
+from ballista_py.sql.place.placer import BlockPlace
 from ballista_py.sql.plan import BroadcastLimits
 
 
@@ -62,7 +62,7 @@ class _Keys:
 
 
 @frozen(eq=False)
-class Kept:
+class KeptUnit:
     """A unit that is fetched once and kept: the source that stands for it, and what its columns are called there."""
 
     source: Source
@@ -75,7 +75,7 @@ class Reduced:
     """What legs of units need not give, by the identity of the units: more conditions, and units that are kept."""
 
     fewer: dict[int, tuple[Expr, ...]] = Factory(dict)
-    kept: dict[int, Kept] = Factory(dict)
+    kept: dict[int, KeptUnit] = Factory(dict)
 
 
 @define(eq=False)
@@ -93,7 +93,7 @@ class SentKeys:
     def merger(self) -> QueryMerger:
         return self.sent.merger
 
-    def reducing(self, select: Select, place: Place, units: Sequence[Unit]) -> Reduced:
+    def reducing(self, select: Select, place: BlockPlace, units: Sequence[Unit]) -> Reduced:
         """How the legs of `units`, which are all gathered, may drop rows that no row of another, filtered one will
         match."""
         found = Reduced()
@@ -111,7 +111,7 @@ class SentKeys:
     def _member(
         self,
         select: Select,
-        place: Place,
+        place: BlockPlace,
         unit: Unit,
         needed: list[ColumnId],
         found: Reduced,
@@ -144,7 +144,7 @@ class SentKeys:
                         return exp.In(this=column(*mine), query=exp.Subquery(this=self.draft.nest(keys.query)))
         return None
 
-    def with_rows_kept(self, select: Select, place: Place, limits: BroadcastLimits) -> Select | None:
+    def with_rows_kept(self, select: Select, place: BlockPlace, limits: BroadcastLimits) -> Select | None:
         """The rows of a block of one table that will be gathered, kept once they are: the keys by which they ask
         nested queries for rows are taken from them, and not computed by the same conditions again."""
         if len(place.units) != 1 or len(place.units[0].sources) != 1:
@@ -163,7 +163,7 @@ class SentKeys:
         over = attrs.evolve(select, sources=(kept.source,), where=tuple(place.rest))
         return self.merger.renamed_columns(over, kept.columns)
 
-    def _kept_unit(self, unit: Unit, needed: list[ColumnId], limits: BroadcastLimits) -> Kept | None:
+    def _kept_unit(self, unit: Unit, needed: list[ColumnId], limits: BroadcastLimits) -> KeptUnit | None:
         """A unit of one source as a relation that is fetched once and kept for all who read it."""
         if len(unit.sources) != 1:
             return None
@@ -174,9 +174,9 @@ class SentKeys:
         assert isinstance(one.source.relation, BroadcastScan)
         self.sent.add(one.query, one.source, one.query.names, one.bytes)
         self._kept[one.source.relation.name] = one.bytes / bytes_of_columns(mapping, self.draft)
-        return Kept(one.source, mapping, dict(zip(mapping, one.query.names, strict=True)))
+        return KeptUnit(one.source, mapping, dict(zip(mapping, one.query.names, strict=True)))
 
-    def _kept_keys(self, kept: Kept, key: ColumnId) -> _Keys:
+    def _kept_keys(self, kept: KeptUnit, key: ColumnId) -> _Keys:
         return self._keys_of(kept.source, kept.labels[key])
 
     def _keys_of(self, source: Source, label: str) -> _Keys:
@@ -194,11 +194,11 @@ class SentKeys:
             self.draft.nested[node.this] for conjunct in conjuncts for node in conjunct.find_all(exp.Placeholder)
         ]
 
-    def _size_of(self, asked: Asked) -> _Size:
+    def _size_of(self, asked: CorrelatedQuery) -> _Size:
         rows = asked.rows(self.draft)
         return _Size(rows * KEY_BYTES * 2, rows)
 
-    def with_nested_reduced(self, select: Select, place: Place, limits: BroadcastLimits) -> Select | None:
+    def with_nested_reduced(self, select: Select, place: BlockPlace, limits: BroadcastLimits) -> Select | None:
         """Correlated subqueries that will be gathered: of their rows only those that some outer row can ask for."""
         changed: dict[str, Select] = {}
         for expr in (*place.rest, *select.upper()):
@@ -217,7 +217,7 @@ class SentKeys:
         whole = attrs.evolve(select, sources=sources, where=tuple(pooled(select)))
         return map_expressions(whole, lambda expr: rewritten(expr, replace))
 
-    def _reduced(self, node: exp.Placeholder, place: Place, limits: BroadcastLimits) -> Select | None:
+    def _reduced(self, node: exp.Placeholder, place: BlockPlace, limits: BroadcastLimits) -> Select | None:
         for asked in asked_by(self.draft.nested[node.this], place.units):
             keys = self._keys(asked.host, asked.theirs, self._size_of(asked), limits)
             if keys is not None:

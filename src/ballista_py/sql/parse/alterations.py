@@ -87,7 +87,7 @@ class SetType:
 
 
 @frozen(kw_only=True)
-class SetOption:
+class SetTableOption:
     """Another value for an option of the table."""
 
     name: str
@@ -118,7 +118,7 @@ Alteration: TypeAlias = (
     | SetDefault
     | SetRequired
     | SetType
-    | SetOption
+    | SetTableOption
     | SetFollows
     | SetComment
 )
@@ -196,7 +196,7 @@ def _added(words: _Words) -> AddColumn:
     return AddColumn(name=name, kind=kind, if_not_exists=if_not_exists, default=default, required=required)
 
 
-def _option(words: _Words) -> SetOption:
+def _option(words: _Words) -> SetTableOption:
     if not words.takes("("):
         raise words.refused(
             f"SET {words.next()}", "it has SET (file_format = …), and intervals; keys of tables stay as they are"
@@ -205,7 +205,7 @@ def _option(words: _Words) -> SetOption:
     words.must("=")
     value = words.value()
     words.must(")")
-    return SetOption(name=name.lower(), value=value.lower())
+    return SetTableOption(name=name.lower(), value=value.lower())
 
 
 def _of_column(words: _Words, name: str) -> Alteration:

@@ -95,14 +95,14 @@ class DropTable:
 
 
 @frozen(kw_only=True)
-class Truncate:
+class TruncateTable:
     """The end of all rows of a table."""
 
     table: str
 
 
 Change: TypeAlias = (
-    Insert | Local | General | CreateTable | CreateLike | DropTable | Truncate | CopyFrom | AlterTable
+    Insert | Local | General | CreateTable | CreateLike | DropTable | TruncateTable | CopyFrom | AlterTable
 )
 
 
@@ -234,7 +234,7 @@ def _change_of(tree: exp.Expr | None, text: StatementText) -> Change | None:
             raise SqlError("DROP TABLE needs the name of a table")
         return DropTable(tables=names, if_exists=bool(tree.args.get("exists")))
     if isinstance(tree, exp.TruncateTable):
-        return Truncate(table=_only_table(tree.expressions))
+        return TruncateTable(table=_only_table(tree.expressions))
     word = text.tokens[verb_place(text.tokens)].text.upper()
     if any(part.split()[0] == "SORTED" for _, part in text.top_level(0)):
         raise SqlError(f"{word} TABLE with SORTED BY cannot be run here: rows have no order, say it with ORDER BY")

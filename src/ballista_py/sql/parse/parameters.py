@@ -35,7 +35,7 @@ _NAMES = (TokenType.NUMBER, TokenType.VAR)
 
 
 @frozen
-class Place:
+class ParameterPlace:
     """One mention of a parameter: its name (a number for `?` and `$1`) and the characters that it takes."""
 
     name: str
@@ -43,7 +43,7 @@ class Place:
     stop: int
 
 
-def places_of(sql: str) -> tuple[Place, ...]:
+def places_of(sql: str) -> tuple[ParameterPlace, ...]:
     """Every mention of a parameter, in the order of the text, which is in the engine's dialect.
 
     Raises `SqlError` for text that cannot be read.
@@ -52,21 +52,23 @@ def places_of(sql: str) -> tuple[Place, ...]:
     (Place(name='1', start=7, stop=8), Place(name='2', start=31, stop=32))
     """
     tokens = tokenized(sql)
-    found: list[Place] = []
+    found: list[ParameterPlace] = []
     for token, following in pairwise([*tokens, None]):
         assert token is not None
         if token.token_type == TokenType.PLACEHOLDER and _is_numbered(token, following):
             assert following is not None
-            found.append(Place(following.text, token.start, following.end + 1))
+            found.append(ParameterPlace(following.text, token.start, following.end + 1))
         elif token.token_type == TokenType.PLACEHOLDER:
-            found.append(Place(str(1 + sum(place.name.isdigit() for place in found)), token.start, token.end + 1))
+            found.append(
+                ParameterPlace(str(1 + sum(place.name.isdigit() for place in found)), token.start, token.end + 1)
+            )
         elif token.token_type == TokenType.PARAMETER and token.text == "$" and _follows(token, following):
             assert following is not None
-            found.append(Place(following.text, token.start, following.end + 1))
+            found.append(ParameterPlace(following.text, token.start, following.end + 1))
     return tuple(found)
 
 
-def names_of(places: Sequence[Place]) -> tuple[str, ...]:
+def names_of(places: Sequence[ParameterPlace]) -> tuple[str, ...]:
     """The parameters, each once: numbers in their order, then names in that of the text."""
     names = dict.fromkeys(place.name for place in places)
     numbers = sorted((name for name in names if name.isdigit()), key=int)
@@ -155,7 +157,7 @@ def literal(value: pa.Scalar) -> Expr:
     raise SqlError(f"a parameter of type {kind} cannot be bound")
 
 
-def _require_few(places: Sequence[Place], values: Mapping[str, pa.Scalar]) -> None:
+def _require_few(places: Sequence[ParameterPlace], values: Mapping[str, pa.Scalar]) -> None:
     """Raise `SqlError` for too many values, each counted wherever it is named, before any of them is a tree."""
     times = Counter(place.name for place in places)
     count = sum(held_by(values[name]) * number for name, number in times.items())

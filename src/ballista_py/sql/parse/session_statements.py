@@ -40,7 +40,7 @@ _DURATION = re.compile(r"([0-9]{1,12}(?:\.[0-9]{1,6})?) ?(us|ms|s|min|h|d|)", re
 
 
 @frozen
-class SetOption:
+class SetSessionOption:
     """An option of the session gets a value; None: it is as if it had never been set."""
 
     name: str
@@ -75,7 +75,7 @@ class Deallocate:
     name: str | None
 
 
-SessionStatement: TypeAlias = SetOption | ResetAll | Prepare | Execute | Deallocate
+SessionStatement: TypeAlias = SetSessionOption | ResetAll | Prepare | Execute | Deallocate
 
 
 def read_session_statement(sql: str) -> SessionStatement | None:
@@ -153,7 +153,7 @@ _FORMS = {
 }
 
 
-def _set(statement: StatementText) -> SetOption:
+def _set(statement: StatementText) -> SetSessionOption:
     tokens, place = statement.tokens, 0
     if statement.says(0, "SESSION") and len(tokens) > 1 and not statement.says(1, "="):
         place = 1
@@ -164,13 +164,15 @@ def _set(statement: StatementText) -> SetOption:
     if len(tokens) != place + 2:
         raise _refusal("SET", f"'{name}' takes one value")
     if statement.says(place + 1, "DEFAULT"):
-        return SetOption(name, None)
-    return SetOption(name, _value(name, tokens[place + 1].text))
+        return SetSessionOption(name, None)
+    return SetSessionOption(name, _value(name, tokens[place + 1].text))
 
 
-def _reset(statement: StatementText) -> SetOption | ResetAll:
+def _reset(statement: StatementText) -> SetSessionOption | ResetAll:
     _ends(statement, 1, "RESET")
-    return ResetAll() if statement.says(0, "ALL") else SetOption(_option("RESET", statement.tokens[0]), None)
+    return (
+        ResetAll() if statement.says(0, "ALL") else SetSessionOption(_option("RESET", statement.tokens[0]), None)
+    )
 
 
 def _option(verb: str, token: Token) -> str:

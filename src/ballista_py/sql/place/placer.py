@@ -66,7 +66,7 @@ NO_ALIASES: frozenset[str] = frozenset()
 
 
 @frozen(eq=False, kw_only=True)
-class Place:
+class BlockPlace:
     """Where one SELECT block runs.
 
     `rest` are the conjuncts that no unit can apply. `joined` is the placement of the rows after WHERE. `reach`
@@ -87,7 +87,7 @@ class Placer:
 
     draft: Draft
     _sizes: dict[int, tuple[Query, int]] = Factory(dict)
-    _places: dict[tuple[int, frozenset[str]], tuple[Query, Place]] = Factory(dict)
+    _places: dict[tuple[int, frozenset[str]], tuple[Query, BlockPlace]] = Factory(dict)
 
     def placement(self, query: Query, admitted: frozenset[str] = NO_ALIASES) -> Placement:
         """Where a query can be produced, if legs see the sources `admitted` of enclosing blocks."""
@@ -95,7 +95,7 @@ class Placer:
             return self.place(query, admitted).placement
         return self._place_set_operation(query, admitted)
 
-    def place(self, select: Select, admitted: frozenset[str] = NO_ALIASES) -> Place:
+    def place(self, select: Select, admitted: frozenset[str] = NO_ALIASES) -> BlockPlace:
         """Where the parts of a block run."""
         key = (id(select), admitted & free_aliases(select, self.draft))
         known = self._places.get(key)
@@ -140,7 +140,7 @@ class Placer:
             for query in nested_of(expr, self.draft)
         )
 
-    def _place(self, select: Select, admitted: frozenset[str]) -> Place:
+    def _place(self, select: Select, admitted: frozenset[str]) -> BlockPlace:
         placements = {}
         for source in select.sources:
             placement = self.of_relation(source.relation, admitted)
@@ -155,7 +155,7 @@ class Placer:
         elif len(units) == 1 and not rest:
             joined = units[0].placement
         reach, placement = self._reach(select, units, joined, admitted)
-        return Place(units=tuple(units), rest=tuple(rest), joined=joined, reach=reach, placement=placement)
+        return BlockPlace(units=tuple(units), rest=tuple(rest), joined=joined, reach=reach, placement=placement)
 
     def _apply_conjuncts(self, select: Select, units: list[Unit], admitted: frozenset[str]) -> list[Expr]:
         """Give every conjunct to the unit that can apply it; returns those that none can."""

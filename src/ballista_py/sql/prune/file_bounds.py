@@ -8,7 +8,7 @@ from attrs import frozen
 
 
 @frozen(kw_only=True)
-class Bounds:
+class ColumnBounds:
     """One column of one file: no value is below `low` or above `high` (None: unknown), `nulls` are null."""
 
     low: Any = None

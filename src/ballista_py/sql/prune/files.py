@@ -16,7 +16,7 @@ from sqlglot import exp
 from ballista_py.errors import BallistaError
 from ballista_py.sql.bind.expressions import conjuncts, disjuncts
 from ballista_py.sql.bind.query import Expr
-from ballista_py.sql.prune.file_bounds import Bounds
+from ballista_py.sql.prune.file_bounds import ColumnBounds
 from ballista_py.sql.prune.partitions import InexactError, constant
 
 _NO_CONSTANT = (InexactError, BallistaError, pa.ArrowException, OverflowError, TypeError, ValueError)
@@ -40,11 +40,11 @@ class FilePruner:
     names: Collection[str]
     schema: pa.Schema
 
-    def may_match(self, rows: int, columns: Mapping[str, Bounds]) -> bool:
+    def may_match(self, rows: int, columns: Mapping[str, ColumnBounds]) -> bool:
         """Whether a file of so many rows, with these bounds by column, may hold a row for which `where` is true."""
         return rows > 0 and (self.where is None or self._may(self.where, rows, columns))
 
-    def _may(self, node: Expr, rows: int, columns: Mapping[str, Bounds]) -> bool:
+    def _may(self, node: Expr, rows: int, columns: Mapping[str, ColumnBounds]) -> bool:
         parts = list(conjuncts(node))
         if len(parts) > 1:
             return all(self._may(part, rows, columns) for part in parts)
@@ -56,7 +56,7 @@ class FilePruner:
             return bool(node.this)
         return self._may_compare(node, rows, columns)
 
-    def _may_compare(self, node: Expr, rows: int, columns: Mapping[str, Bounds]) -> bool:
+    def _may_compare(self, node: Expr, rows: int, columns: Mapping[str, ColumnBounds]) -> bool:
         left, right = node.args.get("this"), node.args.get("expression")
         if node.args.get("negate"):  # NOT LIKE is a LIKE with this mark
             return True
@@ -93,11 +93,11 @@ class FilePruner:
         column: Expr,
         value: Expr,
         rows: int,
-        columns: Mapping[str, Bounds],
+        columns: Mapping[str, ColumnBounds],
         *,
         nan: bool = True,
     ) -> bool:
-        def may(bounds: Bounds, kind: pa.DataType) -> bool:
+        def may(bounds: ColumnBounds, kind: pa.DataType) -> bool:
             limit = constant(value, kind)
             if limit is None or bounds.nulls == rows:
                 return False
@@ -106,7 +106,9 @@ class FilePruner:
 
         return self._test(column, columns, may)
 
-    def _test(self, node: Expr, columns: Mapping[str, Bounds], may: Callable[[Bounds, pa.DataType], bool]) -> bool:
+    def _test(
+        self, node: Expr, columns: Mapping[str, ColumnBounds], may: Callable[[ColumnBounds, pa.DataType], bool]
+    ) -> bool:
         """What `may` says of a column whose bounds are known; True for everything else."""
         node = node.unnest()
         if not isinstance(node, exp.Column) or node.args.get("db") is not None:
@@ -122,7 +124,7 @@ class FilePruner:
             return True
 
 
-def _within(comparison: type[Expr], bounds: Bounds, limit: Any) -> bool:
+def _within(comparison: type[Expr], bounds: ColumnBounds, limit: Any) -> bool:
     low, high = bounds.low, bounds.high
     if comparison is exp.EQ:
         return (low is None or low <= limit) and (high is None or high >= limit)
@@ -135,7 +137,7 @@ def _within(comparison: type[Expr], bounds: Bounds, limit: Any) -> bool:
     return bool(high is None or high >= limit)
 
 
-def _may_begin(bounds: Bounds, pattern: Expr, kind: pa.DataType) -> bool:
+def _may_begin(bounds: ColumnBounds, pattern: Expr, kind: pa.DataType) -> bool:
     """Whether a text between the bounds can begin as the pattern of a LIKE does."""
     text = constant(pattern, kind)
     if not isinstance(text, str):

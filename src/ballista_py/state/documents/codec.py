@@ -31,7 +31,7 @@ from ballista_py.partitions.table import TableSpec
 from ballista_py.remembered import Remembered
 from ballista_py.state.documents.large_documents import (
     MAX_PARSED_BYTES,
-    Kept,
+    DecodedDocument,
     in_turn,
     is_large,
     kept,
@@ -172,7 +172,7 @@ class DocumentCodec(Generic[T]):
         require_parsable(key, data)
         return in_turn(data, lambda: self._decoded(key, data))
 
-    def kept(self, key: str, data: bytes) -> Kept[Decoded[T]]:
+    def kept(self, key: str, data: bytes) -> DecodedDocument[Decoded[T]]:
         """As `decode`, with the bytes; large documents are shared with whoever has the same one."""
         require_parsable(key, data)
         return kept(self.document_type, key, data, lambda: self._decoded(key, data))

@@ -69,7 +69,7 @@ class SourcePosition:
 
 
 @frozen
-class Span:
+class SourceSpan:
     """The changes of a source after `since` up to `to`; `since` is None where the table has no position yet.
 
     One that leads to another log is a copy: all that was there goes.
@@ -120,7 +120,7 @@ class StatementsDocument:
         decision: Decision,
         begun: int | None = None,
         definition: int | None = None,
-        span: Span | None = None,
+        span: SourceSpan | None = None,
     ) -> StatementsDocument:
         """With a decision; itself if the attempt is decided. Of the attempts at one statement one commits at most.
 
@@ -228,7 +228,7 @@ def nothing(_folder: str, _document: StatementsDocument) -> int:
     return 0
 
 
-class Statements:
+class TableDecisions:
     """The decisions of one table. Safe to share between threads; raises what `ObjectState` raises.
 
     `old` tells up to which number those that committed may be forgotten (default: none).
@@ -276,7 +276,7 @@ class Statements:
         begun: int | None = None,
         settled: bool = False,
         definition: int | None = None,
-        span: Span | None = None,
+        span: SourceSpan | None = None,
     ) -> Decision:
         """Make the attempt count, unless it was aborted or another attempt at the statement counts already.
 
@@ -329,7 +329,7 @@ class Statements:
         decision: Decision,
         begun: int | None = None,
         definition: int | None = None,
-        span: Span | None = None,
+        span: SourceSpan | None = None,
     ) -> Decision:
         def change(document: StatementsDocument) -> StatementsDocument:
             after = document.decided(decision, begun, definition, span)

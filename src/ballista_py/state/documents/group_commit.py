@@ -31,7 +31,7 @@ class Ticket(Generic[T]):
 
 
 @define
-class Tally(Generic[T]):
+class GroupDraft(Generic[T]):
     """The candidate document of a group, and who is for what in it."""
 
     document: T
@@ -46,19 +46,19 @@ def tally(
     committed: T,
     group: list[Ticket[T]],
     objection: Callable[[T, T], Exception | None],
-) -> Tally[T]:
+) -> GroupDraft[T]:
     """Apply the changes of the group in turn to `committed`.
 
     A result to which there is an objection fails its change when that change alone made it; after others it is
     deferred, because the two together may be the offence.
     """
-    result = Tally(document=committed, committed=committed)
+    result = GroupDraft(document=committed, committed=committed)
     for ticket in group:
         _apply(ticket, result, objection)
     return result
 
 
-def _apply(ticket: Ticket[T], result: Tally[T], objection: Callable[[T, T], Exception | None]) -> None:
+def _apply(ticket: Ticket[T], result: GroupDraft[T], objection: Callable[[T, T], Exception | None]) -> None:
     alone = not result.changed
     error: Exception | None = None
     changed = result.document

@@ -26,11 +26,11 @@ _OBJECT_BYTES, _VALUE_BYTES = 192, 64
 T = TypeVar("T")
 _reading = SystemRuntime().lock()
 _turn = SystemRuntime().lock()  # nothing waits for anything while it is held: parsing is all that is done then
-_kept: WeakValueDictionary[tuple[type, str], Kept[Any]] = WeakValueDictionary()
+_kept: WeakValueDictionary[tuple[type, str], DecodedDocument[Any]] = WeakValueDictionary()
 
 
 @frozen
-class Kept(Generic[T]):
+class DecodedDocument(Generic[T]):
     """The bytes of a document and what they mean."""
 
     data: bytes
@@ -95,13 +95,13 @@ def in_turn(data: bytes, decode: Callable[[], T]) -> T:
         return decode()
 
 
-def kept(kind: type, key: str, data: bytes, decode: Callable[[], T]) -> Kept[T]:
+def kept(kind: type, key: str, data: bytes, decode: Callable[[], T]) -> DecodedDocument[T]:
     """What `decode` makes of the bytes under that key; if they are many, the same value for all who have them."""
     if len(data) < SHARED_BYTES:
-        return Kept(data, decode())
+        return DecodedDocument(data, decode())
     with _turn:
-        found: Kept[T] | None = _kept.get((kind, key))
+        found: DecodedDocument[T] | None = _kept.get((kind, key))
         if found is None or found.data != data:
-            found = Kept(data, decode())
+            found = DecodedDocument(data, decode())
             _kept[kind, key] = found
         return found

@@ -26,9 +26,9 @@ from ballista_py.errors import (
 )
 from ballista_py.runtime import Runtime, SystemRuntime
 from ballista_py.state.documents.codec import RECENT_COMMITS, Decoded, DocumentCodec, Header
-from ballista_py.state.documents.group_commit import Tally, Ticket, tally
+from ballista_py.state.documents.group_commit import GroupDraft, Ticket, tally
 from ballista_py.state.documents.landing import Attempt, Landing, Read, judge
-from ballista_py.state.documents.large_documents import Kept, read_in_turn
+from ballista_py.state.documents.large_documents import DecodedDocument, read_in_turn
 from ballista_py.state.documents.lost_documents import DocumentMemory, ForgetfulMemory, lost, require_successor
 from ballista_py.state.stores.store import ConditionalStore, StoredObject
 
@@ -113,7 +113,7 @@ class ObjectState(Generic[T]):
         self._committed_by = committed_by
         self._invariant = invariant
         self._turn = self._runtime.condition()
-        self._newest: Kept[Decoded[T]] | None = None
+        self._newest: DecodedDocument[Decoded[T]] | None = None
         if getattr(document_type, "may_vanish", False):
             memory = ForgetfulMemory()
         self._memory = memory if memory is not None else DocumentMemory()
@@ -203,7 +203,7 @@ class ObjectState(Generic[T]):
 
     def _commit(self, group: list[Ticket[T]]) -> list[Ticket[T]]:
         """Settle the group in one commit, but for the tickets returned, which must be tried by themselves."""
-        last: list[Tally[T]] = []
+        last: list[GroupDraft[T]] = []
 
         def prepare(current: Read[T] | None) -> Attempt[T] | None:
             if current is None:
@@ -350,7 +350,7 @@ class ObjectState(Generic[T]):
         self._memory.note(self.key, header)
         return Read(decoded=newest.decoded, version=version)
 
-    def _understood(self, stored: StoredObject) -> tuple[Kept[Decoded[T]], str]:
+    def _understood(self, stored: StoredObject) -> tuple[DecodedDocument[Decoded[T]], str]:
         """What was read, and its version."""
         newest = self._newest
         if newest is None or newest.data != stored.data:  # documents are values: the same bytes mean the same one

@@ -15,7 +15,7 @@ from attrs import frozen
 from ballista_py.errors import ObjectMissing, OutcomeUnknown, StoreError, StoreUnavailable, UnsafeStore
 from ballista_py.runtime import Runtime, SystemRuntime
 from ballista_py.state.stores.check_bench import RACERS as RACERS
-from ballista_py.state.stores.check_bench import Bench, BrokenPromise, Notes, Trial
+from ballista_py.state.stores.check_bench import Bench, BrokenPromise, Notes, PromiseTrial
 from ballista_py.state.stores.check_few import FEW, TOLD
 from ballista_py.state.stores.check_many import MANY
 from ballista_py.state.stores.store import ConditionalStore
@@ -107,7 +107,7 @@ def check_store(
     return StoreReport(promises=(*promises, _unwritten(notes)))
 
 
-def _tried(trial: Trial, bench: Bench) -> Promise:
+def _tried(trial: PromiseTrial, bench: Bench) -> Promise:
     seen = ""
     try:
         trial.try_it(bench)
@@ -122,7 +122,7 @@ def _tried(trial: Trial, bench: Bench) -> Promise:
     return Promise(name=trial.name, text=trial.text, needed=trial.needed, kept=not seen, seen=seen)
 
 
-def _left_out(trial: Trial) -> Promise:
+def _left_out(trial: PromiseTrial) -> Promise:
     return Promise(name=trial.name, text=trial.text, needed=trial.needed, kept=True, tested=False)
 
 

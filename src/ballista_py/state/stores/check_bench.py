@@ -47,7 +47,7 @@ class Notes:
 
 
 @frozen
-class Trial:
+class PromiseTrial:
     """How one promise is tried. A `quick` trial takes a few requests, the others take hundreds."""
 
     name: str

@@ -8,7 +8,7 @@ from __future__ import annotations
 from contextlib import suppress
 
 from ballista_py.errors import ObjectExists, ObjectMissing, VersionConflict
-from ballista_py.state.stores.check_bench import Bench, BrokenPromise, Trial
+from ballista_py.state.stores.check_bench import Bench, BrokenPromise, PromiseTrial
 
 
 def _read_your_write(bench: Bench) -> None:
@@ -95,16 +95,16 @@ def _versions_in_listings(bench: Bench) -> None:
 
 
 FEW = (
-    Trial("read-your-write", "a read sees the newest write, whole", _read_your_write),
-    Trial("changes-are-told", "who asks for what is new is told of every change", _changes_are_told),
-    Trial("create-if-absent", "a creation never writes over an object", _create_if_absent),
-    Trial("replace-if-match", "a replacement never writes over another version", _replace_if_match),
-    Trial("replace-missing", "a replacement never brings back a deleted object", _replace_missing),
-    Trial("list-after-write", "a listing shows exactly what is there", _list_after_write),
+    PromiseTrial("read-your-write", "a read sees the newest write, whole", _read_your_write),
+    PromiseTrial("changes-are-told", "who asks for what is new is told of every change", _changes_are_told),
+    PromiseTrial("create-if-absent", "a creation never writes over an object", _create_if_absent),
+    PromiseTrial("replace-if-match", "a replacement never writes over another version", _replace_if_match),
+    PromiseTrial("replace-missing", "a replacement never brings back a deleted object", _replace_missing),
+    PromiseTrial("list-after-write", "a listing shows exactly what is there", _list_after_write),
 )
 TOLD = (
-    Trial("versions-in-listings", "a listing tells versions", _versions_in_listings, needed=False),
-    Trial(
+    PromiseTrial("versions-in-listings", "a listing tells versions", _versions_in_listings, needed=False),
+    PromiseTrial(
         "same-bytes-new-version",
         "the same bytes written again are another version",
         _same_bytes_new_version,

@@ -14,7 +14,7 @@ from contextlib import suppress
 import orjson
 
 from ballista_py.errors import ObjectExists, ObjectMissing, OutcomeUnknown, StoreUnavailable, VersionConflict
-from ballista_py.state.stores.check_bench import RACERS, Bench, BrokenPromise, Trial
+from ballista_py.state.stores.check_bench import RACERS, Bench, BrokenPromise, PromiseTrial
 
 _RACE_TRIES = 400
 _SAME_REFUSED = 50
@@ -190,7 +190,7 @@ def _appends(bench: Bench, mark: str) -> bool:
 
 
 MANY = tuple(
-    Trial(name, text, try_it, quick=False)
+    PromiseTrial(name, text, try_it, quick=False)
     for name, text, try_it in (
         ("reads-stay-fresh", "no read gives what was there before", _reads_stay_fresh),
         ("creations-stay-refused", "no creation of many writes over an object", _creations_stay_refused),

@@ -19,7 +19,6 @@ from contextlib import contextmanager, suppress
 
 from ballista_py.errors import ConfigError, ObjectExists, OutcomeUnknown, StoreUnavailable, VersionConflict
 from ballista_py.runtime import Runtime, SystemRuntime
-from ballista_py.state.stores.nonce import NONCE_BYTES, read_nonce, with_nonce
 from ballista_py.state.stores.store import (
     MAX_DOCUMENT_BYTES,
     ConditionalStore,
@@ -31,11 +30,32 @@ from ballista_py.state.stores.store import (
     too_large,
 )
 
+_BITS = 128
+_MARKS = b" \t"
+_AS_DIGITS = bytes.maketrans(_MARKS, b"01")
+NONCE_BYTES = 1 + _BITS
 PRIVATE_FOLDER = ".ballista-local"
 LOCK_FILES = 1_024
 LOCK_WAIT_MS = 10_000.0
 _TEMP_NAME_TRIES = 8
 _CANNOT_HOLD = {errno.ENOTDIR, errno.EISDIR, errno.ENAMETOOLONG, errno.ELOOP}
+
+
+def with_nonce(data: bytes, nonce: str) -> bytes:
+    """`data` and behind it a line feed and the 128 bits of `nonce`, 32 hexadecimal digits, as spaces and tabs.
+
+    >>> read_nonce(with_nonce(b"{}", "00" * 15 + "2a")[-NONCE_BYTES:])
+    '0000000000000000000000000000002a'
+    """
+    bits = f"{int(nonce, 16):0{_BITS}b}"
+    return data + b"\n" + bytes(_MARKS[bit == "1"] for bit in bits)
+
+
+def read_nonce(tail: bytes) -> str | None:
+    """The nonce that the last `NONCE_BYTES` bytes of a file are, or None if they are something else."""
+    if len(tail) != NONCE_BYTES or tail[0:1] != b"\n" or tail[1:].strip(_MARKS):
+        return None
+    return f"{int(tail[1:].translate(_AS_DIGITS), 2):032x}"
 
 
 class LocalStore(ConditionalStore):

@@ -8,7 +8,7 @@ from typing import TypeVar
 import pyarrow as pa
 
 from ballista_py.sql.estimate.column_ranges import Range, position_of, spanning
-from ballista_py.sql.prune.file_bounds import Bounds
+from ballista_py.sql.prune.file_bounds import ColumnBounds
 from ballista_py.storage.formats.pruned_files import bounds_of
 from ballista_py.storage.formats.statistics import table_statistics
 from ballista_py.storage.manifest import DataFile
@@ -38,7 +38,7 @@ def range_of_rows(rows: pa.Table) -> dict[str, Range]:
     return ranges_of_files([file], rows.schema)
 
 
-def _positions(bounds: Mapping[str, Bounds]) -> dict[str, Range]:
+def _positions(bounds: Mapping[str, ColumnBounds]) -> dict[str, Range]:
     ends = {name: (position_of(one.low), position_of(one.high)) for name, one in bounds.items()}
     return {name: (low, high) for name, (low, high) in ends.items() if low is not None and high is not None}
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from ballista_py.partitions.columns import stored_name
-from ballista_py.sql.prune.file_bounds import Bounds
+from ballista_py.sql.prune.file_bounds import ColumnBounds
 from ballista_py.storage.formats.statistics import parse_bound
 from ballista_py.storage.manifest import DataFile
 
@@ -21,10 +21,10 @@ def may_hold(files: Iterable[DataFile], pruner: FilePruner) -> list[DataFile]:
     return [file for file in files if pruner.may_match(file.rows, bounds_of(file, pruner.schema))]
 
 
-def bounds_of(file: DataFile, schema: pa.Schema) -> dict[str, Bounds]:
+def bounds_of(file: DataFile, schema: pa.Schema) -> dict[str, ColumnBounds]:
     """The bounds of the columns of a file as values of the table's types; what cannot be read counts as unknown."""
     return {
-        field.name: Bounds(
+        field.name: ColumnBounds(
             low=_value(found.min, field.type), high=_value(found.max, field.type), nulls=found.null_count
         )
         for field in schema

@@ -8,14 +8,17 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Protocol, TypeVar
 
 import pyarrow as pa
 
-from ballista_py.errors import BallistaError, StoreError, TryLater
+from ballista_py.errors import BallistaError, ConfigError, PlanningError, StoreError, TryLater, WriteError
 from ballista_py.logs import log_event
 from ballista_py.partitions.columns import is_same
+from ballista_py.partitions.table import TableSpec
 from ballista_py.runtime import Runtime
+from ballista_py.sql.plan import LegTable
 from ballista_py.storage.formats.local_file import Loadable, LocalFile, RowsAtHand
 from ballista_py.storage.held.cache import FileCache, LocalCopy
 from ballista_py.storage.held.hydration import HydrationMeter
@@ -208,3 +211,47 @@ class LoadedFiles:
         with self._lock:
             self._last_file_id += 1
             return self._last_file_id
+
+
+class Definitions(Protocol):
+    """What is asked of the holder; `PartitionHolder` is one."""
+
+    def require_definition(self, wanted: LegTable, *, exact: bool) -> None: ...
+
+
+@contextmanager
+def altered_under(holder: Definitions, tables: Iterable[LegTable]) -> Iterator[None]:
+    """The block asks the engine for what was made by these definitions.
+
+    A text is made for one definition of a table, and the engine's table is given another one in place. So whatever an
+    engine cannot do is held against the definition that is told by then: only what fails by the same one is an error
+    of the statement.
+
+    Raises `TableAltered` in the place of an error when one of them is not the newest any more.
+    """
+    try:
+        yield
+    except (PlanningError, WriteError, ConfigError):
+        for table in tables:
+            holder.require_definition(table, exact=True)
+        raise
+
+
+def rows_unless_altered(
+    holder: Definitions, tables: Sequence[LegTable], batches: Iterable[pa.RecordBatch]
+) -> Iterator[pa.RecordBatch]:
+    """The same batches; errors among them as in `altered_under`."""
+    with altered_under(holder, tables):
+        yield from batches
+
+
+def definition_of(table: TableSpec) -> LegTable:
+    """The definition of a table, as it is asked for."""
+    return LegTable(
+        table=table.name,
+        revision=0,
+        partitions=(),
+        epochs=(),
+        definition=table.definition,
+        incarnation=table.incarnation,
+    )

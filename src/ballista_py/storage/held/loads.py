@@ -24,7 +24,7 @@ from ballista_py.errors import (
 )
 from ballista_py.partitions.table import TableSpec
 from ballista_py.runtime import Runtime
-from ballista_py.state.documents.decisions import Statements
+from ballista_py.state.documents.decisions import TableDecisions
 from ballista_py.state.documents.documents import (
     CLUSTER_KEY,
     ClusterDocument,
@@ -125,7 +125,7 @@ class PartitionLoads:
             else:
                 found = storage.read()
                 if assignment.role == "replica" and found.document.prepared:
-                    decisions = Statements(self.store, folder, runtime=self.runtime).read()
+                    decisions = TableDecisions(self.store, folder, runtime=self.runtime).read()
                     found = evolve(found, document=with_committed(found.document, decisions))
         except LeaseExpired:  # no failure: carried out once the lease is renewed
             return None

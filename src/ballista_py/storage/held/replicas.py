@@ -27,7 +27,7 @@ from ballista_py.storage.manifest import ManifestDocument, manifest_key
 from ballista_py.storage.partition_storage import PartitionStorage
 
 
-class Holder(Protocol):
+class ReplicaHolder(Protocol):
     """What is asked of the holder; `PartitionHolder` is one."""
 
     def holdings(self, table: str) -> Holdings | None: ...
@@ -41,7 +41,9 @@ RunAll = Callable[[Callable[[int], bool], list[int]], Iterator[bool]]
 class ReplicaReads:
     """Brings replicas up to date before they are read. Safe to share between threads. `run_all` works as `map`."""
 
-    def __init__(self, holder: Holder, store: ConditionalStore, runtime: Runtime, run_all: RunAll = map) -> None:
+    def __init__(
+        self, holder: ReplicaHolder, store: ConditionalStore, runtime: Runtime, run_all: RunAll = map
+    ) -> None:
         self._holder = holder
         self._store = store
         self._runtime = runtime

@@ -9,7 +9,7 @@ from __future__ import annotations
 from ballista_py.errors import DocumentOlder
 from ballista_py.partitions.table import TableSpec
 from ballista_py.runtime import Runtime
-from ballista_py.state.documents.decisions import Statements
+from ballista_py.state.documents.decisions import TableDecisions
 from ballista_py.state.documents.documents import PartitionMapDocument, partition_map_key
 from ballista_py.state.documents.lost_documents import way_out
 from ballista_py.state.documents.object_state import ObjectState
@@ -33,7 +33,7 @@ def require_placed(store: ConditionalStore, table: TableSpec, runtime: Runtime) 
     found = {
         path: PartitionStorage(store, table.folder, path, runtime=runtime).read().document for path in missing
     }
-    decisions = Statements(
+    decisions = TableDecisions(
         store, table.folder, runtime=runtime
     ).read()  # after the manifests, of which some wait for it
     with_rows = {path for path, manifest in found.items() if with_committed(manifest, decisions).files}

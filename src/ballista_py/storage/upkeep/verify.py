@@ -15,11 +15,13 @@ from ballista_py.storage.manifest import AppliedToken, DataFile, all_files
 from ballista_py.storage.partition_storage import PartitionStorage
 from ballista_py.storage.token_pages import TokenPages
 
-RunAll = Callable[[Callable[[DataFile], "Problem | None"], Iterable[DataFile]], Iterable["Problem | None"]]
+RunAll = Callable[
+    [Callable[[DataFile], "StorageProblem | None"], Iterable[DataFile]], Iterable["StorageProblem | None"]
+]
 
 
 @frozen(kw_only=True)
-class Problem:
+class StorageProblem:
     """Something that is not as the manifest says. `file` is empty when it is the manifest itself."""
 
     table: str
@@ -35,7 +37,7 @@ class Verified:
     partitions: int = 0
     files: int = 0
     rows: int = 0
-    problems: tuple[Problem, ...] = ()
+    problems: tuple[StorageProblem, ...] = ()
 
 
 def verify_table(
@@ -54,16 +56,16 @@ def verify_table(
     """
     runtime = runtime or SystemRuntime()
     partitions = files = rows = 0
-    problems: list[Problem] = []
+    problems: list[StorageProblem] = []
     for path in paths:
         partitions += 1
         try:
             manifest = PartitionStorage(store, table.folder, path, runtime=runtime).read().document
         except BallistaError as error:
-            problems.append(Problem(table=table.name, partition=path, file="", reason=error.message))
+            problems.append(StorageProblem(table=table.name, partition=path, file="", reason=error.message))
             continue
 
-        def look(file: DataFile, path: str = path) -> Problem | None:
+        def look(file: DataFile, path: str = path) -> StorageProblem | None:
             return _look(store, table, path, file)
 
         named = all_files(manifest)
@@ -85,7 +87,7 @@ def history(store: ConditionalStore, table: TableSpec, path: str) -> Iterator[Ap
         yield from reversed(pages.read(page))
 
 
-def _look(store: ConditionalStore, table: TableSpec, path: str, file: DataFile) -> Problem | None:
+def _look(store: ConditionalStore, table: TableSpec, path: str, file: DataFile) -> StorageProblem | None:
     try:
         found = read_data_file(store, file, table.schema)
         if found.num_rows == file.rows:
@@ -93,4 +95,4 @@ def _look(store: ConditionalStore, table: TableSpec, path: str, file: DataFile) 
         reason = f"it holds {found.num_rows} rows, the manifest says {file.rows}"
     except BallistaError as error:
         reason = error.message
-    return Problem(table=table.name, partition=path, file=file.path, reason=reason)
+    return StorageProblem(table=table.name, partition=path, file=file.path, reason=reason)

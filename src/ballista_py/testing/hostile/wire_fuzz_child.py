@@ -22,7 +22,7 @@ from ballista_py.transport.flight.client import FlightPool
 from ballista_py.transport.flight.commands import INGEST, IngestMode
 from ballista_py.transport.flight.server import FlightServer, StreamResult
 from ballista_py.transport.flight_sql.port import FlightSqlService
-from ballista_py.transport.flight_sql.service import Description, Part, PolledJobs
+from ballista_py.transport.flight_sql.service import AnswerPart, Description, PolledJobs
 from ballista_py.transport.flight_sql.statement import SqlStatement
 from ballista_py.transport.security.access import PUBLIC
 
@@ -57,8 +57,8 @@ class Echo:
     def returned(self, statement: SqlStatement, token: str | None) -> None:
         return None
 
-    def parts(self, statement: SqlStatement) -> list[Part]:
-        return [Part()]
+    def parts(self, statement: SqlStatement) -> list[AnswerPart]:
+        return [AnswerPart()]
 
     def run(self, statement: SqlStatement, context: CallContext) -> StreamResult:
         found = self._found(statement)

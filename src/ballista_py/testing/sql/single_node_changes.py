@@ -19,7 +19,7 @@ from ballista_py.engines.same_answer import difference
 from ballista_py.errors import BallistaError, SqlError
 from ballista_py.partitions.map import PartitionMap
 from ballista_py.partitions.table import TableSpec
-from ballista_py.sql.parse.changes import General, Local, Truncate, quoted, read_change
+from ballista_py.sql.parse.changes import General, Local, TruncateTable, quoted, read_change
 from ballista_py.sql.parse.inserts import GIVEN_ROWS, Insert
 from ballista_py.sql.prune.changes import local_rewrite, rows_of_keys, touched_partitions
 
@@ -53,7 +53,7 @@ def check_change(cluster: Tables, engine: Engine, sql: str) -> pa.Table:
     Raises `AssertionError`, and what the engine raises for a change that one node cannot make either.
     """
     change = read_change(sql)
-    if isinstance(change, Truncate):
+    if isinstance(change, TruncateTable):
         return cluster.tables[change.table].schema.empty_table()
     if not isinstance(change, Insert | Local | General) or getattr(change, "overwrites", False):
         raise SqlError("what defines or overwrites a table is compared on a running cluster: give `cluster`")

@@ -20,8 +20,7 @@ from attrs import frozen
 from ballista_py.errors import InvalidData
 from ballista_py.transport.arrow.messages import bytes_when_read, check_schema_bytes
 from ballista_py.transport.arrow.sizes import viewed_text, written_out
-from ballista_py.transport.arrow.types import check_schema
-from ballista_py.transport.arrow.unions import with_whole_unions
+from ballista_py.transport.arrow.types import check_schema, with_whole_unions
 
 MAX_BATCH_BYTES = 2 << 30
 ROW_BYTES = 16

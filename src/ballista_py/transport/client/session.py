@@ -16,7 +16,7 @@ MAX_PREPARED = 1_000
 
 
 @frozen
-class Asked:
+class ClientQuery:
     """A statement as it is sent: with what the session says where the call said nothing."""
 
     query: str
@@ -45,7 +45,7 @@ class ClientSession:
 
     def asked(
         self, query: str, dialect: str | None, engine: str | None = None, timeout: float | None = None
-    ) -> Asked | None:
+    ) -> ClientQuery | None:
         """What is to be sent for a statement; None for one that was about the session, and is done.
 
         What is said beside the statement counts before the session. Raises `SqlError`.
@@ -57,16 +57,16 @@ class ClientSession:
         said = read_session_statement(query[len(explain) :])
         with self._lock:
             if said is None:
-                return self._with_options(Asked(query, dialect, engine, timeout))
+                return self._with_options(ClientQuery(query, dialect, engine, timeout))
             if isinstance(said, Execute):
                 text = self._filled(said)
-                return self._with_options(Asked(explain + text.text, text.dialect, engine, timeout))
+                return self._with_options(ClientQuery(explain + text.text, text.dialect, engine, timeout))
             self._do(said, dialect)
             return None
 
     def rows_asked(
         self, query: str, dialect: str | None, engine: str | None = None, timeout: float | None = None
-    ) -> Asked:
+    ) -> ClientQuery:
         """As `asked`, where only rows will do. Raises `SqlError`, also for what only changes the session."""
         from ballista_py.sql.parse.session_statements import read_verb
 
@@ -80,9 +80,9 @@ class ClientSession:
         with self._lock:
             return self._options.get("statement_timeout") if timeout is None else timeout
 
-    def _with_options(self, asked: Asked) -> Asked:
+    def _with_options(self, asked: ClientQuery) -> ClientQuery:
         options = self._options
-        return Asked(
+        return ClientQuery(
             asked.query,
             options.get("dialect") if asked.dialect is None else asked.dialect,
             options.get("engine") if asked.engine is None else asked.engine,
@@ -98,11 +98,11 @@ class ClientSession:
         return evolve(found, text=with_values(found.text, said.values))
 
     def _do(self, said: SessionStatement, dialect: str | None) -> None:
-        from ballista_py.sql.parse.session_statements import Deallocate, Prepare, ResetAll, SetOption
+        from ballista_py.sql.parse.session_statements import Deallocate, Prepare, ResetAll, SetSessionOption
 
         if isinstance(said, ResetAll):
             self._options.clear()
-        elif isinstance(said, SetOption):
+        elif isinstance(said, SetSessionOption):
             self._options.pop(said.name, None)
             if said.value is not None:
                 self._options[said.name] = said.value

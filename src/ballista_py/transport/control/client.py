@@ -17,7 +17,7 @@ from ballista_py.errors import BallistaError, TransportError, Unauthenticated
 from ballista_py.runtime import Runtime
 from ballista_py.state.documents.object_state import Retry
 from ballista_py.transport.control.grpc import aio
-from ballista_py.transport.control.link import LINK_FAILURES, ControlledExecutor, Link, until_one_ends
+from ballista_py.transport.control.link import LINK_FAILURES, ControlledExecutor, ControlLink, until_one_ends
 from ballista_py.transport.control.outages import Outages
 from ballista_py.transport.endpoints import Address
 from ballista_py.transport.security.credentials import Removed, Tls
@@ -84,7 +84,7 @@ class ControlClient:
         self._peer_ids: dict[str, str] = {}  # who a scheduler at an address said that it is
         self._loop: asyncio.AbstractEventLoop | None = None
         self._keepers: dict[str, asyncio.Task[None]] = {}
-        self._links: dict[str, Link] = {}  # by scheduler id
+        self._links: dict[str, ControlLink] = {}  # by scheduler id
         self._listed: frozenset[str] = frozenset()
 
     async def run(self) -> None:
@@ -123,7 +123,7 @@ class ControlClient:
                 _log.info("scheduler at %s was not told of the leave: %s", address, type(error).__name__)
         return False
 
-    async def ask(self, question: Callable[[Link], Awaitable[T]]) -> T:
+    async def ask(self, question: Callable[[ControlLink], Awaitable[T]]) -> T:
         """The answer of the first scheduler that gives one, as in `ask(Link.definition)`. On the loop only.
 
         Raises `TransportError` when none does, and what `question` raises of our tree.
@@ -135,8 +135,8 @@ class ControlClient:
                 _log.info("scheduler at %s did not answer: %s", link.address, _said(error))
         raise TransportError("no scheduler answers")
 
-    def _link(self, address: str) -> Link:
-        return Link(
+    def _link(self, address: str) -> ControlLink:
+        return ControlLink(
             address,
             self._executor,
             self._workers,
@@ -183,7 +183,7 @@ class ControlClient:
         finally:
             self._keepers.pop(address, None)
 
-    def _failed(self, link: Link, error: BaseException) -> None:
+    def _failed(self, link: ControlLink, error: BaseException) -> None:
         """Say that a stream broke, or that the scheduler is waited for: at first, and then each minute."""
         address, now_ms = link.address, self._runtime.monotonic_ms()
         if link.answered:
@@ -198,7 +198,7 @@ class ControlClient:
         if vain is not None:
             self._foreign(vain)
 
-    async def _introduced(self, link: Link) -> bool:
+    async def _introduced(self, link: ControlLink) -> bool:
         """Whether the scheduler has only now said who it is; then the next link lets it prove that."""
         if self._tls is None or link.peer_id is not None:
             return False
@@ -207,7 +207,7 @@ class ControlClient:
         self._peer_ids[link.address] = said
         return True
 
-    async def _converse(self, link: Link) -> None:
+    async def _converse(self, link: ControlLink) -> None:
         scheduler_id = await self._learn(link)
         if scheduler_id in self._links:
             return  # another address leads to the same scheduler
@@ -217,7 +217,7 @@ class ControlClient:
         finally:
             del self._links[scheduler_id]
 
-    async def _learn(self, link: Link) -> str:
+    async def _learn(self, link: ControlLink) -> str:
         """Start a conversation with every scheduler that this one lists; returns its own id."""
         scheduler_id, schedulers = await link.schedulers()
         self._outages.heard(link.address)
@@ -231,7 +231,7 @@ class ControlClient:
             self._know(address)
         return scheduler_id
 
-    async def _discover(self, link: Link) -> None:
+    async def _discover(self, link: ControlLink) -> None:
         while True:
             await asyncio.sleep(self._discovery_ms / 1e3)
             await self._learn(link)

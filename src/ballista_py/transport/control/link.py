@@ -33,9 +33,8 @@ from ballista_py.transport.control.grpc import StatusCode, aio, rpc
 from ballista_py.transport.control.grpc import messages as pb
 from ballista_py.transport.control.held_messages import HeldWriter
 from ballista_py.transport.endpoints import open_control
-from ballista_py.transport.security.callers import CLUSTER_HEADER
+from ballista_py.transport.security.callers import CLUSTER_HEADER, check_cluster
 from ballista_py.transport.security.credentials import Tls
-from ballista_py.transport.security.same_cluster import check_cluster
 
 CALL_TIMEOUT_S = 5.0
 ALLOCATE_TIMEOUT_S = 30.0
@@ -73,7 +72,7 @@ class ControlledExecutor(Protocol):
         ...
 
 
-class Link:
+class ControlLink:
     """A channel to the control port at `address`. Enter it, ask who answers, then `converse` until it breaks.
 
     With `tls` the scheduler must prove that it is `peer_id`; None: that it is the host in `address`. One of another
@@ -108,7 +107,7 @@ class Link:
         self._writer = HeldWriter()
         self._writing = SystemRuntime().lock()
 
-    async def __aenter__(self) -> Link:
+    async def __aenter__(self) -> ControlLink:
         self._channel = open_control(self.address, self._tls, self.peer_id)
         self._stub: Any = rpc.ControlStub(self._channel)
         return self

@@ -14,7 +14,7 @@ from ballista_py.memory_budget import MemoryBudget
 from ballista_py.runtime import Runtime
 from ballista_py.traces import TraceContext
 from ballista_py.transport.arrow.frames import message_bytes
-from ballista_py.transport.flight.holdings import Holdings
+from ballista_py.transport.flight.holdings import ClientBytes
 from ballista_py.transport.flight.keepalive import AnswerLine
 from ballista_py.transport.flight.strangers import Strangers
 from ballista_py.transport.front.front import Front
@@ -214,7 +214,7 @@ class OpenCalls:
         self.refusals = Refusals(runtime)
         # Half of the threads that there are for calls, and a quarter for one host.
         self.strangers = Strangers(runtime, most=limit, most_of_host=max(1, limit // 2))
-        self.holdings = None if caller_limit is None else Holdings(runtime, budget=budget)
+        self.holdings = None if caller_limit is None else ClientBytes(runtime, budget=budget)
         self._limit = limit
         self._caller_limit = caller_limit
         self._time_limit_ms = time_limit_ms

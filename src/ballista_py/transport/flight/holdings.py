@@ -1,10 +1,15 @@
-"""How many bytes of messages each client has at a port, and all have together: of every call the one worked on."""
+"""What clients have in the memory of a node: messages that came, of every call the one worked on, and answers.
+
+Answers that are larger than a message or two have their place there, or wait for one.
+"""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+
+import pyarrow as pa
 
 from ballista_py.errors import TryLater
 from ballista_py.memory_budget import OF_THE_REST, MemoryBudget, Reservation
@@ -12,9 +17,12 @@ from ballista_py.runtime import Runtime
 
 CLIENT_BYTES = 1 << 30
 LARGE_BYTES = 1 << 20  # smaller messages are not worth a place in the memory of the node
+SMALL_BYTES = 64 << 10
+ANSWER_BYTES = 32 << 20  # of what is read ahead of it, on its way through the node and out of it
+COPIES = 8  # of a batch, at most, in legs that are read ahead, in messages, in gRPC
 
 
-class Holdings:
+class ClientBytes:
     """At most `max_bytes` of one client over all its calls; one message alone is always let in. For many threads.
 
     With the `budget` of the node all clients together have half of it, and one that has some gets more as long as it
@@ -92,3 +100,24 @@ class Holdings:
                 f"{self._all_bytes >> 20}: send fewer at once, or smaller ones, or try again later"
             )
         return None
+
+
+def paced(batches: Iterable[pa.RecordBatch], budget: MemoryBudget | None, client: str) -> Iterator[pa.RecordBatch]:
+    """The batches, lazily; from the first large one on they come as far as the client's answers have room.
+
+    So a small answer waits for nobody. Raises as `MemoryBudget.begin`.
+    """
+    held: Reservation | None = None
+    try:
+        for batch in batches:
+            if budget is not None:
+                size = batch.nbytes
+                if held is not None:
+                    held.grow(COPIES * size)
+                elif size > SMALL_BYTES:
+                    held = budget.begin(max(ANSWER_BYTES, COPIES * size), client)
+            yield batch
+            del batch  # its memory takes the next one
+    finally:
+        if held is not None:
+            held.end()

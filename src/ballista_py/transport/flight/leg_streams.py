@@ -8,16 +8,49 @@ from __future__ import annotations
 from collections import Counter, deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, Protocol
 
 import pyarrow as pa
-from attrs import evolve
+from attrs import define, evolve, field
 
 from ballista_py.errors import TransportError
 from ballista_py.runtime import Runtime
 from ballista_py.sql.plan import LegProgress
-from ballista_py.transport.flight.leg_reading import LegStream, Reading
 from ballista_py.transport.spawn import Spawn
+
+
+class LegStream(Protocol):
+    """One leg under way: `flight_client.FlightStream`, or anything that promises the same."""
+
+    @property
+    def schema(self) -> pa.Schema: ...
+    @property
+    def trailer(self) -> Mapping[str, Any]: ...
+    def batches(self) -> Iterator[pa.RecordBatch]: ...
+    def cancel(self) -> None: ...
+
+
+@define(eq=False)
+class LegReading:
+    """A stream that is read for the leg with this number; `seen` once a batch of it was taken."""
+
+    leg: int
+    stream: LegStream
+    batches: int = field(default=0, init=False)  # that wait
+    bytes: int = field(default=0, init=False)
+    seen: bool = field(default=False, init=False)
+
+    def put(self, size: int) -> None:
+        """One more batch waits."""
+        self.batches += 1
+        self.bytes += size
+
+    def taken(self, size: int) -> None:
+        """A batch that waited was taken."""
+        self.batches -= 1
+        self.bytes -= size
+        self.seen = True
+
 
 AHEAD_BATCHES = 4
 AHEAD_BYTES = 16 << 20
@@ -66,13 +99,13 @@ class LegStreams:
         again: Again = _error_stands,
     ) -> None:
         self.schema = _accepted(streams)
-        self._readings = [Reading(number, stream) for number, stream in enumerate(streams)]
+        self._readings = [LegReading(number, stream) for number, stream in enumerate(streams)]
         self._given_up = given_up
         self._again = again
         self._ahead_batches = ahead_batches
         self._ahead_bytes = ahead_bytes
         self._changed = runtime.condition()
-        self._waiting: deque[tuple[Reading, pa.RecordBatch]] = deque()
+        self._waiting: deque[tuple[LegReading, pa.RecordBatch]] = deque()
         self._unfinished = len(streams)
         self._left = Counter(reading.leg for reading in self._readings)  # that of each leg are unfinished
         self._taken = 0
@@ -175,7 +208,7 @@ class LegStreams:
                 self._spawn(partial(self._read_ahead, reading, batches))
                 return
 
-    def _read_ahead(self, reading: Reading, batches: Iterator[pa.RecordBatch]) -> None:
+    def _read_ahead(self, reading: LegReading, batches: Iterator[pa.RecordBatch]) -> None:
         try:
             while self._has_room(reading):
                 batch = next(batches, None)
@@ -190,7 +223,7 @@ class LegStreams:
         else:
             self._ended(reading)
 
-    def _replace_or_fail(self, reading: Reading, error: BaseException) -> None:
+    def _replace_or_fail(self, reading: LegReading, error: BaseException) -> None:
         """Read others in the place of a stream that failed, as long as nobody has seen what it gave."""
         with self._changed:
             if self._error is not None:
@@ -209,7 +242,7 @@ class LegStreams:
         if not others:
             self._fail(error)
             return
-        instead = [Reading(reading.leg, stream) for stream in others]
+        instead = [LegReading(reading.leg, stream) for stream in others]
         with self._changed:
             place = self._readings.index(reading)
             self._readings[place : place + 1] = instead
@@ -222,7 +255,7 @@ class LegStreams:
             else:
                 self._spawn(partial(self._read_ahead, one, one.stream.batches()))
 
-    def _ended(self, reading: Reading) -> None:
+    def _ended(self, reading: LegReading) -> None:
         with self._changed:
             self._unfinished -= 1
             self._left[reading.leg] -= 1
@@ -231,7 +264,7 @@ class LegStreams:
                 self._given[reading.leg] = evolve(self._given[reading.leg], took_ms=took_ms, ended=True)
             self._changed.notify_all()
 
-    def _note(self, reading: Reading, batch: pa.RecordBatch, size: int) -> None:
+    def _note(self, reading: LegReading, batch: pa.RecordBatch, size: int) -> None:
         before = self._given[reading.leg]
         self._given[reading.leg] = LegProgress(
             rows=before.rows + batch.num_rows,
@@ -239,7 +272,7 @@ class LegStreams:
             took_ms=self._runtime.monotonic_ms() - self._accepted_ms,
         )
 
-    def _put(self, reading: Reading, batch: pa.RecordBatch) -> None:
+    def _put(self, reading: LegReading, batch: pa.RecordBatch) -> None:
         size = batch.nbytes
         with self._changed:
             if self._error is None:
@@ -248,7 +281,7 @@ class LegStreams:
                 self._waiting.append((reading, batch))
                 self._changed.notify_all()
 
-    def _has_room(self, reading: Reading) -> bool:
+    def _has_room(self, reading: LegReading) -> bool:
         """Whether to go on, once little enough of this stream waits; another batch is not even asked for before."""
         with self._changed:
             while self._error is None and (

@@ -24,7 +24,7 @@ from ballista_py.transport.endpoints import (
     listen_grpc,
 )
 from ballista_py.transport.flight.call_threads import CallThreads
-from ballista_py.transport.flight.holdings import Holdings
+from ballista_py.transport.flight.holdings import ClientBytes
 from ballista_py.transport.front.http2 import LINK_HEADER
 from ballista_py.transport.security.callers import peer_host
 from ballista_py.transport.security.credentials import Tls
@@ -58,7 +58,7 @@ class ServedCall:
         self.claimed = ""
         self.given_token = ""
         self.session: Any = None
-        self.holdings: Holdings | None = None
+        self.holdings: ClientBytes | None = None
         self.trace: TraceContext | None = None
         self._holds = 0
         self._place: Reservation | None = None

@@ -30,10 +30,10 @@ from ballista_py.transport.flight.call_threads import CallThreads
 from ballista_py.transport.flight.calls import CallContext, OpenCall, OpenCalls
 from ballista_py.transport.flight.commands import take_part
 from ballista_py.transport.flight.errors import to_flight
+from ballista_py.transport.flight.holdings import paced
 from ballista_py.transport.flight.keepalive import AnswerLine
 from ballista_py.transport.flight.listener import FlightListener, ServedCall
 from ballista_py.transport.flight.methods import MAX_COMMAND_BYTES, METHODS, Writer, bounded
-from ballista_py.transport.flight.paced_answers import paced
 from ballista_py.transport.flight.wire import from_json, to_json
 from ballista_py.transport.flight.writes import WRITES, IncomingRows
 from ballista_py.transport.front.front import Front, StartFront, has_fronts

@@ -10,9 +10,9 @@ import pyarrow as pa
 
 from ballista_py.transport.arrow.frames import portions
 from ballista_py.transport.flight.calls import OpenCall
+from ballista_py.transport.flight.holdings import paced
 from ballista_py.transport.flight.keepalive import filling_pulse
 from ballista_py.transport.flight.methods import Writer
-from ballista_py.transport.flight.paced_answers import paced
 from ballista_py.transport.flight.server import StreamResult
 from ballista_py.transport.flight_sql.ahead import Ahead, KeepAlive
 from ballista_py.transport.flight_sql.messages import message

@@ -18,9 +18,9 @@ from ballista_py.errors import ConfigError, MissingExtra, Unauthenticated
 from ballista_py.runtime import Runtime
 from ballista_py.transport.endpoints import Address
 from ballista_py.transport.flight.wire import from_json, to_json
+from ballista_py.transport.security.callers import check_cluster
 from ballista_py.transport.security.certificates import out_of_its_time
 from ballista_py.transport.security.credentials import Removed, Tls, identity_of
-from ballista_py.transport.security.same_cluster import check_cluster
 
 try:
     from cryptography import x509

@@ -27,7 +27,7 @@ class Description:
 
 
 @frozen(kw_only=True)
-class Part:
+class AnswerPart:
     """A part of an answer: `ticket` for `SqlStatement.part`, and who can give it besides a scheduler, as a URI."""
 
     ticket: Mapping[str, Any] | None = None
@@ -80,12 +80,12 @@ class StatementService(Protocol):
         """What the statement gives and takes; nothing is run. Parameters need not be bound."""
         ...
 
-    def returned(self, statement: SqlStatement, token: str | None) -> tuple[pa.Schema, Part] | None:
+    def returned(self, statement: SqlStatement, token: str | None) -> tuple[pa.Schema, AnswerPart] | None:
         """Run a change that returns rows, as `update` does; their columns, and the part that gives them as often as it
         is asked for. None for any other statement."""
         ...
 
-    def parts(self, statement: SqlStatement) -> Sequence[Part]:
+    def parts(self, statement: SqlStatement) -> Sequence[AnswerPart]:
         """The parts that together are the answer of a query; the first and only one may be all of it."""
         ...
 

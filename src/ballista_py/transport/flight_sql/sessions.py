@@ -19,7 +19,7 @@ from attrs import define, field, frozen
 from ballista_py.errors import SqlError, TransportError, Unsupported
 from ballista_py.runtime import Runtime
 from ballista_py.sql.dialects.names import known_dialect
-from ballista_py.sql.parse.session_statements import SetOption, read_session_statement, read_verb
+from ballista_py.sql.parse.session_statements import SetSessionOption, read_session_statement, read_verb
 from ballista_py.transport.flight.wire import from_json, to_json
 from ballista_py.transport.flight_sql.columns import CATALOG, SCHEMA
 from ballista_py.transport.flight_sql.messages import message, read
@@ -132,8 +132,8 @@ class Sessions:
         if said is None:
             return False
         _require_cookies(session)
-        options = dict(session.options) if isinstance(said, SetOption) else {}
-        if isinstance(said, SetOption):
+        options = dict(session.options) if isinstance(said, SetSessionOption) else {}
+        if isinstance(said, SetSessionOption):
             if said.name not in _BY_STATEMENT:
                 raise SqlError(f"a session of Flight SQL has no option '{said.name}': say it with Client.sql")
             name, write = _BY_STATEMENT[said.name]

@@ -49,7 +49,7 @@ OF_THE_CONNECTION = (SETTINGS, PING, GOAWAY)
 
 
 @frozen(kw_only=True)
-class Bounds:
+class ClientBounds:
     """What one client may send: the size of a frame, the frames and bytes of a block of headers as they come and as
     they are unpacked, and how many frames that carry nothing in a burst and a second.
     """
@@ -77,7 +77,7 @@ class ClientReader:
     says how many more.
     """
 
-    def __init__(self, bounds: Bounds, who: bytes) -> None:
+    def __init__(self, bounds: ClientBounds, who: bytes) -> None:
         self.opening: bytes | None = None
         self.replies = bytearray()
         self.confirmed = False

@@ -40,7 +40,7 @@ _EVERYWHERE = ("0.0.0.0", "::")  # noqa: S104 - what a node is told  # nosec B10
 _log = logging.getLogger(__name__)
 
 
-class FrontProcess(Protocol):
+class StartedFront(Protocol):
     """A process that was started for a front."""
 
     def returncode(self) -> int | None:
@@ -52,7 +52,7 @@ class FrontProcess(Protocol):
         ...
 
 
-StartFront = Callable[[socket.socket, Sequence[socket.socket]], FrontProcess]
+StartFront = Callable[[socket.socket, Sequence[socket.socket]], StartedFront]
 """Starts `transport/front/process.py`; it gets these sockets (first that to its node) and no other."""
 
 
@@ -93,7 +93,7 @@ class Front:
         self._start = start
         self._runtime = runtime
         self._lock = runtime.lock()
-        self._process: FrontProcess | None = None
+        self._process: StartedFront | None = None
         self._channel: Channel | None = None
         self._known: set[Peer] = set()  # whom the process was told of since the last tick
         self._began_ms = self._said_ms = 0.0

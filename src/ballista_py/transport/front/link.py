@@ -7,7 +7,7 @@ import ssl
 import struct
 from contextlib import suppress
 
-from ballista_py.transport.front.client_reader import Bounds, ClientReader
+from ballista_py.transport.front.client_reader import ClientBounds, ClientReader
 from ballista_py.transport.front.http2 import settings_frame
 from ballista_py.transport.front.server_reader import ServerReader
 from ballista_py.transport.sockets import Connection, Peer, address_group
@@ -25,7 +25,7 @@ class LinkOver(Exception):
     """Nothing more can be done for this link."""
 
 
-class Link:
+class ClientLink:
     """A client's connection, relayed. `bounds`, `settings` (those of gRPC) and `stranger_bytes` are what it may do.
 
     `is_heard`: a call was let in over it. Methods that read or write raise `LinkOver`, and `Offence` for what the
@@ -33,7 +33,12 @@ class Link:
     """
 
     def __init__(
-        self, client: socket.socket, place: Peer, bounds: Bounds, settings: dict[int, int], stranger_bytes: int
+        self,
+        client: socket.socket,
+        place: Peer,
+        bounds: ClientBounds,
+        settings: dict[int, int],
+        stranger_bytes: int,
     ) -> None:
         self.client: socket.socket | ssl.SSLSocket = client
         self.peer = place

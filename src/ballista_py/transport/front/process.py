@@ -15,7 +15,7 @@ from typing import Any
 from ballista_py.logs import configure_logging
 from ballista_py.runtime import Runtime, SystemRuntime
 from ballista_py.transport.front.channel import Channel
-from ballista_py.transport.front.client_reader import Bounds
+from ballista_py.transport.front.client_reader import ClientBounds
 from ballista_py.transport.front.http2 import (
     FIRST_MAX_FRAME_SIZE,
     HEAD_BYTES,
@@ -64,7 +64,7 @@ def _serve(channel: Channel, told: dict[str, Any], runtime: Runtime) -> None:
     settings = _settings_of_grpc(told["backend"])
     limits = ConnectionLimits(**told["limits"])
     let_open(2 * limits.connections + FILES_BESIDE)
-    bounds = Bounds(
+    bounds = ClientBounds(
         frame_bytes=settings.get(MAX_FRAME_SIZE, FIRST_MAX_FRAME_SIZE), header_bytes=told["header_bytes"]
     )
     listeners = [socket.socket(fileno=fd) for fd in told["listeners"]]

@@ -16,8 +16,8 @@ from typing import Any
 from attrs import evolve, field, frozen
 
 from ballista_py.runtime import Runtime
-from ballista_py.transport.front.client_reader import Bounds, Offence
-from ballista_py.transport.front.link import Link, LinkOver
+from ballista_py.transport.front.client_reader import ClientBounds, Offence
+from ballista_py.transport.front.link import ClientLink, LinkOver
 from ballista_py.transport.front.server_certificate import ServerCertificate
 from ballista_py.transport.front.turnstile import Pace, Turnstile
 from ballista_py.transport.security.connection_guard import (
@@ -51,7 +51,7 @@ class RelayOptions:
     backend: str
     port: int
     settings: dict[int, int]
-    bounds: Bounds = field(factory=Bounds)
+    bounds: ClientBounds = field(factory=ClientBounds)
     limits: ConnectionLimits = field(factory=ConnectionLimits)
 
 
@@ -71,11 +71,11 @@ class Relay:
         self._poll = select.epoll()
         self._listeners = {one.fileno(): one for one in listeners}
         self._others: dict[int, Callable[[], None]] = {}
-        self._links: dict[Peer, Link] = {}
-        self._by_fd: dict[int, Link] = {}
+        self._links: dict[Peer, ClientLink] = {}
+        self._by_fd: dict[int, ClientLink] = {}
         self._by_group: Counter[str] = Counter()
-        self._again: set[Link] = set()  # bytes of theirs are here, and the system does not know
-        self._waiting: set[Link] = set()  # until they may go on
+        self._again: set[ClientLink] = set()  # bytes of theirs are here, and the system does not know
+        self._waiting: set[ClientLink] = set()  # until they may go on
         self._room = memoryview(bytearray(ROOM_BYTES))
         self._watch = ConnectionWatch(options.limits, runtime)
         self._turnstile = Turnstile(**PACES)
@@ -161,7 +161,7 @@ class Relay:
         """Whether nothing is left after `finish`."""
         return self._is_finishing and not self._links
 
-    def _serve_strangers(self, strangers: list[tuple[Link, list[tuple[int, int]]]], now_ms: float) -> None:
+    def _serve_strangers(self, strangers: list[tuple[ClientLink, list[tuple[int, int]]]], now_ms: float) -> None:
         """Those first that waited longest; the others are asked for again by the next tick."""
         strangers.sort(key=lambda one: one[0].turn)
         began_ms = self._runtime.monotonic_ms()
@@ -172,7 +172,7 @@ class Relay:
             link.turn = self._turn
             self._serve(link, asked, now_ms)
 
-    def _serve(self, link: Link, asked: list[tuple[int, int]], now_ms: float) -> None:
+    def _serve(self, link: ClientLink, asked: list[tuple[int, int]], now_ms: float) -> None:
         """Do for a link what its events ask for."""
         if self._links.get(link.peer) is not link:
             return
@@ -202,7 +202,7 @@ class Relay:
             else:
                 self._ask(link, now_ms)
 
-    def _serve_client(self, link: Link, mask: int, now_ms: float) -> None:
+    def _serve_client(self, link: ClientLink, mask: int, now_ms: float) -> None:
         if not link.is_shaken:
             link.last_ms = now_ms
             if not link.shake(self._certificate.context()):
@@ -223,7 +223,7 @@ class Relay:
                     link.resumes_ms = now_ms + wait_ms
                     self._waiting.add(link)
 
-    def _ask(self, link: Link, now_ms: float) -> None:
+    def _ask(self, link: ClientLink, now_ms: float) -> None:
         """Ask the system for what the link waits for now."""
         reads = link.wants_client(now_ms) if link.is_shaken else True
         wanted = (_READ if reads else 0) | (_WRITE if link.writes_client else 0)
@@ -266,7 +266,9 @@ class Relay:
             with suppress(OSError):
                 client.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             options = self._options
-            link = Link(client, peer_of(place), options.bounds, options.settings, options.limits.stranger_bytes)
+            link = ClientLink(
+                client, peer_of(place), options.bounds, options.settings, options.limits.stranger_bytes
+            )
             link.since_ms = link.last_ms = now_ms
             link.client_events = _READ
             older = self._links.get(link.peer)
@@ -309,7 +311,7 @@ class Relay:
         took_ms = self._runtime.monotonic_ms() - now_ms
         self._next_look_ms = now_ms + took_ms + max(HURRY_MS, HURRY_SHARE * took_ms)
 
-    def _end(self, link: Link, reset: bool = False) -> None:
+    def _end(self, link: ClientLink, reset: bool = False) -> None:
         if self._links.get(link.peer) is not link:
             return
         del self._links[link.peer]
@@ -325,7 +327,7 @@ class Relay:
         link.close(reset)
 
 
-def _is_late(link: Link, now_ms: float) -> bool:
+def _is_late(link: ClientLink, now_ms: float) -> bool:
     """Whether a link did not begin in time, or does not end."""
     if link.client_ended or link.backend_ended:
         return now_ms - link.last_ms > LINGER_MS

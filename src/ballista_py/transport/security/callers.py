@@ -11,7 +11,7 @@ from typing import Any, Protocol
 
 from attrs import field, frozen
 
-from ballista_py.errors import Unauthenticated
+from ballista_py.errors import Unauthenticated, WrongCluster
 from ballista_py.transport.security.access import Caller
 from ballista_py.transport.security.credentials import Removed, identity_of
 from ballista_py.transport.security.tokens import TokenVerifier, bearer_token
@@ -109,7 +109,7 @@ def header(headers: Headers, name: str) -> str:
 
 
 @frozen
-class Holders(WhoeverBegan):
+class TicketHolders(WhoeverBegan):
     """Lets in everybody, because each call carries a ticket that says what it may have."""
 
     def claimed(self, headers: Headers) -> str:
@@ -117,3 +117,35 @@ class Holders(WhoeverBegan):
 
     def proved(self, claimed: str, context: Any) -> Caller:
         return Caller(peer_host(context.peer()), "ticket")
+
+
+def check_cluster(claimed: str, own: str) -> None:
+    """Raises `WrongCluster` if both are known and differ.
+
+    A caller that names none is let in: it is a client that has not heard of a cluster yet, or a node of an older
+    release.
+    """
+    if claimed and own and claimed != own:
+        raise WrongCluster(
+            "the node belongs to another cluster: its state location and this one's are not the same; "
+            "one may be a copy of the other"
+        )
+
+
+@frozen
+class OfOneCluster:
+    """`Callers` that also belong to the cluster `cluster_id`, as far as they say."""
+
+    callers: Callers
+    cluster_id: str
+
+    def claimed(self, headers: Headers) -> str:
+        found = self.callers.claimed(headers)
+        check_cluster(header(headers, CLUSTER_HEADER), self.cluster_id)
+        return found
+
+    def proved(self, claimed: str, context: Any) -> Caller:
+        return self.callers.proved(claimed, context)
+
+    def still(self, name: str) -> None:
+        self.callers.still(name)

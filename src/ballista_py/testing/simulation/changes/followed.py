@@ -10,7 +10,7 @@ from attrs import define, evolve
 from ballista_py.coordinator.changes.batches import read_changes
 from ballista_py.coordinator.changes.net import Net, net_of
 from ballista_py.errors import BallistaError, ObjectMissing, PositionMoved, TryLater
-from ballista_py.state.documents.decisions import Decision, SourcePosition, Span
+from ballista_py.state.documents.decisions import Decision, SourcePosition, SourceSpan
 from ballista_py.storage.manifest import Prepared
 from ballista_py.storage.publication import caught_up
 from ballista_py.testing.simulation.changes.source import COLUMNS, FOLLOWING, row_text
@@ -32,16 +32,16 @@ class VirtualFollowed:
         """Where it stands, as decided."""
         return self.site.statements(self.machine).read().position
 
-    def copy(self, rows: Iterable[pa.RecordBatch], span: Span, token: str) -> None:
+    def copy(self, rows: Iterable[pa.RecordBatch], span: SourceSpan, token: str) -> None:
         """Put rows in the place of all that are there."""
         come = pa.Table.from_batches(list(rows), schema=COLUMNS)
         self._decided(Net(come, come.slice(0, 0), replaces=True), span, token)
 
-    def apply(self, changes: pa.Table, span: Span, token: str) -> None:
+    def apply(self, changes: pa.Table, span: SourceSpan, token: str) -> None:
         """Apply changes by their keys."""
         self._decided(net_of(FOLLOWING, read_changes(FOLLOWING, changes.to_batches())), span, token)
 
-    def _decided(self, net: Net, span: Span, token: str) -> None:
+    def _decided(self, net: Net, span: SourceSpan, token: str) -> None:
         statements = self.site.statements(self.machine)
         for _ in range(ATTEMPTS):
             before = statements.read()
@@ -107,7 +107,7 @@ class VirtualFollowed:
         prepared = evolve(mine, add=(file,), remove=tuple(old.path for old in hit))
         storage.prepare(prepared, epoch=epoch, base=[old.path for old in here], since=sequence)
 
-    def require(self, span: Span, position: SourcePosition | None) -> None:
+    def require(self, span: SourceSpan, position: SourcePosition | None) -> None:
         """Raise `PositionMoved` unless the table stands where the span begins."""
         if position != span.since:
             raise PositionMoved.at(self.name, span.since, position)

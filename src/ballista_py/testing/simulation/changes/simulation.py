@@ -14,7 +14,7 @@ from attrs import define, field, frozen
 
 from ballista_py.coordinator.changes.reader import ChangeReader
 from ballista_py.errors import BallistaError, ObjectMissing
-from ballista_py.state.documents.decisions import SourcePosition, Statements
+from ballista_py.state.documents.decisions import SourcePosition, TableDecisions
 from ballista_py.storage.partition_storage import PartitionStorage
 from ballista_py.testing.simulation.changes.followed import VirtualFollowed
 from ballista_py.testing.simulation.changes.source import VirtualDatabase, VirtualSource
@@ -131,8 +131,8 @@ class ChangeSimulation:
         machine = Machine(self._site.world, name)
         machine.spawn(live)
 
-    def _statements(self) -> Statements:
-        return Statements(self._site.store, TABLE, runtime=Machine(self._site.world, "judge"))
+    def _statements(self) -> TableDecisions:
+        return TableDecisions(self._site.store, TABLE, runtime=Machine(self._site.world, "judge"))
 
     def _stands(self) -> SourcePosition | None:
         return self._statements().read().position

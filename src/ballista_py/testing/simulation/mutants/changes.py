@@ -14,7 +14,7 @@ from ballista_py.coordinator.changes.net import Net, net_of
 from ballista_py.coordinator.changes.reader import ChangeReader
 from ballista_py.coordinator.changes.rules import Progress
 from ballista_py.coordinator.changes.source import ChangeBatch
-from ballista_py.state.documents.decisions import Decision, SourcePosition, Span, StatementsDocument
+from ballista_py.state.documents.decisions import Decision, SourcePosition, SourceSpan, StatementsDocument
 from ballista_py.testing.simulation.changes import followed as followed_module
 from ballista_py.testing.simulation.changes.followed import VirtualFollowed
 from ballista_py.testing.simulation.changes.simulation import ChangeSimulation
@@ -58,9 +58,9 @@ def _anywhere(
     decision: Decision,
     begun: int | None = None,
     definition: int | None = None,
-    span: Span | None = None,
+    span: SourceSpan | None = None,
 ) -> StatementsDocument:
-    return _decided(document, decision, begun, definition, span and Span(document.position, span.to))
+    return _decided(document, decision, begun, definition, span and SourceSpan(document.position, span.to))
 
 
 def _rows_alone(
@@ -68,7 +68,7 @@ def _rows_alone(
     decision: Decision,
     begun: int | None = None,
     definition: int | None = None,
-    span: Span | None = None,
+    span: SourceSpan | None = None,
 ) -> StatementsDocument:
     after = _decided(document, decision, begun, definition, span)
     if document.position is None or span is None or after.position == document.position:
@@ -84,10 +84,10 @@ def _position_later(document: StatementsDocument, attempt: str) -> StatementsDoc
     return evolve(after, position=SourcePosition(int(at), log), waiting=())
 
 
-def _uncut(_table: str, since: SourcePosition, batch: ChangeBatch) -> tuple[Span | None, pa.Table]:
+def _uncut(_table: str, since: SourcePosition, batch: ChangeBatch) -> tuple[SourceSpan | None, pa.Table]:
     if not batch.changes.num_rows:
         return None, batch.changes
-    return Span(since, batch.position), batch.changes
+    return SourceSpan(since, batch.position), batch.changes
 
 
 def _remembered(followed: VirtualFollowed) -> SourcePosition | None:

@@ -9,7 +9,7 @@ from typing import Any
 from attrs import frozen
 
 from ballista_py.coordinator.catalogs import Catalogs
-from ballista_py.state.documents.decisions import Statements
+from ballista_py.state.documents.decisions import TableDecisions
 from ballista_py.storage.held.holder import PartitionHolder
 from ballista_py.testing.simulation.definitions.simulation import DefinitionSimulation
 
@@ -57,7 +57,7 @@ DEFINITION_MUTANTS: tuple[DefinitionMutant, ...] = (
     DefinitionMutant(
         name="definition-unannounced",
         what="a definition is committed without being announced to readers and writers",
-        patches=((Statements, "announce", _nothing),),
+        patches=((TableDecisions, "announce", _nothing),),
     ),
     DefinitionMutant(
         name="owner-any-definition",

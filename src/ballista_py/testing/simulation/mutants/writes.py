@@ -9,7 +9,7 @@ from typing import Any
 from attrs import evolve, frozen
 
 from ballista_py.sql.plan import Leg, LegTable
-from ballista_py.state.documents.decisions import Decision, Span, Statements, StatementsDocument
+from ballista_py.state.documents.decisions import Decision, SourceSpan, StatementsDocument, TableDecisions
 from ballista_py.state.documents.object_state import Versioned
 from ballista_py.storage.held import loads as partition_loads
 from ballista_py.storage.held import replicas as replica_reads
@@ -89,7 +89,7 @@ def _newest(held: Held, sequence: int | None) -> list[int]:
     return list(held.files.values())
 
 
-def _unheard(statements: Statements, attempt: str, token: str = "") -> Decision:
+def _unheard(statements: TableDecisions, attempt: str, token: str = "") -> Decision:
     return Decision(attempt=attempt, token=token, committed=False)
 
 
@@ -98,7 +98,7 @@ def _last_word(
     decision: Decision,
     begun: int | None = None,
     definition: int | None = None,
-    span: Span | None = None,
+    span: SourceSpan | None = None,
 ) -> StatementsDocument:
     number = document.decisions_made + 1
     sequence = document.sequence + decision.committed
@@ -152,7 +152,7 @@ def _abort_commits(
     decision: Decision,
     begun: int | None = None,
     definition: int | None = None,
-    span: Span | None = None,
+    span: SourceSpan | None = None,
 ) -> StatementsDocument:
     return _decided(document, evolve(decision, committed=True), begun, definition, span)
 
@@ -191,7 +191,7 @@ WRITE_MUTANTS: tuple[WriteMutant, ...] = (
     WriteMutant(
         name="abort-unheard",
         what="what is left prepared is given up without a decision",
-        patches=((Statements, "abort", _unheard),),
+        patches=((TableDecisions, "abort", _unheard),),
     ),
     WriteMutant(
         name="last-word",

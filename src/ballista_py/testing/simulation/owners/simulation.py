@@ -20,7 +20,7 @@ from attrs import define, evolve, field, frozen
 
 from ballista_py.coordinator.writes.write_outcome import WORTH_ANOTHER_TRY
 from ballista_py.errors import BallistaError
-from ballista_py.state.documents.decisions import Statements
+from ballista_py.state.documents.decisions import TableDecisions
 from ballista_py.storage.formats.files import read_data_file
 from ballista_py.storage.partition_storage import PartitionStorage
 from ballista_py.storage.upkeep.garbage import MAX_WRITE_MS
@@ -243,7 +243,7 @@ class OwnerSimulation:
         book.expect(there <= book.sent, "a row is there that nobody sent")
         committed = set(book.moved)
         if not book.done["spoilt"]:
-            decisions = Statements(self._site.store, MAIN, runtime=self._site.god).read().decisions
+            decisions = TableDecisions(self._site.store, MAIN, runtime=self._site.god).read().decisions
             committed |= {decision.token for decision in decisions if decision.committed}
         expected = [MONEY] * PARTITIONS
         for token in committed & book.moves.keys():

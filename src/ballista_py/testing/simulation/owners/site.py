@@ -16,7 +16,7 @@ from ballista_py.partitions.spec import PartitionSpec
 from ballista_py.partitions.table import TableSpec
 from ballista_py.runtime import Runtime
 from ballista_py.sql.plan import LegTable
-from ballista_py.state.documents.decisions import Statements
+from ballista_py.state.documents.decisions import TableDecisions
 from ballista_py.state.documents.documents import (
     CLUSTER_KEY,
     ClusterDocument,
@@ -251,9 +251,9 @@ class OwnerSite:
     def _loses(self) -> bool:
         return not self.calm and self.world.chance.random() < LOST_CALL
 
-    def statements(self, machine: Machine, table: str) -> Statements:
+    def statements(self, machine: Machine, table: str) -> TableDecisions:
         """The decisions of a table as a machine sees them."""
-        return Statements(self.seen_by(machine), self.tables[table].folder, runtime=machine)
+        return TableDecisions(self.seen_by(machine), self.tables[table].folder, runtime=machine)
 
     def seen_by(self, machine: Machine) -> VirtualStore:
         """The store as a machine sees it, which may lose requests and replies."""

@@ -16,7 +16,7 @@ import logging
 from attrs import define, evolve, field, frozen
 
 from ballista_py.errors import ObjectMissing
-from ballista_py.state.documents.decisions import Statements
+from ballista_py.state.documents.decisions import TableDecisions
 from ballista_py.testing.simulation.faults import Faults
 from ballista_py.testing.simulation.machine import MAX_DRIFT, Machine
 from ballista_py.testing.simulation.refreshes.site import (
@@ -149,7 +149,7 @@ class RefreshSimulation:
     def _judge_counts(self) -> None:
         """The decisions name the slots: each once."""
         try:
-            made = Statements(self._site.store, TABLE.folder, runtime=self._site.god).read().decisions
+            made = TableDecisions(self._site.store, TABLE.folder, runtime=self._site.god).read().decisions
         except ObjectMissing:
             return
         slots = [one.token.partition(".")[0] for one in made if one.committed]

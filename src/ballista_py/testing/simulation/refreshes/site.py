@@ -13,7 +13,7 @@ from ballista_py.partitions.refresh import Refresh
 from ballista_py.partitions.spec import PartitionSpec
 from ballista_py.partitions.table import TableSpec
 from ballista_py.state.documents.codec import DocumentCodec
-from ballista_py.state.documents.decisions import Statements
+from ballista_py.state.documents.decisions import TableDecisions
 from ballista_py.state.documents.slots import SlotsDocument, SlotWork, slots_key
 from ballista_py.state.members.liveness import jittered_ms
 from ballista_py.state.stores.memory import MemoryStore
@@ -91,7 +91,7 @@ class RefreshSite:
 
     def shown(self) -> set[int]:
         """The contents of which a reader sees rows now."""
-        decisions = Statements(self.store, TABLE.folder, runtime=self.god).read()
+        decisions = TableDecisions(self.store, TABLE.folder, runtime=self.god).read()
         found = set()
         for path in PATHS:
             try:

@@ -20,7 +20,7 @@ from functools import partial
 from attrs import define, field, frozen
 
 from ballista_py.errors import BallistaError
-from ballista_py.state.documents.decisions import Statements
+from ballista_py.state.documents.decisions import TableDecisions
 from ballista_py.storage.partition_storage import PartitionStorage
 from ballista_py.storage.upkeep.garbage import MAX_WRITE_MS
 from ballista_py.testing.simulation.machine import Machine
@@ -134,7 +134,7 @@ class WriteSimulation:
                 money[partition] += self._site.notes[file.path].money
                 rows.update(self._site.notes[file.path].rows)
         expected = [MONEY] * PARTITIONS
-        for decision in Statements(self._site.store, TABLE, runtime=machine).read().decisions:
+        for decision in TableDecisions(self._site.store, TABLE, runtime=machine).read().decisions:
             if decision.committed and decision.attempt in self._site.moves:
                 giver, taker, amount = self._site.moves[decision.attempt]
                 expected[giver] -= amount

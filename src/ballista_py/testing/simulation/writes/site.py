@@ -8,7 +8,7 @@ import orjson
 from attrs import define, evolve, field, frozen
 
 from ballista_py.runtime import Runtime
-from ballista_py.state.documents.decisions import Statements
+from ballista_py.state.documents.decisions import TableDecisions
 from ballista_py.state.stores.memory import MemoryStore
 from ballista_py.storage.manifest import DataFile
 from ballista_py.storage.partition_storage import PartitionStorage
@@ -105,9 +105,9 @@ class WriteSite:
         else:
             storage.fold(attempt, epoch=epoch, sequence=sequence)
 
-    def statements(self, machine: Machine) -> Statements:
+    def statements(self, machine: Machine) -> TableDecisions:
         """The decisions as a machine sees them."""
-        return Statements(self.seen_by(machine), TABLE, runtime=machine)
+        return TableDecisions(self.seen_by(machine), TABLE, runtime=machine)
 
     def seen_by(self, machine: Machine) -> NamedFilesStore:
         """The store as a machine sees it, which may lose requests and replies."""
