@@ -49,6 +49,7 @@
     │   ├── SchedulerLost           the scheduler is gone: connect to another
     │   ├── Unauthenticated         no valid credentials
     │   ├── WrongCluster            the node belongs to another cluster: talk to one of your own
+    │   ├── NodeSilent              a node did not answer what needs all of them: ask again when it does
     │   └── TryLater                the node is busy or not ready
     ├── InvalidData             a peer sent no valid Arrow data or command: mend the sender, sending it again is no use
     └── ConfigError             the configuration or the environment is wrong
@@ -384,6 +385,12 @@ class TryLater(TransportError):
     """The node is busy or not ready; the same request may succeed later."""
 
     code = "transport.try_later"
+
+
+class NodeSilent(TransportError):
+    """A node did not answer a question that needs the answers of all; ask again when it does, or counts as dead."""
+
+    code = "transport.node_silent"
 
 
 class InvalidData(BallistaError):

@@ -65,6 +65,11 @@ def test_parameters_are_values_and_prune(connection, cluster):
     found = rows(connection, query, ("it's; -- ?", 7, dt.date(1990, 1, 1)))
     assert found.to_pylist() == [{"o_orderkey": 7, "text": "it's; -- ?"}]
     assert rows(connection, query, ("x", 7, dt.date(2020, 1, 1))).num_rows == 0
+    for values in [("x", 7, dt.date(2020, 1, 1), 4), ("x", 7)]:
+        with pytest.raises(Exception, match=rf"3 parameter\(s\), {len(values)} values were bound"):
+            rows(connection, query, values)
+    with pytest.raises(Exception, match=r"no parameter, 1 value\(s\) were bound"):
+        rows(connection, "select 1 as one", (1,))
     with cluster.client() as client:
         stats = client.query("select * from orders where o_orderkey = cast(7 as bigint)").stats
     assert stats["partitions"] == 1

@@ -118,6 +118,9 @@ def test_a_running_job_is_cancelled_at_whichever_scheduler_it_runs(cluster, clie
         assert elsewhere.job(job.job_id).cancel()["state"] == "CANCELLED"
     with pytest.raises(JobCancelled):
         job.result()
+    error = job.status()["error"]
+    assert error["code"] == JobCancelled.code
+    assert "may have been done" in error["message"]
     deadline = time.monotonic() + 30
     while time.monotonic() < deadline and any(
         "range(60000)" in t["text"] and t["outcome"] == "running" for t in tasks(cluster)

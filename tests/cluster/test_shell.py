@@ -198,6 +198,16 @@ def test_what_cannot_be_run_is_said_in_one_line(cluster, words, said):
     assert done.stderr.count("\n") == 1
 
 
+def test_statements_of_a_pipe_are_run_by_the_shell(cluster):
+    done = run(cluster, "shell", stdin="select 40 + 2 as n;\nselect 'seven' as word;\n")
+    assert done.returncode == 0
+    assert "42" in done.stdout
+    assert "seven" in done.stdout
+    wrong = run(cluster, "shell", stdin="select 1; selekt 2")
+    assert wrong.returncode != 0
+    assert "statement 2 of 2" in wrong.stderr
+
+
 def test_small_commands(cluster):
     assert run(cluster, "refresh", "visits", "--json").stdout == '{\n  "table": "visits",\n  "executors": 1\n}\n'
     assert re.fullmatch(r"ballista-py \d+\.\d+\.\d+\S*\n", run(cluster, "--version").stdout)

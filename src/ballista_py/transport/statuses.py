@@ -119,6 +119,7 @@ STATUSES: Mapping[type[BallistaError], ErrorStatus] = {
     errors.SchedulerLost: _row("UNAVAILABLE", 503, "08006"),
     errors.Unauthenticated: _row("UNAUTHENTICATED", 401, "28000"),
     errors.WrongCluster: _row("FAILED_PRECONDITION", 409, "08P01"),
+    errors.NodeSilent: _row("UNAVAILABLE", 503, "08006"),
     errors.TryLater: _row("UNAVAILABLE", 503, "53300"),
     errors.InvalidData: _row("INVALID_ARGUMENT", 400, "22000"),
     errors.ConfigError: _row("FAILED_PRECONDITION", 500, "22023"),

@@ -35,7 +35,7 @@ def problems_of(app: Application) -> list[Problem]:
 def in_order(datasets: Sequence[DeclaredDataset]) -> list[DeclaredDataset]:
     """The datasets, each after the one that it is co-located with; those of a circle last.
 
-    >>> lines, orders = Dataset(name="lines", colocate_with="orders"), Dataset(name="orders")
+    >>> lines, orders = DeclaredDataset(name="lines", colocate_with="orders"), DeclaredDataset(name="orders")
     >>> [dataset.name for dataset in in_order([lines, orders])]
     ['orders', 'lines']
     """

@@ -16,6 +16,7 @@ from ballista_py.coordinator.jobs.shelf import JobShelf
 from ballista_py.errors import (
     BallistaError,
     InvalidData,
+    JobCancelled,
     JobMissing,
     JobRefused,
     ObjectExists,
@@ -249,8 +250,14 @@ def job_row(job: JobDocument) -> dict[str, Any]:
         "rows": job.rows,
         "bytes": job.bytes,
         "outcome": job.outcome,
-        "error": None if not job.code else {"code": job.code, "message": job.message},
+        "error": _error_of(job),
         "submitted_at_ms": job.submitted_at_ms,
         "started_at_ms": job.started_at_ms,
         "ended_at_ms": job.ended_at_ms,
     }
+
+
+def _error_of(job: JobDocument) -> dict[str, str] | None:
+    """Why it failed, or that it was cancelled, which says whether it may have been done."""
+    code = JobCancelled.code if job.state == "CANCELLED" else job.code
+    return {"code": code, "message": job.message} if code else None

@@ -317,6 +317,9 @@ class FlightSqlStatements:
         if set(names) != (set() if readable is None else self.engine.parameters(readable)):
             raise SqlError("the parameters of the statement cannot be told from its text")
         if not names:
+            if statement.parameters is not None and statement.parameters.num_columns:
+                count = statement.parameters.num_columns
+                raise SqlError(f"the statement has no parameter, {count} value(s) were bound")
             yield text
             return
         if statement.parameters is None:

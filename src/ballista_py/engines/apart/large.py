@@ -119,9 +119,9 @@ def way_of(
     It looks at no more than so many `rows`, if that is known, and works on `vector_rows` of them at a time in a thread.
 
     >>> text = LargeValues({24: 36})
-    >>> way_of(Given(text), copies=0, growth=1, joined=False, threads=2).apart
+    >>> way_of(LargeInputs(text), copies=0, growth=1, joined=False, threads=2).apart
     True
-    >>> way_of(Given(LargeValues({14: 1_000_000})), copies=1, growth=1, joined=False, threads=2)
+    >>> way_of(LargeInputs(LargeValues({14: 1_000_000})), copies=1, growth=1, joined=False, threads=2)
     Way(apart=False, batch_rows=1024)
     """
     if not given.largest:

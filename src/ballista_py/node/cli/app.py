@@ -113,6 +113,9 @@ def _shell(connect: str, token: str | None, tls_ca: str | None) -> None:
 
 
 def _in_shell(client: Any) -> None:
+    if not sys.stdin.isatty():  # a file or a pipe: nobody types
+        run_script(script_of(Path("-")), client, None, None, as_json=False)
+        return
     from ballista_py.node.cli.shell import Shell
 
     Shell(client).run()
@@ -121,7 +124,10 @@ def _in_shell(client: Any) -> None:
 @app.command()
 @asks_cluster
 def shell(client: Any) -> None:
-    """Type statements and see their answers, with history."""
+    """Type statements and see their answers, with history.
+
+    Statements that come from a file or a pipe are run as `sql --file -` does.
+    """
     _in_shell(client)
 
 

@@ -34,6 +34,15 @@ _SAID = {
     404: ResponseSpec(HttpError, description="this client has no such job", generate_examples=False),
     409: ResponseSpec(HttpError, description="the state of the job does not allow that", generate_examples=False),
 }
+_SUBMITTED = {
+    **_SAID,
+    413: ResponseSpec(HttpError, description="the body is too large", generate_examples=False),
+    415: ResponseSpec(HttpError, description="a body of another type", generate_examples=False),
+}
+_ROWS = {
+    **_SAID,
+    406: ResponseSpec(HttpError, description="no form of an answer that is wanted", generate_examples=False),
+}
 _OPEN = ("PENDING", "RUNNING")
 
 
@@ -54,7 +63,7 @@ def routes(jobs: Callable[[], Jobs], door: HttpDoor) -> list[HTTPRouteHandler]:
     @post(
         "/v1/jobs",
         status_code=202,
-        responses=_SAID,
+        responses=_SUBMITTED,
         operation_class=_SubmitOperation,
         request_max_body_size=MAX_JSON_BYTES,
     )
@@ -78,7 +87,7 @@ def routes(jobs: Callable[[], Jobs], door: HttpDoor) -> list[HTTPRouteHandler]:
         """One job: how far it is, why it failed, how many chunks its result has."""
         return job((await door.run(request, lambda _: ask(JOB, {"job_id": job_id})))["job"])
 
-    @get("/v1/jobs/{job_id:str}/results", responses=_SAID)
+    @get("/v1/jobs/{job_id:str}/results", responses=_ROWS)
     async def results(
         request: Request[Any, Any, Any],
         job_id: Annotated[str, _ID],

@@ -18,7 +18,9 @@ from ballista_py.node.http.shown import Health, HttpError, Ready, ShownTask
 PROMETHEUS = "text/plain; version=0.0.4"  # and UTF-8, which the framework says
 REFUSED = {
     401: ResponseSpec(HttpError, description="no token that is known here", generate_examples=False),
-    403: ResponseSpec(HttpError, description="the token is of somebody who may not", generate_examples=False),
+    403: ResponseSpec(HttpError, description="the token is of somebody who may not, or a page of another site asks",
+                      generate_examples=False),
+    500: ResponseSpec(HttpError, description="a fault of the node, in its log", generate_examples=False),
     503: ResponseSpec(HttpError, description="the node is busy, starting or without its store; ask again",
                       generate_examples=False),
 }  # fmt: skip

@@ -67,6 +67,7 @@ _ERROR = Schema(
 _REFUSALS = {
     400: "the statement or the body is wrong",
     401: "no token of a client",
+    403: "the token is of somebody who may not, or a page of another site asks",
     406: "no form of an answer that is wanted",
     409: "the change was not applied, or not everywhere: send it again with the same token",
     413: "the body is too large",

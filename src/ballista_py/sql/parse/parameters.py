@@ -49,7 +49,7 @@ def places_of(sql: str) -> tuple[ParameterPlace, ...]:
     Raises `SqlError` for text that cannot be read.
 
     >>> places_of("select ?, '?' from t where a = ?")
-    (Place(name='1', start=7, stop=8), Place(name='2', start=31, stop=32))
+    (ParameterPlace(name='1', start=7, stop=8), ParameterPlace(name='2', start=31, stop=32))
     """
     tokens = tokenized(sql)
     found: list[ParameterPlace] = []

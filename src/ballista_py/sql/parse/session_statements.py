@@ -84,7 +84,7 @@ def read_session_statement(sql: str) -> SessionStatement | None:
     Raises `SqlError` for an option that a session does not have, a value that it cannot take and any other form.
 
     >>> read_session_statement("SET statement_timeout = '5s'")
-    SetOption(name='statement_timeout', value=5.0)
+    SetSessionOption(name='statement_timeout', value=5.0)
     >>> read_session_statement("execute q(1, 'a')").values
     {'1': '1', '2': "'a'"}
     """

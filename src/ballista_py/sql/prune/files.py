@@ -32,7 +32,7 @@ class FilePruner:
     >>> from sqlglot import parse_one
     >>> where = parse_one("id > 7 and kind = 'a'")
     >>> pruner = FilePruner(where=where, names=("t",), schema=pa.schema([("id", pa.int64()), ("kind", pa.string())]))
-    >>> pruner.may_match(10, {"id": Bounds(low=1, high=7)}), pruner.may_match(10, {"id": Bounds(low=1, high=8)})
+    >>> pruner.may_match(10, {"id": ColumnBounds(low=1, high=7)}), pruner.may_match(10, {"id": ColumnBounds(low=1, high=8)})
     (False, True)
     """
 

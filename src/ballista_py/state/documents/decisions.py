@@ -234,7 +234,7 @@ class TableDecisions:
     `old` tells up to which number those that committed may be forgotten (default: none).
 
     >>> from ballista_py.state.stores.memory import MemoryStore
-    >>> statements = Statements(MemoryStore(), "events")
+    >>> statements = TableDecisions(MemoryStore(), "events")
     >>> statements.commit("a1", "insert-1", affected=3).committed, statements.abort("a1").committed
     (True, True)
     >>> statements.abort("a2").committed, statements.commit("a2", "insert-2", affected=1).committed

@@ -11,7 +11,7 @@ from typing import Any
 
 from attrs import frozen
 
-from ballista_py.errors import BallistaError, TransportError, Unauthenticated
+from ballista_py.errors import BallistaError, NodeSilent, Unauthenticated
 from ballista_py.state.documents.documents import SchedulerInfo
 from ballista_py.state.members.control import TaskRecord
 from ballista_py.transport.control.codec import task_from_message
@@ -43,7 +43,7 @@ class Histories:
     ) -> list[TaskRecord]:
         """The last tasks of these other schedulers and of these executors (ids by instance).
 
-        Raises `TransportError` naming the nodes that did not answer within `wait_s`: there is no answer of some.
+        Raises `NodeSilent` naming the nodes that did not answer within `wait_s`: there is no answer of some.
         """
         asking = [asyncio.create_task(self._of_scheduler(scheduler, wait_s)) for scheduler in schedulers]
         reports = await self.server.reports(tuple(executors), MAX_TASKS, wait_s)
@@ -54,7 +54,7 @@ class Histories:
         if silent:
             named = ", ".join(f"'{name}'" for name in sorted(silent)[:MAX_NAMED])
             more = "" if len(silent) <= MAX_NAMED else f" and {len(silent) - MAX_NAMED} more"
-            raise TransportError(
+            raise NodeSilent(
                 f"{named}{more} did not say within {wait_s:g} s what it did, and a history lacks no node: ask again "
                 "when it answers or counts as dead, or read runtime.local_task_history"
             )
