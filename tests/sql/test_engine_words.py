@@ -2,6 +2,7 @@
 
 import pyarrow as pa
 import pytest
+from hypothesis import given, strategies
 
 from ballista_py.errors import SqlError
 from ballista_py.sql.parse.changes import read_change
@@ -107,6 +108,28 @@ def test_parameters_are_seen_whatever_stands_behind_them(text, places):
     assert [text[place.start : place.stop] for place in places_of(text)] == places
     first = tokenized(text)[0]
     assert text[first.start : first.end + 1] in ("values", "select")
+
+
+_QUOTED = {
+    "spark": (r"'it\'s'", "`it's`", '"it\'s"', r"r'it\'", "'$5,$6'", "'?::int'", "/* it's */ 1", r"'\\'", "$1,$2"),
+    "postgres": ("'it''s'", r"e'it\'s'", '"it\'s"', "$$it's$$", "'$5,$6'", "'?::int'", r"'it\'", "$1,$2,?::int"),
+    "duckdb": ("'it''s'", r"e'it\'s'", '"it\'s"', "$q$it's$q$", "'$5,$6'", "'?::int'", r"'it\'", "$1,$2,?::int"),
+}
+
+
+@pytest.mark.parametrize("dialect", _QUOTED)
+@given(data=strategies.data())
+def test_no_text_and_no_name_is_changed_because_parameters_are_looked_for(dialect, data):
+    items = data.draw(strategies.lists(strategies.sampled_from(_QUOTED[dialect]), min_size=1, max_size=8))
+    kinds = ("STRING", "IDENTIFIER", "RAW_STRING", "BYTE_STRING", "HEREDOC_STRING")
+
+    def texts(sql):
+        tokens = tokenized(sql, dialect)
+        return [
+            (token.text, sql[token.start : token.end + 1]) for token in tokens if token.token_type.name in kinds
+        ]
+
+    assert texts(f"select {', '.join(items)}") == [said for item in items for said in texts(item)]
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ from ballista_py.transport.flight_sql import bindings, sessions
 from ballista_py.transport.flight_sql.bindings import Bindings
 from ballista_py.transport.flight_sql.messages import SQL_PACKAGE, message, pack, read, unpack
 from ballista_py.transport.flight_sql.metadata import TableInfo, like, metadata_schema, metadata_table
-from ballista_py.transport.flight_sql.sessions import Sessions
+from ballista_py.transport.flight_sql.sessions import run_session_action, session_of, set_by_statement
 from ballista_py.transport.flight_sql.statement import MAX_HANDLE_BYTES, SqlStatement
 from ballista_py.work import Work, working
 
@@ -140,75 +140,53 @@ def test_parameters_are_those_of_the_client_who_bound_them_and_push_out_no_other
     assert len(found) == 5
 
 
-def test_options_of_a_session_are_set_and_ended_by_its_client_alone():
-    kept = Sessions(SystemRuntime())
-    cookie = cookie_of(kept.start_call({}, "ada"))
-    set_dialect(kept, kept.start_call({"cookie": [cookie]}, "ada"), "spark")
-    for _ in range(2):
-        theft = kept.start_call({"cookie": [cookie]}, "bob")
-        assert theft.options.get("dialect") != "spark"
-        set_dialect(kept, theft, "postgres")
-        assert kept.start_call({"cookie": [cookie]}, "ada").options == {"dialect": "spark"}
-    kept.run("CloseSession", b"", kept.start_call({"cookie": [cookie]}, "bob"))
-    assert kept.start_call({"cookie": [cookie]}, "ada").options == {"dialect": "spark"}
+def session(cookie=None):
+    return session_of({} if cookie is None else {"cookie": [cookie]}, SystemRuntime().new_id)
 
 
-def cookie_of(session):
-    return session.sending_headers()["set-cookie"].partition(";")[0]
+def cookie_of(known):
+    return known.headers()["set-cookie"].partition(";")[0]
 
 
-def set_dialect(kept, session, dialect):
+def with_dialect(known, dialect):
     request = message("SetSessionOptionsRequest")
     request.session_options["dialect"].string_value = dialect
-    (answer,) = kept.run("SetSessionOptions", request.SerializeToString(), session)
-    return read("SetSessionOptionsResult", answer)
+    answer, after = run_session_action("SetSessionOptions", request.SerializeToString(), known)
+    return read("SetSessionOptionsResult", answer).errors, after
 
 
-def test_the_cookie_carries_the_options_to_a_scheduler_that_knows_nothing_of_the_session():
-    first, second = Sessions(SystemRuntime()), Sessions(SystemRuntime())
-    cookie = cookie_of(first.start_call({}))
-    session = first.start_call({"cookie": [cookie]})
-    assert session.returned
-    assert not set_dialect(first, session, "spark").errors
-    session = first.start_call({"cookie": [f"other=1; {cookie}"]})
-    assert session.options == {"dialect": "spark"}
-    assert second.start_call({"cookie": [cookie_of(session)]}).options == {"dialect": "spark"}
-    first.run("CloseSession", b"", session)
-    assert first.start_call({"cookie": [cookie_of(session)]}).options == {}
+def test_the_cookie_carries_the_options_and_no_node_remembers_any():
+    first = cookie_of(session())
+    assert session(first).returned
+    errors, after = with_dialect(session(first), "spark")
+    assert not errors
+    set_ = cookie_of(after)
+    assert session(f"other=1; {set_}").options == {"dialect": "spark"}
+    assert session(first).options == {}  # what a client sends is what counts
+    _, closed = run_session_action("CloseSession", b"", session(set_))
+    assert session(cookie_of(closed)).options == {}
+    changed = set_by_statement("set dialect = postgres", session(set_))
+    assert session(cookie_of(changed)).options == {"dialect": "postgres"}
+    assert set_by_statement("select 1", session(set_)) is None
+    assert session(cookie_of(set_by_statement("reset all", session(set_)))).options == {}
 
 
 @pytest.mark.parametrize(
     "cookie", ["", "x", "x.y", "x.e30=", "a.eyJ4IjoxfQ", "a b.e30", "x" * 99 + ".e30", "a.bnVsbA"]
 )
 def test_a_cookie_of_somebody_else_has_no_options(cookie):
-    session = Sessions(SystemRuntime()).start_call({"cookie": [f"{sessions.COOKIE}={cookie}"]})
-    assert session.options == {}
+    assert session(f"{sessions.COOKIE}={cookie}").options == {}
 
 
 def test_a_dialect_that_nobody_knows_is_no_value_and_another_option_no_name():
-    kept = Sessions(SystemRuntime())
-    session = kept.start_call({"cookie": [cookie_of(kept.start_call({}))]})
-    assert set_dialect(kept, session, "klingon").errors["dialect"].value == 2
+    known = session(cookie_of(session()))
+    assert with_dialect(known, "klingon")[0]["dialect"].value == 2
     request = message("SetSessionOptionsRequest")
     request.session_options["speed"].int64_value = 1
-    (answer,) = kept.run("SetSessionOptions", request.SerializeToString(), session)
+    answer, _ = run_session_action("SetSessionOptions", request.SerializeToString(), known)
     assert read("SetSessionOptionsResult", answer).errors["speed"].value == 1
     with pytest.raises(Unsupported, match="cookies"):
-        set_dialect(kept, kept.start_call({}), "spark")
-
-
-def test_sessions_are_bounded_and_expire(monkeypatch):
-    clock = Later()
-    kept = Sessions(clock)
-    monkeypatch.setattr(sessions, "MAX_SESSIONS", 10)
-    for _ in range(30):
-        session = kept.start_call({"cookie": [cookie_of(kept.start_call({}))]})
-        set_dialect(kept, session, "spark")
-    assert len(kept) == 10
-    clock.ahead_ms = sessions.SESSION_MS + 1
-    kept.start_call({"cookie": [cookie_of(session) if session.cookie else "x"]})
-    set_dialect(kept, kept.start_call({"cookie": [cookie_of(kept.start_call({}))]}), "spark")
-    assert len(kept) == 1
+        with_dialect(session(), "spark")
 
 
 COMMANDS = [

@@ -11,7 +11,7 @@ from ballista_py.runtime import SystemRuntime
 from ballista_py.transport.flight.commands import RELOAD, SETTLE, as_part, time_limit
 from ballista_py.transport.flight_sql import sessions
 from ballista_py.transport.flight_sql.messages import message, read
-from ballista_py.transport.flight_sql.sessions import Sessions, timeout_ms
+from ballista_py.transport.flight_sql.sessions import run_session_action, session_of, timeout_ms
 from ballista_py.work import Work, working
 
 
@@ -73,28 +73,30 @@ def test_what_is_left_of_the_time_goes_with_commands_but_not_with_what_is_decide
     assert 0 < amid["time_limit_ms"] <= 60_500
 
 
-def session_with(kept, given):
+def session_of_cookie(cookie=None):
+    return session_of({} if cookie is None else {"cookie": [cookie]}, SystemRuntime().new_id)
+
+
+def session_with(given):
     request = message("SetSessionOptionsRequest")
     option = request.session_options[sessions.TIMEOUT]
     setattr(option, "string_value" if isinstance(given, str) else "int64_value", given)
-    cookie = kept.start_call({}).sending_headers()["set-cookie"].partition(";")[0]
-    session = kept.start_call({"cookie": [cookie]})
-    (answer,) = kept.run("SetSessionOptions", request.SerializeToString(), session)
-    return kept.start_call({"cookie": [cookie]}), read("SetSessionOptionsResult", answer).errors
+    cookie = session_of_cookie().headers()["set-cookie"].partition(";")[0]
+    known = session_of_cookie(cookie)
+    answer, after = run_session_action("SetSessionOptions", request.SerializeToString(), known)
+    return after, read("SetSessionOptionsResult", answer).errors
 
 
 @pytest.mark.parametrize(("given", "limit_ms"), [(1500, 1500.0), ("1500", 1500.0), ("", None), (0, None)])
 def test_a_session_limits_its_statements_on_every_scheduler(given, limit_ms):
-    session, errors = session_with(Sessions(SystemRuntime()), given)
+    session, errors = session_with(given)
     assert not errors
     assert timeout_ms(session) == limit_ms
-    if session.cookie is not None:
-        elsewhere = Sessions(SystemRuntime()).start_call({"cookie": [f"{sessions.COOKIE}={session.cookie}"]})
-        assert timeout_ms(elsewhere) == limit_ms
+    assert timeout_ms(session_of_cookie(f"{sessions.COOKIE}={session.cookie}")) == limit_ms
 
 
 @pytest.mark.parametrize("given", ["soon", "-1", "1e400", "5 s", "９", -1])
 def test_a_session_takes_no_limit_that_is_no_number_of_milliseconds(given):
-    session, errors = session_with(Sessions(SystemRuntime()), given)
+    session, errors = session_with(given)
     assert errors[sessions.TIMEOUT].value == 2
     assert timeout_ms(session) is None

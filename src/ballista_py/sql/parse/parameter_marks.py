@@ -7,9 +7,12 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_left
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from itertools import pairwise
 
 from sqlglot.tokenizer_core import Token
+
+from ballista_py.errors import SqlError
 
 _SIGN = re.compile(r"""['"]|--|/\*|\$(?:[^\W\d]\w*+)?\$|(?<!\w)\$\w++|\?(?=::)""")
 _TEXT = re.compile(r"'(?:[^']|'')*+'")
@@ -44,6 +47,41 @@ def marked_apart(sql: str) -> tuple[str, list[int]]:
             break
         place = stop
     return (sql, []) if not blanks else (" ".join([*pieces, sql[done:]]), blanks)
+
+
+def tokens_apart(sql: str, tokenize: Callable[[str], list[Token]]) -> list[Token]:
+    """The tokens of the text, as if a blank stood behind each parameter.
+
+    Texts and names are what was written in every dialect: quotes are told apart here as the engine does, so a blank
+    that has come into a token of another dialect is taken out again. Raises `SqlError` where that does not end it,
+    and what `tokenize` raises.
+    """
+    apart, blanks = marked_apart(sql)
+    tokens = tokenize(apart)
+    if not blanks:
+        return tokens
+    inside = _inside(tokens, blanks)
+    if inside:
+        places = [blank - number for number, blank in enumerate(blanks) if blank not in inside]
+        blanks = [place + number for number, place in enumerate(places)]
+        tokens = tokenize(" ".join(sql[start:end] for start, end in pairwise((0, *places, len(sql)))))
+        if _inside(tokens, blanks):
+            raise SqlError(
+                "the parameters of the statement cannot be told from its texts: put a blank behind each"
+            )
+    moved_back(tokens, sql, blanks)
+    return tokens
+
+
+def _inside(tokens: Sequence[Token], blanks: Sequence[int]) -> set[int]:
+    """The blanks that stand in a token."""
+    ends = [token.end for token in tokens]
+    found = set()
+    for blank in blanks:
+        place = bisect_left(ends, blank)
+        if place < len(tokens) and tokens[place].start <= blank:
+            found.add(blank)
+    return found
 
 
 def moved_back(tokens: Sequence[Token], sql: str, blanks: Sequence[int]) -> None:
@@ -88,4 +126,4 @@ def _end_of_comment(sql: str, place: int) -> int:
     return -1
 
 
-__all__ = ["marked_apart", "moved_back"]
+__all__ = ["marked_apart", "tokens_apart"]

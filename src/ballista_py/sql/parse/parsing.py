@@ -19,7 +19,7 @@ from sqlglot.tokenizer_core import Token, TokenType
 
 from ballista_py.errors import SqlError
 from ballista_py.sql.parse.elements import require_few_elements, signs_of
-from ballista_py.sql.parse.parameter_marks import marked_apart, moved_back
+from ballista_py.sql.parse.parameter_marks import tokens_apart
 from ballista_py.sql.parse.readings import require_few_readings
 from ballista_py.sql.parse.windows import require_few_windows
 
@@ -143,17 +143,13 @@ def _dialect(dialect: str | None) -> Dialect:
 
 
 def _tokens(sql: str, dialect: Dialect) -> list[Token]:
-    apart, blanks = marked_apart(sql)
     try:
-        tokens = list(dialect.tokenize(apart))
+        return tokens_apart(sql, lambda text: list(dialect.tokenize(text)))
     except TokenError as error:
         text = " ".join(str(error).split())[:300]
         raise SqlError(f"the statement does not parse: {text}") from None
     except RecursionError:
         raise SqlError("the statement is nested too deeply") from None
-    if blanks:
-        moved_back(tokens, sql, blanks)
-    return tokens
 
 
 def _measured(tokens: Sequence[Token], max_elements: int) -> None:

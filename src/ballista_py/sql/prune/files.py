@@ -32,8 +32,8 @@ class FilePruner:
     >>> from sqlglot import parse_one
     >>> where = parse_one("id > 7 and kind = 'a'")
     >>> pruner = FilePruner(where=where, names=("t",), schema=pa.schema([("id", pa.int64()), ("kind", pa.string())]))
-    >>> pruner.may_match(10, {"id": ColumnBounds(low=1, high=7)}), pruner.may_match(10, {"id": ColumnBounds(low=1, high=8)})
-    (False, True)
+    >>> [pruner.may_match(10, {"id": ColumnBounds(low=1, high=high)}) for high in (7, 8)]
+    [False, True]
     """
 
     where: Expr | None

@@ -60,6 +60,7 @@ class ServedCall:
         self.session: Any = None
         self.holdings: ClientBytes | None = None
         self.trace: TraceContext | None = None
+        self._has_sent_headers = False
         self._holds = 0
         self._place: Reservation | None = None
         self._requests = requests
@@ -92,10 +93,16 @@ class ServedCall:
 
     def send_headers(self, headers: Mapping[str, str]) -> None:
         """Send headers of the answer, before anything else of it. Raises `LinkBroke`."""
+        self._has_sent_headers = True
         try:
             self._context.send_initial_metadata(tuple(headers.items()))
         except grpc.RpcError:
             raise LinkBroke("the caller went away") from None
+
+    def send_headers_once(self, headers: Mapping[str, str]) -> None:
+        """As `send_headers`, unless headers have gone, or there are none."""
+        if headers and not self._has_sent_headers:
+            self.send_headers(headers)
 
     def send(self, message: bytes) -> None:
         """Send a message; waits while the reader is too far behind. Raises `LinkBroke`."""

@@ -11,7 +11,7 @@ A statement that changes something runs in `get_flight_info`, because drivers as
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 
 import pyarrow as pa
@@ -35,12 +35,19 @@ from ballista_py.transport.flight_sql.polling import POLL_MS, POLLED, poll_info,
 from ballista_py.transport.flight_sql.puts import PUTS, put
 from ballista_py.transport.flight_sql.service import MetricsSink, StatementService
 from ballista_py.transport.flight_sql.sessions import ACTIONS as SESSION_ACTIONS
-from ballista_py.transport.flight_sql.sessions import Session, Sessions, timeout_ms
+from ballista_py.transport.flight_sql.sessions import (
+    Session,
+    run_session_action,
+    session_of,
+    set_by_statement,
+    timeout_ms,
+)
 from ballista_py.transport.flight_sql.statement import SqlStatement
 from ballista_py.transport.flight_sql.status import to_status
 from ballista_py.transport.otlp.rows import read_export
 from ballista_py.transport.security.callers import TOKEN_HEADER, header
 from ballista_py.transport.security.passwords import Passwords
+from ballista_py.transport.statuses import LinkBroke
 from ballista_py.work import current_client
 
 QUERIES = ("CommandPreparedStatementQuery", "CommandStatementQuery", "CommandStatementSubstraitPlan")
@@ -48,6 +55,8 @@ METRICS_PATH = "/opentelemetry.proto.collector.metrics.v1.MetricsService/Export"
 EXPORT = "Export"
 NO_COLUMNS = pa.schema([])
 NO_TOKEN = "nobody-is-asked"  # noqa: S105 - what is said where there are no tokens
+# They send their headers when they are done, because they may set options of the session.
+_MAY_SET = ("GetFlightInfo", "PollFlightInfo", "DoPut", "DoAction")
 _AROUND_TICKET_BYTES = 1 << 10  # of the message that carries one
 
 
@@ -84,7 +93,6 @@ class FlightSqlService(FlightService):
         self._ready = ready
         self._keep = keep
         self._runtime = runtime
-        self._sessions = Sessions(runtime)
         self._bindings = Bindings(runtime)
         self._lock = runtime.lock()
         self._runs: dict[tuple[str, str], list[OpenCall]] = {}  # by client and run_id
@@ -111,10 +119,9 @@ class FlightSqlService(FlightService):
     def open(self, call: ServedCall, headers: Mapping[str, Any]) -> None:
         if call.method in ("Handshake", EXPORT):  # they are of no session
             return
-        call.session = self._sessions.start_call(headers, call.claimed)
-        back = call.session.sending_headers()
-        if back:
-            call.send_headers(back)
+        call.session = session_of(headers, self._runtime.new_id)
+        if call.method not in _MAY_SET:
+            _send_cookie(call)
 
     def get_flight_info(self, call: ServedCall, descriptor: Any) -> Any:
         with self._answering(call, "GetFlightInfo", descriptor.cmd) as (opened, command):
@@ -122,7 +129,7 @@ class FlightSqlService(FlightService):
             if schema is not None:
                 return flight_info(schema, descriptor, [endpoint(pack(command))])
             statement = self._bindings.complete(_query(command, _dialect(call)))
-            if self._sessions.set_by_statement(statement.query, call.session):
+            if _set_option(statement.query, call):
                 return flight_info(NO_COLUMNS, descriptor, [], 0)
             return self._statement_info(descriptor, statement, opened, call.session.token)
 
@@ -133,7 +140,7 @@ class FlightSqlService(FlightService):
             if job_id is not None:
                 return poll_info(self._ready().polled().poll(job_id, POLL_MS), descriptor)
             statement = self._bindings.complete(_query(command, _dialect(call)))
-            if self._sessions.set_by_statement(statement.query, call.session):
+            if _set_option(statement.query, call):
                 return message("PollInfo", info=flight_info(NO_COLUMNS, descriptor, [], 0), progress=1.0)
             return poll_info(self._ready().polled().submit(statement), descriptor)
 
@@ -153,18 +160,21 @@ class FlightSqlService(FlightService):
             service, session = self._ready(), call.session
 
             def update(statement: SqlStatement) -> int:
-                if self._sessions.set_by_statement(statement.query, session):
+                if _set_option(statement.query, call):
                     return 0
                 return service.update(statement, opened.context, session.token)
 
-            writer.write(put(command, reader, service, opened, session, self._bindings, update))
+            result = put(command, reader, service, opened, session, self._bindings, update)
+            _send_cookie(call)
+            writer.write(result)
 
     def do_action(self, call: ServedCall, action: Any) -> list[bytes]:
         if action.type not in ACTIONS:
             return super().do_action(call, action)
         with self._entered(call, f"DoAction {action.type}"):
             if action.type in SESSION_ACTIONS:
-                return self._sessions.run(action.type, action.body, call.session)
+                result, call.session = run_session_action(action.type, action.body, call.session)
+                return [result]
             if action.type in ("CancelFlightInfo", "CancelQuery"):
                 self._cancel(cancelled_tickets(action.type, action.body))
                 return [cancel_result(action.type)]
@@ -200,7 +210,10 @@ class FlightSqlService(FlightService):
             with self._calls.enter(call, verb) as opened:
                 opened.context.work.limit_to(timeout_ms(call.session))
                 yield opened
+            _send_cookie(call)
         except BaseException as error:
+            with suppress(LinkBroke):
+                _send_cookie(call)
             raise to_status(error) from None
 
     def _statement_info(self, descriptor: Any, statement: SqlStatement, call: OpenCall, token: str | None) -> Any:
@@ -264,6 +277,20 @@ class FlightSqlService(FlightService):
 
 
 _SAME_CONNECTION = "arrow-flight-reuse-connection://?"
+
+
+def _set_option(sql: str, call: ServedCall) -> bool:
+    """Do what SET or RESET says; False for another statement."""
+    changed = set_by_statement(sql, call.session)
+    if changed is not None:
+        call.session = changed
+    return changed is not None
+
+
+def _send_cookie(call: ServedCall) -> None:
+    """Send the headers that tell the client its session, unless they have gone. Raises `LinkBroke`."""
+    if call.session is not None:
+        call.send_headers_once(call.session.headers())
 
 
 def _dialect(call: ServedCall) -> str | None:

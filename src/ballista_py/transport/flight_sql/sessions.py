@@ -1,23 +1,20 @@
 """Options of a client's session, kept by the client: its cookie carries them to whichever scheduler it asks next.
 
-Flight sends the headers of an answer before a method runs, so the options that a call has set go into the cookie
-with the answer to the next one; until then, and only for that, they are remembered here. What is remembered is
-bounded and expires.
+Nothing of it is remembered here: calls that may set options send their headers after they have, so that the cookie
+that goes back says them. No client can make a node forget another one's, nor does time.
 """
 
 from __future__ import annotations
 
 import base64
 import re
-from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from http.cookies import CookieError, SimpleCookie
 from typing import Any
 
-from attrs import define, field, frozen
+from attrs import evolve, frozen
 
 from ballista_py.errors import SqlError, TransportError, Unsupported
-from ballista_py.runtime import Runtime
 from ballista_py.sql.dialects.names import known_dialect
 from ballista_py.sql.parse.session_statements import SetSessionOption, read_session_statement, read_verb
 from ballista_py.transport.flight.wire import from_json, to_json
@@ -27,8 +24,6 @@ from ballista_py.transport.flight_sql.messages import message, read
 COOKIE = "ballista_session"
 TIMEOUT = "statement_timeout_ms"
 TOKEN_HEADER = "ballista-token"  # noqa: S105  # the name of a header
-MAX_SESSIONS = 10_000
-SESSION_MS = 3_600_000
 MAX_OPTIONS_BYTES = 64 << 10
 ACTIONS = ("SetSessionOptions", "GetSessionOptions", "CloseSession")
 # What SET calls an option: its name here, and its value as it is kept.
@@ -44,7 +39,7 @@ Options = Mapping[str, str]
 
 @frozen
 class Session:
-    """The session of one call: its id, its options, the cookie to send back, if any, and whose it is.
+    """The session of one call: its id, its options, and the cookie to send back, if any.
 
     `returned` says that the client sent the cookie that it was given, so that it can have options at all. `token` is
     the client's name for what this call writes.
@@ -55,108 +50,67 @@ class Session:
     returned: bool
     cookie: str | None
     token: str | None
-    client: str = ""
 
-    def sending_headers(self) -> dict[str, str]:
+    def headers(self) -> dict[str, str]:
         """What goes back before the answer."""
         return {} if self.cookie is None else {"set-cookie": f"{COOKIE}={self.cookie}; Path=/; HttpOnly"}
 
-
-@define
-class _Kept:
-    options: dict[str, str]
-    until_ms: float
+    def with_options(self, options: Options) -> Session:
+        """The same session from now on: its cookie says them, and nobody else remembers them."""
+        return evolve(self, options=options, cookie=_written(self.id, options))
 
 
-@define
-class Sessions:
-    """Knows the session of every call. Safe to share between threads."""
+def session_of(headers: Mapping[str, Sequence[str]], new_id: Callable[[], str]) -> Session:
+    """The session of a call with these headers; a cookie that cannot be read starts a new one."""
+    sent, token = _cookie(headers), next(iter(headers.get(TOKEN_HEADER, ())), None)
+    found = None if sent is None else _parse(sent)
+    if found is None:
+        id_ = new_id()
+        return Session(id_, {}, False, _written(id_, {}), token)
+    id_, options = found
+    return Session(id_, options, True, None, token)
 
-    _runtime: Runtime
-    _kept: OrderedDict[tuple[str, str], _Kept] = field(factory=OrderedDict)
-    _lock: Any = field(init=False)
 
-    def __attrs_post_init__(self) -> None:
-        self._lock = self._runtime.lock()
+def run_session_action(action: str, body: bytes, session: Session) -> tuple[bytes, Session]:
+    """The result of one of `ACTIONS`, and the session after it. Raises `Unsupported` for a client without cookies."""
+    if action == "CloseSession":
+        return message("CloseSessionResult", status=_CLOSED).SerializeToString(), session.with_options({})
+    if action == "GetSessionOptions":
+        answer = message("GetSessionOptionsResult")
+        for name, value in {**_FIXED, **session.options}.items():
+            answer.session_options[name].string_value = value
+        return answer.SerializeToString(), session
+    if len(body) > MAX_OPTIONS_BYTES:
+        raise TransportError(f"the options of a session have more than {MAX_OPTIONS_BYTES >> 10} KiB")
+    request = read("SetSessionOptionsRequest", body)
+    _require_cookies(session)
+    answer = message("SetSessionOptionsResult")
+    options = dict(session.options)
+    for name, value in request.session_options.items():
+        wrong = _set(options, name, value)
+        if wrong:
+            answer.errors[name].value = wrong
+    return answer.SerializeToString(), session.with_options(options)
 
-    def __len__(self) -> int:
-        return len(self._kept)
 
-    def start_call(self, headers: Mapping[str, Sequence[str]], client: str = "") -> Session:
-        """The session of a call with these headers; a cookie that cannot be read starts a new one.
+def set_by_statement(sql: str, session: Session) -> Session | None:
+    """The session after what SET or RESET says; None for another statement.
 
-        With the cookie of another client one has what the cookie says, and changes nothing for that client.
-        """
-        sent, token = _cookie(headers), next(iter(headers.get(TOKEN_HEADER, ())), None)
-        found = None if sent is None else _parse(sent)
-        if sent is None or found is None:
-            id_ = self._runtime.new_id()
-            return Session(id_, {}, False, _written(id_, {}), token, client)
-        id_, options = found
-        with self._lock:
-            self._forget_old()
-            kept = self._kept.get((client, id_))
-        if kept is None or kept.options == options:
-            return Session(id_, options, True, None, token, client)
-        return Session(id_, dict(kept.options), True, _written(id_, kept.options), token, client)
-
-    def run(self, action: str, body: bytes, session: Session) -> list[bytes]:
-        """The result of one of `ACTIONS`. Raises `Unsupported` for a client that keeps no cookies."""
-        if action == "CloseSession":
-            self._keep(session, {})
-            return [message("CloseSessionResult", status=_CLOSED).SerializeToString()]
-        if action == "GetSessionOptions":
-            answer = message("GetSessionOptionsResult")
-            for name, value in {**_FIXED, **session.options}.items():
-                answer.session_options[name].string_value = value
-            return [answer.SerializeToString()]
-        if len(body) > MAX_OPTIONS_BYTES:
-            raise TransportError(f"the options of a session have more than {MAX_OPTIONS_BYTES >> 10} KiB")
-        request = read("SetSessionOptionsRequest", body)
-        _require_cookies(session)
-        answer = message("SetSessionOptionsResult")
-        options = dict(session.options)
-        for name, value in request.session_options.items():
-            wrong = _set(options, name, value)
-            if wrong:
-                answer.errors[name].value = wrong
-        self._keep(session, options)
-        return [answer.SerializeToString()]
-
-    def set_by_statement(self, sql: str, session: Session) -> bool:
-        """Do what SET or RESET says; False for another statement.
-
-        Raises `SqlError`, and `Unsupported` for a client that keeps no cookies.
-        """
-        said = read_session_statement(sql) if read_verb(sql) in ("SET", "RESET") else None
-        if said is None:
-            return False
-        _require_cookies(session)
-        options = dict(session.options) if isinstance(said, SetSessionOption) else {}
-        if isinstance(said, SetSessionOption):
-            if said.name not in _BY_STATEMENT:
-                raise SqlError(f"a session of Flight SQL has no option '{said.name}': say it with Client.sql")
-            name, write = _BY_STATEMENT[said.name]
-            options.pop(name, None)
-            if said.value is not None:
-                options[name] = write(said.value)
-        self._keep(session, options)
-        return True
-
-    def _keep(self, session: Session, options: dict[str, str]) -> None:
-        key = session.client, session.id
-        with self._lock:
-            self._kept[key] = _Kept(options, self._runtime.monotonic_ms() + SESSION_MS)
-            self._kept.move_to_end(key)
-            self._forget_old()
-
-    def _forget_old(self) -> None:
-        now_ms = self._runtime.monotonic_ms()
-        while self._kept:
-            oldest = next(iter(self._kept))
-            if len(self._kept) <= MAX_SESSIONS and self._kept[oldest].until_ms > now_ms:
-                return
-            del self._kept[oldest]
+    Raises `SqlError`, and `Unsupported` for a client that keeps no cookies.
+    """
+    said = read_session_statement(sql) if read_verb(sql) in ("SET", "RESET") else None
+    if said is None:
+        return None
+    _require_cookies(session)
+    options = dict(session.options) if isinstance(said, SetSessionOption) else {}
+    if isinstance(said, SetSessionOption):
+        if said.name not in _BY_STATEMENT:
+            raise SqlError(f"a session of Flight SQL has no option '{said.name}': say it with Client.sql")
+        name, write = _BY_STATEMENT[said.name]
+        options.pop(name, None)
+        if said.value is not None:
+            options[name] = write(said.value)
+    return session.with_options(options)
 
 
 def _require_cookies(session: Session) -> None:
