@@ -178,7 +178,7 @@ class MemoryBudget:
         meanwhile, and `TryLater` when there is no room for long.
         """
         work = current_work()
-        known = client if client is not None else "" if work is None else work.client
+        known = client if client is not None else "" if work is None else work.client or work.lane
         size = min(size, self._ledger.max_bytes)
         with self._changed:
             self._next += 1

@@ -36,6 +36,7 @@ class Work:
     ) -> None:
         self.client = client
         self.trace = trace
+        self.lane = ""  # tells the client for whom another node asks from others; nothing for one that asks itself
         self.job_id = ""  # of the job that it is done for
         self.is_apart = False  # what is computed for it is computed where it can be ended, whatever it is
         self._runtime = runtime

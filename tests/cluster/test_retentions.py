@@ -108,6 +108,31 @@ def test_a_refresh_is_of_tables_with_a_source_and_by_a_way_that_there_is(cluster
         assert client.refresh("managed") == 1
 
 
+def test_a_retention_that_never_ends_keeps_no_other_from_its_turn_and_ends_with_its_table(cluster):
+    endless = "delete from {} where levenshtein(repeat(s, 3000), repeat(reverse(s), 3000)) < 0"
+    for number in range(3):
+        name = f"endless{number}"
+        cluster.sql(
+            f"create table {name} (id bigint not null, s varchar) partitioned by (bucket(2, id)) with "
+            f"(retention_sql = '{endless.format(name)}', retention_check_interval = '1s')"
+        )
+        cluster.sql(f"insert into {name} select i, 'text' || i from range(20000) r(i)")
+    eventually(lambda: running_retentions(cluster))
+    with cluster.client() as client:
+        retention = Retention(sql=OLD.format("beside"), every="1s")
+        client.create_table("beside", None, ["bucket(4, id)"], schema=SCHEMA, retention=retention)
+    cluster.ingest("beside", rows(0, days=2_000))
+    eventually(lambda: ids(cluster, "beside") == [])
+    for number in range(3):
+        cluster.sql(f"drop table endless{number}")
+    eventually(lambda: not [task for task in running_retentions(cluster) if "endless" in task])
+
+
+def running_retentions(cluster):
+    found = "select input from runtime.task_history where task = 'retention' and end_time is null"
+    return cluster.sql(found)["input"].to_pylist()
+
+
 def test_a_scheduler_that_dies_leaves_retentions_to_the_others(cluster):
     with cluster.client() as client:
         retention = Retention(sql=OLD.format("dying"), every="1s")

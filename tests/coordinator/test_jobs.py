@@ -256,6 +256,20 @@ def test_clients_take_turns_and_the_jobs_of_one_go_by_priority():
     assert turns == ["b.1", "a.urgent", "a.0", "a.1", "a.2", "a.3"]
 
 
+def test_jobs_of_one_client_leave_a_place_for_another_one(one):
+    for _ in range(3):
+        one.service.submit(request(), "ada")
+    one.runner.tick()
+    assert one.runner.running() == LIMITS.max_running - 1
+    one.service.submit(request(), "bob")
+    one.runner.tick()
+    assert one.runner.running() == LIMITS.max_running
+    alone = evolve(LIMITS, max_running=1)
+    assert alone.may_begin("a", 0, 1)
+    assert not LIMITS.may_begin("a", 1, 1)
+    assert LIMITS.may_begin("", 1, 1)  # nobody is known by a token
+
+
 def test_a_scheduler_runs_no_more_than_it_may(site, one):
     for _ in range(5):
         one.service.submit(request())
@@ -454,8 +468,8 @@ def test_jobs_are_listed_newest_first_and_by_state(site, one):
     for sql in ("rows 1", "fail", "rows 1"):
         site.clock.sleep_ms(10)
         jobs.append(one.service.submit(request(sql), "ada"))
-    one.work()
-    one.work()
+    for _ in jobs:  # the last place is for another client
+        one.work()
     assert [job.job_id for job in one.service.of_client("ada")] == [job.job_id for job in reversed(jobs)]
     assert [job.job_id for job in one.service.of_client("ada", "FAILED")] == [jobs[1].job_id]
     site.store.asked.clear()

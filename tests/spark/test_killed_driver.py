@@ -24,7 +24,7 @@ from ballista_py.spark.pipeline import SparkPipeline
 from ballista_py.spark.session import embedded_session
 from ballista_py.spark.watermark import Watermark
 from ballista_py.state.stores.local import LocalStore
-from ballista_py.state.documents.decisions import Statements
+from ballista_py.state.documents.decisions import TableDecisions
 from ballista_py.storage.partition_storage import PartitionStorage
 from ballista_py.storage.publication import Publication
 
@@ -43,10 +43,10 @@ match step:
     case "before-files": killed(runs, "write_partitions")
     case "after-files": killed(Publication, "publish")
     case "two-prepared": killed(PartitionStorage, "prepare_run", 2)
-    case "all-prepared": killed(Statements, "commit")
+    case "all-prepared": killed(TableDecisions, "commit")
     case "decided": killed(Publication, "finish")
     case "one-folded": killed(PartitionStorage, "fold", 1)
-    case "folded": killed(Statements, "settle")
+    case "folded": killed(TableDecisions, "settle")
     case _: assert step == "whole"
 options = {"spark.ui.enabled": "false", "spark.sql.shuffle.partitions": "2"}
 spark = embedded_session(master="local[1]", memory="512m", options=options)

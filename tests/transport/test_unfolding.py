@@ -26,7 +26,7 @@ from ballista_py.threads import spawn
 from ballista_py.runtime import SystemRuntime
 from ballista_py.testing.hostile.wire_fuzz_child import Echo
 from ballista_py.transport.security.access import PARTS, PUBLIC
-from ballista_py.transport.security.callers import Clients, Holders
+from ballista_py.transport.security.callers import Clients, TicketHolders
 from ballista_py.transport.security.credentials import Tls
 from ballista_py.transport.flight.server import FlightServer
 from ballista_py.transport.flight_sql.legs import PartsService
@@ -42,7 +42,7 @@ tls = Tls(certificate_file=sys.argv[2], key_file=sys.argv[3]) if len(sys.argv) >
 public = FlightServer("127.0.0.1:0", echo, SystemRuntime(), access=PUBLIC, callers=Clients(Known()), spawn=spawn,
     caller_limit=128, tls=tls, front=FrontProcess,
     service=partial(FlightSqlService, ready=lambda: echo, runtime=SystemRuntime()))
-parts = FlightServer("127.0.0.1:0", echo, SystemRuntime(), access=PARTS, callers=Holders(), spawn=spawn,
+parts = FlightServer("127.0.0.1:0", echo, SystemRuntime(), access=PARTS, callers=TicketHolders(), spawn=spawn,
     tls=tls, front=FrontProcess, service=partial(PartsService, command_of=lambda ticket, _digest: dict(ticket)))
 print(public.port, parts.port, flush=True)
 def tick():

@@ -35,10 +35,10 @@ class FrontProcess:
         return self._process.pid
 
     def returncode(self) -> int | None:
-        """See `transport.front.front.FrontProcess`."""
+        """See `transport.front.front.StartedFront`."""
         return self._process.poll()
 
     def kill(self) -> None:
-        """See `transport.front.front.FrontProcess`."""
+        """See `transport.front.front.StartedFront`."""
         self._process.kill()
         self._process.wait()

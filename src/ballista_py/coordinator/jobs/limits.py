@@ -46,6 +46,13 @@ class JobLimits:
                 limit=most,
             )
 
+    def may_begin(self, client: str, of_client: int, free: int) -> bool:
+        """Whether a client that runs so many at a scheduler may have one of its free places.
+
+        The last one is for who has none: so jobs without an end of one client keep no other one waiting.
+        """
+        return free > 0 and (free > 1 or not client or not of_client or self.max_running == 1)
+
 
 def in_turn(waiting: Iterable[OpenJob], running: Mapping[str, int]) -> Iterator[OpenJob]:
     """Those that wait, next first; `running` says how many jobs of each client are under way.

@@ -194,6 +194,9 @@ class JobRunner:
         for tried, job in enumerate(in_turn(waiting, under_way)):
             if self._free() <= 0 or tried >= MAX_CLAIMS:
                 return
+            here = sum(name.rpartition(".")[0] == job.client for name in self._running)
+            if not self.limits.may_begin(job.client, here, self._free()):
+                continue
             self._try(job, me, lambda found: claimed(found, *me, self.runtime.wall_ms()))
 
     def _try(self, marker: OpenJob, me: tuple[str, str], change: Callable[[JobDocument], JobDocument]) -> None:

@@ -9,13 +9,15 @@ one run catches up. Leaves to `work` what is done.
 from __future__ import annotations
 
 import logging
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Protocol
 
 from attrs import define, field, frozen
 
-from ballista_py.errors import BallistaError, VersionConflict
+from ballista_py.coordinator.refreshes.lanes import Lanes, RunningSlot
+from ballista_py.errors import BallistaError, TableAltered, VersionConflict
 from ballista_py.figures import UNSEEN, Figures
 from ballista_py.logs import log_event
 from ballista_py.partitions.table import TableSpec
@@ -24,6 +26,7 @@ from ballista_py.state.documents.slot_book import SlotBook, is_due
 from ballista_py.state.documents.slots import SlotOutcome, SlotsDocument, SlotWork
 from ballista_py.state.stores.store import ConditionalStore
 from ballista_py.transport.spawn import Spawn
+from ballista_py.work import Work, working
 
 _log = logging.getLogger(__name__)
 LOOKS_PER_INTERVAL = 4
@@ -59,6 +62,10 @@ class TableWork(Protocol):
         """Whether the table says that it is to be done; the others have it done where somebody asks for it."""
         ...
 
+    def declaration(self, table: TableSpec) -> object:
+        """What the table says of it; another one makes what is under way pointless."""
+        ...
+
     def mode(self, table: TableSpec) -> str:
         """How it is done, unless somebody asks for another way."""
         ...
@@ -90,29 +97,34 @@ class Schedule:
     patience_ms: float
     limit_ms: float = LIMIT_MS
     figures: Figures = UNSEEN
+    lanes: Lanes | None = None
     _books: dict[str, SlotBook] = field(factory=dict, init=False)
     _looked_ms: dict[str, float] = field(factory=dict, init=False)
     _asked: set[str] = field(factory=set, init=False)
+    _running: dict[str, RunningSlot] = field(factory=dict, init=False)
+    _slow: set[str] = field(factory=set, init=False)
+    _began: Counter[str] = field(factory=Counter, init=False)
 
     def tick(self, tables: Mapping[str, TableSpec]) -> int:
-        """Do what is due, one table after the other; how many slots were done. What fails stops no other table."""
-        due = [table for _, table in sorted(tables.items()) if self._is_visited(table)]
+        """Do what is due, one table after the other; how many slots were done. What fails stops no other table.
+
+        With `lanes` slots are begun here and done in threads of their own; those of tables that are gone, or declare
+        something else, are ended.
+        """
+        self._end_unwanted({table.folder: table for table in tables.values()})
+        visited = sorted(tables.items(), key=lambda item: (self._began[item[1].folder], item[0]))
+        due = [table for _, table in visited if self._is_visited(table)]
         folders = {table.folder for table in due}
         self._books = {folder: book for folder, book in self._books.items() if folder in folders}
         self._looked_ms = {folder: at_ms for folder, at_ms in self._looked_ms.items() if folder in folders}
+        self._slow &= folders
+        self._began = Counter({folder: count for folder, count in self._began.items() if folder in folders})
         done = 0
         for table in due:
             if not self.acts():
                 break
-            try:
+            with self._told(table):
                 done += self._visit(table)
-            except VersionConflict as error:
-                log_event(_log, f"{self.work.kind}_taken_over", logging.INFO, table=table.name, reason=error)
-            except BallistaError as error:
-                log_event(
-                    _log, f"{self.work.kind}_not_begun", logging.WARNING, table=table.name, code=error.code,
-                    reason=error,
-                )  # fmt: skip
         return done
 
     def ask(self, table: TableSpec, mode: str) -> int:
@@ -133,6 +145,8 @@ class Schedule:
 
     def _visit(self, table: TableSpec) -> bool:
         now_ms, every_ms = self.runtime.monotonic_ms(), self.work.every_ms(table)
+        if not self._has_place(table.folder, now_ms):
+            return False
         if not self._is_to_be_looked_at(table.folder, now_ms, every_ms):
             return False
         book = self._books.get(table.folder)
@@ -143,8 +157,67 @@ class Schedule:
         sight = book.look(every_ms)
         if not is_due(sight, self.runtime.monotonic_ms(), every_ms, self.patience_ms, late_ms):
             return False
-        self._do(table, book, sight.document)
+        self._began[table.folder] += 1
+        if self.lanes is None:
+            self._do(table, book, sight.document)
+        else:
+            self._begin(self.lanes, table, book, sight.document)
         return True
+
+    def _has_place(self, folder: str, now_ms: float) -> bool:
+        if self.lanes is None:
+            return True
+        running = list(self._running.values())
+        return folder not in self._running and self.lanes.may_begin(folder in self._slow, running, now_ms)
+
+    def _begin(self, lanes: Lanes, table: TableSpec, book: SlotBook, before: SlotsDocument) -> None:
+        """Do the slot in a thread of its own, as work that can be ended."""
+        folder, began_ms = table.folder, self.runtime.monotonic_ms()
+        work = Work(self.runtime, client=self.work.kind)
+        run = self._running[folder] = RunningSlot(table, work, began_ms, folder in self._slow)
+
+        def do() -> None:
+            try:
+                with working(work), self._told(table):
+                    self._do(table, book, before)
+            finally:
+                took_ms = self.runtime.monotonic_ms() - began_ms
+                (self._slow.add if took_ms > lanes.slow_after_ms else self._slow.discard)(folder)
+                if self._running.get(folder) is run:
+                    del self._running[folder]
+
+        self.spawn(do)
+
+    def _end_unwanted(self, by_folder: Mapping[str, TableSpec]) -> None:
+        """End what is late or has no place, and what nobody declares any more."""
+        if self.lanes is None:
+            return
+        running = list(self._running.values())
+        for run in running:
+            now = by_folder.get(run.table.folder)
+            if now is None or self.work.declaration(now) != self.work.declaration(run.table):
+                run.work.end(
+                    TableAltered(f"table '{run.table.name}' does not declare this {self.work.kind} any more")
+                )
+        for run, reason in self.lanes.to_end(running, self.runtime.monotonic_ms()):
+            run.work.end(reason)
+
+    @contextmanager
+    def _told(self, table: TableSpec) -> Iterator[None]:
+        """Around what is done for one table: what fails there is logged, and stops no other one."""
+        try:
+            yield
+        except VersionConflict as error:
+            log_event(_log, f"{self.work.kind}_taken_over", logging.INFO, table=table.name, reason=error)
+        except BallistaError as error:
+            log_event(
+                _log,
+                f"{self.work.kind}_not_begun",
+                logging.WARNING,
+                table=table.name,
+                code=error.code,
+                reason=error,
+            )
 
     def _is_to_be_looked_at(self, folder: str, now_ms: float, every_ms: float | None) -> bool:
         between_ms = min(MAX_LOOK_MS, MAX_LOOK_MS if every_ms is None else every_ms / LOOKS_PER_INTERVAL)

@@ -69,6 +69,10 @@ class RefreshWork:
         """As it declares."""
         return None if table.refresh is None else table.refresh.every_ms
 
+    def declaration(self, table: TableSpec) -> object:
+        """How it follows its source."""
+        return table.source, table.refresh
+
     def mode(self, table: TableSpec) -> str:
         """As it declares."""
         return "full" if table.refresh is None else table.refresh.mode
@@ -142,6 +146,10 @@ class RetentionWork:
     def every_ms(self, table: TableSpec) -> float | None:
         """As it declares."""
         return None if table.retention is None else table.retention.every_ms
+
+    def declaration(self, table: TableSpec) -> object:
+        """The DELETE that it declares."""
+        return table.retention
 
     def mode(self, _table: TableSpec) -> str:
         """There is one way."""

@@ -95,9 +95,15 @@ class KeptHistory:
         if not tasks:
             return None
         self._number += 1
-        shown = [evolve(task, text="", error_message="", job_id="") if task.job_id else task for task in tasks]
-        rows = pa.Table.from_pylist(history_rows(shown), schema=HISTORY)  # whoever may query the table sees it
+        rows = pa.Table.from_pylist(history_rows(map(_seen_by_all, tasks)), schema=HISTORY)
         return _Batch(f"history/{self.instance()}/{self._number}", rows)
+
+
+def _seen_by_all(task: TaskRecord) -> TaskRecord:
+    """A task as whoever may query the table may see it: nothing of jobs, and no error, which may tell of values."""
+    if task.job_id:
+        return evolve(task, text="", error_message="", job_id="")
+    return evolve(task, error_message="") if task.user else task
 
 
 def keep_history(ground: Foundation, writes: WriteService, table: str, instance: Callable[[], str]) -> None:

@@ -7,6 +7,7 @@ from typing import Any
 
 from attrs import define, field
 
+from ballista_py.coordinator.refreshes.lanes import Lanes
 from ballista_py.coordinator.refreshes.schedule import Schedule
 from ballista_py.coordinator.refreshes.shown import lag_ms, refresh_row, retention_row, slots_of
 from ballista_py.coordinator.refreshes.works import RefreshWork, RetentionWork
@@ -43,7 +44,7 @@ class SchedulerRefreshes:
         def first() -> bool:
             return all(peer.scheduler_id > membership.scheduler_id for peer in membership.peers())
 
-        def schedule_of(work: Any) -> Schedule:
+        def schedule_of(work: Any, lanes: Lanes | None = None) -> Schedule:
             return Schedule(
                 ground.store,
                 ground.runtime,
@@ -54,9 +55,10 @@ class SchedulerRefreshes:
                 first,
                 patience_ms,
                 figures=ground.metrics,
+                lanes=lanes,
             )
 
-        retentions = schedule_of(RetentionWork(writes))
+        retentions = schedule_of(RetentionWork(writes), Lanes())
         work = RefreshWork(tables, core, ground.runtime, lambda table: _ask(retentions, table))
         made = cls(ground, core, schedule_of(work), retentions, work)
         made.wake = ground.loop("refresh", made.refresh, TICK_MS).poke

@@ -48,6 +48,8 @@ CREATE_TABLE = "create_table"
 
 TIME_LIMIT = "time_limit_ms"
 APART = "apart"
+LANE = "lane"
+MAX_LANE_CHARS = 64
 GRACE_MS = 500.0
 
 IngestMode = Literal["append", "create", "replace", "create_append", "upsert", "changes"]
@@ -78,7 +80,7 @@ def job_rows_command(job_id: str, chunk: int | None = None) -> dict[str, Any]:
 
 
 def as_part(command: Mapping[str, Any]) -> dict[str, Any]:
-    """The command as part of the work of this thread: with what is left of its time, and whether it runs apart.
+    """The command as part of the work of this thread: what is left of its time, whether it runs apart, and for whom.
 
     Who asks gets a moment more than that, so that the error is its own.
     """
@@ -87,13 +89,25 @@ def as_part(command: Mapping[str, Any]) -> dict[str, Any]:
         return dict(command)
     left_ms = work.left_ms()
     limited = {} if left_ms is None else {TIME_LIMIT: left_ms + GRACE_MS}
-    return {**command, **limited, **({APART: True} if work.is_apart else {})}
+    lane = {LANE: lane_of(work.client)} if work.client else {}
+    return {**lane, **command, **limited, **({APART: True} if work.is_apart else {})}
 
 
 def take_part(work: Work, command: Mapping[str, Any]) -> None:
-    """Let what is done for a command be as it says: ended after its time, run apart. Raises as `time_limit`."""
+    """Let what is done for a command be as it says: ended after its time, run apart, in the lane of a client.
+
+    Raises as `time_limit`.
+    """
     work.limit_to(time_limit(command))
+    lane = command.get(LANE)
+    if isinstance(lane, str) and len(lane) <= MAX_LANE_CHARS:
+        work.lane = lane
     work.is_apart = work.is_apart or command.get(APART) is True
+
+
+def lane_of(client: str) -> str:
+    """What tells one client from others to who is not to know its name."""
+    return sha256(client.encode()).hexdigest()[:16]
 
 
 def time_limit(command: Mapping[str, Any]) -> float | None:
@@ -111,8 +125,7 @@ def leg_command(leg: Leg, task_id: str = "") -> dict[str, Any]:
 
     The `lane` tells the client for whom it runs from others, by a digest of its name.
     """
-    lane = sha256(current_client().encode()).hexdigest()[:16]
-    return {"kind": LEG, "leg": leg.to_json(), "task": task_id, "lane": lane}
+    return {"kind": LEG, "leg": leg.to_json(), "task": task_id, LANE: lane_of(current_client())}
 
 
 def execute_command(

@@ -176,6 +176,9 @@ class PlayedWork:
     machine: Machine
     store: VirtualStore
 
+    def declaration(self, table: TableSpec) -> object:
+        return table.refresh
+
     @property
     def kind(self) -> SlotWork:
         return "refresh"
