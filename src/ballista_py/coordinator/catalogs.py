@@ -90,6 +90,7 @@ class Catalogs:
         self._cluster = ObjectState(store, CLUSTER_KEY, ClusterDocument, runtime=runtime, memory=self._memory)
         self._maps: dict[str, _CachedMap] = {}  # by their names
         self._view: ClusterView | None = None
+        self._catalog_version = ""
         self._words: Collection[str] | None = None  # of the refresh under way
         self._statements: dict[str, _KnownStatements] = {}  # by folder
         self._held: Held = {}
@@ -108,11 +109,13 @@ class Catalogs:
         """The view as last read; read now if there is none yet.
 
         The maps of tables whose partitions come with their rows are always the newest, of those that `words` may name:
-        by an older one a query would miss rows that were acknowledged.
+        by an older one a query would miss rows that were acknowledged. So are views that `words` may name.
         """
         view = self._view
         if view is None:
             return self.refresh()
+        if words and view.named_views(words) and self._differs(CLUSTER_KEY, self._catalog_version):
+            return self.refresh(words)  # nothing but the catalog tells of another query of a view
         named = _among(view.catalog.tables, words)
         changed = [t.name for t in named if not t.is_piped and not t.spec.is_static and self._changed(t)]
         return self.refresh(changed) if changed else view
@@ -233,6 +236,7 @@ class Catalogs:
                 dropped=dropped,
                 unusable=unusable,
                 formers=_formers(cluster),
+                sql_views=cluster.views,
             )
             return self._view
 
@@ -274,6 +278,7 @@ class Catalogs:
             read = self._cluster.read()  # after the maps: it may have changed since
             for name, one in found.items():
                 require_proven_catalog(read.header.revision, name, one.catalog_revision)
+        self._catalog_version = read.version
         tables = read.document.tables
         # A map of another incarnation is that of a table that is being made, or was dropped a moment ago.
         return (

@@ -10,6 +10,7 @@ import pyarrow as pa
 from attrs import Factory, frozen
 
 from ballista_py.errors import BallistaError
+from ballista_py.partitions.sql_view import SqlView
 from ballista_py.partitions.table import TableSpec
 from ballista_py.sql.plan import Catalog
 
@@ -23,7 +24,8 @@ class ClusterView:
     `locations` are URIs at which clients may fetch parts of answers, by executor; one that gives none is missing.
     `unusable` are tables that cannot be used because a document of theirs is lost or older than it was, and why.
     `dropped` are tables that are no more, each with the revision that its map has. `formers` are the folders of tables
-    that had a name and have it no more, by name, the one that lost it last first.
+    that had a name and have it no more, by name, the one that lost it last first. `sql_views` are the views that
+    statements can read.
     """
 
     catalog: Catalog
@@ -33,10 +35,23 @@ class ClusterView:
     locations: Mapping[str, str] = Factory(dict)
     unusable: Mapping[str, BallistaError] = Factory(dict)
     formers: Mapping[str, tuple[str, ...]] = Factory(dict)
+    sql_views: Mapping[str, SqlView] = Factory(dict)
+
+    @property
+    def schemas(self) -> Mapping[str, pa.Schema]:
+        """The columns of all that a statement can read, tables and views."""
+        if not self.sql_views:
+            return self.catalog.schemas
+        return {**self.catalog.schemas, **{name: view.schema for name, view in self.sql_views.items()}}
+
+    def named_views(self, words: Collection[str]) -> dict[str, SqlView]:
+        """The views among these names (in lower case)."""
+        return {name: view for name, view in self.sql_views.items() if name in words}
 
     def marks(self, words: Collection[str]) -> dict[str, str]:
-        """What tells the tables among these names (in lower case) from what they were and will be."""
-        return {name: table.mark for name, table in self.catalog.tables.items() if name in words}
+        """What tells the tables and views among these names (in lower case) from what they were and will be."""
+        tables = {name: table.mark for name, table in self.catalog.tables.items() if name in words}
+        return {**tables, **{name: view.mark for name, view in self.named_views(words).items()}}
 
     def schemas_before(self) -> dict[str, pa.Schema]:
         """The columns of tables by names that they had, as far as they are known: of each name those of the last."""

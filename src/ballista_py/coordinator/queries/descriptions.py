@@ -13,6 +13,7 @@ from ballista_py.coordinator.queries.service import QueryService
 from ballista_py.engines.engine import Engine
 from ballista_py.errors import SqlError
 from ballista_py.partitions.columns import default_of
+from ballista_py.partitions.sql_view import SqlView
 from ballista_py.partitions.table import TableSpec
 from ballista_py.sql.parse.descriptions import (
     CatalogQuery,
@@ -90,14 +91,15 @@ class Descriptions:
             return self._columns(self._table(asked.table))
         if isinstance(asked, ShowCreate):
             return pa.table([[self._create_text(self._table(asked.table))]], schema=STATEMENT)
-        tables = self.queries.views.refresh(()).catalog.tables
+        view = self.queries.views.refresh(())
+        found: dict[str, TableSpec | SqlView] = {**view.catalog.tables, **view.sql_views}
         if isinstance(asked, ShowAllTables):
-            found = (tables[name] for name in sorted(tables))
-            return pa.Table.from_pylist([self._with_columns(table) for table in found], schema=ALL_TABLES)
-        return pa.table([sorted(tables)], schema=TABLE_NAMES)
+            rows = [self._with_columns(found[name]) for name in sorted(found)]
+            return pa.Table.from_pylist(rows, schema=ALL_TABLES)
+        return pa.table([sorted(found)], schema=TABLE_NAMES)
 
-    def _with_columns(self, table: TableSpec) -> dict[str, Any]:
-        types = list(self.engine.sql_types(table.schema))
+    def _with_columns(self, table: TableSpec | SqlView) -> dict[str, Any]:
+        types = list(table.types if isinstance(table, SqlView) else self.engine.sql_types(table.schema))
         return dict(
             zip(ALL_TABLES.names, (CATALOG, SCHEMA, table.name, table.schema.names, types, False), strict=True)
         )
@@ -107,7 +109,8 @@ class Descriptions:
         seen = [name for name in asked.tables if name.startswith(f"{SEEN}.")]
         relations: dict[str, pa.Table] = {}
         if len(seen) < len(asked.tables):
-            relations = information_schema(self.queries.views.refresh(()).catalog.tables, self.engine)
+            view = self.queries.views.refresh(())
+            relations = information_schema(view.catalog.tables, view.sql_views, self.engine)
         for name in seen:
             told = self.queries.runtime_tables
             relations[name.partition(".")[2]] = told.table(name) if rows else told.schema(name).empty_table()
@@ -126,7 +129,13 @@ class Descriptions:
         self.queries.describe(query)
         return self._described(query, self.queries.views.current(()).catalog.tables)
 
-    def _columns(self, table: TableSpec) -> pa.Table:
+    def _columns(self, table: TableSpec | SqlView) -> pa.Table:
+        if isinstance(table, SqlView):
+            rows = [
+                (name, kind, "YES", None, None, None)
+                for name, kind in zip(table.schema.names, table.types, strict=True)
+            ]
+            return pa.table([list(column) for column in zip(*rows, strict=True)], schema=COLUMNS)
         return self._described(f"from {_quoted(table.name)}", {table.name: table})
 
     def _described(self, query: str, tables: Mapping[str, TableSpec]) -> pa.Table:
@@ -135,8 +144,11 @@ class Descriptions:
             rows = self.engine.described(query, {name: table.schema for name, table in tables.items()}, keys)
         return pa.table([list(column) for column in zip(*rows, strict=True)], schema=COLUMNS)
 
-    def _create_text(self, table: TableSpec) -> str:
-        """The statement that would make the table, without its rows."""
+    def _create_text(self, table: TableSpec | SqlView) -> str:
+        """The statement that would make the table, without its rows, or the view."""
+        if isinstance(table, SqlView):
+            names = ", ".join(map(_quoted, table.schema.names))
+            return f"CREATE VIEW {_quoted(table.name)} ({names}) AS {table.sql}"
         types = self.engine.sql_types(table.schema)
         lines = [
             f"{_quoted(field.name)} {kind}{'' if field.nullable else ' NOT NULL'}{_default_text(field)}"
@@ -150,9 +162,10 @@ class Descriptions:
             text += f" PARTITIONED BY ({', '.join(key.expression for key in table.spec.keys)})"
         return text if table.file_format == "parquet" else f"{text} WITH (file_format = '{table.file_format}')"
 
-    def _table(self, name: str) -> TableSpec:
-        for view in (self.queries.views.current, self.queries.views.refresh):
-            found: TableSpec | None = view(()).catalog.tables.get(name)
+    def _table(self, name: str) -> TableSpec | SqlView:
+        for fresh in (False, True):
+            view = self.queries.views.refresh(()) if fresh else self.queries.views.current({name})
+            found = view.sql_views.get(name) or view.catalog.tables.get(name)
             if found is not None:
                 return found
         raise SqlError(f"Table '{name}' does not exist")

@@ -16,16 +16,17 @@ from ballista_py.coordinator.cluster_view import ClusterView
 from ballista_py.coordinator.queries.descriptions import Descriptions
 from ballista_py.coordinator.queries.given_out import given_out
 from ballista_py.coordinator.queries.running_statement import RunningStatement
-from ballista_py.coordinator.queries.service import QueryService
+from ballista_py.coordinator.queries.service import QueryService, words_of
 from ballista_py.coordinator.writes.whole_writes import Executed
 from ballista_py.engines.engine import Engine
 from ballista_py.errors import BallistaError, SqlError, Unsupported
 from ballista_py.figures import UNSEEN, Figures
 from ballista_py.partitions.columns import plain
+from ballista_py.partitions.sql_view import VIEW_MARK
 from ballista_py.sql.own_words import own_places, run_for
 from ballista_py.sql.parse.changes import is_alteration, text_for_engine
 from ballista_py.sql.parse.descriptions import CatalogQuery, DescribeQuery, Explain, read_description
-from ballista_py.sql.parse.kind import StatementKind, engine_sql, refusal, statement_kind
+from ballista_py.sql.parse.kind import StatementKind, engine_sql, is_of_view, refusal, statement_kind
 from ballista_py.sql.parse.parameter_columns import with_named_columns
 from ballista_py.sql.parse.parameter_types import parameter_schema
 from ballista_py.sql.parse.parameters import bound, names_of, places_of, with_nulls
@@ -38,7 +39,7 @@ from ballista_py.transport.flight.calls import CallContext
 from ballista_py.transport.flight.commands import IngestMode, as_part, leg_command
 from ballista_py.transport.flight.server import StreamResult
 from ballista_py.transport.flight.shapes import check_answer, check_job_part, check_part
-from ballista_py.transport.flight_sql.metadata import TableInfo
+from ballista_py.transport.flight_sql.metadata import VIEW_TYPE, TableInfo
 from ballista_py.transport.flight_sql.service import AnswerPart, Description, PolledJobs
 from ballista_py.transport.flight_sql.statement import SqlStatement
 from ballista_py.work import require_wanted
@@ -146,7 +147,8 @@ class FlightSqlStatements:
         output = base64.b64encode(plan.output.serialize().to_pybytes()).decode()
         found = [view.catalog.tables[table.table] for table in legs[0].tables]
         tables = {table.name: table.incarnation for table in found}
-        marks = {table.name: table.mark for table in found}
+        named = view.named_views(words_of(executions[0]))
+        marks = {table.name: table.mark for table in found} | {name: one.mark for name, one in named.items()}
         return [
             AnswerPart(
                 ticket=self._ticket(
@@ -259,8 +261,10 @@ class FlightSqlStatements:
 
     def tables(self) -> Mapping[str, TableInfo]:
         """See `StatementService.tables`."""
-        tables = self.queries.views.refresh(()).catalog.tables
-        return {name: TableInfo(plain(table.schema), tuple(table.primary_key)) for name, table in tables.items()}
+        view = self.queries.views.refresh(())
+        found = {n: TableInfo(plain(t.schema), tuple(t.primary_key)) for n, t in view.catalog.tables.items()}
+        views = {name: TableInfo(one.schema, kind=VIEW_TYPE) for name, one in view.sql_views.items()}
+        return {**found, **views}
 
     def text_of(self, statement: SqlStatement) -> str:
         """The one text that the statement stands for, in the engine's dialect, with literals for its parameters."""
@@ -291,8 +295,7 @@ class FlightSqlStatements:
         return self.writes
 
     def _parameter_schema(self, text: str) -> pa.Schema:
-        schemas = {name: table.schema for name, table in self.queries.views.current(()).catalog.tables.items()}
-        return parameter_schema(text, schemas)
+        return parameter_schema(text, self.queries.views.current(()).schemas)
 
     def _executions(self, statement: SqlStatement) -> Iterator[str]:
         """The text of each execution, with literals for its parameters."""
@@ -322,6 +325,8 @@ class FlightSqlStatements:
                 raise SqlError(f"the statement has no parameter, {count} value(s) were bound")
             yield text
             return
+        if kind == "change" and is_of_view(text):
+            raise SqlError("a view takes no parameters: write values into its query")
         if statement.parameters is None:
             raise SqlError(f"the statement has {len(names)} parameter(s) and no value was bound")
         rows = _rows_of_values(names, statement.parameters)
@@ -352,11 +357,13 @@ class FlightSqlStatements:
     def _portion(self, part: Mapping[str, Any]) -> Portion:
         """What a ticket stands for. Raises `SqlError` when a table is not the one that was divided any more."""
         check_part(part)
-        now = self.queries.views.refresh(part["tables"]).catalog
+        view = self.queries.views.refresh(part["tables"])
+        now, marks = view.catalog, view.marks(part["tables"])
         for table, mark in part["tables"].items():
-            if table not in now.tables or now.tables[table].mark != mark:
+            if marks.get(table) != mark:
+                what = "view" if mark.startswith(VIEW_MARK) else "table"
                 raise SqlError(
-                    f"table '{table}' was dropped or altered since the statement was divided: run it again"
+                    f"{what} '{table}' was dropped or altered since the statement was divided: run it again"
                 )
         for table, partitions in part["partitions"].items():
             if table not in now.maps or any(partition >= len(now.maps[table]) for partition in partitions):

@@ -10,6 +10,7 @@ import pyarrow as pa
 
 from ballista_py.engines.engine import Engine
 from ballista_py.partitions.columns import comment_of, default_of, is_required
+from ballista_py.partitions.sql_view import SqlView
 from ballista_py.partitions.table import TableSpec
 from ballista_py.sql.parse.table_names import CATALOG, INFORMATION, SCHEMA, TOLD
 
@@ -64,6 +65,12 @@ COLUMNS = pa.schema(
 CONSTRAINTS = pa.schema(
     _columns(f"{_CONSTRAINT} {_TABLE} constraint_type is_deferrable initially_deferred enforced nulls_distinct")
 )
+VIEWS = pa.schema(
+    _columns(
+        f"{_TABLE} view_definition check_option is_updatable is_insertable_into is_trigger_updatable "
+        "is_trigger_deletable is_trigger_insertable_into"
+    )
+)
 KEY_COLUMNS = pa.schema(
     [
         *_columns(f"{_CONSTRAINT} {_TABLE} column_name"),
@@ -76,6 +83,7 @@ CATALOG_SCHEMAS = {
         ("schemata", SCHEMATA),
         ("tables", TABLES),
         ("columns", COLUMNS),
+        ("views", VIEWS),
         ("table_constraints", CONSTRAINTS),
         ("key_column_usage", KEY_COLUMNS),
     )
@@ -91,16 +99,21 @@ _DIGITS = {
 _DECIMAL = re.compile(r"DECIMAL\((\d+), ?(\d+)\)")
 
 
-def information_schema(tables: Mapping[str, TableSpec], engine: Engine) -> dict[str, pa.Table]:
+def information_schema(
+    tables: Mapping[str, TableSpec], views: Mapping[str, SqlView], engine: Engine
+) -> dict[str, pa.Table]:
     """The tables by their names; those that nobody can have a row of are there, too."""
     found = [tables[name] for name in sorted(tables)]
+    both: dict[str, TableSpec | SqlView] = {**tables, **views}
+    named = [both[name] for name in sorted(both)]
     schemata = [
         {"catalog_name": CATALOG, "schema_name": name, "schema_owner": "duckdb"} for name in (SCHEMA, *TOLD)
     ]
     return {
         "schemata": _table(SCHEMATA, schemata),
-        "tables": _table(TABLES, [_table_row(table) for table in found]),
-        "columns": _table(COLUMNS, [row for table in found for row in _column_rows(table, engine)]),
+        "tables": _table(TABLES, [_table_row(table) for table in named]),
+        "columns": _table(COLUMNS, [row for table in named for row in _column_rows(table, engine)]),
+        "views": _table(VIEWS, [_view_row(views[name]) for name in sorted(views)]),
         "table_constraints": _table(CONSTRAINTS, [row for table in found for row in _constraint_rows(table)]),
         "key_column_usage": _table(KEY_COLUMNS, [row for table in found for row in _key_rows(table)]),
     }
@@ -110,26 +123,35 @@ def _table(schema: pa.Schema, rows: list[dict[str, Any]]) -> pa.Table:
     return pa.table({field.name: pa.array([row.get(field.name) for row in rows], field.type) for field in schema})
 
 
-def _place(table: TableSpec) -> dict[str, Any]:
+def _place(table: TableSpec | SqlView) -> dict[str, Any]:
     return {"table_catalog": CATALOG, "table_schema": SCHEMA, "table_name": table.name}
 
 
-def _table_row(table: TableSpec) -> dict[str, Any]:
+def _table_row(table: TableSpec | SqlView) -> dict[str, Any]:
+    is_view = isinstance(table, SqlView)
     return {
         **_place(table),
-        "table_type": "BASE TABLE",
-        "is_insertable_into": "YES" if table.source is None else "NO",
+        "table_type": "VIEW" if is_view else "BASE TABLE",
+        "is_insertable_into": "NO" if isinstance(table, SqlView) or table.source is not None else "YES",
         "is_typed": "NO",
         "TABLE_COMMENT": table.comment,
     }
 
 
-def _column_rows(table: TableSpec, engine: Engine) -> Iterator[dict[str, Any]]:
-    types = engine.sql_types(table.schema)
+def _view_row(view: SqlView) -> dict[str, Any]:
+    said = dict.fromkeys(("is_updatable", "is_insertable_into"), "NO")
+    triggers = ("is_trigger_updatable", "is_trigger_deletable", "is_trigger_insertable_into")
+    said |= dict.fromkeys(triggers, "NO")
+    return {**_place(view), "view_definition": view.sql, "check_option": "NONE", **said}
+
+
+def _column_rows(table: TableSpec | SqlView, engine: Engine) -> Iterator[dict[str, Any]]:
+    types = table.types if isinstance(table, SqlView) else engine.sql_types(table.schema)
+    key = () if isinstance(table, SqlView) else table.primary_key
     for number, (field, kind) in enumerate(zip(table.schema, types, strict=True), 1):
         decimal = _DECIMAL.fullmatch(kind)
         digits = int(decimal[1]) if decimal else _DIGITS.get(kind)
-        required = is_required(field) or field.name in table.primary_key
+        required = is_required(field) or field.name in key
         yield {
             **_place(table),
             "column_name": field.name,

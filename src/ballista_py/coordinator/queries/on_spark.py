@@ -14,6 +14,7 @@ from ballista_py.coordinator.spark_process import SparkProcess
 from ballista_py.errors import MergeTooLarge, SqlError, TransportError, TryLater, UnsupportedExpression
 from ballista_py.runtime import Runtime
 from ballista_py.sql.dialects.spark_meaning import known_columns
+from ballista_py.sql.own_words import edited_places
 from ballista_py.sql.parse.spark_sql import spark_sql
 from ballista_py.sql.plan import QueryPlan
 from ballista_py.work import carried, require_wanted
@@ -57,6 +58,7 @@ class SparkQueries:
             raise SqlError(f"there is no engine '{engine}': take {' or '.join(ENGINES)}, or none")
         if engine == "spark":
             return True, "it was asked for"
+        statement = self.queries.written_out(statement).text
         plan, view = self.queries.planned(statement)
         guess = plan.merge_bytes
         beyond = guess > self.max_merge_bytes
@@ -73,6 +75,7 @@ class SparkQueries:
         try:
             yield from batches
         except MergeTooLarge as error:
+            statement = self.queries.written_out(statement).text
             reason = _refused_by_spark(statement, self.queries.views.current(words_of(statement)))
             if reason is None:
                 raise
@@ -101,8 +104,10 @@ class SparkQueries:
         Raises what planning raises.
         """
         started_ms = self.runtime.monotonic_ms()
-        plan, view = self.queries.planned(statement, fresh=True)
-        return SparkQuery(self, statement, plan, view, started_ms)
+        found = self.queries.written_out(statement)
+        with edited_places(statement, found.edits):
+            plan, view = self.queries.planned(found.text, fresh=True)
+        return SparkQuery(self, found.text, plan, view, started_ms)
 
     def enter(self, cancelled: Callable[[], bool]) -> None:
         """Wait for a turn. Raises `TransportError` if the query is cancelled before."""

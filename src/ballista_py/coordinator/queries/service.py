@@ -25,6 +25,7 @@ from ballista_py.coordinator.queries.plan_cache import Plans
 from ballista_py.coordinator.queries.run import OpenLegs, QueryRun
 from ballista_py.coordinator.queries.running_statement import RunningStatement, until_given
 from ballista_py.coordinator.queries.runtime_tables import RUNTIME_SCHEMAS, RuntimeTables
+from ballista_py.coordinator.queries.written_views import WrittenOut, WrittenViews
 from ballista_py.engines.apart.trials import Trials
 from ballista_py.engines.engine import Engine
 from ballista_py.errors import (
@@ -43,7 +44,8 @@ from ballista_py.partitions.map import Owner
 from ballista_py.runtime import Runtime
 from ballista_py.sql.explain import explain_text, plan_as_dict
 from ballista_py.sql.legs import copies_of, legs_of
-from ballista_py.sql.parse.kind import engine_sql
+from ballista_py.sql.own_words import edited_places, own_places
+from ballista_py.sql.parse.kind import engine_sql, is_of_view
 from ballista_py.sql.parse.parsing import require_length
 from ballista_py.sql.parse.pivots import OVERTAKEN, mentions_pivot, open_pivot
 from ballista_py.sql.parse.table_names import INFORMATION, SEEN
@@ -97,10 +99,48 @@ class QueryService:
     _suspects: Suspects = field(init=False, factory=Suspects)
     plans: Plans = field(init=False)
     _turns: MergingTurns = field(init=False)
+    _written: WrittenViews = field(init=False)
 
     def __attrs_post_init__(self) -> None:
         self._turns = MergingTurns(self.runtime, self.budget)
+        self._written = WrittenViews(self.engine, self.runtime)
         self.plans = Plans(self.engine, self.runtime, self.budget, self.figures)
+
+    def written_out(self, statement: str) -> WrittenOut:
+        """The statement with the query of each view in the place of its name, as of now.
+
+        Raises `SqlError`, naming the view, for one that cannot be read any more.
+        """
+        words = words_of(statement)
+        view = self.views.current(())
+        if not view.named_views(words):
+            return WrittenOut(statement)
+        return self._written.written_out(statement, self.views.current(words))
+
+    def as_view(self, name: str, query: str) -> tuple[tuple[tuple[str, str], ...], pa.Schema]:
+        """Name and type of each column of a view of that name, as the engine writes it and as answers have it.
+
+        Raises `SqlError` for a query that is none of tables and views that there are, with its place in it.
+        """
+        view = self.views.refresh(words_of(query))
+        view.require_usable(words_of(query))
+        text = self._written.query_of(name, query, view)
+        with own_places(query, text):
+            kinds = self._patiently(lambda: self.engine.types(text, view.catalog.schemas))
+            return kinds, self.plans.output(text, view.catalog)
+
+    def _as_written(self, statement: str, run: Callable[[str], T]) -> T:
+        """What `run` gives of the statement without views; once more if one that was not known is in it."""
+        found = self.written_out(statement)
+        try:
+            with edited_places(statement, found.edits):
+                return run(found.text)
+        except SqlError:
+            other = self.written_out(statement)
+            if other.text == found.text:
+                raise
+        with edited_places(statement, other.edits):
+            return run(other.text)
 
     def explain(self, statement: str, analyze: bool = False) -> dict[str, Any]:
         """The plan as a dict, with the same in words under `text`. Raises what `run` raises while it plans.
@@ -116,6 +156,9 @@ class QueryService:
                 return running.explained()
             finally:
                 running.cancel()
+        return self._as_written(statement, self._explained)
+
+    def _explained(self, statement: str) -> dict[str, Any]:
         with self._spelled(statement) as (statement, _):
             plan, legs = self._plan(self._view_for(statement), statement, timed=True)
         return {**plan_as_dict(plan, legs), "text": explain_text(plan, legs)}
@@ -126,16 +169,16 @@ class QueryService:
         One that was sent before is told by its text: if it fits them no more, it is read over those that were there.
         """
         try:
-            return engine_sql(statement, dialect, self.views.current(()).catalog.schemas)
+            return engine_sql(statement, dialect, self.views.current(()).schemas)
         except (SqlError, UnsupportedExpression):  # a table may be new
             view = self.views.refresh(())
         try:
-            return engine_sql(statement, dialect, view.catalog.schemas)
+            return engine_sql(statement, dialect, view.schemas)
         except (SqlError, UnsupportedExpression):
             before = view.schemas_before()
             if before:
                 with suppress(SqlError, UnsupportedExpression):
-                    return engine_sql(statement, dialect, {**view.catalog.schemas, **before})
+                    return engine_sql(statement, dialect, {**view.schemas, **before})
             raise
 
     @contextmanager
@@ -152,47 +195,76 @@ class QueryService:
         kinds, size = (None, 0) if values is None else (values.schema, values.nbytes)
         with self.plans.turns.turn(statement, size):
             if self.trials is not None:
-                self.trials.require_survived(statement, dialect, partial(self._tables_of, statement), kinds)
+                text = statement if dialect is not None else self._to_try(statement)
+                self.trials.require_survived(text, dialect, partial(self._tables_of, text), kinds)
             yield
+
+    def _to_try(self, statement: str) -> str:
+        """The statement as engines will see it, without its views, if it can be told."""
+        try:
+            return statement if is_of_view(statement) else self.written_out(statement).text
+        except SqlError:
+            return statement
 
     def _tables_of(self, statement: str, as_of_now: bool) -> tuple[Mapping[str, pa.Schema], Mapping[str, str]]:
         """The columns of the tables that a statement may name, and the marks of these tables."""
         words = words_of(statement)
         view = self.views.refresh(words) if as_of_now else self.views.current(words)
         marks = view.marks(words)
-        schemas = {name: view.catalog.schemas[name] for name in marks}
+        known = view.schemas
+        schemas = {name: known[name] for name in marks}
         for schema, told in ((INFORMATION, CATALOG_SCHEMAS), (SEEN, RUNTIME_SCHEMAS)):
             schemas.update(told if schema in words else {})
         return schemas, marks
 
     def describe(self, statement: str) -> pa.Schema:
         """The columns of the statement's answer, as a single node gives them. Raises `SqlError`."""
-        with self._spelled(statement) as (statement, _):
-            return self.plans.output(statement, self._newest_for(statement).catalog)
+
+        def described(text: str) -> pa.Schema:
+            with self._spelled(text) as (spelled, _):
+                return self.plans.output(spelled, self._newest_for(spelled).catalog)
+
+        return self._as_written(statement, described)
 
     def types(self, statement: str) -> tuple[tuple[str, str], ...]:
         """Name and type of each column of the statement's answer, as the engine's SQL writes it. Raises `SqlError`."""
-        with self._spelled(statement) as (statement, _):
-            schemas = self._newest_for(statement).catalog.schemas
-            return self._patiently(lambda: self.engine.types(statement, schemas))
+
+        def types(text: str) -> tuple[tuple[str, str], ...]:
+            with self._spelled(text) as (spelled, _):
+                schemas = self._newest_for(spelled).catalog.schemas
+                return self._patiently(lambda: self.engine.types(spelled, schemas))
+
+        return self._as_written(statement, types)
 
     def plan(self, statement: str) -> tuple[QueryPlan, tuple[Leg, ...], ClusterView]:
         """How the statement would run, and over what, as of now. Raises what `run` raises while it plans."""
-        with self._spelled(statement) as (statement, as_of):
-            view = self._newest_for(statement)
-            plan, legs = self._plan(view, statement)
-            return plan, self._pinned(view, legs, as_of=as_of), view
+
+        def planned(text: str) -> tuple[QueryPlan, tuple[Leg, ...], ClusterView]:
+            with self._spelled(text) as (spelled, as_of):
+                view = self._newest_for(spelled)
+                plan, legs = self._plan(view, spelled)
+                return plan, self._pinned(view, legs, as_of=as_of), view
+
+        return self._as_written(statement, planned)
 
     def planned(self, statement: str, fresh: bool = False) -> tuple[QueryPlan, ClusterView]:
         """How the statement would run, whoever lives; with `fresh`, by what the store says now."""
-        with self._spelled(statement) as (statement, _):
-            view = self.views.refresh(words_of(statement)) if fresh else self._view_for(statement)
-            return self.plans.plan(statement, view.catalog), view
+
+        def planned(text: str) -> tuple[QueryPlan, ClusterView]:
+            with self._spelled(text) as (spelled, _):
+                view = self.views.refresh(words_of(spelled)) if fresh else self._view_for(spelled)
+                return self.plans.plan(spelled, view.catalog), view
+
+        return self._as_written(statement, planned)
 
     def spelled(self, statement: str) -> str:
-        """The statement, where each PIVOT says which values it is for, as of now. Raises what `run` raises."""
-        with self._spelled(statement) as (text, _):
-            return text
+        """The statement without views, where each PIVOT says which values it is for, as of now. Raises as `run`."""
+
+        def spelled(text: str) -> str:
+            with self._spelled(text) as (made, _):
+                return made
+
+        return self._as_written(statement, spelled)
 
     @contextmanager
     def _spelled(
@@ -226,6 +298,9 @@ class QueryService:
         Raises `SqlError` and the other planning errors, and whatever the executors answered last when no new plan
         helped. `cancelled` is asked before each of them.
         """
+        return self._as_written(statement, lambda text: self._begun(text, cancelled, only))
+
+    def _begun(self, statement: str, cancelled: Callable[[], bool], only: Portion | None) -> RunningStatement:
         for _ in range(MAX_OVERTAKEN):
             with self._spelled(statement, cancelled) as (text, as_of):
                 running = self._run(text, cancelled, only, as_of)

@@ -75,7 +75,12 @@ class TableAlterations:
         """The table as it is now; None if there is none and that is fine."""
         table = self.definitions.newest(change.table)
         if table is None:
-            self.views.refresh({change.table}).require_usable({change.table})
+            view = self.views.refresh({change.table})
+            if change.table in view.sql_views:
+                raise SqlError(
+                    f"'{change.table}' is a view and cannot be altered: make it anew with CREATE OR REPLACE VIEW"
+                )
+            view.require_usable({change.table})
             if change.if_exists:
                 return None
             raise SqlError(f"Table '{change.table}' does not exist")

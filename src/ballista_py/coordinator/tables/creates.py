@@ -132,7 +132,10 @@ class TableCreates:
     def _source(self, piece: Like) -> TableSpec:
         found = self.definitions.newest(piece.source)
         if found is None:
-            self.queries.views.refresh({piece.source}).require_usable({piece.source})
+            view = self.queries.views.refresh({piece.source})
+            if piece.source in view.sql_views:
+                raise SqlError(f"'{piece.source}' is a view: make a table of its rows with CREATE TABLE … AS")
+            view.require_usable({piece.source})
             raise SqlError(f"Table '{piece.source}' does not exist")
         return found
 

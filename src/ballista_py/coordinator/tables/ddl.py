@@ -145,7 +145,11 @@ class TableWrites:
         due = [name for name, known in marks.items() if self.tables.done(*known) is None]
         if not due:
             return 0
-        there = self.views.refresh(due).catalog.tables
+        view = self.views.refresh(due)
+        there = view.catalog.tables
+        named = next((name for name in due if name in view.sql_views), None)
+        if named is not None:
+            raise SqlError(f"'{named}' is a view: drop it with DROP VIEW")
         missing = [name for name in due if name not in there and not change.if_exists]
         if missing and len(due) > 1:
             raise SqlError(f"table '{missing[0]}' does not exist: nothing was dropped")

@@ -94,6 +94,7 @@ def declare_table(
     and what `PartitionSpec.parse`, `TableSpec` and `require_follows` raise.
     """
     spec = PartitionSpec.parse(list(partition_by), schema) if partition_by else PartitionSpec.whole()
+    cluster.require_no_view(name)
     if name in cluster.unreadable:
         raise ConfigError(f"table '{name}' exists already, though this release cannot read it")
     if name in cluster.tables and not replaces:
@@ -351,6 +352,8 @@ class TableMaker:
         """
         before = self.cluster()
         table = before.tables.get(name)
+        if name in before.views:
+            raise ConfigError(f"'{name}' is a view: drop it with DROP VIEW")
         if table is None and name not in before.unreadable:
             return False
 
@@ -375,6 +378,10 @@ class TableMaker:
 
         with suppress(ObjectMissing, DocumentError):
             self._map(table).update(change)
+
+    def commit(self, change: Callable[[ClusterDocument], ClusterDocument]) -> ClusterDocument:
+        """Make `change` of the newest catalog, in which it touches no table; the catalog with it."""
+        return self._cluster.update(change).document
 
     def cluster(self) -> ClusterDocument:
         """`cluster.json` as it is now; an empty cluster before the first node joined."""
@@ -420,7 +427,9 @@ class TableMaker:
 
         def change(_now: PartitionMapDocument) -> PartitionMapDocument:
             # Asked after the map was read: a name that is free now was not published before that.
-            tables = self.cluster().tables
+            cluster = self.cluster()
+            tables = cluster.tables
+            cluster.require_no_view(table.name)
             if table.name in tables:
                 raise ConfigError(f"table '{table.name}' exists already")
             if any(other.map_name == table.map_name for other in tables.values()):

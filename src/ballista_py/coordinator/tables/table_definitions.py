@@ -182,6 +182,10 @@ def _same(cluster: ClusterDocument, table: TableSpec) -> TableSpec:
 
 
 def _require_free(cluster: ClusterDocument, name: str) -> None:
+    try:
+        cluster.require_no_view(name)
+    except ConfigError as error:
+        raise SqlError(error.message) from None
     if name in cluster.tables or name in cluster.unreadable:
         raise SqlError(f"table '{name}' exists already")
 

@@ -21,10 +21,12 @@ from ballista_py.coordinator.queries.first_rows import FirstRows
 from ballista_py.coordinator.queries.pivots import change_of, text_for_parser
 from ballista_py.coordinator.queries.planning_turns import PlanningTurns
 from ballista_py.coordinator.queries.service import QueryService, words_of
+from ballista_py.coordinator.queries.written_views import WrittenOut
 from ballista_py.coordinator.tables.alterations import TableAlterations
 from ballista_py.coordinator.tables.creates import TableCreates
 from ballista_py.coordinator.tables.ddl import TableWrites
 from ballista_py.coordinator.tables.definitions import TableMaker
+from ballista_py.coordinator.tables.sql_views import SqlViewDefinitions
 from ballista_py.coordinator.tables.table_definitions import TableDefinitions
 from ballista_py.coordinator.writes.change_writes import ChangeWrites, FollowedTable
 from ballista_py.coordinator.writes.checks import RowChecks
@@ -70,9 +72,10 @@ from ballista_py.sql.parse.changes import (
 from ballista_py.sql.parse.copies import CopyFrom
 from ballista_py.sql.parse.creates import CreateTable
 from ballista_py.sql.parse.inserts import Insert
-from ballista_py.sql.parse.kind import changes_rows, read_by_the_engine_alone
+from ballista_py.sql.parse.kind import changes_rows, is_of_view, read_by_the_engine_alone
 from ballista_py.sql.parse.likes import CreateLike
 from ballista_py.sql.parse.overwrites import require_other_sources
+from ballista_py.sql.parse.view_statements import CommentView, CreateView, DropViews
 from ballista_py.sql.prune.changes import as_general, local_rewrite, touched_partitions
 from ballista_py.sql.rewrite import Rewrite
 from ballista_py.state.documents.aged_objects import AgedObjects
@@ -83,7 +86,8 @@ from ballista_py.state.stores.store import ConditionalStore
 from ballista_py.transport.flight.commands import IngestMode
 from ballista_py.work import current_client
 
-_DEFINITIONS = (CreateTable, CreateLike, DropTable, AlterTable)
+_OF_VIEWS = (CreateView, DropViews, CommentView)
+_DEFINITIONS = (CreateTable, CreateLike, DropTable, AlterTable, *_OF_VIEWS)
 
 
 @define
@@ -115,6 +119,7 @@ class WriteService:
     _creates: TableCreates = field(init=False)
     _definitions: TableDefinitions = field(init=False)
     _alterations: TableAlterations = field(init=False)
+    _sql_views: SqlViewDefinitions = field(init=False)
     _again: PlannedAgain = field(init=False)
     _targets: TargetTables = field(init=False)
     _definition_turns: PlanningTurns = field(init=False)
@@ -161,6 +166,7 @@ class WriteService:
         self._creates = TableCreates(
             self._ddl, self._definitions, self.queries, self._checks, self.engine, self._whole.running
         )
+        self._sql_views = SqlViewDefinitions(self.queries, self.tables, self.engine)
         self._again = PlannedAgain(self.views, self._rounds, self._definitions, self.runtime, self.patience_ms)
         self._ingests = Ingests(
             self._ddl, self._rows, self._whole, self._keyed, self._sent_again, self._again, self._targets.managed
@@ -242,7 +248,19 @@ class WriteService:
                 self._claims.claim(DEFINITIONS, mine.kept)
             self._creates.asked(new, columns, mine.kept)
 
-    def _carried_out(self, statement: str, mine: WriteToken, atomic: bool) -> Executed:
+    def _carried_out(self, sent: str, mine: WriteToken, atomic: bool) -> Executed:
+        """Carry the statement out, with the queries of the views that it reads in their places."""
+        try:
+            found = WrittenOut(sent) if is_of_view(sent) else self.queries.written_out(sent)
+        except SqlError:
+            earlier = self._decided_before(change_of(sent), mine)  # it may have been right when it was sent first
+            if earlier is None:
+                raise
+            return earlier
+        with edited_places(sent, found.edits):
+            return self._without_views(found.text, mine, atomic)
+
+    def _without_views(self, statement: str, mine: WriteToken, atomic: bool) -> Executed:
         with self.queries.plans.turns.turn(statement):
             plain = text_for_engine(text_for_parser(statement))
             if plain is not None:
@@ -251,11 +269,7 @@ class WriteService:
                 change = change_of(statement)
             except SqlError as error:
                 raise (error if plain is None else read_by_the_engine_alone(error)) from None
-        tables = (
-            frozenset()
-            if isinstance(change, CreateTable | CreateLike | DropTable | AlterTable)
-            else words_of(statement)
-        )
+        tables = frozenset() if isinstance(change, _DEFINITIONS) else words_of(statement)
         times = 0
 
         def run() -> Executed:
@@ -312,6 +326,8 @@ class WriteService:
             self._claims.claim(DEFINITIONS, mine.kept)
         if isinstance(change, CreateTable | CreateLike):
             return Executed(self._creates.create(change, mine.kept))
+        if isinstance(change, _OF_VIEWS):
+            return Executed(self._sql_views.carry_out(change, mine.kept))
         if isinstance(change, DropTable):
             return Executed(self._ddl.drop(change, mine.kept))
         if isinstance(change, AlterTable):
@@ -396,6 +412,7 @@ class WriteService:
 
     def returns(self, statement: str) -> pa.Schema:
         """The columns that a change with RETURNING gives. Nothing is changed; raises as `run` does."""
+        statement = self.queries.written_out(statement).text
         plain = text_for_engine(statement)
         if plain is not None:
             self.engine.require_change(plain)

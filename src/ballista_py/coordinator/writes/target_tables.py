@@ -36,6 +36,8 @@ class TargetTables:
                 )
             if found is not None:
                 return found
+        if name in self.views.current(()).sql_views:
+            raise SqlError(f"'{name}' is a view, which has no rows of its own: change the tables that it reads")
         self.views.current(()).require_usable({name})
         reason = self.views.current(()).catalog.left_out.get(name)
         if reason is not None:

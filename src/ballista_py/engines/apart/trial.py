@@ -33,6 +33,7 @@ from ballista_py.sql.parse.parameters import bound, with_nulls
 from ballista_py.sql.parse.parsing import SqlglotError
 from ballista_py.sql.parse.pivots import MAX_PIVOTS, open_pivot
 from ballista_py.sql.parse.table_names import TOLD
+from ballista_py.sql.parse.view_statements import CreateView
 from ballista_py.threads import spawn
 
 MAX_RUN_MS = 1_000.0
@@ -137,6 +138,8 @@ class Trial:
                 self._run_query(read.query, schemas)
             else:
                 self._declare(read)
+        elif isinstance(read, CreateView):
+            self._run_query(read.query, schemas)
         elif isinstance(read, AlterTable):
             with suppress(SqlError):  # a node computes nothing of it but the default, and has clauses of its own
                 self._over_few_rows(text_for_engine(change) or change, schemas)

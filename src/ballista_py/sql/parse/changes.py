@@ -26,6 +26,7 @@ from ballista_py.sql.parse.creates import CreateTable, read_create
 from ballista_py.sql.parse.engine_words import for_parser
 from ballista_py.sql.parse.inserts import Insert, overwriting, read_insert, table_name
 from ballista_py.sql.parse.kind import (
+    is_of_view,
     misread,
     positioned,
     refusal,
@@ -38,6 +39,7 @@ from ballista_py.sql.parse.overwrites import read_overwrite
 from ballista_py.sql.parse.parsing import ENGINE_DIALECT, parsed
 from ballista_py.sql.parse.statement_text import StatementText
 from ballista_py.sql.parse.used_clauses import COMPUTED, is_given, require_used
+from ballista_py.sql.parse.view_statements import CommentView, CreateView, DropViews, read_view_statement
 
 
 @frozen(kw_only=True)
@@ -102,7 +104,18 @@ class TruncateTable:
 
 
 Change: TypeAlias = (
-    Insert | Local | General | CreateTable | CreateLike | DropTable | TruncateTable | CopyFrom | AlterTable
+    Insert
+    | Local
+    | General
+    | CreateTable
+    | CreateLike
+    | DropTable
+    | TruncateTable
+    | CopyFrom
+    | AlterTable
+    | CreateView
+    | DropViews
+    | CommentView
 )
 
 
@@ -127,6 +140,8 @@ def read_change(sql: str) -> Change | None:
         raise SqlError("the text holds more than one statement: send them one by one")
     if tokens[0].text.upper() == "COPY":
         return _copied(text)
+    if is_of_view(text):
+        return read_view_statement(StatementText(text, tokens))
     if tokens[0].text.upper() in _ALTERATIONS:
         return read_alteration(StatementText(text, tokens))
     like = read_like(text)

@@ -99,7 +99,7 @@ _INSTEAD: Mapping[str, str] = {
     "INSTALL": "nodes load no extensions",
     "FORCE": "nodes load no extensions, and look after files by themselves",
     "ALTER": "only tables can be altered",
-    "COMMENT": "COMMENT ON TABLE t IS 'text', or ON COLUMN t.a",
+    "COMMENT": "COMMENT ON TABLE t IS 'text', or ON COLUMN t.a, or ON VIEW v",
     "PREPARE": _SESSION,
     "EXECUTE": _SESSION,
     "DEALLOCATE": _SESSION,
@@ -113,7 +113,7 @@ _INSTEAD: Mapping[str, str] = {
     "KILL": "cancel a statement where it was sent",
     "REFRESH": "Client.refresh compares a table with what is stored",
     "COPY": "its file is the client's, send it with Client.sql or ballista-py sql",
-    "CREATE VIEW": "put its query into WITH, or keep its rows with CREATE TABLE … AS",
+    "ALTER VIEW": "make it anew with CREATE OR REPLACE VIEW, under another name with CREATE VIEW and DROP VIEW",
     "CREATE INDEX": "there are no indexes, PARTITIONED BY says how rows are found",
     "CREATE SCHEMA": _ONE_SCHEMA,
     "CREATE DATABASE": _ONE_SCHEMA,
@@ -121,9 +121,33 @@ _INSTEAD: Mapping[str, str] = {
     "CREATE TYPE": "declare columns with DuckDB's own types, and what they may hold with CHECK",
     "CREATE MACRO": _WRITE_OUT,
     "CREATE FUNCTION": _WRITE_OUT,
-    "CREATE": "only tables can be created",
-    "DROP": "only tables can be dropped",
+    "CREATE": "only tables and views can be created",
+    "DROP": "only tables and views can be dropped",
 }
+
+
+_KINDS_OF_VIEWS = frozenset(
+    ("OR", "REPLACE", "TEMP", "TEMPORARY", "LOCAL", "GLOBAL", "RECURSIVE", "MATERIALIZED", "SECURE")
+)
+
+
+def defines_view(words: Sequence[str]) -> bool:
+    """Whether a statement that begins with these words makes a view, ends one or says something about one.
+
+    >>> defines_view(["CREATE", "OR", "REPLACE", "VIEW"]), defines_view(["CREATE", "TABLE", "VIEW"])
+    (True, False)
+    """
+    first, rest = (words[0], words[1:]) if words else ("", ())
+    if first == "COMMENT":
+        return [*rest[:2]] == ["ON", "VIEW"]
+    if first == "CREATE":
+        return next((word for word in rest if word not in _KINDS_OF_VIEWS), "") == "VIEW"
+    return first == "DROP" and [*rest[:1]] == ["VIEW"]
+
+
+def is_of_view(sql: str, dialect: str | None = None) -> bool:
+    """Whether the text makes a view, ends one or says something about one."""
+    return defines_view(_first_words(sql, dialect))
 
 
 def statement_kind(sql: str, dialect: str | None = None) -> StatementKind:
@@ -149,6 +173,8 @@ def statement_kind(sql: str, dialect: str | None = None) -> StatementKind:
     if first in _DESCRIBES:
         return "describe"
     if first in _CHANGES or words[:2] == ["COMMENT", "ON"]:
+        return "change"
+    if defines_view(words):
         return "change"
     if first in ("CREATE", "DROP", "ALTER"):
         return "change" if _object_of(words) == "TABLE" else "refused"
@@ -274,6 +300,7 @@ def _translated(sql: str, dialect: str, tables: Tables | None) -> str:
     made = []
     for tree in trees:
         table_query(tree)
+        _require_plain_view(tree, dialect)
         partition = partition_taken_out(tree)
         like = plain_like(tree)
         kept = taken_out(tree, dialect) if like is None else None
@@ -289,6 +316,16 @@ def _translated(sql: str, dialect: str, tables: Tables | None) -> str:
         text = translated.sql(ENGINE_DIALECT, unsupported_level=ErrorLevel.RAISE)
         made.append(text if kept is None else kept.written(translated))
     return "; ".join(made)
+
+
+def _require_plain_view(tree: exp.Expr, dialect: str) -> None:
+    """Refuse what other dialects say of a view besides its columns and its query: nothing would come of it."""
+    if not isinstance(tree, exp.Create) or str(tree.args.get("kind")).upper() != "VIEW":
+        return
+    properties = tree.args.get("properties")
+    for item in properties.expressions if properties is not None else ():
+        said = "TEMPORARY" if isinstance(item, exp.TemporaryProperty) else one_line(item.sql(dialect))
+        raise SqlError(f"CREATE VIEW with {said} cannot be run here: say its name, its columns, AS and its query")
 
 
 def _require_other_tables(tree: exp.Expr) -> None:

@@ -29,6 +29,7 @@ _BEFORE_TABLES = frozenset(
         "INTO",
         "UPDATE",
         "TABLE",
+        "VIEW",
         "EXISTS",
         "TRUNCATE",
         "USING",
@@ -133,7 +134,7 @@ def named_tables(tokens: Sequence[Token]) -> Iterator[NamedTable]:
         if _stands_for_table(tokens, place, clauses[-1]) and (words := _dotted(tokens, place)):
             last = place + 2 * (len(words) - 1)
             called = last + 1 < len(tokens) and tokens[last + 1].token_type == TokenType.L_PAREN
-            into = tokens[place - 1].text.upper() in ("INTO", "TABLE", "EXISTS")
+            into = tokens[place - 1].text.upper() in ("INTO", "TABLE", "VIEW", "EXISTS")
             if (not called or into) and not (is_word and word in ("SELECT", "IF", "LATERAL", "VALUES", "ONLY")):
                 yield NamedTable(words, place, last)
                 place = last + 1

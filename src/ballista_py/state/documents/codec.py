@@ -50,6 +50,10 @@ SET_ASIDE_OF = "entries of another field that this release cannot read"
 # In the metadata of a field: a mapping of many values, of which a commit changes few. The others are written as they
 # were read.
 AS_READ = "entries that did not change are written as they were read"
+# In the metadata of a field: the field among whose entries its own stand in the JSON, each under `STANDS_AS` of the
+# metadata. A release that does not know them takes them for entries that it cannot read, and keeps their names.
+AMONG = "entries stand among those of another field"
+STANDS_AS = "the word under which such an entry stands"
 _SHOWN_CHARS = 256
 
 T = TypeVar("T")
@@ -108,6 +112,11 @@ class DocumentCodec(Generic[T]):
         self._as_read = tuple(
             field.name for field in attrs.fields(self.document_type) if AS_READ in field.metadata
         )
+        self._among = {
+            field.name: (field.metadata[AMONG], field.metadata[STANDS_AS])
+            for field in attrs.fields(self.document_type)
+            if AMONG in field.metadata
+        }
 
     def encode(self, key: str, header: Header, document: T, before: Decoded[T] | None = None) -> bytes:
         """The bytes of `document` under `header`, with what `before` held that this release does not know.
@@ -122,6 +131,8 @@ class DocumentCodec(Generic[T]):
             raw[entries] = {**raw.pop(aside), **raw[entries]}
         if before is not None:
             _keep_unknown(self.document_type, before.raw, raw)
+        for name, (entries, word) in self._among.items():
+            raw[entries] = {**raw[entries], **{entry: {word: item} for entry, item in raw.pop(name).items()}}
         stamped = converter().unstructure(evolve(header, key=key))
         data = orjson.dumps({"header": stamped, **raw}, option=orjson.OPT_SERIALIZE_NUMPY)
         if len(data) > MAX_DOCUMENT_BYTES:
@@ -194,6 +205,7 @@ class DocumentCodec(Generic[T]):
                 schema_version=header.schema_version,
             )
         try:
+            self._take_apart(raw)
             document = self._structured(raw)
             own_key = getattr(document, "own_key", key)  # made of what stands in it
         except Exception as error:
@@ -202,6 +214,19 @@ class DocumentCodec(Generic[T]):
             if own != key:
                 raise _misplaced(key, own)
         return Decoded(header=header, document=document, raw=raw)
+
+    def _take_apart(self, raw: dict[str, Any]) -> None:
+        """Give each field its own entries; one that this release cannot read stays where it stood."""
+        for name, (entries, word) in self._among.items():
+            kind = get_args(attrs.fields_dict(self.document_type)[name].type)[1]
+            found = {
+                entry: item[word]
+                for entry, item in raw.get(entries, {}).items()
+                if type(item) is dict and item.keys() == {word} and _is_readable(item[word], kind)
+            }
+            raw[name] = found
+            if found:
+                raw[entries] = {entry: item for entry, item in raw[entries].items() if entry not in found}
 
     def _structured(self, raw: Mapping[str, Any]) -> T:
         plain = {name: value for name, value in raw.items() if name not in self._asides.values()}

@@ -11,10 +11,12 @@ from typing import Any, ClassVar
 
 from attrs import Factory, evolve, field, frozen
 
+from ballista_py.errors import ConfigError
 from ballista_py.partitions.map import PartitionMap
+from ballista_py.partitions.sql_view import SqlView
 from ballista_py.partitions.table import TableSpec
 from ballista_py.partitions.table_name import from_keys, in_keys
-from ballista_py.state.documents.codec import AS_READ, SET_ASIDE_OF
+from ballista_py.state.documents.codec import AMONG, AS_READ, SET_ASIDE_OF, STANDS_AS
 from ballista_py.state.members.control import ExecutorInfo
 
 CLUSTER_KEY = "cluster.json"
@@ -118,6 +120,8 @@ class ClusterDocument:
     nothing. `former_names` are those that tables lost last, oldest first, to another one or to none: a statement that
     is sent again may have been for such a table. `labels` belong to the application. `app` is the application file that
     was applied last: here, because what applies it commits tables under the condition that it is still the newest.
+    `views` have names as tables do, and none has that of a table; in the JSON they stand among the tables, so that a
+    release that knows no views keeps their names, too.
     `unreadable` are tables, as JSON, that this release cannot read; it keeps them, and their names, and may drop them.
     """
 
@@ -135,7 +139,15 @@ class ClusterDocument:
     namings: int = 0
     former_names: tuple[FormerName, ...] = ()
     app: AppliedApp | None = None
+    views: Mapping[str, SqlView] = field(
+        factory=dict, metadata={AMONG: "tables", STANDS_AS: "view", AS_READ: True}
+    )
     unreadable: Mapping[str, Any] = field(factory=dict, metadata={SET_ASIDE_OF: "tables"})
+
+    def require_no_view(self, name: str) -> None:
+        """Raise `ConfigError` if a view has the name, which a table is to have."""
+        if name in self.views:
+            raise ConfigError(f"'{name}' is a view: take another name, or drop it with DROP VIEW")
 
     def members(self) -> frozenset[tuple[str, str]]:
         """The executors of the cluster as (executor id, instance id)."""
@@ -158,6 +170,22 @@ class ClusterDocument:
             executors={id_: kept for id_, kept in self.executors.items() if id_ not in names},
             lost_instances=(*self.lost_instances, *(i for _, i in gone))[-REMEMBERED_LOSSES:],
         )
+
+    def with_view(self, view: SqlView, mark: str | None = None) -> ClusterDocument:
+        """With a view, in the place of the one of its name if there is one; `mark` is that of its statement."""
+        named = evolve(view, named=self.namings + 1)
+        views = {**self.views, view.name: named}
+        return evolve(self, views=views, namings=named.named, definitions=self._marked(mark))
+
+    def with_commented_view(self, name: str, text: str | None, mark: str | None = None) -> ClusterDocument:
+        """With other words about a view that it has; its query is the same."""
+        views = {**self.views, name: evolve(self.views[name], comment=text)}
+        return evolve(self, views=views, definitions=self._marked(mark))
+
+    def without_view(self, name: str, mark: str | None = None) -> ClusterDocument:
+        """Without that view; `mark` is that of the statement that drops it."""
+        left = {known: view for known, view in self.views.items() if known != name}
+        return evolve(self, views=left, definitions=self._marked(mark))
 
     def with_table(self, table: TableSpec, mark: str | None = None) -> ClusterDocument:
         """With one table more, under a name that is free; `mark` is that of the statement that makes it."""

@@ -14,15 +14,16 @@ from attrs import frozen
 from ballista_py.transport.flight_sql.columns import CATALOG, SCHEMA, described_column
 from ballista_py.transport.flight_sql.sql_info import SQL_INFO, sql_info
 
-TABLE_TYPE = "TABLE"
+TABLE_TYPE, VIEW_TYPE = "TABLE", "VIEW"
 
 
 @frozen
 class TableInfo:
-    """What is told of a table."""
+    """What is told of a table or a view."""
 
     schema: pa.Schema
     primary_key: tuple[str, ...] = ()
+    kind: str = TABLE_TYPE
 
 
 Tables = Mapping[str, TableInfo]
@@ -99,7 +100,7 @@ def metadata_table(command: Any, tables: Callable[[], Tables]) -> pa.Table:
     elif name == "CommandGetDbSchemas":
         rows = [(CATALOG, SCHEMA)] if _in_schema(command, "db_schema_filter_pattern") else []
     elif name == "CommandGetTableTypes":
-        rows = [(TABLE_TYPE,)]
+        rows = [(TABLE_TYPE,), (VIEW_TYPE,)]
     return _rows(_FORMS[name], rows)
 
 
@@ -151,13 +152,14 @@ def _in_schema(command: Any, pattern_field: str) -> bool:
 
 def _tables(command: Any, tables: Tables) -> pa.Table:
     rows: list[tuple[Any, ...]] = []
-    if _in_schema(command, "db_schema_filter_pattern") and TABLE_TYPE in (
-        list(command.table_types) or [TABLE_TYPE]
-    ):
+    wanted = list(command.table_types) or [TABLE_TYPE, VIEW_TYPE]
+    if _in_schema(command, "db_schema_filter_pattern"):
         for name, table in sorted(tables.items()):
             if command.HasField("table_name_filter_pattern") and not like(command.table_name_filter_pattern, name):
                 continue
-            row: tuple[Any, ...] = (CATALOG, SCHEMA, name, TABLE_TYPE)
+            if table.kind not in wanted:
+                continue
+            row: tuple[Any, ...] = (CATALOG, SCHEMA, name, table.kind)
             if command.include_schema:
                 described = pa.schema([described_column(name, field) for field in table.schema])
                 row = (*row, described.serialize().to_pybytes())
