@@ -13,6 +13,7 @@ MAX_VIEW_CHARS = 100_000
 MAX_ALL_VIEWS_CHARS = 4_000_000
 MAX_VIEW_DEPTH = 16  # of views that read views
 MAX_VIEW_COLUMNS = 1_000
+TABLE_TYPE, VIEW_TYPE = "TABLE", "VIEW"  # what each is called where both are listed
 VIEW_MARK = "view."  # what no mark of a table begins with
 
 

@@ -22,7 +22,7 @@ from ballista_py.engines.engine import Engine
 from ballista_py.errors import BallistaError, SqlError, Unsupported
 from ballista_py.figures import UNSEEN, Figures
 from ballista_py.partitions.columns import plain
-from ballista_py.partitions.sql_view import VIEW_MARK
+from ballista_py.partitions.sql_view import VIEW_MARK, VIEW_TYPE
 from ballista_py.sql.own_words import own_places, run_for
 from ballista_py.sql.parse.changes import is_alteration, text_for_engine
 from ballista_py.sql.parse.descriptions import CatalogQuery, DescribeQuery, Explain, read_description
@@ -39,7 +39,7 @@ from ballista_py.transport.flight.calls import CallContext
 from ballista_py.transport.flight.commands import IngestMode, as_part, leg_command
 from ballista_py.transport.flight.server import StreamResult
 from ballista_py.transport.flight.shapes import check_answer, check_job_part, check_part
-from ballista_py.transport.flight_sql.metadata import VIEW_TYPE, TableInfo
+from ballista_py.transport.flight_sql.metadata import TableInfo
 from ballista_py.transport.flight_sql.service import AnswerPart, Description, PolledJobs
 from ballista_py.transport.flight_sql.statement import SqlStatement
 from ballista_py.work import require_wanted

@@ -18,6 +18,7 @@ from ballista_py.remembered import Remembered
 from ballista_py.runtime import Runtime
 from ballista_py.sql.own_words import without_position
 from ballista_py.sql.parse.edits import Edit, edited
+from ballista_py.sql.parse.kind import statement_kind
 from ballista_py.sql.parse.parsing import MAX_STATEMENT_BYTES, measure, tokenized
 from ballista_py.sql.parse.table_references import TableReference, table_references
 
@@ -90,7 +91,8 @@ class _Writing:
                 f"the views that are read have {grown:,} characters when they are written out, more than "
                 f"{MAX_STATEMENT_BYTES:,}: keep the rows of one of them with CREATE TABLE … AS"
             )
-        edits = tuple(_edit(one, items[one.name]) for one in found)
+        named = statement_kind(text) == "change"  # of which engines read no names of columns behind USING
+        edits = tuple(_edit(one, items[one.name], named) for one in found)
         made = edited(text, edits)
         _require_measured(text, made)
         return WrittenOut(made, edits)
@@ -141,10 +143,12 @@ def _require_measured(text: str, made: str) -> None:
         raise SqlError(f"with the views that it reads written out, {error.message}") from None
 
 
-def _edit(found: TableReference, body: str) -> Edit:
+def _edit(found: TableReference, item: str, named: bool) -> Edit:
+    """What stands in the place of a view; `named` by one name alone, as a subquery around it is."""
     if found.form == "whole":
-        return found.start, found.end, f"from {body}"
-    return found.start, found.end, f"(from {body}\n)" if found.has_alias else body
+        return found.start, found.end, f"from {item}"
+    name = "" if found.has_alias else f" as {_quoted(found.name)}"
+    return found.start, found.end, f"(from {item}\n){name}" if named or found.has_alias else item
 
 
 def _shaped(one: SqlView, query: str, now: Sequence[tuple[str, str]]) -> str:

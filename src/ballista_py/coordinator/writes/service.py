@@ -286,11 +286,11 @@ class WriteService:
             return earlier
 
     def _require_change(self, plain: str, statement: str) -> None:
-        """Raise `SqlError` for what the engine does not read; of an ALTER with the refusal here, which says more."""
+        """Raise `SqlError` for what the engine does not read; with the refusal here if that says more."""
         try:
             self.engine.require_change(plain)
         except SqlError:
-            if plain.lstrip()[:5].upper() == "ALTER":
+            if plain.lstrip()[:5].upper() == "ALTER" or is_of_view(plain):
                 change_of(statement)
             raise
 

@@ -173,7 +173,7 @@ class SchedulerAnswers:
         if name == MEMBERS:
             return {"rows": services.core.members(), "cluster": self.cluster_id}
         if name == TABLES:
-            return {"rows": services.core.tables()}
+            return {"rows": services.core.listed()}
         if name == RECONCILE_ALL:
             return {"moves": services.core.reconcile_all()}
         if name == REFRESH:

@@ -17,6 +17,7 @@ from ballista_py.node.config import NodeConfig
 from ballista_py.node.secrets_file import read_secrets
 from ballista_py.partitions.assignment.assigner import PartitionAssigner
 from ballista_py.partitions.map import Owner
+from ballista_py.partitions.sql_view import TABLE_TYPE, VIEW_TYPE, SqlView
 from ballista_py.partitions.table import TableSpec
 from ballista_py.runtime import Runtime
 from ballista_py.state.documents.documents import SchedulerInfo
@@ -363,6 +364,7 @@ class SchedulerCore:
             rows.append(
                 {
                     "table": name,
+                    "type": TABLE_TYPE,
                     "distribution": table.distribution,
                     "partition_by": [key.expression for key in table.spec.keys],
                     "group": table.group,
@@ -376,6 +378,11 @@ class SchedulerCore:
                 }
             )
         return rows
+
+    def listed(self) -> list[dict[str, Any]]:
+        """Every table and how far its partitions are served, then every view, which has none."""
+        rows = self.tables()
+        return [*rows, *map(view_row, sorted(self.known().sql_views.values(), key=lambda one: one.name))]
 
     def _without_room(self, table: str) -> dict[str, str]:
         count, most = self._unplaced.get(table, 0), self._most_partitions
@@ -396,6 +403,23 @@ class SchedulerCore:
                 view = self._catalogs.refresh(behind)
         for update in self._notifier.news(owner, _committed(view), heartbeat.held):
             self._push(executor.instance_id, update)
+
+
+def view_row(one: SqlView) -> dict[str, Any]:
+    """What is told of a view where tables are listed."""
+    return {
+        "table": one.name,
+        "type": VIEW_TYPE,
+        "distribution": "view",
+        "partition_by": [],
+        "group": None,
+        "columns": [{"name": column.name, "type": str(column.type)} for column in one.schema],
+        "partitions": 0,
+        "serving": 0,
+        "ready": True,
+        "failed": {},
+        "sql": one.sql,
+    }
 
 
 def _committed(view: ClusterView) -> Committed:

@@ -11,7 +11,7 @@ from ballista_py.coordinator.cluster_view import ClusterView
 from ballista_py.coordinator.jobs.service import JobService, job_row
 from ballista_py.coordinator.queries.runtime_tables import RuntimeTables, history_rows, jobs_rows
 from ballista_py.node.config import NodeConfig
-from ballista_py.node.scheduler.core import SchedulerCore
+from ballista_py.node.scheduler.core import SchedulerCore, view_row
 from ballista_py.node.status.tasks import Tasks, seen_by
 from ballista_py.state.documents.documents import SchedulerInfo
 from ballista_py.state.members.control import HeldPartitions, TaskRecord
@@ -38,7 +38,7 @@ class RuntimeRows:
         return [{**row, "heard": row["instance_id"] in known} for row in self.core.members()]
 
     def tables(self) -> Iterator[dict[str, Any]]:
-        """Every table, how far it is served and how large its partitions say that they are."""
+        """Every table, how far it is served and how large its partitions say that they are; then every view."""
         view, held = self.core.view(), self.core.registry.held()
         status = {row["table"]: row for row in self.core.tables()}
         for name, table in sorted(view.catalog.tables.items()):
@@ -54,6 +54,8 @@ class RuntimeRows:
                 "revision": view.catalog.maps[name].revision,
                 **_followed(status.get(name, {})),
             }
+        for one in sorted(view.sql_views.values(), key=lambda found: found.name):
+            yield {**view_row(one), "table_name": one.name}
 
     def partitions(self) -> Iterator[dict[str, Any]]:
         """Every partition: who owns it, who holds copies, and what its owner says of it."""

@@ -11,10 +11,9 @@ from typing import Any
 import pyarrow as pa
 from attrs import frozen
 
+from ballista_py.partitions.sql_view import TABLE_TYPE, VIEW_TYPE
 from ballista_py.transport.flight_sql.columns import CATALOG, SCHEMA, described_column
 from ballista_py.transport.flight_sql.sql_info import SQL_INFO, sql_info
-
-TABLE_TYPE, VIEW_TYPE = "TABLE", "VIEW"
 
 
 @frozen
