@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from ballista_py.partitions.router import PartitionRouter, RoutedBatch
     from ballista_py.partitions.set_cover import SetCoverSelector
     from ballista_py.partitions.spec import PartitionSpec
+    from ballista_py.partitions.sql_view import SqlView
     from ballista_py.partitions.table import TableSpec
     from ballista_py.runtime import Condition, Runtime, SystemRuntime
     from ballista_py.secret import Secret
@@ -76,6 +77,7 @@ _HOMES = {
     "partitions.router": ("PartitionRouter", "RoutedBatch"),
     "partitions.set_cover": ("SetCoverSelector",),
     "partitions.spec": ("PartitionSpec",),
+    "partitions.sql_view": ("SqlView",),
     "partitions.table": ("TableSpec",),
     "runtime": ("Condition", "Runtime", "SystemRuntime"),
     "secret": ("Secret",),
@@ -183,6 +185,7 @@ __all__ = [
     "SourcePosition",
     "SparkPipeline",
     "SparkSettings",
+    "SqlView",
     "StaticTokens",
     "StoreReport",
     "StoredObject",

@@ -17,6 +17,9 @@ from ballista_py.sql.plan import Catalog
 _PLAIN = re.compile("[a-z_][a-z0-9_]*")  # a name that stands as it is in whatever names it
 
 
+_WORD = re.compile(r"\w+")
+
+
 @frozen(kw_only=True)
 class ClusterView:
     """The catalog, the members (executor id, instance id) and the data address of each executor, as last read.
@@ -83,3 +86,9 @@ def is_among(name: str, words: Collection[str] | None) -> bool:
     (True, False, True)
     """
     return words is None or name in words or _PLAIN.fullmatch(name) is None
+
+
+def words_of(statement: str) -> frozenset[str]:
+    """The words of a statement in lower case, and what stands in quotes; the names of its tables are among them."""
+    text = statement.lower()
+    return frozenset((*_WORD.findall(text), *(text.split('"') if '"' in text else ())))

@@ -15,7 +15,13 @@ from typing import Any
 import orjson
 from attrs import Factory, evolve, frozen
 
-from ballista_py.coordinator.app.application import Application, DatasetColumn, DeclaredDataset, Problem
+from ballista_py.coordinator.app.application import (
+    Application,
+    DatasetColumn,
+    DeclaredDataset,
+    DeclaredView,
+    Problem,
+)
 from ballista_py.coordinator.app.checks import problems_of
 from ballista_py.coordinator.app.fields import APPLICATION, MAX_DATASETS, Field, walk
 from ballista_py.errors import ConfigError
@@ -151,7 +157,7 @@ class _Reader:
         for number, item in enumerate(given.value):
             before = len(self.problems)
             found.append(self.section(field, item, f"{path}[{number}]"))
-            if len(self.problems) > before and path == "datasets":
+            if len(self.problems) > before and path in ("datasets", "views"):
                 self.broken.append(f"{path}[{number}]")
         return found
 
@@ -163,7 +169,7 @@ class _Reader:
 def _application(
     values: Mapping[str, Any], top: Mapping[str, GivenValue], folder: Path, reader: _Reader
 ) -> Application:
-    """What could be read; a dataset with mistakes is one of its name alone."""
+    """What could be read; a dataset or view with mistakes is one of its name alone."""
     datasets = []
     for number, one in enumerate(values.get("datasets", ())):
         path = f"datasets[{number}]"
@@ -184,6 +190,14 @@ def _application(
         revision=values.get("revision", 0),
         digest=sha256(orjson.dumps(_plain(GivenValue(top)), option=orjson.OPT_SORT_KEYS)).hexdigest(),
         datasets=tuple(datasets),
+        views=tuple(
+            DeclaredView(
+                name=one.get("name", f"view {number}"),
+                sql=one["sql"] if f"views[{number}]" not in reader.broken else "select 1",
+                description=one.get("description"),
+            )
+            for number, one in enumerate(values.get("views", ()))
+        ),
         prune=values.get("prune", False),
         settings={names[name]: _as_text(value) for name, value in shared.items()},
     )

@@ -13,6 +13,7 @@ from attrs import evolve
 
 from ballista_py.coordinator.app.applying import AppApplier, Applied
 from ballista_py.coordinator.app.declared import Declarations, declared_problems
+from ballista_py.coordinator.app.declared_views import view_problems
 from ballista_py.coordinator.tables.definitions import TableMaker
 from ballista_py.coordinator.tables.table_definitions import TableDefinitions
 from ballista_py.coordinator.writes.checks import RowChecks
@@ -39,7 +40,9 @@ def check_app(path: str) -> AppFile:
     if file.readable is None:
         return file
     with _declarations() as declarations:
-        found = [file.placed(problem) for problem in declared_problems(file.readable, declarations)]
+        wrong = declared_problems(file.readable, declarations)
+        wrong += view_problems(file.readable, declarations.checks.engine)
+        found = [file.placed(problem) for problem in wrong]
     known = {(problem.place, problem.path) for problem in file.problems}
     problems: tuple[Placed, ...] = (*file.problems, *(one for one in found if (one.place, one.path) not in known))
     return evolve(file, problems=problems, application=None if problems else file.application)

@@ -10,9 +10,12 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
+from attrs import evolve
+
 from ballista_py.coordinator.app.fields import Field
 from ballista_py.node.config_file import GivenValue
 from ballista_py.node.config_values import value_of
+from ballista_py.partitions.sql_view import MAX_VIEW_CHARS
 
 COUNT = r"[1-9][0-9]{0,14}"
 DURATION = r"([0-9]*[1-9][0-9]*(\.[0-9]{1,6})?|[0-9]+\.[0-9]*[1-9][0-9]*) ?(ms|s|m|h|d)"
@@ -30,6 +33,8 @@ def read_value(field: Field, given: GivenValue, path: str) -> Any:
     """The value of a field that is no section. Raises `ConfigError` with the place and the way out."""
     if field.kind == "text":
         return _text(given, path)
+    if field.kind == "query":
+        return _query(given, path)
     if field.kind == "count":
         if not _is_plain(given) or not re.fullmatch(COUNT, str(given.value)):
             raise given.error(path, f"{_shown(given)} is no whole number from 1 on")
@@ -70,6 +75,16 @@ def _text(given: GivenValue, path: str) -> str:
     if not text:
         raise given.error(path, "is empty")
     return str(text)
+
+
+def _query(given: GivenValue, path: str) -> str:
+    """A text that may have several lines."""
+    if not isinstance(given.value, str):
+        return _text(given, path)
+    _text(evolve(given, value=given.value.replace("\n", " ").replace("\t", " ")), path)
+    if len(given.value) > MAX_VIEW_CHARS:
+        raise given.error(path, f"has {len(given.value):,} characters: {MAX_VIEW_CHARS:,} are the most")
+    return given.value
 
 
 def _duration(given: GivenValue, path: str) -> float:

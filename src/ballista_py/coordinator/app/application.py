@@ -58,6 +58,15 @@ class DeclaredDataset:
 
 
 @frozen(kw_only=True)
+class DeclaredView:
+    """One view: a query under a name."""
+
+    name: str
+    sql: str
+    description: str | None = None
+
+
+@frozen(kw_only=True)
 class Application:
     """What a file says. `digest` is that of all it says, in whatever order and with whatever comments.
 
@@ -69,6 +78,7 @@ class Application:
     revision: int
     digest: str
     datasets: tuple[DeclaredDataset, ...] = ()
+    views: tuple[DeclaredView, ...] = ()
     prune: bool = False
     settings: Mapping[str, str] = Factory(dict)
 
@@ -82,7 +92,10 @@ class Application:
         return label_of(self.name, self.revision, self.digest)
 
     def path_of(self, dataset: str) -> str:
-        """Where the dataset is in the file."""
+        """Where the dataset or view is in the file."""
+        for number, view in enumerate(self.views):
+            if view.name == dataset:
+                return f"views[{number}]"
         return next((f"datasets[{n}]" for n, one in enumerate(self.datasets) if one.name == dataset), "datasets")
 
 

@@ -10,6 +10,7 @@ from attrs import Factory, evolve, frozen
 
 from ballista_py.coordinator.app.application import Application, DeclaredDataset, Problem
 from ballista_py.coordinator.app.declared import Declarations
+from ballista_py.coordinator.app.declared_views import with_view
 from ballista_py.coordinator.app.plan import ApplicationChange, Plan, plan_of
 from ballista_py.coordinator.app.standing import (
     Standing,
@@ -135,7 +136,19 @@ class AppApplier:
     def _change(self, app: Application, change: ApplicationChange, dataset: DeclaredDataset | None) -> None:
         guard = guard_of(app, self.me, [change.mark])
         guard(self.tables.cluster())  # before a source is read for nothing
-        if change.kind == "drop":
+        engine = self.declarations.checks.engine
+        view = next((one for one in app.views if one.name == change.dataset), None)
+        if change.kind == "view" and view is not None:
+            declared, mark = view, change.mark
+
+            def with_it(now: ClusterDocument) -> ClusterDocument:
+                guard(now)
+                return with_view(declared, now, engine, mark)
+
+            self.tables.commit(with_it)
+        elif change.kind == "drop view":
+            self.tables.commit(lambda now: _without_view(change, now, guard))
+        elif change.kind == "drop":
             self.tables.drop(change.dataset, change.mark, _same_table(change, guard))
         elif change.kind == "alter":
             self._alter(change, guard)
@@ -173,6 +186,15 @@ class AppApplier:
                 return self.catalog.create(change(ClusterDocument())).document
             except ObjectExists:
                 return self.catalog.update(change).document
+
+
+def _without_view(change: ApplicationChange, cluster: ClusterDocument, guard: Guard) -> ClusterDocument:
+    """The catalog without the very view that the application has."""
+    guard(cluster)
+    found = cluster.views.get(change.dataset)
+    if found is None or found.mark != change.folder:
+        raise ConfigError(f"view '{change.dataset}' is another one by now: it stays")
+    return cluster.without_view(change.dataset, change.mark)
 
 
 def _same_table(change: ApplicationChange, guard: Guard) -> Guard:

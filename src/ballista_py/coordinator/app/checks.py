@@ -27,6 +27,15 @@ def problems_of(app: Application) -> list[Problem]:
             )
         first.setdefault(dataset.name, number)
         found += [Problem(f"{path}{where}", text) for where, text in _objections(dataset)]
+    for number, view in enumerate(app.views):
+        path = f"views[{number}].name"
+        try:
+            require_table_name(view.name)
+        except ConfigError as error:
+            found.append(Problem(path, error.message))
+        if view.name in first:
+            found.append(Problem(path, f"'{view.name}' is the name of a dataset or of another view: keep one"))
+        first.setdefault(view.name, number)
     if not found:
         found += _out_of_order(app)
     return found

@@ -12,10 +12,11 @@ from typing import Literal
 
 from attrs import frozen
 
-from ballista_py.coordinator.app.refused import DATASET, RUNTIME, TOP, accelerated, columns
+from ballista_py.coordinator.app.refused import DATASET, RUNTIME, TOP, VIEW, accelerated, columns
 
 Kind = Literal[
     "text",
+    "query",
     "count",
     "number",
     "flag",
@@ -36,8 +37,8 @@ FORMATS = ("parquet", "csv", "json", "orc")
 class Field:
     """One field. `setting` is the option of a scheduler that it is; `refused` is what to do instead of giving it.
 
-    Kinds: `count` is a whole number from 1 on, `names` a list of texts or one such as "(a, b)",
-    `keys` a list of expressions or {name: expression}, `options` a mapping of names to values of one line.
+    Kinds: `query` is a text of several lines, `count` a whole number from 1 on, `names` a list of texts or one such as
+    "(a, b)", `keys` a list of expressions or {name: expression}, `options` a mapping of names to values of one line.
     """
 
     name: str
@@ -139,6 +140,12 @@ _DATASET = (
     Field(name="acceleration", kind="section", fields=_ACCELERATION, help="how the table is kept"),
     *_refused(DATASET),
 )
+_VIEW = (
+    Field(name="name", required=True, help="the name of the view"),
+    Field(name="sql", kind="query", required=True, help="its query, in the engine's SQL"),
+    Field(name="description", help="words for people: the COMMENT on the view"),
+    *_refused(VIEW),
+)
 _MANAGEMENT = (
     Field(
         name="interval",
@@ -227,6 +234,7 @@ APPLICATION = Field(
             help="drop tables, with their rows, that earlier revisions named and this one does not; default: false",
         ),
         Field(name="datasets", kind="sections", fields=_DATASET, help="the tables"),
+        Field(name="views", kind="sections", fields=_VIEW, help="the views, which are queries under names"),
         Field(name="runtime", kind="section", fields=_RUNTIME, help="the schedulers"),
         *_refused(TOP),
     ),

@@ -15,7 +15,8 @@ from attrs import Factory, frozen
 from ballista_py.coordinator.app.application import Application, DeclaredDataset, Problem
 from ballista_py.coordinator.app.checks import in_order
 from ballista_py.coordinator.app.declared import Declarations
-from ballista_py.coordinator.app.standing import mark_of_change
+from ballista_py.coordinator.app.declared_views import expected_with, is_as_said, views_in_order
+from ballista_py.coordinator.app.standing import mark_of_change, named_in
 from ballista_py.errors import BallistaError, ConfigError
 from ballista_py.partitions.alterations import is_wider
 from ballista_py.partitions.columns import comment_of, default_of, is_required
@@ -38,12 +39,14 @@ ANEW = "make a dataset of another name with it, fill that with INSERT … SELECT
 
 @frozen(kw_only=True)
 class ApplicationChange:
-    """One change: a table is made, altered by all of `actions` at once, or dropped; or `settings` are noted.
+    """One change: a table is made, altered by all of `actions` at once, or dropped; or `settings` are noted. A `view`
+    is made, or given another query, in the place of the one of its name.
 
-    `what` says it in words. `mark` is what the catalog remembers of it. `folder` is that of the table to be dropped.
+    `what` says it in words. `mark` is what the catalog remembers of it. `folder` is that of the table to be dropped,
+    or the mark of the view.
     """
 
-    kind: Literal["create", "alter", "drop", "settings"]
+    kind: Literal["create", "alter", "drop", "view", "drop view", "settings"]
     dataset: str
     what: tuple[str, ...] = ()
     actions: tuple[Alteration, ...] = ()
@@ -107,10 +110,37 @@ def plan_of(
                     changes += [_altered(dataset, actions, mark)] if actions else []
         except BallistaError as error:
             refused.append(Problem(app.path_of(dataset.name), error.message))
+    _plan_views(app, cluster, expected, declarations, drift, (changes, refused, agreeing))
     pruned, left = _unnamed(app, cluster)
     changes += [change for change in pruned if change.mark not in cluster.definitions]
     changes += _settings(app, cluster)
     return Plan(changes=tuple(changes), refused=tuple(refused), left=left, agreeing=agreeing)
+
+
+def _plan_views(
+    app: Application,
+    cluster: ClusterDocument,
+    expected: ClusterDocument,
+    declarations: Declarations,
+    drift: bool,
+    found: tuple[list[ApplicationChange], list[Problem], dict[str, str]],
+) -> None:
+    """Add what is to be done for the views of the file, which come after all tables."""
+    changes, refused, agreeing = found
+    unsettled = {change.dataset for change in changes if change.kind == "alter"}
+    engine = declarations.checks.engine
+    for view in views_in_order(app.views, engine):
+        mark, now = mark_of_change(app, view.name), cluster.views.get(view.name)
+        try:
+            if is_as_said(view, now, engine):
+                assert now is not None
+                agreeing[view.name] = now.mark
+            elif drift or mark not in cluster.definitions:
+                expected = expected_with(view, app, cluster, expected, engine, unsettled)
+                what = "with its query" if now is None else "gets another query, or other words about it"
+                changes.append(ApplicationChange(kind="view", dataset=view.name, what=(what,), mark=mark))
+        except BallistaError as error:
+            refused.append(Problem(app.path_of(view.name), error.message))
 
 
 def _with_declared(
@@ -261,12 +291,20 @@ def _unnamed(app: Application, cluster: ClusterDocument) -> tuple[list[Applicati
     One that was made anew under the name by somebody else is no table of the application: it stays.
     """
     known = cluster.app.datasets if cluster.app is not None and cluster.app.name == app.name else {}
-    named = {dataset.name for dataset in app.datasets}
-    gone = {name: folder for name, folder in known.items() if name not in named and name in cluster.tables}
-    pruned = [name for name, folder in gone.items() if app.prune and cluster.tables[name].folder == folder]
+    named = named_in(app)
+    marks = {name: view.mark for name, view in cluster.views.items()}
+    folders = {**{name: table.folder for name, table in cluster.tables.items()}, **marks}
+    gone = {name: folder for name, folder in known.items() if name not in named and name in folders}
+    pruned = [name for name, folder in gone.items() if app.prune and folders[name] == folder]
     what = ("with all of its rows: the file does not name it and says prune",)
     return [
-        ApplicationChange(kind="drop", dataset=name, what=what, mark=mark_of_change(app, name), folder=gone[name])
+        ApplicationChange(
+            kind="drop view" if name in marks else "drop",
+            dataset=name,
+            what=("the file does not name it and says prune",) if name in marks else what,
+            mark=mark_of_change(app, name),
+            folder=gone[name],
+        )
         for name in pruned
     ], tuple(name for name in gone if name not in pruned)
 

@@ -23,7 +23,6 @@ _MEMORY = "it is each node's own: give it to the node, as --memory-limit, --data
 
 TOP = {
     "kind": "this is no spicepod: leave it out",
-    "views": "there are no views yet: make a table with CREATE TABLE … AS, or keep the query in the program that asks",
     "management": "nothing manages a cluster from outside: leave it out",
     "snapshots": _SNAPSHOTS,
     "extensions": "there are no extensions: leave it out",
@@ -38,6 +37,16 @@ TOP = {
     "workers": _SEARCH,
     "functions": "functions cannot be declared: leave it out",
     "dependencies": "a file stands for itself: write its datasets here",
+}
+VIEW = {
+    "ref": "a file stands for itself: write the view here",
+    "metadata": _SEMANTIC,
+    "sql_ref": "a file stands for itself: write the query here, as sql",
+    "dependsOn": "views are made after the tables and views that they read: leave it out",
+    "ready_state": "a view is ready once the tables that it reads are: leave it out",
+    "columns": "its columns are those of its query: leave it out",
+    "vectors": _SEARCH,
+    "acceleration": "a view keeps no rows: keep those of its query in a table, with CREATE TABLE … PARTITIONED BY … AS",
 }
 DATASET = {
     "ref": "a file stands for itself: write the dataset here",

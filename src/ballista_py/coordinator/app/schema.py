@@ -5,10 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 from ballista_py.coordinator.app.fields import APPLICATION, MAX_DATASETS, Field
+from ballista_py.partitions.sql_view import MAX_VIEW_CHARS
 
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
 MAX_ITEMS = 1_000
 _TEXT = {"type": "string", "minLength": 1, "maxLength": 4_096, "pattern": "^[^\\u0000-\\u001f\\u007f-\\u009f]*$"}
+_QUERY = {**_TEXT, "maxLength": MAX_VIEW_CHARS, "pattern": "^[^\\u0000-\\u0008\\u000b-\\u001f\\u007f-\\u009f]*$"}
 _DURATION = "^([0-9]*[1-9][0-9]*(\\.[0-9]{1,6})?|[0-9]+\\.[0-9]*[1-9][0-9]*) ?(ms|s|m|h|d)$"
 
 
@@ -32,6 +34,8 @@ def _kind(field: Field) -> dict[str, Any]:
         return _section(field)
     if kind == "sections":
         return {"type": "array", "maxItems": MAX_DATASETS, "items": _section(field)}
+    if kind == "query":
+        return dict(_QUERY)
     if kind == "count":
         return {"type": "integer", "minimum": 1, "maximum": 10**15 - 1}
     if kind == "flag":

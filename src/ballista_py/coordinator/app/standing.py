@@ -78,7 +78,7 @@ def begun(app: Application, cluster: ClusterDocument, me: str) -> ClusterDocumen
     if objection:
         raise ConfigError(objection)
     known = _known_datasets(cluster)
-    datasets = {**{dataset.name: "" for dataset in app.datasets}, **known}
+    datasets = {**dict.fromkeys(sorted(named_in(app)), ""), **known}
     started = AppliedApp(
         name=app.name,
         revision=app.revision,
@@ -98,11 +98,11 @@ def completed(app: Application, cluster: ClusterDocument, me: str, agreeing: Map
     """
     guard_of(app, me)(cluster)
     assert cluster.app is not None
-    named = {dataset.name for dataset in app.datasets}
+    named = named_in(app)
     kept = {
         name: agreeing.get(name, folder)
         for name, folder in cluster.app.datasets.items()
-        if name in named or name in cluster.tables
+        if name in named or name in cluster.tables or name in cluster.views
     }
     return evolve(cluster, app=evolve(cluster.app, complete=True, datasets=kept))
 
@@ -144,12 +144,19 @@ def _known_datasets(cluster: ClusterDocument) -> dict[str, str]:
     """The tables that earlier revisions named; the folder of one that was made, but not noted by then, is found out."""
     if cluster.app is None:
         return {}
+    views = {name: view.mark for name, view in cluster.views.items()}
+    there = {**{name: table.folder for name, table in cluster.tables.items()}, **views}
     return {
-        name: cluster.tables[name].folder
-        if not folder and name in cluster.tables and mark_of_change(cluster.app, name) in cluster.definitions
+        name: there[name]
+        if not folder and name in there and mark_of_change(cluster.app, name) in cluster.definitions
         else folder
         for name, folder in cluster.app.datasets.items()
     }
+
+
+def named_in(app: Application) -> frozenset[str]:
+    """The names of tables and views that a file gives."""
+    return frozenset((*(one.name for one in app.datasets), *(one.name for one in app.views)))
 
 
 def _is_at_it(found: AppliedApp, cluster: ClusterDocument) -> bool:

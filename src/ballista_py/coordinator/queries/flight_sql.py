@@ -12,11 +12,11 @@ from typing import Any, Protocol
 import pyarrow as pa
 from attrs import asdict, define, evolve
 
-from ballista_py.coordinator.cluster_view import ClusterView
+from ballista_py.coordinator.cluster_view import ClusterView, words_of
 from ballista_py.coordinator.queries.descriptions import Descriptions
 from ballista_py.coordinator.queries.given_out import given_out
 from ballista_py.coordinator.queries.running_statement import RunningStatement
-from ballista_py.coordinator.queries.service import QueryService, words_of
+from ballista_py.coordinator.queries.service import QueryService
 from ballista_py.coordinator.writes.whole_writes import Executed
 from ballista_py.engines.engine import Engine
 from ballista_py.errors import BallistaError, SqlError, Unsupported

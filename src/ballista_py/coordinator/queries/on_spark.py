@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 from attrs import define, field
 
-from ballista_py.coordinator.cluster_view import ClusterView
-from ballista_py.coordinator.queries.service import QueryService, words_of
+from ballista_py.coordinator.cluster_view import ClusterView, words_of
+from ballista_py.coordinator.queries.service import QueryService
 from ballista_py.coordinator.spark_process import SparkProcess
 from ballista_py.errors import MergeTooLarge, SqlError, TransportError, TryLater, UnsupportedExpression
 from ballista_py.runtime import Runtime
@@ -58,7 +58,7 @@ class SparkQueries:
             raise SqlError(f"there is no engine '{engine}': take {' or '.join(ENGINES)}, or none")
         if engine == "spark":
             return True, "it was asked for"
-        statement = self.queries.written_out(statement).text
+        statement = self.queries.inlined.written_out(statement).text
         plan, view = self.queries.planned(statement)
         guess = plan.merge_bytes
         beyond = guess > self.max_merge_bytes
@@ -75,7 +75,7 @@ class SparkQueries:
         try:
             yield from batches
         except MergeTooLarge as error:
-            statement = self.queries.written_out(statement).text
+            statement = self.queries.inlined.written_out(statement).text
             reason = _refused_by_spark(statement, self.queries.views.current(words_of(statement)))
             if reason is None:
                 raise
@@ -104,7 +104,7 @@ class SparkQueries:
         Raises what planning raises.
         """
         started_ms = self.runtime.monotonic_ms()
-        found = self.queries.written_out(statement)
+        found = self.queries.inlined.written_out(statement)
         with edited_places(statement, found.edits):
             plan, view = self.queries.planned(found.text, fresh=True)
         return SparkQuery(self, found.text, plan, view, started_ms)

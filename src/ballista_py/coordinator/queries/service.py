@@ -7,7 +7,6 @@ refuses, because it loads what it owns now or has a successor that does.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from functools import partial
@@ -16,7 +15,7 @@ from typing import Any, TypeVar
 import pyarrow as pa
 from attrs import define, evolve, field
 
-from ballista_py.coordinator.cluster_view import ClusterView, Views
+from ballista_py.coordinator.cluster_view import ClusterView, Views, words_of
 from ballista_py.coordinator.queries.broadcasts import BroadcastTooLargeError
 from ballista_py.coordinator.queries.information_schema import CATALOG_SCHEMAS
 from ballista_py.coordinator.queries.merging_turns import MergingTurns
@@ -25,7 +24,7 @@ from ballista_py.coordinator.queries.plan_cache import Plans
 from ballista_py.coordinator.queries.run import OpenLegs, QueryRun
 from ballista_py.coordinator.queries.running_statement import RunningStatement, until_given
 from ballista_py.coordinator.queries.runtime_tables import RUNTIME_SCHEMAS, RuntimeTables
-from ballista_py.coordinator.queries.written_views import WrittenOut, WrittenViews
+from ballista_py.coordinator.queries.written_views import Inlining, WrittenViews
 from ballista_py.engines.apart.trials import Trials
 from ballista_py.engines.engine import Engine
 from ballista_py.errors import (
@@ -44,8 +43,7 @@ from ballista_py.partitions.map import Owner
 from ballista_py.runtime import Runtime
 from ballista_py.sql.explain import explain_text, plan_as_dict
 from ballista_py.sql.legs import copies_of, legs_of
-from ballista_py.sql.own_words import edited_places, own_places
-from ballista_py.sql.parse.kind import engine_sql, is_of_view
+from ballista_py.sql.parse.kind import engine_sql
 from ballista_py.sql.parse.parsing import require_length
 from ballista_py.sql.parse.pivots import OVERTAKEN, mentions_pivot, open_pivot
 from ballista_py.sql.parse.table_names import INFORMATION, SEEN
@@ -62,7 +60,6 @@ MAX_OVERTAKEN = 4
 REPLAN_WAIT_MS = 150.0
 LONGEST_WAIT_MS = 1_000.0
 _REFUSED = (NotOwner, LeaseExpired)
-_WORD = re.compile(r"\w+")
 
 T = TypeVar("T")
 HeardMs = Callable[[], Mapping[str, float]]
@@ -99,48 +96,12 @@ class QueryService:
     _suspects: Suspects = field(init=False, factory=Suspects)
     plans: Plans = field(init=False)
     _turns: MergingTurns = field(init=False)
-    _written: WrittenViews = field(init=False)
+    inlined: Inlining = field(init=False)
 
     def __attrs_post_init__(self) -> None:
         self._turns = MergingTurns(self.runtime, self.budget)
-        self._written = WrittenViews(self.engine, self.runtime)
+        self.inlined = Inlining(self.views, WrittenViews(self.engine, self.runtime))
         self.plans = Plans(self.engine, self.runtime, self.budget, self.figures)
-
-    def written_out(self, statement: str) -> WrittenOut:
-        """The statement with the query of each view in the place of its name, as of now.
-
-        Raises `SqlError`, naming the view, for one that cannot be read any more.
-        """
-        words = words_of(statement)
-        view = self.views.current(())
-        if not view.named_views(words):
-            return WrittenOut(statement)
-        return self._written.written_out(statement, self.views.current(words))
-
-    def as_view(self, name: str, query: str) -> tuple[tuple[tuple[str, str], ...], pa.Schema]:
-        """Name and type of each column of a view of that name, as the engine writes it and as answers have it.
-
-        Raises `SqlError` for a query that is none of tables and views that there are, with its place in it.
-        """
-        view = self.views.refresh(words_of(query))
-        view.require_usable(words_of(query))
-        text = self._written.query_of(name, query, view)
-        with own_places(query, text):
-            kinds = self._patiently(lambda: self.engine.types(text, view.catalog.schemas))
-            return kinds, self.plans.output(text, view.catalog)
-
-    def _as_written(self, statement: str, run: Callable[[str], T]) -> T:
-        """What `run` gives of the statement without views; once more if one that was not known is in it."""
-        found = self.written_out(statement)
-        try:
-            with edited_places(statement, found.edits):
-                return run(found.text)
-        except SqlError:
-            other = self.written_out(statement)
-            if other.text == found.text:
-                raise
-        with edited_places(statement, other.edits):
-            return run(other.text)
 
     def explain(self, statement: str, analyze: bool = False) -> dict[str, Any]:
         """The plan as a dict, with the same in words under `text`. Raises what `run` raises while it plans.
@@ -156,7 +117,7 @@ class QueryService:
                 return running.explained()
             finally:
                 running.cancel()
-        return self._as_written(statement, self._explained)
+        return self.inlined.run(statement, self._explained)
 
     def _explained(self, statement: str) -> dict[str, Any]:
         with self._spelled(statement) as (statement, _):
@@ -195,16 +156,9 @@ class QueryService:
         kinds, size = (None, 0) if values is None else (values.schema, values.nbytes)
         with self.plans.turns.turn(statement, size):
             if self.trials is not None:
-                text = statement if dialect is not None else self._to_try(statement)
+                text = statement if dialect is not None else self.inlined.to_try(statement)
                 self.trials.require_survived(text, dialect, partial(self._tables_of, text), kinds)
             yield
-
-    def _to_try(self, statement: str) -> str:
-        """The statement as engines will see it, without its views, if it can be told."""
-        try:
-            return statement if is_of_view(statement) else self.written_out(statement).text
-        except SqlError:
-            return statement
 
     def _tables_of(self, statement: str, as_of_now: bool) -> tuple[Mapping[str, pa.Schema], Mapping[str, str]]:
         """The columns of the tables that a statement may name, and the marks of these tables."""
@@ -224,7 +178,7 @@ class QueryService:
             with self._spelled(text) as (spelled, _):
                 return self.plans.output(spelled, self._newest_for(spelled).catalog)
 
-        return self._as_written(statement, described)
+        return self.inlined.run(statement, described)
 
     def types(self, statement: str) -> tuple[tuple[str, str], ...]:
         """Name and type of each column of the statement's answer, as the engine's SQL writes it. Raises `SqlError`."""
@@ -234,7 +188,7 @@ class QueryService:
                 schemas = self._newest_for(spelled).catalog.schemas
                 return self._patiently(lambda: self.engine.types(spelled, schemas))
 
-        return self._as_written(statement, types)
+        return self.inlined.run(statement, types)
 
     def plan(self, statement: str) -> tuple[QueryPlan, tuple[Leg, ...], ClusterView]:
         """How the statement would run, and over what, as of now. Raises what `run` raises while it plans."""
@@ -245,7 +199,7 @@ class QueryService:
                 plan, legs = self._plan(view, spelled)
                 return plan, self._pinned(view, legs, as_of=as_of), view
 
-        return self._as_written(statement, planned)
+        return self.inlined.run(statement, planned)
 
     def planned(self, statement: str, fresh: bool = False) -> tuple[QueryPlan, ClusterView]:
         """How the statement would run, whoever lives; with `fresh`, by what the store says now."""
@@ -255,7 +209,7 @@ class QueryService:
                 view = self.views.refresh(words_of(spelled)) if fresh else self._view_for(spelled)
                 return self.plans.plan(spelled, view.catalog), view
 
-        return self._as_written(statement, planned)
+        return self.inlined.run(statement, planned)
 
     def spelled(self, statement: str) -> str:
         """The statement without views, where each PIVOT says which values it is for, as of now. Raises as `run`."""
@@ -264,7 +218,7 @@ class QueryService:
             with self._spelled(text) as (made, _):
                 return made
 
-        return self._as_written(statement, spelled)
+        return self.inlined.run(statement, spelled)
 
     @contextmanager
     def _spelled(
@@ -298,7 +252,7 @@ class QueryService:
         Raises `SqlError` and the other planning errors, and whatever the executors answered last when no new plan
         helped. `cancelled` is asked before each of them.
         """
-        return self._as_written(statement, lambda text: self._begun(text, cancelled, only))
+        return self.inlined.run(statement, lambda text: self._begun(text, cancelled, only))
 
     def _begun(self, statement: str, cancelled: Callable[[], bool], only: Portion | None) -> RunningStatement:
         for _ in range(MAX_OVERTAKEN):
@@ -537,9 +491,3 @@ class QueryService:
 
 def _without_broadcasts(view: ClusterView) -> ClusterView:
     return evolve(view, catalog=evolve(view.catalog, broadcasts=None))
-
-
-def words_of(statement: str) -> frozenset[str]:
-    """The words of a statement in lower case, and what stands in quotes; the names of its tables are among them."""
-    text = statement.lower()
-    return frozenset((*_WORD.findall(text), *(text.split('"') if '"' in text else ())))

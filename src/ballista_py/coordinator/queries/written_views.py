@@ -6,19 +6,20 @@ its columns, and their types, are those of its making; where its query gives the
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from typing import Protocol, TypeVar
 
 from attrs import define, field, frozen
 
-from ballista_py.coordinator.cluster_view import ClusterView
+from ballista_py.coordinator.cluster_view import ClusterView, Views, words_of
 from ballista_py.engines.engine import Engine
 from ballista_py.errors import SqlError
 from ballista_py.partitions.sql_view import MAX_VIEW_DEPTH, SqlView
 from ballista_py.remembered import Remembered
 from ballista_py.runtime import Runtime
-from ballista_py.sql.own_words import without_position
+from ballista_py.sql.own_words import edited_places, without_position
 from ballista_py.sql.parse.edits import Edit, edited
-from ballista_py.sql.parse.kind import statement_kind
+from ballista_py.sql.parse.kind import is_of_view, statement_kind
 from ballista_py.sql.parse.parsing import MAX_STATEMENT_BYTES, measure, tokenized
 from ballista_py.sql.parse.table_references import TableReference, table_references
 
@@ -26,9 +27,11 @@ MAX_REMEMBERED, MAX_REMEMBERED_BYTES, LEAST_BYTES = 1_024, 16 << 20, 512
 UNSEEN = "__ballista_"  # before what no column of a view is called
 AS_MADE = "make it anew with CREATE OR REPLACE VIEW"
 
+T = TypeVar("T")
+
 
 @frozen
-class WrittenOut:
+class StatementOfTables:
     """A statement without views: what is to be put where, in the text that was sent, and the text with it."""
 
     text: str
@@ -40,13 +43,13 @@ class WrittenViews:
     """Writes views out, and remembers them as they are over the tables of now. Thread-safe."""
 
     engine: Engine
-    runtime: Runtime
+    runtime: Runtime | None = None
     _known: Remembered[str] = field(init=False)
 
     def __attrs_post_init__(self) -> None:
         self._known = Remembered(MAX_REMEMBERED, MAX_REMEMBERED_BYTES, self.runtime)
 
-    def written_out(self, statement: str, view: ClusterView) -> WrittenOut:
+    def written_out(self, statement: str, view: ClusterView) -> StatementOfTables:
         """The statement with the query of each view in the place of its name.
 
         Raises `SqlError`, which names the view, for one whose query does not give what it gave, for views that read
@@ -71,6 +74,44 @@ class WrittenViews:
         self._known.put(key, item, len(key) + len(item) + LEAST_BYTES)
 
 
+@frozen
+class Inlining:
+    """Reads the views of statements as those of now. Thread-safe."""
+
+    views: Views
+    writer: WrittenViews
+
+    def written_out(self, statement: str) -> StatementOfTables:
+        """The statement with the query of each view in the place of its name, as of now.
+
+        Raises `SqlError`, naming the view, for one that cannot be read any more.
+        """
+        words = words_of(statement)
+        if not self.views.current(()).named_views(words):
+            return StatementOfTables(statement)
+        return self.writer.written_out(statement, self.views.current(words))
+
+    def run(self, statement: str, run: Callable[[str], T]) -> T:
+        """What `run` gives of the statement without views; once more if one that was not known is in it."""
+        found = self.written_out(statement)
+        try:
+            with edited_places(statement, found.edits):
+                return run(found.text)
+        except SqlError:
+            other = self.written_out(statement)
+            if other.text == found.text:
+                raise
+        with edited_places(statement, other.edits):
+            return run(other.text)
+
+    def to_try(self, statement: str) -> str:
+        """The statement as engines will see it, without its views, if it can be told."""
+        try:
+            return statement if is_of_view(statement) else self.written_out(statement).text
+        except SqlError:
+            return statement
+
+
 @define
 class _Writing:
     """One statement on its way: each view is looked at once, however often it is read."""
@@ -79,11 +120,11 @@ class _Writing:
     view: ClusterView
     items: dict[str, str] = field(factory=dict)
 
-    def without_views(self, text: str, within: tuple[str, ...]) -> WrittenOut:
+    def without_views(self, text: str, within: tuple[str, ...]) -> StatementOfTables:
         """The text with what each view is in its place; `within` are the views whose queries are around it."""
         found = [one for one in table_references(tokenized(text)) if one.name in self.view.sql_views]
         if not found:
-            return WrittenOut(text)
+            return StatementOfTables(text)
         items = {name: self._item(name, within) for name in dict.fromkeys(one.name for one in found)}
         grown = sum(len(items[one.name]) for one in found)
         if grown > MAX_STATEMENT_BYTES:
@@ -95,7 +136,7 @@ class _Writing:
         edits = tuple(_edit(one, items[one.name], named) for one in found)
         made = edited(text, edits)
         _require_measured(text, made)
-        return WrittenOut(made, edits)
+        return StatementOfTables(made, edits)
 
     def _item(self, name: str, within: tuple[str, ...]) -> str:
         """The item of FROM that the view is, with its name and those of its columns."""
@@ -196,7 +237,14 @@ def depth_of(name: str, reads: Sequence[str], views: Mapping[str, SqlView]) -> i
     return depth
 
 
-def cycle_of(name: str, reads: Sequence[str], views: Mapping[str, SqlView]) -> tuple[str, ...] | None:
+class Reads(Protocol):
+    """What names the tables and views that it reads."""
+
+    @property
+    def reads(self) -> tuple[str, ...]: ...
+
+
+def cycle_of(name: str, reads: Sequence[str], views: Mapping[str, Reads]) -> tuple[str, ...] | None:
     """The way by which a view of that name that reads these would read itself; None if it would not.
 
     >>> cycle_of("v", ("t", "v"), {})

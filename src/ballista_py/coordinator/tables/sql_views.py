@@ -10,8 +10,9 @@ from __future__ import annotations
 import pyarrow as pa
 from attrs import evolve, frozen
 
+from ballista_py.coordinator.cluster_view import ClusterView, words_of
 from ballista_py.coordinator.queries.service import QueryService
-from ballista_py.coordinator.queries.written_views import cycle_of, depth_of
+from ballista_py.coordinator.queries.written_views import WrittenViews, cycle_of, depth_of
 from ballista_py.coordinator.tables.ddl import MAX_DROPPED, mark_of, marks_of
 from ballista_py.coordinator.tables.definitions import TableMaker
 from ballista_py.engines.engine import Engine
@@ -27,8 +28,10 @@ from ballista_py.partitions.sql_view import (
     SqlView,
 )
 from ballista_py.partitions.table import check_names
+from ballista_py.sql.own_words import own_places
 from ballista_py.sql.parse.pivots import mentions_pivot, open_pivot
 from ballista_py.sql.parse.view_statements import CommentView, CreateView, DropViews, ViewStatement
+from ballista_py.sql.plan import Catalog
 from ballista_py.state.documents.documents import ClusterDocument
 from ballista_py.work import require_wanted
 
@@ -76,29 +79,55 @@ class SqlViewDefinitions:
 
     def declared(self, change: CreateView) -> SqlView:
         """The view with the columns that its query gives now. Raises `SqlError` and `ConfigError` as `carry_out`."""
-        sql = change.query.strip()
-        if len(sql) > MAX_VIEW_CHARS:
-            raise SqlError(
-                f"the query of view '{change.view}' has {len(sql):,} characters: {MAX_VIEW_CHARS:,} are the most"
-            )
-        if mentions_pivot(sql) and open_pivot(sql) is not None:
-            raise SqlError(
-                f"view '{change.view}' has a PIVOT without IN, whose columns depend on rows: say with IN which they are"
-            )
-        if self.engine.parameters(sql):
-            raise SqlError(f"view '{change.view}' has a parameter in its query: a view takes none, write a value")
-        with self.queries.reading(sql):
-            kinds, schema = self.queries.as_view(change.view, change.query)
-        names = _names(change, [name for name, _ in kinds])
-        fields = [pa.field(name, field.type) for name, field in zip(names, schema, strict=True)]
-        return SqlView(
-            name=change.view,
-            sql=sql,
-            schema=pa.schema(fields),
-            types=tuple(kind for _, kind in kinds),
-            answers=tuple(name for name, _ in kinds),
-            reads=change.reads,
+        require_query(change, self.engine)
+        with self.queries.reading(change.query.strip()):
+            words = words_of(change.query)
+            view = self.queries.views.refresh(words)
+            view.require_usable(words)
+            return declared_view(change, view, self.queries.inlined.writer)
+
+
+def view_of_documents(cluster: ClusterDocument) -> ClusterView:
+    """The tables and views of a catalog, for whoever plans nothing over them."""
+    catalog = Catalog(tables=cluster.tables, maps={})
+    return ClusterView(catalog=catalog, members=frozenset(), addresses={}, sql_views=cluster.views)
+
+
+def require_query(change: CreateView, engine: Engine) -> None:
+    """Raise `SqlError` for a query that no view can have, whatever tables there are."""
+    sql = change.query.strip()
+    if len(sql) > MAX_VIEW_CHARS:
+        raise SqlError(
+            f"the query of view '{change.view}' has {len(sql):,} characters: {MAX_VIEW_CHARS:,} are the most"
         )
+    if mentions_pivot(sql) and open_pivot(sql) is not None:
+        raise SqlError(
+            f"view '{change.view}' has a PIVOT without IN, whose columns depend on rows: say with IN which they are"
+        )
+    if engine.parameters(sql):
+        raise SqlError(f"view '{change.view}' has a parameter in its query: a view takes none, write a value")
+
+
+def declared_view(change: CreateView, view: ClusterView, written: WrittenViews) -> SqlView:
+    """The view with the columns that its query gives over the tables and views of now.
+
+    Raises `SqlError` for a query that does not bind over them, with its place, and for columns that a view cannot have.
+    """
+    require_query(change, written.engine)
+    text = written.query_of(change.view, change.query, view)
+    with own_places(change.query, text):
+        kinds = written.engine.types(text, view.catalog.schemas)
+        schema = written.engine.describe(text, view.catalog.schemas)
+    names = _names(change, [name for name, _ in kinds])
+    fields = [pa.field(name, field.type) for name, field in zip(names, schema, strict=True)]
+    return SqlView(
+        name=change.view,
+        sql=change.query.strip(),
+        schema=pa.schema(fields),
+        types=tuple(kind for _, kind in kinds),
+        answers=tuple(name for name, _ in kinds),
+        reads=change.reads,
+    )
 
 
 def _names(change: CreateView, answers: list[str]) -> list[str]:

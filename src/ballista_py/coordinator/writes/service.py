@@ -16,12 +16,12 @@ import orjson
 import pyarrow as pa
 from attrs import define, evolve, field
 
-from ballista_py.coordinator.cluster_view import ClusterView, Views
+from ballista_py.coordinator.cluster_view import ClusterView, Views, words_of
 from ballista_py.coordinator.queries.first_rows import FirstRows
 from ballista_py.coordinator.queries.pivots import change_of, text_for_parser
 from ballista_py.coordinator.queries.planning_turns import PlanningTurns
-from ballista_py.coordinator.queries.service import QueryService, words_of
-from ballista_py.coordinator.queries.written_views import WrittenOut
+from ballista_py.coordinator.queries.service import QueryService
+from ballista_py.coordinator.queries.written_views import StatementOfTables
 from ballista_py.coordinator.tables.alterations import TableAlterations
 from ballista_py.coordinator.tables.creates import TableCreates
 from ballista_py.coordinator.tables.ddl import TableWrites
@@ -48,11 +48,7 @@ from ballista_py.coordinator.writes.whole_writes import Executed, WholeWrites
 from ballista_py.coordinator.writes.write_outcome import Outcome
 from ballista_py.coordinator.writes.write_ways import way_of_local, way_of_rows
 from ballista_py.engines.engine import Engine
-from ballista_py.errors import (
-    SchemaMismatch,
-    SqlError,
-    WriteIncomplete,
-)
+from ballista_py.errors import SchemaMismatch, SqlError, WriteIncomplete
 from ballista_py.partitions.columns import plain
 from ballista_py.partitions.new_table import NewTable
 from ballista_py.partitions.table import TableSpec
@@ -251,7 +247,7 @@ class WriteService:
     def _carried_out(self, sent: str, mine: WriteToken, atomic: bool) -> Executed:
         """Carry the statement out, with the queries of the views that it reads in their places."""
         try:
-            found = WrittenOut(sent) if is_of_view(sent) else self.queries.written_out(sent)
+            found = StatementOfTables(sent) if is_of_view(sent) else self.queries.inlined.written_out(sent)
         except SqlError:
             earlier = self._decided_before(change_of(sent), mine)  # it may have been right when it was sent first
             if earlier is None:
@@ -412,7 +408,7 @@ class WriteService:
 
     def returns(self, statement: str) -> pa.Schema:
         """The columns that a change with RETURNING gives. Nothing is changed; raises as `run` does."""
-        statement = self.queries.written_out(statement).text
+        statement = self.queries.inlined.written_out(statement).text
         plain = text_for_engine(statement)
         if plain is not None:
             self.engine.require_change(plain)

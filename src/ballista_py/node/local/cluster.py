@@ -203,10 +203,10 @@ class LocalCluster:
             self.wait_until_loaded(*present, timeout_ms=timeout_ms)
 
     def _named_tables(self) -> tuple[int, int]:
-        """How many tables of the application there are, and how many it names."""
+        """How many tables and views of the application there are, and how many it names."""
         catalog = self._tables.cluster()
         named = {} if catalog.app is None else catalog.app.datasets
-        return sum(name in catalog.tables for name in named), len(named)
+        return sum(name in catalog.tables or name in catalog.views for name in named), len(named)
 
     def stop(self) -> None:
         """End every node and remove the temporary folder. Stopping twice is fine."""

@@ -295,12 +295,13 @@ def _translated(sql: str, dialect: str, tables: Tables | None) -> str:
     from ballista_py.sql.dialects.words import marked
     from ballista_py.sql.parse.likes import plain_like
     from ballista_py.sql.parse.overwrites import partition_taken_out, table_query
+    from ballista_py.sql.parse.view_statements import require_plain_view
 
     trees = [tree for tree in parsed_tokens(marked(tokenized(sql, dialect), sql, dialect), sql, dialect) if tree]
     made = []
     for tree in trees:
         table_query(tree)
-        _require_plain_view(tree, dialect)
+        require_plain_view(tree, dialect)
         partition = partition_taken_out(tree)
         like = plain_like(tree)
         kept = taken_out(tree, dialect) if like is None else None
@@ -316,16 +317,6 @@ def _translated(sql: str, dialect: str, tables: Tables | None) -> str:
         text = translated.sql(ENGINE_DIALECT, unsupported_level=ErrorLevel.RAISE)
         made.append(text if kept is None else kept.written(translated))
     return "; ".join(made)
-
-
-def _require_plain_view(tree: exp.Expr, dialect: str) -> None:
-    """Refuse what other dialects say of a view besides its columns and its query: nothing would come of it."""
-    if not isinstance(tree, exp.Create) or str(tree.args.get("kind")).upper() != "VIEW":
-        return
-    properties = tree.args.get("properties")
-    for item in properties.expressions if properties is not None else ():
-        said = "TEMPORARY" if isinstance(item, exp.TemporaryProperty) else one_line(item.sql(dialect))
-        raise SqlError(f"CREATE VIEW with {said} cannot be run here: say its name, its columns, AS and its query")
 
 
 def _require_other_tables(tree: exp.Expr) -> None:

@@ -7,10 +7,11 @@ by its name. The query keeps its own text.
 from __future__ import annotations
 
 from attrs import frozen
+from sqlglot import exp
 from sqlglot.tokenizer_core import TokenType
 
 from ballista_py.errors import SqlError
-from ballista_py.sql.parse.kind import blank, statement_kind
+from ballista_py.sql.parse.kind import blank, one_line, statement_kind
 from ballista_py.sql.parse.statement_text import StatementText
 from ballista_py.sql.parse.table_names import plain_table
 from ballista_py.sql.parse.table_references import table_references
@@ -75,6 +76,16 @@ def read_view_statement(text: StatementText) -> ViewStatement:
     if first == "CREATE":
         return _created(text)
     return _dropped(text) if first == "DROP" else _commented(text)
+
+
+def require_plain_view(tree: exp.Expr, dialect: str) -> None:
+    """Refuse what other dialects say of a view besides its columns and its query: nothing would come of it."""
+    if not isinstance(tree, exp.Create) or str(tree.args.get("kind")).upper() != "VIEW":
+        return
+    properties = tree.args.get("properties")
+    for item in properties.expressions if properties is not None else ():
+        said = "TEMPORARY" if isinstance(item, exp.TemporaryProperty) else one_line(item.sql(dialect))
+        raise SqlError(f"CREATE VIEW with {said} cannot be run here: say its name, its columns, AS and its query")
 
 
 def _created(text: StatementText) -> CreateView:

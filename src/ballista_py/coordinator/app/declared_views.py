@@ -1,0 +1,109 @@
+"""The views of a file: read as CREATE VIEW reads them, held against those of the catalog, made one after the other."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from ballista_py.coordinator.app.application import Application, DeclaredView, Problem
+from ballista_py.coordinator.queries.written_views import WrittenViews, cycle_of
+from ballista_py.coordinator.tables.sql_views import declared_view, view_of_documents, with_declared
+from ballista_py.engines.engine import Engine
+from ballista_py.errors import BallistaError, ConfigError, SqlError
+from ballista_py.partitions.sql_view import SqlView
+from ballista_py.sql.own_words import without_position
+from ballista_py.sql.parse.changes import quoted, read_change
+from ballista_py.sql.parse.view_statements import CreateView
+from ballista_py.state.documents.documents import ClusterDocument
+
+
+def read_view(view: DeclaredView, engine: Engine) -> CreateView:
+    """The CREATE VIEW that makes it. Raises `SqlError` for a text that is no single query."""
+    text = f"CREATE OR REPLACE VIEW {quoted(view.name)} AS\n{view.sql.strip()}"
+    try:
+        engine.require_change(text)
+        made = read_change(text)
+    except SqlError as error:  # its place is one in a text that nobody wrote
+        raise without_position(error) from None
+    if not isinstance(made, CreateView):
+        raise SqlError("it is no query")
+    return made
+
+
+def is_as_said(view: DeclaredView, now: SqlView | None, engine: Engine) -> bool:
+    """Whether the catalog has the view as the file says it."""
+    if now is None or now.comment != view.description:
+        return False
+    made = read_view(view, engine)
+    return now.sql == made.query.strip() and tuple(now.schema.names) == now.answers
+
+
+def with_view(
+    view: DeclaredView, cluster: ClusterDocument, engine: Engine, mark: str | None = None
+) -> ClusterDocument:
+    """The catalog with the view. Raises what CREATE OR REPLACE VIEW raises."""
+    change = read_view(view, engine)
+    made = declared_view(change, view_of_documents(cluster), WrittenViews(engine))
+    done = with_declared(cluster, change, made, None).with_commented_view(view.name, view.description)
+    return done if mark is None else done.noted(mark)
+
+
+def views_in_order(views: Sequence[DeclaredView], engine: Engine) -> list[DeclaredView]:
+    """The views, each after those that it reads; those of a circle, and those that cannot be read, last."""
+    reads: dict[str, frozenset[str]] = {}
+    for view in views:
+        try:
+            reads[view.name] = frozenset(read_view(view, engine).reads)
+        except BallistaError:
+            reads[view.name] = frozenset((view.name,))
+    placed: list[DeclaredView] = []
+    waiting = list(views)
+    while waiting:
+        names = {view.name for view in waiting}
+        ready = [view for view in waiting if not reads[view.name] & names] or waiting
+        placed += ready
+        waiting = [view for view in waiting if view not in ready]
+    return placed
+
+
+def view_problems(app: Application, engine: Engine) -> list[Problem]:
+    """What an engine finds wrong with the texts of views, by themselves."""
+    return [*_problems(app, engine)]
+
+
+def _problems(app: Application, engine: Engine) -> Iterator[Problem]:
+    for number, view in enumerate(app.views):
+        try:
+            read_view(view, engine)
+        except BallistaError as error:
+            yield Problem(f"views[{number}].sql", error.message)
+
+
+def expected_with(
+    view: DeclaredView,
+    app: Application,
+    cluster: ClusterDocument,
+    expected: ClusterDocument,
+    engine: Engine,
+    unsettled: set[str],
+) -> ClusterDocument:
+    """The catalog that is expected with the view, as far as that is known before its tables are made.
+
+    What reads one of the `unsettled` tables and views is one of them: its columns are known once those are altered.
+    Raises `ConfigError` and `SqlError` for a view that cannot be made, also then.
+    """
+    change = read_view(view, engine)
+    coming = {dataset.name for dataset in app.datasets} | {one.name for one in app.views}
+    there = {*expected.tables, *expected.views}
+    others = {one.name: read_view(one, engine) for one in app.views if one.name != view.name}
+    way = cycle_of(view.name, change.reads, {**expected.views, **others})
+    if way is not None:
+        raise SqlError(f"view '{view.name}' would read itself: {' reads '.join(way)}")
+    if view.name in cluster.tables or view.name in cluster.unreadable:
+        raise ConfigError(f"'{view.name}' is a table: take another name for the view")
+    unknown = sorted(set(change.reads) - there - coming)
+    if unknown:
+        raise SqlError(f"view '{view.name}' reads '{unknown[0]}', which is no table, no view and no dataset")
+    if not set(change.reads) <= there - unsettled:
+        unsettled.add(view.name)
+        return expected
+    return with_view(view, expected, engine)

@@ -1,0 +1,136 @@
+"""The views of a file are made after what they read, once, whoever applies it and wherever he dies."""
+
+from __future__ import annotations
+
+import pytest
+from attrs import evolve
+
+from ballista_py.coordinator.app.application import Application, DatasetColumn, DeclaredDataset, DeclaredView
+from ballista_py.errors import ConfigError, StoreError
+from ballista_py.testing.faults.store import FaultyStore, StoreFaults
+
+from .test_applying import Killed, SeededChance, Watched
+
+EVENTS = DeclaredDataset(
+    name="events",
+    columns=(DatasetColumn(name="id", kind="bigint", nullable=False), DatasetColumn(name="n", kind="int")),
+    partition_by=["bucket(2, id)"],
+)
+LARGE = DeclaredView(name="large", sql="select * from events where n > 5 -- of all\n", description="large ones")
+COUNTED = DeclaredView(name="a_count", sql="select count(*) as rows, n from large group by n")
+
+
+def application(revision, *views, datasets=(EVENTS,), **options):
+    digest = options.pop("digest", f"{revision:064d}")
+    return Application(name="shop", revision=revision, digest=digest, datasets=datasets, views=views, **options)
+
+
+FIRST = application(1, COUNTED, LARGE)
+
+
+def test_views_are_made_after_what_they_read(cluster):
+    applied = cluster.applier("one").apply(FIRST)
+    assert applied.standing == "applied", applied
+    assert [(change.kind, change.dataset) for change in applied.changes] == [
+        ("create", "events"), ("view", "large"), ("view", "a_count"),
+    ]  # fmt: skip
+    assert cluster.now.views["large"].schema.names == ["id", "n"]
+    assert cluster.now.views["large"].comment == "large ones"
+    assert cluster.now.views["a_count"].types == ("BIGINT", "INTEGER")
+    standing, plan, _ = cluster.applier("two").look(FIRST)
+    assert (standing, plan.changes, plan.refused) == ("applied", (), ())
+
+
+def test_another_query_is_given_and_what_a_person_did_stays(cluster):
+    cluster.applier("one").apply(FIRST)
+    other = evolve(LARGE, sql="select id, n from events where n > 50")
+    assert cluster.applier("one").apply(application(2, COUNTED, other)).standing == "applied"
+    assert cluster.now.views["large"].sql == "select id, n from events where n > 50"
+    cluster.state.update(lambda now: now.without_view("a_count"))
+    again = cluster.applier("two").apply(application(2, COUNTED, other))
+    assert again.standing == "applied"
+    assert "a_count" not in cluster.now.views
+
+
+def test_a_view_that_the_file_names_no_more_is_left_unless_it_says_prune(cluster):
+    cluster.applier("one").apply(FIRST)
+    left = cluster.applier("one").apply(application(2, LARGE))
+    assert left.left == ("a_count",)
+    pruned = cluster.applier("one").apply(application(3, LARGE, prune=True))
+    assert pruned.standing == "applied"
+    assert [*cluster.now.views] == ["large"]
+
+
+def test_a_view_that_a_person_gave_another_query_is_not_pruned(cluster):
+    cluster.applier("one").apply(FIRST)
+    cluster.state.update(lambda now: now.with_view(evolve(now.views["a_count"], sql="select 1 as rows, 2 as n")))
+    cluster.applier("one").apply(application(2, LARGE, prune=True))
+    assert "a_count" in cluster.now.views
+
+
+@pytest.mark.parametrize(
+    ("views", "datasets", "said"),
+    [
+        ((evolve(LARGE, sql="select nope from events"),), (EVENTS,), "nope"),
+        ((evolve(LARGE, sql="select * from elsewhere"),), (EVENTS,), "reads 'elsewhere', which is no table"),
+        ((evolve(LARGE, name="events"),), (), "'events' is a table"),
+        ((evolve(LARGE, sql="from large"),), (EVENTS,), "would read itself"),
+        ((evolve(LARGE, sql="from a_count"), COUNTED), (EVENTS,), "large reads a_count reads large"),
+        ((evolve(LARGE, sql="select 1; drop table events"),), (EVENTS,), "one by one|more than one"),
+        ((evolve(LARGE, sql="select * from events where n = ?"),), (EVENTS,), "parameter"),
+    ],
+)
+def test_a_view_that_cannot_be_made_is_refused_before_anything_is_begun(cluster, views, datasets, said):
+    cluster.applier("one").apply(application(1))
+    refused = cluster.applier("one").apply(application(2, *views, datasets=datasets))
+    assert refused.standing == "refused"
+    assert "views[0]" in [problem.path.partition(".")[0] for problem in refused.problems]
+    with pytest.raises(ConfigError, match=said):
+        raise ConfigError(next(one.text for one in refused.problems if one.path.startswith("views[0]")))
+    assert cluster.now.app.revision == 1
+
+
+def test_a_view_of_a_column_that_the_same_file_adds(cluster):
+    cluster.applier("one").apply(FIRST)
+    wider = evolve(EVENTS, columns=(*EVENTS.columns, DatasetColumn(name="more", kind="varchar")))
+    above = DeclaredView(name="above", sql="select more from wide")
+    wide = DeclaredView(name="wide", sql="select more from events")
+    done = cluster.applier("one").apply(application(2, COUNTED, LARGE, above, wide, datasets=(wider,)))
+    assert done.standing == "applied", done.problems
+    assert cluster.now.views["above"].schema.names == ["more"]
+
+
+@pytest.mark.parametrize("at", range(1, 30))
+def test_whoever_is_killed_after_a_write_the_next_one_ends_it(new_cluster, at):
+    cluster = new_cluster()
+    cluster.applier("one").apply(FIRST)
+    second = application(2, evolve(LARGE, sql="select id from events"), DeclaredView(name="new", sql="from large"))
+
+    def die():
+        raise Killed
+
+    try:
+        cluster.applier("one", Watched(cluster.store, at, die)).apply(second)
+    except Killed:
+        cluster.evict("one")
+    done = cluster.applier("two").apply(second)
+    assert done.standing == "applied", done.problems
+    assert cluster.now.views["new"].schema.names == ["id"]
+    assert cluster.now.app.complete
+    assert set(cluster.now.app.datasets) == {"events", "large", "new", "a_count"}
+
+
+def test_lost_replies_make_no_view_twice(new_cluster):
+    for seed in range(6):
+        cluster = new_cluster()
+        faults = StoreFaults(lost_replies=0.15, lost_requests=0.1, throttled=0.1)
+        store = FaultyStore(cluster.store, faults, runtime=SeededChance(seed))
+        for _ in range(600):
+            try:
+                if cluster.applier("one", store).apply(FIRST).standing == "applied":
+                    break
+            except StoreError:
+                continue
+        assert cluster.now.app.complete
+        assert [*cluster.now.views] == ["large", "a_count"]
+        assert cluster.now.namings == 3
