@@ -40,9 +40,9 @@ def test_what_the_table_takes_the_reader_takes_and_what_it_refuses_is_refused_in
             assert FIELDS[path].help in said
             continue
         assert said.startswith("none: "), path
-        if said == "none: see `views`":
-            assert path.startswith("views[].")
-            assert FIELDS["views"].refused
+        if said == "none: see `views[].acceleration`":
+            assert path.startswith("views[].acceleration.")
+            assert FIELDS["views[].acceleration"].refused
         else:
             assert said.removeprefix("none: ") == FIELDS[path].refused, path
 

@@ -39,6 +39,9 @@ RIGHT = {
     + "datasets: [{name: a, from: a.csv, distribution: replicated, params: {header: true, n: 1}}]",
     "times": HEAD + "runtime: {scheduler: {partition_management: {interval: 5s, discovery_timeout: 250}}}",
     "a flag": HEAD + "prune: true",
+    "a view": EVENTS
+    + "views:\n  - name: v\n    description: words\n    sql: |\n      select *\n      from events -- all\n",
+    "no view": HEAD + "views: []",
     "enabled": EVENTS.replace("{partition_by", "{enabled: true, refresh_mode: full, partition_by"),
 }
 WRONG_FORM = {
@@ -65,7 +68,9 @@ WRONG_FORM = {
     "enabled in quotes": EVENTS.replace("{partition_by", "{enabled: 'true', partition_by"),
     "another distribution": EVENTS.replace("    acceleration", "    distribution: spread\n    acceleration"),
     "a format there is not": EVENTS.replace("    acceleration", "    file_format: orc\n    acceleration"),
-    "views": HEAD + "views: []",
+    "views of a mapping": HEAD + "views: {a: b}",
+    "a view without a query": HEAD + "views: [{name: a}]",
+    "a view with rows": HEAD + "views: [{name: a, sql: select 1, acceleration: {enabled: true}}]",
     "an engine": EVENTS.replace("{partition_by", "{engine: duckdb, partition_by"),
     "a schedule": EVENTS.replace("{partition_by", "{refresh_cron: '* * * * *', partition_by"),
     "an option of nothing": HEAD + "datasets: [{name: a, from: a, params: {x: }}]",
@@ -363,7 +368,7 @@ def test_the_commands_check_compare_and_apply_without_a_node(tmp_path):
     code, _, told = run("check", str(path))
     assert (code, told) == (
         1,
-        f"{path}:8:8: unknown field 'bogus'; known are datasets, name, prune, revision, runtime, version\n",
+        f"{path}:8:8: unknown field 'bogus'; known are datasets, name, prune, revision, runtime, version, views\n",
     )
     path.write_text(EVENTS)
     code, said, _ = run("check", str(path), "--json")

@@ -94,12 +94,12 @@ def expected_with(
     change = read_view(view, engine)
     coming = {dataset.name for dataset in app.datasets} | {one.name for one in app.views}
     there = {*expected.tables, *expected.views}
+    if view.name in cluster.tables or view.name in cluster.unreadable:
+        raise ConfigError(f"'{view.name}' is a table: take another name for the view")
     others = {one.name: read_view(one, engine) for one in app.views if one.name != view.name}
     way = cycle_of(view.name, change.reads, {**expected.views, **others})
     if way is not None:
         raise SqlError(f"view '{view.name}' would read itself: {' reads '.join(way)}")
-    if view.name in cluster.tables or view.name in cluster.unreadable:
-        raise ConfigError(f"'{view.name}' is a table: take another name for the view")
     unknown = sorted(set(change.reads) - there - coming)
     if unknown:
         raise SqlError(f"view '{view.name}' reads '{unknown[0]}', which is no table, no view and no dataset")

@@ -145,9 +145,10 @@ class _Writing:
             return known
         way = (*within, name)
         if name in within:
-            raise SqlError(f"view '{name}' reads itself: {' reads '.join(way)}")
+            raise SqlError(f"view '{name}' reads itself: {' reads '.join(way)}", view=name)
         if len(way) > MAX_VIEW_DEPTH:
-            raise SqlError(f"view '{way[0]}' reads views that read views more than {MAX_VIEW_DEPTH} deep")
+            said = f"view '{way[0]}' reads views that read views more than {MAX_VIEW_DEPTH} deep"
+            raise SqlError(said, view=way[0])
         one = self.view.sql_views[name]
         try:
             marks = self.view.marks(all_read(one.reads, self.view.sql_views))
@@ -157,6 +158,10 @@ class _Writing:
                 item = self.of.shaped(one, self.without_views(one.sql, way).text, self.view)
                 self.of.learn(key, item)
         except SqlError as error:
+            if (
+                within and "view" in error.details
+            ):  # the one that is at fault is named, and the one that was asked for
+                raise
             told = without_position(error)
             raise SqlError(f"view '{name}' cannot be read: {told.message}", view=name) from None
         self.items[name] = item
@@ -237,14 +242,14 @@ def depth_of(name: str, reads: Sequence[str], views: Mapping[str, SqlView]) -> i
     return depth
 
 
-class Reads(Protocol):
+class ReadsNames(Protocol):
     """What names the tables and views that it reads."""
 
     @property
     def reads(self) -> tuple[str, ...]: ...
 
 
-def cycle_of(name: str, reads: Sequence[str], views: Mapping[str, Reads]) -> tuple[str, ...] | None:
+def cycle_of(name: str, reads: Sequence[str], views: Mapping[str, ReadsNames]) -> tuple[str, ...] | None:
     """The way by which a view of that name that reads these would read itself; None if it would not.
 
     >>> cycle_of("v", ("t", "v"), {})
