@@ -128,7 +128,7 @@ def test_a_partition_can_be_read_at_any_scheduler(cluster, duck, wait_until):
 
 def test_the_cluster_describes_itself(connection, duck):
     assert connection.adbc_get_info()["vendor_name"] == "ballista_py"
-    assert connection.adbc_get_table_types() == ["TABLE"]
+    assert connection.adbc_get_table_types() == ["TABLE", "VIEW"]
     (catalog,) = connection.adbc_get_objects(depth="all").read_all().to_pylist()
     (schema,) = catalog["catalog_db_schemas"]
     tables = {table["table_name"]: table for table in schema["db_schema_tables"]}

@@ -55,11 +55,8 @@ call pragma_version()
 call current_setting('x')
 checkpoint
 force checkpoint
-comment on view v is 'x'
 comment on database d is 'x'
 copy from database a to b
-create view v as select 1
-create or replace view v as select 1
 create temp view v as select 1
 create recursive view v(a) as select 1
 create macro f(a) as a
@@ -80,7 +77,6 @@ create role r
 create trigger tr after insert on t execute procedure f()
 create extension x
 create materialized view v as select 1
-drop view v
 drop schema s
 drop schema if exists s cascade
 drop index i

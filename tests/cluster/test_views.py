@@ -270,3 +270,62 @@ def test_views_of_views_end_at_the_bounds(site):
     names = [name for name in cluster.sql("show tables").column(0).to_pylist() if name.startswith("twice")]
     assert 3 < len(names) <= 16
     cluster.sql(f"drop view {', '.join(names)}")
+
+
+def test_a_statement_reads_one_definition_while_others_replace_it(site):
+    cluster, _ = site
+    one, two = (connect(address, tls=cluster.tls) for address in cluster.addresses())
+    one.sql("create view moving as select 0 as a, 0 as b from s")
+
+    def replace() -> None:
+        for number in range(1, 16):
+            one.sql(f"create or replace view moving as select {number} as a, {number} as b from s")
+
+    with ThreadPoolExecutor(1) as pool:
+        writer = pool.submit(replace)
+        seen = []
+        while not writer.done():
+            rows = two.sql(
+                "select distinct x.a, y.b from moving x, moving y where exists (from moving z where z.a = x.b)"
+            )
+            assert rows.num_rows == 1
+            seen += [tuple(row.values()) for row in rows.to_pylist()]
+        writer.result()
+    assert all(a == b for a, b in seen)
+    assert seen == sorted(seen)
+    assert two.sql("select distinct a from moving").to_pylist() == [{"a": 15}]
+    one.sql("drop view moving")
+
+
+def test_a_scheduler_that_is_killed_leaves_the_old_view_or_the_new_one(site):
+    """The statement that it did not answer is sent again, to another one, and counts once."""
+    cluster, _ = site
+    addresses = cluster.addresses()
+    cluster.sql("create view kept as select 0 as a")
+
+    def replace(number: int) -> None:
+        with connect(addresses[0], tls=cluster.tls) as client:
+            client.sql(f"create or replace view kept as select {number} as a", token=f"kept {number}")
+
+    with connect(addresses[1], tls=cluster.tls) as other, ThreadPoolExecutor(1) as pool:
+        for number in range(1, 4):
+            replace(number)
+        last = pool.submit(lambda: [replace(number) for number in range(4, 400)])
+        while other.sql("from kept").to_pylist()[0]["a"] < 6:
+            pass
+        cluster.kill("scheduler-1")
+        with pytest.raises(BallistaError):
+            last.result()
+        found = other.sql("from kept").to_pylist()[0]["a"]
+        other.sql("create or replace view kept as select 1000 as a", token="kept after")
+        for number in (found, found + 1):  # whether the second one landed nobody was told
+            other.sql(f"create or replace view kept as select {number} as a", token=f"kept {number}")
+        after = other.sql("from kept").to_pylist()[0]["a"]
+        assert after in (1000, found + 1)  # what counted before counts no second time
+    cluster.start("scheduler-1")
+    for address in cluster.addresses():
+        with connect(address, tls=cluster.tls) as client:
+            assert client.sql("from kept").to_pylist() == [{"a": after}]
+            assert client.sql("select * from v where g = 1").num_rows == 2
+            client.sql("create view if not exists again as from v")
+    cluster.sql("drop view kept, again")

@@ -91,7 +91,7 @@ def test_views_that_read_one_another_have_a_depth(base, engine):
     more = read_change(f"create view more as from v{MAX_VIEW_DEPTH - 1}")
     with pytest.raises(SqlError, match="one too many of views that read one another"):
         with_declared(cluster, more, evolve(one, name="more", reads=more.reads), None)
-    with pytest.raises(SqlError, match="^view 'more' reads views .* deep$"):
+    with pytest.raises(SqlError, match="view 'more' reads views that read views"):
         WrittenViews(engine).query_of("more", more.query, view_of_documents(cluster))
     text = Inlining(Looks(cluster), WrittenViews(engine)).written_out(f"from v{MAX_VIEW_DEPTH - 1}").text
     assert engine.describe(text, {"t": SCHEMA}).names == ["id", "n"]

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 from attrs import evolve, field, frozen
 
-from ballista_py.errors import ConfigError
+from ballista_py.errors import ConfigError, InvariantViolated
 from ballista_py.partitions.spec import PartitionSpec
 from ballista_py.partitions.sql_view import SqlView
 from ballista_py.partitions.table import TableSpec
@@ -96,6 +96,12 @@ def test_a_table_in_the_place_of_a_view_has_nothing_of_it(first):
     data = written(after, read)
     assert NEW.decode(CLUSTER_KEY, data).document == after
     assert (orjson.loads(data)["tables"]["x"].keys() == {"view"}) == (first == "table")
+
+
+def test_no_name_is_written_twice():
+    both = evolve(ClusterDocument().with_table(TABLE), views={"t": evolve(VIEW, name="t")})
+    with pytest.raises(InvariantViolated, match="two entries 't'"):
+        written(both)
 
 
 def test_a_table_cannot_have_the_name_of_a_view():

@@ -24,7 +24,7 @@ from ballista_py.figures import UNSEEN, Figures
 from ballista_py.partitions.columns import plain
 from ballista_py.partitions.sql_view import VIEW_MARK, VIEW_TYPE
 from ballista_py.sql.own_words import own_places, run_for
-from ballista_py.sql.parse.changes import is_alteration, text_for_engine
+from ballista_py.sql.parse.changes import is_alteration, read_change, text_for_engine
 from ballista_py.sql.parse.descriptions import CatalogQuery, DescribeQuery, Explain, read_description
 from ballista_py.sql.parse.kind import StatementKind, engine_sql, is_of_view, refusal, statement_kind
 from ballista_py.sql.parse.parameter_columns import with_named_columns
@@ -208,6 +208,12 @@ class FlightSqlStatements:
                 return self.queries.run(text, context.cancelled, only)
 
         first = run(text, only)
+        if statement.part is not None and any(m.startswith(VIEW_MARK) for m in statement.part["tables"].values()):
+            try:
+                self._portion(statement.part)  # a view may have got another query before it was read
+            except SqlError:
+                first.cancel()
+                raise
         series = _Series(first, executions, run)
         return StreamResult(
             schema=first.schema, batches=series.batches(), trailer=first.stats, cancel=series.cancel
@@ -316,6 +322,10 @@ class FlightSqlStatements:
 
     def _with_values(self, statement: SqlStatement, text: str, kind: StatementKind) -> Iterator[str]:
         names = names_of(places_of(text))
+        if kind == "change" and is_of_view(text):
+            read_change(text)  # says what the engine's parser does not know by its name
+            if names:
+                raise SqlError("a view takes no parameters: write values into its query")
         readable = _for_parser(text, kind)
         if set(names) != (set() if readable is None else self.engine.parameters(readable)):
             raise SqlError("the parameters of the statement cannot be told from its text")
@@ -325,8 +335,6 @@ class FlightSqlStatements:
                 raise SqlError(f"the statement has no parameter, {count} value(s) were bound")
             yield text
             return
-        if kind == "change" and is_of_view(text):
-            raise SqlError("a view takes no parameters: write values into its query")
         if statement.parameters is None:
             raise SqlError(f"the statement has {len(names)} parameter(s) and no value was bound")
         rows = _rows_of_values(names, statement.parameters)

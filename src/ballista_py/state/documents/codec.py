@@ -132,6 +132,9 @@ class DocumentCodec(Generic[T]):
         if before is not None:
             _keep_unknown(self.document_type, before.raw, raw)
         for name, (entries, word) in self._among.items():
+            twice = raw[entries].keys() & raw[name].keys()
+            if twice:
+                raise InvariantViolated(f"document '{key}' would have two entries '{min(twice)}'", key=key)
             raw[entries] = {**raw[entries], **{entry: {word: item} for entry, item in raw.pop(name).items()}}
         stamped = converter().unstructure(evolve(header, key=key))
         data = orjson.dumps({"header": stamped, **raw}, option=orjson.OPT_SERIALIZE_NUMPY)

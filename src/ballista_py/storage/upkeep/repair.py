@@ -155,6 +155,7 @@ class _Look:
             tables={name: evolve(table, named=namings) for name, table in tables.items()},
             namings=namings,
             dropped={name: table for name, table in before.dropped.items() if name not in tables},
+            views={name: view for name, view in before.views.items() if name not in tables},
             admissions=before.admissions + COUNTED_APART,
         )
         state = "lost" if found is None else f"older than revision {proven}"
