@@ -188,6 +188,25 @@ def test_a_view_that_another_scheduler_made_is_found_at_the_second_look(base, en
     assert inlining.run("from v", run) == ["n"]
 
 
+def test_a_name_of_with_is_never_taken_for_a_table_of_a_view(base, engine):
+    cluster = made("create view w as from v", made("create view v as from t", base, engine), engine)
+    inlining = Inlining(Looks(cluster), WrittenViews(engine))
+    for text in (
+        "with t as (select 1 as id, 2 as n) from v",
+        "with x as (select 1), t as (select 7 as id) select * from x, (select * from w)",
+        "with recursive t as (select 1 as n union all select n + 1 from t, v) from t",
+        "with t as (select 1 as id) delete from t2 using v where v.id = t2.id",
+        "select * from (with t as (select 1 as id) select * from t, w)",
+    ):
+        with pytest.raises(SqlError, match="reads table 't', and WITH gives that name to a query here"):
+            inlining.written_out(text)
+    with pytest.raises(SqlError, match="reads table 't', and WITH gives that name"):
+        made("create view more as with t as (select 1 as id) from v", cluster, engine)
+    for text in ("with v as (select 1 as t) from v", "select * from v, (with t as (select 5) from t)"):
+        found = inlining.written_out(text).text
+        assert engine.describe(found, {"t": SCHEMA}).names in (["t"], ["id", "n", "5"])
+
+
 def test_errors_have_their_places_in_what_was_sent(base, engine):
     inlining = Inlining(Looks(made("create view v as select n from t", base, engine)), WrittenViews(engine))
     with pytest.raises(SqlError, match=r"nope.*\(line 2, column 15\)"):

@@ -125,6 +125,8 @@ class _Writing:
         found = [one for one in table_references(tokenized(text)) if one.name in self.view.sql_views]
         if not found:
             return StatementOfTables(text)
+        for one in found:
+            self._require_own_tables(one)
         items = {name: self._item(name, within) for name in dict.fromkeys(one.name for one in found)}
         grown = sum(len(items[one.name]) for one in found)
         if grown > MAX_STATEMENT_BYTES:
@@ -137,6 +139,18 @@ class _Writing:
         made = edited(text, edits)
         _require_measured(text, made)
         return StatementOfTables(made, edits)
+
+    def _require_own_tables(self, one: TableReference) -> None:
+        """Raise `SqlError` where a table of a view would be the query that WITH gives its name to around it."""
+        if not one.given:
+            return
+        read = all_read(self.view.sql_views[one.name].reads, self.view.sql_views)
+        taken = min(one.given & (read - self.view.sql_views.keys()), default=None)
+        if taken is not None:
+            raise SqlError(
+                f"view '{one.name}' reads table '{taken}', and WITH gives that name to a query here: "
+                "call that otherwise"
+            )
 
     def _item(self, name: str, within: tuple[str, ...]) -> str:
         """The item of FROM that the view is, with its name and those of its columns."""

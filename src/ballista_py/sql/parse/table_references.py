@@ -43,7 +43,7 @@ _NO_NAMES = _QUERIES | _PIVOTS | frozenset(("LATERAL", "ONLY", "SAMPLE"))
 class TableReference:
     """A table that a statement reads: its name in lower case, and from which character up to which one it is named.
 
-    With `has_alias` the statement gives it another name there.
+    With `has_alias` the statement gives it another name there. `given` are the names that WITH gives to queries there.
     """
 
     name: str
@@ -51,6 +51,7 @@ class TableReference:
     end: int
     form: Form
     has_alias: bool
+    given: frozenset[str] = frozenset()
 
 
 @define
@@ -179,7 +180,9 @@ class _Reader:
             first = place - 1 if whole and self._word(place - 1) == "TABLE" else place
             form: Form = "whole" if whole else "item"
             has_alias = self._has_alias(place, after)
-            yield TableReference(name, self.tokens[first].start, self.tokens[last].end + 1, form, has_alias)
+            yield TableReference(
+                name, self.tokens[first].start, self.tokens[last].end + 1, form, has_alias, level.given
+            )
         return after
 
     def _has_alias(self, place: int, after: int) -> bool:
