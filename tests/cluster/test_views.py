@@ -257,19 +257,20 @@ def test_of_a_table_and_views_of_one_name_made_at_once_one_is(site):
         cluster.sql("drop table raced" if "table" in made[0] else "drop view raced")
 
 
-def test_views_of_views_end_at_the_bounds(site):
+def test_what_views_grow_to_has_the_bounds_of_a_statement(site):
     cluster, _ = site
-    cluster.sql("create view twice0 as select g, x, d, b from s")
-
-    def double() -> None:
-        for number in range(1, 30):
-            cluster.sql(f"create view twice{number} as from twice{number - 1} union all from twice{number - 1}")
-
-    with pytest.raises(SqlError, match=r"characters|elements|nested|one too many"):
-        double()
-    names = [name for name in cluster.sql("show tables").column(0).to_pylist() if name.startswith("twice")]
-    assert 3 < len(names) <= 16
-    cluster.sql(f"drop view {', '.join(names)}")
+    cluster.sql(f"create view long as select g from s where g in ({', '.join(map(str, range(4_000)))})")
+    assert cluster.sql("select count(*) as n from long").to_pylist() == [{"n": 4}]
+    with pytest.raises(SqlError, match="with the views that it reads written out, the statement has more than"):
+        cluster.sql("select 1 from " + ", ".join(f"long v{number}" for number in range(30)))
+    with pytest.raises(SqlError, match="characters when they are written out"):
+        cluster.sql("select 1 from " + ", ".join(f"long v{number}" for number in range(60)))
+    with pytest.raises(SqlError, match="written out"):
+        cluster.sql(
+            "create view wide as select a.g from "
+            + ", ".join(f"long {name}" for name in "abcdefghijklmnopqrstuvwxyz")
+        )
+    cluster.sql("drop view long")
 
 
 def test_a_statement_reads_one_definition_while_others_replace_it(site):

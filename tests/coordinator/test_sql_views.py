@@ -102,6 +102,11 @@ def test_what_doubles_is_looked_at_once_a_view(base, engine):
     asked: list[str] = []
 
     class Counted(WrittenViews):
+        """One that remembers nothing, as of what is large."""
+
+        def learn(self, key, item):
+            pass
+
         def shaped(self, one, query, view):
             asked.append(one.name)
             return f'(select 1 as id, 2 as n) as "{one.name}"'
@@ -171,6 +176,8 @@ def test_with_lost_replies_a_statement_counts_once(base, engine):
         assert found.views["v"].sql == "select 2 as a from t"
         assert found.namings == base.namings + 3
         assert found.definitions == ("mark 0", "mark 1", "mark 2")
+        again = read_change("create or replace view v as select 0 as a from t")
+        assert with_declared(found, again, declared(again, base, engine), "mark 0") is found
 
 
 def test_a_view_that_another_scheduler_made_is_found_at_the_second_look(base, engine):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
+
 import pytest
 from attrs import evolve
 
@@ -91,13 +93,61 @@ def test_a_view_that_cannot_be_made_is_refused_before_anything_is_begun(cluster,
 
 
 def test_a_view_of_a_column_that_the_same_file_adds(cluster):
-    cluster.applier("one").apply(FIRST)
+    above, wide = (
+        DeclaredView(name="above", sql="from wide"),
+        DeclaredView(name="wide", sql="select id from events"),
+    )
+    cluster.applier("one").apply(application(1, COUNTED, LARGE, above, wide))
     wider = evolve(EVENTS, columns=(*EVENTS.columns, DatasetColumn(name="more", kind="varchar")))
     above = DeclaredView(name="above", sql="select more from wide")
     wide = DeclaredView(name="wide", sql="select more from events")
     done = cluster.applier("one").apply(application(2, COUNTED, LARGE, above, wide, datasets=(wider,)))
     assert done.standing == "applied", done.problems
     assert cluster.now.views["above"].schema.names == ["more"]
+
+
+class ActsAtRead(Watched):
+    """A store in which others do something while somebody has read what he is about to replace."""
+
+    def get(self, key, max_bytes=1 << 26):
+        return self._passed(lambda: self.store.get(key, max_bytes))
+
+    def get_if_changed(self, key, version, max_bytes=1 << 26):
+        return self._passed(lambda: self.store.get_if_changed(key, version, max_bytes))
+
+    def create(self, key, data):
+        return self.store.create(key, data)
+
+    def replace(self, key, data, version):
+        return self.store.replace(key, data, version)
+
+
+@pytest.mark.parametrize("at", range(1, 24))
+def test_a_newer_file_that_is_begun_meanwhile_counts(new_cluster, at):
+    cluster = new_cluster()
+    cluster.applier("one").apply(FIRST)
+    second = application(2, evolve(LARGE, sql="select 2 as two"), DeclaredView(name="new", sql="select 2 as two"))
+    third = application(3, evolve(LARGE, sql="select 3 as three, 3 as n"), COUNTED, prune=True)
+    store = ActsAtRead(cluster.store, at, lambda: cluster.applier("two").apply(third))
+    with suppress(ConfigError):  # the file counts no more
+        cluster.applier("one", store).apply(second)
+    assert cluster.applier("two").apply(third).standing == "applied"
+    assert cluster.now.views["large"].sql == "select 3 as three, 3 as n"
+    assert [*cluster.now.views] == ["large", "a_count"]
+
+
+@pytest.mark.parametrize("at", range(1, 16))
+def test_a_view_that_a_person_replaces_meanwhile_is_not_pruned(new_cluster, at):
+    cluster = new_cluster()
+    cluster.applier("one").apply(FIRST)
+
+    def person():
+        view = evolve(cluster.now.views.get("a_count", cluster.now.views["large"]), name="a_count")
+        cluster.state.update(lambda now: now.with_view(view, f"by a person {at}"))
+
+    store = ActsAtRead(cluster.store, at, person)
+    cluster.applier("one", store).apply(application(2, LARGE, prune=True))
+    assert ("a_count" in cluster.now.views) == (f"by a person {at}" in cluster.now.definitions)
 
 
 @pytest.mark.parametrize("at", range(1, 30))
