@@ -17,7 +17,7 @@ from attrs import define, field, frozen
 from ballista_py.coordinator.changes.pgoutput import lsn, lsn_text, read_message
 from ballista_py.coordinator.changes.postgres_rows import LogRows, require_identity
 from ballista_py.coordinator.changes.postgres_types import SESSION, column_type, values
-from ballista_py.coordinator.changes.source import ChangeBatch
+from ballista_py.coordinator.changes.source import ChangeBatch, Described, Lag
 from ballista_py.errors import ConfigError, MissingExtra, SourceLost, SourceUnavailable, SourceUnfit
 from ballista_py.partitions.table import TableSpec
 from ballista_py.state.documents.decisions import SourcePosition
@@ -29,14 +29,6 @@ MAX_BATCH_BYTES = 512 << 20  # of log, in one batch: a transaction comes whole
 MAX_LOGS = 4  # of one table that nobody has confirmed or discarded
 OPTIONS = frozenset(("format", "dsn", "table", "max_lag_bytes"))
 _PREFIX = "ballista_"
-
-
-@frozen(kw_only=True)
-class Described:
-    """The columns of a table there, and the key that tells its rows apart."""
-
-    schema: pa.Schema
-    primary_key: tuple[str, ...]
 
 
 @frozen
@@ -212,10 +204,10 @@ class PostgresSource:
         with self._asked() as ask:
             self._drop(ask, position.log)
 
-    def lag(self, position: SourcePosition) -> int:
+    def lag(self, position: SourcePosition) -> Lag:
         """See `ChangeSource.lag`."""
         with self._asked() as ask:
-            return max(0, lsn(ask("select pg_current_wal_lsn()::text")[0][0]) - position.at)
+            return Lag(bytes=max(0, lsn(ask("select pg_current_wal_lsn()::text")[0][0]) - position.at))
 
     def give_up(self) -> None:
         """See `ChangeSource.give_up`."""

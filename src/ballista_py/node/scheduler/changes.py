@@ -9,14 +9,16 @@ from typing import Any
 
 from attrs import define, field
 
-from ballista_py.coordinator.changes.postgres import max_lag_bytes, open_postgres
+from ballista_py.coordinator.changes.postgres import max_lag_bytes
 from ballista_py.coordinator.changes.reader import ChangeReader
 from ballista_py.coordinator.changes.rules import Progress
+from ballista_py.coordinator.changes.sources import open_changes
 from ballista_py.coordinator.cluster_view import ClusterView
 from ballista_py.coordinator.writes.service import WriteService
 from ballista_py.errors import BallistaError
 from ballista_py.logs import log_event
 from ballista_py.partitions.table import TableSpec
+from ballista_py.runtime import Runtime
 from ballista_py.secret import Secret
 from ballista_py.state.documents.secret_references import with_secrets
 from ballista_py.state.members.membership import Membership
@@ -37,6 +39,7 @@ class ChangeReaders:
     secrets: Mapping[str, Secret]
     view: Callable[[], ClusterView]
     refreshed: Callable[[], ClusterView]
+    runtime: Runtime
     _readers: dict[str, ChangeReader] = field(factory=dict, init=False)
     _shown: dict[str, dict[str, Any]] = field(factory=dict, init=False)
 
@@ -99,7 +102,7 @@ class ChangeReaders:
             source = with_secrets(dict(table.source or {}), self.secrets)
             known = self._readers[table.folder] = ChangeReader(
                 self.writes.followed(table.name),
-                open_postgres(table.name, source, table),
+                open_changes(table.name, source, self.runtime, table),
                 max_lag_bytes=max_lag_bytes(table.name, source),
             )
         return known
@@ -114,6 +117,6 @@ class ChangeReaders:
                 rows=progress.changes,
                 position=progress.position,
             )
-        now = {} if progress is None else {"position": str(progress.position), "lag_bytes": progress.lag_bytes}
+        now = {} if progress is None else {"position": str(progress.position), "lag_bytes": progress.lag.bytes}
         said = None if error is None else {"code": error.code, "message": error.message}
         self._shown = {**self._shown, table.folder: {**before, **now, "error": said}}

@@ -411,7 +411,7 @@ def _follow(ground: Foundation, core: SchedulerCore, services: Services) -> None
     """Have tables follow the changes of their sources."""
     file = ground.config.secrets_file
     secrets = {} if file is None else read_secrets(file)
-    readers = ChangeReaders(services.writes, core.membership, secrets, core.known, core.view)
+    readers = ChangeReaders(services.writes, core.membership, secrets, core.known, core.view, ground.runtime)
     ground.up.callback(readers.close)
     core.followed = readers.shown
     ground.loop("changes", readers.tick, CHANGES_TICK_MS)
