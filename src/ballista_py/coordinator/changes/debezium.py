@@ -108,7 +108,7 @@ class DebeziumSource:
             )
         except SchemaMismatch as error:
             raise SourceUnfit(f"{there} do not fit table '{self.name}': {error.message}") from error
-        return position, iter(come.to_batches(max_chunksize=COPY_ROWS))
+        return position, iter(come.come.to_batches(max_chunksize=COPY_ROWS))
 
     def read(self, after: SourcePosition, limit: int) -> ChangeBatch:
         """See `ChangeSource.read`."""
