@@ -56,9 +56,7 @@ def at_source(place: Path) -> dict[int, str]:
 
 def test_a_table_follows_a_delta_table_while_schedulers_are_killed(small, tmp_path):
     place = tmp_path / "lake"
-    deltalake.write_deltalake(
-        str(place), rows(0, 50), configuration={"delta.enableChangeDataFeed": "true"}
-    )
+    deltalake.write_deltalake(str(place), rows(0, 50), configuration={"delta.enableChangeDataFeed": "true"})
     source = {"format": "delta", "path": str(place), "changes": True}
     with pytest.raises(SourceUnfit, match="primary_key="):
         small.create_table("lake", source, ["bucket(4, id)"])

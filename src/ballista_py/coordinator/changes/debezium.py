@@ -159,7 +159,15 @@ class DebeziumSource:
             yield event, read_envelope(event.place, event.value)
 
     def _rows(self) -> EventRows:
-        return EventRows(self._mine, self.log.there, self.declared)
+        return EventRows(self._mine, self.log.there, self.declared, self._later)
+
+    def _later(self) -> frozenset[str]:
+        """The columns that the table may have had from its source after it was made: events before that have none."""
+        refresh = self._mine.refresh
+        if refresh is None or refresh.on_schema_change != "append":
+            return frozenset()
+        there = {column.name for column in self._told_columns()}
+        return frozenset(column.name for column in self._mine.schema if column.nullable and column.name in there)
 
     def confirm(self, position: SourcePosition) -> None:
         """See `ChangeSource.confirm`: the log is nobody's to be cut."""
@@ -170,6 +178,10 @@ class DebeziumSource:
     def lag(self, position: SourcePosition) -> Lag:
         """See `ChangeSource.lag`."""
         return self.log.lag(position.at)
+
+    def left_over(self, position: SourcePosition) -> tuple[str, ...]:
+        """See `DescribedSource.left_over`."""
+        return ()
 
     def give_up(self) -> None:
         """See `ChangeSource.give_up`."""

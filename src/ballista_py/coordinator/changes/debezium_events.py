@@ -5,7 +5,7 @@ Bytes of a log are from outside: what is no envelope, or of a kind that is not k
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
 import orjson
@@ -113,13 +113,13 @@ class EventRows:
     """Takes envelopes in, in their order, and gives what they did to the table that follows the log `there`.
 
     `declared` are the columns of envelopes without a schema. A column that the table has and an envelope lacks is null
-    if it is one of `later`. Raises `SourceUnfit`.
+    if it is one of `later`, which is asked where that is so. Raises `SourceUnfit`.
     """
 
     table: TableSpec
     there: str
     declared: tuple[EventColumn, ...] | None = None
-    later: frozenset[str] = frozenset()
+    later: Callable[[], frozenset[str]] = frozenset
     _columns: tuple[EventColumn, ...] = field(default=(), init=False)
     _known: Any = field(default=None, init=False)
     _ops: list[str] = Factory(list)
@@ -187,7 +187,8 @@ class EventRows:
         columns = (
             self.declared if self.declared is not None else columns_of_schema(self.there, envelope.fields or ())
         )
-        require_columns(self.table, place, columns, self.later)
+        lacking = set(self.table.schema.names) - {column.name for column in columns}
+        require_columns(self.table, place, columns, self.later() if lacking else frozenset())
         if self._ops:
             self._finish()
         self._columns, self._known = columns, envelope.fields

@@ -95,3 +95,8 @@ class DescribedSource(ChangeSource, Protocol):
         Raises `SourceUnfit`, with the way out, for what cannot be followed, and `SourceUnavailable`.
         """
         ...
+
+    def left_over(self, position: SourcePosition) -> tuple[str, ...]:
+        """What the source keeps beside the log of a position, for copies that are under way or came to nothing: by
+        each the statement that lets go of it there."""
+        ...

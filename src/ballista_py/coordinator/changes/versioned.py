@@ -158,6 +158,10 @@ class VersionedSource:
         """See `ChangeSource.lag`."""
         return self.lake.lag(position.at)
 
+    def left_over(self, position: SourcePosition) -> tuple[str, ...]:
+        """See `DescribedSource.left_over`."""
+        return ()
+
     def give_up(self) -> None:
         """See `ChangeSource.give_up`."""
 
