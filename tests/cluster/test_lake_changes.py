@@ -10,15 +10,19 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from tests.cluster.prometheus import Prometheus, program
 
 from ballista_py import LocalCluster
 from ballista_py.errors import ConfigError, SourceUnfit
+from ballista_py.partitions.refresh import Refresh
 
 deltalake = pytest.importorskip("deltalake")
 catalogs = pytest.importorskip("pyiceberg.catalog")
 
 pytestmark = pytest.mark.cluster
 PATIENCE_S = 60
+SCRAPED_S = 2.5  # twice at least: a rate is of two
+BOARD = Path(__file__).parents[2] / "deploy" / "grafana" / "refreshes.json"
 
 
 @pytest.fixture(scope="module")
@@ -121,6 +125,47 @@ def test_a_table_follows_a_folder_of_events(small, tmp_path):
     write(5, *[put("c", 10 + n, "late") for n in range(4)])
     until(lambda: len(here(small, "told")) == 7)
     until(lambda: shown(small, "told")["error"] is None)
+
+
+def test_columns_of_a_lake_are_appended_where_that_is_declared(small, tmp_path):
+    place = str(tmp_path / "lake")
+    deltalake.write_deltalake(place, rows(0, 2), configuration={"delta.enableChangeDataFeed": "true"})
+    small.create_table(
+        "wide",
+        {"format": "delta", "path": place, "changes": True},
+        ["bucket(2, id)"],
+        primary_key=["id"],
+        refresh=Refresh(mode="changes", on_schema_change="append"),
+    )
+    deltalake.write_deltalake(place, rows(2, 3), mode="append")
+    more = rows(3, 4).append_column("more", pa.array([1.5]))
+    deltalake.write_deltalake(place, more, mode="append", schema_mode="merge")
+
+    def has_more() -> bool:
+        found = small.sql("select * from wide order by id").to_pylist()
+        return [row.get("more") for row in found] == [None, None, None, 1.5]
+
+    until(has_more)
+    assert shown(small, "wide")["error"] is None
+    with small.client() as client:
+        client.refresh("wide", "full")
+    assert has_more()
+
+
+def test_every_expression_of_the_dashboard_of_refreshes_gives_data(small, tmp_path):
+    """After the tests above: tables that follow, of which one was copied anew and one has failed."""
+    program()
+    board = json.loads(BOARD.read_text())
+    expressions = [target["expr"] for panel in board["panels"] for target in panel["targets"]]
+    assert len(expressions) >= 9
+    targets = [small.status_url(node, metrics=True).split("/")[2] for node in small.node_ids]
+    prometheus = Prometheus(tmp_path / "prometheus", targets)
+    try:
+        prometheus.wait_for_scrapes(time.time() + SCRAPED_S)
+        for expression in expressions:
+            assert prometheus.ask(expression.replace("$__rate_interval", "5m")), expression
+    finally:
+        prometheus.close()
 
 
 def test_changes_of_a_source_that_has_none_are_refused(small, tmp_path):

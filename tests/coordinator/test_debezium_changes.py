@@ -12,10 +12,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from attrs import evolve
 from tests.coordinator.followed import FollowedInMemory, following, tick_out
 
 from ballista_py.coordinator.changes import debezium
 from ballista_py.errors import SourceLost, SourceUnavailable, SourceUnfit
+from ballista_py.partitions.refresh import Refresh
 
 COLUMNS = "id bigint not null, v varchar"
 
@@ -394,6 +396,25 @@ def test_columns_that_change_and_kinds_that_are_not_known_stop_the_table(log):
         with pytest.raises(SourceUnfit, match="which no column here can be"):
             following(declared, ["id"])
     assert here(table) == {1: "a"}
+
+
+def test_events_from_before_a_column_was_appended_have_none(log):
+    fields = [field("id", "int64", optional=False), field("v", "string")]
+    more = [*fields, field("more", "int32")]
+    log.write(with_schema(fields, put(1)), with_schema(more, event("c", None, {"id": 2, "v": "b", "more": 5})))
+    declared = {"format": "debezium", "path": str(log.folder)}
+    table, reader, _ = following(declared, ["id"])
+    reader.tick()
+    with pytest.raises(SourceUnfit, match="has no column 'more' any more"):
+        tick_out(reader)
+    table, reader, opened = following(declared, ["id"])
+    opened.table = table.table = evolve(table.table, refresh=Refresh(mode="changes", on_schema_change="append"))
+    reader.tick()
+    tick_out(reader)
+    assert [row["more"] for row in table.rows.values()] == [None, 5]
+    log.write(with_schema(fields, put(3)))  # and now it is gone there
+    with pytest.raises(SourceUnfit, match="has no column 'more' any more"):
+        tick_out(reader)
 
 
 def test_a_log_without_a_schema_needs_declared_columns(log):

@@ -185,10 +185,10 @@ class ChangeReaders:
     def _count(self, table: TableSpec, progress: Progress, began_ms: float) -> None:
         if progress.did not in ("copied", "applied"):
             return
-        of = {"table": table.name, "mode": "changes"}
-        self.figures.add(f"{_FIGURE}_total", **of)
-        self.figures.add(f"{_FIGURE}_rows", progress.changes, **of)
-        self.figures.record(f"{_FIGURE}_duration_ms", self.runtime.monotonic_ms() - began_ms, **of)
+        took_ms = self.runtime.monotonic_ms() - began_ms
+        self.figures.add(f"{_FIGURE}_total", table=table.name, mode="changes")
+        self.figures.add(f"{_FIGURE}_rows", progress.changes, table=table.name, mode="changes")
+        self.figures.record(f"{_FIGURE}_duration_ms", took_ms, table=table.name, mode="changes")
 
     def _tell(self, table: TableSpec, progress: Progress | None, error: BallistaError | None) -> None:
         before = self._shown.get(table.folder, {})

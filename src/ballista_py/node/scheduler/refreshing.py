@@ -117,7 +117,7 @@ class SchedulerRefreshes:
 
     def left(self, what: str) -> Mapping[tuple[str, ...], float]:
         """How much of its source each table that follows changes lacks (`lag_bytes`, `lag_rows`), where it is known."""
-        found = {}
+        found: dict[tuple[str, ...], float] = {}
         for name, table in self.core.known().catalog.tables.items():
             lag = self.core.followed(table.folder).get(what) if table.by_changes else None
             if lag is not None:
