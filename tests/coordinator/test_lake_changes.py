@@ -13,7 +13,7 @@ import pyarrow as pa
 import pytest
 from tests.coordinator.followed import FollowedInMemory, following, tick_out
 
-from ballista_py.coordinator.changes.source import Lag
+from ballista_py.coordinator.changes.source import SourceLag
 from ballista_py.coordinator.changes.sources import open_changes
 from ballista_py.errors import ConfigError, SourceLost, SourceUnavailable, SourceUnfit
 from ballista_py.runtime import SystemRuntime
@@ -61,7 +61,7 @@ def test_a_delta_table_is_copied_and_followed_through_every_kind_of_change(tmp_p
     )
     assert tick_out(reader) > 0
     assert here(table) == at_source(place)
-    assert opened.lag(table.at) == Lag(bytes=0, rows=0)
+    assert opened.lag(table.at) == SourceLag(bytes=0, rows=0)
     deltalake.DeltaTable(place).optimize.compact()  # changes nothing
     deltalake.write_deltalake(place, rows(0, 2, "all"), mode="overwrite")
     tick_out(reader)

@@ -17,7 +17,7 @@ from ballista_py.coordinator.changes.debezium_events import Envelope, EventRows,
 from ballista_py.coordinator.changes.debezium_types import EventColumn, columns_of_schema
 from ballista_py.coordinator.changes.event_logs import EventLog, LoggedEvent
 from ballista_py.coordinator.changes.net import net_of
-from ballista_py.coordinator.changes.source import AT_COLUMN, ChangeBatch, Described, Lag
+from ballista_py.coordinator.changes.source import AT_COLUMN, ChangeBatch, Described, SourceLag
 from ballista_py.errors import SchemaMismatch, SourceLost, SourceUnavailable, SourceUnfit
 from ballista_py.partitions.table import TableSpec
 from ballista_py.runtime import Runtime
@@ -175,7 +175,7 @@ class DebeziumSource:
     def discard(self, position: SourcePosition) -> None:
         """See `ChangeSource.discard`."""
 
-    def lag(self, position: SourcePosition) -> Lag:
+    def lag(self, position: SourcePosition) -> SourceLag:
         """See `ChangeSource.lag`."""
         return self.log.lag(position.at)
 

@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 from attrs import define, field
 
 from ballista_py.coordinator.changes.lake_types import kept_schema
-from ballista_py.coordinator.changes.source import Described, Lag
+from ballista_py.coordinator.changes.source import Described, SourceLag
 from ballista_py.coordinator.changes.versioned import VersionChanges
 from ballista_py.errors import BallistaError, MissingExtra, SourceLost, SourceUnavailable, SourceUnfit
 
@@ -109,16 +109,16 @@ class DeltaLake:
         comes = pc.is_in(kinds, pa.array(["insert", "update_postimage"]))
         return VersionChanges(went=rows.filter(pc.invert(comes)), came=rows.filter(comes))
 
-    def lag(self, after: int) -> Lag:
+    def lag(self, after: int) -> SourceLag:
         """See `VersionedTable`: rows of versions whose writer counted them."""
         behind = int(self._table.version()) - after
         if behind <= 0:
-            return Lag(bytes=0, rows=0)
+            return SourceLag(bytes=0, rows=0)
         if behind > MAX_COMPARED:
-            return Lag()
+            return SourceLag()
         with self._told():
             counts = [_changed(commit.get("operationMetrics") or {}) for commit in self._table.history(behind)]
-        return Lag(rows=None if None in counts else sum(count or 0 for count in counts))
+        return SourceLag(rows=None if None in counts else sum(count or 0 for count in counts))
 
     @contextmanager
     def _told(self, *, lost: bool = True) -> Iterator[None]:

@@ -14,7 +14,7 @@ from typing import Any, Protocol
 import fsspec
 from attrs import define, field, frozen
 
-from ballista_py.coordinator.changes.source import Lag
+from ballista_py.coordinator.changes.source import SourceLag
 from ballista_py.errors import BallistaError, SourceLost, SourceUnavailable, SourceUnfit
 
 MAX_EVENT_BYTES = 64 << 20
@@ -55,7 +55,7 @@ class EventLog(Protocol):
         """The value of the last event; None where there is none."""
         ...
 
-    def lag(self, after: int) -> Lag:
+    def lag(self, after: int) -> SourceLag:
         """How much there is from number `after` on."""
         ...
 
@@ -161,14 +161,14 @@ class FolderLog:
                 return found
         return None
 
-    def lag(self, after: int) -> Lag:
+    def lag(self, after: int) -> SourceLag:
         """See `EventLog`: bytes of files, from where a read ended."""
         files = [file for file in self._files if file.first >= after]
         size = sum(file.size for file in files)
         path, marks = self._marks
         here = next((file for file in self._files if file.path == path and file.first < after), None)
         read = max((place for number, place in marks if number <= after), default=0)
-        return Lag(bytes=size + (0 if here is None else max(0, here.size - read)))
+        return SourceLag(bytes=size + (0 if here is None else max(0, here.size - read)))
 
     def close(self) -> None:
         """See `EventLog`."""

@@ -14,7 +14,7 @@ import pyarrow as pa
 from attrs import define, field
 
 from ballista_py.coordinator.changes.lake_types import kept_schema
-from ballista_py.coordinator.changes.source import Described, Lag
+from ballista_py.coordinator.changes.source import Described, SourceLag
 from ballista_py.coordinator.changes.versioned import VersionChanges
 from ballista_py.errors import BallistaError, MissingExtra, SourceLost, SourceUnavailable, SourceUnfit
 
@@ -112,7 +112,7 @@ class IcebergLake:
             batches = list(self._read(scan.plan_files()))
         return VersionChanges(went=none, came=pa.Table.from_batches(batches, schema=none.schema))
 
-    def lag(self, after: int) -> Lag:
+    def lag(self, after: int) -> SourceLag:
         """See `VersionedTable`: as the summaries of snapshots count rows and bytes."""
         rows = size = 0
         for snapshot in self._line():
@@ -121,7 +121,7 @@ class IcebergLake:
             summary = {} if snapshot.summary is None else snapshot.summary.additional_properties
             rows += int(summary.get("added-records", 0))
             size += int(summary.get("added-files-size", 0))
-        return Lag(bytes=size, rows=rows)
+        return SourceLag(bytes=size, rows=rows)
 
     def _read(self, files: Any) -> Iterator[pa.RecordBatch]:
         """The rows of files in the columns that the table has now: of those that came later they have none."""

@@ -17,7 +17,7 @@ from attrs import define, field, frozen
 from ballista_py.coordinator.changes.pgoutput import lsn, lsn_text, read_message
 from ballista_py.coordinator.changes.postgres_rows import LogRows, require_identity
 from ballista_py.coordinator.changes.postgres_types import SESSION, column_type, values
-from ballista_py.coordinator.changes.source import ChangeBatch, Described, Lag
+from ballista_py.coordinator.changes.source import ChangeBatch, Described, SourceLag
 from ballista_py.errors import ConfigError, MissingExtra, SourceLost, SourceUnavailable, SourceUnfit
 from ballista_py.partitions.table import TableSpec
 from ballista_py.state.documents.decisions import SourcePosition
@@ -206,10 +206,10 @@ class PostgresSource:
         with self._asked() as ask:
             self._drop(ask, position.log)
 
-    def lag(self, position: SourcePosition) -> Lag:
+    def lag(self, position: SourcePosition) -> SourceLag:
         """See `ChangeSource.lag`."""
         with self._asked() as ask:
-            return Lag(bytes=max(0, lsn(ask("select pg_current_wal_lsn()::text")[0][0]) - position.at))
+            return SourceLag(bytes=max(0, lsn(ask("select pg_current_wal_lsn()::text")[0][0]) - position.at))
 
     def left_over(self, position: SourcePosition) -> tuple[str, ...]:
         """See `DescribedSource.left_over`: slots whose copy may be under way elsewhere, so nobody here drops them."""

@@ -9,7 +9,7 @@ import pyarrow as pa
 from attrs import define
 
 from ballista_py.coordinator.changes.rules import Did, Progress, cut, token_of
-from ballista_py.coordinator.changes.source import AT_COLUMN, ChangeSource, Lag
+from ballista_py.coordinator.changes.source import AT_COLUMN, ChangeSource, SourceLag
 from ballista_py.errors import PositionMoved, SchemaMismatch, SourceLost, SourceUnfit
 from ballista_py.state.documents.decisions import SourcePosition, SourceSpan
 
@@ -104,7 +104,7 @@ class ChangeReader:
         return self._progress("behind another", self.table.position())
 
     def _progress(self, did: Did, position: SourcePosition | None, changes: int = 0) -> Progress:
-        lag = Lag() if position is None else self.source.lag(position)
+        lag = SourceLag() if position is None else self.source.lag(position)
         return Progress(did=did, position=position, changes=changes, lag=lag)
 
     def _given_up(self, since: SourcePosition, error: SourceUnfit) -> SourceUnfit | SourceLost:

@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from attrs import field, frozen
 
-from ballista_py.coordinator.changes.source import AT_COLUMN, ChangeBatch, Lag
+from ballista_py.coordinator.changes.source import AT_COLUMN, ChangeBatch, SourceLag
 from ballista_py.errors import SourceUnfit
 from ballista_py.state.documents.decisions import SourcePosition, SourceSpan
 
@@ -28,7 +28,7 @@ class Progress:
     did: Did
     position: SourcePosition | None
     changes: int = 0
-    lag: Lag = field(factory=Lag)
+    lag: SourceLag = field(factory=SourceLag)
 
 
 def cut(table: str, since: SourcePosition, batch: ChangeBatch) -> tuple[SourceSpan | None, pa.Table]:

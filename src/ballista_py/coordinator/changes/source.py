@@ -38,7 +38,7 @@ class Described:
 
 
 @frozen(kw_only=True)
-class Lag:
+class SourceLag:
     """What a source has that is later than a position: bytes of log and changed rows; None where it does not tell."""
 
     bytes: int | None = None
@@ -73,7 +73,7 @@ class ChangeSource(Protocol):
         """The copy that began at this position is nobody's: its log is not needed."""
         ...
 
-    def lag(self, position: SourcePosition) -> Lag:
+    def lag(self, position: SourcePosition) -> SourceLag:
         """How much the source has that is later than the position."""
         ...
 

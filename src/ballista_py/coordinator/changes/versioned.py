@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 from attrs import define, frozen
 
 from ballista_py.coordinator.changes.batches import keys_of
-from ballista_py.coordinator.changes.source import AT_COLUMN, ChangeBatch, Described, Lag
+from ballista_py.coordinator.changes.source import AT_COLUMN, ChangeBatch, Described, SourceLag
 from ballista_py.errors import SchemaMismatch, SourceLost, SourceUnfit
 from ballista_py.partitions.conform import check_columns, conform
 from ballista_py.partitions.table import TableSpec
@@ -70,7 +70,7 @@ class VersionedTable(Protocol):
         """What a version did."""
         ...
 
-    def lag(self, after: int) -> Lag:
+    def lag(self, after: int) -> SourceLag:
         """How much follows a version."""
         ...
 
@@ -154,7 +154,7 @@ class VersionedSource:
     def discard(self, position: SourcePosition) -> None:
         """See `ChangeSource.discard`."""
 
-    def lag(self, position: SourcePosition) -> Lag:
+    def lag(self, position: SourcePosition) -> SourceLag:
         """See `ChangeSource.lag`."""
         return self.lake.lag(position.at)
 
