@@ -387,11 +387,17 @@ def test_columns_that_change_and_kinds_that_are_not_known_stop_the_table(log):
     log.write(with_schema([*fields, field("more", "string")], event("c", None, {"id": 2, "v": "b", "more": "x"})))
     with pytest.raises(SourceUnfit, match="has a column 'more' more"):
         tick_out(reader)
-    for odd in (
+    odd_kinds: list[Any] = [
         field("v", "struct", "io.debezium.data.VariableScaleDecimal"),
         field("v", "array"),
         {"field": "v"},
-    ):
+        {"field": "v", "type": {"x": 1}},
+        {"field": ["v"], "type": "string", "name": 5},
+        {"field": "v", "type": "bytes", "name": CONNECT + "Decimal", "parameters": ["scale"]},
+        field("v", "bytes", CONNECT + "Decimal", scale="9" * 5_000),
+        field("v", "bytes", CONNECT + "Decimal", scale="3", connect_decimal_precision="2"),
+    ]
+    for odd in odd_kinds:
         log.write(with_schema([fields[0], odd], put(1)))
         with pytest.raises(SourceUnfit, match="which no column here can be"):
             following(declared, ["id"])

@@ -64,6 +64,7 @@ _DECLARED: Final[Mapping[str, pa.DataType]] = {
     "blob": pa.binary(), "date": pa.date32(), "time": pa.time64("us"), "timestamp": pa.timestamp("us"),
     "timestamptz": pa.timestamp("us", "UTC"),
 }  # fmt: skip
+_NUMBER = re.compile("[0-9]{1,3}")
 _DECLARATION = re.compile(
     r"\s*(\"(?:[^\"]|\"\")+\"|[A-Za-z_]\w*)\s+([a-z]+)(?:\s*\(\s*(\d{1,2})\s*,\s*(\d{1,2})\s*\))?(\s+not\s+null)?\s*(,|$)",
     re.IGNORECASE,
@@ -90,20 +91,26 @@ def columns_of_schema(there: str, fields: Sequence[Mapping[str, Any]]) -> tuple[
 
 
 def _of_schema(there: str, field: Mapping[str, Any]) -> EventColumn:
-    name, named = str(field.get("field", "")), field.get("name")
+    name, named, kind_there = str(field.get("field", "")), field.get("name"), field.get("type")
     nullable = field.get("optional") is not False
-    if named is None and field.get("type") in _PLAIN:
-        return EventColumn(name, _PLAIN[field["type"]], nullable)
+    if named is None and isinstance(kind_there, str) and kind_there in _PLAIN:
+        return EventColumn(name, _PLAIN[kind_there], nullable)
     if isinstance(named, str) and named in _NAMED:
         kind, scale = _NAMED[named]
         return EventColumn(name, kind, nullable, scale)
     if named == f"{_CONNECT}Decimal":
-        known = field.get("parameters") or {}
+        given = field.get("parameters")
+        known = given if isinstance(given, dict) else {}
         digits, places = str(known.get("connect.decimal.precision", MAX_DIGITS)), str(known.get("scale", ""))
-        if digits.isdecimal() and places.isdecimal() and int(places) <= int(digits) <= MAX_DIGITS and int(digits):
+        if (
+            _NUMBER.fullmatch(digits)
+            and _NUMBER.fullmatch(places)
+            and int(places) <= int(digits) <= MAX_DIGITS
+            and int(digits)
+        ):
             return EventColumn(name, pa.decimal128(int(digits), int(places)), nullable)
     raise SourceUnfit(
-        f"column '{name[:60]}' of {there} is {str(named or field.get('type'))[:80]}, which no column here can be: "
+        f"column '{name[:60]}' of {there} is {str(named or kind_there)[:80]}, which no column here can be: "
         "leave it out by the connector's column.exclude.list, or have numbers as texts by decimal.handling.mode=string"
     )
 
