@@ -116,9 +116,7 @@ class DebeziumSource:
         held: list[tuple[LoggedEvent, Envelope]] = []
         end = after.at
         for event, envelope in self._read(after.at):
-            if held and (
-                envelope is None or envelope.transaction is None or envelope.transaction != held[-1][1].transaction
-            ):
+            if held and not _go_together(held[-1][1], envelope):
                 to = self._take(rows, held, end)
                 if len(rows) >= limit:
                     break
