@@ -299,7 +299,8 @@ def test_a_dataset_says_how_it_follows_its_source_and_what_it_forgets(tmp_path):
         ("5m", "10ms", "refresh_check_interval: '10ms' is not from 1s to 366d"),
         ("1h", "soon", "refresh_append_overlap: 'soon' is no time"),
         ("      retention_sql: DELETE FROM events WHERE id < 7\n", "", "retention_sql: missing"),
-        ("append\n      refresh_check", "changes\n      refresh_check", "is none of full, append"),
+        ("append\n      refresh_check", "nothing\n      refresh_check", "is none of full, append, changes"),
+        ("append\n      refresh_check", "changes\n      refresh_check", "is of a refresh by 'append'"),
     ],
 )
 def test_what_cannot_be_followed_is_told_in_its_place(tmp_path, old, new, problem):
