@@ -147,6 +147,10 @@ class CopyWork:
         """Never by itself: a copy takes the place of rows that a source may not have any more."""
         return None
 
+    def declaration(self, table: TableSpec) -> object:
+        """Where it is copied from."""
+        return table.source
+
     def mode(self, _table: TableSpec) -> str:
         """There is one way."""
         return "full"
