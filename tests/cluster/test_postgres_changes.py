@@ -13,7 +13,8 @@ import pytest
 from tests.cluster.postgres_server import PostgresServer
 
 from ballista_py import LocalCluster
-from ballista_py.errors import SourceUnfit, SqlError
+from ballista_py.errors import ConfigError, SourceUnfit, SqlError
+from ballista_py.partitions.refresh import Refresh
 
 pytest.importorskip("psycopg")
 
@@ -172,3 +173,114 @@ def _dropped(there: psycopg.Connection[Any], log: str) -> bool:
     except psycopg.errors.ObjectInUse:
         return False
     return True
+
+
+def test_a_copy_is_made_anew_only_when_it_is_asked_for(small, server):
+    with server.connect() as there:
+        there.execute("create table anew (id bigint primary key, v int)")
+        there.execute("insert into anew select n, n from generate_series(1, 100) n")
+        small.create_table(
+            "anew", {"format": "postgres", "dsn": server.dsn, "table": "public.anew"}, ["bucket(2, id)"]
+        )
+        until(lambda: shown(small, "anew").get("position") is not None)
+        log = shown(small, "anew")["position"].split(" of ")[1]
+        until(lambda: _dropped(there, log))
+        there.execute("update anew set v = -1 where id <= 50")
+        until(lambda: (shown(small, "anew")["error"] or {}).get("code") == "source.lost")
+        assert shown(small, "anew")["lag_ms"] > 0
+        assert len(rows(small, "anew")) == 100
+        with small.client() as client:
+            with pytest.raises(ConfigError, match="follows the changes of its source by itself"):
+                client.refresh("anew", "append")
+            client.refresh("anew")  # tells executors, and copies nothing
+            assert (shown(small, "anew")["error"] or {}).get("code") == "source.lost"
+            client.refresh("anew", "full")
+            row = next(row for row in client.tables() if row["table"] == "anew")["refresh"]
+        assert (row["mode"], row["last_rows"], row["last_error"]) == ("changes", 100, None)
+        assert len([row for row in rows(small, "anew") if row[1] == -1]) == 50
+        there.execute("insert into anew values (101, 101)")
+        until(lambda: len(rows(small, "anew")) == 101)
+        until(lambda: shown(small, "anew")["lag_ms"] == 0.0)
+        kept = there.execute("select count(*) from pg_replication_slots where slot_name <> %s", [log]).fetchone()
+        assert kept == (1,)
+        # A slot of a copy that came to nothing is named, and not dropped: it could be one under way.
+        left = f"{log[:-21]}ffffffffffffffff_dead"
+        there.execute("select pg_create_logical_replication_slot(%s, 'pgoutput')", [left])
+        until(lambda: shown(small, "anew").get("left_over") == [f"SELECT pg_drop_replication_slot('{left}')"])
+        there.execute("select pg_drop_replication_slot(%s)", [left])
+        there.execute("drop table anew")
+    with small.client() as client, pytest.raises(ConfigError, match="was not refreshed"):
+        client.refresh("anew", "full")
+    assert len(rows(small, "anew")) == 101
+    small.drop_table("anew")
+
+
+def test_columns_that_the_source_has_more_are_appended_where_that_is_declared(small, server):
+    with server.connect() as there:
+        there.execute("create table wider (id bigint primary key, v int)")
+        there.execute("insert into wider values (1, 1)")
+        source = {"format": "postgres", "dsn": server.dsn, "table": "public.wider"}
+        with pytest.raises(ConfigError, match="without a schedule"):
+            small.create_table("wider", source, ["bucket(2, id)"], refresh=Refresh(on_schema_change="append"))
+        small.create_table(
+            "wider", source, ["bucket(2, id)"], refresh=Refresh(mode="changes", on_schema_change="append")
+        )
+        with there.transaction():
+            there.execute("insert into wider values (2, 2)")
+            there.execute("alter table wider add column more text")
+            there.execute("insert into wider values (3, 3, 'three')")
+        there.execute("update wider set more = 'one' where id = 1")
+        until(lambda: rows(small, "wider") == [(1, 1, "one"), (2, 2, None), (3, 3, "three")])
+        there.execute("alter table wider add column filled int default 7")
+        there.execute("insert into wider values (4, 4, 'four')")
+        until(lambda: "make the table anew" in ((shown(small, "wider")["error"] or {}).get("message") or ""))
+        assert len(rows(small, "wider")) == 3
+    small.drop_table("wider")
+
+
+def test_a_table_that_stands_still_does_not_make_its_source_keep_more_than_it_may(small, server):
+    with server.connect() as there:
+        there.execute("create table bounded (id bigint primary key, v text)")
+        small.create_table(
+            "bounded",
+            {"format": "postgres", "dsn": server.dsn, "table": "public.bounded", "max_lag_bytes": 1_000_000},
+            ["bucket(2, id)"],
+        )
+        there.execute("insert into bounded values (1, 'a')")
+        until(lambda: len(rows(small, "bounded")) == 1)
+        there.execute("alter table bounded add column more int")
+        there.execute("insert into bounded values (2, 'b', 2)")
+        until(lambda: (shown(small, "bounded")["error"] or {}).get("code") == "source.unfit")
+        assert there.execute("select count(*) from pg_replication_slots").fetchone() == (1,)
+        there.execute("insert into bounded select n, repeat('x', 1000), n from generate_series(10, 3000) n")
+        until(lambda: (shown(small, "bounded")["error"] or {}).get("code") == "source.lost")
+        until(lambda: there.execute("select count(*) from pg_replication_slots").fetchone() == (0,))
+        assert rows(small, "bounded") == [(1, "a")]
+        there.execute("alter table bounded drop column more")
+        with small.client() as client:
+            client.refresh("bounded", "full")
+        assert len(rows(small, "bounded")) == there.execute("select count(*) from bounded").fetchone()[0]
+    small.drop_table("bounded")
+
+
+def test_figures_say_how_far_tables_are_and_what_they_took(small, server):
+    with server.connect() as there:
+        there.execute("create table figured (id bigint primary key)")
+        there.execute("insert into figured values (1), (2)")
+        small.create_table(
+            "figured", {"format": "postgres", "dsn": server.dsn, "table": "public.figured"}, ["bucket(2, id)"]
+        )
+        there.execute("insert into figured values (3), (4), (5)")
+        until(lambda: len(rows(small, "figured")) == 5)
+
+        def figures() -> str:
+            return "".join(small.shown(node, "/metrics") for node in small.node_ids if node.startswith("sched"))
+
+        of = 'mode="changes",table="figured"'
+        until(lambda: f"dataset_acceleration_refresh_lag_ms{{{of}}} 0.0" in figures())
+        found = figures()
+        assert f"dataset_acceleration_refresh_rows_total{{{of}}} 5.0" in found
+        assert f"dataset_acceleration_refresh_lag_bytes{{{of}}}" in found
+        assert f"dataset_acceleration_refresh_duration_ms_count{{{of}}}" in found
+        there.execute("drop table figured")
+    small.drop_table("figured")

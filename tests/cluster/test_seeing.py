@@ -270,7 +270,10 @@ def test_what_cannot_move_is_not_exported(seen):
     } <= names
 
 
-@pytest.mark.parametrize("path", sorted(DASHBOARDS.glob("*.json")), ids=lambda path: path.stem)
+BOARDS = sorted(path for path in DASHBOARDS.glob("*.json") if path.stem != "refreshes")  # see test_lake_changes.py
+
+
+@pytest.mark.parametrize("path", BOARDS, ids=lambda path: path.stem)
 def test_every_expression_of_a_dashboard_gives_data(seen, path):
     board = json.loads(path.read_text())
     expressions = [target["expr"] for panel in board["panels"] for target in panel["targets"]]

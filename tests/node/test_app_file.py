@@ -161,7 +161,7 @@ def test_all_mistakes_come_at_once_in_order_each_in_its_place(tmp_path):
         + "    columns: [{name: id, type: bigint}]\n"
         + "    acceleration: {partition_by: [id], engine: duckdb}\n"
         + "  - name: b\n"
-        + "    from: postgres:orders\n"
+        + "    from: mysql:orders\n"
         + "    acceleration: {partition_by: [id]}\n"
         + "  - name: c\n"
         + "    colocate_with: d\n"
@@ -173,8 +173,9 @@ def test_all_mistakes_come_at_once_in_order_each_in_its_place(tmp_path):
         "app.yaml:4:10: unknown field 'dataset'; did you mean 'datasets'?",
         "app.yaml:9:48: datasets[0].acceleration.engine: every table has the engine of its executors: start those "
         "with --engine duckdb or --engine polars",
-        "app.yaml:11:11: datasets[1].from: there is no connector 'postgres': take a path, file:, s3:// or another URL "
-        "that Spark reads, or spark:jdbc and the options of that reader in params",
+        "app.yaml:11:11: datasets[1].from: there is no connector 'mysql': take a path, file:, s3:// or another URL "
+        "that Spark reads, delta_lake:, iceberg:, debezium:, postgres:, or spark:jdbc and the options of that reader "
+        "in params",
         "app.yaml:14:20: datasets[2].colocate_with: there is no dataset 'd' in this file",
     ]
 
@@ -303,7 +304,8 @@ def test_a_dataset_says_how_it_follows_its_source_and_what_it_forgets(tmp_path):
         ("5m", "10ms", "refresh_check_interval: '10ms' is not from 1s to 366d"),
         ("1h", "soon", "refresh_append_overlap: 'soon' is no time"),
         ("      retention_sql: DELETE FROM events WHERE id < 7\n", "", "retention_sql: missing"),
-        ("append\n      refresh_check", "changes\n      refresh_check", "is none of full, append"),
+        ("append\n      refresh_check", "nothing\n      refresh_check", "is none of full, append, changes"),
+        ("append\n      refresh_check", "changes\n      refresh_check", "is of a refresh by 'append'"),
     ],
 )
 def test_what_cannot_be_followed_is_told_in_its_place(tmp_path, old, new, problem):

@@ -19,6 +19,12 @@ _SCHEME = re.compile(r"([a-z][a-z0-9+.-]*)://", re.IGNORECASE)
 _CONNECTOR = re.compile(r"([A-Za-z][A-Za-z0-9_.]*):")
 _USER = re.compile(r"://[^/@\s]*:[^/@\s]*@")
 SPARK = "spark"
+FOLLOWED = {  # connectors whose tables can follow changes: their format, and the option that says where it is
+    "delta_lake": ("delta", "path"),
+    "iceberg": ("iceberg", "table"),
+    "debezium": ("debezium", "path"),
+    "postgres": ("postgres", "table"),
+}
 
 
 def source_of(place: str | None, params: Mapping[str, str], folder: Path) -> dict[str, Any] | None:
@@ -28,6 +34,8 @@ def source_of(place: str | None, params: Mapping[str, str], folder: Path) -> dic
 
     >>> source_of("orders.csv", {"file_format": "csv", "header": "true"}, Path("/data"))
     {'format': 'csv', 'header': 'true', 'path': '/data/orders.csv'}
+    >>> source_of("debezium:/srv/events", {"columns": "id bigint not null"}, Path("/"))
+    {'format': 'debezium', 'columns': 'id bigint not null', 'path': '/srv/events'}
     >>> source_of("spark:jdbc", {"url": "jdbc:postgresql://db/x"}, Path("/"))
     {'format': 'jdbc', 'url': 'jdbc:postgresql://db/x'}
     """
@@ -54,11 +62,17 @@ def source_of(place: str | None, params: Mapping[str, str], folder: Path) -> dic
     if connector is None or connector[1] == "file":
         rest = place if connector is None else place[connector.end() :]
         return {**kind, **options, "path": str(folder / rest)}
+    if connector[1] in FOLLOWED and place[connector.end() :]:
+        kind_of, option = FOLLOWED[connector[1]]
+        rest = place[connector.end() :]
+        if option == "path" and not _SCHEME.match(rest):
+            rest = str(folder / rest)
+        return {"format": kind_of, **options, option: rest}
     if connector[1] == SPARK and place[connector.end() :]:
         return {"format": place[connector.end() :], **options}
     raise ConfigError(
-        f"there is no connector '{connector[1]}': take a path, file:, s3:// or another URL that Spark reads, or "
-        "spark:jdbc and the options of that reader in params"
+        f"there is no connector '{connector[1]}': take a path, file:, s3:// or another URL that Spark reads, "
+        f"{', '.join(f'{name}:' for name in FOLLOWED)}, or spark:jdbc and the options of that reader in params"
     )
 
 

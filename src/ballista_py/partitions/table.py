@@ -18,8 +18,19 @@ Distribution = Literal["partitioned", "replicated"]
 FileFormatName = Literal["parquet", "vortex"]
 _TAKEN = frozenset(("__partition", "__file_id"))
 _TAKEN_PREFIX = "__ballista_"
-CHANGE_FORMATS = frozenset(("postgres",))  # of sources whose changes can be read
+CHANGE_FORMATS = frozenset(("postgres", "debezium"))  # of sources that are followed by their changes
+LAKE_FORMATS = frozenset(("delta", "iceberg"))  # of those that are where they say so
 FILE_FORMATS: tuple[FileFormatName, ...] = get_args(FileFormatName)
+
+
+def follows_changes(source: Mapping[str, Any]) -> bool:
+    """Whether a table of this source follows its changes, and is not filled by runs of the data pipeline.
+
+    >>> follows_changes({"format": "delta", "path": "/t", "changes": True}), follows_changes({"format": "delta"})
+    (True, False)
+    """
+    kind = source.get("format")
+    return kind in CHANGE_FORMATS or (kind in LAKE_FORMATS and source.get("changes") in (True, "true"))
 
 
 @frozen(kw_only=True)
@@ -86,7 +97,7 @@ class TableSpec:
     @property
     def by_changes(self) -> bool:
         """Whether it follows the changes of its source: those are decided as statements of a managed table are."""
-        return self.source is not None and self.source.get("format") in CHANGE_FORMATS
+        return self.source is not None and follows_changes(self.source)
 
     @property
     def is_piped(self) -> bool:

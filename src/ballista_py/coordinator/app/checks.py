@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from ballista_py.coordinator.app.application import Application, DeclaredDataset, Problem
 from ballista_py.errors import ConfigError
+from ballista_py.partitions.table import follows_changes
 from ballista_py.partitions.table_name import require_table_name
 
 
@@ -73,10 +74,11 @@ def _objections(dataset: DeclaredDataset) -> Iterator[tuple[str, str]]:
                     f".{name}",
                     "a dataset with a source has that of its source: leave it out, or leave out `from`",
                 )
-        if dataset.primary_key:
+        if dataset.primary_key and not follows_changes(dataset.source):
             yield (
                 ".acceleration.primary_key",
-                "a dataset with a source cannot enforce a key: leave it out, or leave out `from`",
+                "a dataset with a source cannot enforce a key unless it follows its changes: leave it out, or leave "
+                "out `from`",
             )
     if dataset.distribution == "replicated":
         if dataset.partition_by:

@@ -73,8 +73,9 @@ _ACCELERATION = (
     Field(
         name="refresh_mode",
         kind="choice",
-        choices=("full", "append"),
-        help="full: all rows of the source; append: those that the table lacks, found by time_column; default: full",
+        choices=("full", "append", "changes"),
+        help="full: all rows of the source; append: those that the table lacks, found by time_column; changes: as the "
+        "source tells them, of sources that do; default: full",
     ),
     Field(
         name="refresh_check_interval",
@@ -106,7 +107,9 @@ _ACCELERATION = (
         help="how rows are split: bucket(16, id), a column, or {name: expression}",
     ),
     Field(
-        name="primary_key", kind="names", help="columns that are unique and not null, of a table without a source"
+        name="primary_key",
+        kind="names",
+        help="columns that are unique and not null, of a table without a source or that follows changes",
     ),
     *_refused(accelerated("a dataset")),
 )

@@ -225,7 +225,8 @@ class _Differences:
 
     def _constraints(self) -> Iterator[tuple[str, str]]:
         dataset, now = self._dataset, self._now
-        if [name.lower() for name in dataset.primary_key] != [name.lower() for name in now.primary_key]:
+        told = now.by_changes and not dataset.primary_key  # it is that of the source
+        if not told and [n.lower() for n in dataset.primary_key] != [n.lower() for n in now.primary_key]:
             has = f"({', '.join(now.primary_key)})" if now.primary_key else "none"
             yield ".acceleration.primary_key", f"the primary key of table '{now.name}' is {has}: {ANEW}"
         if [check.strip() for check in dataset.checks] != [check.strip() for check in now.checks]:

@@ -17,7 +17,7 @@ from attrs import define, field, frozen
 from ballista_py.coordinator.changes.pgoutput import lsn, lsn_text, read_message
 from ballista_py.coordinator.changes.postgres_rows import LogRows, require_identity
 from ballista_py.coordinator.changes.postgres_types import SESSION, column_type, values
-from ballista_py.coordinator.changes.source import ChangeBatch
+from ballista_py.coordinator.changes.source import ChangeBatch, Described, SourceLag
 from ballista_py.errors import ConfigError, MissingExtra, SourceLost, SourceUnavailable, SourceUnfit
 from ballista_py.partitions.table import TableSpec
 from ballista_py.state.documents.decisions import SourcePosition
@@ -31,14 +31,6 @@ OPTIONS = frozenset(("format", "dsn", "table", "max_lag_bytes"))
 _PREFIX = "ballista_"
 
 
-@frozen(kw_only=True)
-class Described:
-    """The columns of a table there, and the key that tells its rows apart."""
-
-    schema: pa.Schema
-    primary_key: tuple[str, ...]
-
-
 @frozen
 class _Column:
     name: str
@@ -46,6 +38,7 @@ class _Column:
     modifier: int
     shown: str
     required: bool
+    filled: bool
 
 
 def open_postgres(name: str, source: Mapping[str, Any], table: TableSpec | None = None) -> PostgresSource:
@@ -125,7 +118,8 @@ class PostgresSource:
                 for column in columns
             ]
         )
-        return Described(schema=schema, primary_key=key)
+        filled = frozenset(column.name for column in columns if column.filled)
+        return Described(schema=schema, primary_key=key, filled=filled)
 
     # As a source of changes.
 
@@ -175,9 +169,9 @@ class PostgresSource:
 
     def read(self, after: SourcePosition, limit: int) -> ChangeBatch:
         """See `ChangeSource.read`."""
-        rows = LogRows(self._mine, self.there)
         with self._asked() as ask:
             self._require_log(ask, after)
+            rows = LogRows(self._mine, self.there, self._later(ask))
             ahead = lsn(ask("select pg_current_wal_flush_lsn()::text")[0][0])
             asked = (after.log, limit, self._publication(ask))
             size = count = 0
@@ -212,10 +206,17 @@ class PostgresSource:
         with self._asked() as ask:
             self._drop(ask, position.log)
 
-    def lag(self, position: SourcePosition) -> int:
+    def lag(self, position: SourcePosition) -> SourceLag:
         """See `ChangeSource.lag`."""
         with self._asked() as ask:
-            return max(0, lsn(ask("select pg_current_wal_lsn()::text")[0][0]) - position.at)
+            return SourceLag(bytes=max(0, lsn(ask("select pg_current_wal_lsn()::text")[0][0]) - position.at))
+
+    def left_over(self, position: SourcePosition) -> tuple[str, ...]:
+        """See `DescribedSource.left_over`: slots whose copy may be under way elsewhere, so nobody here drops them."""
+        with self._asked() as ask:
+            return tuple(
+                f"SELECT pg_drop_replication_slot('{log}')" for log in self._logs(ask) if log > position.log
+            )
 
     def give_up(self) -> None:
         """See `ChangeSource.give_up`."""
@@ -276,6 +277,14 @@ class PostgresSource:
 
     def _columns(self, ask: Ask, oid: int) -> list[_Column]:
         return [_Column(*row) for row in ask(_COLUMNS, oid)]
+
+    def _later(self, ask: Ask) -> frozenset[str]:
+        """The columns that the table may have had from its source after it was made: what was logged before is null."""
+        refresh = self._mine.refresh
+        if refresh is None or refresh.on_schema_change != "append":
+            return frozenset()
+        there = {column.name for column in self._columns(ask, self._relation(ask)[0])}
+        return frozenset(column.name for column in self._mine.schema if column.nullable and column.name in there)
 
     def _publication(self, ask: Ask) -> str:
         return f"{_PREFIX}{self._relation(ask)[0]}"
@@ -354,7 +363,8 @@ def _without_address(error: Exception) -> str:
 
 _RELATION = "select c.oid::int8, c.relreplident::text from pg_class c where c.oid = to_regclass(%s)"
 _COLUMNS = """
-select attname::text, atttypid::int8, atttypmod, format_type(atttypid, atttypmod), attnotnull from pg_attribute
+select attname::text, atttypid::int8, atttypmod, format_type(atttypid, atttypmod), attnotnull,
+    atthasmissing or atthasdef or attidentity <> '' from pg_attribute
 where attrelid = %s and attnum > 0 and not attisdropped order by attnum"""
 _PRIMARY_KEY = """
 select a.attname::text from pg_index i, unnest(i.indkey) with ordinality k(number, place), pg_attribute a

@@ -28,16 +28,19 @@ from ballista_py.errors import SourceUnfit
 from ballista_py.partitions.table import TableSpec
 from ballista_py.state.documents.decisions import SourcePosition
 
+MAX_PLACE = 1 << 16  # beyond the columns of any relation
+
 
 @define
 class LogRows:
     """Takes messages in, in their order, and gives what the transactions among them did to the table `there`.
 
-    Raises `SourceUnfit`.
+    A column that the table has and the log does not tell yet is null if it is one of `later`. Raises `SourceUnfit`.
     """
 
     table: TableSpec
     there: str
+    later: frozenset[str] = frozenset()
     _relation: LoggedRelation | None = field(default=None, init=False)
     _places: dict[str, int] = field(factory=dict, init=False)
     _ops: list[str] = Factory(list)
@@ -80,14 +83,14 @@ class LogRows:
         lacking = pa.array([row is None for row in rows], pa.bool_())
         arrays = []
         for column in schema:
-            place = self._places.get(column.name, 0)
-            texts = [None if row is None else _text(row[place]) for row in rows]
+            place = self._places.get(column.name, MAX_PLACE)
+            texts = [None if row is None or place >= len(row) else _text(row[place]) for row in rows]
             arrays.append(values(self.there, column.name, texts, column.type))
         fields = [pa.field(column.name, column.type) for column in schema]
         return pa.StructArray.from_arrays(arrays, fields=fields, mask=lacking)
 
     def _know(self, relation: LoggedRelation) -> None:
-        require_followed(self.table, self.there, relation)
+        require_followed(self.table, self.there, relation, self.later)
         self._relation = relation
         self._places = {column.name: place for place, column in enumerate(relation.columns)}
 
@@ -124,15 +127,22 @@ class LogRows:
         self._unchanged.append(unchanged)
 
 
-def require_followed(table: TableSpec, there: str, relation: LoggedRelation) -> None:
-    """Raise `SourceUnfit`, with the way out, unless the changes of a relation are changes of rows of the table."""
+def require_followed(
+    table: TableSpec, there: str, relation: LoggedRelation, later: frozenset[str] = frozenset()
+) -> None:
+    """Raise `SourceUnfit`, with the way out, unless the changes of a relation are changes of rows of the table.
+
+    Columns that came to both of them `later` may be lacking.
+    """
     columns = {column.name: column for column in relation.columns}
     added = next((name for name in columns if name not in table.schema.names), None)
-    dropped = next((name for name in table.schema.names if name not in columns), None)
+    dropped = next((name for name in table.schema.names if name not in columns and name not in later), None)
     if added is not None or dropped is not None:
         what = f"has a column '{added}' more" if added is not None else f"has no column '{dropped}' any more"
         raise SourceUnfit(f"{there} {what} than table '{table.name}', which follows it: make the table anew")
     for column in table.schema:
+        if column.name not in columns:
+            continue
         known = columns[column.name]
         kind = column_type(there, column.name, known.type_id, known.modifier)
         if kind != column.type:

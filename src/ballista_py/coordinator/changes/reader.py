@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Protocol
 
 import pyarrow as pa
 from attrs import define
 
 from ballista_py.coordinator.changes.rules import Did, Progress, cut, token_of
-from ballista_py.coordinator.changes.source import AT_COLUMN, ChangeSource
+from ballista_py.coordinator.changes.source import AT_COLUMN, ChangeSource, SourceLag
 from ballista_py.errors import PositionMoved, SchemaMismatch, SourceLost, SourceUnfit
 from ballista_py.state.documents.decisions import SourcePosition, SourceSpan
 
@@ -69,9 +69,9 @@ class ChangeReader:
 
     def _copied(self, since: SourcePosition | None) -> Progress:
         position, rows = self.source.snapshot()
-        span = SourceSpan(since, position)
+        span, counted = SourceSpan(since, position), _Counted(rows)
         try:
-            self.table.copy(rows, span, token_of(span))
+            self.table.copy(counted, span, token_of(span))
         except PositionMoved:
             self.source.discard(position)
             return self._behind()
@@ -79,7 +79,7 @@ class ChangeReader:
             self.source.discard(position)
             raise SourceUnfit(f"the copy of table '{self.table.name}' does not fit: {error.message}") from error
         self.source.confirm(position)
-        return self._progress("copied", position)
+        return self._progress("copied", position, counted.rows)
 
     def _applied(self, since: SourcePosition) -> Progress:
         batch = self.source.read(since, self.batch_changes)
@@ -104,14 +104,27 @@ class ChangeReader:
         return self._progress("behind another", self.table.position())
 
     def _progress(self, did: Did, position: SourcePosition | None, changes: int = 0) -> Progress:
-        lag = None if position is None else self.source.lag(position)
-        return Progress(did=did, position=position, changes=changes, lag_bytes=lag)
+        lag = SourceLag() if position is None else self.source.lag(position)
+        return Progress(did=did, position=position, changes=changes, lag=lag)
 
     def _given_up(self, since: SourcePosition, error: SourceUnfit) -> SourceUnfit | SourceLost:
-        if self.max_lag_bytes is None or self.source.lag(since) <= self.max_lag_bytes:
+        if self.max_lag_bytes is None or (self.source.lag(since).bytes or 0) <= self.max_lag_bytes:
             return error
         self.source.give_up()
         return SourceLost(
             f"table '{self.table.name}' stands still, and its source kept more than {self.max_lag_bytes} bytes of log "
             f"for it, which were thrown away: mend it ({error.message}), then copy it anew"
         )
+
+
+@define
+class _Counted:
+    """Batches, and how many rows of them went by."""
+
+    batches: Iterable[pa.RecordBatch]
+    rows: int = 0
+
+    def __iter__(self) -> Iterator[pa.RecordBatch]:
+        for batch in self.batches:
+            self.rows += len(batch)
+            yield batch

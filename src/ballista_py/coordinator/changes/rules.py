@@ -12,9 +12,9 @@ from typing import Literal
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from attrs import frozen
+from attrs import field, frozen
 
-from ballista_py.coordinator.changes.source import AT_COLUMN, ChangeBatch
+from ballista_py.coordinator.changes.source import AT_COLUMN, ChangeBatch, SourceLag
 from ballista_py.errors import SourceUnfit
 from ballista_py.state.documents.decisions import SourcePosition, SourceSpan
 
@@ -23,12 +23,12 @@ Did = Literal["copied", "applied", "moved on", "nothing", "behind another"]
 
 @frozen(kw_only=True)
 class Progress:
-    """What one tick did, and where the table stands now. `lag_bytes` of log are still to be read, None if unknown."""
+    """What one tick did, and where the table stands now. `lag` is still to be read, as far as it is known."""
 
     did: Did
     position: SourcePosition | None
     changes: int = 0
-    lag_bytes: int | None = None
+    lag: SourceLag = field(factory=SourceLag)
 
 
 def cut(table: str, since: SourcePosition, batch: ChangeBatch) -> tuple[SourceSpan | None, pa.Table]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Protocol
 
 import pyarrow as pa
@@ -23,6 +23,26 @@ class ChangeBatch:
 
     changes: pa.Table = field(eq=False, repr=False)
     position: SourcePosition
+
+
+@frozen(kw_only=True)
+class Described:
+    """The columns of a table at its source, and the key that tells its rows apart.
+
+    Columns that are `filled` have values in rows that were there before the column was.
+    """
+
+    schema: pa.Schema
+    primary_key: tuple[str, ...]
+    filled: frozenset[str] = frozenset()
+
+
+@frozen(kw_only=True)
+class SourceLag:
+    """What a source has that is later than a position: bytes of log and changed rows; None where it does not tell."""
+
+    bytes: int | None = None
+    rows: int | None = None
 
 
 class ChangeSource(Protocol):
@@ -53,8 +73,8 @@ class ChangeSource(Protocol):
         """The copy that began at this position is nobody's: its log is not needed."""
         ...
 
-    def lag(self, position: SourcePosition) -> int:
-        """How many bytes of log the source has that are later than the position."""
+    def lag(self, position: SourcePosition) -> SourceLag:
+        """How much the source has that is later than the position."""
         ...
 
     def give_up(self) -> None:
@@ -63,4 +83,20 @@ class ChangeSource(Protocol):
 
     def close(self) -> None:
         """Release what is held of the source."""
+        ...
+
+
+class DescribedSource(ChangeSource, Protocol):
+    """A source that says what a table which follows it has to be."""
+
+    def describe(self, primary_key: Sequence[str] = ()) -> Described:
+        """The columns and the primary key of the source, or these columns as its key.
+
+        Raises `SourceUnfit`, with the way out, for what cannot be followed, and `SourceUnavailable`.
+        """
+        ...
+
+    def left_over(self, position: SourcePosition) -> tuple[str, ...]:
+        """What the source keeps beside the log of a position, for copies that are under way or came to nothing: by
+        each the statement that lets go of it there."""
         ...

@@ -32,10 +32,10 @@ def refresh_row(table: TableSpec, slots: SlotsDocument | None, now_ms: float) ->
     declared = table.refresh
     every_ms = None if declared is None else declared.every_ms
     return {
-        "mode": "full" if declared is None else declared.mode,
+        "mode": "changes" if table.by_changes else "full" if declared is None else declared.mode,
         "every": None if declared is None else declared.every,
         "time_column": None if declared is None else declared.time_column,
-        "lag_ms": lag_ms(slots, now_ms),
+        "lag_ms": None if table.by_changes else lag_ms(slots, now_ms),
         **_done(slots, every_ms),
     }
 

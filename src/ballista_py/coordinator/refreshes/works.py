@@ -59,7 +59,7 @@ class RefreshWork:
 
     def wanted(self, table: TableSpec) -> bool:
         """Tables with a source: those that declare nothing are refreshed when it is asked for."""
-        return table.source is not None and (table.refresh is None or table.refresh.mode in CARRIED_OUT)
+        return table.is_piped and (table.refresh is None or table.refresh.mode in CARRIED_OUT)
 
     def declared(self, table: TableSpec) -> bool:
         """Tables that say how they follow their source."""
@@ -125,6 +125,43 @@ class RefreshWork:
         with suppress(TryLater):  # a query that needs one of them says so, until it is loaded
             while not self.cluster.table_is_served(table) and self.runtime.monotonic_ms() < until_ms:
                 self.runtime.sleep_ms(LOOK_MS)
+
+
+@define
+class CopyWork:
+    """Copies a table that follows changes anew, where somebody asks for it; `copy` says how many rows that were."""
+
+    copy: Callable[[TableSpec], int]
+
+    @property
+    def kind(self) -> SlotWork:
+        return "refresh"
+
+    def wanted(self, table: TableSpec) -> bool:
+        """Tables that follow changes."""
+        return table.by_changes
+
+    declared = wanted  # whoever reads looks at all of them: somebody else may have been asked
+
+    def every_ms(self, _table: TableSpec) -> float | None:
+        """Never by itself: a copy takes the place of rows that a source may not have any more."""
+        return None
+
+    def declaration(self, table: TableSpec) -> object:
+        """Where it is copied from."""
+        return table.source
+
+    def mode(self, _table: TableSpec) -> str:
+        """There is one way."""
+        return "full"
+
+    def look(self, _table: TableSpec) -> str:
+        """Nothing is skipped of what was asked for."""
+        return ""
+
+    def run(self, table: TableSpec, _token: str, _mode: str) -> Done:
+        """One copy; its rows and its position count by one decision, so that made twice it is the later one."""
+        return Done(rows=self.copy(table))
 
 
 @define

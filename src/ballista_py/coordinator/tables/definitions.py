@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 from attrs import evolve
 
-from ballista_py.coordinator.changes.postgres import PostgresSource, open_postgres
+from ballista_py.coordinator.changes.source import DescribedSource
+from ballista_py.coordinator.changes.sources import open_changes, require_changes_known
 from ballista_py.coordinator.tables.embedded_spark import NO_SETTINGS, EmbeddedPipeline, Source, SparkSettings
 from ballista_py.coordinator.tables.held_columns import require_columns, require_engines_hold
 from ballista_py.coordinator.tables.replacements import ROWS, Named, TableReplacements
@@ -30,11 +31,11 @@ from ballista_py.partitions.map import PartitionMap
 from ballista_py.partitions.refresh import Refresh, Retention
 from ballista_py.partitions.spec import PartitionBy, PartitionSpec
 from ballista_py.partitions.table import (
-    CHANGE_FORMATS,
     Distribution,
     FileFormatName,
     TableSpec,
     check_names,
+    follows_changes,
     may_colocate,
     table_folder,
 )
@@ -249,12 +250,13 @@ class TableMaker:
         with claimed(self._store, folder, self._runtime, self._spawn) as claim:
             return self._make(declare, mark, progress, fill, claim, replaces)
 
-    def _followed(self, name: str, source: Source | None) -> PostgresSource | None:
+    def _followed(self, name: str, source: Source | None) -> DescribedSource | None:
         """The source, if it is one whose changes the table is to follow."""
         opened = None if source is None else self._spark.opened_source(source)
-        if not isinstance(opened, Mapping) or opened.get("format") not in CHANGE_FORMATS:
+        if not isinstance(opened, Mapping):
             return None
-        return open_postgres(name, opened)
+        require_changes_known(name, opened)
+        return open_changes(name, opened, self._runtime) if follows_changes(opened) else None
 
     def _make(
         self,

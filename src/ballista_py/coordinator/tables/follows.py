@@ -11,7 +11,7 @@ from ballista_py.partitions.table import TableSpec
 from ballista_py.partitions.table_name import folded
 from ballista_py.sql.parse.changes import Local, read_change
 
-# A table whose source tells its changes follows them without a schedule, and declares none.
+# A table whose source tells its changes follows them without a schedule.
 CARRIED_OUT = ("full", "append")
 
 
@@ -20,10 +20,13 @@ def require_follows(table: TableSpec) -> None:
     if table.refresh is not None:
         table.refresh.require_usable(table.name, table.schema, has_source=table.source is not None)
         if table.by_changes:
-            raise ConfigError(
-                f"table '{table.name}' follows the changes of its source by itself: leave refresh out"
-            )
-        if table.refresh.mode not in CARRIED_OUT:
+            said = table.refresh
+            if said.mode != "changes" or said.every is not None or said.time_column is not None:
+                raise ConfigError(
+                    f"table '{table.name}' follows the changes of its source by itself, without a schedule: leave "
+                    "refresh out, or say mode 'changes' and on_schema_change alone"
+                )
+        elif table.refresh.mode not in CARRIED_OUT:
             raise ConfigError(
                 f"table '{table.name}': this source is not followed by its changes, as 'postgres' is: take "
                 "refresh mode 'full', or 'append' with a time_column"

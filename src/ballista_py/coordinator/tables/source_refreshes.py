@@ -5,15 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-import pyarrow as pa
 from attrs import frozen
 
 from ballista_py.coordinator.tables.embedded_spark import EmbeddedPipeline
-from ballista_py.coordinator.tables.table_definitions import TableDefinitions
-from ballista_py.errors import ConfigError, SchemaMismatch, VersionConflict
-from ballista_py.partitions.alterations import add_column, has_column
+from ballista_py.coordinator.tables.wider_tables import named, with_columns
+from ballista_py.errors import SchemaMismatch, VersionConflict
+from ballista_py.partitions.alterations import has_column
 from ballista_py.partitions.assignment.assigner import PartitionAssigner
-from ballista_py.partitions.bounds import require_bounded
 from ballista_py.partitions.discovery import NO_LOOK, diff_partitions
 from ballista_py.partitions.table import TableSpec
 from ballista_py.runtime import Runtime
@@ -29,7 +27,6 @@ if TYPE_CHECKING:
     from ballista_py.spark.watermark import Watermark
 
 REFRESH_ATTEMPTS = 3
-MAX_NAMED = 5
 
 
 @frozen
@@ -98,27 +95,12 @@ class SourceRefreshes:
         new = [column for column in shown if not has_column(table, column.name)]
         if not new:
             return table
-        names = ", ".join(f"'{column.name}'" for column in new[:MAX_NAMED])
         if table.refresh.on_schema_change == "fail":
             raise SchemaMismatch(
-                f"table '{table.name}': its source has {len(new)} more column(s), {names}: declare on_schema_change "
-                "'append', which gives the table those columns, or take them out of the source"
+                f"table '{table.name}': its source has {len(new)} more column(s), {named(new)}: declare "
+                "on_schema_change 'append', which gives the table those columns, or take them out of the source"
             )
-
-        def widened(now: TableSpec) -> TableSpec:
-            wanted = now
-            for column in new:
-                empty = pa.nulls(1, column.type)
-                wanted = add_column(wanted, column.with_nullable(True), empty, None, if_not_exists=True)
-            require_bounded(wanted, now)
-            return wanted
-
-        try:
-            return TableDefinitions(self.store, self.runtime).commit(table, widened)
-        except ConfigError as error:
-            raise SchemaMismatch(
-                f"table '{table.name}' cannot take the columns {names}: {error.message}"
-            ) from None
+        return with_columns(self.store, self.runtime, table, new)
 
     def _add_partitions(self, table: TableSpec, report: MaterializeReport) -> bool:
         """Name the values that are new, if there are any; what a refresh did not see is left to discovery."""

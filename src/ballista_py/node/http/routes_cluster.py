@@ -56,7 +56,7 @@ def routes(shows: ClusterShows, door: HttpDoor) -> list[HTTPRouteHandler]:
 
     @post("/v1/datasets/{name:str}/acceleration/refresh", status_code=202, responses=_CHANGED)
     async def refresh(request: Request[Any, Any, Any], name: Annotated[str, _NAMED]) -> Told:
-        """Let every executor compare what it holds of the table with what is stored. It has no body."""
+        """Let every executor compare what it holds of the table with what is stored, and no source. It has no body."""
         await read_no_body(request)
         try:
             return Told(executors=await door.run(request, lambda _: shows.refresh(name)))

@@ -378,7 +378,8 @@ class LocalCluster:
         and whose files are of `file_format`. A replicated table takes no `partition_by`. With a `refresh` schedulers
         bring the table up to its source, with a `retention` they take its old rows away, as often as it says.
         With `{"format": "postgres", "dsn": …, "table": …}` the table follows the changes of one of a database, and has
-        its rows once a scheduler has copied them; its `primary_key` is that one's, if none is named.
+        its rows once a scheduler has copied them; its `primary_key` is that one's, if none is named. So it is with
+        `{"format": "delta" | "iceberg", "changes": True, …}` and `{"format": "debezium", "path": …}`.
         `progress(done, total)` is called as the work goes on.
 
         Raises `PartitionKeysMissing`, `UnsupportedExpression`, and `ConfigError` for a name that is taken or a

@@ -32,6 +32,7 @@ class SchedulerRefreshes:
     retentions: Schedule
     work: RefreshWork
     wake: Any = field(default=lambda: None)
+    copies: Schedule | None = None
 
     @classmethod
     def start(
@@ -83,6 +84,8 @@ class SchedulerRefreshes:
         table = self.core.view().catalog.tables.get(name)
         if table is None:
             raise SqlError(f"there is no table '{name}'")
+        if table.by_changes:
+            return self._ask_for_copy(table, mode)
         if not self.work.wanted(table):
             raise ConfigError(f"table '{name}' has no source that it could be refreshed from: write to it")
         if mode == "append" and (table.refresh is None or table.refresh.time_column is None):
@@ -92,6 +95,15 @@ class SchedulerRefreshes:
         number = self.refreshes.ask(table, mode or "")
         self.wake()
         return number
+
+    def _ask_for_copy(self, table: TableSpec, mode: str | None) -> int:
+        if mode != "full":
+            raise ConfigError(
+                f"table '{table.name}' follows the changes of its source by itself: there is nothing to append; "
+                "mode 'full' copies all of its rows anew"
+            )
+        assert self.copies is not None
+        return self.copies.ask(table, "full")
 
     def shown(self, table: TableSpec) -> dict[str, Any]:
         """How refreshes and retentions of the table stand now."""
@@ -103,14 +115,26 @@ class SchedulerRefreshes:
             "retention": retention_row(table, retention),
         }
 
+    def left(self, what: str) -> Mapping[tuple[str, ...], float]:
+        """How much of its source each table that follows changes lacks (`lag_bytes`, `lag_rows`), where it is known."""
+        found: dict[tuple[str, ...], float] = {}
+        for name, table in self.core.known().catalog.tables.items():
+            lag = self.core.followed(table.folder).get(what) if table.by_changes else None
+            if lag is not None:
+                found[(name, "changes")] = float(lag)
+        return found
+
     def lags(self) -> Mapping[tuple[str, ...], float]:
         """How far behind its source each table may be, in ms, by table and mode, as last seen."""
         known, now_ms = self.refreshes.known(), self.ground.runtime.wall_ms()
         found: dict[tuple[str, ...], float] = {}
         for name, table in self.core.known().catalog.tables.items():
-            lag = lag_ms(known.get(table.folder), now_ms)
+            if table.by_changes:
+                lag = self.core.followed(table.folder).get("lag_ms")
+            else:
+                lag = lag_ms(known.get(table.folder), now_ms)
             if lag is not None:
-                found[(name, self.work.mode(table))] = lag
+                found[(name, "changes" if table.by_changes else self.work.mode(table))] = lag
         return found
 
 

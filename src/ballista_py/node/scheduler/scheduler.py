@@ -18,6 +18,8 @@ from ballista_py.coordinator.queries.flight_sql import FlightSqlStatements
 from ballista_py.coordinator.queries.leg_opener import LegOpener
 from ballista_py.coordinator.queries.leg_watch import LegWatch
 from ballista_py.coordinator.queries.on_spark import SparkQueries
+from ballista_py.coordinator.refreshes.schedule import Schedule
+from ballista_py.coordinator.refreshes.works import CopyWork
 from ballista_py.coordinator.spark_process import SparkProcess
 from ballista_py.coordinator.tables.definitions import TableMaker
 from ballista_py.coordinator.writes.metrics_table import MetricsTable
@@ -128,7 +130,9 @@ def start_scheduler(config: NodeConfig, runtime: Runtime | None = None) -> Runni
             keep_history(ground, services.writes, config.task_history_table, lambda: core.membership.instance_id)
         _follow(ground, core, services)
         ground.loop("tokens", partial(_collect, ground, services), TOKENS_TICK_MS)
-        observe_scheduler(ground.metrics, core, links.flight, links.control, tools.legs, refreshes.lags)
+        observe_scheduler(
+            ground.metrics, core, links.flight, links.control, tools.legs, refreshes.lags, refreshes.left
+        )
         application = _application(ground, tools, core, file)
         replication = {"replicas": config.replicas, "max_replica_lag_ms": config.max_replica_lag_ms}
         drain = SchedulerDrain(config.node_id, links.flight, ground.runtime, services.jobs.runner)
@@ -411,7 +415,23 @@ def _follow(ground: Foundation, core: SchedulerCore, services: Services) -> None
     """Have tables follow the changes of their sources."""
     file = ground.config.secrets_file
     secrets = {} if file is None else read_secrets(file)
-    readers = ChangeReaders(services.writes, core.membership, secrets, core.known, core.view)
+    membership, runtime = core.membership, ground.runtime
+    readers = ChangeReaders(
+        ground.store, services.writes, membership, secrets, core.known, core.view, runtime, ground.metrics
+    )
+    readers.copies = copies = Schedule(
+        ground.store,
+        runtime,
+        CopyWork(readers.copy),
+        spawn,
+        lambda: membership.instance_id,
+        membership.valid,
+        readers.is_first,
+        ground.config.ttl_ms + ground.config.skew_ms,
+        figures=ground.metrics,
+    )
+    if services.refreshes is not None:
+        services.refreshes.copies = copies
     ground.up.callback(readers.close)
     core.followed = readers.shown
     ground.loop("changes", readers.tick, CHANGES_TICK_MS)

@@ -18,6 +18,7 @@ def observe_scheduler(
     control: ControlServer,
     legs: LegWatch,
     lags: Callable[[], Mapping[tuple[str, ...], float]],
+    left: Callable[[str], Mapping[tuple[str, ...], float]],
 ) -> None:
     """Let `metrics` show how all these are, whenever somebody looks."""
     gauge = metrics.gauge
@@ -70,6 +71,18 @@ def observe_scheduler(
         "How long ago the source was looked at whose rows a table has, as this scheduler last saw it.",
         ("table", "mode"),
         lags,
+    )
+    gauge(
+        "dataset_acceleration_refresh_lag_bytes",
+        "Bytes of a source's log that a table which follows it lacks, at the scheduler that reads.",
+        ("table", "mode"),
+        lambda: left("lag_bytes"),
+    )
+    gauge(
+        "dataset_acceleration_refresh_lag_rows",
+        "Changed rows of a source that a table which follows it lacks, where the source counts them.",
+        ("table", "mode"),
+        lambda: left("lag_rows"),
     )
 
 

@@ -47,7 +47,8 @@ class ClusterCalls:
 
         With a `mode` a scheduler brings the table up to its source first, on its Spark: anew ("full"), or by the rows
         that it lacks ("append"). That is done once, though schedulers die at it; asked twice it may be done twice, with
-        the same rows. This returns when it is done, unless it is not to `wait`.
+        the same rows. This returns when it is done, unless it is not to `wait`. A table that follows changes is copied
+        anew by "full", and refuses "append"; without a mode its source is not asked.
 
         Raises `SqlError` for a table that there is not, `ConfigError` for one that cannot be refreshed so or whose
         refresh failed, with the reason, and `TryLater` after `timeout` seconds; it goes on then.

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 import pyarrow as pa
 from attrs import define, field, frozen
 
-from ballista_py.coordinator.changes.source import ChangeBatch
+from ballista_py.coordinator.changes.source import ChangeBatch, SourceLag
 from ballista_py.errors import SourceLost, SourceUnavailable
 from ballista_py.partitions.spec import PartitionSpec
 from ballista_py.partitions.table import TableSpec
@@ -175,9 +175,9 @@ class VirtualSource:
         self._step()
         self.database.slots.pop(position.log, None)
 
-    def lag(self, position: SourcePosition) -> int:
+    def lag(self, position: SourcePosition) -> SourceLag:
         """See `ChangeSource`."""
-        return max(0, self.database.position - position.at)
+        return SourceLag(bytes=max(0, self.database.position - position.at))
 
     def give_up(self) -> None:
         """See `ChangeSource`."""
