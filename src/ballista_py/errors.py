@@ -33,6 +33,7 @@
     ├── WriteError              a write was not applied
     │   ├── SchemaMismatch          the rows do not fit the table
     │   ├── WriteIncomplete         some partitions did not apply: send it again with the same token
+    │   ├── NotVisibleYet           it is written at the table's source, and not visible yet: it will be
     │   └── PositionMoved           the table stands at another position of its source: read on from that one
     ├── SourceError             the source of a table cannot be followed
     │   ├── SourceUnavailable       it cannot be reached, or is busy: try again later
@@ -274,6 +275,12 @@ class WriteIncomplete(WriteError):
     """Some partitions did not apply the statement; sending it again with the same token completes it."""
 
     code = "write.incomplete"
+
+
+class NotVisibleYet(WriteError):
+    """The statement was committed at the table's source, and the table does not show it yet; it will."""
+
+    code = "write.not_visible_yet"
 
 
 class PositionMoved(WriteError):

@@ -41,6 +41,7 @@ from ballista_py.coordinator.writes.rounds import Growth, WriteRounds
 from ballista_py.coordinator.writes.row_writes import RowWrites
 from ballista_py.coordinator.writes.sent_again import SentAgain, looked_at
 from ballista_py.coordinator.writes.target_tables import TargetTables
+from ballista_py.coordinator.writes.through import OpenWriter, ThroughWrites, no_writer
 from ballista_py.coordinator.writes.whole_statements import GeneralWrites
 from ballista_py.coordinator.writes.whole_writes import Executed, WholeWrites
 from ballista_py.coordinator.writes.write_outcome import Outcome
@@ -51,6 +52,7 @@ from ballista_py.errors import (
     SqlError,
     WriteIncomplete,
 )
+from ballista_py.figures import UNSEEN, Figures
 from ballista_py.partitions.columns import plain
 from ballista_py.partitions.new_table import NewTable
 from ballista_py.partitions.table import TableSpec
@@ -101,6 +103,9 @@ class WriteService:
     max_bytes: int
     patience_ms: float = PATIENCE_MS
     instance: Callable[[], str] = str
+    open_writer: OpenWriter = no_writer
+    figures: Figures = UNSEEN
+    _through: ThroughWrites = field(init=False)
     _whole: WholeWrites = field(init=False)
     _claims: TokenClaims = field(init=False)
     _aged: list[AgedObjects] = field(init=False)
@@ -154,6 +159,7 @@ class WriteService:
             self.store,
             self.max_bytes,
         )
+        self._through = ThroughWrites(self._targets, self._whole, self._keyed, self.open_writer, self.figures)
         self._sent_again = SentAgain(self._former, self._whole, self._claims, self.queries)
         prefixes = (TOKENS_PREFIX, CLAIMED_MS), (ANSWERS_PREFIX, CLAIMED_MS)
         self._aged = [AgedObjects(self.store, self.runtime, prefix, kept_ms) for prefix, kept_ms in prefixes]
@@ -162,8 +168,9 @@ class WriteService:
             self._ddl, self._definitions, self.queries, self._checks, self.engine, self._whole.running
         )
         self._again = PlannedAgain(self.views, self._rounds, self._definitions, self.runtime, self.patience_ms)
+        kinds = self._rows, self._whole, self._keyed
         self._ingests = Ingests(
-            self._ddl, self._rows, self._whole, self._keyed, self._sent_again, self._again, self._targets.managed
+            self._ddl, *kinds, self._sent_again, self._again, self._targets.managed, self._through.ingest
         )
         self._alterations = TableAlterations(
             self.views,
@@ -293,6 +300,8 @@ class WriteService:
     def _run(self, change: Change | None, mine: WriteToken, atomic: bool) -> Executed:
         if isinstance(change, Insert | Local | General | TruncateTable):
             name = change.table
+            if (through := self._targets.through(name)) is not None:
+                return Executed(self._through.run(change, through, mine))
             found = looked_at(
                 lambda: self._targets.managed(name), lambda folder: self._former.of(name, folder, mine)
             )[1]

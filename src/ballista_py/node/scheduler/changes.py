@@ -10,8 +10,10 @@ from typing import Any
 from attrs import define, field
 
 from ballista_py.coordinator.changes.postgres import max_lag_bytes, open_postgres
+from ballista_py.coordinator.changes.postgres_writes import open_postgres_writer
 from ballista_py.coordinator.changes.reader import ChangeReader
 from ballista_py.coordinator.changes.rules import Progress
+from ballista_py.coordinator.changes.source_writer import SourceWriter
 from ballista_py.coordinator.cluster_view import ClusterView
 from ballista_py.coordinator.writes.service import WriteService
 from ballista_py.errors import BallistaError
@@ -23,6 +25,15 @@ from ballista_py.state.members.membership import Membership
 
 _log = logging.getLogger(__name__)
 BATCHES_A_TICK = 20  # of one table, before the next one has its turn
+
+
+def writers_of(secrets: Mapping[str, Secret]) -> Callable[[TableSpec], SourceWriter]:
+    """What opens the sources of tables that are written through, with these secrets."""
+
+    def open_writer(table: TableSpec) -> SourceWriter:
+        return open_postgres_writer(table, with_secrets(dict(table.source or {}), secrets))
+
+    return open_writer
 
 
 @define(eq=False)
