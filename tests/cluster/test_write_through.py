@@ -257,6 +257,7 @@ def test_a_row_that_is_changed_meanwhile_at_the_source_is_not_overwritten(small,
     assert ("us", 70, 71) in at_source(there)
 
 
+@pytest.mark.long
 def test_statements_on_one_row_at_once_count_each(small, there):
     def several(address: str) -> None:
         with connect(f"ballista://{address}") as client:
@@ -291,6 +292,7 @@ def test_it_says_what_is_written_and_not_visible_yet(small, server, there):
     assert here(small) == at_source(there)
 
 
+@pytest.mark.long
 def test_a_scheduler_that_is_killed_before_the_commit_has_written_nothing_and_the_next_one_writes_once(
     small, server, there
 ):
@@ -441,4 +443,4 @@ def test_every_door_takes_such_statements_and_says_for_what_they_wait(small, the
         with urllib.request.urlopen(small.status_url(name, metrics=True), timeout=60) as answer:
             figures += answer.read()
     assert b'dataset_write_through_total{outcome="written",table="shop"}' in figures
-    assert b"dataset_write_through_conflicts" in figures
+    assert b'dataset_write_through_visible_duration_ms_count{table="shop"}' in figures
