@@ -202,7 +202,7 @@ def sql(
     wait: Annotated[
         str | None,
         typer.Option(
-            help="until a change of a table that is written through is at its source, or visible",
+            help="what a change of a table that is written through waits for; default: as the table says",
             parser=choice("source", "visible"),
             metavar="[source|visible]",
         ),
