@@ -388,7 +388,7 @@ def test_the_commands_check_compare_and_apply_without_a_node(tmp_path):
 
 FOLLOWS = HEAD + (
     "datasets:\n  - name: shop\n    from: spark:postgres\n"
-    "    params: {dsn: 'postgresql://me:${secrets:db}@db/x', table: public.shop}\n"
+    "    params: {dsn: '${secrets:dsn}', table: public.shop}\n"
     "    acceleration: {partition_by: ['bucket(2, id)'], write_mode: write_through, write_wait: source}\n"
 )
 
