@@ -481,8 +481,8 @@ def from_wire(wire: dict[str, Any]) -> BallistaError:
     by_code = _classes_by_code()
     while code and code not in by_code:
         code = code.rpartition(".")[0]
-    message = one_line(str(wire.get("message", "")), MAX_MESSAGE_CHARS)
-    return _rebuild(by_code.get(code, BallistaError), message, plain_details(wire.get("details")))
+    kind, message = by_code.get(code, BallistaError), one_line(str(wire.get("message", "")), MAX_MESSAGE_CHARS)
+    return _rebuild(kind, message, plain_details(wire.get("details")))
 
 
 def _rebuild(kind: type[BallistaError], message: str, details: dict[str, Any]) -> BallistaError:
@@ -492,10 +492,7 @@ def _rebuild(kind: type[BallistaError], message: str, details: dict[str, Any]) -
 
 
 def _classes_by_code() -> dict[str, type[BallistaError]]:
-    found: dict[str, type[BallistaError]] = {}
     pending: list[type[BallistaError]] = [BallistaError]
-    while pending:
-        kind = pending.pop()
-        found[kind.code] = kind
+    for kind in pending:  # which grows meanwhile
         pending.extend(kind.__subclasses__())
-    return found
+    return {kind.code: kind for kind in pending}
