@@ -96,6 +96,7 @@ NOT_FROM_THE_WIRE = {
     ("engines/duckdb/change.py", "to_reader"): "a table of this process",
     ("coordinator/writes/whole_statements.py", "to_reader"): "a table of this process",
     ("coordinator/writes/whole_writes.py", "to_reader"): "a table of this process",
+    ("coordinator/writes/through_rows.py", "to_reader"): "a table of this process",
     ("testing/sql/single_node.py", "to_reader"): "a table of this process",
     ("testing/sql/single_node_changes.py", "to_reader"): "a table of this process",
     ("testing/sql/single_node_changes.py", "read_all"): "rows that DuckDB gives",

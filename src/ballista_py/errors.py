@@ -33,6 +33,7 @@
     ├── WriteError              a write was not applied
     │   ├── SchemaMismatch          the rows do not fit the table
     │   ├── WriteIncomplete         some partitions did not apply: send it again with the same token
+    │   ├── NotVisibleYet           it is written at the table's source, and not visible yet: it will be
     │   └── PositionMoved           the table stands at another position of its source: read on from that one
     ├── SourceError             the source of a table cannot be followed
     │   ├── SourceUnavailable       it cannot be reached, or is busy: try again later
@@ -276,6 +277,12 @@ class WriteIncomplete(WriteError):
     code = "write.incomplete"
 
 
+class NotVisibleYet(WriteError):
+    """The statement was committed at the table's source, and the table does not show it yet; it will."""
+
+    code = "write.not_visible_yet"
+
+
 class PositionMoved(WriteError):
     """Changes of a source are not those that follow the table's position; none was applied."""
 
@@ -474,8 +481,8 @@ def from_wire(wire: dict[str, Any]) -> BallistaError:
     by_code = _classes_by_code()
     while code and code not in by_code:
         code = code.rpartition(".")[0]
-    message = one_line(str(wire.get("message", "")), MAX_MESSAGE_CHARS)
-    return _rebuild(by_code.get(code, BallistaError), message, plain_details(wire.get("details")))
+    kind, message = by_code.get(code, BallistaError), one_line(str(wire.get("message", "")), MAX_MESSAGE_CHARS)
+    return _rebuild(kind, message, plain_details(wire.get("details")))
 
 
 def _rebuild(kind: type[BallistaError], message: str, details: dict[str, Any]) -> BallistaError:
@@ -485,10 +492,7 @@ def _rebuild(kind: type[BallistaError], message: str, details: dict[str, Any]) -
 
 
 def _classes_by_code() -> dict[str, type[BallistaError]]:
-    found: dict[str, type[BallistaError]] = {}
     pending: list[type[BallistaError]] = [BallistaError]
-    while pending:
-        kind = pending.pop()
-        found[kind.code] = kind
+    for kind in pending:  # which grows meanwhile
         pending.extend(kind.__subclasses__())
-    return found
+    return {kind.code: kind for kind in pending}

@@ -38,6 +38,9 @@ class Work:
         self.trace = trace
         self.lane = ""  # tells the client for whom another node asks from others; nothing for one that asks itself
         self.job_id = ""  # of the job that it is done for
+        self.waits = (
+            ""  # for what a statement that is written through waits: "source", "visible"; nothing: as declared
+        )
         self.is_apart = False  # what is computed for it is computed where it can be ended, whatever it is
         self._runtime = runtime
         self._wanted = wanted

@@ -80,6 +80,7 @@ def test_a_table_follows_inserts_updates_moves_deletes_and_truncate(small, serve
             "clock": dt.time(12, 13, 14, 500_000),
             "u": "a0eebc99-9c0b-4ef8-bb6d-6bb9bd380a11",
         }
+        assert small.sql("select ok from events where id = 8").to_pylist() == [{"ok": True}]
         with there.transaction():
             there.execute("update events set v = v + 100 where id <= 10")  # notes are long, and not sent
             there.execute("update events set region = 'new', id = id + 1000 where id <= 3")

@@ -73,6 +73,13 @@ def some_changes(chance, rows):
     return given
 
 
+def test_booleans_are_read_as_the_log_and_as_a_query_writes_them():
+    texts = ["t", "true", "f", "false", None]
+    assert values("t", "c", texts, pa.bool_()).to_pylist() == [True, True, False, False, None]
+    with pytest.raises(SourceUnfit, match="has the value 'yes'"):
+        values("t", "c", ["t", "yes"], pa.bool_())
+
+
 @pytest.mark.parametrize("seed", range(150))
 def test_changes_at_once_come_to_what_they_come_to_one_by_one(seed):
     chance = random.Random(seed)

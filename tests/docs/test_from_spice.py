@@ -16,7 +16,7 @@ ACCELERATION = {
     "refresh_data_window", "refresh_jitter_enabled", "refresh_jitter_max", "refresh_mode", "refresh_on_startup",
     "refresh_retry_enabled", "refresh_retry_max_attempts", "refresh_sql", "retention_check_enabled",
     "retention_check_interval", "retention_period", "retention_sql", "snapshots", "snapshots_compaction",
-    "snapshots_trigger", "snapshots_trigger_threshold",
+    "snapshots_trigger", "snapshots_trigger_threshold", "write_mode",
 }  # fmt: skip
 
 

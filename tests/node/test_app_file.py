@@ -391,3 +391,35 @@ def test_the_commands_check_compare_and_apply_without_a_node(tmp_path):
     assert "cannot become VARCHAR in place" in told
     code, said, _ = run("schema")
     assert json.loads(said) == app_schema()
+
+
+FOLLOWS = HEAD + (
+    "datasets:\n  - name: shop\n    from: spark:postgres\n"
+    "    params: {dsn: '${secrets:dsn}', table: public.shop}\n"
+    "    acceleration: {partition_by: ['bucket(2, id)'], write_mode: write_through, write_wait: source}\n"
+)
+
+
+def test_a_dataset_says_whether_statements_change_its_source(tmp_path):
+    (dataset,) = read(tmp_path, FOLLOWS).require().datasets
+    assert (dataset.write_mode, dataset.write_wait) == ("write_through", "source")
+    (other,) = read(tmp_path, FOLLOWS.replace(", write_mode: write_through", "")).require().datasets
+    assert other.write_mode == "read_only"
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "problem"),
+    [
+        ("write_through", "write_back", "durable write-back needs a source that can apply a delivered row"),
+        (
+            "spark:postgres",
+            "spark:jdbc",
+            "Write-through acceleration currently requires a source of format 'postgres'",
+        ),
+        ("write_through", "sometimes", "write_mode: 'sometimes' is none of read_only, write_through"),
+    ],
+)
+def test_what_cannot_be_written_through_is_told_in_its_place(tmp_path, old, new, problem):
+    found = read(tmp_path, FOLLOWS.replace(old, new))
+    assert [problem in one.text for one in found.problems] == [True]
+    assert found.problems[0].path == "datasets[0].acceleration"

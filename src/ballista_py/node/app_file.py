@@ -30,6 +30,7 @@ from ballista_py.node.app_values import read_value
 from ballista_py.node.config_file import GivenValue, read_config_file
 from ballista_py.node.config_values import nearest
 from ballista_py.partitions.refresh import Refresh, Retention, duration_text
+from ballista_py.partitions.write_modes import WRITE_OPTIONS, require_write_mode
 from ballista_py.sql.parse.follow_options import FOLLOW_OPTIONS, follows_of
 
 MAX_SHOWN = 60
@@ -216,9 +217,17 @@ def _dataset(values: Mapping[str, Any], folder: Path) -> DeclaredDataset:
         for one in values.get("columns", ())
     )
     refresh, retention = _follows({**values, **kept})
+    source = source_of(values.get("from"), values.get("params", {}), folder)
+    writes = {name: kept[name] for name in WRITE_OPTIONS if name in kept}
+    try:
+        require_write_mode(
+            values["name"], writes.get("write_mode", "read_only"), writes.get("write_wait", "visible"), source
+        )
+    except ConfigError as error:
+        raise ConfigError(error.message, field="acceleration") from None
     return DeclaredDataset(
         name=values["name"],
-        source=source_of(values.get("from"), values.get("params", {}), folder),
+        source=source,
         columns=columns,
         distribution=values.get("distribution", "partitioned"),
         partition_by=tuple(kept.get("partition_by", ())),
@@ -229,6 +238,7 @@ def _dataset(values: Mapping[str, Any], folder: Path) -> DeclaredDataset:
         description=values.get("description"),
         refresh=refresh,
         retention=retention,
+        **writes,
     )
 
 

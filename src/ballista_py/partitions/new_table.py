@@ -8,9 +8,10 @@ from typing import Any
 from attrs import asdict, field, frozen
 
 from ballista_py.errors import ConfigError
-from ballista_py.partitions.refresh import Refresh, Retention
+from ballista_py.partitions.refresh import Refresh, Retention, WriteMode, WriteWait
 from ballista_py.partitions.spec import PartitionBy
 from ballista_py.partitions.table import Distribution, FileFormatName
+from ballista_py.partitions.write_modes import require_write_mode
 
 
 def _texts(given: Sequence[str]) -> tuple[str, ...]:
@@ -42,6 +43,8 @@ class NewTable:
     file_format: FileFormatName = "parquet"
     refresh: Refresh | None = None
     retention: Retention | None = None
+    write_mode: WriteMode = "read_only"
+    write_wait: WriteWait = "visible"
 
     def require_no_source(self) -> None:
         """Raise `ConfigError` for a table with a source: a client may not say what a scheduler reads.
@@ -49,6 +52,7 @@ class NewTable:
         A scheduler reads with its own rights: files of its machine, buckets of its credentials. Whoever has a token
         could have it read any of them into a table.
         """
+        require_write_mode(self.name, self.write_mode, self.write_wait, self.source)
         if self.source is not None:
             raise ConfigError(
                 f"table '{self.name}' has a source, which no client can name: a scheduler would read it with rights "

@@ -17,6 +17,9 @@ from ballista_py.errors import ConfigError
 
 RefreshMode: TypeAlias = Literal["full", "append", "changes"]
 OnSchemaChange: TypeAlias = Literal["fail", "append"]
+WriteMode: TypeAlias = Literal["read_only", "write_through"]
+WriteWait: TypeAlias = Literal["source", "visible"]
+WRITE_WAITS: tuple[WriteWait, ...] = get_args(WriteWait)
 REFRESH_MODES: tuple[RefreshMode, ...] = get_args(RefreshMode)
 ON_SCHEMA_CHANGE: tuple[OnSchemaChange, ...] = get_args(OnSchemaChange)
 MIN_EVERY_MS = 1_000.0

@@ -10,7 +10,7 @@ import pyarrow as pa
 from attrs import field, frozen
 
 from ballista_py.errors import ConfigError, PartitionKeysMissing, UnsupportedExpression
-from ballista_py.partitions.refresh import Refresh, Retention
+from ballista_py.partitions.refresh import Refresh, Retention, WriteMode, WriteWait
 from ballista_py.partitions.spec import PartitionKey, PartitionSpec
 from ballista_py.partitions.table_name import in_keys, require_table_name
 
@@ -53,7 +53,8 @@ class TableSpec:
     somebody knows under one name the one with the higher number is the later one. A table whose map is `map_apart` has
     it under a key of its own, so that it can be there while another table has the name. One that was renamed was
     `made_as` another one: under that name it keeps all that it has. `refresh` says how it follows its source, and
-    `retention` what it forgets.
+    `retention` what it forgets. With the `write_mode` "write_through" statements change its source, and it follows;
+    `write_wait` says whether their clients are answered once the source has it, or once the table shows it.
 
     Raises `PartitionKeysMissing` for a partitioned table without keys and `ConfigError` for an unusable name.
     """
@@ -77,6 +78,8 @@ class TableSpec:
     made_as: str = ""
     refresh: Refresh | None = None
     retention: Retention | None = None
+    write_mode: WriteMode = "read_only"
+    write_wait: WriteWait = "visible"
 
     @property
     def map_name(self) -> str:
@@ -98,6 +101,11 @@ class TableSpec:
     def by_changes(self) -> bool:
         """Whether it follows the changes of its source: those are decided as statements of a managed table are."""
         return self.source is not None and follows_changes(self.source)
+
+    @property
+    def is_written_through(self) -> bool:
+        """Whether statements change its source."""
+        return self.by_changes and self.write_mode == "write_through"
 
     @property
     def is_piped(self) -> bool:

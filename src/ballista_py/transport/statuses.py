@@ -103,6 +103,7 @@ STATUSES: Mapping[type[BallistaError], ErrorStatus] = {
     errors.WriteError: _row("FAILED_PRECONDITION", 409, "23000"),
     errors.SchemaMismatch: _row("INVALID_ARGUMENT", 400, "22000"),
     errors.WriteIncomplete: _row("ABORTED", 409, "40003"),
+    errors.NotVisibleYet: _row("ABORTED", 409, "40003"),
     errors.PositionMoved: _row("ABORTED", 409, "40001"),
     errors.SourceError: _row("FAILED_PRECONDITION", 409, "58030"),
     errors.SourceUnavailable: _row("UNAVAILABLE", 503, "58030"),

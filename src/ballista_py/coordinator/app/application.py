@@ -7,7 +7,7 @@ from typing import Any
 
 from attrs import Factory, frozen
 
-from ballista_py.partitions.refresh import Refresh, Retention
+from ballista_py.partitions.refresh import Refresh, Retention, WriteMode, WriteWait
 from ballista_py.partitions.spec import PartitionBy
 from ballista_py.partitions.table import Distribution, FileFormatName
 
@@ -55,6 +55,8 @@ class DeclaredDataset:
     description: str | None = None
     refresh: Refresh | None = None
     retention: Retention | None = None
+    write_mode: WriteMode = "read_only"
+    write_wait: WriteWait = "visible"
 
 
 @frozen(kw_only=True)

@@ -166,6 +166,8 @@ class AppApplier:
                 comment=dataset.description,
                 refresh=dataset.refresh,
                 retention=dataset.retention,
+                write_mode=dataset.write_mode,
+                write_wait=dataset.write_wait,
                 mark=change.mark,
                 guard=guard,
             )

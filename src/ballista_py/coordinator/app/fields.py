@@ -102,6 +102,17 @@ _ACCELERATION = (
         help="true: a table with a retention_sql always has it run",
     ),
     Field(
+        name="write_mode",
+        help="write_through: statements change the source, and the table follows; default: read_only",
+    ),
+    Field(
+        name="write_wait",
+        kind="choice",
+        choices=("source", "visible"),
+        help="when such a statement is answered: once the source has it, or once it is visible; default: visible",
+        ours=True,
+    ),
+    Field(
         name="partition_by",
         kind="keys",
         help="how rows are split: bucket(16, id), a column, or {name: expression}",

@@ -172,6 +172,9 @@ class _Differences:
             return
         if dataset.source is not None and dict(dataset.source) != dict(now.source or {}):
             yield ".from", f"table '{now.name}' was made of another source, or with other params: {ANEW}"
+        if (dataset.write_mode, dataset.write_wait) != (now.write_mode, now.write_wait):
+            shown = f"{now.write_mode} and waits for '{now.write_wait}'"
+            yield ".acceleration.write_mode", f"table '{now.name}' was made {shown}: {ANEW}"
         if dataset.distribution != now.distribution:
             yield ".distribution", f"table '{now.name}' is {now.distribution}: {ANEW}"
         elif dataset.distribution == "partitioned":

@@ -15,9 +15,7 @@ from ballista_py.errors import SourceUnfit
 UNCHANGED: Final = object()
 Cell: TypeAlias = "bytes | object | None"  # its text, NULL, or `UNCHANGED`: a long value that was not sent
 Cells: TypeAlias = tuple[Cell, ...]
-_IGNORED: Final = frozenset(
-    b"OYM"
-)  # where a change came from first, types of other schemas, messages of applications
+_IGNORED: Final = frozenset(b"OY")  # where a change came from first, types of other schemas
 MAX_COLUMNS: Final = 1_664  # of a table of PostgreSQL
 
 
@@ -73,7 +71,15 @@ class LoggedTruncate:
     relation_ids: tuple[int, ...]
 
 
-Message: TypeAlias = LoggedRelation | Begin | LoggedCommit | RowChange | LoggedTruncate
+@frozen
+class LoggedMessage:
+    """What an application said in the log; no row changes by it."""
+
+    prefix: str
+    content: bytes
+
+
+Message: TypeAlias = LoggedRelation | Begin | LoggedCommit | RowChange | LoggedTruncate | LoggedMessage
 
 
 def read_message(data: bytes) -> Message | None:
@@ -116,6 +122,9 @@ def _read(data: bytes) -> Message | None:
         count = cursor.int32()
         cursor.skip(1)
         return LoggedTruncate(tuple(cursor.int32() for _ in range(min(count, len(data)))))
+    if kind == ord("M"):
+        cursor.skip(1 + 8)
+        return LoggedMessage(cursor.text(), cursor.bytes())
     if kind in _ROWS:
         return _row(cursor, kind == ord("I"))
     if kind in _IGNORED:
@@ -197,6 +206,9 @@ class _Cursor:
             return UNCHANGED
         if kind != ord("t"):
             raise KeyError(kind)
+        return self.bytes()
+
+    def bytes(self) -> bytes:
         size = self.int32()
         found = self._data[self._place : self._place + size]
         if len(found) != size:

@@ -15,10 +15,12 @@ import pyarrow as pa
 from attrs import define, field, frozen
 
 from ballista_py.coordinator.changes.pgoutput import lsn, lsn_text, read_message
+from ballista_py.coordinator.changes.postgres_link import driver as psycopg_module
+from ballista_py.coordinator.changes.postgres_link import without_address
 from ballista_py.coordinator.changes.postgres_rows import LogRows, require_identity
 from ballista_py.coordinator.changes.postgres_types import SESSION, column_type, values
 from ballista_py.coordinator.changes.source import ChangeBatch, Described, SourceLag
-from ballista_py.errors import ConfigError, MissingExtra, SourceLost, SourceUnavailable, SourceUnfit
+from ballista_py.errors import ConfigError, SourceLost, SourceUnavailable, SourceUnfit
 from ballista_py.partitions.table import TableSpec
 from ballista_py.state.documents.decisions import SourcePosition
 
@@ -169,6 +171,7 @@ class PostgresSource:
 
     def read(self, after: SourcePosition, limit: int) -> ChangeBatch:
         """See `ChangeSource.read`."""
+        peek = f"{_PEEK}, 'messages', 'true')" if self._mine.is_written_through else f"{_PEEK})"
         with self._asked() as ask:
             self._require_log(ask, after)
             rows = LogRows(self._mine, self.there, self._later(ask))
@@ -176,7 +179,7 @@ class PostgresSource:
             asked = (after.log, limit, self._publication(ask))
             size = count = 0
             with self._told():
-                for (data,) in self._connection.cursor().stream(_PEEK, asked):
+                for (data,) in self._connection.cursor().stream(peek, asked):
                     size, count = size + len(data), count + 1
                     if size > MAX_BATCH_BYTES:
                         raise SourceUnfit(
@@ -307,7 +310,7 @@ class PostgresSource:
             self._copying = None
 
     def _connected(self, **options: str) -> Any:
-        driver = _driver()
+        driver = psycopg_module()
         with self._told():
             connection = driver.connect(
                 self._dsn,
@@ -335,30 +338,17 @@ class PostgresSource:
     @contextmanager
     def _told(self) -> Iterator[None]:
         """Errors of the database, as ours; a connection in doubt is not used again."""
-        driver = _driver()
+        driver = psycopg_module()
         try:
             yield
         except driver.Error as error:
             if isinstance(error, driver.OperationalError | driver.InterfaceError) and self._connection is not None:
                 self._connection.close()
-            said = getattr(error.diag, "message_primary", None) or _without_address(error)
+            said = getattr(error.diag, "message_primary", None) or without_address(error)
             raise SourceUnavailable(f"the source {self.there} of table '{self.name}': {said}") from None
 
 
 Ask = Callable[..., list[Any]]
-
-
-def _driver() -> Any:
-    try:
-        import psycopg
-    except ImportError:
-        raise MissingExtra.of("psycopg", "postgres") from None
-    return psycopg
-
-
-def _without_address(error: Exception) -> str:
-    """What kind of failure it was: what the client library says holds addresses and users."""
-    return f"no connection ({type(error).__name__})"
 
 
 _RELATION = "select c.oid::int8, c.relreplident::text from pg_class c where c.oid = to_regclass(%s)"
@@ -378,4 +368,4 @@ _SLOTS = """
 select slot_name::text from pg_replication_slots where starts_with(slot_name, %s) and not active order by slot_name"""
 _DROP = "select pg_drop_replication_slot(slot_name) from pg_replication_slots where slot_name = %s and not active"
 _PEEK = """
-select data from pg_logical_slot_peek_binary_changes(%s, null, %s, 'proto_version', '1', 'publication_names', %s)"""
+select data from pg_logical_slot_peek_binary_changes(%s, null, %s, 'proto_version', '1', 'publication_names', %s"""

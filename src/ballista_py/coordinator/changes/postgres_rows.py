@@ -17,6 +17,7 @@ from ballista_py.coordinator.changes.pgoutput import (
     Cell,
     Cells,
     LoggedCommit,
+    LoggedMessage,
     LoggedRelation,
     LoggedTruncate,
     Message,
@@ -29,13 +30,18 @@ from ballista_py.partitions.table import TableSpec
 from ballista_py.state.documents.decisions import SourcePosition
 
 MAX_PLACE = 1 << 16  # beyond the columns of any relation
+MESSAGE_PREFIX = "ballista_py"  # of messages in the log for the table whose folder they name
+PADDED = 1042  # char(n)
 
 
 @define
 class LogRows:
     """Takes messages in, in their order, and gives what the transactions among them did to the table `there`.
 
-    A column that the table has and the log does not tell yet is null if it is one of `later`. Raises `SourceUnfit`.
+    A transaction of messages alone counts if one of them is for this table (`SourceWriter.reached`). A column that the
+    table has and the log does not tell yet is null if it is one of `later`.
+
+    Raises `SourceUnfit`.
     """
 
     table: TableSpec
@@ -43,11 +49,14 @@ class LogRows:
     later: frozenset[str] = frozenset()
     _relation: LoggedRelation | None = field(default=None, init=False)
     _places: dict[str, int] = field(factory=dict, init=False)
+    _padded: set[str] = field(factory=set, init=False)
     _ops: list[str] = Factory(list)
     _old: list[Cells | None] = Factory(list)
     _new: list[Cells | None] = Factory(list)
     _unchanged: list[list[str] | None] = Factory(list)
     _at: list[int] = Factory(list)
+    _is_ours: bool = field(default=False, init=False)
+    _has_messages: bool = field(default=False, init=False)
     end: int | None = None
 
     def take(self, messages: Iterable[Message | None]) -> None:
@@ -56,8 +65,14 @@ class LogRows:
             if isinstance(message, LoggedRelation):
                 self._know(message)
             elif isinstance(message, LoggedCommit):
+                if self._is_ours or not self._has_messages or len(self._ops) > len(self._at):
+                    self.end = message.end
                 self._at += [message.end] * (len(self._ops) - len(self._at))
-                self.end = message.end
+                self._is_ours = self._has_messages = False
+            elif isinstance(message, LoggedMessage):
+                self._has_messages = True
+                mine = message.prefix == MESSAGE_PREFIX and message.content == self.table.folder.encode()
+                self._is_ours = self._is_ours or mine
             elif isinstance(message, RowChange):
                 self._row(message)
             elif isinstance(message, LoggedTruncate):
@@ -85,6 +100,8 @@ class LogRows:
         for column in schema:
             place = self._places.get(column.name, MAX_PLACE)
             texts = [None if row is None or place >= len(row) else _text(row[place]) for row in rows]
+            if column.name in self._padded:  # the log tells the blanks that fill a char(n) up, a query does not
+                texts = [None if text is None else text.rstrip(" ") for text in texts]
             arrays.append(values(self.there, column.name, texts, column.type))
         fields = [pa.field(column.name, column.type) for column in schema]
         return pa.StructArray.from_arrays(arrays, fields=fields, mask=lacking)
@@ -93,6 +110,7 @@ class LogRows:
         require_followed(self.table, self.there, relation, self.later)
         self._relation = relation
         self._places = {column.name: place for place, column in enumerate(relation.columns)}
+        self._padded = {column.name for column in relation.columns if column.type_id == PADDED}
 
     def _require(self, relation_ids: Sequence[int]) -> LoggedRelation:
         if self._relation is None or self._relation.relation_id not in relation_ids:

@@ -94,7 +94,11 @@ def _cast(texts: pa.Array, kind: pa.DataType) -> pa.Array:
 
 
 def _bool(texts: pa.Array, kind: pa.DataType) -> pa.Array:
-    return pc.equal(texts, "t").cast(kind)
+    """The log writes `t`, and a query that casts to text `true`."""
+    found = pc.index_in(texts, pa.array(["f", "false", "t", "true"]))
+    if found.null_count > texts.null_count:
+        raise ValueError("it is neither true nor false")
+    return pc.greater_equal(found, 2).cast(kind)
 
 
 def _bytes(texts: pa.Array, kind: pa.DataType) -> pa.Array:

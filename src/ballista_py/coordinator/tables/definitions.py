@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 from attrs import evolve
 
+from ballista_py.coordinator.changes.postgres_writes import open_postgres_writer
 from ballista_py.coordinator.changes.source import DescribedSource
 from ballista_py.coordinator.changes.sources import open_changes, require_changes_known
 from ballista_py.coordinator.tables.embedded_spark import NO_SETTINGS, EmbeddedPipeline, Source, SparkSettings
@@ -28,7 +29,7 @@ from ballista_py.errors import (
 )
 from ballista_py.partitions.bounds import columns_in, require_bounded, require_count
 from ballista_py.partitions.map import PartitionMap
-from ballista_py.partitions.refresh import Refresh, Retention
+from ballista_py.partitions.refresh import Refresh, Retention, WriteMode, WriteWait
 from ballista_py.partitions.spec import PartitionBy, PartitionSpec
 from ballista_py.partitions.table import (
     Distribution,
@@ -39,6 +40,7 @@ from ballista_py.partitions.table import (
     may_colocate,
     table_folder,
 )
+from ballista_py.partitions.write_modes import require_write_mode
 from ballista_py.runtime import Runtime
 from ballista_py.secret import Secret
 from ballista_py.sql.column_types import require_kept_schema
@@ -87,6 +89,8 @@ def declare_table(
     comment: str | None = None,
     refresh: Refresh | None = None,
     retention: Retention | None = None,
+    write_mode: WriteMode = "read_only",
+    write_wait: WriteWait = "visible",
 ) -> TableSpec:
     """The declaration of a table that may join `cluster`, or, if it `replaces`, take the place of one; pure.
 
@@ -119,6 +123,8 @@ def declare_table(
         map_apart=replaces or any(other.map_name == name for other in cluster.tables.values()),
         refresh=refresh,
         retention=retention,
+        write_mode=write_mode,
+        write_wait=write_wait,
     )
     from ballista_py.coordinator.tables.follows import require_follows  # a parser, which clients are spared
 
@@ -188,6 +194,8 @@ class TableMaker:
         comment: str | None = None,
         refresh: Refresh | None = None,
         retention: Retention | None = None,
+        write_mode: WriteMode = "read_only",
+        write_wait: WriteWait = "visible",
         guard: Guard = unguarded,
     ) -> TableSpec:
         """Write the table's partitions, then its map, then publish its name. See `LocalCluster.create_table`.
@@ -201,6 +209,7 @@ class TableMaker:
         """
         if (source is None) == (schema is None):
             raise ConfigError(f"table '{name}' needs either a source, or a schema if it is a managed table")
+        require_write_mode(name, write_mode, write_wait, source)
         followed = self._followed(name, source)
         if source is not None and (checks or (primary_key and followed is None)):
             raise ConfigError(f"table '{name}' has a source: only a managed table can enforce keys and checks")
@@ -242,10 +251,14 @@ class TableMaker:
                 comment=comment,
                 refresh=refresh,
                 retention=retention,
+                write_mode=write_mode,
+                write_wait=write_wait,
             )
             require_bounded(declared)
             return declared
 
+        if write_mode == "write_through":
+            self._prepare_writes(declare(self.cluster()))
         folder = f"{SNAPSHOTS_PREFIX}{table_folder(name, incarnation)}/"
         with claimed(self._store, folder, self._runtime, self._spawn) as claim:
             return self._make(declare, mark, progress, fill, claim, replaces)
@@ -257,6 +270,13 @@ class TableMaker:
             return None
         require_changes_known(name, opened)
         return open_changes(name, opened, self._runtime) if follows_changes(opened) else None
+
+    def _prepare_writes(self, table: TableSpec) -> None:
+        """See that statements can be written to the source of a table that is to be."""
+        opened = self._spark.opened_source(table.source or {})
+        assert isinstance(opened, Mapping)
+        with closing(open_postgres_writer(table, opened)) as writer:
+            writer.prepare()
 
     def _make(
         self,

@@ -50,13 +50,17 @@ class ChangeWrites:
 
         A token that the client gave is one for these changes, in this order.
         """
+        return self._claimed(table, *self.sent(table, batches, token))
+
+    def sent(
+        self, table: TableSpec, batches: Iterable[pa.RecordBatch], token: WriteToken
+    ) -> tuple[Changes, WriteToken]:
+        """Changes as a client sends them, and the token of these very changes."""
         require_key(table)
         digest = RowsDigest()
         sent = RowBudget(self.max_bytes).counted(digest.counted(batches) if token.given else batches)
         changes = read_changes(table, map(_unnumbered, sent))
-        if token.given:
-            token = token.of_rows(digest.value)
-        return self._claimed(table, changes, token)
+        return changes, token.of_rows(digest.value) if token.given else token
 
     def put(self, table: TableSpec, rows: pa.Table, token: WriteToken) -> int:
         """Put rows, which fit the table and have each its key, in the place of those of these keys; how many."""

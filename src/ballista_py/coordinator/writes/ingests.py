@@ -25,7 +25,8 @@ from ballista_py.transport.flight.commands import IngestMode
 
 @define(eq=False)
 class Ingests:
-    """Takes them in. Thread-safe. `table` gives the one of a name that is written to, or raises `SqlError`."""
+    """Takes them in. Thread-safe. `table` gives the one of a name that is written to, or raises `SqlError`;
+    `through` takes in rows of a table that is written through, and gives None for any other."""
 
     ddl: TableWrites
     rows: RowWrites
@@ -34,6 +35,7 @@ class Ingests:
     sent_again: SentAgain
     again: PlannedAgain
     table: Callable[[str], TableSpec]
+    through: Callable[[str, KeptRows, IngestMode, WriteToken], int | None] = lambda *_: None
 
     def take_in(
         self,
@@ -90,6 +92,9 @@ class Ingests:
         atomic: bool,
         columns: pa.Schema | None,
     ) -> int:
+        written = self.through(name, rows, mode, token)
+        if written is not None:
+            return written
         spec, found = looked_at(
             lambda: self.table(name), lambda folder: self.sent_again.of_rows(name, folder, rows, token)
         )

@@ -16,7 +16,7 @@ import orjson
 import pyarrow as pa
 from attrs import define, evolve, field
 
-from ballista_py.coordinator.cluster_view import ClusterView, Views, words_of
+from ballista_py.coordinator.cluster_view import Views, words_of
 from ballista_py.coordinator.queries.first_rows import FirstRows
 from ballista_py.coordinator.queries.pivots import change_of, text_for_parser
 from ballista_py.coordinator.queries.planning_turns import PlanningTurns
@@ -35,7 +35,8 @@ from ballista_py.coordinator.writes.ingests import Ingests
 from ballista_py.coordinator.writes.kept_answers import ANSWERS_PREFIX
 from ballista_py.coordinator.writes.kept_rows import KeptRows
 from ballista_py.coordinator.writes.overwrites import replaced_by
-from ballista_py.coordinator.writes.owner_calls import Order, OwnerCalls
+from ballista_py.coordinator.writes.owner_calls import OwnerCalls
+from ballista_py.coordinator.writes.owner_rewrites import OwnerRewrites
 from ballista_py.coordinator.writes.planned_again import PlannedAgain
 from ballista_py.coordinator.writes.retentions import pruned_by
 from ballista_py.coordinator.writes.room_for_rows import room_for_rows
@@ -43,15 +44,15 @@ from ballista_py.coordinator.writes.rounds import Growth, WriteRounds
 from ballista_py.coordinator.writes.row_writes import RowWrites
 from ballista_py.coordinator.writes.sent_again import SentAgain, looked_at
 from ballista_py.coordinator.writes.target_tables import TargetTables
+from ballista_py.coordinator.writes.through import OpenWriter, ThroughWrites, no_writer
 from ballista_py.coordinator.writes.whole_statements import GeneralWrites
 from ballista_py.coordinator.writes.whole_writes import Executed, WholeWrites
-from ballista_py.coordinator.writes.write_outcome import Outcome
 from ballista_py.coordinator.writes.write_ways import way_of_local, way_of_rows
 from ballista_py.engines.engine import Engine
 from ballista_py.errors import SchemaMismatch, SqlError, WriteIncomplete
+from ballista_py.figures import UNSEEN, Figures
 from ballista_py.partitions.columns import plain
 from ballista_py.partitions.new_table import NewTable
-from ballista_py.partitions.table import TableSpec
 from ballista_py.partitions.table_name import folded
 from ballista_py.runtime import Runtime
 from ballista_py.sql.own_words import edited_places, without_position
@@ -72,7 +73,7 @@ from ballista_py.sql.parse.kind import changes_rows, is_of_view, read_by_the_eng
 from ballista_py.sql.parse.likes import CreateLike
 from ballista_py.sql.parse.overwrites import require_other_sources
 from ballista_py.sql.parse.view_statements import CommentView, CreateView, DropViews
-from ballista_py.sql.prune.changes import as_general, local_rewrite, touched_partitions
+from ballista_py.sql.prune.changes import as_general, local_rewrite
 from ballista_py.sql.rewrite import Rewrite
 from ballista_py.state.documents.aged_objects import AgedObjects
 from ballista_py.state.documents.resends import PATIENCE_MS
@@ -101,8 +102,12 @@ class WriteService:
     max_bytes: int
     patience_ms: float = PATIENCE_MS
     instance: Callable[[], str] = str
+    open_writer: OpenWriter = no_writer
+    figures: Figures = UNSEEN
+    _through: ThroughWrites = field(init=False)
     _whole: WholeWrites = field(init=False)
     _claims: TokenClaims = field(init=False)
+    _rewrites: OwnerRewrites = field(init=False)
     _aged: list[AgedObjects] = field(init=False)
     _rows: RowWrites = field(init=False)
     _checks: RowChecks = field(init=False)
@@ -138,6 +143,7 @@ class WriteService:
             self.patience_ms,
         )
         self._rows = RowWrites(self.views, self.calls, self._rounds, self._checks, self._claims)
+        self._rewrites = OwnerRewrites(self.calls, self._rounds, self._claims)
         first = FirstRows(self.store, self.runtime, self.calls.run_all)
         self._ddl = TableWrites(
             self.views, self.tables, self.growth, self._checks, first, self.runtime, self.patience_ms
@@ -155,6 +161,7 @@ class WriteService:
             self.store,
             self.max_bytes,
         )
+        self._through = ThroughWrites(self._targets, self._whole, self._keyed, self.open_writer, self.figures)
         self._sent_again = SentAgain(self._former, self._whole, self._claims, self.queries)
         prefixes = (TOKENS_PREFIX, CLAIMED_MS), (ANSWERS_PREFIX, CLAIMED_MS)
         self._aged = [AgedObjects(self.store, self.runtime, prefix, kept_ms) for prefix, kept_ms in prefixes]
@@ -164,8 +171,9 @@ class WriteService:
         )
         self._sql_views = SqlViewDefinitions(self.queries, self.tables, self.engine)
         self._again = PlannedAgain(self.views, self._rounds, self._definitions, self.runtime, self.patience_ms)
+        kinds = self._rows, self._whole, self._keyed
         self._ingests = Ingests(
-            self._ddl, self._rows, self._whole, self._keyed, self._sent_again, self._again, self._targets.managed
+            self._ddl, *kinds, self._sent_again, self._again, self._targets.managed, self._through.ingest
         )
         self._alterations = TableAlterations(
             self.views,
@@ -303,6 +311,8 @@ class WriteService:
     def _run(self, change: Change | None, mine: WriteToken, atomic: bool) -> Executed:
         if isinstance(change, Insert | Local | General | TruncateTable):
             name = change.table
+            if (through := self._targets.through(name)) is not None:
+                return Executed(self._through.run(change, through, mine))
             found = looked_at(
                 lambda: self._targets.managed(name), lambda folder: self._former.of(name, folder, mine)
             )[1]
@@ -317,7 +327,7 @@ class WriteService:
         if isinstance(change, General):
             return self._as_whole(change, mine)
         if isinstance(change, TruncateTable):
-            return Executed(self._rewrite(self._targets.managed(change.table), None, Rewrite(), mine))
+            return Executed(self._rewrites.run(self._targets.managed(change.table), None, Rewrite(), mine))
         if isinstance(change, _DEFINITIONS) and mine.given:
             self._claims.claim(DEFINITIONS, mine.kept)
         if isinstance(change, CreateTable | CreateLike):
@@ -362,7 +372,7 @@ class WriteService:
             )
         types = dict(zip(table.schema.names, self.engine.sql_types(table.schema), strict=True))
         rewrite = evolve(local_rewrite(change, table, types), where=pruned_by(change))
-        return self._rewrite(table, change, rewrite, WriteToken(token, ("retention", change.text)))
+        return self._rewrites.run(table, change, rewrite, WriteToken(token, ("retention", change.text)))
 
     def settle_left_over(self, schedulers: Collection[str]) -> int:
         """See `WriteRounds.settle_left_over`."""
@@ -428,10 +438,6 @@ class WriteService:
         client = current_client()
         return WriteToken(token or self.runtime.new_id(), statement, given=given, client=client, again=again)
 
-    def _claim(self, table: TableSpec, token: WriteToken) -> None:
-        if token.given:
-            self._claims.claim(table.folder, token.kept)
-
     def _insert(self, change: Insert, token: WriteToken, atomic: bool) -> int:
         table = self._targets.managed(change.table)
         if change.overwrites or not change.constant:
@@ -455,44 +461,14 @@ class WriteService:
         table = self._targets.managed(change.table)
         if not self._checks.bind(change, table):
             return self._as_whole(as_general(change), token)
-        touched = self._touched(table, change, self._rounds.view(table))
+        touched = self._rewrites.touched(table, change, self._rounds.view(table))
         if way_of_local(change, table, partitions=len(touched)) == "whole":
             return self._as_whole(as_general(change), token, change)
         types = dict(zip(table.schema.names, self.engine.sql_types(table.schema), strict=True))
         try:
-            return Executed(self._rewrite(table, change, local_rewrite(change, table, types), token))
+            return Executed(self._rewrites.run(table, change, local_rewrite(change, table, types), token))
         except (SqlError, WriteIncomplete) as error:
             raise without_position(error) from None
-
-    def _touched(self, table: TableSpec, change: Local | None, view: ClusterView) -> list[int]:
-        """The partitions that the statement can touch; None for one that touches all."""
-        pmap = view.catalog.maps[table.name]
-        return pmap.ids().tolist() if change is None else list(touched_partitions(change, table, pmap))
-
-    def _rewrite(self, table: TableSpec, change: Local | None, rewrite: Rewrite, token: WriteToken) -> int:
-        """Have owners rewrite files: one partition by itself, several all or none."""
-        self._claim(table, token)
-        touched = self._touched(table, change, self._rounds.view(table))
-        if len(touched) <= 1:  # a partition that is made from now on has no row that the statement must see
-
-            def one(view: ClusterView) -> Outcome:
-                return self.calls.rewrite(Order(table=table, token=token.kept), view, touched, rewrite)
-
-            return self._rounds.until_done(table, one, {})
-        met = False
-
-        def prepare(order: Order, view: ClusterView) -> Outcome:
-            nonlocal met
-            wanted = self._touched(table, change, view)
-            # Those that were in each other's way meet at their first partition, and have nothing to undo.
-            parts = [wanted[:1], wanted[1:]] if met else [wanted]
-            outcome, met = Outcome(), True
-            for part in parts:
-                if not outcome.errors:
-                    outcome.take(self.calls.rewrite(order, view, part, rewrite))
-            return outcome
-
-        return self._rounds.once(table, token.kept, prepare).affected
 
     def _as_whole(self, change: General, token: WriteToken, local: Local | None = None) -> Executed:
         table = self._targets.managed(change.table)

@@ -13,6 +13,8 @@ from ballista_py.errors import SqlError
 from ballista_py.partitions.table import TableSpec
 from ballista_py.sql.parse.changes import General, Local
 
+_THROUGH = "INSERT, UPDATE, DELETE and MERGE are, without RETURNING"
+
 
 @frozen
 class TargetTables:
@@ -30,6 +32,10 @@ class TargetTables:
                 self.queries.sequences({name})
                 if self.queries.is_behind(view({name}), {name}):
                     found = self.views.refresh({name}).catalog.tables.get(name)
+            if found is not None and found.is_written_through:
+                raise SqlError(
+                    f"the statement cannot be run on table '{name}', which is written through: {_THROUGH}"
+                )
             if found is not None and found.source is not None:
                 raise SqlError(
                     f"table '{name}' is filled from its source: refresh it, or write to a managed table"
@@ -43,6 +49,14 @@ class TargetTables:
         if reason is not None:
             raise SqlError(f"table '{name}' cannot be used: {reason}")
         raise SqlError(f"Table '{name}' does not exist")
+
+    def through(self, name: str) -> TableSpec | None:
+        """The table of that name, if statements go to its source; None for any other, or none."""
+        for view in (self.views.current, self.views.refresh):
+            found = view({name}).catalog.tables.get(name)
+            if found is not None:
+                return found if found.is_written_through else None
+        return None
 
     def followed(self, name: str) -> TableSpec:
         """The table of that name, if its source or statements change its rows."""

@@ -81,7 +81,7 @@ class WholeWrites:
 
         Raises `SqlError` where there is no key.
         """
-        _require_key(change, table)
+        require_on_key(change, table)
         if self.rounds.statements(table).read().of(token.kept) is not None:
             return self.told(table.folder, self.rounds.once(table, token.kept, _never), change.returning)
         change = self.checks.converted(table, change)
@@ -108,7 +108,18 @@ class WholeWrites:
 
         No key may come twice. A token that the client gave is one for these rows, as they were sent.
         """
-        _require_key(upsert_of(table.name), table)
+        given, token = self.sent(table, rows, token, shaped)
+        return Executed(self.keyed.put(table, given, token))
+
+    def sent(
+        self,
+        table: TableSpec,
+        rows: Iterable[pa.RecordBatch],
+        token: WriteToken,
+        shaped: Callable[[pa.RecordBatch], pa.RecordBatch] = lambda batch: batch,
+    ) -> tuple[pa.Table, WriteToken]:
+        """Rows that a client sends for `upsert`, each with a key of its own, and the token of these very rows."""
+        require_on_key(upsert_of(table.name), table)
         digest = RowsDigest()
         sent = digest.counted(rows) if token.given else rows
         given = self.gathered(table, self.checks.batches(table, map(shaped, sent)))
@@ -118,9 +129,7 @@ class WholeWrites:
             row = doubled.drop_columns(["count_all"]).to_pylist()[0]
             key = ", ".join(f"{name} = {value}" for name, value in row.items())
             raise SqlError(f"two rows have the primary key {key}: nothing was changed, send one for each key")
-        if token.given:
-            token = token.of_rows(digest.value)
-        return Executed(self.keyed.put(table, given, token))
+        return given, token.of_rows(digest.value) if token.given else token
 
     def gathered(self, table: TableSpec, rows: Iterable[pa.RecordBatch]) -> pa.Table:
         batches = list(RowBudget(self.max_bytes).counted(rows))
@@ -219,7 +228,8 @@ class WholeWrites:
         return kept_answer(self.store, folder, attempt)
 
 
-def _require_key(change: Insert, table: TableSpec) -> None:
+def require_on_key(change: Insert, table: TableSpec) -> None:
+    """Raise `SqlError` for an INSERT that asks for a primary key that the table has not, or that would change it."""
     if not change.on_key:
         return
     if not table.primary_key:

@@ -15,7 +15,7 @@ from typing import Annotated, Any, ClassVar
 import typer
 
 from ballista_py.errors import BallistaError, ConfigError
-from ballista_py.node.cli.choices import command_group
+from ballista_py.node.cli.choices import choice, command_group
 from ballista_py.node.cli.connecting import (
     DEFAULT_CONNECT,
     Dialect,
@@ -199,12 +199,22 @@ def sql(
     engine: Engine = None,
     as_json: Json = False,
     timing: Annotated[bool, typer.Option("--stats", help="also print what the statement touched")] = False,
+    wait: Annotated[
+        str | None,
+        typer.Option(
+            help="what a change of a table that is written through waits for; default: as the table says",
+            parser=choice("source", "visible"),
+            metavar="[source|visible]",
+        ),
+    ] = None,
 ) -> None:
     """Run a statement, or all of a file, and print its answer.
 
     Of a change the answer is how many rows it affected. Of a file the first statement that fails ends it, named by its
     number and line; those before it were carried out. With --json each statement of a file gives a line.
     """
+    if wait is not None:
+        client.sql(f"set write_wait = '{wait}'")
     if file is not None:
         run_script(script_of(file), client, dialect, engine, as_json)
         return

@@ -22,6 +22,7 @@ from ballista_py.node.http.sql_request import (
     max_body_bytes,
     read_statement,
 )
+from ballista_py.partitions.refresh import WRITE_WAITS
 from ballista_py.transport.flight.calls import CallContext
 from ballista_py.transport.flight.server import StreamResult
 from ballista_py.transport.flight.shape_checks import MAX_NAME_CHARS
@@ -46,6 +47,7 @@ def routes(run: RunStatement, door: HttpDoor) -> list[HTTPRouteHandler]:
 
         def answered(opened: Any) -> StreamResult:
             opened.context.work.limit_to(posted.timeout_ms)
+            opened.context.work.waits = posted.wait
             return run(posted, opened.context)
 
         return StreamedAnswer(door, door.call(request), answered, form, COPIES * len(body))
@@ -57,6 +59,7 @@ _STATEMENT = {
     "timeout": Schema(type=OpenAPIType.NUMBER, exclusive_minimum=0, description="seconds"),
     "token": Schema(type=OpenAPIType.STRING, max_length=MAX_NAME_CHARS, description="a change is applied once"),
     "atomic": Schema(type=OpenAPIType.BOOLEAN),
+    "wait": Schema(type=OpenAPIType.STRING, enum=list(WRITE_WAITS)),
 }
 _ROWS = Schema(type=OpenAPIType.ARRAY, items=Schema(type=OpenAPIType.OBJECT))
 _ERROR = Schema(

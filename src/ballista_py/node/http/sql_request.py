@@ -13,6 +13,7 @@ from attrs import field, frozen
 
 from ballista_py.errors import InvalidData, SqlError
 from ballista_py.node.http.errors import HttpRefused
+from ballista_py.partitions.refresh import WRITE_WAITS
 from ballista_py.transport.flight import shape_checks as shape
 from ballista_py.transport.flight.wire import has_more_values
 from ballista_py.transport.flight_sql.statement import SqlStatement, ipc_bytes
@@ -27,13 +28,14 @@ _MOST_S = 1e9
 
 @frozen(kw_only=True)
 class PostedStatement:
-    """A statement and how it is to be run. `engine` and `timeout_ms` as of `Client.sql`; `token` None: it has none."""
+    """A statement and how it is to be run, as of `Client.sql`; `token` None: it has none."""
 
     statement: SqlStatement
     engine: str | None = None
     timeout_ms: float | None = None
     token: str | None = field(default=None, repr=False)
     atomic: bool = False
+    wait: str = ""
 
 
 def max_body_bytes(content_type: str) -> int:
@@ -105,6 +107,7 @@ def _from_json(text: str, body: bytes) -> PostedStatement:
         timeout_ms=None if timeout is None else timeout * 1e3,
         token=said.get("token"),
         atomic=bool(said.get("atomic")),
+        wait=said.get("wait") or "",
     )
 
 
@@ -148,6 +151,7 @@ _FIELDS: Mapping[str, shape.Check] = {
     "timeout": shape.maybe(shape.number),
     "token": shape.maybe(shape.name),
     "atomic": shape.maybe(shape.flag),
+    "wait": shape.maybe(shape.one_of(WRITE_WAITS)),
 }
 
 

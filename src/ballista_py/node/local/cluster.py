@@ -19,13 +19,13 @@ from ballista_py.coordinator.tables.definitions import TableMaker
 from ballista_py.coordinator.tables.embedded_spark import NO_SETTINGS, Source, SparkSettings
 from ballista_py.errors import BallistaError, ConfigError, TransportError, TryLater
 from ballista_py.node.config import EngineName
-from ballista_py.node.local.nodes import LocalNodes
+from ballista_py.node.local.nodes import LocalNodes, app_files
 from ballista_py.node.local.status_reader import read_status, told_ports
 from ballista_py.node.local.waiting import missing_after, not_applied, not_copied, not_loaded
 from ballista_py.node.secrets_file import read_secrets
 from ballista_py.partitions.columns import plain
 from ballista_py.partitions.new_table import NewTable
-from ballista_py.partitions.refresh import Refresh, Retention
+from ballista_py.partitions.refresh import Refresh, Retention, WriteMode, WriteWait
 from ballista_py.partitions.spec import PartitionBy
 from ballista_py.partitions.table import Distribution, FileFormatName
 from ballista_py.runtime import Runtime, SystemRuntime
@@ -135,7 +135,7 @@ class LocalCluster:
             detached=detached,
             authority=self._certificates,
             environment=node_environment or (lambda _: {}),
-            apps=_app_files(app, schedulers),
+            apps=app_files(app, schedulers),
         )
         self.ports = self._nodes.ports
         secrets = read_secrets(options["secrets-file"]) if "secrets-file" in options else {}
@@ -293,10 +293,13 @@ class LocalCluster:
         atomic: bool = False,
         engine: str | None = None,
         timeout: float | None = None,
+        wait: WriteWait | None = None,
     ) -> pa.Table:
         """Run a statement and return all of its rows; see `Client.sql`."""
         with self.client() as client:
-            return client.sql(query, dialect=dialect, token=token, atomic=atomic, engine=engine, timeout=timeout)
+            return client.sql(
+                query, dialect, token=token, atomic=atomic, engine=engine, timeout=timeout, wait=wait
+            )
 
     def ingest(
         self,
@@ -307,20 +310,23 @@ class LocalCluster:
         token: str | None = None,
         atomic: bool = False,
         timeout: float | None = None,
+        wait: WriteWait | None = None,
     ) -> int:
         """Add rows to a table; how many. See `Client.ingest`."""
         with self.client() as client:
-            return client.ingest(table, data, mode=mode, token=token, atomic=atomic, timeout=timeout)
+            return client.ingest(table, data, mode=mode, token=token, atomic=atomic, timeout=timeout, wait=wait)
 
-    def upsert(self, table: str, data: Rows, *, token: str | None = None) -> int:
+    def upsert(self, table: str, data: Rows, *, token: str | None = None, wait: WriteWait | None = None) -> int:
         """Put rows in the place of those with their primary keys, or add them; see `Client.upsert`."""
         with self.client() as client:
-            return client.upsert(table, data, token=token)
+            return client.upsert(table, data, token=token, wait=wait)
 
-    def apply_changes(self, table: str, changes: Rows, *, token: str | None = None) -> int:
+    def apply_changes(
+        self, table: str, changes: Rows, *, token: str | None = None, wait: WriteWait | None = None
+    ) -> int:
         """Apply changes by primary key, all of them at one instant or none; see `Client.apply_changes`."""
         with self.client() as client:
-            return client.apply_changes(table, changes, token=token)
+            return client.apply_changes(table, changes, token=token, wait=wait)
 
     def drop_table(self, name: str) -> None:
         """End a table: no statement finds it any more, its executors unload it, its files become garbage."""
@@ -368,6 +374,8 @@ class LocalCluster:
         file_format: FileFormatName = "parquet",
         refresh: Refresh | None = None,
         retention: Retention | None = None,
+        write_mode: WriteMode = "read_only",
+        write_wait: WriteWait = "visible",
         progress: Progress | None = None,
         wait: bool = True,
     ) -> None:
@@ -380,6 +388,8 @@ class LocalCluster:
         With `{"format": "postgres", "dsn": …, "table": …}` the table follows the changes of one of a database, and has
         its rows once a scheduler has copied them; its `primary_key` is that one's, if none is named. So it is with
         `{"format": "delta" | "iceberg", "changes": True, …}` and `{"format": "debezium", "path": …}`.
+        With `write_mode="write_through"` statements on it change that one, and it follows; `write_wait` says whether
+        they are answered once the database has them ("source") or once the table shows them ("visible").
         `progress(done, total)` is called as the work goes on.
 
         Raises `PartitionKeysMissing`, `UnsupportedExpression`, and `ConfigError` for a name that is taken or a
@@ -396,6 +406,8 @@ class LocalCluster:
             file_format=file_format,
             refresh=refresh,
             retention=retention,
+            write_mode=write_mode,
+            write_wait=write_wait,
         )
         columns = None if schema is None else plain(schema)
         made = self._tables.create(**new.keywords(), schema=columns, progress=progress)
@@ -479,18 +491,6 @@ class LocalCluster:
             for row in rows
         )
         return f"<table><tr><th>node</th><th>role</th><th>address</th><th>partitions</th></tr>{cells}</table>"
-
-
-def _app_files(app: str | Path | Mapping[str, str | Path] | None, schedulers: int) -> dict[str, str]:
-    """The application file of each scheduler that has one. Raises `ConfigError` for a name that no scheduler has."""
-    names = [f"scheduler-{number + 1}" for number in range(schedulers)]
-    if app is None:
-        return {}
-    given = app if isinstance(app, Mapping) else dict.fromkeys(names, app)
-    unknown = sorted(given.keys() - {*names})
-    if unknown:
-        raise ConfigError(f"this cluster has no scheduler '{unknown[0]}'; it has {', '.join(names)}")
-    return {name: str(Path(path).resolve()) for name, path in given.items()}
 
 
 def _was_stopped() -> TransportError:

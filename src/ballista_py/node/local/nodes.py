@@ -143,3 +143,15 @@ class LocalNodes:
 
 def _words(options: Mapping[str, str | int]) -> list[str]:
     return [word for name, value in options.items() for word in (f"--{name}", str(value))]
+
+
+def app_files(app: str | Path | Mapping[str, str | Path] | None, schedulers: int) -> dict[str, str]:
+    """The application file of each scheduler that has one. Raises `ConfigError` for a name that no scheduler has."""
+    names = [f"scheduler-{number + 1}" for number in range(schedulers)]
+    if app is None:
+        return {}
+    given = app if isinstance(app, Mapping) else dict.fromkeys(names, app)
+    unknown = sorted(given.keys() - {*names})
+    if unknown:
+        raise ConfigError(f"this cluster has no scheduler '{unknown[0]}'; it has {', '.join(names)}")
+    return {name: str(Path(path).resolve()) for name, path in given.items()}

@@ -10,9 +10,11 @@ from typing import Any, Protocol
 from attrs import define, field
 
 from ballista_py.coordinator.changes.postgres import max_lag_bytes
+from ballista_py.coordinator.changes.postgres_writes import open_postgres_writer
 from ballista_py.coordinator.changes.reader import ChangeReader
 from ballista_py.coordinator.changes.rules import Progress
 from ballista_py.coordinator.changes.source import DescribedSource
+from ballista_py.coordinator.changes.source_writer import SourceWriter
 from ballista_py.coordinator.changes.sources import open_changes
 from ballista_py.coordinator.cluster_view import ClusterView
 from ballista_py.coordinator.tables.wider_tables import widened
@@ -37,6 +39,15 @@ class Copies(Protocol):
     """Has tables copied anew that somebody has asked for."""
 
     def tick(self, tables: Mapping[str, TableSpec]) -> int: ...
+
+
+def writers_of(secrets: Mapping[str, Secret]) -> Callable[[TableSpec], SourceWriter]:
+    """What opens the sources of tables that are written through, with these secrets."""
+
+    def open_writer(table: TableSpec) -> SourceWriter:
+        return open_postgres_writer(table, with_secrets(dict(table.source or {}), secrets))
+
+    return open_writer
 
 
 @define(eq=False)

@@ -39,7 +39,7 @@ from ballista_py.node.http.routes_cluster import ClusterShows
 from ballista_py.node.running import Foundation, RunningNode
 from ballista_py.node.scheduler.answers import SchedulerAnswers, Services
 from ballista_py.node.scheduler.application import SchedulerApp, labels_of
-from ballista_py.node.scheduler.changes import ChangeReaders
+from ballista_py.node.scheduler.changes import ChangeReaders, writers_of
 from ballista_py.node.scheduler.control import SchedulerControl
 from ballista_py.node.scheduler.core import SchedulerCore
 from ballista_py.node.scheduler.job_runs import JobRuns
@@ -231,7 +231,7 @@ def _tools(ground: Foundation) -> _Tools:
 def _listen(ground: Foundation, answers: SchedulerAnswers, file: AppFile | None) -> _Links:
     """Open the ports; who asks before the scheduler has joined is answered with `TryLater`."""
     config, up = ground.config, ground.up
-    secrets: Mapping[str, Secret] = {} if config.secrets_file is None else read_secrets(config.secrets_file)
+    secrets = _secrets(config)
     handler = SchedulerControl(config.node_id, ground.tasks, ground.metrics, secrets)
     workers = ThreadPoolExecutor(CONTROL_WORKERS, thread_name_prefix="control")
     up.callback(workers.shutdown, wait=False, cancel_futures=True)
@@ -351,6 +351,8 @@ def _services(
         runtime,
         config.max_merge_bytes,
         instance=lambda: core.membership.info.instance_id,
+        open_writer=writers_of(_secrets(config)),
+        figures=ground.metrics,
         tasks=ground.tasks,
     )
     metrics = config.otlp_metrics_table
@@ -394,7 +396,7 @@ def _application(ground: Foundation, tools: _Tools, core: SchedulerCore, file: A
 def _source_tables(ground: Foundation, tools: _Tools) -> TableMaker:
     """What reads sources, with the secrets that they reference and what Spark is given here."""
     config = ground.config
-    secrets: Mapping[str, Secret] = {} if config.secrets_file is None else read_secrets(config.secrets_file)
+    secrets = _secrets(config)
     return TableMaker(ground.store, ground.runtime, secrets, run_all=tools.run_all, spark=config.spark_settings())
 
 
@@ -411,11 +413,14 @@ def _start_loops(ground: Foundation, core: SchedulerCore, links: _Links) -> None
         ground.loop("discover", core.discover, ground.config.partition_discovery_interval / LOOKS_PER_INTERVAL)
 
 
+def _secrets(config: NodeConfig) -> Mapping[str, Secret]:
+    return {} if config.secrets_file is None else read_secrets(config.secrets_file)
+
+
 def _follow(ground: Foundation, core: SchedulerCore, services: Services) -> None:
     """Have tables follow the changes of their sources."""
-    file = ground.config.secrets_file
-    secrets = {} if file is None else read_secrets(file)
     membership, runtime = core.membership, ground.runtime
+    secrets = _secrets(ground.config)
     readers = ChangeReaders(
         ground.store, services.writes, membership, secrets, core.known, core.view, runtime, ground.metrics
     )

@@ -71,6 +71,15 @@ _SCHEDULER: Mapping[str, Figure] = {
     "dataset_acceleration_refresh_rows": _counter("Rows that refreshes brought.", "table", "mode"),
     "dataset_acceleration_refresh_bytes": _counter("Bytes of files that refreshes wrote.", "table", "mode"),
     "dataset_acceleration_refresh_duration_ms": _ms("How long refreshes took.", "table", "mode"),
+    "dataset_write_through_total": _counter(
+        "Statements that were written to the source of a table, or had been before.", "table", "outcome"
+    ),
+    "dataset_write_through_rows": _counter("Rows that they changed.", "table"),
+    "dataset_write_through_conflicts": _counter(
+        "Times that one was computed anew, because rows had changed at the source.", "table"
+    ),
+    "dataset_write_through_duration_ms": _ms("How long they took, until the source had them.", "table"),
+    "dataset_write_through_visible_duration_ms": _ms("How long they then took to be visible.", "table"),
     "scheduler_collected_objects": _counter("Tokens and kept answers of long ago that were removed."),
 }
 _EXECUTOR: Mapping[str, Figure] = {

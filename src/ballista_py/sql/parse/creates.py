@@ -7,9 +7,10 @@ from collections.abc import Sequence
 from attrs import frozen
 from sqlglot import exp
 
-from ballista_py.errors import SqlError
+from ballista_py.errors import ConfigError, SqlError
 from ballista_py.partitions.bounds import require_count
 from ballista_py.partitions.refresh import Refresh, Retention
+from ballista_py.partitions.write_modes import WRITE_OPTIONS, refuse_write_options
 from ballista_py.sql.parse.constants import require_constant
 from ballista_py.sql.parse.follow_options import OPTIONS, declared_in
 from ballista_py.sql.parse.inserts import table_name
@@ -149,7 +150,7 @@ def _options(tree: exp.Create) -> dict[str, str]:
     properties = tree.args.get("properties")
     for item in properties.expressions if properties is not None else ():
         name, value = item.name.lower(), item.args.get("value")
-        if name not in OPTIONS or not isinstance(value, exp.Expr):
+        if name not in (*OPTIONS, *WRITE_OPTIONS) or not isinstance(value, exp.Expr):
             raise SqlError(
                 f"a table has no option '{name[:80]}' here: WITH (file_format = 'parquet' or 'vortex', …), with "
                 f"{', '.join(OPTIONS[1:])}"
@@ -157,6 +158,10 @@ def _options(tree: exp.Create) -> dict[str, str]:
         if name in found:
             raise SqlError(f"the option '{name}' is given twice")
         found[name] = value.name
+    try:
+        refuse_write_options(found)
+    except ConfigError as error:
+        raise SqlError(error.message) from None
     return found
 
 

@@ -16,13 +16,14 @@ from sqlglot.errors import SqlglotError
 from sqlglot.tokenizer_core import Token, TokenType
 
 from ballista_py.errors import SqlError
+from ballista_py.partitions.refresh import WRITE_WAITS
 from ballista_py.sql.dialects.names import known_dialect
 from ballista_py.sql.parse.kind import blank, tokens_of
 from ballista_py.sql.parse.parameters import places_of
 from ballista_py.sql.parse.parsing import parsed_one
 from ballista_py.sql.parse.statement_text import StatementText
 
-OPTIONS = ("dialect", "engine", "statement_timeout")
+OPTIONS = ("dialect", "engine", "statement_timeout", "write_wait")
 MAX_SHOWN = 100
 # What a constant consists of: no name of a column, no call, no query.
 _CONSTANT = (
@@ -197,6 +198,10 @@ def _value(name: str, text: str) -> str | float | None:
     if name == "engine":
         if text.lower() not in ENGINES:
             raise SqlError(f"the engine '{_shown(text)}' is none of {', '.join(ENGINES)}")
+        return text.lower()
+    if name == "write_wait":
+        if text.lower() not in WRITE_WAITS:
+            raise SqlError(f"write_wait: '{_shown(text)}' is none of {', '.join(WRITE_WAITS)}")
         return text.lower()
     found = _DURATION.fullmatch(text.strip().lower())
     if found is None:

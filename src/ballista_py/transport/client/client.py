@@ -12,21 +12,18 @@ from ballista_py.errors import (
     BallistaError,
     ConfigError,
     OwnershipError,
-    PartitionsUnassigned,
-    SchedulerLost,
     TransportError,
-    TryLater,
     WriteIncomplete,
 )
 from ballista_py.partitions.new_table import NewTable
-from ballista_py.partitions.refresh import Refresh, Retention
+from ballista_py.partitions.refresh import Refresh, Retention, WriteMode, WriteWait
 from ballista_py.partitions.spec import PartitionBy
 from ballista_py.partitions.table import Distribution, FileFormatName
 from ballista_py.runtime import Runtime, SystemRuntime
 from ballista_py.secret import Secret
 from ballista_py.sql.plan_drawing import ExplainedPlan
 from ballista_py.state.documents.resends import RESEND_MS
-from ballista_py.transport.client.client_answers import QueryResult, QueryStream
+from ballista_py.transport.client.client_answers import QueryResult, QueryStream, affected_rows, passes_by
 from ballista_py.transport.client.cluster_calls import ClusterCalls
 from ballista_py.transport.client.jobs import Job, JobCalls, Parameters
 from ballista_py.transport.client.rows import Rows, arrow_rows
@@ -42,6 +39,7 @@ from ballista_py.transport.flight.commands import (
     execute_command,
     ingest_command,
     sql_command,
+    waiting_for,
 )
 from ballista_py.transport.flight.errors import was_never_sent
 from ballista_py.transport.security.credentials import Tls
@@ -112,6 +110,7 @@ class Client(ClusterCalls):
         atomic: bool = False,
         engine: str | None = None,
         timeout: float | None = None,
+        wait: WriteWait | None = None,
     ) -> pa.Table:
         """The answer to any statement: a query, a change of a table, EXPLAIN, DESCRIBE, SHOW.
 
@@ -129,13 +128,16 @@ class Client(ClusterCalls):
 
         After `timeout` seconds the statement is ended wherever it runs; the schedulers may set a shorter limit.
 
-        `SET dialect | engine | statement_timeout = …` holds for this client's later statements that say nothing else,
-        until `RESET`; `PREPARE q AS …`, `EXECUTE q(1, 'a')` and `DEALLOCATE q` keep texts in this client.
+        A change of a table that is written through is answered once its source has it (`wait="source"`) or once the
+        table shows it (`"visible"`); default: as the table was made.
+
+        `SET dialect | engine | statement_timeout | write_wait = …` holds for this client's later statements that say
+        nothing else, until `RESET`; `PREPARE q AS …`, `EXECUTE q(1, 'a')` and `DEALLOCATE q` keep texts in this client.
 
         Raises the `PlanningError` that says what is wrong with it (`TimeLimit`: its time is over), or `SchedulerLost`
         when the scheduler died.
         """
-        return self._run(query, dialect, engine, token, atomic, timeout).table
+        return self._run(query, dialect, engine, token, atomic, timeout, wait).table
 
     def ingest(
         self,
@@ -146,6 +148,7 @@ class Client(ClusterCalls):
         token: str | None = None,
         atomic: bool = False,
         timeout: float | None = None,
+        wait: WriteWait | None = None,
     ) -> int:
         """Add rows to a table; how many. They must have its columns, in order, or nothing is written.
 
@@ -154,16 +157,17 @@ class Client(ClusterCalls):
         rows that are there, with `"upsert"` that of the rows with their keys (see `upsert`); `"create"`,
         `"create_append"` and, if there is none, `"replace"` make the table. `atomic` rows appear everywhere or
         nowhere, whatever fails. After `timeout` seconds it ends, between two batches of `data` or at the schedulers.
+        `wait` as for `sql`.
 
         Raises `SchemaMismatch`, `TimeLimit`, and `WriteIncomplete` naming partitions that did not apply them.
         """
         left = TimeLeft(self._runtime, self._session.time_limit(timeout))
-        rows = arrow_rows(data)
+        rows, waits = arrow_rows(data), waiting_for(self._session.write_wait(wait))
         name, made = token or self._runtime.new_id(), not token
 
         def run(address: str, again: bool) -> int:
             command = ingest_command(table, mode, name, atomic, left.ms(), made)
-            stream = self._pool.open_write(address, {**command, "again": again}, rows.schema)
+            stream = self._pool.open_write(address, {**command, **waits, "again": again}, rows.schema)
             try:
                 for batch in rows.batches():
                     left.ms()
@@ -175,7 +179,7 @@ class Client(ClusterCalls):
 
         return self._applied(run, left, rows.repeatable)
 
-    def upsert(self, table: str, data: Rows, *, token: str | None = None) -> int:
+    def upsert(self, table: str, data: Rows, *, token: str | None = None, wait: WriteWait | None = None) -> int:
         """Put rows in the place of those with their primary keys, or add them; how many. No key may come twice.
 
         All of them at one instant, or none; `token` as for `ingest`. They may be at most a scheduler's
@@ -183,9 +187,11 @@ class Client(ClusterCalls):
 
         Raises `SqlError` for a table without a primary key, and `SchemaMismatch`.
         """
-        return self.ingest(table, data, mode="upsert", token=token)
+        return self.ingest(table, data, mode="upsert", token=token, wait=wait)
 
-    def apply_changes(self, table: str, changes: Rows, *, token: str | None = None) -> int:
+    def apply_changes(
+        self, table: str, changes: Rows, *, token: str | None = None, wait: WriteWait | None = None
+    ) -> int:
         """Apply changes by primary key, in their order, all of them at one instant or none; how many they are.
 
         `changes` has the columns `op` (`insert`, `update`, `delete` or `truncate`), `old` (a struct with at least the
@@ -204,7 +210,7 @@ class Client(ClusterCalls):
         >>> client.apply_changes("events", pa.Table.from_pylist(gone, schema=columns))  # doctest: +SKIP
         1
         """
-        return self.ingest(table, changes, mode="changes", token=token)
+        return self.ingest(table, changes, mode="changes", token=token, wait=wait)
 
     def create_table(
         self,
@@ -220,6 +226,8 @@ class Client(ClusterCalls):
         file_format: FileFormatName = "parquet",
         refresh: Refresh | None = None,
         retention: Retention | None = None,
+        write_mode: WriteMode = "read_only",
+        write_wait: WriteWait = "visible",
         token: str | None = None,
         timeout: float | None = None,
     ) -> None:
@@ -247,6 +255,8 @@ class Client(ClusterCalls):
             file_format=file_format,
             refresh=refresh,
             retention=retention,
+            write_mode=write_mode,
+            write_wait=write_wait,
         )
         new.require_no_source()
         if schema is None:
@@ -270,14 +280,20 @@ class Client(ClusterCalls):
         self.sql('drop table "{}"'.format(name.replace('"', '""')))
 
     def _execute(
-        self, query: str, dialect: str | None, token: str | None, atomic: bool, timeout: float | None
+        self,
+        query: str,
+        dialect: str | None,
+        token: str | None,
+        atomic: bool,
+        timeout: float | None,
+        wait: str | None,
     ) -> int:
-        left = TimeLeft(self._runtime, timeout)
+        left, waits = TimeLeft(self._runtime, timeout), waiting_for(wait)
         token, made = token or self._runtime.new_id(), not token
 
         def run(address: str, again: bool) -> int:
             command = execute_command(query, dialect, token, atomic, left.ms(), made)
-            return int(self._pool.ask(address, {**command, "again": again})["affected"])
+            return int(self._pool.ask(address, {**command, **waits, "again": again})["affected"])
 
         return self._applied(run, left)
 
@@ -351,27 +367,28 @@ class Client(ClusterCalls):
         token: str | None,
         atomic: bool,
         timeout: float | None,
+        wait: str | None = None,
     ) -> QueryResult:
         # A tokenizer, which `ingest` does without.
         from ballista_py.sql.parse.copies import CopyFrom, read_copy
         from ballista_py.sql.parse.kind import statement_kind
         from ballista_py.sql.parse.returning import returns_rows
 
-        asked = self._session.asked(query, dialect, engine, timeout)
+        asked = self._session.asked(query, dialect, engine, timeout, wait)
         if asked is None:
             return QueryResult(table=pa.table({"Success": pa.array([], pa.bool_())}), stats={})
-        query, dialect, engine, timeout = astuple(asked)
+        query, dialect, engine, timeout, wait = astuple(asked)
         copy = read_copy(query)
         if copy is not None:
             from ballista_py.transport.client.copies import load_file, write_answer
 
             if isinstance(copy, CopyFrom):
-                return _affected(load_file(self, copy, token, atomic, timeout))
-            return _affected(write_answer(self, copy, dialect, timeout, self._runtime))
+                return affected_rows(load_file(self, copy, token, atomic, timeout, wait))
+            return affected_rows(write_answer(self, copy, dialect, timeout, self._runtime))
         if returns_rows(query, dialect):
             return self._returned(query, dialect, token, atomic, timeout)
         if statement_kind(query, dialect) == "change":
-            return _affected(self._execute(query, dialect, token, atomic, timeout))
+            return affected_rows(self._execute(query, dialect, token, atomic, timeout, wait))
 
         def read(stream: FlightStream) -> QueryResult:
             table = pa.Table.from_batches(stream.batches(), schema=stream.schema)
@@ -476,19 +493,7 @@ class Client(ClusterCalls):
             try:
                 return read()
             except BallistaError as error:
-                if not _passes_by(error) or self._pool.closed or self._runtime.monotonic_ms() > deadline_ms:
+                if not passes_by(error) or self._pool.closed or self._runtime.monotonic_ms() > deadline_ms:
                     raise
             self._runtime.sleep_ms(wait_ms)
             wait_ms = min(LONGEST_RESEND_MS, 2 * wait_ms)
-
-
-def _affected(rows: int) -> QueryResult:
-    return QueryResult(table=pa.table({"affected_rows": pa.array([rows], pa.int64())}), stats={})
-
-
-def _passes_by(error: BallistaError) -> bool:
-    """Whether an error says that nodes come, go or hand over: the same query may be answered a moment later."""
-    if isinstance(error, OwnershipError | PartitionsUnassigned | SchedulerLost | TryLater):
-        return True
-    lost = error.__cause__ if isinstance(error.__cause__, TransportError) else error
-    return type(lost) is TransportError and "peer" in lost.details

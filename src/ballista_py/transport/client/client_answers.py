@@ -8,7 +8,15 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 from attrs import frozen
 
-from ballista_py.errors import MissingExtra, TransportError
+from ballista_py.errors import (
+    BallistaError,
+    MissingExtra,
+    OwnershipError,
+    PartitionsUnassigned,
+    SchedulerLost,
+    TransportError,
+    TryLater,
+)
 from ballista_py.transport.client.schedulers import lost
 from ballista_py.transport.flight.client import FlightStream
 from ballista_py.transport.flight.errors import is_link_failure
@@ -83,3 +91,16 @@ class QueryStream:
 
     def __exit__(self, *_exc: object) -> None:
         self.cancel()
+
+
+def affected_rows(rows: int) -> QueryResult:
+    """The answer to a change: how many rows it affected."""
+    return QueryResult(table=pa.table({"affected_rows": pa.array([rows], pa.int64())}), stats={})
+
+
+def passes_by(error: BallistaError) -> bool:
+    """Whether an error says that nodes come, go or hand over: the same query may be answered a moment later."""
+    if isinstance(error, OwnershipError | PartitionsUnassigned | SchedulerLost | TryLater):
+        return True
+    lost = error.__cause__ if isinstance(error.__cause__, TransportError) else error
+    return type(lost) is TransportError and "peer" in lost.details

@@ -48,16 +48,24 @@ class Asking(Protocol):
         token: str | None = None,
         atomic: bool = False,
         timeout: float | None = None,
+        wait: Any = None,
     ) -> int: ...
 
     def stream(self, query: str, dialect: str | None = None, *, timeout: float | None = None) -> QueryStream: ...
 
 
-def load_file(client: Asking, copy: CopyFrom, token: str | None, atomic: bool, timeout: float | None) -> int:
+def load_file(
+    client: Asking,
+    copy: CopyFrom,
+    token: str | None,
+    atomic: bool,
+    timeout: float | None,
+    wait: str | None = None,
+) -> int:
     """Add the rows of the file to its table; how many. Raises as `file_rows` and `Client.ingest`."""
     columns, defaults = _described(client.sql(f"describe {_quoted(copy.table)}"))
     rows = file_rows(copy, columns, defaults)
-    return client.ingest(copy.table, rows, token=token, atomic=atomic, timeout=timeout)
+    return client.ingest(copy.table, rows, token=token, atomic=atomic, timeout=timeout, wait=wait)
 
 
 def _described(answer: pa.Table) -> tuple[dict[str, str], dict[str, str | None]]:

@@ -23,6 +23,7 @@ class ClientQuery:
     dialect: str | None
     engine: str | None
     timeout: float | None
+    wait: str | None = None
 
 
 @frozen
@@ -44,7 +45,12 @@ class ClientSession:
         self._lock = self._runtime.lock()
 
     def asked(
-        self, query: str, dialect: str | None, engine: str | None = None, timeout: float | None = None
+        self,
+        query: str,
+        dialect: str | None,
+        engine: str | None = None,
+        timeout: float | None = None,
+        wait: str | None = None,
     ) -> ClientQuery | None:
         """What is to be sent for a statement; None for one that was about the session, and is done.
 
@@ -57,10 +63,10 @@ class ClientSession:
         said = read_session_statement(query[len(explain) :])
         with self._lock:
             if said is None:
-                return self._with_options(ClientQuery(query, dialect, engine, timeout))
+                return self._with_options(ClientQuery(query, dialect, engine, timeout, wait))
             if isinstance(said, Execute):
                 text = self._filled(said)
-                return self._with_options(ClientQuery(explain + text.text, text.dialect, engine, timeout))
+                return self._with_options(ClientQuery(explain + text.text, text.dialect, engine, timeout, wait))
             self._do(said, dialect)
             return None
 
@@ -80,6 +86,11 @@ class ClientSession:
         with self._lock:
             return self._options.get("statement_timeout") if timeout is None else timeout
 
+    def write_wait(self, wait: str | None) -> str | None:
+        """For what the rows that are sent with this one wait: as the session says where it says nothing."""
+        with self._lock:
+            return self._options.get("write_wait") if wait is None else wait
+
     def _with_options(self, asked: ClientQuery) -> ClientQuery:
         options = self._options
         return ClientQuery(
@@ -87,6 +98,7 @@ class ClientSession:
             options.get("dialect") if asked.dialect is None else asked.dialect,
             options.get("engine") if asked.engine is None else asked.engine,
             options.get("statement_timeout") if asked.timeout is None else asked.timeout,
+            options.get("write_wait") if asked.wait is None else asked.wait,
         )
 
     def _filled(self, said: Execute) -> _Prepared:

@@ -16,6 +16,7 @@ from attrs import Factory, frozen
 
 from ballista_py.errors import SqlError
 from ballista_py.partitions.new_table import NewTable
+from ballista_py.partitions.refresh import WRITE_WAITS
 from ballista_py.partitions.spec import PARTITION_COLUMN
 from ballista_py.sql.plan import Leg, LegTable
 from ballista_py.work import Work, current_client, current_work
@@ -47,6 +48,7 @@ CANCEL = "cancel"
 CREATE_TABLE = "create_table"
 
 TIME_LIMIT = "time_limit_ms"
+WAIT = "wait"
 APART = "apart"
 LANE = "lane"
 MAX_LANE_CHARS = 64
@@ -93,8 +95,20 @@ def as_part(command: Mapping[str, Any]) -> dict[str, Any]:
     return {**lane, **command, **limited, **({APART: True} if work.is_apart else {})}
 
 
+def waiting_for(wait: str | None) -> dict[str, str]:
+    """The part of a command that says for what a statement waits that is written through; nothing: as is declared.
+
+    Raises `SqlError` for what there is not.
+    """
+    if wait is None:
+        return {}
+    if wait not in WRITE_WAITS:
+        raise SqlError(f"wait is one of {', '.join(WRITE_WAITS)}, not '{str(wait)[:60]}'")
+    return {WAIT: wait}
+
+
 def take_part(work: Work, command: Mapping[str, Any]) -> None:
-    """Let what is done for a command be as it says: ended after its time, run apart, in the lane of a client.
+    """Let what is done for a command be as it says: ended after its time, run apart, in its lane, waiting as it wants.
 
     Raises as `time_limit`.
     """
@@ -102,6 +116,7 @@ def take_part(work: Work, command: Mapping[str, Any]) -> None:
     lane = command.get(LANE)
     if isinstance(lane, str) and len(lane) <= MAX_LANE_CHARS:
         work.lane = lane
+    work.waits = str(command.get(WAIT) or "")
     work.is_apart = work.is_apart or command.get(APART) is True
 
 

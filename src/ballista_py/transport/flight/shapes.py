@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, get_args
 
-from ballista_py.partitions.refresh import ON_SCHEMA_CHANGE, REFRESH_MODES
+from ballista_py.partitions.refresh import ON_SCHEMA_CHANGE, REFRESH_MODES, WRITE_WAITS
 from ballista_py.partitions.table import FILE_FORMATS, Distribution
 from ballista_py.transport.flight import shape_checks as shape
 from ballista_py.transport.flight.commands import (
@@ -163,7 +163,7 @@ _REFRESH_DECLARED = shape.fields(
     others=False,
 )
 _RETENTION_DECLARED = shape.fields({"sql": shape.text}, {"every": shape.name}, others=False)
-_AGAIN = {"made": shape.flag, "again": shape.flag}
+_AGAIN = {"made": shape.flag, "again": shape.flag, "wait": shape.maybe(shape.one_of(WRITE_WAITS))}
 _COMMANDS: Mapping[str, shape.Check] = {
     "sql": shape.fields(_STATEMENT, {**_ASKED, **_AGAIN, "token": shape.maybe(shape.name), "atomic": shape.flag}),
     EXECUTE: shape.fields({**_STATEMENT, "token": shape.name}, {**_ASKED, **_AGAIN, "atomic": shape.flag}),

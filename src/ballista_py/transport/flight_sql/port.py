@@ -41,6 +41,7 @@ from ballista_py.transport.flight_sql.sessions import (
     session_of,
     set_by_statement,
     timeout_ms,
+    write_wait,
 )
 from ballista_py.transport.flight_sql.statement import SqlStatement
 from ballista_py.transport.flight_sql.status import to_status
@@ -209,6 +210,7 @@ class FlightSqlService(FlightService):
         try:
             with self._calls.enter(call, verb) as opened:
                 opened.context.work.limit_to(timeout_ms(call.session))
+                opened.context.work.waits = write_wait(call.session)
                 yield opened
             _send_cookie(call)
         except BaseException as error:

@@ -15,6 +15,7 @@ from typing import Any
 from attrs import evolve, frozen
 
 from ballista_py.errors import SqlError, TransportError, Unsupported
+from ballista_py.partitions.refresh import WRITE_WAITS
 from ballista_py.sql.dialects.names import known_dialect
 from ballista_py.sql.parse.session_statements import SetSessionOption, read_session_statement, read_verb
 from ballista_py.transport.flight.wire import from_json, to_json
@@ -23,12 +24,14 @@ from ballista_py.transport.flight_sql.messages import message, read
 
 COOKIE = "ballista_session"
 TIMEOUT = "statement_timeout_ms"
+WRITE_WAIT = "write_wait"
 TOKEN_HEADER = "ballista-token"  # noqa: S105  # the name of a header
 MAX_OPTIONS_BYTES = 64 << 10
 ACTIONS = ("SetSessionOptions", "GetSessionOptions", "CloseSession")
 # What SET calls an option: its name here, and its value as it is kept.
 _BY_STATEMENT: Mapping[str, tuple[str, Callable[[Any], str]]] = {
     "dialect": ("dialect", str),
+    "write_wait": (WRITE_WAIT, str),
     "statement_timeout": (TIMEOUT, lambda seconds: str(max(1, round(seconds * 1e3)))),
 }
 _INVALID_NAME, _INVALID_VALUE, _CLOSED = 1, 2, 1
@@ -128,12 +131,13 @@ def _set(options: dict[str, str], name: str, value: Any) -> int:
         return 0 if value.string_value == _FIXED[name] else _INVALID_VALUE
     if name == TIMEOUT:
         return _set_timeout(options, value)
-    if name != "dialect":
+    if name not in ("dialect", WRITE_WAIT):
         return _INVALID_NAME
     if kind is None or (kind == "string_value" and not value.string_value):
         options.pop(name, None)
         return 0
-    if kind != "string_value" or not _is_dialect(value.string_value):
+    fits = _is_dialect if name == "dialect" else _is_wait
+    if kind != "string_value" or not fits(value.string_value.lower()):
         return _INVALID_VALUE
     options[name] = value.string_value.lower()
     return 0
@@ -159,6 +163,15 @@ def timeout_ms(session: Session) -> float | None:
 
 def _is_duration(text: str) -> bool:
     return re.fullmatch(r"[1-9][0-9]{0,11}(\.0*)?", text, re.ASCII) is not None
+
+
+def write_wait(session: Session) -> str:
+    """For what the session's statements wait; nothing: as their tables say."""
+    return session.options.get(WRITE_WAIT, "")
+
+
+def _is_wait(name: object) -> bool:
+    return name in WRITE_WAITS
 
 
 def _is_dialect(name: str) -> bool:
@@ -191,9 +204,11 @@ def _parse(cookie: str) -> tuple[str, dict[str, str]] | None:
     except (ValueError, TransportError):
         return None
     dialect = options.get("dialect")
-    if not id_.isalnum() or len(id_) > 64 or set(options) - {"dialect", TIMEOUT}:
+    if not id_.isalnum() or len(id_) > 64 or set(options) - {"dialect", TIMEOUT, WRITE_WAIT}:
         return None
     if TIMEOUT in options and not (isinstance(options[TIMEOUT], str) and _is_duration(options[TIMEOUT])):
+        return None
+    if WRITE_WAIT in options and not _is_wait(options[WRITE_WAIT]):
         return None
     if dialect is not None and not (isinstance(dialect, str) and _is_dialect(dialect)):
         return None
