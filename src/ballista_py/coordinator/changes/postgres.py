@@ -120,24 +120,21 @@ class PostgresSource:
         with self._asked() as ask:
             form = self._form(ask)
             require_followable(self.there, form)
-            self._require_rights(ask, form)
-            oid, identity = form.oid, form.identity
             if ask("select current_setting('wal_level')")[0][0] != "logical":
                 raise SourceUnfit(
                     "the log of the database does not tell changes: run ALTER SYSTEM SET wal_level = logical there, "
                     "and restart it"
                 )
-            columns = self._columns(ask, oid)
-            told = {row[0] for row in ask(_IDENTIFYING, oid)}
-            key = tuple(primary_key) or tuple(row[0] for row in ask(_PRIMARY_KEY, oid))
+            self._require_rights(ask, form)
+            columns = self._columns(ask, form.oid)
+            told = {row[0] for row in ask(_IDENTIFYING, form.oid)}
+            key = tuple(primary_key) or tuple(row[0] for row in ask(_PRIMARY_KEY, form.oid))
         if not key:
             raise SourceUnfit(
                 f"{self.there} has no primary key: run ALTER TABLE {self.there} ADD PRIMARY KEY (…) there, or name "
                 "columns that are unique and never null by primary_key=[…]"
             )
-        if identity == "n":
-            told = set()
-        require_identity(key, self.there, identity, sorted(told))
+        require_identity(key, self.there, form.identity, sorted(told))
         schema = pa.schema(
             [
                 pa.field(
@@ -313,16 +310,12 @@ class PostgresSource:
             raise SourceUnfit(f"the database has no table '{self.there}' that its user may see")
         return form_of(found[0])
 
-    def _relation(self, ask: Ask) -> tuple[int, str]:
-        form = self._form(ask)
-        return form.oid, form.identity
-
     def _oids(self, ask: Ask) -> set[int]:
         found = ask(FORM, self.there)
         return {form_of(found[0]).oid} if found else set()
 
     def _require_same(self, ask: Ask, log: str) -> RelationForm:
-        """What the log was made of, which is so still, and can be followed. Raises `SourceUnfit` and `SourceLost`."""
+        """What the log was made of, which is so still and can be followed. Raises `SourceUnfit` and `SourceLost`."""
         found, called = ask(FORM, self.there), ask(_CALLED, oid_in(log))
         form = form_of(found[0]) if found else None
         names = self._mine.schema.names

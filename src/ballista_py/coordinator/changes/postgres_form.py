@@ -121,12 +121,15 @@ def require_followable(there: str, form: RelationForm) -> None:
             f"{there} has tables that inherit from it, whose rows are in it and not in its log: run ALTER TABLE "
             f"child NO INHERIT {there} there for each, or follow each of them by a table of its own"
         )
-    generated = next((name for _, name, _, how in form.columns if how), None)
+    generated = next(((name, how) for _, name, _, how in form.columns if how), None)
     if generated is not None:
+        name, how = generated
+        kept = (
+            f"; or, to write it yourself from then on, ALTER COLUMN {name} DROP EXPRESSION" if how == "s" else ""
+        )
         raise SourceUnfit(
-            f"column '{generated}' of {there} is generated, which its log does not tell: run ALTER TABLE {there} DROP "
-            f"COLUMN {generated} there, and compute it in queries; or, to write it yourself from then on, ALTER "
-            f"COLUMN {generated} DROP EXPRESSION"
+            f"column '{name}' of {there} is generated, which its log does not tell: run ALTER TABLE {there} DROP "
+            f"COLUMN {name} there, and compute it in queries{kept}"
         )
 
 
@@ -257,7 +260,7 @@ from pg_class c left join pg_publication p on p.pubname = ('ballista_' || c.oid)
     left join pg_publication_rel r on r.prpubid = p.oid and r.prrelid = c.oid
 where c.oid = to_regclass(%s)"""
 RIGHTS = """
-select current_user::text, pg_has_role(c.relowner, 'USAGE') and has_database_privilege(current_database(), 'CREATE'),
+select quote_ident(current_user), pg_has_role(c.relowner, 'USAGE') and has_database_privilege(current_database(), 'CREATE'),
     not exists (select from pg_attribute where attrelid = c.oid and attnum > 0 and not attisdropped
         and not has_column_privilege(c.oid, attnum, 'SELECT')),
     row_security_active(c.oid),
