@@ -255,3 +255,16 @@ def test_create_of_a_table_whose_source_stays_away_is_answered_and_leaves_nothin
         made.result(PATIENCE_S)
     small.drop_table("late")
     until(lambda: not left(there))
+
+
+def test_log_that_no_table_can_use_any_more_is_let_go(small, server, there):
+    """Where `max_lag_bytes` says so: what was not told to one publication is in no log."""
+    there.execute("create table lags (id bigint primary key)")
+    source = {"format": "postgres", "dsn": server.dsn, "table": "lags", "max_lag_bytes": 1}
+    small.create_table("lags", source, ["bucket(2, id)"])
+    (oid,) = there.execute("select 'lags'::regclass::oid").fetchone()
+    there.execute(f"drop publication ballista_{oid}")
+    there.execute("insert into lags values (1)")
+    until(lambda: not left(there))
+    assert shown(small, "lags")["error"]["code"] == "source.lost"
+    small.drop_table("lags")
