@@ -134,9 +134,9 @@ def require_followable(there: str, form: RelationForm) -> None:
 
 
 def require_rights(there: str, form: RelationForm, rights: Sequence[Any], statement: str) -> None:
-    """Raise `SourceUnfit`, with what to run there, for what the user may not do or see; `rights` begins a row of `RIGHTS`.
+    """Raise `SourceUnfit`, with what to run there, for what the user may not do or see.
 
-    `statement` makes the publication, which an owner has to run for a user who may not.
+    `rights` begins a row of `RIGHTS`. `statement` makes the publication: an owner has to run it for a user who may not.
     """
     user, publishes, reads, hides = rights
     if not reads:
@@ -260,7 +260,8 @@ from pg_class c left join pg_publication p on p.pubname = ('ballista_' || c.oid)
     left join pg_publication_rel r on r.prpubid = p.oid and r.prrelid = c.oid
 where c.oid = to_regclass(%s)"""
 RIGHTS = """
-select quote_ident(current_user), pg_has_role(c.relowner, 'USAGE') and has_database_privilege(current_database(), 'CREATE'),
+select quote_ident(current_user),
+    pg_has_role(c.relowner, 'USAGE') and has_database_privilege(current_database(), 'CREATE'),
     not exists (select from pg_attribute where attrelid = c.oid and attnum > 0 and not attisdropped
         and not has_column_privilege(c.oid, attnum, 'SELECT')),
     row_security_active(c.oid),
