@@ -282,6 +282,23 @@ def test_a_table_that_cannot_be_followed_is_refused_with_a_way_out_that_works(se
         assert [op for op, _ in changes(source, position)] == ["insert", "update", "delete"]
 
 
+def test_a_key_that_two_rows_may_have_is_refused_with_a_way_out_that_works(server, there):
+    there.execute("create table t (id bigint primary key, k int not null, f int)")
+    there.execute("alter table t replica identity full")
+    there.execute("create unique index on t (k) where f = 1")
+    there.execute("create unique index on t ((k + 1))")
+    there.execute("create unique index on t (f) include (k)")
+    options = {"format": "postgres", "dsn": server.dsn, "table": "public.t"}
+    with closing(open_postgres("here", options)) as source:
+        with pytest.raises(
+            SourceUnfit, match=r"two rows of public.t may have one primary key \(k\) here"
+        ) as refused:
+            source.describe(["k"])
+        assert source.describe(["k", "id"]).primary_key == ("k", "id")
+        there.execute(refused.value.message.partition(": run ")[2].partition(" there")[0])
+        assert source.describe(["k"]).primary_key == ("k",)
+
+
 def test_rights_that_lack_are_said_with_the_statement_that_gives_them(server, there):
     there.execute("create table t (id bigint primary key)")
     there.execute("revoke usage on schema public from public")

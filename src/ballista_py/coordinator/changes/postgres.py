@@ -19,6 +19,7 @@ from ballista_py.coordinator.changes.postgres_form import (
     FORM,
     PREFIX,
     RIGHTS,
+    UNIQUE,
     RelationForm,
     form_of,
     oid_in,
@@ -27,6 +28,7 @@ from ballista_py.coordinator.changes.postgres_form import (
     require_published,
     require_rights,
     require_same,
+    require_unique,
 )
 from ballista_py.coordinator.changes.postgres_rows import LogRows, require_identity
 from ballista_py.coordinator.changes.postgres_types import SESSION, column_type, values
@@ -129,11 +131,13 @@ class PostgresSource:
             columns = self._columns(ask, form.oid)
             told = {row[0] for row in ask(_IDENTIFYING, form.oid)}
             key = tuple(primary_key) or tuple(row[0] for row in ask(_PRIMARY_KEY, form.oid))
+            unique = [set(row[0]) for row in ask(UNIQUE, form.oid)]
         if not key:
             raise SourceUnfit(
                 f"{self.there} has no primary key: run ALTER TABLE {self.there} ADD PRIMARY KEY (…) there, or name "
                 "columns that are unique and never null by primary_key=[…]"
             )
+        require_unique(key, self.there, unique)
         require_identity(key, self.there, form.identity, sorted(told))
         schema = pa.schema(
             [
@@ -404,8 +408,8 @@ class PostgresSource:
             if isinstance(error, driver.OperationalError | driver.InterfaceError) and self._connection is not None:
                 self._connection.close()
             said = getattr(error.diag, "message_primary", None) or _without_address(error)
-            state = error.sqlstate or ""  # of class 42: a right that is lacking, a name that is none
-            kind = SourceUnfit if state.startswith("42") and state not in _PASSING else SourceUnavailable
+            state = error.sqlstate or ""  # 42: a right that is lacking, a name that is none; 0A: what it cannot do
+            kind = SourceUnfit if state.startswith(("42", "0A")) and state not in _PASSING else SourceUnavailable
             raise kind(f"the source {self.there} of table '{self.name}': {said}") from None
 
 

@@ -150,6 +150,16 @@ def require_rights(there: str, form: RelationForm, rights: Sequence[Any], statem
         raise SourceUnfit(f"user {user} may not publish {there}: run {statement} there as its owner")
 
 
+def require_unique(key: Sequence[str], there: str, unique: Sequence[set[str]]) -> None:
+    """Raise `SourceUnfit` unless columns of the key are unique by themselves, so that no two rows have one key."""
+    if not any(columns <= set(key) for columns in unique):
+        columns = ", ".join(key)
+        raise SourceUnfit(
+            f"two rows of {there} may have one primary key ({columns}) here: run ALTER TABLE {there} ADD UNIQUE "
+            f"({columns}) there, or name other columns"
+        )
+
+
 def require_published(there: str, form: RelationForm) -> None:
     """Raise `SourceUnfit` for a publication that does not tell all changes of the relation, and of it alone."""
     publication = form.publication
@@ -267,3 +277,7 @@ select quote_ident(current_user),
     row_security_active(c.oid),
     (select rolreplication or rolsuper from pg_roles where rolname = current_user)
 from pg_class c where c.oid = %s"""
+UNIQUE = """
+select array(select a.attname::text from pg_attribute a, unnest(i.indkey) with ordinality k(number, place)
+    where a.attrelid = i.indrelid and a.attnum = k.number and k.place <= i.indnkeyatts)
+from pg_index i where i.indrelid = %s and i.indisunique and i.indisvalid and i.indpred is null and i.indexprs is null"""
