@@ -6,6 +6,7 @@ import datetime as dt
 import decimal
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import psycopg
@@ -13,13 +14,15 @@ import pytest
 from tests.cluster.postgres_server import PostgresServer
 
 from ballista_py import LocalCluster
-from ballista_py.errors import ConfigError, SourceUnfit, SqlError
+from ballista_py.errors import ConfigError, SourceUnavailable, SourceUnfit, SqlError
+from ballista_py.node.local import waiting
 from ballista_py.partitions.refresh import Refresh
 
 pytest.importorskip("psycopg")
 
 pytestmark = pytest.mark.cluster
 PATIENCE_S = 60
+AT_ONCE_S = 30  # far below what a table is waited for
 
 
 @pytest.fixture(scope="module")
@@ -27,6 +30,12 @@ def server() -> Iterator[PostgresServer]:
     running = PostgresServer()
     yield running
     running.stop()
+
+
+@pytest.fixture
+def there(server) -> Iterator[psycopg.Connection[Any]]:
+    with server.connect() as connection:
+        yield connection
 
 
 @pytest.fixture(scope="module")
@@ -285,3 +294,90 @@ def test_figures_say_how_far_tables_are_and_what_they_took(small, server):
         assert f"dataset_acceleration_refresh_duration_ms_count{{{of}}}" in found
         there.execute("drop table figured")
     small.drop_table("figured")
+
+
+def left(there: psycopg.Connection[Any]) -> list[tuple[Any, ...]]:
+    """The slots and publications that there are."""
+    return there.execute(
+        "select slot_name from pg_replication_slots union all select pubname from pg_publication"
+    ).fetchall()
+
+
+def follow(small: LocalCluster, server: PostgresServer, table: str) -> None:
+    small.create_table(table, {"format": "postgres", "dsn": server.dsn, "table": table}, ["bucket(2, id)"])
+
+
+def test_create_of_a_table_that_cannot_be_copied_is_answered_at_once_and_leaves_nothing(small, server, there):
+    there.execute("create table bad (id bigint primary key, day date)")
+    there.execute("insert into bad select n, '2024-01-01' from generate_series(1, 100) n")
+    there.execute("insert into bad values (0, 'infinity')")
+    began = time.monotonic()
+    with pytest.raises(SourceUnfit, match=r"which no date32.* here can be: change it there"):
+        follow(small, server, "bad")
+    assert time.monotonic() - began < AT_ONCE_S
+    assert "bad" not in [row["table"] for row in small.tables()]
+    until(lambda: not left(there))
+    there.execute("update bad set day = '2024-01-01' where id = 0")
+    follow(small, server, "bad")
+    assert small.sql("select count(*) as n from bad").to_pylist() == [{"n": 101}]
+    small.drop_table("bad")
+    until(lambda: not left(there))
+
+
+def test_a_table_whose_name_another_one_takes_serves_what_it_has_and_says_so(small, server, there):
+    """As migrations do; it goes on once the name is given back."""
+    there.execute("create table swapped (id bigint primary key, a text)")
+    there.execute("create table other (id bigint primary key, a text)")
+    there.execute("insert into swapped values (1, 'old')")
+    follow(small, server, "swapped")
+
+    there.execute("begin; alter table swapped rename to gone; alter table other rename to swapped; commit")
+    there.execute("insert into swapped values (2, 'new')")
+    until(lambda: (shown(small, "swapped")["error"] or {}).get("code") == "source.unfit")
+    assert small.sql("select id, a from swapped").to_pylist() == [{"id": 1, "a": "old"}]
+    there.execute("begin; alter table swapped rename to other; alter table gone rename to swapped; commit")
+    there.execute("insert into swapped values (3, 'back')")
+    until(lambda: small.sql("select count(*) as n from swapped").to_pylist() == [{"n": 2}])
+    until(lambda: shown(small, "swapped")["error"] is None)
+    small.drop_table("swapped")
+    until(lambda: not left(there))
+
+
+def test_create_of_a_table_whose_source_stays_away_is_answered_and_leaves_nothing(
+    small, server, there, monkeypatch
+):
+    """All slots are taken: that may pass, and is waited for, but not for long."""
+    monkeypatch.setattr(waiting, "SOURCE_AWAY_MS", 2_000)
+    there.execute("create table late (id bigint primary key)")
+    taken = "select pg_create_physical_replication_slot('taken_' || n) from generate_series(1, 40) n"
+    there.execute(taken)
+    began = time.monotonic()
+    with pytest.raises(SourceUnavailable, match="all replication slots are in use"):
+        follow(small, server, "late")
+    assert time.monotonic() - began < AT_ONCE_S
+    assert "late" not in [row["table"] for row in small.tables()]
+    there.execute("select pg_drop_replication_slot(slot_name) from pg_replication_slots")
+    until(lambda: not left(there))
+    there.execute(taken)
+    with ThreadPoolExecutor(1) as pool:
+        monkeypatch.setattr(waiting, "SOURCE_AWAY_MS", PATIENCE_S * 1_000)
+        made = pool.submit(follow, small, server, "late")
+        until(lambda: "late" in [row["table"] for row in small.tables()])
+        until(lambda: (shown(small, "late") or {}).get("error"))
+        there.execute("select pg_drop_replication_slot(slot_name) from pg_replication_slots")
+        made.result(PATIENCE_S)
+    small.drop_table("late")
+    until(lambda: not left(there))
+
+
+def test_log_that_no_table_can_use_any_more_is_let_go(small, server, there):
+    """Where `max_lag_bytes` says so: what was not told to one publication is in no log."""
+    there.execute("create table lags (id bigint primary key)")
+    source = {"format": "postgres", "dsn": server.dsn, "table": "lags", "max_lag_bytes": 1}
+    small.create_table("lags", source, ["bucket(2, id)"])
+    (oid,) = there.execute("select 'lags'::regclass::oid").fetchone()
+    there.execute(f"drop publication ballista_{oid}")
+    there.execute("insert into lags values (1)")
+    until(lambda: not left(there))
+    assert shown(small, "lags")["error"]["code"] == "source.lost"
+    small.drop_table("lags")

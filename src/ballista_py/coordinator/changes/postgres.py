@@ -15,12 +15,27 @@ import pyarrow as pa
 from attrs import define, field, frozen
 
 from ballista_py.coordinator.changes.pgoutput import lsn, lsn_text, read_message
+from ballista_py.coordinator.changes.postgres_form import (
+    FORM,
+    PREFIX,
+    RIGHTS,
+    UNIQUE,
+    RelationForm,
+    form_of,
+    oid_in,
+    publication_of,
+    require_followable,
+    require_published,
+    require_rights,
+    require_same,
+    require_unique,
+)
 from ballista_py.coordinator.changes.postgres_link import driver as psycopg_module
 from ballista_py.coordinator.changes.postgres_link import without_address
 from ballista_py.coordinator.changes.postgres_rows import LogRows, require_identity
 from ballista_py.coordinator.changes.postgres_types import SESSION, column_type, values
 from ballista_py.coordinator.changes.source import ChangeBatch, Described, SourceLag
-from ballista_py.errors import ConfigError, SourceLost, SourceUnavailable, SourceUnfit
+from ballista_py.errors import ConfigError, SourceError, SourceLost, SourceUnavailable, SourceUnfit
 from ballista_py.partitions.table import TableSpec
 from ballista_py.state.documents.decisions import SourcePosition
 
@@ -30,7 +45,7 @@ IDLE_BYTES = 16 << 20  # of log without a change of the table, after which it mo
 MAX_BATCH_BYTES = 512 << 20  # of log, in one batch: a transaction comes whole
 MAX_LOGS = 4  # of one table that nobody has confirmed or discarded
 OPTIONS = frozenset(("format", "dsn", "table", "max_lag_bytes"))
-_PREFIX = "ballista_"
+_PASSING = frozenset(("42710", "42704"))  # what somebody else makes or drops just now
 
 
 @frozen
@@ -93,23 +108,25 @@ class PostgresSource:
         Raises `SourceUnfit` with the statement to run there, and `SourceUnavailable`.
         """
         with self._asked() as ask:
-            oid, identity = self._relation(ask)
+            form = self._form(ask)
+            require_followable(self.there, form)
             if ask("select current_setting('wal_level')")[0][0] != "logical":
                 raise SourceUnfit(
                     "the log of the database does not tell changes: run ALTER SYSTEM SET wal_level = logical there, "
                     "and restart it"
                 )
-            columns = self._columns(ask, oid)
-            told = {row[0] for row in ask(_IDENTIFYING, oid)}
-            key = tuple(primary_key) or tuple(row[0] for row in ask(_PRIMARY_KEY, oid))
+            self._require_rights(ask, form)
+            columns = self._columns(ask, form.oid)
+            told = {row[0] for row in ask(_IDENTIFYING, form.oid)}
+            key = tuple(primary_key) or tuple(row[0] for row in ask(_PRIMARY_KEY, form.oid))
+            unique = [set(row[0]) for row in ask(UNIQUE, form.oid)]
         if not key:
             raise SourceUnfit(
                 f"{self.there} has no primary key: run ALTER TABLE {self.there} ADD PRIMARY KEY (…) there, or name "
                 "columns that are unique and never null by primary_key=[…]"
             )
-        if identity == "n":
-            told = set()
-        require_identity(key, self.there, identity, sorted(told))
+        require_unique(key, self.there, unique)
+        require_identity(key, self.there, form.identity, sorted(told))
         schema = pa.schema(
             [
                 pa.field(
@@ -130,21 +147,24 @@ class PostgresSource:
         self.describe(self._mine.primary_key)
         with self._asked() as ask:
             self._publish(ask)
+            form = self._form(ask)
+            require_published(self.there, form)
             logs = self._logs(ask)
             for log in logs[: max(0, len(logs) - MAX_LOGS + 1)]:
                 self._drop(ask, log)
-            here, chance = ask("select pg_current_wal_lsn()::text, md5(random()::text)")[0]
-        log = f"{self._prefix}{lsn(here):016x}_{chance[:4]}"
+            here = ask("select pg_current_wal_lsn()::text")[0][0]
+        log = f"{self._prefix}{lsn(here):016x}_{form.marks}"
         copying = self._copying = self._connected(replication="database")
         with self._told():
             made = copying.execute(
                 f"CREATE_REPLICATION_SLOT {log} LOGICAL pgoutput (SNAPSHOT 'export')"
             ).fetchone()
         position = SourcePosition(lsn(made[1]), log)
-        return position, self._rows(made[2])
+        return position, self._rows(made[2], log, form)
 
-    def _rows(self, snapshot: str) -> Iterator[pa.RecordBatch]:
-        table, there = self._mine, self.there
+    def _rows(self, snapshot: str, log: str, form: RelationForm) -> Iterator[pa.RecordBatch]:
+        """The rows as of a snapshot. What `form` says must be so still once they cannot be altered any more."""
+        table, there, whole = self._mine, self.there, False
         with self._asked() as ask:
             names = [row[0] for row in ask("select quote_ident(c) from unnest(%s::text[]) c", table.schema.names)]
             quoted = self._quoted(ask)
@@ -155,7 +175,10 @@ class PostgresSource:
                 connection.execute(f"set transaction snapshot '{snapshot}'")
                 with connection.cursor(name="ballista_copy") as rows:
                     rows.itersize = COPY_ROWS
-                    rows.execute(f"select {', '.join(f'{name}::text' for name in names)} from {quoted}")
+                    rows.execute(f"select {', '.join(f'{name}::text' for name in names)} from only {quoted}")
+                    with self._asked() as ask:
+                        if self._form(ask) != form:  # as it is altered or emptied, old snapshots lose its rows
+                            raise SourceUnavailable(f"{there} was altered while it was copied: it is copied again")
                     while found := rows.fetchmany(COPY_ROWS):
                         columns = zip(*found, strict=True)
                         yield pa.RecordBatch.from_arrays(
@@ -165,18 +188,23 @@ class PostgresSource:
                             ],
                             schema=pa.schema([pa.field(c.name, c.type) for c in table.schema]),
                         )
+            whole = True
         finally:
             connection.close()
             self._end_copying()
+            if not whole:
+                with suppress(SourceUnavailable), self._asked() as ask:
+                    self._drop(ask, log)
 
     def read(self, after: SourcePosition, limit: int) -> ChangeBatch:
         """See `ChangeSource.read`."""
         peek = f"{_PEEK}, 'messages', 'true')" if self._mine.is_written_through else f"{_PEEK})"
         with self._asked() as ask:
             self._require_log(ask, after)
-            rows = LogRows(self._mine, self.there, self._later(ask))
+            form = self._require_same(ask, after.log)
+            rows = LogRows(self._mine, self.there, self._later(ask, form))
             ahead = lsn(ask("select pg_current_wal_flush_lsn()::text")[0][0])
-            asked = (after.log, limit, self._publication(ask))
+            asked = (after.log, limit, publication_of(form.oid))
             size = count = 0
             with self._told():
                 for (data,) in self._connection.cursor().stream(peek, asked):
@@ -187,6 +215,8 @@ class PostgresSource:
                             "than can be applied at once: copy the table anew"
                         )
                     rows.take([read_message(bytes(data))])
+            if count or ahead - after.at > IDLE_BYTES:
+                self._require_same(ask, after.log)  # so it was while all of this was written
         if rows.end is not None:
             return rows.batch(SourcePosition(max(rows.end, after.at), after.log))
         moves = ahead - after.at > IDLE_BYTES
@@ -222,11 +252,16 @@ class PostgresSource:
             )
 
     def give_up(self) -> None:
-        """See `ChangeSource.give_up`."""
+        """See `ChangeSource.give_up`. The publication goes with the last log of its relation, whosever that is."""
         self._end_copying()
         with self._asked() as ask:
-            for log in self._logs(ask):
+            logs = self._logs(ask)
+            for log in logs:
                 self._drop(ask, log)
+            for oid in {oid for log in logs if (oid := oid_in(log)) is not None} | self._oids(ask):
+                if not ask(_FOLLOWED, f"^{PREFIX}[^_]+_[0-9a-f]{{16}}_{oid:x}_"):
+                    with suppress(SourceError):  # it is somebody else's
+                        ask(f"drop publication if exists {publication_of(oid)}")
 
     def close(self) -> None:
         """See `ChangeSource.close`."""
@@ -245,7 +280,7 @@ class PostgresSource:
     @property
     def _prefix(self) -> str:
         """How the names of this table's logs begin; those of no other table, of no cluster, do."""
-        return f"{_PREFIX}{self._mine.incarnation}_"
+        return f"{PREFIX}{self._mine.incarnation}_"
 
     def _require_log(self, ask: Ask, position: SourcePosition) -> int:
         """What was confirmed of the log. Raises `SourceLost` for one that is gone, or has a gap after the position."""
@@ -269,11 +304,43 @@ class PostgresSource:
             with suppress(SourceUnavailable):  # somebody else dropped it, or reads it
                 ask(_DROP, log)
 
-    def _relation(self, ask: Ask) -> tuple[int, str]:
-        found = ask(_RELATION, self.there)
-        if not found or found[0][0] is None:
+    def _form(self, ask: Ask) -> RelationForm:
+        """What the name of the table there means now. Raises `SourceUnfit` if it means nothing."""
+        found = ask(FORM, self.there)
+        if not found:
             raise SourceUnfit(f"the database has no table '{self.there}' that its user may see")
-        return int(found[0][0]), str(found[0][1])
+        return form_of(found[0])
+
+    def _oids(self, ask: Ask) -> set[int]:
+        found = ask(FORM, self.there)
+        return {form_of(found[0]).oid} if found else set()
+
+    def _require_same(self, ask: Ask, log: str) -> RelationForm:
+        """What the log was made of, which is so still and can be followed. Raises `SourceUnfit` and `SourceLost`."""
+        found, called = ask(FORM, self.there), ask(_CALLED, oid_in(log))
+        form = form_of(found[0]) if found else None
+        names = self._mine.schema.names
+        require_same(self.name, self.there, log, form, called[0][0] if called else None, names)
+        assert form is not None
+        require_followable(self.there, form)
+        if form.identity == "n":
+            require_identity(self._mine.primary_key, self.there, form.identity, ())
+        return form
+
+    def _require_rights(self, ask: Ask, form: RelationForm) -> None:
+        """Raise `SourceUnfit`, with the statement to run there, for what the user may not do or see."""
+        require_published(self.there, form)
+        *rights, reads_log = ask(RIGHTS, form.oid)[0]
+        require_rights(self.there, form, rights, self._published(ask, form))
+        try:
+            self._connected(replication="database").close()
+        except SourceUnavailable:
+            if not reads_log:
+                raise SourceUnfit(
+                    f"user {rights[0]} may not read the log of the database: run ALTER ROLE {rights[0]} "
+                    "REPLICATION there"
+                ) from None
+            raise
 
     def _quoted(self, ask: Ask) -> str:
         return str(ask("select %s::regclass::text", self.there)[0][0])
@@ -281,27 +348,28 @@ class PostgresSource:
     def _columns(self, ask: Ask, oid: int) -> list[_Column]:
         return [_Column(*row) for row in ask(_COLUMNS, oid)]
 
-    def _later(self, ask: Ask) -> frozenset[str]:
+    def _later(self, ask: Ask, form: RelationForm) -> frozenset[str]:
         """The columns that the table may have had from its source after it was made: what was logged before is null."""
         refresh = self._mine.refresh
         if refresh is None or refresh.on_schema_change != "append":
             return frozenset()
-        there = {column.name for column in self._columns(ask, self._relation(ask)[0])}
+        there = {column.name for column in self._columns(ask, form.oid)}
         return frozenset(column.name for column in self._mine.schema if column.nullable and column.name in there)
 
-    def _publication(self, ask: Ask) -> str:
-        return f"{_PREFIX}{self._relation(ask)[0]}"
+    def _published(self, ask: Ask, form: RelationForm) -> str:
+        """The statement that has the changes of the table told: of it alone, and of no table that inherits from it."""
+        return f"CREATE PUBLICATION {publication_of(form.oid)} FOR TABLE ONLY {self._quoted(ask)}"
 
     def _publish(self, ask: Ask) -> None:
         """Have the changes of the table told. Whoever may not do that is told the statement."""
-        name, quoted = self._publication(ask), self._quoted(ask)
-        statement = f"CREATE PUBLICATION {name} FOR TABLE {quoted} WITH (publish_via_partition_root = true)"
-        if ask("select 1 from pg_publication where pubname = %s", name):
+        form = self._form(ask)
+        if form.publication is not None:
             return
+        statement = self._published(ask, form)
         try:
             ask(statement)
-        except SourceUnavailable as error:
-            if not ask("select 1 from pg_publication where pubname = %s", name):
+        except SourceError as error:
+            if self._form(ask).publication is None:
                 raise SourceUnfit(f"{error.message}: run {statement} there as the owner of the table") from error
 
     def _end_copying(self) -> None:
@@ -345,13 +413,15 @@ class PostgresSource:
             if isinstance(error, driver.OperationalError | driver.InterfaceError) and self._connection is not None:
                 self._connection.close()
             said = getattr(error.diag, "message_primary", None) or without_address(error)
-            raise SourceUnavailable(f"the source {self.there} of table '{self.name}': {said}") from None
+            state = error.sqlstate or ""  # 42: a right that is lacking, a name that is none; 0A: what it cannot do
+            kind = SourceUnfit if state.startswith(("42", "0A")) and state not in _PASSING else SourceUnavailable
+            raise kind(f"the source {self.there} of table '{self.name}': {said}") from None
 
 
 Ask = Callable[..., list[Any]]
 
 
-_RELATION = "select c.oid::int8, c.relreplident::text from pg_class c where c.oid = to_regclass(%s)"
+_CALLED = "select oid::regclass::text from pg_class where oid = %s::int8"
 _COLUMNS = """
 select attname::text, atttypid::int8, atttypmod, format_type(atttypid, atttypmod), attnotnull,
     atthasmissing or atthasdef or attidentity <> '' from pg_attribute
@@ -367,5 +437,6 @@ _SLOT = "select confirmed_flush_lsn::text, wal_status from pg_replication_slots 
 _SLOTS = """
 select slot_name::text from pg_replication_slots where starts_with(slot_name, %s) and not active order by slot_name"""
 _DROP = "select pg_drop_replication_slot(slot_name) from pg_replication_slots where slot_name = %s and not active"
+_FOLLOWED = "select 1 from pg_replication_slots where database = current_database() and slot_name ~ %s limit 1"
 _PEEK = """
 select data from pg_logical_slot_peek_binary_changes(%s, null, %s, 'proto_version', '1', 'publication_names', %s"""

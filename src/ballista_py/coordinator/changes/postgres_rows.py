@@ -1,7 +1,7 @@
 """Messages of a log as a batch of changes of one table; pure.
 
 The relation is held against the table each time that the log tells it: columns that were added, dropped or given
-another type, and an identity that does not tell the keys of rows that go, stop the table with the way out.
+another type stop the table with the way out, as does a row that goes while the identity does not tell its key.
 """
 
 from __future__ import annotations
@@ -48,6 +48,7 @@ class LogRows:
     there: str
     later: frozenset[str] = frozenset()
     _relation: LoggedRelation | None = field(default=None, init=False)
+    _tells: bool = field(default=False, init=False)
     _places: dict[str, int] = field(factory=dict, init=False)
     _padded: set[str] = field(factory=set, init=False)
     _ops: list[str] = Factory(list)
@@ -108,7 +109,7 @@ class LogRows:
 
     def _know(self, relation: LoggedRelation) -> None:
         require_followed(self.table, self.there, relation, self.later)
-        self._relation = relation
+        self._relation, self._tells = relation, False
         self._places = {column.name: place for place, column in enumerate(relation.columns)}
         self._padded = {column.name for column in relation.columns if column.type_id == PADDED}
 
@@ -123,6 +124,10 @@ class LogRows:
         relation = self._require([change.relation_id])
         if any(cells is not None and len(cells) != len(relation.columns) for cells in (change.old, change.new)):
             raise SourceUnfit(f"the log of {self.there} tells a row with other columns than the table has")
+        if not (change.inserts or self._tells):  # an insert tells the key, whatever the identity
+            told = [column.name for column in relation.columns if column.identifying]
+            require_identity(self.table.primary_key, self.there, relation.identity, told)
+            self._tells = True
         op = "delete" if change.new is None else "insert" if change.inserts else "update"
         new, unchanged = change.new, None
         if new is not None and any(cell is UNCHANGED for cell in new):
@@ -168,9 +173,6 @@ def require_followed(
                 f"column '{column.name}' of {there} is {kind} now, and {column.type} in table '{table.name}', which "
                 "follows it: make the table anew"
             )
-    require_identity(
-        table.primary_key, there, relation.identity, [c.name for c in relation.columns if c.identifying]
-    )
 
 
 def require_identity(primary_key: Sequence[str], there: str, identity: str, told: Sequence[str]) -> None:

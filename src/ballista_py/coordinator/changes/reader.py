@@ -60,7 +60,7 @@ class ChangeReader:
             return self._copied(None)
         try:
             return self._applied(since)
-        except SourceUnfit as error:
+        except (SourceUnfit, SourceLost) as error:
             raise self._given_up(since, error) from error
 
     def copy(self) -> Progress:
@@ -107,7 +107,7 @@ class ChangeReader:
         lag = SourceLag() if position is None else self.source.lag(position)
         return Progress(did=did, position=position, changes=changes, lag=lag)
 
-    def _given_up(self, since: SourcePosition, error: SourceUnfit) -> SourceUnfit | SourceLost:
+    def _given_up(self, since: SourcePosition, error: SourceUnfit | SourceLost) -> SourceUnfit | SourceLost:
         if self.max_lag_bytes is None or (self.source.lag(since).bytes or 0) <= self.max_lag_bytes:
             return error
         self.source.give_up()

@@ -390,6 +390,17 @@ class TableMaker:
             self._prove_end(table, dropped.header.revision)
         return True
 
+    def drop_made(self, made: TableSpec) -> None:
+        """Take a table that was made out of the cluster again, and no other that has its name by now."""
+
+        def same(cluster: ClusterDocument) -> None:
+            found = cluster.tables.get(made.name)
+            if found is None or not _alike(found, made):
+                raise ConfigError(f"table '{made.name}' is another one by now: it stays")
+
+        with suppress(ConfigError):
+            self.drop(made.name, guard=same)
+
     def _prove_end(self, table: TableSpec, revision: int) -> None:
         """Let the map of a table that is no more say so: a catalog that still has the table is known to be old then."""
 

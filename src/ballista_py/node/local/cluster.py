@@ -17,11 +17,11 @@ import pyarrow as pa
 
 from ballista_py.coordinator.tables.definitions import TableMaker
 from ballista_py.coordinator.tables.embedded_spark import NO_SETTINGS, Source, SparkSettings
-from ballista_py.errors import BallistaError, ConfigError, TransportError, TryLater
+from ballista_py.errors import BallistaError, ConfigError, SourceError, TransportError, TryLater
 from ballista_py.node.config import EngineName
 from ballista_py.node.local.nodes import LocalNodes, app_files
 from ballista_py.node.local.status_reader import read_status, told_ports
-from ballista_py.node.local.waiting import missing_after, not_applied, not_copied, not_loaded
+from ballista_py.node.local.waiting import missing_after, not_applied, not_loaded, wait_until_copied
 from ballista_py.node.secrets_file import read_secrets
 from ballista_py.partitions.columns import plain
 from ballista_py.partitions.new_table import NewTable
@@ -392,8 +392,8 @@ class LocalCluster:
         they are answered once the database has them ("source") or once the table shows them ("visible").
         `progress(done, total)` is called as the work goes on.
 
-        Raises `PartitionKeysMissing`, `UnsupportedExpression`, and `ConfigError` for a name that is taken or a
-        source that cannot be read; nothing is left behind then.
+        Raises `PartitionKeysMissing`, `UnsupportedExpression`, `ConfigError` for a name that is taken or a source that
+        cannot be read, and `SourceError` for one that cannot be followed; nothing is left behind then.
         """
         new = NewTable(
             name=name,
@@ -416,11 +416,11 @@ class LocalCluster:
         if wait:
             self.wait_until_loaded(name)
         if wait and made.by_changes:
-            missing = missing_after(
-                LOAD_TIMEOUT_MS, lambda: not_copied(name, self.addresses(), self._client_of), self._runtime
-            )
-            if missing:
-                raise TryLater(f"not copied after {LOAD_TIMEOUT_MS / 1e3:.0f} s: {'; '.join(missing)}")
+            try:
+                wait_until_copied(name, LOAD_TIMEOUT_MS, self.addresses, self._client_of, self._runtime)
+            except (SourceError, ConfigError):
+                self._tables.drop_made(made)
+                raise
 
     def refresh_table(
         self,

@@ -5,11 +5,20 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from ballista_py.errors import BallistaError, ConfigError, TransportError, TryLater
+from ballista_py.errors import (
+    BallistaError,
+    ConfigError,
+    SourceLost,
+    SourceUnfit,
+    TransportError,
+    TryLater,
+    from_wire,
+)
 from ballista_py.runtime import Runtime
 from ballista_py.transport.client.client import Client
 
 POLL_MS = 50
+SOURCE_AWAY_MS = 60_000  # after which a table whose source is away all the time is not made
 
 
 def missing_after(timeout_ms: float, missing: Callable[[], list[str]], runtime: Runtime) -> list[str]:
@@ -44,21 +53,57 @@ def not_loaded(tables: Sequence[str], addresses: Sequence[str], client_of: Calla
     return missing
 
 
-def not_copied(table: str, addresses: Sequence[str], client_of: Callable[[str], Client]) -> list[str]:
-    """What a table that follows its source lacks until its first copy is there. The scheduler that reads knows it."""
-    reason = f"{table} has no copy of its source yet"
+def wait_until_copied(
+    table: str,
+    timeout_ms: float,
+    addresses: Callable[[], Sequence[str]],
+    client_of: Callable[[str], Client],
+    runtime: Runtime,
+) -> None:
+    """Return when a table that follows its source has its first copy.
+
+    Raises what keeps it from that: at once what does not pass by itself, after `SOURCE_AWAY_MS` of it what may pass.
+    Raises `TryLater` after `timeout_ms`; it goes on being copied then.
+    """
+    came_ms = runtime.monotonic_ms()
+
+    def missing() -> list[str]:
+        nonlocal came_ms
+        reason, error = not_copied(table, addresses(), client_of)
+        if isinstance(error, SourceUnfit | SourceLost | ConfigError):
+            raise error
+        if error is None:
+            came_ms = runtime.monotonic_ms()
+        elif runtime.monotonic_ms() - came_ms > SOURCE_AWAY_MS:
+            raise error
+        return reason
+
+    lacking = missing_after(timeout_ms, missing, runtime)
+    if lacking:
+        raise TryLater(f"not copied after {timeout_ms / 1e3:.0f} s: {'; '.join(lacking)}")
+
+
+def not_copied(
+    table: str, addresses: Sequence[str], client_of: Callable[[str], Client]
+) -> tuple[list[str], BallistaError | None]:
+    """What a table that follows its source lacks until its first copy is there, and the error that keeps it from that.
+
+    The scheduler that reads knows it.
+    """
+    reason, error = f"{table} has no copy of its source yet", None
     for address in addresses:
         try:
             with client_of(address) as client:
                 changes = next((row.get("changes") or {} for row in client.tables() if row["table"] == table), {})
-        except TransportError as error:
-            reason = str(error)
+        except TransportError as failure:
+            reason = str(failure)
             continue
         if changes.get("position"):
-            return []
+            return [], None
         if changes.get("error"):
-            reason = f"{table} has no copy of its source yet: {changes['error']['message']}"
-    return [reason]
+            error = from_wire(changes["error"])
+            reason = f"{table} has no copy of its source yet: {error.message}"
+    return [reason], error
 
 
 def still_starting(addresses: Sequence[str], client_of: Callable[[str], Client]) -> list[str]:
