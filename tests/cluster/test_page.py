@@ -251,7 +251,10 @@ def test_no_plan_is_asked_for_where_there_is_none(pages, cluster):
         page.wait_for_selector("#ended .task")
         for line in page.locator("#ended .unfold:visible").all()[:15]:
             line.click()
-        asking = "[...document.querySelectorAll('#ended .detail:not([hidden]) .plan')].filter((one) => !one.textContent && !one.childElementCount).length"
+        asking = (
+            "[...document.querySelectorAll('#ended .detail:not([hidden]) .plan')]"
+            ".filter((one) => !one.textContent && !one.childElementCount).length"
+        )
         until(lambda page=page, asking=asking: page.evaluate(asking) == 0)
         assert page.locator("#ended .detail:not([hidden])").count() > 0
         said = page.inner_text("#ended")

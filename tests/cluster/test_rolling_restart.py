@@ -123,7 +123,9 @@ def test_a_client_with_one_address_is_never_left_alone_while_schedulers_are_rest
     with LocalCluster(schedulers=2, executors=1, ttl_ms=2_000) as cluster:
         cluster.create_table("t", schema=SCHEMA, partition_by=["bucket(2, id)"])
         stop(cluster, "scheduler-1")
-        wait_until(lambda: [one["node_id"] for one in cluster.members() if one["role"] == "scheduler"] == ["scheduler-2"])
+        wait_until(
+            lambda: [one["node_id"] for one in cluster.members() if one["role"] == "scheduler"] == ["scheduler-2"]
+        )
         clients = Clients(f"ballista://{cluster.addresses()[0]}")
         try:
             wait_until(lambda: len(clients.asked) == 2 and clients.written)

@@ -333,7 +333,9 @@ def test_schedulers_that_came_later_are_learnt_after_a_failure_and_now_and_then(
         assert fourth.handler.asked
 
 
-def test_schedulers_that_are_gone_are_asked_last_and_then_no_more_but_for_those_that_were_named(cluster, monkeypatch):
+def test_schedulers_that_are_gone_are_asked_last_and_then_no_more_but_for_those_that_were_named(
+    cluster, monkeypatch
+):
     first, second = cluster
     with connect(first.address) as client:
         assert set(client._schedulers.addresses) == {first.address, second.address}

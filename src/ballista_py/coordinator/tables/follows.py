@@ -12,7 +12,8 @@ from ballista_py.errors import ConfigError, SqlError
 from ballista_py.partitions.refresh import Retention
 from ballista_py.partitions.table import TableSpec
 from ballista_py.partitions.table_name import folded
-from ballista_py.sql.parse.changes import Local, quoted, read_change, tokens_of
+from ballista_py.sql.parse.changes import Local, quoted, read_change
+from ballista_py.sql.parse.kind import tokens_of
 
 # A table whose source tells its changes follows them without a schedule, and declares none.
 CARRIED_OUT = ("full", "append")
@@ -70,9 +71,13 @@ def require_choice(table: str, change: Local) -> None:
     for call in tree.find_all(exp.Func):
         if BY_CHANCE & {name.lower() for name in (call.name, *call.sql_names())}:
             called = call.sql(dialect="duckdb").lower()
-            raise ConfigError(f"table '{table}': its retention calls {called}, so chance says what it deletes: {shown}")
+            raise ConfigError(
+                f"table '{table}': its retention calls {called}, so chance says what it deletes: {shown}"
+            )
     if tree.find(exp.Column) is None:
-        raise ConfigError(f"table '{table}': its retention names no column, so it means every row or none: {shown}")
+        raise ConfigError(
+            f"table '{table}': its retention names no column, so it means every row or none: {shown}"
+        )
     found = simplify(tree.copy())
     if isinstance(found, exp.Boolean):
         rows = "every row" if found.this else "no row"

@@ -202,7 +202,9 @@ class RowChecks:
             if not names:
                 raise
             words = ", ".join(map(quoted, names))
-            raise type(error)(f"{error.message}: what means something else in SQL needs quotes, write {words}") from None
+            raise type(error)(
+                f"{error.message}: what means something else in SQL needs quotes, write {words}"
+            ) from None
 
     def _require_retention(self, table: str, schema: pa.Schema, retention: Retention) -> None:
         try:
@@ -211,14 +213,16 @@ class RowChecks:
             self.engine.bind_change(retention.sql, {table: schema})
             # Constants that do not fit their columns are found when a row is looked at, and not before.
             row = pa.table([pa.nulls(1, column.type) for column in schema], schema.names)
-            sql = f'select ({change.where}\n) as is_old from {quoted(table)}'
+            sql = f"select ({change.where}\n) as is_old from {quoted(table)}"
             for _ in self.engine.query(sql, streams={table: row}).batches():
                 pass
         except SqlError as error:
             place = {key: error.details[key] for key in ("line", "column") if key in error.details}
             said = without_position(error)
             where = f" (line {place['line']}, column {place['column']} of it)" if len(place) == 2 else ""
-            raise type(said)(f"table '{table}': its retention_sql: {said.message}{where}", **said.details) from None
+            raise type(said)(
+                f"table '{table}': its retention_sql: {said.message}{where}", **said.details
+            ) from None
 
     def _without_quotes(self, table: str, schema: pa.Schema, retention: Retention) -> list[str]:
         """The columns that a retention names by bare words which are read as something else; none if it is not that."""

@@ -11,6 +11,7 @@ from ballista_py.coordinator.writes.retentions import at_this_moment
 from ballista_py.engines.engine import Engine
 from ballista_py.errors import SqlError
 from ballista_py.partitions.table import TableSpec
+from ballista_py.sql.own_words import meant
 from ballista_py.sql.parse.changes import General, Local
 
 
@@ -42,7 +43,7 @@ class TargetTables:
         reason = self.views.current(()).catalog.left_out.get(name)
         if reason is not None:
             raise SqlError(f"table '{name}' cannot be used: {reason}")
-        raise SqlError(f"Table '{name}' does not exist")
+        raise SqlError(f"Table '{name}' does not exist{meant(name, self.views.current(()).catalog.tables)}")
 
     def followed(self, name: str) -> TableSpec:
         """The table of that name, if its source or statements change its rows."""

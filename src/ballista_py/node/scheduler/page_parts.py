@@ -87,12 +87,14 @@ class _PageRows:
         }
 
     def tables(self) -> dict[str, Any]:
-        """The tables, each with its partitions as arrays of `cells`, in the order of `columns`; those that are not ready
-        come first where there are too many. The `others` are arrays in the order of `named`, `totals` are of them all.
+        """The tables, each with its partitions as arrays of `cells`, in the order of `columns`; those not ready come
+        first where there are too many. The `others` are arrays in the order of `named`, `totals` are of them all.
         """
         rows = list(self._rows.tables())
         first = sorted(rows, key=lambda row: (row.get("ready", False), row["table_name"]))[:MAX_TABLES]
-        shown = {row["table_name"]: {**row, "cells": []} for row in sorted(first, key=lambda row: row["table_name"])}
+        shown = {
+            row["table_name"]: {**row, "cells": []} for row in sorted(first, key=lambda row: row["table_name"])
+        }
         others = [row for row in rows if row["table_name"] not in shown]
         totals = {name: sum(row.get(name, 0) for row in rows) for name in ("partitions", "serving")}
         count = 0

@@ -22,8 +22,8 @@ class Schedulers:
     """Those at `addresses`, and those that they tell of. Safe to share between threads.
 
     Which there are is asked again after a failure, after `LEARN_MS`, and of one that takes nothing now when nobody else
-    is known: one that is about to stop tells of the others. Those that are listed no more are asked last, for `KEPT_MS`.
-    One of another cluster than the first that answered is never asked for anything.
+    is known: one that is about to stop tells of the others. Those that are listed no more are asked last, for
+    `KEPT_MS`. One of another cluster than the first that answered is never asked for anything.
     """
 
     def __init__(self, addresses: Sequence[str], pool: FlightPool, runtime: Runtime) -> None:

@@ -110,7 +110,7 @@ function progress(bars, legs, colours) {
     }
     const number = colours.get(leg.executor_id);
     mark(bar, "class", `leg ${number === undefined ? "none" : `o${number % 8}`}${leg.ended ? " ended" : leg.rows ? " gives" : ""}`);
-    say(bar, `${leg.executor_id} ${leg.ended || leg.rows ? `${count(leg.rows)} rows` : "…"}`);
+    say(bar, `${leg.executor_id} ${leg.ended || leg.rows ? some(leg.rows, "row") : "…"}`);
     mark(bar, "title", `${leg.fragment} at ${leg.executor_id}: ${some(leg.rows, "row")}, ${size(leg.bytes)}, ${took(leg.took_ms)}${leg.ended ? "" : " so far"}`);
   });
 }
