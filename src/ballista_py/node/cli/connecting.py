@@ -147,11 +147,11 @@ def print_table(
 
     heads = tuple(names)
     table = Table(*heads, show_header=bool(heads))
+    lines = [tuple(row) for row in rows]
     if whole:
         table.columns[0].no_wrap = True
-        rows = [tuple(row) for row in rows]
-        table.columns[0].min_width = max((len(row[0]) for row in rows), default=0)
-    for row in rows:
+        table.columns[0].min_width = max((len(line[0]) for line in lines), default=0)
+    for row in lines:
         table.add_row(*map(escaped, row))
     console = Console(width=FILE_WIDTH) if wide and not sys.stdout.isatty() else Console()
     console.print(table)
