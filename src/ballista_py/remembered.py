@@ -43,6 +43,11 @@ class Remembered(Generic[V]):
         with self._lock:
             return sum(self._bytes.values())
 
+    def __contains__(self, key: Hashable) -> bool:
+        """Whether something is remembered under the key, which is not used by that."""
+        with self._lock:
+            return key in self._values
+
     def get(self, key: Hashable) -> V | None:
         """What is remembered under the key, which is used now."""
         with self._lock:

@@ -57,6 +57,7 @@ def cluster(tmp_path_factory):
         found.sql("create table values_of_others (s varchar) partitioned by (s)")
         found.sql(f"insert into values_of_others values ('{HOSTILE_VALUE}')")
         found.wait_until_loaded()
+        found.tokens_file = folder / "tokens"
         yield found
 
 
@@ -239,6 +240,64 @@ def test_what_has_ended_is_unfolded_to_its_plan_and_what_each_leg_took(pages, cl
     assert task["trace_id"] in line.inner_text()
     line.get_by_role("button").first.press("Enter")
     line.locator(".box.answer").wait_for(state="hidden")
+
+
+def test_no_plan_is_asked_for_where_there_is_none(pages, cluster):
+    with pytest.raises(urllib.error.HTTPError):
+        asked(cluster, "POST", "/v1/sql", "select nowhere from events")
+    asked(cluster, "POST", "/v1/sql", "select 'a constant' as c")
+    for node, selector in (("scheduler-1", "#tiles li"), ("executor-1", "#memory tbody tr")):
+        page = pages("ada", node=node, until=selector)  # a 404 would stand in its console
+        page.wait_for_selector("#ended .task")
+        for line in page.locator("#ended .unfold:visible").all()[:15]:
+            line.click()
+        asking = (
+            "[...document.querySelectorAll('#ended .detail:not([hidden]) .plan')]"
+            ".filter((one) => !one.textContent && !one.childElementCount).length"
+        )
+        until(lambda page=page, asking=asking: page.evaluate(asking) == 0)
+        assert page.locator("#ended .detail:not([hidden])").count() > 0
+        said = page.inner_text("#ended")
+        assert ("It has no plan" if node == "scheduler-1" else "a task of its own") in said
+
+
+def test_a_key_without_a_name_is_said_as_the_table_declares_it(pages, cluster):
+    cluster.sql("create table by_kind (id bigint, kind varchar) partitioned by (kind, bucket(2, id))")
+    cluster.sql("insert into by_kind values (1, 'a kind')")
+    try:
+        page = pages("ada")
+        cell = page.locator('[aria-label="Partitions of by_kind"] [role=gridcell]').first
+        cell.wait_for()
+        assert "kind=a kind/bucket(2, id)=" in cell.get_attribute("aria-label")
+    finally:
+        cluster.sql("drop table by_kind")
+
+
+def test_nothing_is_left_of_what_was_shown_when_the_token_does_no_more(pages, cluster):
+    page = pages("bob", refused=True)
+    page.wait_for_selector("#tables h3")
+    cell = page.locator('[aria-label="Partitions of events"] [role=gridcell]').first
+    cell.focus()
+    assert "executor-" in page.content()
+    tokens = cluster.tokens_file
+    before = tokens.read_text()
+    tokens.write_text("".join(line for line in before.splitlines(keepends=True) if "bob" not in line))
+    try:
+        page.wait_for_selector("#token-form:not([hidden])")
+        shown = page.content()
+        assert not [word for word in ("executor-", "scheduler-1", "events", "select", "bucket") if word in shown]
+        assert page.title() == "ballista_py"
+    finally:
+        tokens.write_text(before)
+
+    def looks():
+        if page.is_visible("#token-form"):  # the file counts within a second
+            page.fill("#token", TOKENS["bob"])
+            page.press("#token", "Enter")
+        return page.locator("#nodes tbody tr").count()
+
+    until(looks)
+    assert page.inner_text("#node") == "scheduler-1"
 
 
 def test_hostile_texts_are_texts(pages, cluster):

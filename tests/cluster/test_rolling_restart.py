@@ -20,8 +20,8 @@ SCHEMA = pa.schema([pa.field("id", pa.int64(), nullable=False)])
 class Clients:
     """A writer, a reader that repeats and one that does not; what they saw."""
 
-    def __init__(self, cluster: LocalCluster) -> None:
-        self.url = "ballista://" + ",".join(cluster.addresses())
+    def __init__(self, url: str) -> None:
+        self.url = url
         self.errors: Counter[str] = Counter()
         self.said: list[str] = []
         self.wrong: list[str] = []
@@ -79,7 +79,7 @@ def test_nobody_sees_a_restart_of_every_node_in_turn(replicas):
     options = {"replicas": str(replicas), "partition-assignment-interval": "500"}
     with LocalCluster(schedulers=2, executors=3, ttl_ms=2_000, node_options=options) as cluster:
         cluster.create_table("t", schema=SCHEMA, partition_by=["bucket(6, id)"])
-        clients = Clients(cluster)
+        clients = Clients("ballista://" + ",".join(cluster.addresses()))
         try:
             for node in cluster.node_ids:
                 cluster._nodes.process(node).terminate()
@@ -99,7 +99,7 @@ def test_nobody_sees_a_scheduler_and_an_executor_go_and_what_they_had_is_elsewhe
     """With the default intervals; both come to their end by themselves, long before their time is over."""
     with LocalCluster(schedulers=2, executors=2, ttl_ms=20_000) as cluster:
         cluster.create_table("t", schema=SCHEMA, partition_by=["bucket(6, id)"])
-        clients = Clients(cluster)
+        clients = Clients("ballista://" + ",".join(cluster.addresses()))
         try:
             for node in ("executor-1", "scheduler-1"):
                 process = cluster._nodes.process(node)
@@ -116,6 +116,45 @@ def test_nobody_sees_a_scheduler_and_an_executor_go_and_what_they_had_is_elsewhe
             found = client.sql("select count(*) as n, count(distinct id) as d from t").to_pylist()
         assert held == {"executor-2": 6}
         assert found == [{"n": clients.written, "d": clients.written}]
+
+
+def test_a_client_with_one_address_is_never_left_alone_while_schedulers_are_restarted_in_turn():
+    """The address it has is that of the one that stops next, and nobody else was listed when it came."""
+    with LocalCluster(schedulers=2, executors=1, ttl_ms=2_000) as cluster:
+        cluster.create_table("t", schema=SCHEMA, partition_by=["bucket(2, id)"])
+        stop(cluster, "scheduler-1")
+        wait_until(
+            lambda: [one["node_id"] for one in cluster.members() if one["role"] == "scheduler"] == ["scheduler-2"]
+        )
+        clients = Clients(f"ballista://{cluster.addresses()[0]}")
+        try:
+            wait_until(lambda: len(clients.asked) == 2 and clients.written)
+            cluster.start("scheduler-1")
+            stop(cluster, "scheduler-2")
+            answered = clients.asked.total()
+            wait_until(lambda: clients.asked.total() > answered + 10)
+        finally:
+            clients.stop()
+        assert clients.wrong == []
+        assert not clients.errors, clients.said
+        with cluster.client() as client:
+            found = client.sql("select count(*) as n, count(distinct id) as d from t").to_pylist()
+        assert found == [{"n": clients.written, "d": clients.written}]
+
+
+def stop(cluster: LocalCluster, node: str) -> None:
+    """As a host does it: a signal, and then it waits until the node has ended by itself."""
+    process = cluster._nodes.process(node)
+    process.terminate()
+    process.join(60)
+    assert process.returncode == 0
+
+
+def wait_until(holds) -> None:
+    deadline = time.monotonic() + 60
+    while not holds():
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
 
 
 def test_a_second_signal_stops_a_node_that_nobody_relieves():

@@ -6,7 +6,8 @@ import pyarrow as pa
 import pytest
 from attrs import evolve
 
-from ballista_py.coordinator.tables.definitions import TableMaker, declare_table
+from ballista_py.coordinator.tables.declarations import declare_table
+from ballista_py.coordinator.tables.definitions import TableMaker
 from ballista_py.errors import ConfigError, UnsupportedExpression
 from ballista_py.runtime import SystemRuntime
 from ballista_py.state.documents.documents import ClusterDocument, PartitionMapDocument, partition_map_key

@@ -3,7 +3,7 @@
 import pyarrow as pa
 import pytest
 
-from ballista_py.coordinator.tables.definitions import declare_table
+from ballista_py.coordinator.tables.declarations import declare_table
 from ballista_py.errors import ConfigError, SqlError
 from ballista_py.partitions.alterations import set_option
 from ballista_py.partitions.new_table import NewTable

@@ -8,7 +8,8 @@ from attrs import evolve
 
 from ballista_py.coordinator.cluster_view import ClusterView
 from ballista_py.coordinator.queries.written_views import Inlining, WrittenViews, cycle_of, depth_of
-from ballista_py.coordinator.tables.definitions import TableMaker, declare_table
+from ballista_py.coordinator.tables.declarations import declare_table
+from ballista_py.coordinator.tables.definitions import TableMaker
 from ballista_py.coordinator.tables.sql_views import declared_view, view_of_documents, with_declared
 from ballista_py.engines.duckdb.engine import DuckDBEngine
 from ballista_py.errors import ConfigError, OutcomeUnknown, RetriesExhausted, SqlError, StoreError

@@ -15,6 +15,8 @@ import yaml
 
 from ballista_py.errors import ConfigError
 from ballista_py.node.config import load_config
+from ballista_py.runtime import SystemRuntime
+from ballista_py.transport.security.certificates import CertificateFolder
 
 ROOT = Path(__file__).parents[2]
 DEPLOY = ROOT / "deploy"
@@ -109,9 +111,10 @@ def test_pods_of_the_chart_tell_nodes_what_they_understand(objects, number, role
     for probe, path in (("livenessProbe", "/health"), ("readinessProbe", "/ready"), ("startupProbe", "/health")):
         asked = container[probe]["httpGet"]
         assert (asked["path"], asked["scheme"]) == (path, "HTTP" if number else "HTTPS")
-    mounted = [mount["mountPath"] for mount in container["volumeMounts"]]
+    held = files_of(stateful["template"]["spec"], made, container["volumeMounts"])
     files = [value for field, value in vars_of(node).items() if field.endswith("_file") and value]
-    assert all(any(file.startswith(f"{path}/") for path in mounted) for file in files), (files, mounted)
+    assert set(files) <= held, (files, held)
+    assert len(files) == {0: 5, 1: 0}[number]
     if role == "executor":
         schedulers = values.get("scheduler", {}).get("replicas", 2)
         assert node.scheduler_address == tuple(
@@ -120,6 +123,26 @@ def test_pods_of_the_chart_tell_nodes_what_they_understand(objects, number, role
     selector = made["PodDisruptionBudget", f"{name}-{role}"]["spec"]["selector"]["matchLabels"]
     assert selector.items() <= stateful["template"]["metadata"]["labels"].items()
     assert selector.items() <= stateful["selector"]["matchLabels"].items()
+
+
+def files_of(pod, made, mounts) -> set[str]:
+    """The files that a pod has, by what fills its volumes."""
+    volumes = {volume["name"]: volume for volume in pod["volumes"]}
+    found = set()
+    for mount in mounts:
+        volume = volumes.get(mount["name"], {})
+        if "configMap" in volume:
+            names = list(made["ConfigMap", volume["configMap"]["name"]]["data"])
+        elif volume.get("csi", {}).get("driver") == "csi.cert-manager.io":
+            told = volume["csi"]["volumeAttributes"]
+            names = [
+                told.get(f"csi.cert-manager.io/{what}-file", default)
+                for what, default in (("ca", "ca.crt"), ("certificate", "tls.crt"), ("privatekey", "tls.key"))
+            ]
+        else:
+            names = ["tokens"] if "secret" in volume else []  # the key that values.yaml asks for
+        found |= {f"{mount['mountPath']}/{name}" for name in names}
+    return found
 
 
 def vars_of(node):
@@ -168,7 +191,7 @@ def test_compose_reads_its_file_and_nodes_their_commands(tmp_path):
         node = told(words[2:])
         assert (node.node_id, node.role) == (name, name.partition("-")[0])
         assert node.node_advertise_address == services[name]["hostname"]
-        assert node.node_mtls_certificate_file == f"/certificates/{name}.crt"
+        assert node.node_mtls_certificate_file == f"/certificates/nodes/{name}/certificate.pem"
         grace = int(services[name]["stop_grace_period"].removesuffix("s"))
         assert grace * 1_000 >= node.drain_timeout_ms + 12_000
 
@@ -177,6 +200,9 @@ def test_compose_reads_its_file_and_nodes_their_commands(tmp_path):
 def test_configurations_for_systemd_are_understood(file):
     node = load_config(str(file), {})
     assert node.node_id == file.stem
+    folder = CertificateFolder(Path("/etc/ballista-py/tls"), SystemRuntime())  # as `cluster tls` writes it there
+    assert node.node_tls() == folder.tls(file.stem)
+    assert node.node_mtls_removed_file == str(folder.removed_file)
     with pytest.raises(ConfigError):
         load_config(str(file), {"role": "nothing"})
 

@@ -25,7 +25,7 @@ from ballista_py.errors import (
 from ballista_py.runtime import SystemRuntime
 from ballista_py.sql.plan import Leg, LegTable, leg_from_json
 from ballista_py.transport.client.client import connect
-from ballista_py.transport.client.schedulers import Schedulers
+from ballista_py.transport.client.schedulers import MAX_KEPT, Schedulers
 from ballista_py.transport.flight.client import FlightPool
 from ballista_py.transport.flight.commands import leg_command
 from ballista_py.transport.flight.errors import was_never_sent
@@ -333,13 +333,51 @@ def test_schedulers_that_came_later_are_learnt_after_a_failure_and_now_and_then(
         assert fourth.handler.asked
 
 
-def test_schedulers_that_are_gone_are_asked_no_more_but_for_those_that_were_named(cluster):
+def test_schedulers_that_are_gone_are_asked_last_and_then_no_more_but_for_those_that_were_named(
+    cluster, monkeypatch
+):
     first, second = cluster
     with connect(first.address) as client:
         assert set(client._schedulers.addresses) == {first.address, second.address}
         first.handler.addresses[:] = [first.address]
         client.members()
+        assert client._schedulers.addresses == (first.address, second.address)  # it may be on its way back
+        monkeypatch.setattr("ballista_py.transport.client.schedulers.KEPT_MS", 0.0)
+        client.members()
         assert client._schedulers.addresses == (first.address,)
+
+
+def test_no_more_than_some_of_those_that_are_gone_are_remembered_the_last_ones(cluster, monkeypatch):
+    first, second = cluster
+    with connect(first.address) as client:
+        for number in range(3 * MAX_KEPT):
+            first.handler.addresses[:] = [first.address, f"127.0.0.1:{number + 1}"]
+            client.members()
+        known = client._schedulers.addresses
+        assert known[0] == first.address
+        assert known[1:] == tuple(f"127.0.0.1:{3 * MAX_KEPT - number}" for number in range(MAX_KEPT + 1))
+        assert second.address not in known
+
+
+def test_one_that_takes_nothing_now_tells_of_the_others(cluster):
+    """As when schedulers are restarted in turn, and a client knows the one alone that stops next."""
+    first, second = cluster
+    first.handler.addresses = [first.address]
+    with connect(first.address) as client:
+        first.handler.addresses = [first.address, second.address]
+        first.handler.busy = True
+        assert client.sql("select 1").num_rows == 20
+    assert len(second.handler.asked) == 1
+
+
+def test_one_that_was_away_is_asked_again_before_anybody_tells_of_it(cluster):
+    first, second = cluster
+    with connect(second.address) as client:
+        second.handler.addresses = [second.address]
+        client.members()  # while the first is away
+        second.handler.busy = True
+        assert client.sql("select 1").num_rows == 20
+    assert len(first.handler.asked) == 1
 
 
 def test_a_scheduler_of_another_cluster_is_passed_over(serve, kit):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
+from itertools import islice
 from typing import Any
 
 from attrs import asdict, frozen
@@ -145,13 +146,23 @@ class Foundation:
     def _running(self, client: str | None) -> dict[str, Any]:
         """What runs now, and how far its legs are."""
         legs = {task_id: leg_progress(plan) for task_id, plan in self.tasks.plans().items()}
-        tasks = [asdict(task) for task in self.tasks.last(SHOWN_TASKS, client) if task.outcome == RUNNING]
+        found = (task for task in self.tasks.last(SHOWN_TASKS, client) if task.outcome == RUNNING)
+        tasks = [
+            {**asdict(task), "planned": task.task_id in legs and client in (None, task.user)} for task in found
+        ]
         return {"tasks": tasks, "legs": legs, "now_ms": self.runtime.wall_ms() if tasks else 0}
 
     def _ended(self, client: str | None) -> list[dict[str, Any]]:
-        """What ended last, newest first; texts are cut, `/v1/tasks` has more of them."""
+        """What ended last, newest first, and whether its plan can be asked for; texts are cut, `/v1/tasks` has more."""
         ended = (task for task in self.tasks.last(SHOWN_TASKS, client) if task.outcome != RUNNING)
-        return [{**asdict(task), "text": task.text[:PAGE_TEXT_CHARS]} for task in ended][:PAGE_ENDED]
+        return [
+            {
+                **asdict(task),
+                "text": task.text[:PAGE_TEXT_CHARS],
+                "planned": client in (None, task.user) and self.tasks.has_plan(task.task_id),
+            }
+            for task in islice(ended, PAGE_ENDED)
+        ]
 
     def shown_tasks(self, client: str | None) -> list[dict[str, Any]]:
         """The last statements and legs, as this client may see them; None: as people who may see all do."""

@@ -8,8 +8,10 @@ told that stands only in the rewritten text.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from difflib import get_close_matches
+from itertools import islice
 from typing import TypeVar
 
 from ballista_py.errors import BallistaError, SqlError
@@ -21,10 +23,22 @@ _PIECE = re.compile(r" when casting from source column (?P<column>.+)$| in expre
 
 _NEAR = re.compile(r'near "(?P<word>.*)"')
 CATALOG = "ballista"  # what every database is called by those who ask
+MOST_COMPARED = 2_000  # names of tables, with one that there is not
 NO_ROW_ID = "rowid cannot be used here: rows have no numbers, name them by their key"
 
 AnyError = TypeVar("AnyError", bound=BallistaError)
 Raised = TypeVar("Raised", bound=BaseException)
+
+
+def meant(name: str, known: Iterable[str]) -> str:
+    """What to add to an error about a name that there is not: the one that it is most like, if it is like any.
+
+    >>> meant("evv", ["ev", "orders"]), meant("x", ["orders"])
+    (": did you mean 'ev'?", '')
+    """
+    likely = [one for one in islice(known, MOST_COMPARED) if abs(len(one) - len(name)) <= len(name) // 2]
+    found = get_close_matches(name.lower(), likely, 1)
+    return f": did you mean '{found[0]}'?" if found and found[0] != name else ""
 
 
 def without_position(error: AnyError) -> AnyError:

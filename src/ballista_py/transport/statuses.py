@@ -123,7 +123,7 @@ STATUSES: Mapping[type[BallistaError], ErrorStatus] = {
     errors.NodeSilent: _row("UNAVAILABLE", 503, "08006"),
     errors.TryLater: _row("UNAVAILABLE", 503, "53300"),
     errors.InvalidData: _row("INVALID_ARGUMENT", 400, "22000"),
-    errors.ConfigError: _row("FAILED_PRECONDITION", 500, "22023"),
+    errors.ConfigError: _row("INVALID_ARGUMENT", 400, "22023"),  # what a node's own says ends it at its start
     errors.MissingExtra: _row("FAILED_PRECONDITION", 500, "22023"),
 }
 

@@ -32,8 +32,10 @@ def test_every_error_of_the_tree_has_a_status_and_one_line(kind):
     assert said["code"] == kind.code
     assert "\n" not in said["error"]
     # A 4xx says that the sender has to change something, and 408 would be sent again by clients.
-    wrong_of_sender = issubclass(kind, (errors.PlanningError, errors.WriteError, InvalidData, Unauthenticated))
-    passing = (errors.TimeLimit, errors.PartitionsUnassigned)
+    wrong_of_sender = issubclass(
+        kind, (errors.PlanningError, errors.WriteError, errors.ConfigError, InvalidData, Unauthenticated)
+    )
+    passing = (errors.TimeLimit, errors.PartitionsUnassigned, errors.MissingExtra)
     assert (400 <= status_of(kind("x")).http < 500) or not wrong_of_sender or issubclass(kind, passing)
     assert status_of(kind("x")).http != 408
     assert ("Retry-After" in reply.headers) == (reply.status == 503)

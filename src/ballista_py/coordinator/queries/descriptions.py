@@ -15,6 +15,7 @@ from ballista_py.errors import SqlError
 from ballista_py.partitions.columns import default_of
 from ballista_py.partitions.sql_view import SqlView
 from ballista_py.partitions.table import TableSpec
+from ballista_py.sql.own_words import meant
 from ballista_py.sql.parse.descriptions import (
     CatalogQuery,
     DescribeQuery,
@@ -168,7 +169,7 @@ class Descriptions:
             found = view.sql_views.get(name) or view.catalog.tables.get(name)
             if found is not None:
                 return found
-        raise SqlError(f"Table '{name}' does not exist")
+        raise SqlError(f"Table '{name}' does not exist{meant(name, {**view.sql_views, **view.catalog.tables})}")
 
 
 def _quoted(name: str) -> str:

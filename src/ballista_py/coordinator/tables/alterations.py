@@ -17,6 +17,7 @@ from ballista_py.partitions import alterations
 from ballista_py.partitions.refresh import INTERVALS
 from ballista_py.partitions.table import TableSpec
 from ballista_py.runtime import Runtime
+from ballista_py.sql.own_words import meant
 from ballista_py.sql.parse.alterations import (
     Alteration,
     AlterTable,
@@ -83,7 +84,8 @@ class TableAlterations:
             view.require_usable({change.table})
             if change.if_exists:
                 return None
-            raise SqlError(f"Table '{change.table}' does not exist")
+            known = self.views.current(()).catalog.tables
+            raise SqlError(f"Table '{change.table}' does not exist{meant(change.table, known)}")
         if table.source is not None and not _is_of_sources(change.action):
             raise SqlError(
                 f"table '{table.name}' has the columns of its source and cannot be altered: drop it and make it anew, "

@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 import pyarrow as pa
 from sqlglot import exp
+from sqlglot.optimizer.simplify import simplify
 
 from ballista_py.errors import ConfigError, SqlError
 from ballista_py.partitions.refresh import Retention
 from ballista_py.partitions.table import TableSpec
 from ballista_py.partitions.table_name import folded
-from ballista_py.sql.parse.changes import Local, read_change
+from ballista_py.sql.parse.changes import Local, quoted, read_change
+from ballista_py.sql.parse.kind import tokens_of
 
 # A table whose source tells its changes follows them without a schedule.
 CARRIED_OUT = ("full", "append")
+# By which one run would take rows away that the next one would have left.
+BY_CHANCE = frozenset({"gen_random_uuid", "random", "uuid", "uuidv4", "uuidv7"})
 
 
 def require_follows(table: TableSpec) -> None:
@@ -54,3 +60,43 @@ def retention_of(table: str, schema: pa.Schema, retention: Retention) -> Local:
         if not column.table and column.name.lower() not in known:
             raise ConfigError(f"table '{table}': its retention names '{column.name}', a column that it has not")
     return change
+
+
+def require_choice(table: str, change: Local) -> None:
+    """Raise `ConfigError` for a retention that tells no old rows from others: by no column, by chance, or not at all.
+
+    It is asked when a retention is declared; one that was declared before is carried out as it is.
+    """
+    tree = change.tree
+    if tree is None:
+        return
+    shown = f"write DELETE FROM {table} WHERE …, whose condition says which rows are old"
+    for call in tree.find_all(exp.Func):
+        if BY_CHANCE & {name.lower() for name in (call.name, *call.sql_names())}:
+            called = call.sql(dialect="duckdb").lower()
+            raise ConfigError(
+                f"table '{table}': its retention calls {called}, so chance says what it deletes: {shown}"
+            )
+    if tree.find(exp.Column) is None:
+        raise ConfigError(
+            f"table '{table}': its retention names no column, so it means every row or none: {shown}"
+        )
+    found = simplify(tree.copy())
+    if isinstance(found, exp.Boolean):
+        rows = "every row" if found.this else "no row"
+        raise ConfigError(f"table '{table}': its retention deletes {rows}, whatever the columns hold: {shown}")
+
+
+def with_quoted(sql: str, names: Collection[str]) -> str:
+    """The statement with each bare word that is one of these names of columns in quotes.
+
+    >>> with_quoted("delete from t where at < now()", ["at"])
+    'delete from t where "at" < now()'
+    """
+    text, tokens = tokens_of(sql)
+    small = {name.lower(): name for name in names}
+    for token in reversed(tokens):
+        bare = text[token.start : token.end + 1]
+        if bare.lower() in small:
+            text = f"{text[: token.start]}{quoted(small[bare.lower()])}{text[token.end + 1 :]}"
+    return text

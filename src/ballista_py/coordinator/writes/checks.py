@@ -9,9 +9,9 @@ import pyarrow as pa
 from attrs import define, evolve, field
 from sqlglot.tokenizer_core import TokenType
 
-from ballista_py.coordinator.tables.follows import retention_of
+from ballista_py.coordinator.tables.follows import require_choice, retention_of, with_quoted
 from ballista_py.engines.engine import Engine
-from ballista_py.errors import SchemaMismatch, SqlError
+from ballista_py.errors import ConfigError, SchemaMismatch, SqlError
 from ballista_py.partitions.columns import DEFAULT, default_of, with_said
 from ballista_py.partitions.conform import check_columns, conform
 from ballista_py.partitions.refresh import Retention
@@ -192,14 +192,51 @@ class RowChecks:
     def require_retention(self, table: str, schema: pa.Schema, retention: Retention) -> None:
         """Raise `SqlError` unless the engine takes the SQL of a retention for a statement over these columns.
 
-        Raises `ConfigError` for one that is no DELETE of the table's own rows.
+        Raises `ConfigError` for one that is no DELETE of the table's own old rows. An error says where in that SQL, and
+        which of its columns need quotes.
         """
-        retention_of(table, schema, retention)
         try:
+            self._require_retention(table, schema, retention)
+        except (SqlError, ConfigError) as error:
+            names = self._without_quotes(table, schema, retention)
+            if not names:
+                raise
+            words = ", ".join(map(quoted, names))
+            raise type(error)(
+                f"{error.message}: what means something else in SQL needs quotes, write {words}"
+            ) from None
+
+    def _require_retention(self, table: str, schema: pa.Schema, retention: Retention) -> None:
+        try:
+            require_choice(table, change := retention_of(table, schema, retention))
             self.engine.require_change(text_for_engine(retention.sql) or retention.sql)
             self.engine.bind_change(retention.sql, {table: schema})
+            # Constants that do not fit their columns are found when a row is looked at, and not before.
+            row = pa.table([pa.nulls(1, column.type) for column in schema], schema.names)
+            sql = f"select ({change.where}\n) as is_old from {quoted(table)}"
+            for _ in self.engine.query(sql, streams={table: row}).batches():
+                pass
         except SqlError as error:
-            raise without_position(error) from None
+            place = {key: error.details[key] for key in ("line", "column") if key in error.details}
+            said = without_position(error)
+            where = f" (line {place['line']}, column {place['column']} of it)" if len(place) == 2 else ""
+            raise type(said)(
+                f"table '{table}': its retention_sql: {said.message}{where}", **said.details
+            ) from None
+
+    def _without_quotes(self, table: str, schema: pa.Schema, retention: Retention) -> list[str]:
+        """The columns that a retention names by bare words which are read as something else; none if it is not that."""
+
+        def fits(names: Sequence[str]) -> bool:
+            try:
+                sql = with_quoted(retention.sql, names)
+                self._require_retention(table, schema, evolve(retention, sql=sql))
+            except (SqlError, ConfigError):
+                return False
+            return True
+
+        names = [name for name in schema.names if with_quoted(retention.sql, [name]) != retention.sql]
+        return [name for name in names if not fits([one for one in names if one != name])] if fits(names) else []
 
 
 def _given(column: pa.Field, places: Mapping[str, int], fixed: Mapping[str, str]) -> str:

@@ -11,6 +11,7 @@ from ballista_py.coordinator.writes.retentions import at_this_moment
 from ballista_py.engines.engine import Engine
 from ballista_py.errors import SqlError
 from ballista_py.partitions.table import TableSpec
+from ballista_py.sql.own_words import meant
 from ballista_py.sql.parse.changes import General, Local
 
 _THROUGH = "INSERT, UPDATE, DELETE and MERGE are, without RETURNING"
@@ -48,7 +49,7 @@ class TargetTables:
         reason = self.views.current(()).catalog.left_out.get(name)
         if reason is not None:
             raise SqlError(f"table '{name}' cannot be used: {reason}")
-        raise SqlError(f"Table '{name}' does not exist")
+        raise SqlError(f"Table '{name}' does not exist{meant(name, self.views.current(()).catalog.tables)}")
 
     def through(self, name: str) -> TableSpec | None:
         """The table of that name, if statements go to its source; None for any other, or none."""

@@ -39,6 +39,7 @@ from ballista_py.sql.bind.engine_functions import (
     allowed_relations,
     allowed_types,
 )
+from ballista_py.sql.own_words import meant
 from ballista_py.sql.parse.shape import shape_of
 from ballista_py.work import runs_apart
 
@@ -137,7 +138,8 @@ class Guard:
         if not found.offsets.keys() <= known.keys() | found.ctes.keys():
             for name, offset in self._inspect(sql).offsets.items():  # one of the same shape has it elsewhere
                 if name not in known and name not in found.ctes:
-                    raise error_at(sql, offset, f"Table '{name}' does not exist{_instead_of_file(name)}")
+                    instead = _instead_of_file(name) or meant(name, known)
+                    raise error_at(sql, offset, f"Table '{name}' does not exist{instead}")
         read = {name for name in found.offsets if name in known}
         once = {name for name in read if found.scanned_once(name)}
         return GuardedSelect(

@@ -14,7 +14,7 @@ from typing import Annotated, Any, ClassVar
 
 import typer
 
-from ballista_py.errors import BallistaError, ConfigError
+from ballista_py.errors import BallistaError, NotRunning
 from ballista_py.node.cli.choices import choice, command_group
 from ballista_py.node.cli.connecting import (
     DEFAULT_CONNECT,
@@ -26,9 +26,11 @@ from ballista_py.node.cli.connecting import (
     asks_cluster_after,
     client_of,
     escaped,
+    one_of_both,
     print_json,
     print_rows,
     print_table,
+    some,
     text_of,
     visible,
 )
@@ -73,7 +75,7 @@ def main() -> None:
     try:
         app()
     except BallistaError as error:
-        _fail(str(error))
+        _fail(error)
     except BrokenPipeError:
         sys.stderr.close()
         sys.exit(1)
@@ -149,7 +151,7 @@ def refresh(
     if as_json:
         print_json({"table": table, "executors": executors})
     else:
-        print(f"{executors} executor{'' if executors == 1 else 's'} told")
+        print(f"{some(executors, 'executor')} told")
 
 
 @app.command()
@@ -174,13 +176,8 @@ def demo(
         raise typer.Exit(1)
 
 
-def _one_of_both(query: str | None, file: Path | None, **_options: Any) -> None:
-    if (query is None) == (file is None):
-        raise typer.BadParameter("give one statement, or a file of statements with --file")
-
-
 @app.command()
-@asks_cluster_after(_one_of_both)
+@asks_cluster_after(one_of_both)
 def sql(
     client: Any,
     query: Annotated[
@@ -295,18 +292,29 @@ def cancel(
             help="the id of a statement that runs, as /tasks and Client.tasks show it", metavar="TASK_ID"
         ),
     ],
+    as_json: Json = False,
 ) -> None:
     """End a statement of your own, whichever scheduler runs it.
 
     Exit 1 if it does not run.
     """
     if not client.cancel(task_id):
-        raise ConfigError(f"no statement of yours with the id '{task_id}' runs now")
-    print("cancelled")
+        raise NotRunning(f"no statement of yours with the id '{task_id}' runs now")
+    if as_json:
+        print_json({"task_id": task_id, "cancelled": True})
+    else:
+        print("cancelled")
 
 
-def _fail(message: str) -> None:
-    from rich.console import Console
+def _fail(error: BallistaError) -> None:
+    """One line of words, or with --json one of JSON, as HTTP says it."""
+    if "--json" in sys.argv[1:]:
+        import orjson
 
-    Console(stderr=True, soft_wrap=True, highlight=False).print("[red]error:[/red] " + escaped(message))
+        said = {"error": str(error), "code": error.code}
+        sys.stderr.buffer.write(orjson.dumps(said) + b"\n")
+    else:
+        from rich.console import Console
+
+        Console(stderr=True, soft_wrap=True, highlight=False).print("[red]error:[/red] " + escaped(str(error)))
     sys.exit(1)

@@ -6,11 +6,12 @@ import sys
 import unicodedata
 from collections.abc import Callable, Iterable
 from inspect import Parameter, signature
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 
 import typer
 
-from ballista_py.errors import ConfigError
+from ballista_py.errors import ConfigError, TransportError
 from ballista_py.node.cli.choices import choice
 
 if TYPE_CHECKING:
@@ -89,12 +90,24 @@ def asks_cluster(run: Callable[..., None], check: Callable[..., None] | None = N
     return command
 
 
+def one_of_both(query: str | None, file: Path | None, **_options: Any) -> None:
+    """Raise `BadParameter` unless there is a statement or a file of them, and not both."""
+    if (query is None) == (file is None):
+        raise typer.BadParameter("give one statement, or a file with --file")
+
+
 def client_of(connect: str, token: str | None, tls_ca: str | None) -> Any:
     """A client of the cluster that has a scheduler there."""
     from ballista_py.transport.client.client import connect as connect_client
     from ballista_py.transport.security.credentials import Tls
 
-    return connect_client(connect, token=token, tls=None if tls_ca is None else Tls(ca_file=tls_ca))
+    try:
+        return connect_client(connect, token=token, tls=None if tls_ca is None else Tls(ca_file=tls_ca))
+    except TransportError as error:
+        if type(error) is not TransportError:
+            raise
+        way_out = "another one is named by --connect HOST:PORT or BALLISTA_CONNECT"
+        raise TransportError(f"{error.message}: {way_out}", **error.details) from None
 
 
 def text_of(query: str) -> str:
@@ -122,14 +135,23 @@ def print_rows(table: Any) -> None:
     print(count)
 
 
-def print_table(names: Iterable[str], rows: Iterable[Iterable[str]], *, wide: bool = False) -> None:
-    """Print texts in columns for people; without a name in `names`, without a head. `wide` is for a file, too."""
+def print_table(
+    names: Iterable[str], rows: Iterable[Iterable[str]], *, wide: bool = False, whole: bool = False
+) -> None:
+    """Print texts in columns for people; without a name in `names`, without a head.
+
+    `wide` is for a file, too; with `whole` nothing is cut of the first column, whatever that leaves to the others.
+    """
     from rich.console import Console
     from rich.table import Table
 
     heads = tuple(names)
     table = Table(*heads, show_header=bool(heads))
-    for row in rows:
+    lines = [tuple(row) for row in rows]
+    if whole:
+        table.columns[0].no_wrap = True
+        table.columns[0].min_width = max((len(line[0]) for line in lines), default=0)
+    for row in lines:
         table.add_row(*map(escaped, row))
     console = Console(width=FILE_WIDTH) if wide and not sys.stdout.isatty() else Console()
     console.print(table)
@@ -144,7 +166,15 @@ def rows_shown(table: Any, most: int) -> tuple[Table, str]:
         shown.add_row(*("NULL" if value is None else escaped(str(value)) for value in row))
     hidden = table.num_rows - most
     more = f" ({hidden} more not shown)" if hidden > 0 else ""
-    return shown, f"{table.num_rows} row{'' if table.num_rows == 1 else 's'}{more}"
+    return shown, f"{some(table.num_rows, 'row')}{more}"
+
+
+def some(count: int, word: str) -> str:
+    """
+    >>> some(1, "row"), some(2_000, "row")
+    ('1 row', '2,000 rows')
+    """
+    return f"{count:,} {word}{'' if count == 1 else 's'}"
 
 
 def escaped(text: str) -> str:

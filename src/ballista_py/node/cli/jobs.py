@@ -14,17 +14,24 @@ from ballista_py.node.cli.connecting import (
     Dialect,
     Engine,
     Json,
-    Statement,
     asks_cluster,
+    asks_cluster_after,
     escaped,
+    one_of_both,
     print_json,
     print_rows,
     print_table,
+    some,
     text_of,
 )
+from ballista_py.node.cli.scripts import one_statement_of
 
 jobs_app = command_group("Statements that outlive their scheduler, and their results.")
-JobId = Annotated[str, typer.Argument(help="the id of the job", metavar="JOB_ID")]
+JobId = Annotated[
+    str, typer.Argument(help="the id of the job, or as much of its beginning as no other has", metavar="JOB_ID")
+]
+ID_CHARS = 32
+ENDINGS = (".parquet", ".pq")
 Timeout = Annotated[
     float | None,
     typer.Option(
@@ -38,10 +45,17 @@ STATES = ("PENDING", "RUNNING", DONE, "FAILED", "CANCELLED", "CLOSED")
 
 
 @jobs_app.command()
-@asks_cluster
+@asks_cluster_after(one_of_both)
 def submit(
     client: Any,
-    query: Statement,
+    query: Annotated[
+        str | None,
+        typer.Argument(help="the statement; '-' reads it from standard input", metavar="STATEMENT"),
+    ] = None,
+    file: Annotated[
+        Path | None,
+        typer.Option(*("--file", "-f"), help="a file with the one statement, instead", metavar="FILE"),
+    ] = None,
     dialect: Dialect = None,
     engine: Engine = None,
     name: Annotated[str, typer.Option(help="what people call it; default: nothing", metavar="TEXT")] = "",
@@ -54,9 +68,8 @@ def submit(
     as_json: Json = False,
 ) -> None:
     """Queue a statement and print the id of its job."""
-    job = client.submit(
-        text_of(query), dialect=dialect, engine=engine, name=name, priority=priority, job_id=job_id
-    )
+    text = text_of(query or "") if file is None else one_statement_of(file)
+    job = client.submit(text, dialect=dialect, engine=engine, name=name, priority=priority, job_id=job_id)
     if wait:
         job.wait(progress=True)
         _print_result(job.result(), as_json)
@@ -94,6 +107,7 @@ def list_jobs(
             )
             for row in rows
         ),
+        whole=True,
     )
 
 
@@ -101,7 +115,7 @@ def list_jobs(
 @asks_cluster
 def show(client: Any, job_id: JobId, as_json: Json = False) -> None:
     """Show all that is known of a job."""
-    _print_job(client.job(job_id).status(), as_json)
+    _print_job(_job(client, job_id).status(), as_json)
 
 
 @jobs_app.command()
@@ -111,7 +125,7 @@ def wait(client: Any, job_id: JobId, timeout: Timeout = None, as_json: Json = Fa
 
     Exit 1 if it has no result.
     """
-    row = client.job(job_id).wait(timeout, progress=not as_json)
+    row = _job(client, job_id).wait(timeout, progress=not as_json)
     _print_job(row, as_json)
     if row["state"] != DONE:
         raise typer.Exit(1)
@@ -121,18 +135,25 @@ def wait(client: Any, job_id: JobId, timeout: Timeout = None, as_json: Json = Fa
 @asks_cluster
 def cancel(client: Any, job_id: JobId, as_json: Json = False) -> None:
     """Let a job be done no further."""
-    _print_job(client.job(job_id).cancel(), as_json)
+    _print_job(_job(client, job_id).cancel(), as_json)
 
 
 @jobs_app.command()
 @asks_cluster
 def close(client: Any, job_id: JobId, as_json: Json = False) -> None:
     """Give the result of a job up before its time."""
-    _print_job(client.job(job_id).close(), as_json)
+    _print_job(_job(client, job_id).close(), as_json)
+
+
+def _writes_parquet(out: Path | None, **_options: Any) -> None:
+    if out is not None and out.suffix.lower() not in ENDINGS:
+        raise typer.BadParameter(
+            f"{out}: a result is written as Parquet, so end it in {ENDINGS[0]}", param_hint="--out"
+        )
 
 
 @jobs_app.command()
-@asks_cluster
+@asks_cluster_after(_writes_parquet)
 def results(
     client: Any,
     job_id: JobId,
@@ -144,7 +165,7 @@ def results(
     as_json: Json = False,
 ) -> None:
     """Wait for a job and print its result, or write it into a file."""
-    job = client.job(job_id)
+    job = _job(client, job_id)
     if out is None:
         _print_result(job.result(timeout), as_json)
         return
@@ -152,7 +173,24 @@ def results(
     if as_json:
         print_json({"rows": rows, "file": str(out)})
     else:
-        print(f"{rows:,} rows in {escaped(str(out))}")
+        print(f"{some(rows, 'row')} in {escaped(str(out))}")
+
+
+def _job(client: Any, text: str) -> Any:
+    """The job of that id, or the one of the last ones whose id begins so.
+
+    Raises `ConfigError` for what begins none, or several.
+    """
+    begin = text.lower().replace("-", "")
+    if len(begin) >= ID_CHARS:
+        return client.job(text)
+    found = [row["job_id"] for row in client.jobs() if begin and row["job_id"].startswith(begin)]
+    if len(found) == 1:
+        return client.job(found[0])
+    shown = ascii(text[:ID_CHARS])
+    if found:
+        raise ConfigError(f"{len(found)} jobs of yours have ids that begin with {shown}: write more of it")
+    raise ConfigError(f"no job of yours has an id that begins with {shown}: 'ballista-py jobs list' shows them")
 
 
 def _write(job: Any, out: Path, timeout: float | None) -> int:

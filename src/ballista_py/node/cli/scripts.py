@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from ballista_py.errors import BallistaError, ConfigError
-from ballista_py.node.cli.connecting import print_rows, visible
+from ballista_py.node.cli.connecting import print_rows, some, visible
 
 MAX_SCRIPT_BYTES = 1 << 20  # as of one statement
 SHOWN_CHARS = 60
@@ -30,6 +30,16 @@ def script_of(file: Path) -> str:
         raise ConfigError(f"--file {file}: {error.strerror or error}") from None
     except UnicodeDecodeError as error:
         raise ConfigError(f"--file {file}: byte {error.start} is not UTF-8") from None
+
+
+def one_statement_of(file: Path) -> str:
+    """The statement in a file. Raises `ConfigError` for another number of them, and as `script_of`."""
+    from ballista_py.sql.parse.scripts import statements_of
+
+    found = statements_of(script_of(file))
+    if len(found) != 1:
+        raise ConfigError(f"--file {file}: it holds {some(len(found), 'statement')}, and a job is one")
+    return found[0].text
 
 
 def run_script(script: str, client: Any, dialect: str | None, engine: str | None, as_json: bool) -> None:

@@ -10,6 +10,7 @@ import typer
 
 from ballista_py.errors import ConfigError
 from ballista_py.node.cli.choices import command_group
+from ballista_py.node.cli.connecting import some
 from ballista_py.node.cli.store_options import Option, store_options
 from ballista_py.partitions.table import TableSpec
 from ballista_py.runtime import SystemRuntime
@@ -60,7 +61,8 @@ def verify(
             pmap = PartitionStore(store).read(spec.map_name, spec.incarnation)
             paths = [pmap.path(partition) for partition in pmap.ids().tolist()]
             found = verify_table(store, spec, paths, run_all=pool.map)
-            print(f"{spec.name}: {found.partitions} partitions, {found.files} files, {found.rows} rows")
+            counts = some(found.partitions, "partition"), some(found.files, "file"), some(found.rows, "row")
+            print(f"{spec.name}: {', '.join(counts)}")
             for problem in found.problems:
                 damaged = True
                 print(f"  DAMAGED partition {problem.partition}: {problem.reason}")

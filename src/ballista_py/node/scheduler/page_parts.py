@@ -22,10 +22,12 @@ TABLES_MS = 2_900.0
 JOBS_MS = 3_900.0
 ELSEWHERE_MS = 2_900.0
 MAX_TABLES = 200  # with their partitions, on one page
+MAX_NAMED = 2_000  # further ones, which a filter finds by their names
 MAX_PARTITIONS = 8_192
 MAX_JOBS = 100
 MAX_ELSEWHERE = 100
 MAX_ASKED = 64  # executors, for their memory
+_NAMED = ("table_name", "group", "partitions", "serving", "ready")
 _CELL = ("partition", "path", "owner", "state", "rows", "bytes", "replicas", "target", "epoch")
 
 Reports = Callable[[Sequence[str]], Mapping[str, NodeReport]]
@@ -85,16 +87,29 @@ class _PageRows:
         }
 
     def tables(self) -> dict[str, Any]:
-        """The tables, each with its partitions as arrays of `cells`, in the order of `columns`."""
-        tables = {row["table_name"]: {**row, "cells": []} for row in self._rows.tables()}
-        shown = dict(list(tables.items())[:MAX_TABLES])
-        left, count = len(tables) - len(shown), 0
+        """The tables, each with its partitions as arrays of `cells`, in the order of `columns`; those not ready come
+        first where there are too many. The `others` are arrays in the order of `named`, `totals` are of them all.
+        """
+        rows = list(self._rows.tables())
+        first = sorted(rows, key=lambda row: (row.get("ready", False), row["table_name"]))[:MAX_TABLES]
+        shown = {
+            row["table_name"]: {**row, "cells": []} for row in sorted(first, key=lambda row: row["table_name"])
+        }
+        others = [row for row in rows if row["table_name"] not in shown]
+        totals = {name: sum(row.get(name, 0) for row in rows) for name in ("partitions", "serving")}
+        count = 0
         for row in self._rows.partitions():
             table = shown.get(row["table_name"])
             if table is not None and count < MAX_PARTITIONS:
                 count += 1
                 table["cells"].append([row[name] for name in _CELL])
-        return {"columns": _CELL, "tables": list(shown.values()), "tables_left_out": left}
+        return {
+            "columns": _CELL,
+            "tables": list(shown.values()),
+            "named": _NAMED,
+            "others": [[row.get(name) for name in _NAMED] for row in others[:MAX_NAMED]],
+            "totals": {**totals, "tables": len(rows)},
+        }
 
     def elsewhere(self, client: str | None) -> list[dict[str, Any]]:
         """What the other schedulers do and did last. Raises `TransportError` naming those that do not say."""

@@ -231,6 +231,10 @@ class Tasks:
         found: Mapping[str, Any] = orjson.loads(kept)
         return found["plan"] if client in (None, found["user"]) else None
 
+    def has_plan(self, task_id: str) -> bool:
+        """Whether `plan_of` knows how one that has ended ran."""
+        return task_id in self._plans
+
     def plans(self) -> dict[str, Mapping[str, Any]]:
         """How those tasks run that run now, by their ids."""
         with self._lock:

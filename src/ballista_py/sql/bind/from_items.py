@@ -6,7 +6,7 @@ joins go, and a SEMI or ANTI JOIN becomes a conjunct with EXISTS.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Protocol
 
 import attrs
@@ -33,6 +33,7 @@ from ballista_py.sql.bind.query import (
     ValuesList,
     renamed,
 )
+from ballista_py.sql.own_words import meant
 
 _CONSTANTS = (exp.Literal, exp.Null, exp.Boolean, exp.Neg, exp.Cast, exp.DataType, exp.DataTypeParam)
 
@@ -175,7 +176,7 @@ class FromBinder:
             return _use(common, self.binder.draft)
         table = self.binder.draft.catalog.tables.get(name)
         if table is None:
-            raise unknown_table(node.this)
+            raise unknown_table(node.this, self.binder.draft.catalog.tables)
         return Scan(table)
 
 
@@ -191,11 +192,12 @@ def _distinct(names: tuple[str, ...]) -> Iterator[str]:
         seen.add(name.lower())
 
 
-def unknown_table(node: exp.Identifier) -> SqlError:
+def unknown_table(node: exp.Identifier, known: Iterable[str]) -> SqlError:
     """The error for a table that the catalog does not have, with its place in the text."""
     line, column = position_of(node)
     where = f" (line {line}, column {column})" if line else ""
-    return SqlError(f"Table '{node.name}' does not exist{where}", table=node.name, line=line, column=column)
+    said = f"Table '{node.name}' does not exist{meant(node.name, known)}{where}"
+    return SqlError(said, table=node.name, line=line, column=column)
 
 
 def position_of(node: exp.Identifier) -> tuple[int, int]:

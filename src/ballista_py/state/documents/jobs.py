@@ -149,8 +149,12 @@ class JobRequest:
                 f"the statement of a job and its parameters have more than {MAX_REQUEST_CHARS:,} characters: load what "
                 "it brings into a table"
             )
-        if len(self.name) > MAX_NAME_CHARS or not self.name.isprintable():
-            raise InvalidData(f"the name of a job has at most {MAX_NAME_CHARS} characters, all of them printable")
+        hidden = next((sign for sign in self.name if not sign.isprintable()), None)
+        if len(self.name) > MAX_NAME_CHARS or hidden is not None:
+            what = "" if hidden is None else f": U+{ord(hidden):04X}, which cannot be seen, is not"
+            raise InvalidData(
+                f"the name of a job has at most {MAX_NAME_CHARS} characters, all of them printable{what}"
+            )
         if not 0 <= self.priority <= MAX_PRIORITY:
             raise InvalidData(f"the priority of a job is a number from 0 to {MAX_PRIORITY}, the highest first")
 

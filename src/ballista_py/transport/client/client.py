@@ -87,8 +87,9 @@ class Client(ClusterCalls):
     """Asks schedulers. Use it from any number of threads, and `close` it or use it as a context manager.
 
     A scheduler that cannot be reached before a statement started is passed over, as is one that says to try later.
-    Which schedulers there are is asked again after a failure, and now and then. One of another cluster than the
-    first that answered is never asked for anything.
+    Which schedulers there are is asked again after a failure, and every few seconds; one that is about to stop tells of
+    the others, and one that went is remembered for a while, so one address does while all are restarted in turn. One of
+    another cluster than the first that answered is never asked for anything.
     """
 
     def __init__(

@@ -232,7 +232,7 @@ class _Shown:
         if row["attempt"] > 1:
             text += f", attempt {row['attempt']}"
         if row["rows"]:
-            text += f", {row['rows']:,} rows, {row['bytes'] / 1e6:,.1f} MB"
+            text += f", {row['rows']:,} row{'' if row['rows'] == 1 else 's'}, {row['bytes'] / 1e6:,.1f} MB"
         if text == self._last:
             return
         self._last = text

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, TypeVar
 
 from ballista_py.errors import BallistaError, SchedulerLost, TransportError, TryLater, WrongCluster
@@ -12,15 +12,18 @@ from ballista_py.transport.flight.commands import MEMBERS
 from ballista_py.transport.flight.errors import is_link_failure
 
 T = TypeVar("T")
-LEARN_MS = 30_000.0
+LEARN_MS = 5_000.0
 LEARN_TIMEOUT_MS = 2_000.0
+KEPT_MS = 600_000.0  # one that is listed no more may be on its way back, as all are that are restarted in turn
+MAX_KEPT = 16
 
 
 class Schedulers:
     """Those at `addresses`, and those that they tell of. Safe to share between threads.
 
-    Which there are is asked again after a failure, and after `LEARN_MS`. One of another cluster than the first that
-    answered is never asked for anything.
+    Which there are is asked again after a failure, after `LEARN_MS`, and of one that takes nothing now when nobody else
+    is known: one that is about to stop tells of the others. Those that are listed no more are asked last, for
+    `KEPT_MS`. One of another cluster than the first that answered is never asked for anything.
     """
 
     def __init__(self, addresses: Sequence[str], pool: FlightPool, runtime: Runtime) -> None:
@@ -30,6 +33,7 @@ class Schedulers:
         self._pool = pool
         self._runtime = runtime
         self._learned_ms = runtime.monotonic_ms()
+        self._listed_ms: dict[str, float] = {}
 
     def members(self) -> list[dict[str, Any]]:
         """Who belongs to the cluster, one JSON-ready row each; the schedulers among them are known from now on."""
@@ -46,10 +50,15 @@ class Schedulers:
         """The answer of the first scheduler that gives one. Only a failed link or `TryLater` goes to the next."""
         last: BallistaError | None = None
         failed = False
-        for address in self.addresses:
+        unwilling: list[str] = []
+        for address in self._in_turn(unwilling):
             try:
                 answer = ask(address)
-            except (TryLater, WrongCluster) as passed:
+            except TryLater as passed:
+                last = passed
+                failed = True
+                unwilling.append(address)
+            except WrongCluster as passed:
                 last = passed
             except TransportError as error:
                 if not is_link_failure(error, address):
@@ -68,6 +77,17 @@ class Schedulers:
             raise last
         raise TransportError(f"no scheduler can be reached: {last}") from last
 
+    def _in_turn(self, unwilling: Sequence[str]) -> Iterator[str]:
+        """Those that are known; then, once, those that one of the `unwilling` among them tells of."""
+        known = self.addresses
+        yield from known
+        for address in tuple(unwilling):
+            self._learn(address)
+            others = [other for other in self.addresses if other not in known]
+            if others:
+                yield from others
+                return
+
     def _learn(self, address: str) -> None:
         """Ask the scheduler there which others there are; if it does not say, the next call asks again."""
         try:
@@ -80,7 +100,11 @@ class Schedulers:
         """Take in the schedulers that are listed now, and which cluster it is."""
         rows = members.get("rows") or ()
         found = [row["address"] for row in rows if row["role"] == "scheduler" and row["address"]]
-        self.addresses = tuple(dict.fromkeys([*self.addresses[:1], *found, *self._seeds]))
+        now_ms = self._runtime.monotonic_ms()
+        before = {one: ms for one, ms in self._listed_ms.items() if one not in found and now_ms - ms < KEPT_MS}
+        gone = sorted(before, key=before.__getitem__, reverse=True)[:MAX_KEPT]
+        self._listed_ms = {**{one: before[one] for one in gone}, **dict.fromkeys(found, now_ms)}
+        self.addresses = tuple(dict.fromkeys([*self.addresses[:1], *found, *self._seeds, *gone]))
         self._pool.cluster_id = self._pool.cluster_id or str(members.get("cluster") or "")
 
     def _prefer(self, address: str) -> None:

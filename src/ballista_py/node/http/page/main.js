@@ -5,7 +5,7 @@ import { jobs } from "./jobs.js";
 import { memory } from "./memory.js";
 import { nodes } from "./nodes.js";
 import { ended, running } from "./statements.js";
-import { isTrouble, noteGone, part, state } from "./state.js";
+import { forgetState, isTrouble, noteGone, part, state } from "./state.js";
 import { ask, listen, NotAllowed, token } from "./stream.js";
 import { tables } from "./tables.js";
 import { tiles } from "./tiles.js";
@@ -32,8 +32,7 @@ async function act(method, path, done) {
 }
 
 // Two columns where there is room; those whose part this node does not have are left out.
-const COLUMNS = [[running(act), tables(act), ended(act)], [nodes(), memory(), jobs(act)]];
-const VIEWS = COLUMNS.flat();
+let views = [];
 let heardAt = 0;
 let isPaused = false;
 let isDrawing = false;
@@ -44,7 +43,7 @@ function draw() {
   requestAnimationFrame(() => {
     isDrawing = false;
     const has = new Set(state.hello.parts);
-    for (const view of VIEWS) {
+    for (const view of views) {
       mark(view.section, "hidden", !view.parts.some((name) => has.has(name)) || (view.own && state.hello.kind === "viewer"));
       if (view.section.hidden) continue;
       const troubles = view.parts.map((name) => state.parts[name]).filter(isTrouble);
@@ -52,7 +51,7 @@ function draw() {
       mark(view.trouble, "hidden", troubles.length === 0);
       view.draw();
     }
-    tiles(byId("tiles"), VIEWS);
+    tiles(byId("tiles"), views);
   });
 }
 
@@ -84,13 +83,32 @@ function onEvent(name, data) {
   if (!isPaused) draw();
 }
 
+/** Make the page as it is before anything has come. */
+function build() {
+  const columns = [[running(act), tables(act), ended(act)], [nodes(), memory(), jobs(act)]];
+  views = columns.flat();
+  byId("main").replaceChildren(...columns.map((column) => el("div", { class: "column" }, ...column.map((view) => view.section))));
+}
+
+/** What was shown is nobody's any more: nothing of it stays in the document, hidden or not. */
+function forget() {
+  heardAt = 0;
+  forgetState();
+  build();
+  byId("said").replaceChildren();
+  byId("tiles").replaceChildren();
+  byId("tiles").kept = undefined;
+  byId("filter").value = "";
+  say(byId("node"), "…");
+  document.title = "ballista_py";
+}
+
 function askForToken(why) {
   const form = byId("token-form");
   say(byId("token-said"), token.get() ? why : `${why}.`);
   mark(form, "hidden", null);
   mark(byId("main"), "hidden", true);
-  byId("tiles").replaceChildren();
-  byId("tiles").kept = undefined;
+  forget();
   mark(byId("forget"), "hidden", true);
   token.forget();
   link("no token", "busy");
@@ -142,5 +160,5 @@ setInterval(() => {
   else if (heardAt && !isPaused) draw(); // what runs gets older
 }, 1000);
 
-byId("main").append(...COLUMNS.map((views) => el("div", { class: "column" }, ...views.map((view) => view.section))));
+build();
 start();

@@ -1,6 +1,6 @@
 // What the page knows: the parts as they came, what was unfolded, and who looks.
 
-export const state = {
+const nothing = () => ({
   hello: { node_id: "", role: "", parts: [], client: "", kind: null },
   parts: {},
   unfolded: new Set(),
@@ -9,7 +9,14 @@ export const state = {
   all: false, // whether all is shown that ended
   gone: new Map(), // nodes that were there since the page was opened: id -> { node, at }
   skew: 0, // this clock minus the node's, ms
-};
+});
+
+export const state = nothing();
+
+/** Know nothing any more. */
+export function forgetState() {
+  Object.assign(state, nothing());
+}
 
 /** A part, or what stands for it while it has not come or could not be made. */
 export function part(name, otherwise) {

@@ -110,7 +110,7 @@ function progress(bars, legs, colours) {
     }
     const number = colours.get(leg.executor_id);
     mark(bar, "class", `leg ${number === undefined ? "none" : `o${number % 8}`}${leg.ended ? " ended" : leg.rows ? " gives" : ""}`);
-    say(bar, `${leg.executor_id} ${leg.ended || leg.rows ? `${count(leg.rows)} rows` : "…"}`);
+    say(bar, `${leg.executor_id} ${leg.ended || leg.rows ? some(leg.rows, "row") : "…"}`);
     mark(bar, "title", `${leg.fragment} at ${leg.executor_id}: ${some(leg.rows, "row")}, ${size(leg.bytes)}, ${took(leg.took_ms)}${leg.ended ? "" : " so far"}`);
   });
 }
@@ -136,24 +136,36 @@ function unfolded(detail, task, where, colours, lasts) {
   else say(drawn, detail.said ?? "");
 }
 
-/** Ask for the plan: of what runs again and again, of what has ended once more. */
+/** Ask for the plan, where there is one: of what runs again and again, of what has ended once more. */
 async function look(detail, task) {
   const isOver = task.outcome !== "running";
   if (detail.asking || detail.isLast || Date.now() - (detail.asked ?? 0) < ASK_AGAIN_MS) return;
+  const isCut = isOver && task.text.length >= CUT && !detail.text;
+  if (!task.planned) detail.said = without_plan(task, isOver);
+  if (!task.planned && !isCut) {
+    detail.isLast = isOver;
+    return;
+  }
   detail.asking = true;
   detail.asked = Date.now();
   try {
-    if (isOver && task.text.length >= CUT && !detail.text) {
+    if (isCut) {
       const found = (await ask("/v1/tasks")).find((one) => one.span_id === task.span_id);
       detail.text = found?.text;
     }
-    detail.plan = await ask(`/v1/tasks/${encodeURIComponent(task.task_id)}/plan`);
-    detail.isLast = isOver;
+    if (task.planned) detail.plan = await ask(`/v1/tasks/${encodeURIComponent(task.task_id)}/plan`);
   } catch (error) {
-    detail.isLast = isOver;
-    if (!detail.plan) detail.said = ["statement", "query", "job"].includes(task.kind) ? error.message : "What of it has a plan is a task of its own, of the same trace.";
+    if (!detail.plan) detail.said = error.message;
   } finally {
+    detail.isLast = isOver;
     detail.asking = false;
     changed();
   }
+}
+
+function without_plan(task, isOver) {
+  if (!isOver) return "It has no plan yet.";
+  if (!["statement", "query", "job"].includes(task.kind)) return "What of it has a plan is a task of its own, of the same trace.";
+  if (task.user !== me() && state.hello.kind === "client") return "Its plan is shown to its own client.";
+  return "It has no plan: it needed none, ended before it had one, or later statements have taken its place.";
 }

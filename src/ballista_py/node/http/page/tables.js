@@ -7,6 +7,7 @@ import { count, moment, size, some } from "./words.js";
 
 const SMALL = 160; // partitions of a table beyond which their cells are small and bear no numbers
 const MAX_DOTS = 3;
+const MAX_FOUND = 100; // tables without a map that a filter finds, and that are listed
 const HINT = "Point at a partition, or reach it by Tab and the arrows, to see whose it is.";
 const REFRESHED = ["refresh_mode", "refresh_every", "refresh_at", "refresh_took_ms", "refresh_rows", "refresh_lag_ms", "refresh_next_at", "refresh_error"];
 
@@ -19,12 +20,14 @@ export function tables(act) {
   const more = el("p", { class: "muted" });
   const none = nothing("No tables. CREATE TABLE makes one.");
   return view("tables", "Tables and partitions", ["tables"], [el("div", { class: "keys" }, legend, states), list, more, none, said], () => {
-    const { tables: all, columns, tables_left_out: left } = part("tables", { tables: [], columns: [], tables_left_out: 0 });
+    const { tables: all, columns, named, others, totals } = part("tables", { tables: [], columns: [], named: [], others: [], totals: { tables: 0 } });
     const colours = owners();
     const place = Object.fromEntries(columns.map((name, index) => [name, index]));
     const found = all.filter((table) => wanted(table.table_name, table.group));
+    const beyond = state.filter ? others.map((row) => Object.fromEntries(named.map((name, index) => [name, row[index]]))).filter((table) => wanted(table.table_name, table.group)) : [];
+    found.push(...beyond.slice(0, MAX_FOUND).map((table) => ({ ...table, cells: [] })));
     mark(none, "hidden", all.length > 0);
-    say(more, left ? `${some(left, "table")} more, in runtime.tables.` : "");
+    say(more, rest(totals.tables - all.length, totals.tables - all.length - others.length, beyond.length - MAX_FOUND));
     keep(legend, [...colours], ([name]) => name, make_key, (item, [name, number]) => {
       mark(item.firstElementChild, "aria-pressed", String(state.chosen === name));
       mark(item.firstElementChild.firstElementChild, "class", `owner o${number % 8}`);
@@ -33,6 +36,14 @@ export function tables(act) {
     });
     keep(list, found, (table) => table.table_name, (table) => make(table, act, said), (item, table) => fill(item, table, place, colours));
   });
+}
+
+/** What is said of tables that are not drawn: how many, and what a filter finds of them. */
+function rest(undrawn, unnamed, cut) {
+  if (!undrawn) return "";
+  if (state.filter && cut > 0) return `${some(cut, "table")} more of that name, in runtime.tables.`;
+  const finds = unnamed ? `the filter finds all but ${count(unnamed)} of them by name` : "the filter finds them by name";
+  return `${some(undrawn, "table")} more are counted and not drawn: ${finds}, and they are in runtime.tables.`;
 }
 
 function make_key([name]) {
@@ -90,7 +101,8 @@ function fill(item, table, place, colours) {
   mark(badge, "class", `badge ${table.ready ? "ok" : "bad"}`);
   mark(badge, "title", `${table.serving} of ${some(table.partitions, "partition")} served`);
   const keys = table.partition_by?.length ? table.partition_by.join(", ") : table.distribution;
-  say(facts, [keys, some(table.rows ?? 0, "row"), size(table.bytes), table.group && table.group !== table.table_name && `beside ${table.group}`, table.source && `of ${table.source}`].filter(Boolean).join(" · "));
+  const drawn = table.cells.length;
+  say(facts, [keys, table.rows === undefined ? "" : some(table.rows ?? 0, "row"), table.bytes === undefined ? "" : size(table.bytes), drawn < table.partitions && `${drawn ? count(drawn) : "none"} of them drawn`, table.group && table.group !== table.table_name && `beside ${table.group}`, table.source && `of ${table.source}`].filter(Boolean).join(" · "));
   mark(refresh, "hidden", !mayAct() || table.distribution === "view");
   const failed = Object.entries(table.failed ?? {});
   say(trouble, failed.slice(0, 3).map(([at, why]) => `${at}: ${why}`).join(" · "));
@@ -104,7 +116,7 @@ function fill(item, table, place, colours) {
   const most = Math.max(1, ...table.cells.map((cell) => cell[place.bytes] ?? 0));
   const row = grid.firstElementChild;
   keep(row, table.cells, (cell) => cell[place.partition], () => el("span", { role: "gridcell", tabindex: "-1" }, el("i"), el("b"), el("span", { class: "dots" })),
-    (element, cell) => fill_cell(element, cell, place, colours, most, table.distribution === "replicated"));
+    (element, cell) => fill_cell(element, cell, place, colours, most, table));
   if (row.firstElementChild && !row.querySelector('[tabindex="0"]')) row.firstElementChild.setAttribute("tabindex", "0");
 }
 
@@ -113,7 +125,8 @@ function refresh_word(key, value) {
   return typeof value === "number" && key.endsWith("_ms") ? `${count(Math.round(value / 1000))} s` : String(value);
 }
 
-function fill_cell(element, cell, place, colours, most, isWhole) {
+function fill_cell(element, cell, place, colours, most, table) {
+  const isWhole = table.distribution === "replicated";
   const [bar, label, dots] = element.children;
   const owner = cell[place.owner];
   const replicas = cell[place.replicas] ?? [];
@@ -125,7 +138,7 @@ function fill_cell(element, cell, place, colours, most, isWhole) {
   say(label, { failed: "!", unassigned: "?" }[cell[place.state]] ?? (isWhole ? "∗" : number === undefined ? "" : number + 1));
   keep(dots, isWhole ? [] : replicas.slice(0, MAX_DOTS), (name) => name, () => el("i"), (dot, name) => mark(dot, "class", `o${(colours.get(name) ?? 0) % 8}`));
   const words = [
-    `partition ${cell[place.partition]}`, readable(cell[place.path]), isWhole ? "at every executor" : owner ? `owner ${owner}` : "no owner", cell[place.state],
+    `partition ${cell[place.partition]}`, readable(cell[place.path], table.partition_by ?? []), isWhole ? "at every executor" : owner ? `owner ${owner}` : "no owner", cell[place.state],
     cell[place.rows] === null ? "" : some(cell[place.rows], "row"), bytes === null ? "" : size(bytes), `epoch ${cell[place.epoch]}`,
     cell[place.target] ? `moves to ${cell[place.target]}` : "", replicas.length ? `copies at ${replicas.join(", ")}` : "",
   ].filter((word) => word !== "" && word !== null && word !== undefined).join(" · ");
@@ -135,10 +148,11 @@ function fill_cell(element, cell, place, colours, most, isWhole) {
   }
 }
 
-/** The path of a partition, as its values read. */
-function readable(path) {
+/** The path of a partition, as its values read; a key that has no name of its own is said as the table declares it. */
+function readable(path, keys) {
+  const named = (step, place) => (step.startsWith(`expr${place}=`) && keys[place] ? `${keys[place]}${step.slice(step.indexOf("="))}` : step);
   try {
-    return decodeURIComponent(path ?? "");
+    return (path ?? "").split("/").map((step, place) => named(decodeURIComponent(step), place)).join("/");
   } catch {
     return path;
   }

@@ -13,10 +13,7 @@ export function tiles(list, views) {
 function figures() {
   const nodes = part("nodes", { nodes: [] }).nodes;
   const silent = nodes.filter((node) => isSilent(node)).length;
-  const tables = part("tables", { tables: [] }).tables;
-  const sum = (name) => tables.reduce((total, table) => total + (table[name] ?? 0), 0);
-  const all = sum("partitions");
-  const serving = sum("serving");
+  const { partitions: all, serving } = part("tables", { totals: { partitions: 0, serving: 0 } }).totals; // also of tables that are not drawn
   const ended = part("ended", []);
   const failed = ended.filter((task) => !["done", "cancelled"].includes(task.outcome)).length;
   const jobs = part("jobs", []);
