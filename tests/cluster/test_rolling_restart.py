@@ -74,12 +74,12 @@ class Clients:
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("replicas", [1, 2])
-def test_nobody_sees_a_restart_of_every_node_in_turn(replicas):
+@pytest.mark.parametrize(("replicas", "addresses"), [(1, 2), (2, 2), (1, 1)])
+def test_nobody_sees_a_restart_of_every_node_in_turn(replicas, addresses):
     options = {"replicas": str(replicas), "partition-assignment-interval": "500"}
     with LocalCluster(schedulers=2, executors=3, ttl_ms=2_000, node_options=options) as cluster:
         cluster.create_table("t", schema=SCHEMA, partition_by=["bucket(6, id)"])
-        clients = Clients("ballista://" + ",".join(cluster.addresses()))
+        clients = Clients("ballista://" + ",".join(cluster.addresses()[-addresses:]))
         try:
             for node in cluster.node_ids:
                 cluster._nodes.process(node).terminate()

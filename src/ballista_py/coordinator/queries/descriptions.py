@@ -169,7 +169,8 @@ class Descriptions:
             found = view.sql_views.get(name) or view.catalog.tables.get(name)
             if found is not None:
                 return found
-        raise SqlError(f"Table '{name}' does not exist{meant(name, {**view.sql_views, **view.catalog.tables})}")
+        known = (*view.sql_views, *view.catalog.tables)
+        raise SqlError(f"Table '{name}' does not exist{meant(name, known)}")
 
 
 def _quoted(name: str) -> str:
