@@ -384,6 +384,8 @@ def test_a_right_that_is_missing_at_the_source_is_named_when_the_table_is_made(s
         there.execute("create table guarded (id bigint primary key, v int)")
         there.execute("create role clerk login replication password 'hush'")
         there.execute("grant select, insert, update on guarded to clerk")
+        (oid,) = there.execute("select 'guarded'::regclass::oid::int8").fetchone()
+        there.execute(f"create publication ballista_{oid} for table only guarded")  # as its owner: clerk is not
         dsn = server.dsn.replace("postgres@", "clerk:hush@")
         made = {"format": "postgres", "dsn": dsn, "table": "public.guarded"}
         with pytest.raises(
