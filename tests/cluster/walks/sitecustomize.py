@@ -14,7 +14,8 @@ def note(frame, event, _argument):
     code = frame.f_code
     if event != "call" or not code.co_filename.startswith(SRC):
         return
-    if code.co_qualname == "Loop._run":  # what repeats belongs to no statement, nor does the control stream
+    # What repeats belongs to no statement, nor does the control stream, nor the port of HTTP, which nobody asks here.
+    if code.co_qualname == "Loop._run" or "/node/http/" in code.co_filename:
         this.is_background = True
     if not hasattr(this, "is_background"):
         this.is_background = threading.current_thread().name.startswith("control")
