@@ -207,6 +207,10 @@ def test_every_figure_is_what_was_done(seen):
     ):  # no table here is refreshed: test_refresh_schedule.py is of that
         assert by(figure(f"dataset_acceleration_refresh_{what}"), "table") == {}
     assert measured("dataset_acceleration_refresh_duration_ms") == {}
+    for what in ("total", "rows", "conflicts"):  # no table is written through
+        assert by(figure(f"dataset_write_through_{what}"), "table") == {}
+    for what in ("duration_ms", "visible_duration_ms"):
+        assert measured(f"dataset_write_through_{what}") == {}
     assert by(figure("executor_compactions")) == by(figure("executor_compacted_files")) == {}
 
     # the store: each request is counted and timed, and those that must have been are there

@@ -178,8 +178,10 @@ def test_a_file_of_statements_is_run_until_one_fails_and_that_one_is_named(clust
     lines = [json.loads(line) for line in done.stdout.splitlines()]
     assert [line["statement"] for line in lines] == [1, 2, 3]
     assert lines[2]["rows"] == [{"x": ";", "n": 2}]
-    assert done.stderr.startswith("error: statement 4 of 5, line 5: ")
-    assert "nothing" in done.stderr
+    said = json.loads(done.stderr)
+    assert said["code"] == "planning.sql"
+    assert said["error"].startswith("statement 4 of 5, line 5: ")
+    assert "nothing" in said["error"]
     assert run(cluster, "sql", "--file", "-", stdin="drop table s; select 1 as one").stdout.count("-- ") == 2
 
 
