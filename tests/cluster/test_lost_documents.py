@@ -79,7 +79,11 @@ def outcome(client, table: str) -> int | str:
     try:
         return client.sql(f"select count(distinct id) as n from {table}").to_pylist()[0]["n"]
     except BallistaError as error:
+        MESSAGES[table] = error.message
         return type(error).__name__
+
+
+MESSAGES: dict[str, str] = {}  # what the last error of each table said, for who reads why a test failed
 
 
 def outcomes(cluster: LocalCluster) -> dict[str, int | str]:
@@ -162,7 +166,7 @@ def test_with_nodes_up_nobody_goes_by_a_document_that_went_back(states, tmp_path
                     client.sql("select * from nothing")  # lets the scheduler look at the store
                 said = {table: outcome(client, table) for table in TABLES}
                 wrong = {t: n for t, n in said.items() if n not in (full[t], "DocumentLost", "DocumentOlder")}
-                assert not wrong, (pattern, older, said)
+                assert not wrong, (pattern, older, said, MESSAGES)
                 if pattern == MANIFEST:
                     with pytest.raises(BallistaError, match=r"manifest\.json"):
                         client.sql("update d set kind = 'k' where true")
