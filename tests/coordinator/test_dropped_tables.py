@@ -45,7 +45,7 @@ def test_nobody_waits_for_the_owners_of_a_table_that_was_dropped():
 
 
 def table_writes(tables, names):
-    view = SimpleNamespace(catalog=SimpleNamespace(tables=dict.fromkeys(names)))
+    view = SimpleNamespace(catalog=SimpleNamespace(tables=dict.fromkeys(names)), sql_views={})
     views = SimpleNamespace(refresh=lambda _words: view)
     growth = SimpleNamespace(reconcile_table=lambda *_names: None)
     return TableWrites(views, tables, growth, None, None, SystemRuntime())

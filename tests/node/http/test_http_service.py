@@ -250,7 +250,7 @@ def test_limits_are_shared_with_flight(cluster, link):
 
 
 def test_an_error_amid_an_answer_is_seen_in_every_form(link, cluster):
-    late = "select i, case when i = 590000 then error('far')::bigint else i end as x from range(600000) r(i)"
+    late = "select i, case when i = 1990000 then error('far')::bigint else i end as x from range(2000000) r(i)"
     for accept in ("application/json", "application/x-ndjson", "text/csv", ARROW):
         link.close()
         link.request(

@@ -14,7 +14,7 @@ DONE = ("submitted", "succeeded", "taken over", "read", "closed", "killed", "pau
 
 def test_jobs_survive_their_schedulers():
     done = dict.fromkeys(DONE, 0)
-    for seed in (1, 6):
+    for seed in (3, 8):
         result = JobSimulation(seed).run()
         assert result.wrong == ()
         done = {kind: count + dict(result.done).get(kind, 0) for kind, count in done.items()}
