@@ -10,13 +10,15 @@ from attrs import define, evolve, field
 
 from ballista_py.coordinator.refreshes.lanes import Lanes, RunningSlot
 from ballista_py.coordinator.refreshes.schedule import Done, Schedule
+from ballista_py.memory_budget import MemoryBudget
 from ballista_py.partitions.refresh import Retention
 from ballista_py.partitions.spec import PartitionSpec
 from ballista_py.partitions.table import TableSpec
 from ballista_py.runtime import SystemRuntime
 from ballista_py.state.stores.memory import MemoryStore
 from ballista_py.threads import spawn
-from ballista_py.work import Work, current_client, require_wanted
+from ballista_py.transport.flight.commands import as_part, lane_of, take_part
+from ballista_py.work import Work, current_client, require_wanted, working
 
 RUNTIME = SystemRuntime()
 LANES = Lanes(quick=2, slow=1, slow_after_ms=200.0, limit_ms=2_000.0)
@@ -130,3 +132,15 @@ def test_a_run_ends_when_its_table_goes_or_declares_something_else(schedule):
     other = evolve(tables[name], retention=Retention(sql="delete from endless1 where id < 1", every="1s"))
     ticked(schedule, {name: other}, lambda: len(work.ended) == 2)
     assert threading.active_count() < 50
+
+
+def test_executors_share_memory_between_those_for_whom_they_are_asked():
+    work, budget = Work(RUNTIME), MemoryBudget(100, RUNTIME)
+    with working(Work(RUNTIME, client="retention")):
+        command = as_part({"kind": "rewrite"})
+    take_part(work, command)
+    with working(work):
+        reservation = budget.begin(60)
+    assert budget.ledger.held_by(lane_of("retention")) == 60
+    assert budget.ledger.held_by("") == 0
+    reservation.end()

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from ballista_py.errors import OutcomeUnknown
+from ballista_py.errors import OutcomeUnknown, SqlError
 from ballista_py.node.scheduler import kept_history
 from ballista_py.node.scheduler.kept_history import KeptHistory
 from ballista_py.node.status.tasks import Tasks
 from ballista_py.runtime import SystemRuntime
+from ballista_py.work import Work, working
 
 
 class Table:
@@ -71,3 +72,16 @@ def test_what_waits_is_bounded_and_what_is_left_out_is_counted(table, monkeypatc
     assert (kept.tick(), kept.tick(), kept.tick()) == (3, 2, 0)
     inputs = [text for rows in table.by_token.values() for text in rows["input"].to_pylist()]
     assert sorted(inputs) == [f"select {number}" for number in range(3, 8)]
+
+
+def test_whoever_may_read_the_table_reads_no_error_of_a_client(table, kept):
+    runtime = SystemRuntime()
+    tasks = Tasks("s1", runtime, kept.ended)
+    for client in ("ada", ""):
+        with working(Work(runtime, client=client)):
+            tasks.begin("statement", "select ?").failed(SqlError("row 0 (s = secret) violates a check"))
+    kept.tick()
+    (rows,) = table.by_token.values()
+    said = {row["user"]: row["error_message"] for row in rows.to_pylist()}
+    assert said["ada"] is None
+    assert "secret" in said[None]  # nobody is told from others there

@@ -2,7 +2,7 @@
 
 Commands arrive as protobuf in descriptors and tickets; every one is answered from the statement or the pattern that
 it carries. Handles and tickets hold the whole statement, so any scheduler continues what another began; what is
-remembered between calls (`sessions`, `bindings`) is little, bounded and expires. Errors leave as `status.to_status`
+remembered between calls (`bindings`) is little, bounded and expires. Errors leave as `status.to_status`
 makes them.
 
 A statement that changes something runs in `get_flight_info`, because drivers ask no `do_get` for one without rows.
