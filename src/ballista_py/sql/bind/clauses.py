@@ -35,6 +35,7 @@ from ballista_py.sql.bind.query import (
 _TYPED = (exp.Cast, exp.TryCast, exp.DataType, exp.DataTypeParam, exp.ColumnDef)
 _OF_THE_TEXT = frozenset(("alias", "current_query", "query", "query_table", "stats", "vector_type"))
 _EXPANDING = (exp.Columns, exp.Explode, exp.ExplodeOuter, exp.Posexplode, exp.Unnest, exp.Star)
+_PARAMETERS = (exp.Placeholder, exp.Parameter)
 _LEAVES = (exp.Identifier, exp.Literal, exp.DataType, exp.Var, exp.Null, exp.Boolean)
 _MAX_GROUPING_SETS = 64
 _WINDOW_PARTS = ("partition_by", "order", "spec")
@@ -102,7 +103,7 @@ class _Names:
         if isinstance(node, exp.Query) and not isinstance(node, exp.Subquery):
             query = self.binder.query(node, self.scope)
             return self.binder.draft.nest(_existing(query) if isinstance(node.parent, exp.Exists) else query)
-        if isinstance(node, exp.Placeholder | exp.Parameter):
+        if isinstance(node, _PARAMETERS):
             raise UnplannableError("a parameter")
         if isinstance(node, exp.Dot) and isinstance(node.expression, exp.Func):
             raise UnplannableError("a function behind a dot")

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
+from itertools import chain
 from operator import is_not
 from typing import Any
 
@@ -16,6 +17,7 @@ from sqlglot import exp
 
 from ballista_py.sql.bind.engine_functions import aggregates
 from ballista_py.sql.bind.query import (
+    ColumnId,
     Draft,
     Expr,
     Facts,
@@ -28,6 +30,7 @@ from ballista_py.sql.bind.query import (
     column_id,
 )
 
+_LEAVES = (exp.Column, exp.Literal)  # in bound expressions; names below them are nobody's to replace
 MAX_WRITTEN = 500  # nodes that columns of a subquery become where they are named
 _PREDICATES = (
     exp.And, exp.Or, exp.Not, exp.EQ, exp.NEQ, exp.GT, exp.GTE, exp.LT, exp.LTE, exp.Between, exp.In, exp.Is,
@@ -118,13 +121,20 @@ def facts_of(expr: Expr, draft: Draft) -> Facts:
     if known is not None:
         return known[1]
     columns, nested, portable = [], [], True
-    for node in expr.walk():
+    waiting = [expr]
+    for node in waiting:  # grows on the way: level by level, as a walk of the tree; below a column are names alone
         if isinstance(node, exp.Column):
             columns.append(column_id(node))
-        elif isinstance(node, exp.Placeholder):
+            continue
+        if isinstance(node, exp.Placeholder):
             nested.append(node.this)
-        elif type(node) not in _PORTABLE and not _is_known_function(node):
-            portable = False
+            continue
+        portable = portable and (type(node) in _PORTABLE or _is_known_function(node))
+        for value in node.args.values():
+            if isinstance(value, exp.Expr):
+                waiting.append(value)
+            elif isinstance(value, list):
+                waiting.extend(one for one in value if isinstance(one, exp.Expr))
     facts = Facts(tuple(columns), tuple(nested), portable)
     draft.facts[id(expr)] = (expr, facts)
     return facts
@@ -175,15 +185,16 @@ def _free_in_source(source: Source, draft: Draft) -> frozenset[str]:
     return frozenset()
 
 
-def references(expr: Expr, draft: Draft) -> Iterator[tuple[str, str]]:
+def references(expr: Expr, draft: Draft) -> Iterable[ColumnId]:
     """Every (alias, column) that an expression or a query nested in it refers to, whatever its level."""
     facts = facts_of(expr, draft)
-    yield from facts.columns
-    for name in facts.nested:
-        yield from query_references(draft.nested[name], draft)
+    if not facts.nested:
+        return facts.columns
+    inner = (query_references(draft.nested[name], draft) for name in facts.nested)
+    return chain(facts.columns, *inner)
 
 
-def query_references(query: Query, draft: Draft) -> Iterator[tuple[str, str]]:
+def query_references(query: Query, draft: Draft) -> Iterator[ColumnId]:
     """Every (alias, column) referred to anywhere inside a query."""
     if isinstance(query, Select):
         for expr in query.expressions():
@@ -217,7 +228,7 @@ def _sources_of(query: Query, draft: Draft, seen: set[int] | None) -> Iterator[S
             inner = inner.shared.query if inner.shared.merged is None else inner
         if isinstance(inner, Query):
             yield from _sources_of(inner, draft, seen)
-    for expr in query.expressions():
+    for expr in query.expressions() if draft.nested else ():
         for nested in nested_of(expr, draft):
             yield from _sources_of(nested, draft, seen)
 
@@ -231,6 +242,8 @@ def rewritten(expr: Expr, replace: Callable[[Expr], Expr | None]) -> Expr:
     answer = replace(expr)
     if answer is not None:
         return answer
+    if isinstance(expr, _LEAVES):
+        return expr
     changed: dict[str, Any] | None = None
     for key, value in expr.args.items():
         fresh = value

@@ -254,7 +254,10 @@ def map_expressions(select: Select, change: Callable[[Expr], Expr]) -> Select:
     """The block with every expression of its own changed."""
     return attrs.evolve(
         select,
-        sources=tuple(attrs.evolve(source, on=tuple(map(change, source.on))) for source in select.sources),
+        sources=tuple(
+            attrs.evolve(source, on=tuple(map(change, source.on))) if source.on else source
+            for source in select.sources
+        ),
         where=tuple(map(change, select.where)),
         group=tuple(map(change, select.group)),
         having=tuple(map(change, select.having)),

@@ -410,13 +410,14 @@ def misread(tokens: Sequence[Token]) -> str | None:
             return f"the operator {text}"
         if text == "+" and _is_sign(tokens, place):
             return "+ before a value"
-        called = text.lower() if _kinds(tokens, place + 1, 1) == [TokenType.L_PAREN] else ""
-        if called in REWRITTEN:
-            return f"{text}, of which the parser makes something else"
-        if called in _UNIT_FIRST and _second_text(tokens, place + 2):
-            return f"{text} of a text"
-        if text.lower() in _UNIT_FIRST and _kinds(tokens, place + 1, 2) == [TokenType.L_PAREN, None]:
-            return f"{text} with a unit that is no constant"
+        if _kind_at(tokens, place + 1) == TokenType.L_PAREN:
+            called = text.lower()
+            if called in REWRITTEN:
+                return f"{text}, of which the parser makes something else"
+            if called in _UNIT_FIRST and _second_text(tokens, place + 2):
+                return f"{text} of a text"
+            if called in _UNIT_FIRST and _kinds(tokens, place + 2, 1) == [None]:
+                return f"{text} with a unit that is no constant"
         if token.token_type in _TYPES and _kinds(tokens, place + 1, 2) == [TokenType.STRING, TokenType.DCOLON]:
             return f"a cast of a constant of type {text}"
     return None

@@ -167,7 +167,8 @@ def _fold_inner(select: Select, placements: dict[str, Placement], draft: Draft) 
             _add_left(units, source, placement, equal, draft)
         else:
             # Its ON is among the pooled conjuncts, which are applied wherever their columns meet.
-            _add_inner(units, Unit([attrs.evolve(source, on=())], placement), equal, draft)
+            bare = attrs.evolve(source, on=()) if source.on else source
+            _add_inner(units, Unit([bare], placement), equal, draft)
     _absorb_whole(units)
     _pair_whole(units, select)
     return units
@@ -249,7 +250,7 @@ def _absorb_whole(units: list[Unit]) -> None:
 
 def _pair_whole(units: list[Unit], select: Select) -> None:
     """Join whole relations that the block equates with each other: one leg gives less than two tables."""
-    for conjunct in pooled(select):
+    for conjunct in pooled(select) if len(units) >= 3 else ():
         pair = equated_columns(conjunct)
         if pair is None or len(units) < 3:
             continue

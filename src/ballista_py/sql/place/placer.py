@@ -135,7 +135,10 @@ class Placer:
 
         `filtering` says that it is a conjunct of WHERE, where NULL is as good as false.
         """
-        return facts_of(expr, self.draft).portable and all(
+        facts = facts_of(expr, self.draft)
+        if not facts.portable or not facts.nested:
+            return facts.portable
+        return all(
             self._is_local_query(query, unit) or (filtering and self._is_member_by_key(expr, query, unit))
             for query in nested_of(expr, self.draft)
         )

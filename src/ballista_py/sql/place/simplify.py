@@ -43,6 +43,8 @@ def _simplified(query: Query, draft: Draft) -> Query:
     if isinstance(query, SetOperation):
         return attrs.evolve(query, left=_simplified(query.left, draft), right=_simplified(query.right, draft))
     select = _pushed_down(flattened(query, draft), draft)
+    if not any(isinstance(source.relation, Query) for source in select.sources):
+        return select
     used = {reference for expr in select.expressions() for reference in references(expr, draft)}
     sources = []
     for source in select.sources:
