@@ -367,3 +367,20 @@ def times(site):
     cluster.sql("insert into times values (1, '00:00:00'), (2, '23:59:59.999999')")
     yield cluster
     cluster.sql("drop table times")
+
+
+@pytest.mark.parametrize("keys", ["", " partitioned by (bucket(4, id))"])
+def test_a_change_has_one_moment_in_all_partitions_and_files(site, keys):
+    cluster, _ = site
+    cluster.sql(f"create table moments (id int, ts timestamptz default now(), d date){keys}")
+    for start in range(0, 400, 100):  # files of their own
+        cluster.sql(f"insert into moments (id, ts) select i + {start}, null from range(100) r(i)")
+    for value in ("now()", "default", "current_localtimestamp()", "main.now()"):
+        assert cluster.sql(f"update moments set ts = {value}, d = current_date where ts is not null or id >= 0")
+        assert cluster.sql("select count(distinct ts) as n, count(ts) as c from moments").to_pylist() == [
+            {"n": 1, "c": 400}
+        ]
+    assert cluster.sql("delete from moments where ts < now() - interval 1 day").to_pylist() == [{"affected_rows": 0}]
+    with pytest.raises(SqlError, match=r"nowhere.*line 1, column 37"):
+        cluster.sql("update moments set ts = now() where nowhere = 1")
+    cluster.sql("drop table moments")

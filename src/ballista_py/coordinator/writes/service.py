@@ -53,6 +53,7 @@ from ballista_py.errors import SchemaMismatch, SqlError, WriteIncomplete
 from ballista_py.figures import UNSEEN, Figures
 from ballista_py.partitions.columns import plain
 from ballista_py.partitions.new_table import NewTable
+from ballista_py.partitions.table import TableSpec
 from ballista_py.partitions.table_name import folded
 from ballista_py.runtime import Runtime
 from ballista_py.sql.own_words import edited_places, without_position
@@ -71,6 +72,7 @@ from ballista_py.sql.parse.creates import CreateTable
 from ballista_py.sql.parse.inserts import Insert
 from ballista_py.sql.parse.kind import changes_rows, is_of_view, read_by_the_engine_alone
 from ballista_py.sql.parse.likes import CreateLike
+from ballista_py.sql.parse.moments import at_one_moment
 from ballista_py.sql.parse.overwrites import require_other_sources
 from ballista_py.sql.parse.view_statements import CommentView, CreateView, DropViews
 from ballista_py.sql.prune.changes import as_general, local_rewrite
@@ -364,7 +366,7 @@ class WriteService:
         return self._again.until_done(lambda: self._retain(name, token), (name,))
 
     def _retain(self, name: str, token: str) -> int:
-        table, change = self._targets.with_retention(name)
+        table, change = self._targets.with_retention(name, self.runtime.wall_ms())
         self._require_change(change.text, change.text)
         if not self._checks.bind(change, table):
             raise SqlError(
@@ -459,6 +461,13 @@ class WriteService:
 
     def _local(self, change: Local, token: WriteToken) -> Executed:
         table = self._targets.managed(change.table)
+        timed = at_one_moment(change, table.schema, self.runtime.wall_ms())
+        if timed is None:
+            return self._as_whole(as_general(change), token)
+        with edited_places(change.text, timed.edits):
+            return self._share_by_share(timed.change, table, token)
+
+    def _share_by_share(self, change: Local, table: TableSpec, token: WriteToken) -> Executed:
         if not self._checks.bind(change, table):
             return self._as_whole(as_general(change), token)
         touched = self._rewrites.touched(table, change, self._rounds.view(table))

@@ -13,6 +13,7 @@ from ballista_py.errors import SqlError
 from ballista_py.partitions.table import TableSpec
 from ballista_py.sql.own_words import meant
 from ballista_py.sql.parse.changes import General, Local
+from ballista_py.sql.parse.moments import at_one_moment
 
 _THROUGH = "INSERT, UPDATE, DELETE and MERGE are, without RETURNING"
 
@@ -64,13 +65,18 @@ class TargetTables:
         found = self.views.refresh({name}).catalog.tables.get(name)
         return found if found is not None and found.by_changes else self.managed(name)
 
-    def with_retention(self, name: str) -> tuple[TableSpec, Local]:
-        """The table of that name, with or without a source, and the DELETE of its retention as it means now."""
+    def with_retention(self, name: str, moment_ms: int) -> tuple[TableSpec, Local]:
+        """The table of that name, with or without a source, and the DELETE of its retention as it means at a moment."""
         table = self.views.refresh({name}).catalog.tables.get(name)
         if table is None or table.retention is None:
             raise SqlError(f"table '{name}' has no retention any more")
         change = retention_of(table.name, table.schema, table.retention)
-        return table, at_this_moment(change, table, self.engine)
+        timed = at_one_moment(change, table.schema, moment_ms)
+        if timed is None:
+            raise SqlError(
+                f"the retention of table '{name}' names a time that cannot be told beforehand: use now()"
+            )
+        return table, at_this_moment(timed.change, table, self.engine)
 
     def bind(self, change: General) -> None:
         """Raise `SqlError`, with its position, unless the statement means something over the tables that there are."""

@@ -141,7 +141,10 @@ def facts_of(expr: Expr, draft: Draft) -> Facts:
 
 
 def _is_known_function(node: Expr) -> bool:
-    return isinstance(node, exp.Anonymous) and str(node.this).lower() in _PORTABLE_NAMES
+    if not isinstance(node, exp.Anonymous):
+        return False
+    name = str(node.this).lower()
+    return name in _PORTABLE_NAMES and (name != "age" or len(node.expressions) > 1)  # of one, it is until today
 
 
 def nested_of(expr: Expr, draft: Draft) -> list[Query]:
