@@ -380,7 +380,42 @@ def test_a_change_has_one_moment_in_all_partitions_and_files(site, keys):
         assert cluster.sql("select count(distinct ts) as n, count(ts) as c from moments").to_pylist() == [
             {"n": 1, "c": 400}
         ]
-    assert cluster.sql("delete from moments where ts < now() - interval 1 day").to_pylist() == [{"affected_rows": 0}]
+    assert cluster.sql("delete from moments where ts < now() - interval 1 day").to_pylist() == [
+        {"affected_rows": 0}
+    ]
     with pytest.raises(SqlError, match=r"nowhere.*line 1, column 37"):
         cluster.sql("update moments set ts = now() where nowhere = 1")
     cluster.sql("drop table moments")
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "merge into {t} using (x join y using (id)) s on {t}.id = s.id when matched then update set a = s.b",
+        "merge into {t} using (x inner join y on x.id = y.id) on {t}.id = y.id when matched then update set a = b + 5",
+        "update {t} set a = s.b + 1 from (x join y using (id)) s where s.id = {t}.id",
+        "update {t} set a = y.b + 2 from ((x join y using (id))) where x.id = {t}.id",
+        "delete from {t} using (x join y using (id)) s where s.id = {t}.id and s.b = 120",
+    ],
+)
+def test_a_join_in_brackets_is_a_source_of_a_change(site, statement):
+    cluster, _ = site
+    with duckdb.connect() as single:
+        for place in (cluster.sql, single.execute):
+            for table in ("brackets", "x", "y"):
+                place(f"create table {table} (id int, {'b' if table == 'y' else 'a'} int)")
+                place(f"insert into {table} values (1, 120), (2, 121), (3, 122)")
+            place(statement.format(t="brackets"))
+        told = cluster.sql("select * from brackets")
+        assert difference(told, single.sql("select * from brackets").to_arrow_table()) is None
+    with pytest.raises(SqlError, match="read_csv"):
+        cluster.sql("update brackets set a = 1 from (x join read_csv('/etc/passwd') using (id)) where x.id = 1")
+    cluster.sql("drop table brackets, x, y")
+
+
+@pytest.mark.parametrize("statement", ["set statement_timeout = '1ms'", "PREPARE p AS select 1", "reset all"])
+def test_a_statement_about_a_session_that_does_not_last_is_refused(site, statement):
+    with pytest.raises(
+        SqlError, match=r"is about a session, and none lasts in LocalCluster.sql: with cluster.client"
+    ):
+        site[0].sql(statement)

@@ -148,3 +148,32 @@ def test_no_type_that_a_scheduler_tells_reaches_a_terminal(tmp_path):
     with pytest.raises(BallistaError) as found:
         load_file(client, copy, None, False, None)
     assert str(found.value).isprintable()
+
+
+ZONED = """
+import sys, pyarrow as pa
+from ballista_py.runtime import SystemRuntime
+from ballista_py.sql.parse.copies import CopyFrom, CopyTo
+from ballista_py.transport.client.copies import file_rows, write_file
+
+told, to = sys.argv[1:]
+copy = CopyFrom(table="t", columns=("at",), path=told, format="csv", options=(("header", "true"),))
+rows = pa.Table.from_batches(list(file_rows(copy, {"at": "TIMESTAMP WITH TIME ZONE"}, {}).batches()))
+print(rows["at"].cast(pa.int64()).to_pylist())
+form = (("timestampformat", "'%Y-%m-%d %H:%M'"),)
+moments = pa.record_batch({"at": pa.array([1622507400000000], pa.timestamp("us", "UTC"))})
+copy = CopyTo(query="", path=to, format="csv", options=form)
+write_file(copy, moments.schema, iter([moments]), SystemRuntime(), None)
+print(open(to).read())
+"""
+
+
+@pytest.mark.parametrize("zone", ["UTC", "Australia/Sydney"])
+def test_a_time_of_a_file_is_that_of_the_cluster_wherever_the_client_is(tmp_path, zone):
+    (tmp_path / "from.csv").write_text("at\n2021-06-01 00:30:00\n")
+    paths = [str(tmp_path / "from.csv"), str(tmp_path / "to.csv")]
+    environment = {**os.environ, "TZ": zone}
+    done = subprocess.run(
+        [sys.executable, "-c", ZONED, *paths], env=environment, capture_output=True, text=True, timeout=60
+    )
+    assert done.stdout.split() == ["[1622507400000000]", "at", "2021-06-01", "00:30"], done.stderr

@@ -30,6 +30,7 @@ from ballista_py.partitions.spec import PartitionBy
 from ballista_py.partitions.table import Distribution, FileFormatName
 from ballista_py.runtime import Runtime, SystemRuntime
 from ballista_py.secret import Secret
+from ballista_py.sql.parse.session_statements import require_no_session
 from ballista_py.state.stores.store import open_store
 from ballista_py.transport.client.client import Client, connect
 from ballista_py.transport.client.rows import Rows
@@ -295,7 +296,8 @@ class LocalCluster:
         timeout: float | None = None,
         wait: WriteWait | None = None,
     ) -> pa.Table:
-        """Run a statement and return all of its rows; see `Client.sql`."""
+        """Run a statement and return all of its rows; see `Client.sql`. Each call has a session of its own."""
+        require_no_session(query, "LocalCluster.sql: with cluster.client() as client: client.sql(…)")
         with self.client() as client:
             return client.sql(
                 query, dialect, token=token, atomic=atomic, engine=engine, timeout=timeout, wait=wait

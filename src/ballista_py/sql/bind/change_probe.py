@@ -23,7 +23,7 @@ def probe(sql: str) -> str:
     expressions: list[Expr] = [exp.null()]
     relations: list[Expr] = []
     for piece in _pieces(tree):
-        if isinstance(piece, exp.Table):
+        if isinstance(piece, exp.Table) or _is_join(piece):
             relations.append(piece.copy())
         elif isinstance(piece, exp.Query) and not isinstance(piece, exp.Subquery):
             expressions.append(exp.Subquery(this=piece.copy()))
@@ -50,6 +50,11 @@ def _pieces(node: Expr) -> Iterator[Expr]:
                 yield part
             else:
                 yield from _pieces(part)
+
+
+def _is_join(piece: Expr) -> bool:
+    """Whether it is a join in brackets, which stands where a table does."""
+    return isinstance(piece, exp.Subquery) and isinstance(piece.unnest(), exp.Table)
 
 
 def _without_default(piece: Expr) -> Expr:

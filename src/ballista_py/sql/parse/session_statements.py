@@ -114,6 +114,17 @@ def read_verb(sql: str) -> str:
     return found[1].upper() if found is not None and found[1].upper() in _READ else ""
 
 
+def require_no_session(sql: str, where: str) -> None:
+    """Raise `SqlError` for a statement about the session where each statement has one of its own.
+
+    >>> require_no_session("prepare q as select 1", "this page: use a client")
+    Traceback (most recent call last):
+    ballista_py.errors.SqlError: PREPARE is about a session, and none lasts in this page: use a client
+    """
+    if verb := read_verb(sql):
+        raise SqlError(f"{verb} is about a session, and none lasts in {where}")
+
+
 def before_execute(sql: str) -> str:
     """What stands before the EXECUTE that an EXPLAIN is about; nothing for another statement.
 

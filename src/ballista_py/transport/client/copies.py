@@ -168,11 +168,18 @@ def _written(duckdb: Any, copy: CopyTo, path: str, schema: pa.Schema, batches: I
     options = [f"format {copy.format}", "use_tmp_file false"]  # it is one, or stands for what cannot be replaced
     for name, value in copy.options:
         options.append(f"{name} " + (f"({value[1:-1]})" if value.startswith("[") else value))
-    with duckdb.connect() as connection:
+    with _connected(duckdb) as connection:
         connection.register("rows to write", pa.RecordBatchReader.from_batches(schema, batches))
         text = f'copy (from "rows to write") to {_literal(path)} ({", ".join(options)})'
         (count,) = connection.execute(text).fetchone() or (0,)
     return int(count)
+
+
+def _connected(duckdb: Any, **config: bool) -> duckdb.DuckDBPyConnection:
+    """An engine of the client's in the time zone of the cluster, wherever the client is."""
+    connection = duckdb.connect(config=config)
+    connection.execute("set global TimeZone = 'UTC'")
+    return connection
 
 
 def _watched(batches: Iterator[pa.RecordBatch], failed: list[BaseException]) -> Iterator[pa.RecordBatch]:
@@ -226,7 +233,7 @@ def _file_columns(copy: CopyFrom, declared: list[str]) -> list[str]:
 
 def _csv_rows(copy: CopyFrom, columns: Mapping[str, str]) -> ArrowRows:
     duckdb = _duckdb()
-    with duckdb.connect() as connection:
+    with _connected(duckdb) as connection:
         if os.path.getsize(copy.path) == 0:
             nulls = ", ".join(f"null::{kind} as {_quoted(name)}" for name, kind in columns.items())
             return arrow_rows(connection.sql(f"select {nulls} limit 0").to_arrow_table())
@@ -238,7 +245,7 @@ def _csv_rows(copy: CopyFrom, columns: Mapping[str, str]) -> ArrowRows:
             raise _unreadable(copy, error) from None
 
     def batches() -> Iterator[pa.RecordBatch]:
-        with duckdb.connect() as reading:
+        with _connected(duckdb) as reading:
             try:
                 yield from reading.sql(text).to_arrow_reader(BATCH_ROWS)
             except (duckdb.Error, OSError, pa.ArrowException) as error:
@@ -283,7 +290,7 @@ def _computed(expressions: Sequence[str]) -> list[pa.Scalar]:
     """The values of expressions in which words of the cluster stand, by an engine that reaches no file."""
     if not expressions:
         return []
-    with _duckdb().connect(config={"enable_external_access": False}) as connection:
+    with _connected(_duckdb(), enable_external_access=False) as connection:
         row = connection.sql(f"select {', '.join(expressions)}").to_arrow_table()
     return [column[0] for column in row.columns]
 
