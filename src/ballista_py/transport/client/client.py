@@ -433,8 +433,8 @@ class Client(ClusterCalls):
 
         Once this has returned the job is done, by any scheduler: what it changes is changed once, all of it or nothing,
         and its result is whole and kept for a day (`job_result_ttl` of the schedulers). `parameters` are values for `?`
-        in their order, or for `$name` by name. Jobs of one client go by their `priority` (0 to 9, the highest first).
-        The same `job_id` (a UUID; made if not given) submitted again is the same job.
+        in their order, or a dict with just the names of its `$name`. Jobs of one client go by `priority` (0 to 9, the
+        highest first). The same `job_id` (a UUID; made if not given) submitted again is the same job.
 
         Raises `SqlError` for a statement that cannot be read, `JobRefused` for an id that another job has, `TryLater`
         when too many wait.
