@@ -358,7 +358,7 @@ def test_a_hostile_body_is_one_clear_error(link, case):
     assert sql(link, "select 1")[0] == 200
 
 
-def test_what_a_client_writes_nobody_else_sees_and_values_of_parameters_stand_in_no_text(link):
+def test_what_a_client_writes_nobody_else_sees_and_values_of_parameters_stand_in_no_text(link, cluster):
     posted = {"sql": "select ? as hidden, count(*) from t", "parameters": ["value of ada"]}
     assert sql(link, posted)[0] == 200
     assert sql(link, "select nonsense_of_ada from t")[0] == 400
@@ -377,14 +377,46 @@ def test_what_a_client_writes_nobody_else_sees_and_values_of_parameters_stand_in
     for (_, token), text in found.items():
         assert ("select ? as hidden" in text) == (token != BOB)
         assert ("nonsense_of_ada" in text) == (token != BOB)
-        assert ("job of ada" in text) == (token != BOB)
-        assert (job["job_id"] in text) == (token != BOB)
+        assert ("job of ada" in text) == (token == ADA)
+        assert (job["job_id"] in text) == (token == ADA)
         assert '"ada"' in text  # that somebody worked may be known
     for text in (found["/v1/tasks", ADA], found["/v1/tasks", EYE]):
         assert "value of ada" not in text
     ran = next(t for t in json.loads(found["/v1/tasks", ADA]) if t["text"].startswith("select ? as hidden"))
     path = f"/v1/tasks/{ran['task_id']}/plan"
-    assert [ask(link, "GET", path, token=token)[0] for token in (ADA, EYE, BOB)] == [200, 200, 404]
+    plans = [ask(link, "GET", path, token=token) for token in (ADA, EYE, BOB)]
+    assert [status for status, _, _ in plans] == [200, 200, 404]
+    assert ["value of ada" in body.decode() for _, _, body in plans] == [True, False, False]
+    told = [events(cluster, token) for token in (ADA, EYE, BOB)]
+    assert ["job of ada" in text for text in told] == [True, False, False]
+    assert not any("value of ada" in text for text in told)
+    ended = [json.loads(ended_line(text)) for text in told]
+    assert [next(t["planned"] for t in one if t["task_id"] == ran["task_id"]) for one in ended] == [
+        True,
+        True,
+        False,
+    ]
+    of_job = [t["task_id"] for t in json.loads(found["/v1/tasks", ADA]) if t["job_id"]]
+    assert of_job
+    for task_id in of_job:
+        assert ask(link, "GET", f"/v1/tasks/{task_id}/plan", token=EYE)[0] == 404
+        assert not any(t["planned"] for t in ended[1] if t["task_id"] == task_id)
+
+
+def events(cluster, token):
+    """The first second of what fills the page."""
+    place = urlsplit(cluster.http_url())
+    with socket.create_connection((place.hostname, place.port), timeout=60) as link:
+        head = f"GET /v1/events HTTP/1.1\r\nHost: {place.netloc}\r\nAuthorization: Bearer {token}\r\n\r\n"
+        link.sendall(head.encode())
+        found = b""
+        while b"event: ended" not in found or not found.endswith(b"\n\n\r\n"):
+            found += link.recv(1 << 16)
+    return found.decode()
+
+
+def ended_line(text):
+    return re.search(r"event: ended\ndata: (.*)\n", text)[1]
 
 
 def test_bodies_that_never_end_count_among_the_calls_of_their_client_alone(link, cluster):

@@ -115,7 +115,7 @@ class HttpDoor:
         return HttpCall(state[CALLER], state[VERB], state["connection"], trace)
 
     def looks_as(self, request: Request[Any, Any, Any]) -> str | None:
-        """The client who asks, of no name where clients prove none; None for a viewer, who may see everything."""
+        """The client who asks, of no name where clients prove none; None for a viewer: see `seen_tasks`."""
         caller: Caller = request.scope["state"][CALLER]
         return None if caller.kind == "viewer" else caller.name if caller.kind == "client" else ""
 
