@@ -13,6 +13,7 @@ import pytest
 
 from ballista_py import LocalCluster
 from ballista_py.errors import SqlError
+from ballista_py.transport.flight.commands import sql_command
 
 pytestmark = pytest.mark.cluster
 NAMED, IN_ORDER = "select $name as name, $n + 1 as n", "select ? as name, ? + 1 as n"
@@ -52,6 +53,15 @@ def submitted(cluster, sql, parameters):
         return client.submit(sql, parameters).result(60).to_pylist()
 
 
+def asked(cluster, sql, parameters):
+    with cluster.client() as client:
+        assert client.sql(sql, parameters=parameters) == client.query(sql, parameters=parameters).table
+        assert client.stream(sql, parameters=parameters).reader().read_all() == cluster.sql(
+            sql, parameters=parameters
+        )
+        return client.sql(sql, parameters=parameters).to_pylist()
+
+
 def by_driver(cluster, sql, parameters):
     """As ADBC binds: a list as columns `0`, `1`, …; its driver for Flight SQL takes names as those of columns alone."""
     if isinstance(parameters, dict):
@@ -65,7 +75,7 @@ def by_driver(cluster, sql, parameters):
         raise SqlError(str(error)) from None
 
 
-WAYS = [over_http, job_over_http, submitted, by_driver]
+WAYS = [over_http, job_over_http, submitted, asked, by_driver]
 
 
 @pytest.mark.parametrize("ask", WAYS)
@@ -94,7 +104,7 @@ def test_names_that_are_not_those_of_the_statement_are_refused_by_every_way_in(c
     assert said in str(raised.value)
 
 
-@pytest.mark.parametrize("ask", [over_http, job_over_http, submitted])
+@pytest.mark.parametrize("ask", [over_http, job_over_http, submitted, asked])
 @pytest.mark.parametrize("parameters", [{"name": "a", "n": 2}, {"1": "a", "2": 2}])
 def test_an_object_is_refused_for_parameters_without_names(cluster, ask, parameters):
     with pytest.raises(SqlError, match="have no names, so values for them are given in a list, in order: 2"):
@@ -120,3 +130,65 @@ def test_rows_of_a_driver_are_written_by_what_the_statement_says(cluster):
             cursor.executemany("insert into kept values ($name, $n)", rows.rename_columns(["nn", "name"]))
     found = cluster.sql("select name, n, count(*) as times from kept group by all order by n").to_pylist()
     assert found == [{"name": "x", "n": 1, "times": 2}, {"name": "y", "n": 2, "times": 2}]
+
+
+def test_a_client_binds_parameters_of_every_kind_of_statement(cluster):
+    with cluster.client() as client:
+        client.sql("create table own (a bigint, b varchar) partitioned by (bucket(2, a))")
+        assert client.sql("insert into own values (?, ?)", parameters=[1, "it's"]).to_pylist() == [
+            {"affected_rows": 1}
+        ]
+        changed = client.sql("update own set b = $b where a = $a returning *", parameters={"a": 1, "b": "x"})
+        assert changed.to_pylist() == [{"a": 1, "b": "x"}]
+        assert client.sql("select `b` from own where a = ?", "spark", parameters=[1]).to_pylist() == [{"b": "x"}]
+        assert client.query("select * from own where a = ?", parameters=[1]).stats["partitions"] == 1
+        assert "1 of 3 partitions" in str(
+            client.sql("explain select * from own where a = ?", parameters=[1]).to_pylist()
+        )
+        assert client.sql("select 1 as n", parameters=[]).to_pylist() == [{"n": 1}]
+        with pytest.raises(
+            SqlError, match="second argument is the dialect; values for parameters are given by name"
+        ):
+            client.sql("select ?", [1])
+        with pytest.raises(SqlError, match="COPY takes no parameters"):
+            client.sql("copy (select ?) to '/nowhere.parquet'", parameters=[1])
+        client.sql("prepare q as select ? as n")
+        with pytest.raises(SqlError, match="EXECUTE takes no parameters beside it"):
+            client.sql("execute q", parameters=[1])
+        client.drop_table("own")
+
+
+def test_values_of_execute_stand_in_no_text_of_the_cluster(cluster):
+    """They were pasted into the text by the client, and the history kept them."""
+    with cluster.client() as client:
+        client.sql("create table hidden (a varchar, n bigint) partitioned by (bucket(2, n))")
+        for made in (
+            "add_one as insert into hidden values ($a, $n)",
+            "look as select a, ? + n as n from hidden where n = ?",
+            "change as update hidden set a = ? where n = ? returning a",
+        ):
+            client.sql(f"prepare {made}")
+        for text in (
+            "execute add_one(a := 'opensesame', n := 4711)",
+            "execute look(4711, 4711)",
+            "execute change('opensesame', 4711)",
+            "explain analyze execute look(4711, 4711)",
+        ):
+            assert client.sql(text).num_rows, text
+        assert "opensesame" in str(client.sql("select * from hidden").to_pylist())
+        assert client.explain("execute look(4711, 4711)")["text"]
+        assert client.submit("execute look(1, 4711)").result(60).to_pylist() == [{"a": "opensesame", "n": 4712}]
+        own = client.sql("select * from runtime.task_history where coalesce(job_id, '') = ''").to_pylist()
+        written = [row["input"] for row in own if row["task"] in ("statement", "change")]
+        assert not [text for text in written if "4711" in text or "opensesame" in text]
+        assert "insert into hidden values ($a, $n)" in written
+        assert "update hidden set a = ? where n = ? returning a" in written
+        client.drop_table("hidden")
+
+
+@pytest.mark.parametrize("value", ["(select max(n) from kept)", "n", "1) or (true", "1; drop table kept", "?"])
+def test_a_scheduler_takes_constants_alone_as_values_beside_a_text(cluster, value):
+    """Otherwise a client could run what stands in no text that is shown."""
+    command = {**sql_command("select * from kept where n = ?"), "values": {"1": value}}
+    with cluster.client() as client, pytest.raises(SqlError, match=r"EXECUTE|2 statements"):
+        list(client._pool.open_stream(cluster.addresses()[0], command).batches())

@@ -32,6 +32,7 @@ from ballista_py.runtime import Runtime, SystemRuntime
 from ballista_py.secret import Secret
 from ballista_py.state.stores.store import open_store
 from ballista_py.transport.client.client import Client, connect
+from ballista_py.transport.client.given import Parameters
 from ballista_py.transport.client.rows import Rows
 from ballista_py.transport.flight.commands import IngestMode
 from ballista_py.transport.security.credentials import Tls
@@ -289,6 +290,7 @@ class LocalCluster:
         query: str,
         dialect: str | None = None,
         *,
+        parameters: Parameters | None = None,
         token: str | None = None,
         atomic: bool = False,
         engine: str | None = None,
@@ -296,10 +298,9 @@ class LocalCluster:
         wait: WriteWait | None = None,
     ) -> pa.Table:
         """Run a statement and return all of its rows; see `Client.sql`."""
+        how: Any = {"token": token, "atomic": atomic, "engine": engine, "timeout": timeout, "wait": wait}
         with self.client() as client:
-            return client.sql(
-                query, dialect, token=token, atomic=atomic, engine=engine, timeout=timeout, wait=wait
-            )
+            return client.sql(query, dialect, parameters=parameters, **how)
 
     def ingest(
         self,
