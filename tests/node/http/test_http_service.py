@@ -444,6 +444,59 @@ def test_bodies_that_never_end_count_among_the_calls_of_their_client_alone(link,
             assert time.monotonic() < until
 
 
+@pytest.mark.parametrize("path", ["/v1/sql", "/v1/jobs"])
+def test_a_body_that_says_it_is_encoded_is_not_read(link, path):
+    """`gzip` on a plain body was passed over."""
+    for encoding, status in (("gzip", 415), ("br, gzip", 415), ("identity", None)):
+        found = ask(link, "POST", path, "select 1", content_type="text/plain", content_encoding=encoding)
+        assert found[0] == (status or (200 if path == "/v1/sql" else 202)), found[2]
+
+
+def test_query_parameters_that_are_not_known_are_refused_by_name(link, cluster):
+    job = json.loads(ask(link, "POST", "/v1/jobs", "select 1 as n", content_type="text/plain")[2])["job_id"]
+    with cluster.client() as client:
+        client.job(job).wait(60)
+    results = f"/v1/jobs/{job}/results"
+    for chunk in ("0.0", "-0", "1e0", "null", "", "+0", "0x0", "%D9%A0", "0&chunk=0"):
+        status, _, body = ask(link, "GET", f"{results}?chunk={chunk}")
+        assert status == 400, chunk
+        assert b"chunk" in body or b"twice" in body
+    for path, said in (
+        (f"{results}?chunck=0", "no query parameter 'chunck' here: did you mean 'chunk'?"),
+        ("/v1/jobs?sate=RUNNING", "did you mean 'state'?"),
+        ("/v1/tasks?limit=1", "no query parameter 'limit' here"),
+        ("/v1/nodes?%1b[31mred=1", "no query parameter 'red' here"),
+        ("/v1/status?a=%ff", "the query of the address cannot be read"),
+    ):
+        status, _, body = ask(link, "GET", path)
+        assert (status, said in json.loads(body)["error"]) == (400, True), body
+    assert json.loads(ask(link, "GET", f"{results}?chunk=0")[2]) == [{"n": 1}]
+    assert ask(link, "GET", "/v1/jobs?state=RUNNING")[0] == 200
+    assert ask(link, "GET", "/health?from=a-balancer")[0] == 200
+
+
+def test_a_job_of_a_copy_is_refused_when_it_is_submitted(link):
+    for text in ("copy t from 'a.csv'", "copy (select 1) to 'a.csv'"):
+        status, _, body = ask(link, "POST", "/v1/jobs", text, content_type="text/plain")
+        assert (status, "COPY" in json.loads(body)["error"]) == (400, True), body
+
+
+def test_a_body_that_breaks_off_is_no_fault_of_the_node(cluster):
+    place = urlsplit(cluster.http_url())
+    for rest in ("", "select 1", "5\r\nselec"):
+        framing = "Transfer-Encoding: chunked" if rest.startswith("5") else "Content-Length: 4000"
+        with socket.create_connection((place.hostname, place.port), timeout=60) as raw:
+            head = (
+                f"POST /v1/sql HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {ADA}\r\nContent-Type: text/plain\r\n"
+            )
+            raw.sendall(f"{head}{framing}\r\n\r\n{rest}".encode())
+            time.sleep(0.2)
+    with cluster.client() as client:
+        assert client.sql("select 1 as n").num_rows == 1
+    time.sleep(0.5)
+    assert "a request failed for a reason that its client is not told" not in cluster.log("scheduler-1")
+
+
 def test_methods_that_are_not_answered_say_which_are(link):
     for method in ("PUT", "PATCH", "DELETE", "GET", "BREW"):
         status, headers, body = ask(link, method, "/v1/sql")

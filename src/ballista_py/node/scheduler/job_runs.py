@@ -11,8 +11,10 @@ from ballista_py.coordinator.queries.on_spark import SparkQueries
 from ballista_py.coordinator.queries.service import QueryService
 from ballista_py.coordinator.writes.service import WriteService
 from ballista_py.coordinator.writes.whole_writes import Executed
+from ballista_py.errors import SqlError
 from ballista_py.node.status.tasks import Task, Tasks
 from ballista_py.sql.own_words import run_for
+from ballista_py.sql.parse.copies import NOT_HERE, read_copy
 from ballista_py.state.documents.jobs import MAX_REQUEST_CHARS, JobDocument, JobRequest
 from ballista_py.transport.flight_sql.statement import SqlStatement, one_row
 from ballista_py.work import current_work
@@ -33,6 +35,8 @@ class JobRuns:
         text, kind = self.statements.one_execution(_statement(request))
         if kind == "query":
             self.spark.takes(text, request.engine)
+        if kind == "change" and read_copy(text) is not None:
+            raise SqlError(NOT_HERE)
 
     def run(self, job: JobDocument, token: str) -> JobRows:
         """See `JobStatements.run`."""
